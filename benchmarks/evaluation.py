@@ -1,14 +1,16 @@
 """What an evaluation costs beyond its workers: wall time over their own, CPU a call, and memory as it goes on.
 
-    python -m benchmarks.evaluation [--json] [--questions 1000] [--concurrency 8 16] [--folder .] [--no-memory]
+    python -m benchmarks.evaluation [--json] [--questions 1000] [--concurrency 8 16] [--folder .]
+    [--no-memory]
 
-In: nothing but this machine (two idle cores, Linux) and a disk. Out: figures, with the bars that they are held against.
-The first concurrency counts for the bar; six minutes in all.
+In: nothing but this machine (two idle cores, Linux) and a disk. Out: figures, with the bars that
+they are held against. The first concurrency counts for the bar; six minutes in all.
 
-A grid of five systems over questions in a local file, against workers behind HTTP on loopback that answer after 20 ms,
-served by another process: two workers alone (one call), consensus (five calls side by side), reflection (three one
-after the other) and a Conductor (a plan, then three steps, the longest line three calls of four). So a question takes
-14 calls, and its five episodes 180 ms of waiting for workers.
+A grid of five systems over questions in a local file, against workers behind HTTP on loopback that
+answer after 20 ms, served by another process: two workers alone (one call), consensus (five calls
+side by side), reflection (three one after the other) and a Conductor (a plan, then three steps, the
+longest line three calls of four). So a question takes 14 calls, and its five episodes 180 ms of
+waiting for workers.
 
 - **Overhead**: the wall time of the run over *the workers' own time at the same concurrency*, which is that of all
   episodes' longest lines of calls divided by how many episodes ask at once; a call's is what its worker took from the
@@ -46,7 +48,7 @@ import aiohttp
 
 from openconductor.evaluation.eval_config import make_eval_config
 from openconductor.evaluation.grid import Progress, run_grid
-from openconductor.journal import JournalReader
+from openconductor.store import JournalReader
 
 SECONDS = 0.02
 ROUNDS = 3
@@ -57,9 +59,14 @@ SYSTEMS = ("worker:w0", "worker:w1", "consensus:w0?n=5", "reflection:w1?n=2", "c
 LINES = (1, 1, 1, 3, 3)  # calls one after the other, of each system
 CALLS = (1, 1, 5, 3, 4)
 PLAN = "model_id = [0, 1, 0]\nsubtasks = ['Solve it.', 'Solve it.', 'Decide.']\naccess_list = [[], [], 'all']"
-SOLUTION = " ".join([*(f"Step {number}: the sum so far is {number * 7}." for number in range(40)), "So \\boxed{42}."])
+SOLUTION = " ".join(
+    [
+        *(f"Step {number}: the sum so far is {number * 7}." for number in range(40)),
+        "So \\boxed{42}.",
+    ]
+)
 
-# ── the workers, in a process of their own ───────────────────────────────────────────────────────────────────────────
+# ── the workers, in a process of their own ────────────────────────────────────────────────────────
 _LENGTH = re.compile(rb"content-length: *(\d+)", re.IGNORECASE)
 
 
@@ -93,7 +100,11 @@ class Server(asyncio.Protocol):
         loop.call_later(SECONDS, self._answer, PLAN if planned else SOLUTION, loop.time())
 
     def _answer(self, text: str, began: float) -> None:
-        choice = {"index": 0, "message": {"role": "assistant", "content": text}, "finish_reason": "stop"}
+        choice = {
+            "index": 0,
+            "message": {"role": "assistant", "content": text},
+            "finish_reason": "stop",
+        }
         usage = {"prompt_tokens": 100, "completion_tokens": 300, "total_tokens": 400}
         self._write(json.dumps({"id": "x", "choices": [choice], "usage": usage}).encode())
         self.times.append(asyncio.get_running_loop().time() - began)
@@ -107,7 +118,9 @@ class Server(asyncio.Protocol):
 async def serve() -> None:
     server = await asyncio.get_running_loop().create_server(Server, "127.0.0.1", 0, backlog=1024)
     print(server.sockets[0].getsockname()[1], flush=True)
-    await asyncio.get_running_loop().run_in_executor(None, sys.stdin.read)  # until the parent is gone
+    await asyncio.get_running_loop().run_in_executor(
+        None, sys.stdin.read
+    )  # until the parent is gone
 
 
 @contextmanager
@@ -124,7 +137,7 @@ def served() -> Generator[str]:
         process.stdout.close()
 
 
-# ── what is measured ─────────────────────────────────────────────────────────────────────────────────────────────────
+# ── what is measured ──────────────────────────────────────────────────────────────────────────────
 def own_time(questions: int, concurrency: int, a_call: float) -> float:
     """Seconds that the workers themselves need, where a call takes them so long."""
     return questions * sum(LINES) * a_call / concurrency
@@ -137,8 +150,13 @@ def recipe(folder: Path, url: str, questions: int, concurrency: int) -> dict[str
         for name in ("w0", "w1", "planner")
     ]
     (folder / "pool.toml").write_text("".join(workers), encoding="utf-8")
-    rows = [{"question": f"What is {number} + {42 - number}?", "answer": "#### 42"} for number in range(questions)]
-    (folder / "rows.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows), encoding="utf-8")
+    rows = [
+        {"question": f"What is {number} + {42 - number}?", "answer": "#### 42"}
+        for number in range(questions)
+    ]
+    (folder / "rows.jsonl").write_text(
+        "".join(json.dumps(row) + "\n" for row in rows), encoding="utf-8"
+    )
     return {
         "systems": list(SYSTEMS),
         "task": [{"name": "gsm8k", "path": str(folder / "rows.jsonl")}],
@@ -187,7 +205,11 @@ def ours(under: Path, url: str, questions: int, concurrency: int) -> dict[str, o
         "worker_ms": took * 1000,
         "cpu_ms_a_call": cpu / calls * 1000,
         "load_1min": os.getloadavg()[0],
-        "megabytes": {"at_a_fifth": sizes[0], "at_the_end": sizes[1], "growth": sizes[1] / sizes[0] - 1},
+        "megabytes": {
+            "at_a_fifth": sizes[0],
+            "at_the_end": sizes[1],
+            "growth": sizes[1] / sizes[0] - 1,
+        },
     }
 
 
@@ -219,7 +241,9 @@ async def bare(url: str, questions: int, concurrency: int) -> float:
             await asyncio.gather(*(call(text) for _ in range(5)))
 
         systems: tuple[Callable[[str], Awaitable[object]], ...] = (call, call, five, line, tree)
-        todo = iter([(system, f"What is {number}?") for number in range(questions) for system in systems])
+        todo = iter(
+            [(system, f"What is {number}?") for number in range(questions) for system in systems]
+        )
 
         async def lane() -> None:
             for system, text in todo:
@@ -232,7 +256,9 @@ async def bare(url: str, questions: int, concurrency: int) -> float:
         return wall / own_time(questions, concurrency, worker_seconds(url)) - 1
 
 
-def measure(questions: int, concurrencies: list[int], under: Path, *, memory: bool) -> dict[str, object]:
+def measure(
+    questions: int, concurrencies: list[int], under: Path, *, memory: bool
+) -> dict[str, object]:
     figures: dict[str, Any] = {}
     long: Any = None
     with served() as url:
@@ -241,7 +267,9 @@ def measure(questions: int, concurrencies: list[int], under: Path, *, memory: bo
             rounds: list[dict[str, Any]] = []
             for _ in range(ROUNDS):  # a pair of neighbours shares what else the machine does
                 mine = ours(under, url, questions, concurrency)
-                rounds.append({**mine, "bare_overhead": asyncio.run(bare(url, questions, concurrency))})
+                rounds.append(
+                    {**mine, "bare_overhead": asyncio.run(bare(url, questions, concurrency))}
+                )
             rounds.sort(key=lambda one: one["overhead"])
             over_bare = [(1 + one["overhead"]) / (1 + one["bare_overhead"]) for one in rounds]
             figures[str(concurrency)] = {
@@ -266,7 +294,11 @@ def measure(questions: int, concurrencies: list[int], under: Path, *, memory: bo
         "systems": list(SYSTEMS),
         "at_once": figures,
         "memory": long,
-        "machine": {"cores": os.cpu_count(), "python": platform.python_version(), "aiohttp": aiohttp.__version__},
+        "machine": {
+            "cores": os.cpu_count(),
+            "python": platform.python_version(),
+            "aiohttp": aiohttp.__version__,
+        },
     }
 
 
@@ -299,20 +331,40 @@ def show(result: dict[str, Any]) -> None:
 def main() -> None:
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("--json", action="store_true", help="print one object instead of lines")
-    parser.add_argument("--questions", type=int, default=1000, help="how many questions (default 1000)")
     parser.add_argument(
-        "--concurrency", type=int, nargs="+", default=[8, 16], help="episodes at once; the first counts"
+        "--questions", type=int, default=1000, help="how many questions (default 1000)"
     )
-    parser.add_argument("--folder", type=Path, default=Path(), help="a folder on the disk in question (default: here)")
-    parser.add_argument("--no-memory", action="store_true", help="leave out the long run that memory is looked at in")
+    parser.add_argument(
+        "--concurrency",
+        type=int,
+        nargs="+",
+        default=[8, 16],
+        help="episodes at once; the first counts",
+    )
+    parser.add_argument(
+        "--folder",
+        type=Path,
+        default=Path(),
+        help="a folder on the disk in question (default: here)",
+    )
+    parser.add_argument(
+        "--no-memory",
+        action="store_true",
+        help="leave out the long run that memory is looked at in",
+    )
     parser.add_argument("--serve", action="store_true", help=argparse.SUPPRESS)
     options = parser.parse_args()
     if options.serve:
-        # select() waits for microseconds; epoll, asyncio's own choice, rounds up to milliseconds: 5 % of 20.
-        with asyncio.Runner(loop_factory=lambda: asyncio.SelectorEventLoop(selectors.SelectSelector())) as runner:
+        # select() waits for microseconds; epoll, asyncio's own choice, rounds up to milliseconds: 5
+        # % of 20.
+        with asyncio.Runner(
+            loop_factory=lambda: asyncio.SelectorEventLoop(selectors.SelectSelector())
+        ) as runner:
             runner.run(serve())
         return
-    result = measure(options.questions, options.concurrency, options.folder, memory=not options.no_memory)
+    result = measure(
+        options.questions, options.concurrency, options.folder, memory=not options.no_memory
+    )
     if options.json:
         print(json.dumps(result, indent=2))
     else:

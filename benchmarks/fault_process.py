@@ -1,7 +1,7 @@
 """The server that fails by seed (``tests/faults``) in a process of its own, so that it shares no core's loop.
 
-In: a script. Out: its URL and, once it has stopped, everything that it saw, in numbers. It stops when its standard
-input ends: also where its parent is gone.
+In: a script. Out: its URL and, once it has stopped, everything that it saw, in numbers. It stops
+when its standard input ends: also where its parent is gone.
 """
 
 from __future__ import annotations
@@ -29,9 +29,13 @@ class FaultProcess:
     """A server that runs; ``stop`` ends it and says what it saw."""
 
     def __init__(self, script: Seeded) -> None:
-        given = json.dumps({"seed": script.seed, "shares": dict(script.shares), "weights": dict(script.weights)})
+        given = json.dumps(
+            {"seed": script.seed, "shares": dict(script.shares), "weights": dict(script.weights)}
+        )
         command = [sys.executable, __file__, given]
-        self._process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+        self._process = subprocess.Popen(
+            command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+        )
         assert self._process.stdout is not None
         self.url = self._process.stdout.readline().strip()
 

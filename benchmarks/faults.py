@@ -2,8 +2,8 @@
 
     python -m benchmarks.faults [--json] [--seed 0] [--episodes 10000]
 
-In: nothing but this machine; a server in another process on loopback that fails by seed, in every way that
-``tests/faults/plays.py`` lists. Out: counts, with the bars that they are held against:
+In: nothing but this machine; a server in another process on loopback that fails by seed, in every
+way that ``tests/faults/plays.py`` lists. Out: counts, with the bars that they are held against:
 
 - at least 99.9 % of the episodes answered (one worker of 26 is healthy, fallback is on); all of them end in an answer
   or a typed error; none more than 1 s after its deadline;
@@ -65,7 +65,9 @@ def by_fault(report: Report) -> dict[str, dict[str, int]]:
     """The outcomes of each fault, in the order of ``FAULTS``."""
     order = {name: index for index, name in enumerate(FAULTS)}
     table: dict[str, dict[str, int]] = {}
-    for (fate, outcome), count in sorted(report.met.items(), key=lambda item: (order.get(item[0][0], -1), item[0])):
+    for (fate, outcome), count in sorted(
+        report.met.items(), key=lambda item: (order.get(item[0][0], -1), item[0])
+    ):
         table.setdefault(fate, {})[outcome] = count
     return table
 
@@ -75,11 +77,21 @@ def bars(report: Report, server: dict[str, int]) -> list[dict[str, object]]:
     limits: list[tuple[str, float, str, float]] = [
         ("share of calls that failed", report.failing, ">=", 0.2),
         ("episodes answered", report.answered / report.episodes, ">=", 0.999),
-        ("episodes that ended in neither an answer nor a typed error", len(report.untyped), "<=", 0),
+        (
+            "episodes that ended in neither an answer nor a typed error",
+            len(report.untyped),
+            "<=",
+            0,
+        ),
         ("seconds after the deadline, the latest", report.latest, "<=", 1.0),
         ("calls of a step at one worker, the most", report.most_a_worker, "<=", RETRIES + 1),
         ("calls of a step, the most", report.most_a_step, "<=", (RETRIES + 1) * len(NAMES)),
-        ("times that one request came to the server, the most", server["most_repeats"], "<=", RETRIES + 1),
+        (
+            "times that one request came to the server, the most",
+            server["most_repeats"],
+            "<=",
+            RETRIES + 1,
+        ),
         ("failed calls that count as answered", len(report.lies), "<=", 0),
         ("failed calls under another fault's name", len(report.misnamed), "<=", 0),
     ]
@@ -97,9 +109,13 @@ def bars(report: Report, server: dict[str, int]) -> list[dict[str, object]]:
 def show(result: dict[str, object]) -> None:
     """Print the bars, then the rest."""
     for bar in result["bars"]:  # type: ignore[attr-defined]
-        print(f"{'held  ' if bar['held'] else 'MISSED'}  {bar['value']:10}  ({bar['bar']})  {bar['what']}")
+        print(
+            f"{'held  ' if bar['held'] else 'MISSED'}  {bar['value']:10}  ({bar['bar']})  {bar['what']}"
+        )
     for fault, outcomes in result["outcomes"].items():  # type: ignore[attr-defined]
-        print(f"  {fault:20} {', '.join(f'{outcome} {count}' for outcome, count in outcomes.items())}")
+        print(
+            f"  {fault:20} {', '.join(f'{outcome} {count}' for outcome, count in outcomes.items())}"
+        )
     for key, value in result.items():
         if key not in ("bars", "outcomes"):
             print(f"{key}: {json.dumps(value)}")
@@ -109,9 +125,13 @@ def main() -> None:
     """Measure and print."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("--json", action="store_true", help="print one object instead of lines")
-    parser.add_argument("--seed", type=int, default=None, help="the storm's seed (default: a new one)")
+    parser.add_argument(
+        "--seed", type=int, default=None, help="the storm's seed (default: a new one)"
+    )
     parser.add_argument("--episodes", type=int, default=10_000, help="how many (default 10,000)")
-    parser.add_argument("--in-flight", type=int, default=192, help="episodes at a time (default 192)")
+    parser.add_argument(
+        "--in-flight", type=int, default=192, help="episodes at a time (default 192)"
+    )
     options = parser.parse_args()
     seed = secrets.randbelow(2**31) if options.seed is None else options.seed
     result = measure(seed=seed, episodes=options.episodes, in_flight=options.in_flight)

@@ -2,8 +2,8 @@
 
     python -m benchmarks.journal [--json] [--repeats 3] [--folder .]
 
-In: nothing but this machine and the disk under ``--folder``. Out: a table, and whether the bar of 5,000 steps a second
-holds.
+In: nothing but this machine and the disk under ``--folder``. Out: a table, and whether the bar of
+5,000 steps a second holds.
 
 - group commit: the events of real episodes (a tree of five steps, responses of 2,000 characters, a price, a planner's
   call) are handed to a Journal by so many tasks of one event loop, each of which waits until its episode is durable
@@ -14,7 +14,8 @@ holds.
   event loop's thread meanwhile.
 - the disk: how many times a second 64 KiB are appended and synced, one after the other.
 
-Repeats are interleaved and medians reported, for machines are noisy; everything is read back and counted at the end.
+Repeats are interleaved and medians reported, for machines are noisy; everything is read back and
+counted at the end.
 """
 
 from __future__ import annotations
@@ -39,13 +40,18 @@ from typing import Any
 
 from openconductor import Conductor, Message, Worker, WorkerPool
 from openconductor.events import Event, StepEnded
-from openconductor.journal import Journal
+from openconductor.store import Journal
 from openconductor.types import Completion, Price, Usage
 
 BAR = 5_000  # steps a second
 STEPS = 5
 RECORDED = 300  # different episodes
-EPISODES = {"group commit": 5_000, "one commit a step": 40, "ask, no journal": 2_000, "ask, journal": 2_000}
+EPISODES = {
+    "group commit": 5_000,
+    "one commit a step": 40,
+    "ask, no journal": 2_000,
+    "ask, journal": 2_000,
+}
 IN_FLIGHT = (64, 256)
 PLAN = "model_id = [0, 0, 0, 0, 0]\nsubtasks = ['Do the first half.', 'Do the second half.', 'Check the first half.', "
 PLAN += "'Check the second half.', 'Put both together.']\naccess_list = [[], [], [0], [1], [2, 3]]"
@@ -67,13 +73,18 @@ class Instant:
         await asyncio.sleep(0)
         self._calls += 1
         text = PLAN if self._plans else f"{self._calls:9} {self._texts[self._calls % 997]}"
-        return Completion(text, usage=Usage(input_tokens=sum(len(m.content) for m in messages) // 4, output_tokens=500))
+        return Completion(
+            text,
+            usage=Usage(input_tokens=sum(len(m.content) for m in messages) // 4, output_tokens=500),
+        )
 
 
 def conductor() -> Conductor:
     price = Price(Decimal("1.25"), Decimal(10))
     worker = Worker(Instant(plans=False), name="worker", price=price)
-    return Conductor(Worker(Instant(plans=True), name="conductor", price=price), pool=WorkerPool([worker]))
+    return Conductor(
+        Worker(Instant(plans=True), name="conductor", price=price), pool=WorkerPool([worker])
+    )
 
 
 def question(number: int) -> str:
@@ -164,7 +175,9 @@ def measure(repeats: int, under: Path) -> dict[str, object]:
     rates: dict[str, list[float]] = {}
     size: list[float] = []
 
-    def journaled(name: str, episodes: int, run: Callable[[Journal], Coroutine[None, None, float]]) -> None:
+    def journaled(
+        name: str, episodes: int, run: Callable[[Journal], Coroutine[None, None, float]]
+    ) -> None:
         path = folder / f"{uuid.uuid4().hex}.sqlite"
         with Journal(path) as journal:
             rates.setdefault(name, []).append(asyncio.run(run(journal)))
@@ -194,12 +207,21 @@ def measure(repeats: int, under: Path) -> dict[str, object]:
                     EPISODES["ask, journal"],
                     lambda journal, tasks=tasks: through_ask(journal, tasks),
                 )
-            rates.setdefault("the disk: 64 KiB appended and synced", []).append(syncs_a_second(folder))
+            rates.setdefault("the disk: 64 KiB appended and synced", []).append(
+                syncs_a_second(folder)
+            )
     medians = {name: statistics.median(values) for name, values in rates.items()}
     best = max(medians[f"group commit, {tasks} in flight"] for tasks in IN_FLIGHT)
     return {
-        "bar": {"what": "steps a second, group commit", "at_least": BAR, "value": best, "held": best >= BAR},
-        "a_second": {name: [min(values), medians[name], max(values)] for name, values in rates.items()},
+        "bar": {
+            "what": "steps a second, group commit",
+            "at_least": BAR,
+            "value": best,
+            "held": best >= BAR,
+        },
+        "a_second": {
+            name: [min(values), medians[name], max(values)] for name, values in rates.items()
+        },
         "times_one_commit_a_step": best / medians["one commit a step"],
         "bytes_a_step": statistics.median(size),
         "machine": {
@@ -217,8 +239,12 @@ def show(result: dict[str, Any]) -> None:
     for name, figures in result["a_second"].items():
         print(f"{name:42} " + " ".join(f"{figure:8.0f}" for figure in figures))
     bar = result["bar"]
-    print(f"{'held  ' if bar['held'] else 'MISSED'} {bar['value']:.0f} {bar['what']} (at least {bar['at_least']})")
-    print(f"{result['times_one_commit_a_step']:.0f} times one commit a step; {result['bytes_a_step']:.0f} bytes a step")
+    print(
+        f"{'held  ' if bar['held'] else 'MISSED'} {bar['value']:.0f} {bar['what']} (at least {bar['at_least']})"
+    )
+    print(
+        f"{result['times_one_commit_a_step']:.0f} times one commit a step; {result['bytes_a_step']:.0f} bytes a step"
+    )
     print(f"machine: {json.dumps(result['machine'])}")
 
 
@@ -226,7 +252,12 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("--json", action="store_true", help="print one object instead of lines")
     parser.add_argument("--repeats", type=int, default=3, help="interleaved repeats (default 3)")
-    parser.add_argument("--folder", type=Path, default=Path(), help="a folder on the disk in question (default: here)")
+    parser.add_argument(
+        "--folder",
+        type=Path,
+        default=Path(),
+        help="a folder on the disk in question (default: here)",
+    )
     options = parser.parse_args()
     result = measure(options.repeats, options.folder)
     if options.json:

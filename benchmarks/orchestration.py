@@ -2,8 +2,8 @@
 
     python -m benchmarks.orchestration [--json] [--repeats 5]
 
-In: nothing but this machine. Out: ratios, with the bars that they are held against. The workflow is a tree of five
-steps whose longest line has three; every worker takes 50 ms.
+In: nothing but this machine. Out: ratios, with the bars that they are held against. The workflow is
+a tree of five steps whose longest line has three; every worker takes 50 ms.
 
 - HTTP: through the OpenAI-compatible client to a server in another process on loopback; wall time of a workflow over
   its critical path (3 x 50 ms), alone and with 64 in flight. It needs two idle cores: "by_hand", the same tree over a
@@ -13,7 +13,8 @@ steps whose longest line has three; every worker takes 50 ms.
   writes a new workflow for each question needs; "prebuilt" compiles once.
 - Memory: Python's heap (tracemalloc) with 1,000 workflows in flight, their first steps waiting; and its peak.
 
-Repeats are interleaved and medians reported, for machines are noisy. LangGraph is optional: `pip install langgraph`.
+Repeats are interleaved and medians reported, for machines are noisy. LangGraph is optional: `pip
+install langgraph`.
 """
 
 from __future__ import annotations
@@ -48,7 +49,8 @@ ANSWER = "There are 25 primes below one hundred."
 Once = Callable[[], Awaitable[object]]
 
 
-# --- the server -------------------------------------------------------------------------------------------------------
+# --- the server
+# -------------------------------------------------------------------------------------------------------
 
 
 class SlowServer(asyncio.Protocol):
@@ -60,11 +62,20 @@ class SlowServer(asyncio.Protocol):
             "object": "chat.completion",
             "created": 0,
             "model": "slow",
-            "choices": [{"index": 0, "message": {"role": "assistant", "content": ANSWER}, "finish_reason": "stop"}],
+            "choices": [
+                {
+                    "index": 0,
+                    "message": {"role": "assistant", "content": ANSWER},
+                    "finish_reason": "stop",
+                }
+            ],
             "usage": {"prompt_tokens": 20, "completion_tokens": 10, "total_tokens": 30},
         }
     ).encode()
-    reply = b"HTTP/1.1 200 OK\r\nContent-Type: application/json\r\nContent-Length: %d\r\n\r\n%s" % (len(body), body)
+    reply = b"HTTP/1.1 200 OK\r\nContent-Type: application/json\r\nContent-Length: %d\r\n\r\n%s" % (
+        len(body),
+        body,
+    )
 
     def __init__(self, seconds: float) -> None:
         self.seconds = seconds
@@ -86,7 +97,9 @@ class SlowServer(asyncio.Protocol):
 
 
 async def serve(seconds: float) -> None:
-    server = await asyncio.get_running_loop().create_server(lambda: SlowServer(seconds), "127.0.0.1", 0, backlog=1024)
+    server = await asyncio.get_running_loop().create_server(
+        lambda: SlowServer(seconds), "127.0.0.1", 0, backlog=1024
+    )
     print(server.sockets[0].getsockname()[1], flush=True)
     await server.serve_forever()
 
@@ -94,7 +107,9 @@ async def serve(seconds: float) -> None:
 @contextmanager
 def slow_server(seconds: float = SECONDS):
     """The server in a process of its own; yields its base URL."""
-    process = subprocess.Popen([sys.executable, __file__, "--serve", str(seconds)], stdout=subprocess.PIPE, text=True)
+    process = subprocess.Popen(
+        [sys.executable, __file__, "--serve", str(seconds)], stdout=subprocess.PIPE, text=True
+    )
     try:
         assert process.stdout is not None
         yield f"http://127.0.0.1:{int(process.stdout.readline())}/v1"
@@ -103,7 +118,8 @@ def slow_server(seconds: float = SECONDS):
         process.wait(10)
 
 
-# --- who is measured --------------------------------------------------------------------------------------------------
+# --- who is measured
+# --------------------------------------------------------------------------------------------------
 
 
 async def sleeping_worker(messages: list[Message]) -> str:
@@ -145,7 +161,9 @@ def compile_langgraph(worker: Callable[[list[Message]], Awaitable[str]]):
         graph.add_node(f"s{index}", node)
     for index, seen in enumerate(TREE):
         sources = [f"s{i}" for i in seen]
-        graph.add_edge(sources if len(sources) > 1 else sources[0] if sources else START, f"s{index}")
+        graph.add_edge(
+            sources if len(sources) > 1 else sources[0] if sources else START, f"s{index}"
+        )
     graph.add_edge(f"s{len(TREE) - 1}", END)
     return graph.compile()
 
@@ -162,11 +180,15 @@ def langgraph_dynamic(worker: Callable[[list[Message]], Awaitable[str]] = sleepi
 def contenders() -> dict[str, Callable[..., Once]]:
     everyone: dict[str, Callable[..., Once]] = {"ours": ours, "by_hand": by_hand}
     if installed("langgraph"):
-        everyone |= {"langgraph_prebuilt": langgraph_prebuilt, "langgraph_dynamic": langgraph_dynamic}
+        everyone |= {
+            "langgraph_prebuilt": langgraph_prebuilt,
+            "langgraph_dynamic": langgraph_dynamic,
+        }
     return everyone
 
 
-# --- measuring --------------------------------------------------------------------------------------------------------
+# --- measuring
+# --------------------------------------------------------------------------------------------------------
 
 
 async def keep_in_flight(once: Once, in_flight: int, each: int) -> list[float]:
@@ -203,7 +225,10 @@ async def measure_http(repeats: int) -> dict[str, dict[str, float]]:
                 async with session.post(f"{url}/chat/completions", json=payload) as response:
                     return (await response.json())["choices"][0]["message"]["content"]
 
-            who: dict[str, Once] = {"ours": lambda: execute(WORKFLOW, pool, QUESTION), "by_hand": by_hand(post)}
+            who: dict[str, Once] = {
+                "ours": lambda: execute(WORKFLOW, pool, QUESTION),
+                "by_hand": by_hand(post),
+            }
             for once in who.values():
                 await keep_in_flight(once, 64, 2)  # opens the connections
             for _ in range(repeats):
@@ -212,7 +237,9 @@ async def measure_http(repeats: int) -> dict[str, dict[str, float]]:
                     mine["alone"] += await keep_in_flight(once, 1, 8)
                     mine["at_64"] += await keep_in_flight(once, 64, 6)
     return {
-        name: {where: statistics.median(values) / CRITICAL_SECONDS for where, values in mine.items()}
+        name: {
+            where: statistics.median(values) / CRITICAL_SECONDS for where, values in mine.items()
+        }
         for name, mine in walls.items()
     }
 
@@ -268,7 +295,8 @@ def measure_memory(workflows: int = 1000) -> dict[str, tuple[float, float]]:
     return {name: asyncio.run(heap_of(make, workflows)) for name, make in contenders().items()}
 
 
-# --- the report -------------------------------------------------------------------------------------------------------
+# --- the report
+# -------------------------------------------------------------------------------------------------------
 
 
 def installed(package: str) -> str | None:
@@ -290,7 +318,10 @@ def measure(repeats: int) -> dict[str, object]:
     peers = [name for name in cpu if name.startswith("langgraph")]
     bars += [(f"CPU / CPU of {name}", cpu["ours"] / cpu[name], 0.2) for name in peers]
     return {
-        "bars": [{"what": w, "value": round(v, 4), "at_most": bar, "held": v <= bar} for w, v, bar in bars],
+        "bars": [
+            {"what": w, "value": round(v, 4), "at_most": bar, "held": v <= bar}
+            for w, v, bar in bars
+        ],
         "http_wall_over_critical_path": http,
         "cpu_ms_a_workflow": cpu,
         "heap_mb_for_1000": {name: {"in_flight": a, "peak": b} for name, (a, b) in memory.items()},
@@ -310,7 +341,13 @@ def show(result: dict[str, object]) -> None:
         print(
             f"{'held  ' if bar['held'] else 'MISSED'}  {bar['value']:8.3f}  (at most {bar['at_most']})  {bar['what']}"
         )
-    for key in ("http_wall_over_critical_path", "cpu_ms_a_workflow", "heap_mb_for_1000", "versions", "machine"):
+    for key in (
+        "http_wall_over_critical_path",
+        "cpu_ms_a_workflow",
+        "heap_mb_for_1000",
+        "versions",
+        "machine",
+    ):
         print(f"{key}: {json.dumps(result[key])}")
 
 

@@ -2,12 +2,14 @@
 
     python -m benchmarks.providers [--json] [--repeats 7]
 
-In: nothing but this machine. Out: CPU microseconds a call and a stream chunk, and the bars that ours are held against.
+In: nothing but this machine. Out: CPU microseconds a call and a stream chunk, and the bars that
+ours are held against.
 
-Every client is a process of its own, so that no client's imports weigh on another's; so is the server, which answers
-on loopback at once. A figure is the client process's CPU time (``time.process_time``) over its calls. Repeats are
-interleaved, client after client; their best and their median are reported. The bars are held against the median of the
-ratios of neighbours, one ratio a repeat, for a machine's speed changes more between repeats than within one.
+Every client is a process of its own, so that no client's imports weigh on another's; so is the
+server, which answers on loopback at once. A figure is the client process's CPU time
+(``time.process_time``) over its calls. Repeats are interleaved, client after client; their best and
+their median are reported. The bars are held against the median of the ratios of neighbours, one
+ratio a repeat, for a machine's speed changes more between repeats than within one.
 
 - bare_aiohttp: one session, a post, json.loads, the text picked out; for streams `iter_any`, split at blank lines,
   json.loads of each event, the text picked out. No deadline, no check: less than anybody's code does.
@@ -16,8 +18,8 @@ ratios of neighbours, one ratio a repeat, for a machine's speed changes more bet
 - bare_pyreqwest: the same as bare_aiohttp over another HTTP core (Rust, with a thread of its own, whose CPU counts).
 - openai_sdk, litellm: as their manuals say. Optional, like pyreqwest: `pip install pyreqwest openai litellm`.
 
-A stream comes in two ways: *burst*, its events in pieces of 16 kB, which shows what parsing costs; and *paced*, one
-event a write, 2 ms apart, as tokens come from a model.
+A stream comes in two ways: *burst*, its events in pieces of 16 kB, which shows what parsing costs;
+and *paced*, one event a write, 2 ms apart, as tokens come from a model.
 """
 
 from __future__ import annotations
@@ -43,7 +45,9 @@ Mode = Literal["whole", "burst", "paced"]
 Once = Callable[[Mode], Awaitable[str]]
 
 MODES: tuple[Mode, ...] = ("whole", "burst", "paced")
-SYSTEM = "You are a careful mathematician. Answer with one number and a sentence that says why. " * 3
+SYSTEM = (
+    "You are a careful mathematician. Answer with one number and a sentence that says why. " * 3
+)
 QUESTION = "How many primes are there below one hundred, and which of them is the largest? " * 4
 MESSAGES = [{"role": "system", "content": SYSTEM}, {"role": "user", "content": QUESTION}]
 OPTIONS = {"messages": MESSAGES, "max_tokens": 256, "temperature": 0.2}
@@ -65,17 +69,27 @@ SETTINGS: dict[str, tuple[Mode, int, int]] = {  # what is measured: mode, in fli
 }
 
 
-# --- the server -------------------------------------------------------------------------------------------------------
+# --- the server
+# -------------------------------------------------------------------------------------------------------
 
 
 def as_event(delta: dict[str, str], finish: str | None = None) -> bytes:
     choice = {"index": 0, "delta": delta, "logprobs": None, "finish_reason": finish}
-    head = {"id": "chatcmpl-x", "object": "chat.completion.chunk", "created": 1, "model": "m", "usage": None}
+    head = {
+        "id": "chatcmpl-x",
+        "object": "chat.completion.chunk",
+        "created": 1,
+        "model": "m",
+        "usage": None,
+    }
     return b"data: %s\n\n" % json.dumps({**head, "choices": [choice]}).encode()
 
 
 USAGE = {"prompt_tokens": 200, "completion_tokens": 120, "total_tokens": 320}
-USAGE |= {"prompt_tokens_details": {"cached_tokens": 0}, "completion_tokens_details": {"reasoning_tokens": 0}}  # type: ignore[dict-item]
+USAGE |= {
+    "prompt_tokens_details": {"cached_tokens": 0},
+    "completion_tokens_details": {"reasoning_tokens": 0},
+}  # type: ignore[dict-item]
 MESSAGE = {"role": "assistant", "content": ANSWER, "refusal": None}
 WHOLE = {
     "id": "chatcmpl-x",
@@ -88,7 +102,8 @@ WHOLE = {
 EVENTS = [
     *(as_event({"content": piece}) for piece in PIECES),
     as_event({}, "stop"),
-    b"data: %s\n\n" % json.dumps({**WHOLE, "object": "chat.completion.chunk", "choices": []}).encode(),
+    b"data: %s\n\n"
+    % json.dumps({**WHOLE, "object": "chat.completion.chunk", "choices": []}).encode(),
     b"data: [DONE]\n\n",
 ]
 
@@ -97,8 +112,13 @@ class ChatServer(asyncio.Protocol):
     """As little HTTP as the clients need; a request whose model is "paced" gets its stream an event a write."""
 
     body = json.dumps(WHOLE).encode()
-    reply = b"HTTP/1.1 200 OK\r\nContent-Type: application/json\r\nContent-Length: %d\r\n\r\n%s" % (len(body), body)
-    stream_head = b"HTTP/1.1 200 OK\r\nContent-Type: text/event-stream\r\nTransfer-Encoding: chunked\r\n\r\n"
+    reply = b"HTTP/1.1 200 OK\r\nContent-Type: application/json\r\nContent-Length: %d\r\n\r\n%s" % (
+        len(body),
+        body,
+    )
+    stream_head = (
+        b"HTTP/1.1 200 OK\r\nContent-Type: text/event-stream\r\nTransfer-Encoding: chunked\r\n\r\n"
+    )
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         assert isinstance(transport, asyncio.Transport)
@@ -123,7 +143,9 @@ class ChatServer(asyncio.Protocol):
             else:
                 events = b"".join(EVENTS)
                 pieces = [events[i : i + BURST_BYTES] for i in range(0, len(events), BURST_BYTES)]
-                self.transport.write(self.stream_head + b"".join(map(as_chunk, pieces)) + b"0\r\n\r\n")
+                self.transport.write(
+                    self.stream_head + b"".join(map(as_chunk, pieces)) + b"0\r\n\r\n"
+                )
 
     def go_on(self, index: int) -> None:
         if index < len(EVENTS):
@@ -138,13 +160,16 @@ def as_chunk(data: bytes) -> bytes:
 
 
 async def serve() -> None:
-    server = await asyncio.get_running_loop().create_server(ChatServer, "127.0.0.1", 0, backlog=1024)
+    server = await asyncio.get_running_loop().create_server(
+        ChatServer, "127.0.0.1", 0, backlog=1024
+    )
     print(server.sockets[0].getsockname()[1], flush=True)
     async with server:
         await asyncio.to_thread(sys.stdin.read)  # until who started it is gone
 
 
-# --- the clients: each returns the text of an answer ------------------------------------------------------------------
+# --- the clients: each returns the text of an answer
+# ------------------------------------------------------------------
 
 
 @contextlib.asynccontextmanager
@@ -157,18 +182,25 @@ async def bare_aiohttp(url: str):
         async def once(mode: Mode) -> str:
             payload = {"model": mode, **OPTIONS}
             if mode == "whole":
-                async with session.post(f"{url}/chat/completions", json=payload, headers=headers) as response:
+                async with session.post(
+                    f"{url}/chat/completions", json=payload, headers=headers
+                ) as response:
                     return json.loads(await response.read())["choices"][0]["message"]["content"]
             payload |= STREAM
             said: list[str] = []
             rest = b""
-            async with session.post(f"{url}/chat/completions", json=payload, headers=headers) as response:
+            async with session.post(
+                f"{url}/chat/completions", json=payload, headers=headers
+            ) as response:
                 async for piece in response.content.iter_any():
                     *events, rest = (rest + piece).split(b"\n\n")
                     for event in events:
                         data = event[6:]
                         if data != b"[DONE]":
-                            said += [one["delta"].get("content", "") for one in json.loads(data)["choices"]]
+                            said += [
+                                one["delta"].get("content", "")
+                                for one in json.loads(data)["choices"]
+                            ]
             return "".join(said)
 
         yield once
@@ -195,7 +227,10 @@ async def bare_pyreqwest(url: str):
                     for event in events:
                         data = event[6:]
                         if data != b"[DONE]":
-                            said += [one["delta"].get("content", "") for one in json.loads(data)["choices"]]
+                            said += [
+                                one["delta"].get("content", "")
+                                for one in json.loads(data)["choices"]
+                            ]
             return "".join(said)
 
         yield once
@@ -210,12 +245,17 @@ async def ours(url: str):
     turns = (Message("system", SYSTEM), Message("user", QUESTION))
     sampling = Sampling(temperature=0.2, max_tokens=256)
     providers = {
-        mode: OpenAICompatibleProvider(mode, base_url=url, api_key_env="OPENAI_API_KEY", timeout_s=60) for mode in MODES
+        mode: OpenAICompatibleProvider(
+            mode, base_url=url, api_key_env="OPENAI_API_KEY", timeout_s=60
+        )
+        for mode in MODES
     }
 
     async def once(mode: Mode) -> str:
         listener = None if mode == "whole" else lambda text: None
-        return (await providers[mode].complete(turns, sampling, call=CallContext(), on_text=listener)).text
+        return (
+            await providers[mode].complete(turns, sampling, call=CallContext(), on_text=listener)
+        ).text
 
     yield once
     for provider in providers.values():
@@ -265,7 +305,9 @@ async def openai_sdk(url: str):
                 said = await client.chat.completions.create(model=mode, **OPTIONS)  # type: ignore[call-overload]
                 return said.choices[0].message.content
             stream = await client.chat.completions.create(model=mode, **OPTIONS, **STREAM)  # type: ignore[call-overload]
-            pieces = [choice.delta.content or "" async for chunk in stream for choice in chunk.choices]
+            pieces = [
+                choice.delta.content or "" async for chunk in stream for choice in chunk.choices
+            ]
             return "".join(pieces)
 
         yield once
@@ -273,7 +315,9 @@ async def openai_sdk(url: str):
 
 @contextlib.asynccontextmanager
 async def litellm(url: str):
-    os.environ["LITELLM_LOCAL_MODEL_COST_MAP"] = "True"  # else its import asks the network for prices
+    os.environ["LITELLM_LOCAL_MODEL_COST_MAP"] = (
+        "True"  # else its import asks the network for prices
+    )
     from litellm import acompletion
 
     options = {**OPTIONS, "api_base": url, "api_key": "none"}
@@ -320,7 +364,8 @@ async def be_client(name: str, url: str) -> None:
             print(1e6 * spent / (calls if mode == "whole" else calls * CHUNKS), flush=True)
 
 
-# --- measuring --------------------------------------------------------------------------------------------------------
+# --- measuring
+# --------------------------------------------------------------------------------------------------------
 
 
 @contextlib.contextmanager
@@ -340,11 +385,16 @@ def process(*arguments: str) -> Iterator[tuple[IO[str], IO[str]]]:
 
 def measure(repeats: int, clients: list[str]) -> dict[str, dict[str, list[float]]]:
     """{client: {setting: microseconds of CPU, a repeat each}}; a first round that is not counted warms all up."""
-    spent: dict[str, dict[str, list[float]]] = {name: {setting: [] for setting in SETTINGS} for name in clients}
+    spent: dict[str, dict[str, list[float]]] = {
+        name: {setting: [] for setting in SETTINGS} for name in clients
+    }
     with contextlib.ExitStack() as stack:
         url = f"http://127.0.0.1:{int(stack.enter_context(process('--serve'))[1].readline())}/v1"
-        pipes = {name: stack.enter_context(process("--client", name, "--url", url)) for name in clients}
-        # Setting by setting, so that the clients that are compared are neighbours; the SDKs come last, they take long.
+        pipes = {
+            name: stack.enter_context(process("--client", name, "--url", url)) for name in clients
+        }
+        # Setting by setting, so that the clients that are compared are neighbours; the SDKs come
+        # last, they take long.
         turns = sorted(product(SETTINGS, pipes), key=lambda turn: turn[1] in SDKS)
         for repeat in range(repeats + 1):
             for setting, name in turns:
@@ -357,7 +407,8 @@ def measure(repeats: int, clients: list[str]) -> dict[str, dict[str, list[float]
     return spent
 
 
-# --- the report -------------------------------------------------------------------------------------------------------
+# --- the report
+# -------------------------------------------------------------------------------------------------------
 
 
 def installed(package: str) -> str | None:
@@ -375,21 +426,43 @@ def report(spent: dict[str, dict[str, list[float]]], repeats: int) -> dict[str, 
     for name in ("ours", "ours_as_worker"):
         mine = spent[name]
         bars += [
-            (f"{name}: CPU a call / bare aiohttp's, 64 in flight", ratio(mine["call_64"], bare["call_64"]), 2.0),
-            (f"{name}: CPU a call / bare aiohttp's, 512 in flight", ratio(mine["call_512"], bare["call_512"]), 2.0),
+            (
+                f"{name}: CPU a call / bare aiohttp's, 64 in flight",
+                ratio(mine["call_64"], bare["call_64"]),
+                2.0,
+            ),
+            (
+                f"{name}: CPU a call / bare aiohttp's, 512 in flight",
+                ratio(mine["call_512"], bare["call_512"]),
+                2.0,
+            ),
             (
                 f"{name}: CPU a call at 512 in flight / at 64 (bare aiohttp's own: {grown:.3f})",
                 ratio(mine["call_512"], mine["call_64"]),
                 1.3,
             ),
-            (f"{name}: CPU a chunk of a burst / bare aiohttp's", ratio(mine["chunk_burst"], bare["chunk_burst"]), 2.0),
-            (f"{name}: CPU a paced chunk / bare aiohttp's", ratio(mine["chunk_paced"], bare["chunk_paced"]), 2.0),
+            (
+                f"{name}: CPU a chunk of a burst / bare aiohttp's",
+                ratio(mine["chunk_burst"], bare["chunk_burst"]),
+                2.0,
+            ),
+            (
+                f"{name}: CPU a paced chunk / bare aiohttp's",
+                ratio(mine["chunk_paced"], bare["chunk_paced"]),
+                2.0,
+            ),
         ]
     return {
-        "bars": [{"what": w, "value": round(v, 4), "at_most": bar, "held": v <= bar} for w, v, bar in bars],
+        "bars": [
+            {"what": w, "value": round(v, 4), "at_most": bar, "held": v <= bar}
+            for w, v, bar in bars
+        ],
         "cpu_us": {
             name: {
-                setting: {"best": round(min(values), 2), "median": round(statistics.median(values), 2)}
+                setting: {
+                    "best": round(min(values), 2),
+                    "median": round(statistics.median(values), 2),
+                }
                 for setting, values in mine.items()
             }
             for name, mine in spent.items()
@@ -397,7 +470,14 @@ def report(spent: dict[str, dict[str, list[float]]], repeats: int) -> dict[str, 
         "versions": {"python": platform.python_version()}
         | {
             package: installed(package)
-            for package in ("openconductor", "aiohttp", "httptools", "pyreqwest", "openai", "litellm")
+            for package in (
+                "openconductor",
+                "aiohttp",
+                "httptools",
+                "pyreqwest",
+                "openai",
+                "litellm",
+            )
         },
         "machine": {
             "system": platform.platform(),
@@ -442,7 +522,10 @@ def main() -> None:
     here = [name for name, (_, package) in CLIENTS.items() if find_spec(package)]
     for name in CLIENTS.keys() - set(here):
         package = CLIENTS[name][1]
-        print(f"{name} is left out, for {package} is not installed: pip install {package}", file=sys.stderr)
+        print(
+            f"{name} is left out, for {package} is not installed: pip install {package}",
+            file=sys.stderr,
+        )
     spent = measure(options.repeats, here)
     result = report(spent, options.repeats)
     if options.json:

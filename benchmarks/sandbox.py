@@ -1,11 +1,13 @@
 """What a sandbox costs: checks a second beside a runner that protects nothing.
 
-    python -m benchmarks.sandbox [--json] [--rounds 5] [--problems 40] [--humaneval ../shared/data/humaneval/data.jsonl]
+    python -m benchmarks.sandbox [--json] [--rounds 5] [--problems 40] [--humaneval
+    ../shared/data/humaneval/data.jsonl]
 
-In: this machine (Linux with bubblewrap, two cores), and HumanEval's file. Out: ratios, with the bars that they are held
-against. "cold" starts ``python -I`` for every run, in a subprocess without any limit, two at a time, and compares
-stdout or lets the assertions run inside; "ours" is CodeGrader as it is, which protects, in as many sandboxes at a time
-as it likes. Both take turns within a round; the figure is the median of the rounds' ratios.
+In: this machine (Linux with bubblewrap, two cores), and HumanEval's file. Out: ratios, with the
+bars that they are held against. "cold" starts ``python -I`` for every run, in a subprocess without
+any limit, two at a time, and compares stdout or lets the assertions run inside; "ours" is
+CodeGrader as it is, which protects, in as many sandboxes at a time as it likes. Both take turns
+within a round; the figure is the median of the rounds' ratios.
 
 - HumanEval: canonical solutions with the tests of their problem; a check is a problem.
 - stdin: a small program with ten tests; a check is the problem with all ten.
@@ -51,7 +53,9 @@ def stdin_tests() -> list[IoTest]:
     for size in range(1, 11):
         numbers = [(index * 7919) % 23 - 11 for index in range(size * 20)]
         best = max(
-            sum(numbers[start:end]) for start in range(len(numbers)) for end in range(start + 1, len(numbers) + 1)
+            sum(numbers[start:end])
+            for start in range(len(numbers))
+            for end in range(start + 1, len(numbers) + 1)
         )
         tests.append(IoTest(f"{len(numbers)}\n{' '.join(map(str, numbers))}\n", f"{best}\n"))
     return tests
@@ -62,7 +66,9 @@ def cold(arguments: tuple[str, list[IoTest]]) -> bool:
     program, tests = arguments
     for test in tests:
         command = [sys.executable, "-I", "-c", program]
-        done = subprocess.run(command, input=test.stdin, capture_output=True, text=True, timeout=60, check=False)
+        done = subprocess.run(
+            command, input=test.stdin, capture_output=True, text=True, timeout=60, check=False
+        )
         if done.returncode != 0 or done.stdout.strip() != test.expected.strip():
             return False
     return True
@@ -80,15 +86,22 @@ async def our_rate(grader: CodeGrader, work: list[tuple[Problem, str]]) -> float
     """Checks a second, all asked for at once."""
     begun = time.perf_counter()
     grades = await asyncio.gather(*(grader.grade(problem, answer) for problem, answer in work))
-    assert all(grade.correct for grade in grades), [grade.note for grade in grades if not grade.correct]
+    assert all(grade.correct for grade in grades), [
+        grade.note for grade in grades if not grade.correct
+    ]
     return len(work) / (time.perf_counter() - begun)
 
 
-def humaneval(path: Path, count: int) -> tuple[list[tuple[str, list[IoTest]]], list[tuple[Problem, str]]]:
+def humaneval(
+    path: Path, count: int
+) -> tuple[list[tuple[str, list[IoTest]]], list[tuple[Problem, str]]]:
     """Canonical solutions for both runners."""
     rows = [json.loads(line) for line in path.read_text("utf-8").splitlines()][:count]
     theirs = [
-        (f"{row['prompt']}{row['canonical_solution']}\n{row['test']}\ncheck({row['entry_point']})\n", [IoTest("", "")])
+        (
+            f"{row['prompt']}{row['canonical_solution']}\n{row['test']}\ncheck({row['entry_point']})\n",
+            [IoTest("", "")],
+        )
         for row in rows
     ]
     ours = [
@@ -136,7 +149,11 @@ def main() -> None:
     parser.add_argument("--humaneval", type=Path, default=HUMANEVAL)
     options = parser.parse_args()
     report = asyncio.run(
-        measure(options.rounds, options.problems, options.humaneval if options.humaneval.is_file() else None)
+        measure(
+            options.rounds,
+            options.problems,
+            options.humaneval if options.humaneval.is_file() else None,
+        )
     )
     if options.json:
         print(json.dumps(report))
@@ -149,7 +166,9 @@ def main() -> None:
             continue
         held = "held" if row["ratio"] >= row["bar"] else "MISSED"
         rates = f"cold {row['cold_per_s']:6.1f}/s  ours {row['ours_per_s']:6.1f}/s"
-        print(f"{kind:10} {rates}  ratio {row['ratio']:.2f} (bar {row['bar']}: {held})  {row['ratios']}")
+        print(
+            f"{kind:10} {rates}  ratio {row['ratio']:.2f} (bar {row['bar']}: {held})  {row['ratios']}"
+        )
 
 
 if __name__ == "__main__":

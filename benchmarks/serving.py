@@ -2,9 +2,10 @@
 
     python -m benchmarks.serving [--json] [--streams 1000] [--seconds 1.0] [--calls 2000]
 
-In: nothing but this machine (Linux, loopback). Out: figures, with the bars that they are held against. Three processes:
-scripted workers (an asyncio HTTP server of a few lines, which streams its answer after ``--seconds``), `openconductor
-serve` over them, and this one, which is the clients.
+In: nothing but this machine (Linux, loopback). Out: figures, with the bars that they are held
+against. Three processes:
+scripted workers (an asyncio HTTP server of a few lines, which streams its answer after
+``--seconds``), `openconductor serve` over them, and this one, which is the clients.
 
 - **Streams**: ``--streams`` episodes of three steps in a row at once, as chat completions. Errors, the time to the
   first byte and to the first text, wall time, the server's memory and CPU. Once more with 200.
@@ -45,7 +46,7 @@ FAST_S = 0.05
 TICK = os.sysconf("SC_CLK_TCK")
 
 
-# ── the workers ──────────────────────────────────────────────────────────────────────────────────────────────────────
+# ── the workers ───────────────────────────────────────────────────────────────────────────────────
 async def play(reader: asyncio.StreamReader, writer: asyncio.StreamWriter, seconds: float) -> None:
     """Answer the requests of one connection: model ``planner`` plans at once, ``fast`` takes 50 ms."""
     try:
@@ -55,11 +56,22 @@ async def play(reader: asyncio.StreamReader, writer: asyncio.StreamWriter, secon
             await asyncio.sleep({"planner": 0.0, "fast": FAST_S}.get(body["model"], seconds))
             text = [PLAN] if body["model"] == "planner" else [f"{word} " for word in WORDS]
             if body.get("stream"):
-                pieces = [{"index": 0, "delta": {"content": piece}, "finish_reason": None} for piece in text]
+                pieces = [
+                    {"index": 0, "delta": {"content": piece}, "finish_reason": None}
+                    for piece in text
+                ]
                 pieces.append({"index": 0, "delta": {}, "finish_reason": "stop"})
-                events = [{"id": "x", "object": "chat.completion.chunk", "choices": [one]} for one in pieces]
-                events.append({"id": "x", "object": "chat.completion.chunk", "choices": [], "usage": USAGE})
-                said = b"".join(b"data: %b\n\n" % json.dumps(one).encode() for one in events) + b"data: [DONE]\n\n"
+                events = [
+                    {"id": "x", "object": "chat.completion.chunk", "choices": [one]}
+                    for one in pieces
+                ]
+                events.append(
+                    {"id": "x", "object": "chat.completion.chunk", "choices": [], "usage": USAGE}
+                )
+                said = (
+                    b"".join(b"data: %b\n\n" % json.dumps(one).encode() for one in events)
+                    + b"data: [DONE]\n\n"
+                )
                 writer.write(
                     b"HTTP/1.1 200 OK\r\ncontent-type: text/event-stream\r\ntransfer-encoding: chunked\r\n\r\n"
                 )
@@ -79,13 +91,15 @@ async def play(reader: asyncio.StreamReader, writer: asyncio.StreamWriter, secon
 
 
 async def serve_workers(seconds: float) -> None:
-    server = await asyncio.start_server(lambda *pair: play(*pair, seconds), "127.0.0.1", 0, backlog=4096)
+    server = await asyncio.start_server(
+        lambda *pair: play(*pair, seconds), "127.0.0.1", 0, backlog=4096
+    )
     print(server.sockets[0].getsockname()[1], flush=True)
     async with server:
         await server.serve_forever()
 
 
-# ── processes ────────────────────────────────────────────────────────────────────────────────────────────────────────
+# ── processes ─────────────────────────────────────────────────────────────────────────────────────
 @contextmanager
 def process(*command: str, **options: Any) -> Iterator[subprocess.Popen[str]]:
     started = subprocess.Popen(command, text=True, **options)
@@ -124,9 +138,15 @@ def peak_megabytes(pid: int) -> float:
     return int(re.search(r"VmHWM:\s+(\d+)", Path(f"/proc/{pid}/status").read_text())[1]) / 1000  # type: ignore[index]
 
 
-# ── the clients ──────────────────────────────────────────────────────────────────────────────────────────────────────
+# ── the clients ───────────────────────────────────────────────────────────────────────────────────
 def request(port: int, model: str, *, stream: bool) -> bytes:
-    body = json.dumps({"model": model, "stream": stream, "messages": [{"role": "user", "content": "What is 6 * 7?"}]})
+    body = json.dumps(
+        {
+            "model": model,
+            "stream": stream,
+            "messages": [{"role": "user", "content": "What is 6 * 7?"}],
+        }
+    )
     head = f"POST /v1/chat/completions HTTP/1.1\r\nhost: 127.0.0.1:{port}\r\nauthorization: Bearer none\r\n"
     return f"{head}content-type: application/json\r\ncontent-length: {len(body)}\r\n\r\n{body}".encode()
 
@@ -192,7 +212,9 @@ async def calls_on(port: int, model: str, calls: int) -> list[float]:
     return walls
 
 
-async def added(workers: int, servers: dict[str, tuple[int, str, int]], calls: int, rounds: int = 3) -> dict[str, Any]:
+async def added(
+    workers: int, servers: dict[str, tuple[int, str, int]], calls: int, rounds: int = 3
+) -> dict[str, Any]:
     """What each server adds to the median of a call, and its CPU a request: (port, model, pid) by name."""
     walls: dict[str, list[float]] = {"worker": [], **{name: [] for name in servers}}
     spent = dict.fromkeys(servers, 0.0)
@@ -208,19 +230,24 @@ async def added(workers: int, servers: dict[str, tuple[int, str, int]], calls: i
     bare = statistics.median(walls["worker"])
     made = rounds * (calls // CONNECTIONS) * CONNECTIONS
     return {
-        name: {"added_ms": 1000 * (statistics.median(walls[name]) - bare), "cpu_ms": 1000 * spent[name] / made}
+        name: {
+            "added_ms": 1000 * (statistics.median(walls[name]) - bare),
+            "cpu_ms": 1000 * spent[name] / made,
+        }
         for name in servers
     } | {"worker": {"median_ms": 1000 * bare}}
 
 
-# ── the run ──────────────────────────────────────────────────────────────────────────────────────────────────────────
+# ── the run ───────────────────────────────────────────────────────────────────────────────────────
 def p99(values: list[float]) -> float:
     return sorted(values)[max(0, int(0.99 * len(values)) - 1)] if values else float("inf")
 
 
 async def measure(arguments: argparse.Namespace, folder: Path) -> dict[str, Any]:
     found: dict[str, Any] = {}
-    with process(sys.executable, __file__, "--workers", str(arguments.seconds), stdout=subprocess.PIPE) as workers:
+    with process(
+        sys.executable, __file__, "--workers", str(arguments.seconds), stdout=subprocess.PIPE
+    ) as workers:
         assert workers.stdout is not None
         played = int(workers.stdout.readline())
         url = f"http://127.0.0.1:{played}/v1"
@@ -250,7 +277,9 @@ async def measure(arguments: argparse.Namespace, folder: Path) -> dict[str, Any]
             if arguments.litellm:
                 with litellm(arguments.litellm, folder, url) as (other, pid):
                     await wait_for(other)
-                    found["direct"] = await added(played, {**servers, "litellm": (other, "fast", pid)}, arguments.calls)
+                    found["direct"] = await added(
+                        played, {**servers, "litellm": (other, "fast", pid)}, arguments.calls
+                    )
             else:
                 found["direct"] = await added(played, servers, arguments.calls)
     return found
@@ -264,7 +293,15 @@ def litellm(binary: str, folder: Path, url: str) -> Iterator[tuple[int, int]]:
         f"model_list:\n  - model_name: fast\n    litellm_params:\n      model: openai/fast\n      api_base: {url}\n"
         "      api_key: none\n"
     )
-    command = (binary, "--config", str(folder / "litellm.yaml"), "--port", str(port), "--host", "127.0.0.1")
+    command = (
+        binary,
+        "--config",
+        str(folder / "litellm.yaml"),
+        "--port",
+        str(port),
+        "--host",
+        "127.0.0.1",
+    )
     keyless = {**os.environ, "LITELLM_DANGEROUSLY_PERMIT_WEAK_OR_UNSET_MASTER_KEY": "true"}
     silent: Any = {"stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL, "env": keyless}
     with process(*command, **silent) as started:
@@ -280,7 +317,9 @@ def free_port() -> int:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--json", action="store_true")
     parser.add_argument("--streams", type=int, default=1000)
     parser.add_argument("--seconds", type=float, default=1.0)

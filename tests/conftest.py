@@ -17,22 +17,32 @@ import pytest
 
 from openconductor import cli
 
-# Before anything imports torch: on two busy cores, two threads were four times slower than one. And no test may reach
-# for a model hub.
+# Before anything imports torch: on two busy cores, two threads were four times slower than one. And
+# no test may reach for a model hub.
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
 os.environ.setdefault("HF_HUB_OFFLINE", "1")
 os.environ.setdefault("HF_DATASETS_OFFLINE", "1")
 os.environ.setdefault("TRL_EXPERIMENTAL_SILENCE", "1")
 
-# Where the tests were started in the background SIGINT is ignored, and the commands that they start would inherit it.
+# Where the tests were started in the background SIGINT is ignored, and the commands that they start
+# would inherit it.
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
 
 ROOT = Path(__file__).resolve().parent.parent
 
-# What several tests share lies beside them, and `--import-mode=importlib` makes no folder one to import from.
-FOLDERS = ("", "integration", "unit/baselines", "unit/evaluation", "unit/journal", "unit/report", "unit/tasks")
+# What several tests share lies beside them, and `--import-mode=importlib` makes no folder one to
+# import from.
+FOLDERS = (
+    "",
+    "integration",
+    "unit/baselines",
+    "unit/evaluation",
+    "unit/store",
+    "unit/report",
+    "unit/tasks",
+)
 sys.path[:0] = [str(ROOT / "tests" / folder) for folder in FOLDERS]
 
 
@@ -47,7 +57,9 @@ def shared_data() -> Path:
     """The folder of public data sets that lies beside the checkout on some machines; skips where it does not."""
     folder = ROOT.parent / "shared" / "data"
     if not folder.is_dir():
-        pytest.skip("needs the data sets in ../shared/data, beside the checkout; they are not there")
+        pytest.skip(
+            "needs the data sets in ../shared/data, beside the checkout; they are not there"
+        )
     return folder
 
 

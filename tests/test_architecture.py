@@ -24,8 +24,8 @@ ROOT = Path(__file__).resolve().parent.parent
 PACKAGE = ROOT / "src" / "openconductor"
 SOURCES = sorted(PACKAGE.rglob("*.py"))
 
-# Lines of code (without blank lines, comments and docstrings) that a folder of the package may have. The sum is to come
-# down to 16,000, and TEST_LINES to 20,000.
+# Lines of code (without blank lines, comments and docstrings) that a folder of the package may
+# have. The sum is to come down to 16,000, and TEST_LINES to 20,000.
 BUDGET = {
     "": 3_009,  # the modules at the root
     "baselines": 973,
@@ -45,11 +45,23 @@ BUDGET = {
 TEST_LINES = 36_152  # of all kinds, in tests/
 FILE_LINES = 450  # of all kinds, in one file
 FOLDER_FILES = 10  # but in the root, in cli/ and on the shelves
-FOLDED_BELOW = 150  # lines of all kinds: a module with one importer is part of it, unless it is on a shelf
+FOLDED_BELOW = (
+    150  # lines of all kinds: a module with one importer is part of it, unless it is on a shelf
+)
 ASK_MODULES = 30  # of ours, loaded by one ask over an HTTP worker
 EVAL_MODULES = 60  # of ours, loaded by an eval in the gym
 WRAPPERS = 3  # around a call of a worker
-SHELVES = {"", "baselines", "cli", "graders", "plots", "providers", "sandboxes", "serving/apis", "tasks"}
+SHELVES = {
+    "",
+    "baselines",
+    "cli",
+    "graders",
+    "plots",
+    "providers",
+    "sandboxes",
+    "serving/apis",
+    "tasks",
+}
 IMPORT_SECONDS = 0.25
 FORBIDDEN_NAMES = {"utils.py", "util.py", "helpers.py", "common.py", "misc.py"}
 
@@ -80,10 +92,23 @@ def code_lines(path: Path) -> int:
     """How many lines of a file carry code: no blank line, no comment, no docstring."""
     docstrings: set[int] = set()
     for node in ast.walk(parsed(path)):
-        for one in getattr(node, "body", None) if isinstance(getattr(node, "body", None), list) else ():
-            if isinstance(one, ast.Expr) and isinstance(one.value, ast.Constant) and isinstance(one.value.value, str):
+        for one in (
+            getattr(node, "body", None) if isinstance(getattr(node, "body", None), list) else ()
+        ):
+            if (
+                isinstance(one, ast.Expr)
+                and isinstance(one.value, ast.Constant)
+                and isinstance(one.value.value, str)
+            ):
                 docstrings.update(range(one.lineno, one.end_lineno + 1))
-    silent = (tokenize.COMMENT, tokenize.NL, tokenize.NEWLINE, tokenize.INDENT, tokenize.DEDENT, tokenize.ENDMARKER)
+    silent = (
+        tokenize.COMMENT,
+        tokenize.NL,
+        tokenize.NEWLINE,
+        tokenize.INDENT,
+        tokenize.DEDENT,
+        tokenize.ENDMARKER,
+    )
     code: set[int] = set()
     for token in tokenize.generate_tokens(io.StringIO(path.read_text("utf-8")).readline):
         if token.type not in silent:
@@ -107,13 +132,21 @@ def registries() -> list[tuple[str, str, str]]:
     entries: list[tuple[str, str, str]] = []
     for path in SOURCES:
         for node in parsed(path).body:
-            targets = node.targets if isinstance(node, ast.Assign) else [getattr(node, "target", None)]
+            targets = (
+                node.targets if isinstance(node, ast.Assign) else [getattr(node, "target", None)]
+            )
             value = getattr(node, "value", None)
-            if not (isinstance(targets[0], ast.Name) and targets[0].id.isupper() and isinstance(value, ast.Dict)):
+            if not (
+                isinstance(targets[0], ast.Name)
+                and targets[0].id.isupper()
+                and isinstance(value, ast.Dict)
+            ):
                 continue
             texts = [item.value for item in value.values if isinstance(item, ast.Constant)]
             if texts and all(isinstance(text, str) and TARGET.fullmatch(text) for text in texts):
-                entries += [(path.relative_to(ROOT).as_posix(), targets[0].id, text) for text in texts]
+                entries += [
+                    (path.relative_to(ROOT).as_posix(), targets[0].id, text) for text in texts
+                ]
     return entries
 
 
@@ -121,27 +154,44 @@ def missing_extra(error: ModuleNotFoundError) -> bool:
     """Whether an import failed for want of an optional extra that is indeed not installed."""
     project = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))["project"]
     extras = project["optional-dependencies"]
-    wanted = {one for name, extra in extras.items() if name not in {"dev", "bench"} for one in extra}
-    names = {re.split(r"[\[<>=~! ]", one)[0].replace("-", "_").removesuffix("_slim") for one in wanted}
+    wanted = {
+        one for name, extra in extras.items() if name not in {"dev", "bench"} for one in extra
+    }
+    names = {
+        re.split(r"[\[<>=~! ]", one)[0].replace("-", "_").removesuffix("_slim") for one in wanted
+    }
     name = (error.name or "").split(".")[0]
     return name in names - {"openconductor"} and find_spec(name) is None
 
 
 def tracked_files() -> list[Path]:
     """What a commit of everything here would hold."""
-    command = ["git", "-c", "safe.directory=*", "ls-files", "-z", "--cached", "--others", "--exclude-standard"]
+    command = [
+        "git",
+        "-c",
+        "safe.directory=*",
+        "ls-files",
+        "-z",
+        "--cached",
+        "--others",
+        "--exclude-standard",
+    ]
     listing = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
     if listing.returncode != 0:
         pytest.skip(f"needs a git checkout: {listing.stderr.strip()}")
     return [path for name in listing.stdout.split("\0") if name and (path := ROOT / name).is_file()]
 
 
-# ── sizes ────────────────────────────────────────────────────────────────────────────────────────────────────────────
+# ── sizes ─────────────────────────────────────────────────────────────────────────────────────────
 def test_each_folder_keeps_to_its_budget_of_code() -> None:
     spent = Counter({folder(path): 0 for path in SOURCES})
     for path in SOURCES:
         spent[folder(path)] += code_lines(path)
-    over = {name: f"{lines} of {BUDGET.get(name, 0)}" for name, lines in spent.items() if lines > BUDGET.get(name, 0)}
+    over = {
+        name: f"{lines} of {BUDGET.get(name, 0)}"
+        for name, lines in spent.items()
+        if lines > BUDGET.get(name, 0)
+    }
     assert not over, over
 
 
@@ -160,7 +210,11 @@ def test_a_source_file_holds_one_idea_and_says_which() -> None:
 
 def test_a_folder_can_be_looked_over() -> None:
     sizes = Counter(path.parent.relative_to(PACKAGE).as_posix() for path in SOURCES)
-    full = {name: files for name, files in sizes.items() if name not in SHELVES | {"."} and files > FOLDER_FILES}
+    full = {
+        name: files
+        for name, files in sizes.items()
+        if name not in SHELVES | {"."} and files > FOLDER_FILES
+    }
     assert not full, f"more than {FOLDER_FILES} files: {full}"
 
 
@@ -179,7 +233,10 @@ def test_public_classes_and_files_have_names_of_their_own() -> None:
 
 
 def test_a_small_module_has_more_than_one_importer() -> None:
-    modules = {".".join(("openconductor", *path.relative_to(PACKAGE).with_suffix("").parts)): path for path in SOURCES}
+    modules = {
+        ".".join(("openconductor", *path.relative_to(PACKAGE).with_suffix("").parts)): path
+        for path in SOURCES
+    }
     importers: defaultdict[str, set[str]] = defaultdict(set)
     for name, path in modules.items():
         for node in ast.walk(parsed(path)):
@@ -210,11 +267,13 @@ def test_every_key_of_a_training_is_set_by_a_recipe() -> None:
     assert known <= told, f"no recipe sets {sorted(known - told)}"
 
 
-# ── what runs ────────────────────────────────────────────────────────────────────────────────────────────────────────
+# ── what runs ─────────────────────────────────────────────────────────────────────────────────────
 def loaded_after(program: str) -> list[str]:
     """Our modules that a fresh interpreter has loaded after a program."""
     program += "\nimport sys; print(*sorted(name for name in sys.modules if name.startswith('openconductor')))"
-    ran = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
+    ran = subprocess.run(
+        [sys.executable, "-c", program], capture_output=True, text=True, check=True
+    )
     return ran.stdout.splitlines()[-1].split()
 
 
@@ -232,7 +291,16 @@ def test_one_ask_over_an_http_worker_loads_few_modules(tmp_path: Path) -> None:
 
 
 def test_an_eval_in_the_gym_loads_few_modules(tmp_path: Path) -> None:
-    arguments = ["eval", "worker:maven", "random", "--limit", "2", "--out", str(tmp_path / "run"), "--json"]
+    arguments = [
+        "eval",
+        "worker:maven",
+        "random",
+        "--limit",
+        "2",
+        "--out",
+        str(tmp_path / "run"),
+        "--json",
+    ]
     loaded = loaded_after(f"from openconductor.cli import main\nassert main({arguments!r}) == 0")
     assert len(loaded) <= EVAL_MODULES, loaded
 
@@ -246,11 +314,13 @@ def test_few_wrappers_are_around_a_call(tmp_path: Path) -> None:
         names: list[str] = []
         while chain is not worker.provider:
             names.append(type(chain).__name__)
-            chain = next(value for name in INNER if (value := getattr(chain, name, None)) is not None)
+            chain = next(
+                value for name in INNER if (value := getattr(chain, name, None)) is not None
+            )
     assert len(names) <= WRAPPERS, names
 
 
-# ── imports ──────────────────────────────────────────────────────────────────────────────────────────────────────────
+# ── imports ───────────────────────────────────────────────────────────────────────────────────────
 def test_imports_only_point_down_the_floors() -> None:
     program = "from importlinter.cli import lint_imports_command; lint_imports_command()"
     result = subprocess.run(
@@ -265,12 +335,16 @@ def test_imports_only_point_down_the_floors() -> None:
 
 
 def test_only_learning_knows_torch() -> None:
-    # A worker may be a model of transformers, and `train --dry-run` builds one without weights: these two modules are
-    # imported by name, where they are asked for.
+    # A worker may be a model of transformers, and `train --dry-run` builds one without weights:
+    # these two modules are imported by name, where they are asked for.
     by_name = {PACKAGE / "providers" / "transformers_lm.py", PACKAGE / "cli" / "estimate.py"}
     learning = {PACKAGE / "training", *by_name}
     answering = [path for path in SOURCES if not learning & {path, *path.parents}]
-    found = {path.relative_to(PACKAGE).as_posix(): names for path in answering if (names := imported(path) & LEARNING)}
+    found = {
+        path.relative_to(PACKAGE).as_posix(): names
+        for path in answering
+        if (names := imported(path) & LEARNING)
+    }
     assert answering
     assert not found, found
 
@@ -282,17 +356,21 @@ def test_importing_the_package_is_quick_and_brings_nothing_heavy() -> None:
     )
     seconds: list[float] = []
     for _ in range(5):
-        output = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True).stdout
+        output = subprocess.run(
+            [sys.executable, "-c", program], capture_output=True, text=True, check=True
+        ).stdout
         took, *modules = output.split()
         seconds.append(float(took))
         assert "openconductor" in modules
         assert not set(HEAVY) & set(modules)
-        if min(seconds) <= IMPORT_SECONDS:  # other work on the machine slows a run, nothing makes one faster
+        if (
+            min(seconds) <= IMPORT_SECONDS
+        ):  # other work on the machine slows a run, nothing makes one faster
             return
     pytest.fail(f"import openconductor took {seconds} s")
 
 
-# ── names ────────────────────────────────────────────────────────────────────────────────────────────────────────────
+# ── names ─────────────────────────────────────────────────────────────────────────────────────────
 def test_every_public_name_resolves() -> None:
     package = importlib.import_module("openconductor")
     assert package.__all__
@@ -314,17 +392,22 @@ def test_every_registered_entry_resolves() -> None:
             if not missing_extra(error):
                 raise
         else:
-            assert hasattr(loaded, attribute), f"{source}: {registry} names {target}, which does not exist"
+            assert hasattr(loaded, attribute), (
+                f"{source}: {registry} names {target}, which does not exist"
+            )
 
 
-# ── the repository ───────────────────────────────────────────────────────────────────────────────────────────────────
+# ── the repository ────────────────────────────────────────────────────────────────────────────────
 def test_no_file_names_a_machine_or_a_package_registry() -> None:
     # The hosts and options are written in pieces, so that this file does not find itself.
     paths = "work|root|farm"
     hosts = "|".join(
-        re.escape(host) for host in ("pypi" + ".org", "python" + "hosted.org", "download.py" + "torch.org")
+        re.escape(host)
+        for host in ("pypi" + ".org", "python" + "hosted.org", "download.py" + "torch.org")
     )
-    options = "|".join(("extra-" + "index", "index-" + "url", "find-" + "links", "registry.npm" + "js"))
+    options = "|".join(
+        ("extra-" + "index", "index-" + "url", "find-" + "links", "registry.npm" + "js")
+    )
     forbidden = re.compile(rf"(?<![\w.])/(?:{paths})/|{hosts}|{options}".encode())
     found = [
         f"{path.relative_to(ROOT)}: {match.group().decode()}"
@@ -341,4 +424,6 @@ def test_the_page_for_newcomers_to_the_code_stays_short() -> None:
 
 def test_constraints_pin_plain_versions() -> None:
     lines = (ROOT / "constraints.txt").read_text("utf-8").splitlines()
-    assert [line for line in lines if not re.fullmatch(r"[A-Za-z0-9._-]+==[0-9][A-Za-z0-9.]*", line)] == []
+    assert [
+        line for line in lines if not re.fullmatch(r"[A-Za-z0-9._-]+==[0-9][A-Za-z0-9.]*", line)
+    ] == []

@@ -1,8 +1,9 @@
 """README, docs and docstrings say what is so: their code is run.
 
-Run are the python blocks of a page, top to bottom in one namespace (blocks with ``>>>`` as doctests, ``await`` allowed
-in the others), the console blocks' lines that begin with ``$ openconductor`` (they must exit with 0), and the examples
-in docstrings. A block after a line ``<!-- not run: reason -->`` is only looked at.
+Run are the python blocks of a page, top to bottom in one namespace (blocks with ``>>>`` as
+doctests, ``await`` allowed in the others), the console blocks' lines that begin with ``$
+openconductor`` (they must exit with 0), and the examples in docstrings. A block after a line ``<!--
+not run: reason -->`` is only looked at.
 """
 
 from __future__ import annotations
@@ -22,7 +23,9 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).resolve().parent.parent
-PAGES = [page for page in (ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))) if page.is_file()]
+PAGES = [
+    page for page in (ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))) if page.is_file()
+]
 BLOCK = re.compile(
     r"^(?:<!-- not run: (?P<reason>.+?) -->\n+)?```(?P<language>python|console)\n(?P<code>.*?)^```$",
     re.MULTILINE | re.DOTALL,
@@ -66,11 +69,15 @@ def run_python(block: Block, namespace: dict[str, object]) -> None:
     if ">>> " in block.code:
         test = doctest.DocTestParser().get_doctest(block.code, namespace, where, where, block.line)
         report: list[str] = []
-        doctest.DocTestRunner(optionflags=doctest.ELLIPSIS).run(test, out=report.append, clear_globs=False)
+        doctest.DocTestRunner(optionflags=doctest.ELLIPSIS).run(
+            test, out=report.append, clear_globs=False
+        )
         assert not report, "".join(report)
         namespace.update(test.globs)
         return
-    code = compile("\n" * block.line + block.code, where, "exec", flags=ast.PyCF_ALLOW_TOP_LEVEL_AWAIT)
+    code = compile(
+        "\n" * block.line + block.code, where, "exec", flags=ast.PyCF_ALLOW_TOP_LEVEL_AWAIT
+    )
     result = eval(code, namespace)
     if inspect.iscoroutine(result):
         asyncio.run(result)
@@ -82,7 +89,9 @@ def visitor(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     (tmp_path / "recipes").symlink_to(ROOT / "recipes")
     program = tmp_path / "bin" / "openconductor"
     program.parent.mkdir()
-    program.write_text(f"#!{sys.executable}\nimport sys\n\nfrom openconductor.cli import main\n\nsys.exit(main())\n")
+    program.write_text(
+        f"#!{sys.executable}\nimport sys\n\nfrom openconductor.cli import main\n\nsys.exit(main())\n"
+    )
     program.chmod(0o755)
     monkeypatch.setenv("PATH", f"{program.parent}{os.pathsep}{os.environ['PATH']}")
     monkeypatch.setenv("PYTHONPATH", str(ROOT / "src"))

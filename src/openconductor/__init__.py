@@ -1,7 +1,7 @@
 """OpenConductor: a small language model writes workflows over a pool of workers, and learns to.
 
-The public names are in the stub beside this, ``__init__.pyi``. Each is imported when it is first asked for (PEP 562),
-so ``import openconductor`` costs next to nothing and brings in nothing heavy.
+The public names are in the stub beside this, ``__init__.pyi``. Each is imported when it is first
+asked for (PEP 562), so ``import openconductor`` costs next to nothing and brings in nothing heavy.
 """
 
 # pyright: reportMissingTypeStubs=false, reportUnknownVariableType=false

@@ -1,6 +1,7 @@
 """The Conductor: a question is prompted, the model's text parsed, the workflow executed; in rounds.
 
-In: a planner (what writes workflows), a WorkerPool, a question. Out: an Episode with its answer or its error.
+In: a planner (what writes workflows), a WorkerPool, a question. Out: an Episode with its answer or
+its error.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
 
-from openconductor.budget import check_price
+from openconductor.calls.budget import check_price
 from openconductor.episode import Stage
 from openconductor.errors import AuthFailed, ConfigError, WorkerError, WorkflowError
 from openconductor.pool import Worker, WorkerPool
@@ -24,7 +25,7 @@ from openconductor.providers import WorkerFunction, resolve
 from openconductor.types import Budget, Episode, Message, Question, Sampling, Step, Workflow
 
 if TYPE_CHECKING:
-    from openconductor.worker import CompletionStore
+    from openconductor.calls.worker import CompletionStore
 
 T = TypeVar("T")
 
@@ -37,17 +38,20 @@ class Conductor:
     """Answers questions with a pool of workers, by workflows that its planner writes.
 
     Args:
-        planner: what writes the workflows. A checkpoint brings its own prompt and sampling and costs nothing, a Worker
-            its own sampling and price; the calls of any other planner have no known price.
+        planner: what writes the workflows. A checkpoint brings its own prompt and sampling and
+            costs nothing, a Worker its own sampling and price; the calls of any other planner have
+            no known price.
         pool: the workers on offer.
-        max_steps: the most steps that one workflow may have; default: as many as the checkpoint was trained to write,
-            else 5.
-        max_rounds: how often the planner is called for a question, an accepting call included; 1 is no recursion, None
-            continues until the planner accepts or the budget ends, and then needs a budget that workers do use up.
+        max_steps: the most steps that one workflow may have; default: as many as the checkpoint was
+            trained to write, else 5.
+        max_rounds: how often the planner is called for a question, an accepting call included; 1 is
+            no recursion, None continues until the planner accepts or the budget ends, and then
+            needs a budget that workers do use up.
         prompt: how the planner is asked; default: the checkpoint's, else ``PromptOptions()``.
         sampling: how the planner samples; default: the checkpoint's, else at most 1,024 tokens.
         timeout_s: the total deadline of one planner call.
-        fallback: whether a failed step goes to another worker; leave it off in training and evaluation.
+        fallback: whether a failed step goes to another worker; leave it off in training and
+            evaluation.
 
     Raises:
         ConfigError: a value is out of its range, or the planner cannot be resolved.
@@ -74,12 +78,18 @@ class Conductor:
         self.max_rounds = max_rounds
         self.timeout_s = timeout_s
         self.fallback = fallback
-        self.planner: Provider | Worker = planner if isinstance(planner, Worker) else resolve(planner)
+        self.planner: Provider | Worker = (
+            planner if isinstance(planner, Worker) else resolve(planner)
+        )
         self.prompt = prompt or getattr(self.planner, "prompt_options", None) or PromptOptions()
         self.max_steps: int = max_steps or getattr(self.planner, "max_steps", None) or 5
-        self.sampling = sampling or getattr(self.planner, "sampling", None) or Sampling(max_tokens=1024)
+        self.sampling = (
+            sampling or getattr(self.planner, "sampling", None) or Sampling(max_tokens=1024)
+        )
         if not isinstance(self.planner, Worker):
-            self.asked = Worker(self.planner, name="conductor", sampling=self.sampling, timeout_s=timeout_s)
+            self.asked = Worker(
+                self.planner, name="conductor", sampling=self.sampling, timeout_s=timeout_s
+            )
         else:
             own = self.planner.timeout_s
             shorter = timeout_s is not None and (own is None or timeout_s < own)
@@ -89,7 +99,8 @@ class Conductor:
     def replaying(self, journal: CompletionStore) -> Conductor:
         """The same Conductor, answering from a journal what stands there: paid for before, and not again.
 
-        That goes for the planner's calls and the workers'. To record the new ones, pass the journal as ``on_event``.
+        That goes for the planner's calls and the workers'. To record the new ones, pass the journal
+        as ``on_event``.
         """
         other = copy(self)
         other.pool = self.pool.replaying(journal)
@@ -97,24 +108,31 @@ class Conductor:
         return other
 
     async def ask(
-        self, question: Question, *, budget: Budget | None = None, on_event: OnEvent | None = None, sample: int = 0
+        self,
+        question: Question,
+        *,
+        budget: Budget | None = None,
+        on_event: OnEvent | None = None,
+        sample: int = 0,
     ) -> Episode:
         """Answer one question.
 
         Args:
             question: a text, or a chat whose last turn is the user's.
             budget: what the question may cost: the planner's calls and all steps, in all rounds.
-            on_event: gets every event in order. An exception that it raises cancels what runs and comes out of here
-                unchanged, and nothing more is sent to it.
-            sample: tells repeats of the same question apart (caches and simulated workers draw by it).
+            on_event: gets every event in order. An exception that it raises cancels what runs and
+                comes out of here unchanged, and nothing more is sent to it.
+            sample: tells repeats of the same question apart (caches and simulated workers draw by
+                it).
 
         Returns:
-            The Episode. ``answer`` is None where the first round failed; ``error`` is then the WorkflowError or
-            WorkerError. A failure in a later round leaves the previous answer standing and marks that Round; so does,
-            with ``max_rounds=None``, the end of the budget.
+            The Episode. ``answer`` is None where the first round failed; ``error`` is then the
+            WorkflowError or WorkerError. A failure in a later round leaves the previous answer
+            standing and marks that Round; so does, with ``max_rounds=None``, the end of the budget.
 
         Raises:
-            ConfigError, AuthFailed, BudgetExceeded: nothing more can be done; ``.episode`` holds what had happened.
+            ConfigError, AuthFailed, BudgetExceeded: nothing more can be done; ``.episode`` holds
+                what had happened.
         """
         return await self._stage(question, on_event, sample).play(self._play, budget)
 
@@ -129,7 +147,8 @@ class Conductor:
     ) -> Episode:
         """Go on after a worker has called the user's tools: that very worker gets their results, where it was.
 
-        What it answers is a round; the Conductor may revise it where rounds are left, and plans anew where it failed.
+        What it answers is a round; the Conductor may revise it where rounds are left, and plans
+        anew where it failed.
 
         Args:
             question: the whole chat, which ends with the results.
@@ -143,20 +162,35 @@ class Conductor:
             await stage.run(Workflow((Step(worker, ""),)), opening=opening)
             now = stage.rounds[-1]
             stage.answer = now.answer
-            return stage.answer if now.calls_tools else await self._play(stage, more=now.error is not None)
+            return (
+                stage.answer
+                if now.calls_tools
+                else await self._play(stage, more=now.error is not None)
+            )
 
         return await self._stage(question, on_event, 0).play(go_on, budget)
 
     def _stage(self, question: Question, on_event: OnEvent | None, sample: int) -> Stage:
         spent = "stop" if self.max_rounds is not None else "answered"
-        return Stage(self.pool, question, sample=sample, on_event=on_event, fallback=self.fallback, spent=spent)
+        return Stage(
+            self.pool,
+            question,
+            sample=sample,
+            on_event=on_event,
+            fallback=self.fallback,
+            spent=spent,
+        )
 
     async def _play(self, stage: Stage, *, more: bool = False) -> str | None:
         meter, limit = stage.meter, None if self.max_rounds is None else self.max_rounds + more
         for worker in (*(worker for _, worker in self.pool), self.asked):
             check_price(meter, worker)
-        if limit is None and (meter is None or not meter.limits("calls", "tokens", "dollars", "seconds")):
-            raise ConfigError("Conductor.max_rounds=None goes on until the budget ends: expected a budget with a limit")
+        if limit is None and (
+            meter is None or not meter.limits("calls", "tokens", "dollars", "seconds")
+        ):
+            raise ConfigError(
+                "Conductor.max_rounds=None goes on until the budget ends: expected a budget with a limit"
+            )
         while limit is None or len(stage.rounds) < limit:
             try:
                 await self._play_round(stage)
@@ -184,10 +218,17 @@ class Conductor:
         await stage.follow(said, max_steps=self.max_steps, subtasks=self.prompt.subtasks)
 
     def ask_sync(
-        self, question: Question, *, budget: Budget | None = None, on_event: OnEvent | None = None, sample: int = 0
+        self,
+        question: Question,
+        *,
+        budget: Budget | None = None,
+        on_event: OnEvent | None = None,
+        sample: int = 0,
     ) -> Episode:
         """``ask`` for callers without ``await``; works beside a running event loop (notebooks) too, in a thread."""
-        return _run_blocking(lambda: self.ask(question, budget=budget, on_event=on_event, sample=sample))
+        return _run_blocking(
+            lambda: self.ask(question, budget=budget, on_event=on_event, sample=sample)
+        )
 
 
 def _run_blocking(ask: Callable[[], Coroutine[None, None, T]]) -> T:
@@ -208,5 +249,7 @@ def _run_blocking(ask: Callable[[], Coroutine[None, None, T]]) -> T:
             return future.result()
         except KeyboardInterrupt:
             for task in tasks if not future.done() else ():
-                task.get_loop().call_soon_threadsafe(task.cancel)  # else leaving would wait for the whole episode
+                task.get_loop().call_soon_threadsafe(
+                    task.cancel
+                )  # else leaving would wait for the whole episode
             raise

@@ -1,7 +1,8 @@
 """Strict TOML, for pool files and recipes, and the names on shelves. In: a file and overrides, or a name. Out: a value.
 
-Nothing is guessed: an unknown key or name is a ConfigError that names the nearest known one, a string is not a number.
-What looks like an API key is refused (keys come from the environment only). pydantic is imported when a file is read.
+Nothing is guessed: an unknown key or name is a ConfigError that names the nearest known one, a
+string is not a number. What looks like an API key is refused (keys come from the environment only).
+pydantic is imported when a file is read.
 """
 
 from __future__ import annotations
@@ -54,7 +55,9 @@ def nearest(name: str, known: Iterable[str]) -> str | None:
 
     def likeness(candidate: str) -> float:
         whole = SequenceMatcher(None, name.lower(), candidate.lower()).ratio()
-        leaf = SequenceMatcher(None, name.lower().rpartition(".")[2], candidate.lower().rpartition(".")[2]).ratio()
+        leaf = SequenceMatcher(
+            None, name.lower().rpartition(".")[2], candidate.lower().rpartition(".")[2]
+        ).ratio()
         return max(whole, leaf - 0.05)
 
     return max(sorted(known), key=likeness, default=None)
@@ -64,13 +67,17 @@ def registered(shelf: Mapping[str, str], what: str) -> dict[str, str]:
     """What has a name: all on a shelf, and the entry points of other packages (group ``openconductor.<what>s``)."""
     from importlib.metadata import entry_points
 
-    return {**{one.name: one.value for one in entry_points(group=f"openconductor.{what}s")}, **shelf}
+    return {
+        **{one.name: one.value for one in entry_points(group=f"openconductor.{what}s")},
+        **shelf,
+    }
 
 
 def load_registered(shelf: Mapping[str, str], name: str, *, what: str) -> object:
     """Import what a name stands for: on a shelf, an entry point of another package, or ``module:attribute`` itself.
 
-    A module that is named is looked for on the import path, and last in the current directory, which stays on the path.
+    A module that is named is looked for on the import path, and last in the current directory,
+    which stays on the path.
 
     Args:
         shelf: by name, ``module:attribute``; it goes before the entry points.
@@ -78,8 +85,8 @@ def load_registered(shelf: Mapping[str, str], name: str, *, what: str) -> object
         what: what it is, in the singular (``task``, ``baseline`` …).
 
     Raises:
-        ConfigError: there is no such name, module or attribute (names the nearest), or a module that is not on the
-            shelf raised an error when it was imported.
+        ConfigError: there is no such name, module or attribute (names the nearest), or a module
+            that is not on the shelf raised an error when it was imported.
         ImportError: one on the shelf cannot be imported.
     """
     if name in shelf:
@@ -97,9 +104,13 @@ def load_registered(shelf: Mapping[str, str], name: str, *, what: str) -> object
         found = importlib.import_module(module)
     except Exception as error:  # what others wrote may raise anything
         said = f"{type(error).__name__}: {error}"
-        raise ConfigError(f"{what} {name!r}: importing {module!r} (also from {here}): {said}; {expected}") from error
+        raise ConfigError(
+            f"{what} {name!r}: importing {module!r} (also from {here}): {said}; {expected}"
+        ) from error
     if not hasattr(found, attribute):
-        raise ConfigError(f"{what} {name!r}: no such attribute; nearest: {nearest(attribute, vars(found))!r}")
+        raise ConfigError(
+            f"{what} {name!r}: no such attribute; nearest: {nearest(attribute, vars(found))!r}"
+        )
     return getattr(found, attribute)
 
 
@@ -116,7 +127,9 @@ def needing(where: str, extra: str = "") -> Generator[None]:
         if (error.name or "").startswith("openconductor"):
             raise  # a fault of ours, not something that the user lacks
         wanted = f'"openconductor[{extra}]"' if extra else error.name or "what the error names"
-        raise ConfigError(f"{where}: {error}; expected its extra to be installed: pip install {wanted}") from error
+        raise ConfigError(
+            f"{where}: {error}; expected its extra to be installed: pip install {wanted}"
+        ) from error
 
 
 def one_of(where: str, value: str, known: Iterable[str]) -> str:
@@ -128,7 +141,9 @@ def one_of(where: str, value: str, known: Iterable[str]) -> str:
     names = list(known)
     if value not in names:
         near = nearest(str(value), names)
-        raise ConfigError(f"{where}: got {value!r}, expected one of {', '.join(names)}; nearest: {near!r}")
+        raise ConfigError(
+            f"{where}: got {value!r}, expected one of {', '.join(names)}; nearest: {near!r}"
+        )
     return value
 
 
@@ -140,7 +155,9 @@ def check_option(option: str, known: Iterable[str], where: str) -> None:
     """
     if option not in (names := list(known)):
         near = f"; nearest: {nearest(option, names)!r}" if names else ""
-        raise ConfigError(f"{where}: got the option {option!r}, expected one of {', '.join(names) or 'none'}{near}")
+        raise ConfigError(
+            f"{where}: got the option {option!r}, expected one of {', '.join(names) or 'none'}{near}"
+        )
 
 
 def split_name(text: str, shelf: Container[str], what: str) -> tuple[str, str, str]:
@@ -161,23 +178,26 @@ def load_toml(path: str | Path, model: type[T], overrides: Sequence[str] = ()) -
 
     Args:
         path: the file.
-        model: a (frozen) dataclass or a pydantic model; nested ones are tables, tuples of them arrays of tables.
-        overrides: ``key=value`` each, applied in order; keys are dotted (``worker.0.timeout_s=5``), values are TOML,
-            and what is no TOML value is taken as a string (``name=fast``).
+        model: a (frozen) dataclass or a pydantic model; nested ones are tables, tuples of them
+            arrays of tables.
+        overrides: ``key=value`` each, applied in order; keys are dotted (``worker.0.timeout_s=5``),
+            values are TOML, and what is no TOML value is taken as a string (``name=fast``).
 
     Returns:
         The file's values, the overrides and the model's defaults together.
 
     Raises:
-        ConfigError: the file cannot be read or is not UTF-8 or not TOML; a key is unknown, missing or of the wrong
-            type; an override is none; something looks like an API key.
+        ConfigError: the file cannot be read or is not UTF-8 or not TOML; a key is unknown, missing
+            or of the wrong type; an override is none; something looks like an API key.
     """
     data = read_toml(path)
     for override in overrides:
         key, equals, text = override.partition("=")
         parts = [part.strip() for part in key.split(".")]
         if not equals or not all(parts):
-            raise ConfigError(f"override {shorten(override)}: expected key=value, with dots in the key for tables")
+            raise ConfigError(
+                f"override {shorten(override)}: expected key=value, with dots in the key for tables"
+            )
         _refuse_keys({parts[-1]: text.strip()}, "command line")
         _override(data, parts, _toml_value(text.strip()), key)
     return validate(data, model, where=str(path))
@@ -192,7 +212,9 @@ def read_toml(path: str | Path) -> Table:
     try:
         return cast(Table, tomllib.loads(Path(path).read_bytes().decode("utf-8")))
     except UnicodeDecodeError as error:
-        raise ConfigError(f"{path}: byte {error.start} is not UTF-8; expected a TOML file in UTF-8") from error
+        raise ConfigError(
+            f"{path}: byte {error.start} is not UTF-8; expected a TOML file in UTF-8"
+        ) from error
     except tomllib.TOMLDecodeError as error:
         raise ConfigError(f"{path}: not TOML: {error}") from error
     except (OSError, ValueError, RecursionError) as error:  # ValueError: a NUL in the path
@@ -211,7 +233,9 @@ def dump_toml(values: Mapping[str, object]) -> str:
     try:
         return tomlkit.dumps(values)
     except (TypeError, ValueError) as error:
-        raise ConfigError(f"recipe: {error}; expected texts, numbers, switches, lists and tables") from error
+        raise ConfigError(
+            f"recipe: {error}; expected texts, numbers, switches, lists and tables"
+        ) from error
 
 
 def validate(data: Mapping[str, object], model: type[T], *, where: str) -> T:
@@ -224,8 +248,8 @@ def validate(data: Mapping[str, object], model: type[T], *, where: str) -> T:
 
     _refuse_keys(data, where)
     adapter = TypeAdapter(model)
-    # By way of JSON, because that is pydantic's strict mode in which an array is a tuple and a string a path or a
-    # Decimal, but "4" is not a number and true is not 1.
+    # By way of JSON, because that is pydantic's strict mode in which an array is a tuple and a
+    # string a path or a Decimal, but "4" is not a number and true is not 1.
     document = json.dumps(data, default=str)
     try:
         return adapter.validate_json(document, strict=True, extra="forbid")
@@ -248,7 +272,9 @@ def _override(node: object, parts: Sequence[str], value: object, key: str) -> ob
     elif isinstance(node, list):
         items = cast("list[object]", node)
         if not part.isdecimal() or int(part) >= len(items):
-            raise ConfigError(f"override {key}: {here} has entries 0 to {len(items) - 1}, got {part!r}")
+            raise ConfigError(
+                f"override {key}: {here} has entries 0 to {len(items) - 1}, got {part!r}"
+            )
         items[int(part)] = _override(items[int(part)], parts[1:], value, key)
     else:
         raise ConfigError(f"override {key}: {here} holds a {type(node).__name__}, expected a table")
@@ -302,7 +328,9 @@ def _suggestion(location: tuple[int | str, ...], adapter: TypeAdapter[T]) -> str
     return f"; the nearest known key is {best.rpartition('.')[2] if same_table else best!r}"
 
 
-def _known_keys(node: Mapping[str, Any], definitions: Mapping[str, Any], prefix: str = "") -> Iterator[str]:
+def _known_keys(
+    node: Mapping[str, Any], definitions: Mapping[str, Any], prefix: str = ""
+) -> Iterator[str]:
     """Every key of a JSON schema, dotted, the indices of arrays left out."""
     for name, child in node.get("properties", {}).items():
         yield f"{prefix}{name}"

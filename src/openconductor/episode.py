@@ -2,8 +2,9 @@
 
 In: a pool, a question, and what plays the rounds. Out: an Episode, with its events in order.
 
-A Stage keeps the budget, tells the sink, and sees to it that every error whose fate is *stop* carries ``.episode``.
-What a sink raises ends the episode and comes out as it was; nothing more is told to it.
+A Stage keeps the budget, tells the sink, and sees to it that every error whose fate is *stop*
+carries ``.episode``. What a sink raises ends the episode and comes out as it was; nothing more is
+told to it.
 """
 
 from __future__ import annotations
@@ -16,9 +17,25 @@ from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Literal
 
-from openconductor.budget import BudgetMeter, PaidCall, check_price, open_meter
-from openconductor.errors import AuthFailed, OpenConductorError, WorkerError, WorkflowError, WorkflowReason
-from openconductor.events import Answered, Asked, CallEnded, Event, Planned, RoundEnded, StepStarted, StepText
+from openconductor.calls.budget import BudgetMeter, PaidCall, check_price, open_meter
+from openconductor.calls.worker import Worker
+from openconductor.errors import (
+    AuthFailed,
+    OpenConductorError,
+    WorkerError,
+    WorkflowError,
+    WorkflowReason,
+)
+from openconductor.events import (
+    Answered,
+    Asked,
+    CallEnded,
+    Event,
+    Planned,
+    RoundEnded,
+    StepStarted,
+    StepText,
+)
 from openconductor.execution import Asking, Execution, open_context
 from openconductor.parser import parse_workflow, validate_workflow
 from openconductor.pool import WorkerPool
@@ -38,7 +55,6 @@ from openconductor.types import (
     Usage,
     Workflow,
 )
-from openconductor.worker import Worker
 
 Act = Callable[["Stage"], Awaitable[str | None]]
 """Plays rounds on the stage it is given, and returns the answer; None lets the last round's error end the episode."""
@@ -65,8 +81,8 @@ class Stage:
         sample: tells repeats of the same question apart.
         on_event: gets the events.
         fallback: whether a failed step goes to another worker.
-        spent: what the end of the question's own budget is: ``stop`` is raised; where ``answered``, the answer until
-            then counts; ``data`` ends the episode, which holds it.
+        spent: what the end of the question's own budget is: ``stop`` is raised; where ``answered``,
+            the answer until then counts; ``data`` ends the episode, which holds it.
         previous: a round that was played before; it is in the episode, but not on its bill.
 
     Attributes:
@@ -124,10 +140,12 @@ class Stage:
             budget: what the question may cost.
 
         Returns:
-            The Episode; ``error`` is the WorkflowError or WorkerError that ``act`` raised or left in the last round.
+            The Episode; ``error`` is the WorkflowError or WorkerError that ``act`` raised or left
+            in the last round.
 
         Raises:
-            ConfigError, AuthFailed, BudgetExceeded: nothing more can be done; ``.episode`` holds what had happened.
+            ConfigError, AuthFailed, BudgetExceeded: nothing more can be done; ``.episode`` holds
+                what had happened.
         """
         stop: OpenConductorError | None = None
         try:
@@ -180,7 +198,8 @@ class Stage:
         """Run the workflow that a planner's completion says, to its answer; or accept the answer until now.
 
         Args:
-            completion: what the planner wrote; where there is an answer already, three empty lists accept it.
+            completion: what the planner wrote; where there is an answer already, three empty lists
+                accept it.
             max_steps: the most steps.
             subtasks: off, every subtask is replaced by the neutral one.
 
@@ -195,13 +214,18 @@ class Stage:
                     f"the Conductor's text was cut at its token limit after {len(completion.text)} characters",
                 )
             workflow = parse_workflow(
-                completion.text, self.pool.ordinals, max_steps=max_steps, accept_allowed=self.answer is not None
+                completion.text,
+                self.pool.ordinals,
+                max_steps=max_steps,
+                accept_allowed=self.answer is not None,
             )
         except WorkflowError as error:
             self.tell(Planned, completion, None, error)
             raise
         if not subtasks:
-            workflow = Workflow(tuple(Step(step.worker, SOLVE_SUBTASK, step.access) for step in workflow))
+            workflow = Workflow(
+                tuple(Step(step.worker, SOLVE_SUBTASK, step.access) for step in workflow)
+            )
         self._round.workflow = workflow
         self.tell(Planned, completion, workflow)
         if workflow.steps:
@@ -211,13 +235,19 @@ class Stage:
             self.end()
 
     async def run(
-        self, workflow: Workflow, *, opening: Sequence[Message] | None = None, previous: str | None = None
+        self,
+        workflow: Workflow,
+        *,
+        opening: Sequence[Message] | None = None,
+        previous: str | None = None,
     ) -> Transcript:
         """Execute a workflow, as the round that is open or a new one, and end the round.
 
         Args:
-            workflow: it is executed as it is, so it must be valid over the pool (``validate_workflow``).
-            opening: turns that open every step's context in place of ``opening``: with attempts of earlier rounds, say.
+            workflow: it is executed as it is, so it must be valid over the pool
+                (``validate_workflow``).
+            opening: turns that open every step's context in place of ``opening``: with attempts of
+                earlier rounds, say.
             previous: the previous round's final response, shown to steps whose access is ``"all"``.
 
         Returns:
@@ -230,7 +260,9 @@ class Stage:
             self.begin()
         if self.meter is not None:
             self.meter.check()
-            for ordinal in self.pool.ordinals if self.fallback else {step.worker for step in workflow}:
+            for ordinal in (
+                self.pool.ordinals if self.fallback else {step.worker for step in workflow}
+            ):
                 check_price(self.meter, self.pool[ordinal])
         self._round.workflow = workflow
         opened = self.opening if opening is None else tuple(opening)
@@ -314,17 +346,29 @@ class Stage:
         assert self._open is not None, "no round has begun"
         return self._open
 
-    def _fate(self, error: OpenConductorError) -> tuple[OpenConductorError | None, OpenConductorError | None]:
+    def _fate(
+        self, error: OpenConductorError
+    ) -> tuple[OpenConductorError | None, OpenConductorError | None]:
         """What an error leaves: the episode's error, and the one to raise."""
         spent = self._spent if self.meter is not None and self.meter.ended_in(error) else "stop"
         if spent == "answered" and self.answer is not None:
             return None, None
-        is_data = isinstance(error, WorkflowError | WorkerError) and not isinstance(error, AuthFailed)
+        is_data = isinstance(error, WorkflowError | WorkerError) and not isinstance(
+            error, AuthFailed
+        )
         return (error, None) if is_data or spent == "data" else (error, error)
 
     def _episode(self, answer: str | None, error: OpenConductorError | None) -> Episode:
         usage = sum((one.usage for one in self.rounds[self._played_before :]), Usage())
-        return Episode(self.question, tuple(self.rounds), answer, error, usage, self.now(), self._context.episode)
+        return Episode(
+            self.question,
+            tuple(self.rounds),
+            answer,
+            error,
+            usage,
+            self.now(),
+            self._context.episode,
+        )
 
     def _hear(self, calls: list[Call], paid: PaidCall | None, event: Event) -> None:
         """Take in what happens below a call: each attempt is kept and charged."""
@@ -366,15 +410,17 @@ async def execute(
         question: a text, or a chat whose last turn is the user's.
         previous: the previous round's final response, shown to steps whose access is ``"all"``.
         budget: what the execution may cost; exceeding it cancels what runs.
-        on_event: gets every event in order. It is trusted: an exception that it raises cancels what runs and comes out
-            of here unchanged, and nothing more is sent to it.
+        on_event: gets every event in order. It is trusted: an exception that it raises cancels what
+            runs and comes out of here unchanged, and nothing more is sent to it.
         sample: tells repeats of the same question apart.
-        fallback: whether a step whose worker failed goes to the next worker that it has not tried (the result's
-            ``worker`` says which answered). Off where credit matters: in training and evaluation.
+        fallback: whether a step whose worker failed goes to the next worker that it has not tried
+            (the result's ``worker`` says which answered). Off where credit matters: in training and
+            evaluation.
         max_steps: the most steps that the workflow may have; None is no limit.
 
     Returns:
-        The transcript: its ``answer`` is the last step's response; ``error`` the first failure, where there is one.
+        The transcript: its ``answer`` is the last step's response; ``error`` the first failure,
+        where there is one.
 
     Raises:
         WorkflowError: the workflow is not valid over this pool.
@@ -389,7 +435,7 @@ async def execute(
     return transcript
 
 
-# ── sinks ────────────────────────────────────────────────────────────────────────────────────────────────────────────
+# ── sinks ─────────────────────────────────────────────────────────────────────────────────────────
 class FanOut:
     """Several sinks as one: each gets, in the order given, the events that it wants. The first that fails ends it.
 

@@ -25,8 +25,9 @@
     ├─ TrainingStopped(RuntimeError)       stop         too little can be learnt as things are; resumable
     └─ JournalError(RuntimeError)          stop         disk full, I/O error: typed, nothing acknowledged is lost
 
-In: nothing. Out: exceptions named after the boundary that was crossed. *stop* errors are raised out of ``ask`` and
-carry ``.episode`` (what had happened until then); *data* errors end the episode, which holds them.
+In: nothing. Out: exceptions named after the boundary that was crossed. *stop* errors are raised out
+of ``ask`` and carry ``.episode`` (what had happened until then); *data* errors end the episode,
+which holds them.
 """
 
 from __future__ import annotations
@@ -79,10 +80,11 @@ class WorkflowError(OpenConductorError, ValueError):
 class WorkerError(OpenConductorError, RuntimeError):
     """A worker's call failed; ``.worker`` names it, ``.status`` is the HTTP status if there was one.
 
-    ``.retryable`` says whether the same call may succeed when it is made again. ``.usage`` is what the failed call is
-    known to have used; None is not known, unless ``unbilled`` (or a status from 400 on) says that nothing was done.
-    ``.retry_after`` is in seconds, where the server named it. ``.sent`` says whether the request had gone out to a
-    server that has not answered: it may have worked on it.
+    ``.retryable`` says whether the same call may succeed when it is made again. ``.usage`` is what
+    the failed call is known to have used; None is not known, unless ``unbilled`` (or a status from
+    400 on) says that nothing was done. ``.retry_after`` is in seconds, where the server named it.
+    ``.sent`` says whether the request had gone out to a server that has not answered: it may have
+    worked on it.
     """
 
     outcome: ClassVar[str] = "failed"
@@ -221,4 +223,6 @@ def caused_by_plan(error: OpenConductorError) -> bool:
 
 def stops(error: OpenConductorError) -> bool:
     """Whether an error's fate is *stop*: nothing that follows can succeed either, so it is raised."""
-    return not isinstance(error, WorkflowError | WorkerError | GradingError) or isinstance(error, AuthFailed)
+    return not isinstance(error, WorkflowError | WorkerError | GradingError) or isinstance(
+        error, AuthFailed
+    )

@@ -1,6 +1,7 @@
 """What happens while a question is answered, as frozen events in order.
 
-In: values of ``types``. Out: one event type a moment; the terminal view and the journal consume the same.
+In: values of ``types``. Out: one event type a moment; the terminal view and the journal consume the
+same.
 """
 
 from __future__ import annotations
@@ -8,7 +9,16 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from openconductor.errors import OpenConductorError
-from openconductor.types import Call, Completion, Episode, Message, Question, Round, StepResult, Workflow
+from openconductor.types import (
+    Call,
+    Completion,
+    Episode,
+    Message,
+    Question,
+    Round,
+    StepResult,
+    Workflow,
+)
 
 
 @dataclass(frozen=True, slots=True)

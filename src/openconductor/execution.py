@@ -2,12 +2,13 @@
 
 In: a valid Workflow, the Stage of its episode, the opening turns. Out: a Transcript at any time.
 
-A step's failure ends the workflow: nothing that follows can be the planned answer, so the other running steps are
-cancelled and stay in the transcript without completion or error. All steps are run, also those whose response nobody
-sees.
+A step's failure ends the workflow: nothing that follows can be the planned answer, so the other
+running steps are cancelled and stay in the transcript without completion or error. All steps are
+run, also those whose response nobody sees.
 
-Not covered: retries and rate limits (a worker's policies), parsing (``parser``), rounds (``episode``), and undoing: a
-call that was sent is paid for, and a sync function that runs in a thread ends in its own time after a cancellation.
+Not covered: retries and rate limits (a worker's policies), parsing (``parser``), rounds
+(``episode``), and undoing: a call that was sent is paid for, and a sync function that runs in a
+thread ends in its own time after a cancellation.
 """
 
 from __future__ import annotations
@@ -18,11 +19,20 @@ from contextlib import nullcontext
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, cast
 
+from openconductor.calls.policies import as_answer, patient
 from openconductor.errors import AuthFailed, EmptyResponse, OpenConductorError, Refused, WorkerError
 from openconductor.events import StepEnded
-from openconductor.policies import as_answer, patient
 from openconductor.prompt import tools_as_text
-from openconductor.types import Call, Completion, Message, Question, StepResult, Transcript, Usage, Workflow
+from openconductor.types import (
+    Call,
+    Completion,
+    Message,
+    Question,
+    StepResult,
+    Transcript,
+    Usage,
+    Workflow,
+)
 
 if TYPE_CHECKING:
     from openconductor.episode import Stage
@@ -30,7 +40,7 @@ if TYPE_CHECKING:
 _AS_EVER = nullcontext()
 
 
-# ── what a step is shown ─────────────────────────────────────────────────────────────────────────────────────────────
+# ── what a step is shown ──────────────────────────────────────────────────────────────────────────
 def open_context(question: Question) -> tuple[Message, ...]:
     """The turns that open every step's context: the question and the chat before it."""
     return join_turns((Message("user", question),) if isinstance(question, str) else question)
@@ -60,7 +70,10 @@ def merge_turns(turns: Sequence[Message]) -> Message:
     parts = [part for turn in turns for part in turn.parts]
     calls = [call for part in parts for call in cast("list[object]", part.get("tool_calls", ()))]
     text = "\n\n".join(turn.content for turn in turns if turn.content)
-    kept = (*(part for part in parts if "tool_calls" not in part), *([{"tool_calls": calls}] if calls else ()))
+    kept = (
+        *(part for part in parts if "tool_calls" not in part),
+        *([{"tool_calls": calls}] if calls else ()),
+    )
     return Message(turns[0].role, text, kept)
 
 
@@ -78,7 +91,8 @@ def step_context(
         index: the step, 0-based.
         opening: the turns of ``open_context``.
         responses: one text a step; only those of visible steps are read.
-        previous: the previous round's final response; seen under ``"all"``, right after the question.
+        previous: the previous round's final response; seen under ``"all"``, right after the
+            question.
     """
     steps = workflow.steps
     turns = list(opening)
@@ -95,8 +109,9 @@ def step_context(
 def find_fault(completion: Completion) -> WorkerError | None:
     """Why a completion is not an answer: filtered (Refused) or blank (EmptyResponse); None where it is one.
 
-    A text cut at its token limit is an answer. One that was cut before any text came (all of it went into reasoning) is
-    an EmptyResponse that is not retryable: the plan chose that worker, so the reward grades it.
+    A text cut at its token limit is an answer. One that was cut before any text came (all of it
+    went into reasoning) is an EmptyResponse that is not retryable: the plan chose that worker, so
+    the reward grades it.
     """
     if completion.finish_reason == "content_filter":
         return Refused("the answer was stopped by a content filter, expected an answer")
@@ -107,7 +122,7 @@ def find_fault(completion: Completion) -> WorkerError | None:
     return EmptyResponse(f"{how}, expected an answer", retryable=not cut)
 
 
-# ── steps as they run ────────────────────────────────────────────────────────────────────────────────────────────────
+# ── steps as they run ─────────────────────────────────────────────────────────────────────────────
 @dataclass(slots=True)
 class Asking:
     """What one worker after the other is asked: a step, or the planner's part of a round, under way.
@@ -119,7 +134,8 @@ class Asking:
         begun: seconds since the episode began; None before anything was sent.
         calls: every attempt.
         subtask: the step's own; None is planning.
-        last: whether it is the last of a workflow that answers a user, and not another orchestrator.
+        last: whether it is the last of a workflow that answers a user, and not another
+            orchestrator.
     """
 
     messages: tuple[Message, ...]
@@ -135,7 +151,11 @@ class Execution:
     """One valid workflow under way: ``run`` runs it once, ``transcript`` says at any time what has happened."""
 
     def __init__(
-        self, workflow: Workflow, stage: Stage, opening: tuple[Message, ...], previous: str | None = None
+        self,
+        workflow: Workflow,
+        stage: Stage,
+        opening: tuple[Message, ...],
+        previous: str | None = None,
     ) -> None:
         self._workflow = workflow
         self._stage = stage
@@ -159,7 +179,9 @@ class Execution:
                 if len(ready) == 1 and not running:  # nothing runs beside it: no task is needed
                     ready = await self._run_line(ready[0])
                     continue
-                running.update((asyncio.create_task(self._run_line(index)), index) for index in ready)
+                running.update(
+                    (asyncio.create_task(self._run_line(index)), index) for index in ready
+                )
                 ended, _ = await asyncio.wait(running, return_when=asyncio.FIRST_COMPLETED)
                 ready = []
                 for task in sorted(ended, key=running.__getitem__):
@@ -177,13 +199,17 @@ class Execution:
     def transcript(self) -> Transcript:
         """What has happened until now; a step that was not reached has an empty result."""
         pairs = zip(self._workflow, self._results, strict=True)
-        return Transcript(self._workflow, tuple(result or StepResult(step) for step, result in pairs))
+        return Transcript(
+            self._workflow, tuple(result or StepResult(step) for step, result in pairs)
+        )
 
     async def _run_line(self, index: int) -> list[int]:
         """Run a step and, as long as just one step waited for it alone, that one too: it needs no task of its own."""
         ready, task = await self._run_step(index), asyncio.current_task()
         # A worker may have swallowed our cancellation; nothing new begins then.
-        while len(ready) == 1 and not self._stopping and not (task is not None and task.cancelling()):
+        while (
+            len(ready) == 1 and not self._stopping and not (task is not None and task.cancelling())
+        ):
             ready = await self._run_step(ready[0])
         return ready
 
@@ -197,7 +223,9 @@ class Execution:
         now = Asking(context, index, own, subtask=step.subtask, last=last)
         failure: OpenConductorError | None = None
         for now.worker in self._candidates(own) if stage.fallback else (own,):
-            others = stage.fallback and any(one.healthy for ordinal, one in stage.pool if ordinal != now.worker)
+            others = stage.fallback and any(
+                one.healthy for ordinal, one in stage.pool if ordinal != now.worker
+            )
             try:
                 with patient(0) if others else _AS_EVER:  # somebody else can be asked instead
                     completion = await stage.call(stage.pool[now.worker], now)
@@ -252,15 +280,23 @@ class Execution:
             return
         self._keep(index, now, None, None)
         meter = self._stage.meter
-        if self._stopping or (meter is not None and meter.out_of_time()):  # else the caller is gone: tell nobody
-            self._stage.tell(StepEnded, index, self._results[index])  # so that each StepStarted has its StepEnded
+        if self._stopping or (
+            meter is not None and meter.out_of_time()
+        ):  # else the caller is gone: tell nobody
+            self._stage.tell(
+                StepEnded, index, self._results[index]
+            )  # so that each StepStarted has its StepEnded
 
-    def _keep(self, index: int, now: Asking, said: Completion | None, failed: OpenConductorError | None) -> None:
+    def _keep(
+        self, index: int, now: Asking, said: Completion | None, failed: OpenConductorError | None
+    ) -> None:
         calls, begun = tuple(now.calls), now.begun
         spent = calls[0].usage if len(calls) == 1 else sum((call.usage for call in calls), Usage())
         ended = None if begun is None else self._stage.now()
         step = self._workflow.steps[index]
-        self._results[index] = StepResult(step, said, failed, now.messages, now.worker, spent, begun, ended, calls)
+        self._results[index] = StepResult(
+            step, said, failed, now.messages, now.worker, spent, begun, ended, calls
+        )
 
 
 async def _cancel(tasks: Iterable[asyncio.Task[list[int]]]) -> None:

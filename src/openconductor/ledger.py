@@ -1,7 +1,8 @@
 """Who cost what: every attempt, the wasted ones too, added up. In: an Episode. Out: a Ledger whose sums agree.
 
-Attempts add up to their step (or to the Conductor's planning), these to their round, rounds to the episode: to the
-token and to the last digit of a dollar. A call whose price is not known is counted, never taken for free.
+Attempts add up to their step (or to the Conductor's planning), these to their round, rounds to the
+episode: to the token and to the last digit of a dollar. A call whose price is not known is counted,
+never taken for free.
 """
 
 from __future__ import annotations
@@ -54,7 +55,8 @@ class Ledger:
         total: everything.
         wasted: the part of the total of which nothing came.
         replayed: the part of the total that was paid for before.
-        by_worker: the sum of each worker, in order of appearance; the Conductor's planning stands under ``conductor``.
+        by_worker: the sum of each worker, in order of appearance; the Conductor's planning stands
+            under ``conductor``.
     """
 
     entries: tuple[Entry, ...]
@@ -70,7 +72,10 @@ class Ledger:
 def draw_up(episode: Episode) -> Ledger:
     """Draw up the ledger of an episode, a stopped one too."""
     entries = draw_entries(episode)
-    by_round = [[entry.usage for entry in entries if entry.round == index] for index in range(len(episode.rounds))]
+    by_round = [
+        [entry.usage for entry in entries if entry.round == index]
+        for index in range(len(episode.rounds))
+    ]
     planning = [attempt for entry in entries if entry.step is None for attempt in entry.attempts]
     working = [attempt for entry in entries if entry.step is not None for attempt in entry.attempts]
     made = [attempt for entry in entries for attempt in entry.attempts]
@@ -93,20 +98,30 @@ def draw_up(episode: Episode) -> Ledger:
 
 def draw_entries(episode: Episode) -> tuple[Entry, ...]:
     """Its entries alone, for who needs no sums."""
-    return tuple(entry for index, one in enumerate(episode.rounds) for entry in _entries(index, one))
+    return tuple(
+        entry for index, one in enumerate(episode.rounds) for entry in _entries(index, one)
+    )
 
 
 def _entries(index: int, one: Round) -> Iterator[Entry]:
     if planning := _attempts(one.calls, one.completion, one.planning, CONDUCTOR):
         yield Entry(index, None, planning)
     for number, result in enumerate(one.transcript.results if one.transcript is not None else ()):
-        yield Entry(index, number, _attempts(result.calls, result.completion, result.usage, f"worker {result.asked}"))
+        yield Entry(
+            index,
+            number,
+            _attempts(result.calls, result.completion, result.usage, f"worker {result.asked}"),
+        )
 
 
-def _attempts(calls: Sequence[Call], said: Completion | None, usage: Usage, worker: str) -> tuple[Attempt, ...]:
+def _attempts(
+    calls: Sequence[Call], said: Completion | None, usage: Usage, worker: str
+) -> tuple[Attempt, ...]:
     """The attempts at one completion; where no call is on record but something was used, that is one attempt."""
     if not calls and (said is not None or usage != Usage()):
-        calls = (Call(worker, "failed" if said is None else "answered", (), Sampling(), usage=usage),)
+        calls = (
+            Call(worker, "failed" if said is None else "answered", (), Sampling(), usage=usage),
+        )
     answers = [call for call in calls if said is not None and call.outcome in ("answered", "cut")]
     return tuple(Attempt(call, call is not (answers or [None])[-1]) for call in calls)
 

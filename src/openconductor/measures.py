@@ -23,8 +23,9 @@ G = TypeVar("G", bound=Hashable)
 def topology(workflow: Workflow) -> Topology:
     """The shape of a workflow, by who sees whom; worker and subtasks play no part.
 
-    What is already implied does not count (a step that sees another one sees, in effect, what that one saw), so
-    ``"all"`` and the index form of the same flow have the same name. The first rule that fits:
+    What is already implied does not count (a step that sees another one sees, in effect, what that
+    one saw), so ``"all"`` and the index form of the same flow have the same name. The first rule
+    that fits:
 
     1. ``accept``: no step.
     2. ``single``: one step.
@@ -96,7 +97,9 @@ def mean_steps(workflows: Iterable[Workflow]) -> float | None:
 
 def routing_entropy_bits(workflows: Iterable[Workflow]) -> float:
     """The entropy of the workers' shares over steps, in bits: 0 is one worker for all, log2(n) an even spread."""
-    return entropy_bits(Counter(step.worker for workflow in workflows for step in workflow).values())
+    return entropy_bits(
+        Counter(step.worker for workflow in workflows for step in workflow).values()
+    )
 
 
 def entropy_bits(counts: Iterable[float]) -> float:
@@ -112,7 +115,8 @@ def entropy_bits(counts: Iterable[float]) -> float:
     if not all(math.isfinite(count) and count >= 0 for count in known):
         raise ValueError(f"counts: got {known!r}, expected finite numbers of at least 0")
     total = math.fsum(known)
-    # log2(total / count) instead of -log2(count / total): no share of everything may come out as -0.0.
+    # log2(total / count) instead of -log2(count / total): no share of everything may come out as
+    # -0.0.
     return math.fsum(count / total * math.log2(total / count) for count in known if count > 0)
 
 

@@ -1,23 +1,27 @@
 """The parser: the Conductor's text in, a valid Workflow or a WorkflowError out.
 
-It decides the reward, so it repairs, wraps and cuts nothing, and it takes time linear in the text (at most 65,536
-characters), whatever the text.
+It decides the reward, so it repairs, wraps and cuts nothing, and it takes time linear in the text
+(at most 65,536 characters), whatever the text.
 
-How a list is found. A list is one of the three names as a whole word, then ``=`` or ``:``, then ``[`` (white space
-between them is free). ``my_model_id`` and ``model_ids`` are other words; a dotted ``x.model_id`` is our word; a quoted
-key (``"model_id": [``) is not, since a quote stands between the name and the sign. From its bracket on a list is read
-token by token to the matching bracket, so that its strings and comments belong to it, and nothing that looks like a
-list inside them counts. What follows the closing bracket is prose again; so is everything outside lists, and there
-quotes, brackets and ``#`` mean nothing. A list is broken off, and the rest is prose, where it cannot go on: at a list
-of ours outside a string, at a quote that is not closed or that is glued to a word (``don't``), at a stray backslash or
-a wrong bracket, or deeper than 50 brackets. A broken list still counts as the last of its name, and is an error.
+How a list is found. A list is one of the three names as a whole word, then ``=`` or ``:``, then
+``[`` (white space between them is free). ``my_model_id`` and ``model_ids`` are other words; a
+dotted ``x.model_id`` is our word; a quoted key (``"model_id": [``) is not, since a quote stands
+between the name and the sign. From its bracket on a list is read token by token to the matching
+bracket, so that its strings and comments belong to it, and nothing that looks like a list inside
+them counts. What follows the closing bracket is prose again; so is everything outside lists, and
+there quotes, brackets and ``#`` mean nothing. A list is broken off, and the rest is prose, where it
+cannot go on: at a list of ours outside a string, at a quote that is not closed or that is glued to
+a word (``don't``), at a stray backslash or a wrong bracket, or deeper than 50 brackets. A broken
+list still counts as the last of its name, and is an error.
 
-Which error is raised. The reasons are checked in this order, each over the lists (model_id, subtasks, access_list) and
-steps in order: too_long, missing_list, not_a_literal, unequal_lengths, no_steps, too_many_steps, unknown_worker,
-bad_subtask, bad_access, forward_access. (``truncated`` is the caller's.)
+Which error is raised. The reasons are checked in this order, each over the lists (model_id,
+subtasks, access_list) and steps in order: too_long, missing_list, not_a_literal, unequal_lengths,
+no_steps, too_many_steps, unknown_worker, bad_subtask, bad_access, forward_access. (``truncated`` is
+the caller's.)
 
-Not covered: whether the subtasks make sense; whether a worker can be reached; names in any other spelling
-(``**model_id**``, ``Model_ID``); Python before or after a list (``[0] * 3`` is the list ``[0]``).
+Not covered: whether the subtasks make sense; whether a worker can be reached; names in any other
+spelling (``**model_id**``, ``Model_ID``); Python before or after a list (``[0] * 3`` is the list
+``[0]``).
 """
 
 from __future__ import annotations
@@ -44,14 +48,16 @@ _MAX_DEPTH = 50  # a valid list nests two deep; this keeps Python's own parser f
 _MAX_SIGNS = 4  # in one item: no literal has more than -1e-5-2e-3j
 _CLOSER = {"[": "]", "(": ")", "{": "}"}
 _LITERAL_NAMES = frozenset({"True", "False", "None", "set"})
-# A number that runs into one of these warns in Python's tokenizer (1or 2), and is never part of a literal.
+# A number that runs into one of these warns in Python's tokenizer (1or 2), and is never part of a
+# literal.
 _KEYWORD_ENDS = ("and", "else", "for", "if", "in", "is", "not", "or")
 
 _HEAD_PATTERN = r"(?<!\w)(?:model_id|subtasks|access_list)\s*+[=:]\s*+\["
 _HEAD = re.compile(_HEAD_PATTERN)
-# Possessive repeats: a string that is not closed fails without trying shorter ones. A quote at which a string opens is
-# never escaped (a stray backslash breaks the list), so after one failed search to the end of the line (or of the text,
-# for triple quotes) there is no second quote of that kind to search from: that is what keeps the whole pass linear.
+# Possessive repeats: a string that is not closed fails without trying shorter ones. A quote at
+# which a string opens is never escaped (a stray backslash breaks the list), so after one failed
+# search to the end of the line (or of the text, for triple quotes) there is no second quote of that
+# kind to search from: that is what keeps the whole pass linear.
 _TOKEN = re.compile(
     rf"""
       (?P<head>{_HEAD_PATTERN})
@@ -79,30 +85,37 @@ _LONG_ESCAPE = re.compile(r"\\U([0-9a-fA-F]{8})")
 _SURROGATE = re.compile("[\ud800-\udfff]")
 
 
-def parse_workflow(text: str, workers: Iterable[int], *, max_steps: int = 5, accept_allowed: bool = False) -> Workflow:
+def parse_workflow(
+    text: str, workers: Iterable[int], *, max_steps: int = 5, accept_allowed: bool = False
+) -> Workflow:
     r"""Read the workflow off a completion.
 
     Args:
         text: what the Conductor wrote: anything, with the three lists somewhere in it.
         workers: the ordinals on offer.
         max_steps: the most steps that a workflow may have.
-        accept_allowed: whether three empty lists mean *accept* (a later round), which is the workflow without steps.
+        accept_allowed: whether three empty lists mean *accept* (a later round), which is the
+            workflow without steps.
 
     Raises:
-        WorkflowError: the text holds no valid workflow; ``.reason`` says which rule it broke. Nothing else is raised.
+        WorkflowError: the text holds no valid workflow; ``.reason`` says which rule it broke.
+            Nothing else is raised.
 
     >>> parse_workflow('model_id = [2]\nsubtasks = ["Add."]\naccess_list = [[]]', {0, 2})
     Workflow(steps=(Step(worker=2, subtask='Add.', access=()),))
     """
     if len(text) > MAX_TEXT:
         raise WorkflowError(
-            WorkflowReason.TOO_LONG, f"the text: got {len(text)} characters, expected at most {MAX_TEXT}"
+            WorkflowReason.TOO_LONG,
+            f"the text: got {len(text)} characters, expected at most {MAX_TEXT}",
         )
     stand_in = _unused_character(text) if _SURROGATE.search(text) else ""
     found = _find_lists(_SURROGATE.sub(stand_in, text) if stand_in else text)
     if missing := [name for name in _NAMES if name not in found]:
         expected = " and ".join(f"{name} = [...]" for name in missing)
-        raise WorkflowError(WorkflowReason.MISSING_LIST, f"the text: expected {expected}, found no such list")
+        raise WorkflowError(
+            WorkflowReason.MISSING_LIST, f"the text: expected {expected}, found no such list"
+        )
     ids, subtasks, accesses = (_literal(found[name]) for name in _NAMES)
     if accept_allowed and not ids and not subtasks and not accesses:
         return Workflow(())
@@ -113,7 +126,9 @@ def parse_workflow(text: str, workers: Iterable[int], *, max_steps: int = 5, acc
     )
 
 
-def validate_workflow(workflow: Workflow, workers: Iterable[int], *, max_steps: int | None = None) -> None:
+def validate_workflow(
+    workflow: Workflow, workers: Iterable[int], *, max_steps: int | None = None
+) -> None:
     """Check a hand-built workflow by the rules that hold for a parsed one; no steps at all is no_steps.
 
     Args:
@@ -126,13 +141,20 @@ def validate_workflow(workflow: Workflow, workers: Iterable[int], *, max_steps: 
     """
     steps = workflow.steps
     # A Step keeps a sequence as a tuple; what it was given else is named as it is.
-    accesses = [list(step.access) if isinstance(step.access, tuple) else step.access for step in steps]
+    accesses = [
+        list(step.access) if isinstance(step.access, tuple) else step.access for step in steps
+    ]
     _check_steps(
-        [step.worker for step in steps], [step.subtask for step in steps], accesses, frozenset(workers), max_steps
+        [step.worker for step in steps],
+        [step.subtask for step in steps],
+        accesses,
+        frozenset(workers),
+        max_steps,
     )
 
 
-# --- finding the lists ------------------------------------------------------------------------------------------------
+# --- finding the lists
+# ------------------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True, slots=True)
@@ -167,7 +189,8 @@ def _read_list(text: str, name: str, start: int) -> _List:
     for token in _TOKEN.finditer(text, start):
         kind, piece = str(token.lastgroup), token.group()
         if broken := _breaks(kind, piece, token.start(), closers):
-            # A list of ours is searched for at the head that broke this one; a quote or bracket is left behind.
+            # A list of ours is searched for at the head that broke this one; a quote or bracket is
+            # left behind.
             end = token.start() if kind == "head" else token.end()
             return _List(name, start, end, fault=fault or broken)
         if kind == "open":
@@ -183,7 +206,9 @@ def _read_list(text: str, name: str, start: int) -> _List:
         pieces.append(_quiet(piece) if kind == "string" else piece)
         if not closers:
             return _List(name, start, token.end(), "".join(pieces), fault)
-    return _List(name, start, len(text), fault=fault or "the list is not closed before the text ends")
+    return _List(
+        name, start, len(text), fault=fault or "the list is not closed before the text ends"
+    )
 
 
 def _breaks(kind: str, piece: str, position: int, closers: Sequence[str]) -> str:
@@ -214,14 +239,15 @@ def _is_foreign(kind: str, piece: str) -> bool:
 def _unused_character(text: str) -> str:
     r"""A character of private use that the text lacks, to stand in for lone surrogates, which stop Python's parser.
 
-    Neither the character nor its escape (\U000f0000) is in the text, so a string holds it only for a surrogate. There
-    are 131,068 to choose from, more than a text of bounded length can use.
+    Neither the character nor its escape (\U000f0000) is in the text, so a string holds it only for
+    a surrogate. There are 131,068 to choose from, more than a text of bounded length can use.
     """
     used = {*map(ord, text), *(int(digits, 16) for digits in _LONG_ESCAPE.findall(text))}
     return next(chr(code) for code in range(0xF0000, 0x10FFFE) if code not in used)
 
 
-# --- from source to values --------------------------------------------------------------------------------------------
+# --- from source to values
+# --------------------------------------------------------------------------------------------
 
 
 def _prefix(string: str) -> str:
@@ -232,8 +258,9 @@ def _prefix(string: str) -> str:
 def _quiet(string: str) -> str:
     r"""The same string literal, spelt so that Python does not warn.
 
-    Python keeps the backslash of an escape that it does not know ("\d") and warns; where warnings are errors it
-    refuses. Doubling the backslash says the same without a warning, and needs no filter shared by all threads.
+    Python keeps the backslash of an escape that it does not know ("\d") and warns; where warnings
+    are errors it refuses. Doubling the backslash says the same without a warning, and needs no
+    filter shared by all threads.
     """
     if "\\" not in string:
         return string
@@ -247,7 +274,13 @@ def _quiet(string: str) -> str:
         escaped = match[1]
         if escaped[0] in "01234567":
             code = int(escaped, 8)
-            return match[0] if code <= 0o377 else f"\\x{code & 0xFF:02x}" if is_bytes else f"\\u{code:04x}"
+            return (
+                match[0]
+                if code <= 0o377
+                else f"\\x{code & 0xFF:02x}"
+                if is_bytes
+                else f"\\u{code:04x}"
+            )
         return match[0] if escaped[0] in known else "\\" + match[0]
 
     return _ESCAPE.sub(respell, string)
@@ -268,13 +301,19 @@ def _literal(found: _List) -> list[object]:
             fault = "Python says " + ascii(error.msg)
         except (ValueError, TypeError):  # calls and operators; NUL; an unhashable key
             fault = "it holds more than numbers, strings and lists"
-        except (MemoryError, RecursionError):  # bounded nesting should keep us from these on every Python
+        except (
+            MemoryError,
+            RecursionError,
+        ):  # bounded nesting should keep us from these on every Python
             fault = "it nests too deep"
     where = f"{found.name} at character {found.start}"
-    raise WorkflowError(WorkflowReason.NOT_A_LITERAL, f"{where}: expected a list of literals; {fault}")
+    raise WorkflowError(
+        WorkflowReason.NOT_A_LITERAL, f"{where}: expected a list of literals; {fault}"
+    )
 
 
-# --- the rules --------------------------------------------------------------------------------------------------------
+# --- the rules
+# --------------------------------------------------------------------------------------------------------
 
 
 def _check_steps(
@@ -289,17 +328,23 @@ def _check_steps(
     if not len(ids) == len(subtasks) == len(accesses):
         got = f"model_id {len(ids)}, subtasks {len(subtasks)}, access_list {len(accesses)}"
         raise WorkflowError(
-            WorkflowReason.UNEQUAL_LENGTHS, f"the three lists: got lengths {got}, expected equal lengths"
+            WorkflowReason.UNEQUAL_LENGTHS,
+            f"the three lists: got lengths {got}, expected equal lengths",
         )
     if not ids:
-        raise WorkflowError(WorkflowReason.NO_STEPS, "the three lists: got 0 steps, expected at least 1")
+        raise WorkflowError(
+            WorkflowReason.NO_STEPS, "the three lists: got 0 steps, expected at least 1"
+        )
     if max_steps is not None and len(ids) > max_steps:
         raise WorkflowError(
-            WorkflowReason.TOO_MANY_STEPS, f"the three lists: got {len(ids)} steps, expected at most {max_steps}"
+            WorkflowReason.TOO_MANY_STEPS,
+            f"the three lists: got {len(ids)} steps, expected at most {max_steps}",
         )
     for index, worker in enumerate(ids):
         if type(worker) is not int or worker not in workers:
-            raise _step_error(WorkflowReason.UNKNOWN_WORKER, "model_id", index, worker, f"one of {_some(workers)}")
+            raise _step_error(
+                WorkflowReason.UNKNOWN_WORKER, "model_id", index, worker, f"one of {_some(workers)}"
+            )
     for index, subtask in enumerate(subtasks):
         _check_subtask(index, subtask, stand_in)
     for index, access in enumerate(accesses):
@@ -311,16 +356,26 @@ def _check_steps(
             continue
         if late := [item for item in cast("list[int]", access) if item >= index]:
             expected = f"steps before step {index} only"
-            raise _step_error(WorkflowReason.FORWARD_ACCESS, "access_list", index, late[0], expected)
+            raise _step_error(
+                WorkflowReason.FORWARD_ACCESS, "access_list", index, late[0], expected
+            )
 
 
 def _check_subtask(index: int, subtask: object, stand_in: str) -> None:
     """Raise bad_subtask for anything but a string that is not blank and can be encoded."""
     if not isinstance(subtask, str) or not subtask.strip():
-        raise _step_error(WorkflowReason.BAD_SUBTASK, "subtasks", index, subtask, "a string that is not blank")
+        raise _step_error(
+            WorkflowReason.BAD_SUBTASK, "subtasks", index, subtask, "a string that is not blank"
+        )
     if (stand_in and stand_in in subtask) or _SURROGATE.search(subtask):
         subtask = subtask.replace(stand_in, "\ufffd") if stand_in else subtask
-        raise _step_error(WorkflowReason.BAD_SUBTASK, "subtasks", index, subtask, "a string without lone surrogates")
+        raise _step_error(
+            WorkflowReason.BAD_SUBTASK,
+            "subtasks",
+            index,
+            subtask,
+            "a string without lone surrogates",
+        )
 
 
 def _is_all(access: object) -> bool:
@@ -329,17 +384,25 @@ def _is_all(access: object) -> bool:
 
 def _is_index_list(access: object) -> bool:
     """Whether this is a list of ints from 0 on (``bool`` is no int)."""
-    return isinstance(access, list) and all(type(i) is int and i >= 0 for i in cast("list[object]", access))
+    return isinstance(access, list) and all(
+        type(i) is int and i >= 0 for i in cast("list[object]", access)
+    )
 
 
-def _step_error(reason: WorkflowReason, name: str, index: int, got: object, expected: str) -> WorkflowError:
+def _step_error(
+    reason: WorkflowReason, name: str, index: int, got: object, expected: str
+) -> WorkflowError:
     return WorkflowError(reason, f"{name}, step {index}: got {_short(got)}, expected {expected}")
 
 
 def _some(workers: frozenset[int], most: int = 20) -> str:
     """The ordinals on offer, in order, for a message."""
     shown = [str(ordinal) for ordinal in sorted(workers)]
-    return "the workers " + ", ".join(shown[:most] + ["..."] * (len(shown) > most)) if shown else "no worker at all"
+    return (
+        "the workers " + ", ".join(shown[:most] + ["..."] * (len(shown) > most))
+        if shown
+        else "no worker at all"
+    )
 
 
 def _short(value: object, most: int = 60) -> str:

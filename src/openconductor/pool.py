@@ -1,7 +1,7 @@
 """Workers, their numbering and their cards. In: workers, or a pool file. Out: a WorkerPool whose ordinals stay.
 
-A card says in one line what a worker was measured to be good at: its best categories of questions, best first. It is
-the worker's ``description``.
+A card says in one line what a worker was measured to be good at: its best categories of questions,
+best first. It is the worker's ``description``.
 """
 
 from __future__ import annotations
@@ -13,14 +13,14 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Self, cast
 
+from openconductor.calls.worker import Worker
 from openconductor.config import load_toml, nearest, shorten
 from openconductor.errors import ConfigError
 from openconductor.providers import create, takes
 from openconductor.types import Price, Sampling
-from openconductor.worker import Worker
 
 if TYPE_CHECKING:
-    from openconductor.worker import CompletionStore
+    from openconductor.calls.worker import CompletionStore
 
 __all__ = ["PoolFile", "Worker", "WorkerPool", "WorkerTable", "read_card", "write_card"]
 
@@ -48,9 +48,13 @@ class WorkerPool:
             if not isinstance(cast(object, worker), Worker):
                 raise ConfigError(f"pool: entry {ordinal} is {shorten(worker)}, expected a Worker")
             if seen.setdefault(worker.name, worker) is not worker:
-                raise ConfigError(f"pool: two workers of the name {worker.name!r}, expected different names")
+                raise ConfigError(
+                    f"pool: two workers of the name {worker.name!r}, expected different names"
+                )
         if len(seen) < len(numbered):
-            raise ConfigError(f"pool: one of the workers {list(seen)} stands there twice, expected each once")
+            raise ConfigError(
+                f"pool: one of the workers {list(seen)} stands there twice, expected each once"
+            )
         object.__setattr__(self, "_workers", MappingProxyType(numbered))
 
     @classmethod
@@ -58,7 +62,8 @@ class WorkerPool:
         """Read a pool file: an array of tables ``[[worker]]``, one a worker, in order of their ordinals.
 
         Raises:
-            ConfigError: the file is wrong; the message names the file and the worker, and the nearest known key.
+            ConfigError: the file is wrong; the message names the file and the worker, and the
+                nearest known key.
         """
         entries = load_toml(path, PoolFile, overrides).worker
         try:
@@ -98,7 +103,9 @@ class WorkerPool:
         """
         ordinals = {worker.name: ordinal for ordinal, worker in self}
         if name not in ordinals:
-            raise ConfigError(f"worker {name!r} is not in the pool; the nearest is {nearest(name, ordinals)!r}")
+            raise ConfigError(
+                f"worker {name!r} is not in the pool; the nearest is {nearest(name, ordinals)!r}"
+            )
         return ordinals[name]
 
     async def aclose(self) -> None:
@@ -111,7 +118,9 @@ class WorkerPool:
     def __getitem__(self, ordinal: int) -> Worker:
         worker = self._workers.get(ordinal) if type(ordinal) is int else None
         if worker is None:
-            raise ConfigError(f"worker {ordinal!r} is not in the pool; expected one of {list(self.ordinals)}")
+            raise ConfigError(
+                f"worker {ordinal!r} is not in the pool; expected one of {list(self.ordinals)}"
+            )
         return worker
 
     def __contains__(self, ordinal: object) -> bool:
@@ -127,7 +136,7 @@ class WorkerPool:
         return f"WorkerPool({', '.join(f'{ordinal}: {worker.name}' for ordinal, worker in self)})"
 
 
-# ── cards ─────────────────────────────────────────────────────────────────────────────────────────────────────────────
+# ── cards ─────────────────────────────────────────────────────────────────────────────────────────
 ENTRIES = 5
 """The most categories on a card."""
 NEAR = 2 / 3
@@ -146,7 +155,9 @@ def write_card(rates: Mapping[str, float]) -> str:
     best = max(rates.values())
     ranked = sorted(rates, key=lambda category: -rates[category])
     kept = [category for category in ranked if rates[category] >= NEAR * best][:ENTRIES]
-    return ", ".join(f"{category.replace(',', '')} {10 * round(10 * rates[category])}%" for category in kept)
+    return ", ".join(
+        f"{category.replace(',', '')} {10 * round(10 * rates[category])}%" for category in kept
+    )
 
 
 def read_card(card: str) -> dict[str, float]:
@@ -161,17 +172,27 @@ def read_card(card: str) -> dict[str, float]:
 _ENTRY = re.compile(r"([^,; ][^,;]*) (\d+)%")
 
 
-_PROVIDER_KEYS = ("base_url", "api_key_env", "command", "url", "env", "argument", "send", "device", "dtype")
+_PROVIDER_KEYS = (
+    "base_url",
+    "api_key_env",
+    "command",
+    "url",
+    "env",
+    "argument",
+    "send",
+    "device",
+    "dtype",
+)
 
 
-# ── the pool file ────────────────────────────────────────────────────────────────────────────────────────────────────
+# ── the pool file ─────────────────────────────────────────────────────────────────────────────────
 @dataclass(frozen=True, slots=True)
 class WorkerTable:
     """One ``[[worker]]`` of a pool file; ``body`` is sent as it is (reasoning effort, thinking budget).
 
-    ``base_url`` and ``api_key_env`` are for models behind HTTP; ``command``, ``url``, ``env``, ``argument`` and
-    ``send`` for the tools of an MCP server; ``device`` and ``dtype`` for models that run here. One that a provider does
-    not take is refused.
+    ``base_url`` and ``api_key_env`` are for models behind HTTP; ``command``, ``url``, ``env``,
+    ``argument`` and ``send`` for the tools of an MCP server; ``device`` and ``dtype`` for models
+    that run here. One that a provider does not take is refused.
     """
 
     name: str
@@ -201,14 +222,21 @@ class WorkerTable:
     def build(self) -> Worker:
         """The worker; raises ConfigError with its name."""
         try:
-            seconds = tuple(key for key in ("timeout_s", "read_timeout_s") if takes(self.provider, key))
+            seconds = tuple(
+                key for key in ("timeout_s", "read_timeout_s") if takes(self.provider, key)
+            )
             options = {key: getattr(self, key) for key in (*_PROVIDER_KEYS, *seconds)}
             given = {key: value for key, value in options.items() if value is not None}
             provider = create(self.provider, self.model, **given)
         except ConfigError as error:
             raise ConfigError(f"worker {self.name!r}: {error}") from error
-        shared = {one.name for one in fields(self)} & {one.name for one in fields(Worker)} - {"provider", "sampling"}
-        sampling = replace(self.sampling, body=MappingProxyType({**self.sampling.body, **self.body}))
+        shared = {one.name for one in fields(self)} & {one.name for one in fields(Worker)} - {
+            "provider",
+            "sampling",
+        }
+        sampling = replace(
+            self.sampling, body=MappingProxyType({**self.sampling.body, **self.body})
+        )
         return Worker(provider, sampling=sampling, **{key: getattr(self, key) for key in shared})
 
 

@@ -1,7 +1,8 @@
 """What no file and no message may hold: the user's own redaction, and keys, whatever echoed them.
 
-In: texts, and values in JSON's types. Out: the same without what the user's function takes out, and without the value
-of any environment variable that looks like a secret, in the forms in which servers and logs repeat one.
+In: texts, and values in JSON's types. Out: the same without what the user's function takes out, and
+without the value of any environment variable that looks like a secret, in the forms in which
+servers and logs repeat one.
 """
 
 from __future__ import annotations
@@ -41,7 +42,9 @@ def forms(secret: str) -> Iterator[str]:
     raw = secret.encode("utf-8", "surrogateescape")
     for before in range(3):  # bytes that share the first group of three with it
         encoded = base64.b64encode(bytes(before) + raw).decode().rstrip("=")
-        whole = encoded[(before * 8 + 5) // 6 : (before + len(raw)) * 8 // 6]  # the digits that are the secret's alone
+        whole = encoded[
+            (before * 8 + 5) // 6 : (before + len(raw)) * 8 // 6
+        ]  # the digits that are the secret's alone
         yield whole
         yield whole.replace("+", "-").replace("/", "_")
 
@@ -65,7 +68,9 @@ class Privacy:
             return False
         self._secrets = secrets
         # The longest first: of two secrets that begin alike, the longer one goes as a whole.
-        self._forms = tuple(sorted({form for secret in secrets for form in forms(secret)}, key=len, reverse=True))
+        self._forms = tuple(
+            sorted({form for secret in secrets for form in forms(secret)}, key=len, reverse=True)
+        )
         return True
 
     def scrub(self, text: str) -> str:
@@ -94,15 +99,26 @@ class Privacy:
         if isinstance(value, str):
             return self.text(value)
         if isinstance(value, dict):
-            return {self.scrub(name): self.value(item) for name, item in cast("dict[str, object]", value).items()}
-        return [self.value(item) for item in cast("list[object]", value)] if isinstance(value, list) else value
+            return {
+                self.scrub(name): self.value(item)
+                for name, item in cast("dict[str, object]", value).items()
+            }
+        return (
+            [self.value(item) for item in cast("list[object]", value)]
+            if isinstance(value, list)
+            else value
+        )
 
     def _redacted(self, text: str) -> str:
         assert self._redact is not None
         try:
             redacted = cast(object, self._redact(text))
         except Exception as error:
-            raise JournalError(f"redact: {type(error).__name__}: {error}; expected the text to write") from error
+            raise JournalError(
+                f"redact: {type(error).__name__}: {error}; expected the text to write"
+            ) from error
         if not isinstance(redacted, str):
-            raise JournalError(f"redact: got {type(redacted).__name__}, expected the text to write, a str")
+            raise JournalError(
+                f"redact: got {type(redacted).__name__}, expected the text to write, a str"
+            )
         return redacted

@@ -1,7 +1,8 @@
 """The prompt: a question and the ordinals on offer in, the turns that the Conductor is asked with out.
 
-Also the way back: ``render_workflow`` writes a workflow as the completion that ``parser`` reads. Only these two
-modules and the parser know the wire words ``model_id``, ``subtasks`` and ``access_list``.
+Also the way back: ``render_workflow`` writes a workflow as the completion that ``parser`` reads.
+Only these two modules and the parser know the wire words ``model_id``, ``subtasks`` and
+``access_list``.
 """
 
 from __future__ import annotations
@@ -38,12 +39,13 @@ class PromptOptions:
     """How the Conductor is asked. The defaults are the paper's main setting.
 
     Attributes:
-        template: ``full`` for language models; ``compact`` for tiny ones, without instructions, to which the fields
-            from ``examples`` to ``subtasks`` mean nothing.
-        examples: the worked examples: four of tasks that are not trained on, four of those trained on, two of each,
-            or none.
+        template: ``full`` for language models; ``compact`` for tiny ones, without instructions, to
+            which the fields from ``examples`` to ``subtasks`` mean nothing.
+        examples: the worked examples: four of tasks that are not trained on, four of those trained
+            on, two of each, or none.
         access: whether steps see nothing or all, or what a list of step numbers names.
-        subtasks: whether the Conductor writes an instruction for each step, or every step gets ``SOLVE_SUBTASK``.
+        subtasks: whether the Conductor writes an instruction for each step, or every step gets
+            ``SOLVE_SUBTASK``.
         cards: whether the workers' descriptions are shown.
     """
 
@@ -58,24 +60,31 @@ def check_question(question: object) -> tuple[Message, ...]:
     """The turns of a question that can be asked.
 
     Raises:
-        ConfigError: it is no question by its type (``check_turns``); it is blank, longer than ``QUESTION_LIMIT``
-            characters, or holds a NUL or a lone surrogate (neither can be sent to every provider); or it is a chat
-            without turns, or one that does not end with a user's or a tool's turn.
+        ConfigError: it is no question by its type (``check_turns``); it is blank, longer than
+            ``QUESTION_LIMIT`` characters, or holds a NUL or a lone surrogate (neither can be sent
+            to every provider); or it is a chat without turns, or one that does not end with a
+            user's or a tool's turn.
     """
     turns = check_turns(question)
     if not turns:
         raise ConfigError("the question: got a chat without turns, expected at least one")
     if turns[-1].role not in ("user", "tool"):
-        raise ConfigError(f"the question, last turn: got role {turns[-1].role!r}, expected 'user' or 'tool'")
+        raise ConfigError(
+            f"the question, last turn: got role {turns[-1].role!r}, expected 'user' or 'tool'"
+        )
     if not turns[-1].content.strip() and not turns[-1].parts:
         raise ConfigError("the question: got a blank text, expected a question")
     if (length := sum(len(turn.content) for turn in turns)) > QUESTION_LIMIT:
-        raise ConfigError(f"the question: got {length} characters, expected at most {QUESTION_LIMIT}")
+        raise ConfigError(
+            f"the question: got {length} characters, expected at most {QUESTION_LIMIT}"
+        )
     for index, turn in enumerate(turns):
         if bad := _UNSENDABLE.search(turn.content):
             where = "the question" if isinstance(question, str) else f"the question, turn {index}"
             what = "a NUL" if bad[0] == "\0" else f"the lone surrogate U+{ord(bad[0]):04X}"
-            raise ConfigError(f"{where}: got {what} at character {bad.start()}, expected text without it")
+            raise ConfigError(
+                f"{where}: got {what} at character {bad.start()}, expected text without it"
+            )
     return turns
 
 
@@ -88,12 +97,18 @@ def check_turns(question: object) -> tuple[Message, ...]:
     if isinstance(question, str):
         return (Message("user", question),)
     if not isinstance(question, Sequence) or isinstance(question, (bytes, bytearray)):
-        raise ConfigError(f"the question: got {type(question).__name__}, expected a text or a list of Messages")
+        raise ConfigError(
+            f"the question: got {type(question).__name__}, expected a text or a list of Messages"
+        )
     turns = tuple(cast("Sequence[Message]", question))
     for index, turn in enumerate(turns):
-        if not (isinstance(cast(object, turn), Message) and isinstance(cast(object, turn.content), str)):
+        if not (
+            isinstance(cast(object, turn), Message) and isinstance(cast(object, turn.content), str)
+        ):
             got = type(turn).__name__
-            raise ConfigError(f"the question, turn {index}: got {got}, expected a Message whose content is a text")
+            raise ConfigError(
+                f"the question, turn {index}: got {got}, expected a Message whose content is a text"
+            )
     return turns
 
 
@@ -108,30 +123,44 @@ def render_prompt(
 ) -> tuple[Message, ...]:
     """The turns that the Conductor is asked with: a system message and a user message, or one user message (compact).
 
-    The system message is the same for all questions and rounds of a pool, so that providers can cache it.
+    The system message is the same for all questions and rounds of a pool, so that providers can
+    cache it.
 
     Args:
-        question: a text, or a chat whose last turn is the question; all parts (images) go with the user message.
+        question: a text, or a chat whose last turn is the question; all parts (images) go with the
+            user message.
         ordinals: the workers on offer, in the order in which they are listed.
         options: how to ask.
         max_steps: the most steps that are asked for.
-        cards: a description by ordinal, shown if ``options.cards``; a worker without one is listed without.
+        cards: a description by ordinal, shown if ``options.cards``; a worker without one is listed
+            without.
         previous: the round before, in recursion.
 
     Raises:
-        ConfigError: the question cannot be asked, there are no workers or repeated ones, or ``max_steps`` is below 1.
+        ConfigError: the question cannot be asked, there are no workers or repeated ones, or
+            ``max_steps`` is below 1.
     """
     turns = check_question(question)
     if not ordinals or len(set(ordinals)) != len(ordinals):
-        raise ConfigError(f"the workers on offer: got {list(ordinals)}, expected one or more, none twice")
+        raise ConfigError(
+            f"the workers on offer: got {list(ordinals)}, expected one or more, none twice"
+        )
     if max_steps < 1:
         raise ConfigError(f"max_steps: got {max_steps}, expected at least 1")
     workers = _worker_lines(ordinals, cards if options.cards and cards else {})
-    parts = tuple(part for turn in turns for part in turn.parts if "type" in part)  # not a tool turn's own fields
+    parts = tuple(
+        part for turn in turns for part in turn.parts if "type" in part
+    )  # not a tool turn's own fields
     if options.template == "compact":
         return (Message("user", _compact(workers, _conversation(turns), previous), parts),)
-    asked = _conversation(turns) if previous is None else f"{_conversation(turns)}\n\n{_later_round(previous, options)}"
-    return Message("system", _system(workers, tuple(ordinals), options, max_steps)), Message("user", asked, parts)
+    asked = (
+        _conversation(turns)
+        if previous is None
+        else f"{_conversation(turns)}\n\n{_later_round(previous, options)}"
+    )
+    return Message("system", _system(workers, tuple(ordinals), options, max_steps)), Message(
+        "user", asked, parts
+    )
 
 
 def render_workflow(workflow: Workflow, thought: str = "") -> str:
@@ -148,7 +177,9 @@ def render_workflow(workflow: Workflow, thought: str = "") -> str:
     """
     ids = ", ".join(str(step.worker) for step in workflow)
     subtasks = ", ".join(_quoted(step.subtask) for step in workflow)
-    accesses = ", ".join('"all"' if step.access == "all" else str(list(step.access)) for step in workflow)
+    accesses = ", ".join(
+        '"all"' if step.access == "all" else str(list(step.access)) for step in workflow
+    )
     lists = f"model_id = [{ids}]\nsubtasks = [{subtasks}]\naccess_list = [{accesses}]"
     return f"{thought}\n{lists}" if thought else lists
 
@@ -158,12 +189,14 @@ def worked_examples(
 ) -> Iterator[tuple[str, str, Workflow]]:
     """The examples of a set (``prompt_examples.toml``): question, thought, workflow over the workers on offer.
 
-    The file writes slots (0, 1, …) in place of workers. Slots are dealt out in turn, from a start that a checksum of
-    the ordinals decides: the same pool always gets the same examples, and over many pools no worker is favoured.
+    The file writes slots (0, 1, …) in place of workers. Slots are dealt out in turn, from a start
+    that a checksum of the ordinals decides: the same pool always gets the same examples, and over
+    many pools no worker is favoured.
 
     Args:
         ordinals: the workers on offer, at least one.
-        options: which examples, and whether they show their own subtasks, and ``"all"`` or step numbers.
+        options: which examples, and whether they show their own subtasks, and ``"all"`` or step
+            numbers.
         max_steps: no workflow is longer.
     """
     texts = _example_texts()
@@ -176,10 +209,18 @@ def worked_examples(
             sees = tuple[int, ...](step.get("sees", ()))
             worker = offered[(turn + int(step["slot"])) % len(offered)]
             subtask = step["subtask"] if options.subtasks else SOLVE_SUBTASK
-            steps.append(Step(worker, subtask, "all" if sees and options.access == "binary" else sees))
+            steps.append(
+                Step(worker, subtask, "all" if sees and options.access == "binary" else sees)
+            )
         used = len({step["slot"] for step in plan["steps"]})
-        turn += used if used % len(offered) else used + 1  # else the next example would begin with the same worker
-        yield example["question"], plan["thought" if options.subtasks else "plain"], Workflow(tuple(steps))
+        turn += (
+            used if used % len(offered) else used + 1
+        )  # else the next example would begin with the same worker
+        yield (
+            example["question"],
+            plan["thought" if options.subtasks else "plain"],
+            Workflow(tuple(steps)),
+        )
 
 
 @cache
@@ -187,12 +228,14 @@ def _example_texts() -> dict[str, Any]:
     return tomllib.loads(files("openconductor").joinpath("prompt_examples.toml").read_text("utf-8"))
 
 
-# --- pieces -----------------------------------------------------------------------------------------------------------
+# --- pieces
+# -----------------------------------------------------------------------------------------------------------
 
 
 def _quoted(text: str) -> str:
     """A text as a double-quoted string on one line: JSON's escapes are Python's, too."""
-    # A thought may open a ''' string that it never closes; no subtask after it may close that, and so hide our lists.
+    # A thought may open a ''' string that it never closes; no subtask after it may close that, and
+    # so hide our lists.
     return json.dumps(text, ensure_ascii=False).replace("'''", "''\\'")
 
 
@@ -206,13 +249,18 @@ def tools_as_text(turns: Sequence[Message]) -> tuple[Message, ...]:
     """
     told: list[Message] = []
     for turn in turns:
-        calls = [call for part in turn.parts for call in cast("list[Any]", part.get("tool_calls", ()))]
+        calls = [
+            call for part in turn.parts for call in cast("list[Any]", part.get("tool_calls", ()))
+        ]
         if turn.role != "tool" and not calls:
             told.append(turn)
             continue
         functions = [call.get("function", {}) for call in calls]
         lines = [turn.content] if turn.content else []
-        lines += [f"[calls {function.get('name')}({function.get('arguments', '')})]" for function in functions]
+        lines += [
+            f"[calls {function.get('name')}({function.get('arguments', '')})]"
+            for function in functions
+        ]
         media = tuple(part for part in turn.parts if "type" in part)
         if turn.role == "tool":
             told.append(Message("user", "\n".join(["[result]", *lines]), media))
@@ -223,21 +271,30 @@ def tools_as_text(turns: Sequence[Message]) -> tuple[Message, ...]:
 
 def _conversation(turns: Sequence[Message]) -> str:
     """The question's text, after the turns before it, and before what the user's tools have said since, if any."""
-    asked = max((index for index, turn in enumerate(turns) if turn.role == "user"), default=len(turns) - 1)
+    asked = max(
+        (index for index, turn in enumerate(turns) if turn.role == "user"), default=len(turns) - 1
+    )
     told = [(turn.role, turn.content or "(an attachment)") for turn in tools_as_text(turns)]
     before, after = (
-        "\n\n".join(f"[{role}]\n{said}" for role, said in some) for some in (told[:asked], told[asked + 1 :])
+        "\n\n".join(f"[{role}]\n{said}" for role, said in some)
+        for some in (told[:asked], told[asked + 1 :])
     )
     text = turns[asked].content
     if before:
         text = f"The conversation so far, which every worker sees too:\n\n{before}\n\nThe question:\n\n{text}"
-    return f"{text}\n\nWhat was done about it since, with the user's tools:\n\n{after}" if after else text
+    return (
+        f"{text}\n\nWhat was done about it since, with the user's tools:\n\n{after}"
+        if after
+        else text
+    )
 
 
 def _worker_lines(ordinals: Iterable[int], cards: Mapping[int, str]) -> str:
     """One line a worker; line breaks in a description become spaces."""
     described = ((ordinal, " ".join(cards.get(ordinal, "").split())) for ordinal in ordinals)
-    return "\n".join(f"Model {ordinal}: {card}" if card else f"Model {ordinal}" for ordinal, card in described)
+    return "\n".join(
+        f"Model {ordinal}: {card}" if card else f"Model {ordinal}" for ordinal, card in described
+    )
 
 
 def _excerpt(text: str) -> str:
@@ -259,10 +316,13 @@ def _compact(workers: str, question: str, previous: Round | None) -> str:
     return f"{asked}Before:\n{before}\nAnswer: {'none' if answer is None else _excerpt(answer)}\n"
 
 
-# --- the full template ------------------------------------------------------------------------------------------------
+# --- the full template
+# ------------------------------------------------------------------------------------------------
 
 
-@lru_cache(maxsize=64)  # the same for all questions of a pool, and the worked examples take a millisecond to write
+@lru_cache(
+    maxsize=64
+)  # the same for all questions of a pool, and the worked examples take a millisecond to write
 def _system(workers: str, ordinals: tuple[int, ...], options: PromptOptions, max_steps: int) -> str:
     sight = _SIGHT_BINARY if options.access == "binary" else _SIGHT_INDEX
     sections = [_TASK, _format(options, max_steps), sight, f"{_POOL}\n\n{workers}"]
@@ -291,7 +351,9 @@ def _format(options: PromptOptions, max_steps: int) -> str:
         )
     else:
         subtasks = f'- subtasks holds, for each step, always the same instruction, word for word: "{SOLVE_SUBTASK}"'
-    access = '[] or "all"' if options.access == "binary" else "a list of the numbers of earlier steps"
+    access = (
+        '[] or "all"' if options.access == "binary" else "a list of the numbers of earlier steps"
+    )
     return f"""\
 ## What you write
 
@@ -345,14 +407,22 @@ def _later_round(previous: Round, options: PromptOptions) -> str:
     reason = "" if previous.error is None else f": {_excerpt(str(previous.error))}"
     lines = ["---", "You have already written a plan for this question."]
     if previous.workflow is None:
-        lines.append(f"It was not a valid workflow, so no worker was asked{reason or ': it could not be read'}")
+        lines.append(
+            f"It was not a valid workflow, so no worker was asked{reason or ': it could not be read'}"
+        )
     else:
         lines += ["Your workflow was:", "", render_workflow(previous.workflow), ""]
         if answer is None:
             lines.append(f"It failed before its last step had answered{reason}")
     if answer is None:
-        return "\n".join([*lines, "", "There is no response that could stand, so write a new workflow."])
-    seen = 'a step with "all"' if options.access == "binary" else 'a step whose entry is "all" instead of a list'
+        return "\n".join(
+            [*lines, "", "There is no response that could stand, so write a new workflow."]
+        )
+    seen = (
+        'a step with "all"'
+        if options.access == "binary"
+        else 'a step whose entry is "all" instead of a list'
+    )
     lines += [
         "Its final response was:",
         "",

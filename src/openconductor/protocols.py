@@ -10,7 +10,16 @@ from dataclasses import dataclass
 from typing import Protocol, runtime_checkable
 
 from openconductor.events import Event
-from openconductor.types import Budget, Completion, Episode, Grade, Message, Problem, Question, Sampling
+from openconductor.types import (
+    Budget,
+    Completion,
+    Episode,
+    Grade,
+    Message,
+    Problem,
+    Question,
+    Sampling,
+)
 
 OnText = Callable[[str], None]
 OnEvent = Callable[[Event], None]
@@ -30,13 +39,16 @@ class CallContext:
         round: 0-based round of the Conductor.
         step: 0-based step of the workflow; None for the Conductor's own call.
         attempt: 0-based attempt at this call.
-        sample: 0-based index among repeats of the same question (a rollout of a group, a repeat of an evaluation).
+        sample: 0-based index among repeats of the same question (a rollout of a group, a repeat of
+            an evaluation).
         depth: how many orchestrators stand above this call.
         deadline: the event loop's time by which the call must have ended; None is no limit.
         origin: the event loop's time at which the episode began.
         on_event: gets each attempt, as CallEnded.
-        subtask: the step's own subtask, which is in its messages too; None for the Conductor's own call.
-        last: whether the call's response is a user's answer: that of a workflow's last step, not nested in another.
+        subtask: the step's own subtask, which is in its messages too; None for the Conductor's own
+            call.
+        last: whether the call's response is a user's answer: that of a workflow's last step, not
+            nested in another.
     """
 
     episode: str = ""
@@ -110,7 +122,12 @@ class Orchestrator(Protocol):
     """Whatever answers a question with a pool: the Conductor and every baseline."""
 
     async def ask(
-        self, question: Question, *, budget: Budget | None = None, on_event: OnEvent | None = None, sample: int = 0
+        self,
+        question: Question,
+        *,
+        budget: Budget | None = None,
+        on_event: OnEvent | None = None,
+        sample: int = 0,
     ) -> Episode:
         """Answer the question; ``sample`` tells repeats of the same question apart."""
         ...

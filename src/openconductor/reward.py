@@ -1,6 +1,7 @@
 """What a completion was worth: played, graded and rewarded 0, 0.5, 1 or masked, without any learning engine.
 
-In: a Problem and what a Conductor wrote about it; or an Episode and its Grade. Out: a reward, or None; advantages.
+In: a Problem and what a Conductor wrote about it; or an Episode and its Grade. Out: a reward, or
+None; advantages.
 
 - 0: no workflow (WorkflowError).
 - 0.5: an answer, graded wrong; or a failure that the plan itself caused: a refusal, a context too long, a token limit
@@ -8,10 +9,10 @@ In: a Problem and what a Conductor wrote about it; or an Episode and its Grade. 
 - 1: an answer, graded right.
 - None, masked: any other failure (transport, provider, time, sandbox, grader), and an undecided grade.
 
-Cost and latency are no part of it, as in the paper; ``priced_rewards`` is what a recipe may add, a ``RewardValue`` what
-it may put in its place. Right is only what the grader calls right. Not covered: whether the grader is right, what a
-Conductor was thinking, and errors whose fate is *stop*, which are raised because no later reward could be earned
-either.
+Cost and latency are no part of it, as in the paper; ``priced_rewards`` is what a recipe may add, a
+``RewardValue`` what it may put in its place. Right is only what the grader calls right. Not
+covered: whether the grader is right, what a Conductor was thinking, and errors whose fate is
+*stop*, which are raised because no later reward could be earned either.
 """
 
 from __future__ import annotations
@@ -26,7 +27,14 @@ from typing import cast
 
 from openconductor.config import shorten
 from openconductor.episode import Stage
-from openconductor.errors import ConfigError, GradingError, OpenConductorError, WorkflowError, caused_by_plan, stops
+from openconductor.errors import (
+    ConfigError,
+    GradingError,
+    OpenConductorError,
+    WorkflowError,
+    caused_by_plan,
+    stops,
+)
 from openconductor.pool import WorkerPool
 from openconductor.prompt import PromptOptions
 from openconductor.protocols import Grader, OnEvent
@@ -43,8 +51,9 @@ GRADE_SECONDS = 600.0
 def episode_correct(episode: Episode, grade: Grade | None) -> bool | None:
     """Whether an episode counts as right; None is undecided, for infrastructure never changes a score.
 
-    A text that is not a workflow and what a plan caused (a refusal, its budget spent) count as wrong. A failure of
-    transport, provider or grader does not count. The scale of the reward plays no part.
+    A text that is not a workflow and what a plan caused (a refusal, its budget spent) count as
+    wrong. A failure of transport, provider or grader does not count. The scale of the reward plays
+    no part.
 
     >>> from openconductor.types import Usage
     >>> episode = Episode("What is 6 * 7?", (), "42", None, Usage(), 0.0)
@@ -86,8 +95,8 @@ def group_advantages(rewards_G: Sequence[float | None], *, eps: float = 1e-4) ->
         eps: added to the sample standard deviation, in units of reward.
 
     Returns:
-        One advantage a rollout: mean 0 over the unmasked, exactly 0 for the masked, for groups without spread and for
-        groups with fewer than two unmasked rollouts.
+        One advantage a rollout: mean 0 over the unmasked, exactly 0 for the masked, for groups
+        without spread and for groups with fewer than two unmasked rollouts.
 
     Raises:
         ValueError: a reward outside [0, 1] or not finite.
@@ -98,7 +107,9 @@ def group_advantages(rewards_G: Sequence[float | None], *, eps: float = 1e-4) ->
     known = [reward for reward in rewards_G if reward is not None]
     for index, reward in enumerate(rewards_G):
         if reward is not None and not (math.isfinite(reward) and 0.0 <= reward <= 1.0):
-            raise ValueError(f"rewards_G[{index}]: got {reward!r}, expected a number in [0, 1] or None")
+            raise ValueError(
+                f"rewards_G[{index}]: got {reward!r}, expected a number in [0, 1] or None"
+            )
     if len(known) < 2 or min(known) == max(known):
         return [0.0] * len(rewards_G)
     mean = statistics.fmean(known)
@@ -112,9 +123,10 @@ class Scored:
 
     Attributes:
         reward: 0.0, 0.5 or 1.0, or what a RewardValue says; None is masked.
-        episode: what happened; its ``usage`` and ``seconds`` leave out the round that was played before.
-        grade: the verdict on the answer; undecided, with a note, where the grader failed; None where there was no
-            answer to grade.
+        episode: what happened; its ``usage`` and ``seconds`` leave out the round that was played
+            before.
+        grade: the verdict on the answer; undecided, with a note, where the grader failed; None
+            where there was no answer to grade.
     """
 
     reward: float | None
@@ -138,7 +150,8 @@ class RewardFunction:
         max_steps: the most steps of a workflow.
         budget: what one completion's steps may cost.
         grade_timeout_s: the longest that one answer is graded; after that the reward is masked.
-        on_event: gets every event of every episode; a journal makes an episode durable before its reward is known.
+        on_event: gets every event of every episode; a journal makes an episode durable before its
+            reward is known.
         value: what an episode is worth in place of 0, 0.5 and 1; None is these.
     """
 
@@ -165,14 +178,17 @@ class RewardFunction:
 
         Args:
             problem: the question and its reference answer.
-            completion: what the Conductor wrote; one whose ``finish_reason`` is ``length`` is not a workflow.
+            completion: what the Conductor wrote; one whose ``finish_reason`` is ``length`` is not a
+                workflow.
             sample: the rollout's index in its group.
             pool: the workers that this question offered; default: all.
-            previous: the round before, in recursion: three empty lists then accept its answer, where it has one.
+            previous: the round before, in recursion: three empty lists then accept its answer,
+                where it has one.
 
         Raises:
-            ConfigError, AuthFailed, TaskError, JournalError: nothing that follows can succeed, or ``value`` failed.
-                Every other failure is in the result, and a cancellation cancels what runs.
+            ConfigError, AuthFailed, TaskError, JournalError: nothing that follows can succeed, or
+                ``value`` failed. Every other failure is in the result, and a cancellation cancels
+                what runs.
         """
         said = Completion(completion) if isinstance(completion, str) else completion
 
@@ -192,35 +208,49 @@ class RewardFunction:
         episode = await stage.play(act, self.budget)
         grade = None
         if episode.answer is not None:
-            grade = await grade_answer(self.grader, problem, episode.answer, timeout_s=self.grade_timeout_s)
+            grade = await grade_answer(
+                self.grader, problem, episode.answer, timeout_s=self.grade_timeout_s
+            )
         reward = episode_reward(episode, grade)
         if reward is not None and self.value is not None:
             reward = await _asked(self.value, problem, episode, grade)
         return Scored(reward, episode, grade)
 
 
-async def _asked(value: RewardValue, problem: Problem, episode: Episode, grade: Grade | None) -> float | None:
+async def _asked(
+    value: RewardValue, problem: Problem, episode: Episode, grade: Grade | None
+) -> float | None:
     """What a function of the user's says that an episode is worth."""
     try:
         found = value(problem, episode, grade)
         worth = await found if isinstance(found, Awaitable) else found
     except Exception as error:  # a user's own function may raise anything
-        raise ConfigError(f"reward: problem {problem.id}: {type(error).__name__}: {error}") from error
-    if worth is not None and not (isinstance(cast(object, worth), int | float) and abs(worth) <= LARGEST):  # or NaN
-        raise ConfigError(f"reward: problem {problem.id}: got {shorten(worth)}, expected a finite float or None")
+        raise ConfigError(
+            f"reward: problem {problem.id}: {type(error).__name__}: {error}"
+        ) from error
+    if worth is not None and not (
+        isinstance(cast(object, worth), int | float) and abs(worth) <= LARGEST
+    ):  # or NaN
+        raise ConfigError(
+            f"reward: problem {problem.id}: got {shorten(worth)}, expected a finite float or None"
+        )
     return worth
 
 
-def priced_rewards(group: Sequence[Scored], *, dollars: float, seconds: float) -> list[float | None]:
+def priced_rewards(
+    group: Sequence[Scored], *, dollars: float, seconds: float
+) -> list[float | None]:
     """The rewards of one question's completions, where a right answer loses more the more it cost.
 
-    Of the two weights each takes at most itself: half of it at the right ones' mean cost, all of it from twice the mean
-    on. With weights that add up to less than a half, a right answer is worth more than a wrong one, whatever it cost.
+    Of the two weights each takes at most itself: half of it at the right ones' mean cost, all of it
+    from twice the mean on. With weights that add up to less than a half, a right answer is worth
+    more than a wrong one, whatever it cost.
 
     Args:
         group: completions of one question.
         dollars: the weight of what the workers cost, failed attempts left out.
-        seconds: the weight of how long the steps took that waited for each other (``waited_seconds``).
+        seconds: the weight of how long the steps took that waited for each other
+            (``waited_seconds``).
     """
     spent = [(answered_dollars(one.episode), waited_seconds(one.episode)) for one in group]
     right = [each for each, one in zip(spent, group, strict=True) if one.reward == 1]
@@ -228,9 +258,15 @@ def priced_rewards(group: Sequence[Scored], *, dollars: float, seconds: float) -
 
     def lost(one: tuple[float, float]) -> float:
         relative = (own / mean if mean > 0 else 0.0 for own, mean in zip(one, means, strict=True))
-        return sum(weight * min(1.0, share / 2) for weight, share in zip((dollars, seconds), relative, strict=True))
+        return sum(
+            weight * min(1.0, share / 2)
+            for weight, share in zip((dollars, seconds), relative, strict=True)
+        )
 
-    return [one.reward - lost(own) if one.reward == 1 else one.reward for one, own in zip(group, spent, strict=True)]
+    return [
+        one.reward - lost(own) if one.reward == 1 else one.reward
+        for one, own in zip(group, spent, strict=True)
+    ]
 
 
 def answered_dollars(episode: Episode) -> float:
@@ -243,7 +279,8 @@ def answered_dollars(episode: Episode) -> float:
 def waited_seconds(episode: Episode) -> float:
     """The workers' seconds along the longest line of steps that waited for each other, in the last round.
 
-    They are the answers' own (a failed attempt does not count), and vary with the load of whoever answers.
+    They are the answers' own (a failed attempt does not count), and vary with the load of whoever
+    answers.
     """
     transcript = episode.rounds[-1].transcript if episode.rounds else None
     if transcript is None:
@@ -251,7 +288,10 @@ def waited_seconds(episode: Episode) -> float:
     ends: list[float] = []
     for index, result in enumerate(transcript.results):
         before = (ends[seen] for seen in transcript.workflow.visible(index))
-        ends.append((result.completion.usage.seconds if result.completion else 0.0) + max(before, default=0.0))
+        ends.append(
+            (result.completion.usage.seconds if result.completion else 0.0)
+            + max(before, default=0.0)
+        )
     return max(ends, default=0.0)
 
 
@@ -267,7 +307,8 @@ async def grade_answer(
         timeout_s: after this many seconds the verdict is undecided; None is no limit.
 
     Raises:
-        ConfigError, TaskError, AuthFailed, BudgetExceeded, JournalError: nothing that follows can be graded.
+        ConfigError, TaskError, AuthFailed, BudgetExceeded, JournalError: nothing that follows can
+            be graded.
     """
     scope = asyncio.timeout(timeout_s)
     try:

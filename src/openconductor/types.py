@@ -25,8 +25,8 @@ _NOTHING: Mapping[str, object] = MappingProxyType({})
 class Message:
     """One turn of a conversation; ``parts`` holds images and other media in the wire's own shape.
 
-    A part without a ``type`` is no medium but fields of the turn itself, laid over it as they are: an assistant's
-    ``{"tool_calls": [...]}``, a tool's ``{"tool_call_id": "..."}``.
+    A part without a ``type`` is no medium but fields of the turn itself, laid over it as they are:
+    an assistant's ``{"tool_calls": [...]}``, a tool's ``{"tool_call_id": "..."}``.
     """
 
     role: Role
@@ -60,7 +60,11 @@ class Price:
         """The price of one call's tokens, in US dollars, exact."""
         cached_price = self.input if self.cached is None else self.cached
         fresh_tokens = usage.input_tokens - usage.cached_tokens
-        total = fresh_tokens * self.input + usage.cached_tokens * cached_price + usage.output_tokens * self.output
+        total = (
+            fresh_tokens * self.input
+            + usage.cached_tokens * cached_price
+            + usage.output_tokens * self.output
+        )
         return total / 1_000_000
 
 
@@ -121,12 +125,13 @@ class Call:
 
     Attributes:
         worker: the worker's name.
-        outcome: ``answered``; ``cut`` (at the token limit); ``refused`` (by a filter); ``cancelled``; else the
-            ``outcome`` of the error's class.
+        outcome: ``answered``; ``cut`` (at the token limit); ``refused`` (by a filter);
+            ``cancelled``; else the ``outcome`` of the error's class.
         messages, sampling: what was asked.
         completion, error: what came; neither where it was cancelled.
         attempt: 0-based attempt at this call.
-        usage: what it used; a price that is not known, or tokens that nobody reported, make it an unpriced call.
+        usage: what it used; a price that is not known, or tokens that nobody reported, make it an
+            unpriced call.
         price: the price that it was billed at; None is not known, or not needed.
         started: seconds since the episode began.
         identity: what the worker is behind its name (``"openai_compatible gpt-5 https://..."``).
@@ -153,7 +158,8 @@ class Call:
 class Step:
     """One step of a workflow: the worker's ordinal, its subtask, and the earlier steps (0-based) that it may see.
 
-    ``access`` takes any sequence of step indices, ``"all"`` or ``["all"]``, and holds a tuple or ``"all"``.
+    ``access`` takes any sequence of step indices, ``"all"`` or ``["all"]``, and holds a tuple or
+    ``"all"``.
 
     >>> Step(2, "Check the sum.", [0, 1, 0]).access
     (0, 1)
@@ -166,13 +172,15 @@ class Step:
     def __post_init__(self) -> None:
         access = self.access
         if isinstance(cast("object", access), Iterable) and not isinstance(access, str):
-            # Repeats fold and order does not matter, for what is seen comes in step order. What is no list of ints is
-            # kept as it is, for validation to name it.
+            # Repeats fold and order does not matter, for what is seen comes in step order. What is
+            # no list of ints is kept as it is, for validation to name it.
             items = tuple(access)
             if items == ("all",):
                 object.__setattr__(self, "access", "all")
             elif all(type(item) is int for item in items):
-                object.__setattr__(self, "access", tuple(sorted(set(cast("tuple[int, ...]", items)))))
+                object.__setattr__(
+                    self, "access", tuple(sorted(set(cast("tuple[int, ...]", items))))
+                )
             else:
                 object.__setattr__(self, "access", items)
 
@@ -261,9 +269,9 @@ class Transcript:
 class Round:
     """One turn of the Conductor: what it wrote, what that meant, and how it went.
 
-    ``completion`` is None only where the Conductor itself could not be reached (then ``error`` says why).
-    An *accept* is a round whose workflow has no steps and whose transcript is None. ``calls`` are the attempts at the
-    Conductor's own completion.
+    ``completion`` is None only where the Conductor itself could not be reached (then ``error`` says
+    why). An *accept* is a round whose workflow has no steps and whose transcript is None. ``calls``
+    are the attempts at the Conductor's own completion.
     """
 
     completion: Completion | None
@@ -287,12 +295,18 @@ class Round:
     @property
     def answer(self) -> str | None:
         """The answer that the round itself came to; None where it failed, or accepted the one before."""
-        return self.transcript.answer if self.transcript is not None and self.error is None else None
+        return (
+            self.transcript.answer if self.transcript is not None and self.error is None else None
+        )
 
     @property
     def calls_tools(self) -> bool:
         """Whether its answer is a call of the user's tools."""
-        said = self.transcript.results[-1].completion if self.transcript and self.transcript.results else None
+        said = (
+            self.transcript.results[-1].completion
+            if self.transcript and self.transcript.results
+            else None
+        )
         return self.error is None and said is not None and bool(said.tool_calls)
 
     @property
@@ -307,7 +321,8 @@ class Episode:
 
     Attributes:
         question: what was asked, as it was asked.
-        rounds: the Conductor's rounds in order; an orchestrator without a Conductor has one round per workflow.
+        rounds: the Conductor's rounds in order; an orchestrator without a Conductor has one round
+            per workflow.
         answer: the user's answer; None exactly where ``error`` ended the episode.
         error: the WorkflowError or WorkerError that ended the episode.
         usage: everything: the Conductor, each step, each failed attempt.
@@ -343,7 +358,8 @@ class Problem:
         question: what is asked.
         reference: the right answer, in the shape that the task's grader expects.
         task: the task's name.
-        kind: the difficulty, subject or level that tables break results down by; "" where the task has none.
+        kind: the difficulty, subject or level that tables break results down by; "" where the task
+            has none.
     """
 
     id: str

@@ -1,7 +1,7 @@
 """The faults: what each does on the wire, and what an honest client calls it.
 
-In: an exchange. Out: bytes, silence or a hang-up. ``FAULTS`` is the whole list; each entry names the outcome that a
-journal must show for it, once for a response in one piece and once for a stream.
+In: an exchange. Out: bytes, silence or a hang-up. ``FAULTS`` is the whole list; each entry names
+the outcome that a journal must show for it, once for a response in one piece and once for a stream.
 """
 
 from __future__ import annotations
@@ -33,7 +33,8 @@ class Fault:
         outcome: what it must be called when one piece was asked for.
         streamed: the same for a stream.
         heals: whether the same call may succeed when it is made again, so that it is made again.
-        speaks: whether a part of a streamed answer reaches its reader first; after that nothing is made again.
+        speaks: whether a part of a streamed answer reaches its reader first; after that nothing is
+            made again.
     """
 
     play: Play
@@ -43,7 +44,7 @@ class Fault:
     speaks: bool = False
 
 
-# ── the parts of a response ──────────────────────────────────────────────────────────────────────────────────────────
+# ── the parts of a response ───────────────────────────────────────────────────────────────────────
 def usage_of(request: Request) -> dict[str, int]:
     """The tokens that this request used; every worker has its own bill for it, and every repeat the same."""
     read, wrote = 10 + request.digest % 997, 1 + request.digest % 89
@@ -66,10 +67,14 @@ def text_of(request: Request) -> str:
     return f"The answer to {request.topic:016x}."
 
 
-def head(kind: str = "application/json", *, status: int = 200, length: int | None = None, extra: str = "") -> bytes:
+def head(
+    kind: str = "application/json", *, status: int = 200, length: int | None = None, extra: str = ""
+) -> bytes:
     """Status line and headers; without a length the body is chunked."""
     size = "Transfer-Encoding: chunked" if length is None else f"Content-Length: {length}"
-    return f"HTTP/1.1 {status} Said\r\nContent-Type: {kind}\r\n{size}\r\n{extra}\r\n".encode("latin-1")
+    return f"HTTP/1.1 {status} Said\r\nContent-Type: {kind}\r\n{size}\r\n{extra}\r\n".encode(
+        "latin-1"
+    )
 
 
 def piece(data: bytes) -> bytes:
@@ -89,12 +94,21 @@ def event(data: object) -> bytes:
 def delta(text: str | None, finish: str | None = None) -> bytes:
     """An event with a piece of text."""
     said = {} if text is None else {"content": text}
-    return event({"object": "chat.completion.chunk", "choices": [{"index": 0, "delta": said, "finish_reason": finish}]})
+    return event(
+        {
+            "object": "chat.completion.chunk",
+            "choices": [{"index": 0, "delta": said, "finish_reason": finish}],
+        }
+    )
 
 
 def body(text: str | None, *, finish: str | None = "stop", usage: object = None) -> bytes:
     """A chat completion in one piece."""
-    choice = {"index": 0, "message": {"role": "assistant", "content": text}, "finish_reason": finish}
+    choice = {
+        "index": 0,
+        "message": {"role": "assistant", "content": text},
+        "finish_reason": finish,
+    }
     said: dict[str, object] = {"object": "chat.completion", "choices": [choice]}
     return json.dumps(said if usage is None else said | {"usage": usage}).encode()
 
@@ -104,7 +118,9 @@ def error_body(message: str, code: str | None = None) -> bytes:
     return json.dumps({"error": {"message": message, "type": code, "code": code}}).encode()
 
 
-def whole(x: Exchange, data: bytes, kind: str = "application/json", usage: dict[str, int] | None = None) -> None:
+def whole(
+    x: Exchange, data: bytes, kind: str = "application/json", usage: dict[str, int] | None = None
+) -> None:
     """A response of one piece, in order."""
     x.send(head(kind, length=len(data)) + data, status=200, usage=usage)
 
@@ -119,9 +135,14 @@ def begin_stream(x: Exchange) -> None:
     x.send(head(STREAM) + delta(halves(x)[0]), status=200)
 
 
-# ── answers, some of them with a lie about what they cost ────────────────────────────────────────────────────────────
+# ── answers, some of them with a lie about what they cost ─────────────────────────────────────────
 def answer(
-    x: Exchange, *, text: str | None = "", finish: str | None = "stop", usage: object = None, done: bool = True
+    x: Exchange,
+    *,
+    text: str | None = "",
+    finish: str | None = "stop",
+    usage: object = None,
+    done: bool = True,
 ) -> None:
     """Answer. ``text`` "" is the usual one; ``usage`` None is the true one, anything else is sent in its place."""
     said = x.text if text == "" else text
@@ -130,8 +151,14 @@ def answer(
     if not x.request.stream:
         whole(x, body(said, finish=finish, usage=shown or None), usage=true)
         return
-    words = [delta(part) for part in (said[: len(said) // 2], said[len(said) // 2 :])] if said else [delta(said)]
-    bill = event({"object": "chat.completion.chunk", "choices": [], "usage": shown}) if shown else b""
+    words = (
+        [delta(part) for part in (said[: len(said) // 2], said[len(said) // 2 :])]
+        if said
+        else [delta(said)]
+    )
+    bill = (
+        event({"object": "chat.completion.chunk", "choices": [], "usage": shown}) if shown else b""
+    )
     end = piece(b"data: [DONE]\n\n") if done else b""
     last = delta(None, finish) if finish is not None else b""
     x.send(head(STREAM) + b"".join(words) + last + bill + end + END, status=200, usage=true)
@@ -166,10 +193,21 @@ def usage_lie(**counts: object) -> Play:
     return partial(answer, usage=counts)
 
 
-# ── refusals ─────────────────────────────────────────────────────────────────────────────────────────────────────────
-def status(code: int, message: str = "no", *, kind: str = "application/json", extra: str = "", word: str = "") -> Play:
+# ── refusals ──────────────────────────────────────────────────────────────────────────────────────
+def status(
+    code: int,
+    message: str = "no",
+    *,
+    kind: str = "application/json",
+    extra: str = "",
+    word: str = "",
+) -> Play:
     """Refuse with a status."""
-    said = error_body(message, word or None) if "json" in kind else f"<html><h1>{code} {message}</h1></html>".encode()
+    said = (
+        error_body(message, word or None)
+        if "json" in kind
+        else f"<html><h1>{code} {message}</h1></html>".encode()
+    )
 
     def play(x: Exchange) -> None:
         x.send(head(kind, status=code, length=len(said), extra=extra) + said, status=code)
@@ -177,8 +215,10 @@ def status(code: int, message: str = "no", *, kind: str = "application/json", ex
     return play
 
 
-# ── hanging up ───────────────────────────────────────────────────────────────────────────────────────────────────────
-async def hang_up(x: Exchange, sent: bytes = b"", *, reset: bool, status: int | None = None) -> None:
+# ── hanging up ────────────────────────────────────────────────────────────────────────────────────
+async def hang_up(
+    x: Exchange, sent: bytes = b"", *, reset: bool, status: int | None = None
+) -> None:
     """Send some bytes and hang up, after the client has had time to read them."""
     if sent:
         x.send(sent, status=status)
@@ -202,10 +242,12 @@ def hang_up_midway(*, reset: bool) -> Play:
 
 def hang_up_after_head(x: Exchange) -> Coroutine[Any, Any, None]:
     """Headers, and a reset."""
-    return hang_up(x, head(STREAM) if x.request.stream else head(length=500), reset=True, status=200)
+    return hang_up(
+        x, head(STREAM) if x.request.stream else head(length=500), reset=True, status=200
+    )
 
 
-# ── silence ──────────────────────────────────────────────────────────────────────────────────────────────────────────
+# ── silence ───────────────────────────────────────────────────────────────────────────────────────
 async def hang(x: Exchange) -> None:
     """Say nothing."""
     await asyncio.Event().wait()
@@ -214,11 +256,18 @@ async def hang(x: Exchange) -> None:
 async def hang_midway(x: Exchange) -> None:
     """Half a response, and nothing more, without hanging up."""
     said = body(x.text)
-    x.send(head(STREAM) + delta(halves(x)[0]) if x.request.stream else head(length=len(said)) + said[:40], status=200)
+    x.send(
+        head(STREAM) + delta(halves(x)[0])
+        if x.request.stream
+        else head(length=len(said)) + said[:40],
+        status=200,
+    )
     await asyncio.Event().wait()
 
 
-async def drip(x: Exchange, data: bytes = b"", *, first: bytes = b"", status: int | None = None) -> None:
+async def drip(
+    x: Exchange, data: bytes = b"", *, first: bytes = b"", status: int | None = None
+) -> None:
     """A byte now and then, for ever, so that no read's timeout ever passes."""
     x.send(first, status=status)
     for byte in data * 100:
@@ -234,7 +283,12 @@ def drip_head(x: Exchange) -> Coroutine[Any, Any, None]:
 async def drip_text(x: Exchange) -> None:
     """Text, letter by letter, without end."""
     if not x.request.stream:
-        await drip(x, b'{"object": "chat.completion", "choices": [', first=head(length=10_000_000), status=200)
+        await drip(
+            x,
+            b'{"object": "chat.completion", "choices": [',
+            first=head(length=10_000_000),
+            status=200,
+        )
         return
     x.send(head(STREAM), status=200)
     while True:
@@ -250,7 +304,7 @@ async def drip_nothing(x: Exchange) -> None:
         await asyncio.sleep(DELAY)
 
 
-# ── nonsense under status 200 ────────────────────────────────────────────────────────────────────────────────────────
+# ── nonsense under status 200 ─────────────────────────────────────────────────────────────────────
 def says(data: bytes, kind: str = "application/json") -> Play:
     """These bytes, in order, whatever was asked for."""
     return lambda x: whole(x, data, kind)
@@ -262,7 +316,11 @@ def garbage(x: Exchange) -> None:
         whole(x, b'{"choices": [{"index": 0, "message" = <oops>}]}')
         return
     begin_stream(x)
-    x.send(piece(b'data: {"choices": [{"index": 0, "delta": oops}]}\n\n') + piece(b"data: [DONE]\n\n") + END)
+    x.send(
+        piece(b'data: {"choices": [{"index": 0, "delta": oops}]}\n\n')
+        + piece(b"data: [DONE]\n\n")
+        + END
+    )
 
 
 def cut_json(x: Exchange) -> None:
@@ -317,7 +375,11 @@ def not_gzip(x: Exchange) -> None:
     """A content encoding that the content has not."""
     said = body(x.text)
     x.send(
-        head(STREAM if x.request.stream else "application/json", length=len(said), extra="Content-Encoding: gzip\r\n")
+        head(
+            STREAM if x.request.stream else "application/json",
+            length=len(said),
+            extra="Content-Encoding: gzip\r\n",
+        )
     )
     x.send(said, status=200)
 
@@ -343,21 +405,33 @@ FAULTS: Mapping[str, Fault] = {
     "huge": Fault(answer_hugely, "answered", "answered"),
     "no_done": Fault(partial(answer, done=False), "answered", "answered"),
     "usage_missing": Fault(usage_lie(), "answered", "answered"),
-    "usage_negative": Fault(usage_lie(prompt_tokens=-7, completion_tokens=-3), "answered", "answered"),
-    "usage_half_negative": Fault(usage_lie(prompt_tokens=12, completion_tokens=-3), "answered", "answered"),
-    "usage_words": Fault(usage_lie(prompt_tokens="many", completion_tokens=None), "answered", "answered"),
-    "usage_absurd": Fault(usage_lie(prompt_tokens=10**30, completion_tokens=10**30), "answered", "answered"),
+    "usage_negative": Fault(
+        usage_lie(prompt_tokens=-7, completion_tokens=-3), "answered", "answered"
+    ),
+    "usage_half_negative": Fault(
+        usage_lie(prompt_tokens=12, completion_tokens=-3), "answered", "answered"
+    ),
+    "usage_words": Fault(
+        usage_lie(prompt_tokens="many", completion_tokens=None), "answered", "answered"
+    ),
+    "usage_absurd": Fault(
+        usage_lie(prompt_tokens=10**30, completion_tokens=10**30), "answered", "answered"
+    ),
     # the plan's fault
     "cut_at_limit": Fault(partial(answer, finish="length"), "cut", "cut"),
     "filtered": Fault(partial(answer, finish="content_filter"), "refused", "refused", heals=False),
     "too_long": Fault(
-        status(400, "This model's maximum context length is 8 tokens.", word="context_length_exceeded"),
+        status(
+            400, "This model's maximum context length is 8 tokens.", word="context_length_exceeded"
+        ),
         "context_too_long",
         "context_too_long",
         heals=False,
     ),
     # refusals
-    "302": Fault(status(302, extra="Location: /v1/elsewhere\r\n"), "rejected", "rejected", heals=False),
+    "302": Fault(
+        status(302, extra="Location: /v1/elsewhere\r\n"), "rejected", "rejected", heals=False
+    ),
     "400": Fault(status(400), "rejected", "rejected", heals=False),
     "401": Fault(status(401), "auth_failed", "auth_failed", heals=False),
     "403": Fault(status(403), "auth_failed", "auth_failed", heals=False),
@@ -365,20 +439,32 @@ FAULTS: Mapping[str, Fault] = {
     "408": Fault(status(408), "server_failed", "server_failed"),
     "422": Fault(status(422), "rejected", "rejected", heals=False),
     "429": Fault(status(429), "rate_limited", "rate_limited"),
-    "429_wait": Fault(status(429, extra=f"Retry-After: {RETRY_AFTER}\r\n"), "rate_limited", "rate_limited"),
-    "429_quota": Fault(status(429, word="insufficient_quota"), "rate_limited", "rate_limited", heals=False),
+    "429_wait": Fault(
+        status(429, extra=f"Retry-After: {RETRY_AFTER}\r\n"), "rate_limited", "rate_limited"
+    ),
+    "429_quota": Fault(
+        status(429, word="insufficient_quota"), "rate_limited", "rate_limited", heals=False
+    ),
     "500": Fault(status(500), "server_failed", "server_failed"),
     "502_html": Fault(status(502, kind="text/html"), "server_failed", "server_failed"),
     "503": Fault(status(503), "server_failed", "server_failed"),
-    "503_wait": Fault(status(503, extra=f"Retry-After: {RETRY_AFTER}\r\n"), "server_failed", "server_failed"),
+    "503_wait": Fault(
+        status(503, extra=f"Retry-After: {RETRY_AFTER}\r\n"), "server_failed", "server_failed"
+    ),
     "529": Fault(status(529), "server_failed", "server_failed"),
     # hanging up
     "reset_before": Fault(partial(hang_up, reset=True), "unreachable", "unreachable"),
     "close_before": Fault(partial(hang_up, reset=False), "unreachable", "unreachable"),
-    "reset_in_head": Fault(partial(hang_up, sent=b"HTTP/1.1 200 Sa", reset=True), "unreachable", "unreachable"),
+    "reset_in_head": Fault(
+        partial(hang_up, sent=b"HTTP/1.1 200 Sa", reset=True), "unreachable", "unreachable"
+    ),
     "reset_after_head": Fault(hang_up_after_head, "connection_lost", "connection_lost"),
-    "reset_midway": Fault(hang_up_midway(reset=True), "connection_lost", "connection_lost", speaks=True),
-    "close_midway": Fault(hang_up_midway(reset=False), "connection_lost", "connection_lost", speaks=True),
+    "reset_midway": Fault(
+        hang_up_midway(reset=True), "connection_lost", "connection_lost", speaks=True
+    ),
+    "close_midway": Fault(
+        hang_up_midway(reset=False), "connection_lost", "connection_lost", speaks=True
+    ),
     # silence
     "hang": Fault(hang, "timeout", "timeout"),
     "hang_midway": Fault(hang_midway, "timeout", "timeout", speaks=True),
@@ -386,7 +472,9 @@ FAULTS: Mapping[str, Fault] = {
     "drip_text": Fault(drip_text, "timeout", "timeout", speaks=True),
     "drip_nothing": Fault(drip_nothing, "timeout", "timeout"),
     # nonsense under 200
-    "no_finish": Fault(partial(answer, finish=None, done=False), "truncated", "truncated", speaks=True),
+    "no_finish": Fault(
+        partial(answer, finish=None, done=False), "truncated", "truncated", speaks=True
+    ),
     "cut_json": Fault(cut_json, "truncated", "truncated", speaks=True),
     "garbage": Fault(garbage, "malformed", "malformed", speaks=True),
     "not_a_completion": Fault(says(b'["ok"]'), "malformed", "malformed"),
@@ -401,6 +489,8 @@ FAULTS: Mapping[str, Fault] = {
     "not_gzip": Fault(not_gzip, "malformed", "malformed"),
     "bad_chunks": Fault(bad_chunks, "malformed", "malformed"),
     "bad_status_line": Fault(
-        partial(hang_up, sent=b"HELLO 42\r\n\r\n", reset=False, status=200), "malformed", "malformed"
+        partial(hang_up, sent=b"HELLO 42\r\n\r\n", reset=False, status=200),
+        "malformed",
+        "malformed",
     ),
 }

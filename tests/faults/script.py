@@ -1,8 +1,8 @@
 """Who meets which fault. In: a request. Out: the name of its fate, the same in every run and in any order of arrival.
 
-A fate is a function of the seed, the worker (the body's ``model``), the request's content and how often exactly that
-request was seen; so a retry is another draw, a run can be repeated, and a test can work out afterwards, without asking
-the server, what each of its calls had met.
+A fate is a function of the seed, the worker (the body's ``model``), the request's content and how
+often exactly that request was seen; so a retry is another draw, a run can be repeated, and a test
+can work out afterwards, without asking the server, what each of its calls had met.
 """
 
 from __future__ import annotations
@@ -74,7 +74,8 @@ class Seeded:
 
     Attributes:
         seed: another one is another run.
-        shares: the share of faulty requests, in [0, 1], by worker; a worker that is not named is healthy.
+        shares: the share of faulty requests, in [0, 1], by worker; a worker that is not named is
+            healthy.
         weights: the faults to draw from, and how often beside the others.
     """
 
@@ -87,7 +88,8 @@ class Seeded:
         drawn = self._draw(request)
         if drawn >= share:
             return HEALTHY
-        # Given that it is below the share, the same draw is uniform below it: it also chooses the fault.
+        # Given that it is below the share, the same draw is uniform below it: it also chooses the
+        # fault.
         rest = drawn / share * sum(self.weights.values())
         for name, weight in self.weights.items():
             rest -= weight

@@ -1,11 +1,12 @@
 """A chat-completions server on loopback that fails on purpose, and counts.
 
-In: a script that says which request meets which fault. Out: a base URL; a record of every request: what it met, what
-usage was reported to the client, who ended it; and of every connection that the client closed.
+In: a script that says which request meets which fault. Out: a base URL; a record of every request:
+what it met, what usage was reported to the client, who ended it; and of every connection that the
+client closed.
 
-Written on asyncio's transports, not on an HTTP server: those take care never to send what is sent here (resets,
-truncated bodies, half a status line). It stops with the ``async with`` that started it; ``benchmarks/fault_process.py``
-runs it in a process of its own.
+Written on asyncio's transports, not on an HTTP server: those take care never to send what is sent
+here (resets, truncated bodies, half a status line). It stops with the ``async with`` that started
+it; ``benchmarks/fault_process.py`` runs it in a process of its own.
 """
 
 from __future__ import annotations
@@ -56,9 +57,10 @@ class Record:
         fate: the fault that it met.
         status: the status that was sent; None where none was.
         usage: the usage that was sent; None where none was, or none that can be believed.
-        ended: ``whole`` (a response from its beginning to its end), ``cut`` (by the server), ``left`` (the client hung
-            up before), or "" while it is under way.
-        begun, closed: the event loop's time at which it came, and at which its connection was lost; 0 is not (yet).
+        ended: ``whole`` (a response from its beginning to its end), ``cut`` (by the server),
+            ``left`` (the client hung up before), or "" while it is under way.
+        begun, closed: the event loop's time at which it came, and at which its connection was lost;
+            0 is not (yet).
     """
 
     request: Request
@@ -103,7 +105,11 @@ class FaultServer:
 
     def usage(self, model: str | None = None) -> Tokens:
         """The sum of what was reported, of one worker or of all."""
-        told = (r.usage for r in self.records if r.usage is not None and model in (None, r.request.model))
+        told = (
+            r.usage
+            for r in self.records
+            if r.usage is not None and model in (None, r.request.model)
+        )
         return sum(told, Tokens())
 
     def unreported(self) -> int:
@@ -136,7 +142,9 @@ class Exchange:
         self.request = record.request
         self.text = text
 
-    def send(self, data: bytes, *, status: int | None = None, usage: dict[str, int] | None = None) -> None:
+    def send(
+        self, data: bytes, *, status: int | None = None, usage: dict[str, int] | None = None
+    ) -> None:
         """Write bytes; ``status`` and ``usage`` are what these bytes tell the client."""
         transport = self._connection.transport
         if transport is None or transport.is_closing():
@@ -196,18 +204,25 @@ class Connection(asyncio.Protocol):
         if self.transport is None:
             return
         if reset:
-            self.transport.get_extra_info("socket").setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, _RESET)
+            self.transport.get_extra_info("socket").setsockopt(
+                socket.SOL_SOCKET, socket.SO_LINGER, _RESET
+            )
             self.transport.abort()
         else:
             self.transport.close()
 
     def _read(self) -> None:
         """Answer the request at the beginning of the buffer, if it is there as a whole."""
-        head, found, rest = bytes(self._buffer).partition(b"\r\n\r\n") if self._buffer else (b"", b"", b"")
+        head, found, rest = (
+            bytes(self._buffer).partition(b"\r\n\r\n") if self._buffer else (b"", b"", b"")
+        )
         if not found:
             return
         _, *fields = head.split(b"\r\n")
-        headers = {name.strip().lower(): value.strip() for name, _, value in (f.partition(b":") for f in fields)}
+        headers = {
+            name.strip().lower(): value.strip()
+            for name, _, value in (f.partition(b":") for f in fields)
+        }
         length = int(headers.get(b"content-length", b"0"))
         if len(rest) < length:
             self._wanted = len(head) + 4 + length
@@ -245,10 +260,14 @@ class Connection(asyncio.Protocol):
 
 
 @asynccontextmanager
-async def fault_server(script: Script, texts: Mapping[str, str] | None = None) -> AsyncIterator[FaultServer]:
+async def fault_server(
+    script: Script, texts: Mapping[str, str] | None = None
+) -> AsyncIterator[FaultServer]:
     """Serve a script on a free port of 127.0.0.1, in this event loop."""
     server = FaultServer(script, texts or {})
-    listening = await asyncio.get_running_loop().create_server(lambda: Connection(server), "127.0.0.1", 0, backlog=1024)
+    listening = await asyncio.get_running_loop().create_server(
+        lambda: Connection(server), "127.0.0.1", 0, backlog=1024
+    )
     server.url = f"http://127.0.0.1:{listening.sockets[0].getsockname()[1]}/v1"
     try:
         yield server
@@ -265,21 +284,29 @@ def dead_url() -> str:
         return f"http://127.0.0.1:{listening.getsockname()[1]}/v1"
 
 
-# ── what it counted, and what we did ─────────────────────────────────────────────────────────────────────────────────
+# ── what it counted, and what we did ──────────────────────────────────────────────────────────────
 def exact(usage: Usage) -> tuple[int, int, int, int, Decimal, int]:
     """All but the seconds."""
     tokens = (usage.input_tokens, usage.cached_tokens, usage.output_tokens, usage.reasoning_tokens)
     return (*tokens, usage.dollars, usage.unpriced_calls)
 
 
-def counted(server: FaultServer, prices: Mapping[str, Mapping[str, str]]) -> tuple[int, int, int, int, Fraction, int]:
+def counted(
+    server: FaultServer, prices: Mapping[str, Mapping[str, str]]
+) -> tuple[int, int, int, int, Fraction, int]:
     """What the server says, in the same order."""
     every = server.usage()
-    dollars = sum((bill(price, server.usage(model)) for model, price in prices.items()), Fraction(0))
+    dollars = sum(
+        (bill(price, server.usage(model)) for model, price in prices.items()), Fraction(0)
+    )
     return every.input, every.cached, every.output, every.reasoning, dollars, server.unreported()
 
 
 def bill(price: Mapping[str, str], tokens: Tokens) -> Fraction:
     dollars = {name: Fraction(amount) for name, amount in price.items()}
     cached = tokens.cached * dollars.get("cached", dollars["input"])
-    return ((tokens.input - tokens.cached) * dollars["input"] + cached + tokens.output * dollars["output"]) / 10**6
+    return (
+        (tokens.input - tokens.cached) * dollars["input"]
+        + cached
+        + tokens.output * dollars["output"]
+    ) / 10**6

@@ -1,10 +1,12 @@
 """Many episodes through a pool whose calls fail all the time. In: a seed. Out: what became of them, and of each call.
 
-Each episode is a tree of five steps over 26 workers, drawn from the seed: 24 that fail in every way there is, one
-where nobody listens, one that is healthy. Fallback is on and every episode has a deadline. Half of them stream.
+Each episode is a tree of five steps over 26 workers, drawn from the seed: 24 that fail in every way
+there is, one where nobody listens, one that is healthy. Fallback is on and every episode has a
+deadline. Half of them stream.
 
-Afterwards each call is held against the fault that it met, which follows from the seed (``script``): one that got no
-whole answer and counts as answered is a *lie*, one whose outcome has another fault's name is *misnamed*.
+Afterwards each call is held against the fault that it met, which follows from the seed
+(``script``): one that got no whole answer and counts as answered is a *lie*, one whose outcome has
+another fault's name is *misnamed*.
 """
 
 from __future__ import annotations
@@ -38,8 +40,12 @@ NAMES = (STEADY, DEAD, *FLAKY)  # so that a fallback comes to the healthy one la
 SHARE = 0.28
 """Of a flaky worker's requests, so many meet a fault; of all requests to the server then at least a fifth fails."""
 
-# A wrong key's fate is to stop everything, whoever else is healthy. Answers of megabytes are a few, for their bytes.
-WEIGHTS = {name: 1.0 for name in FAULTS if name not in ("ok", "401", "403")} | {"huge": 0.05, "endless": 0.05}
+# A wrong key's fate is to stop everything, whoever else is healthy. Answers of megabytes are a few,
+# for their bytes.
+WEIGHTS = {name: 1.0 for name in FAULTS if name not in ("ok", "401", "403")} | {
+    "huge": 0.05,
+    "endless": 0.05,
+}
 
 SLOW = ("timeout", "cancelled")
 """Outcomes that this machine, where it is too busy, brings about by itself."""
@@ -68,8 +74,10 @@ class Report:
         latest: by how many seconds the latest episode passed its deadline; negative where none did.
         longest: the wall seconds of the longest episode.
         calls: attempts that were made (those that a circuit held back were not).
-        met: how many calls met which (fault, outcome); the fault of a call to nobody is ``refused connection``.
-        sent, failed: calls that came to the server (not those to nobody), and those of them without an answer.
+        met: how many calls met which (fault, outcome); the fault of a call to nobody is ``refused
+            connection``.
+        sent, failed: calls that came to the server (not those to nobody), and those of them without
+            an answer.
         slow: calls whose outcome is a timeout or a cancellation though their fault is another one.
         lies, misnamed: calls whose outcome does not fit their fault; expected none.
         most_a_step, most_a_worker: the most calls of one step, and of one step at one worker.
@@ -126,14 +134,17 @@ def planner(seed: int):
         number = re.findall(r"Question (\d+):", messages[-1].content)[-1]
         draws = random.Random(f"{seed} {number}")
         steps = [
-            Step(draws.randrange(1, len(NAMES)), f"Part {i} of {number}.", access) for i, access in enumerate(TREE)
+            Step(draws.randrange(1, len(NAMES)), f"Part {i} of {number}.", access)
+            for i, access in enumerate(TREE)
         ]
         return render_workflow(Workflow(tuple(steps)))
 
     return plan
 
 
-async def storm(url: str, *, seed: int, episodes: int, in_flight: int, on_event: OnEvent | None = None) -> Report:
+async def storm(
+    url: str, *, seed: int, episodes: int, in_flight: int, on_event: OnEvent | None = None
+) -> Report:
     """Ask so many questions, so many at a time, of the server at ``url`` (which plays ``storm_script(seed)``)."""
     report, script = Report(), storm_script(seed)
     pool = storm_pool(url)
@@ -143,7 +154,9 @@ async def storm(url: str, *, seed: int, episodes: int, in_flight: int, on_event:
     async def lane() -> None:
         for number in numbers:
             streams = number % 2 == 1
-            await _one(conductor, number, report, script, _sink(on_event, streams=streams), streams=streams)
+            await _one(
+                conductor, number, report, script, _sink(on_event, streams=streams), streams=streams
+            )
 
     begun = time.perf_counter()
     try:
@@ -155,12 +168,20 @@ async def storm(url: str, *, seed: int, episodes: int, in_flight: int, on_event:
 
 
 async def _one(
-    conductor: Conductor, number: int, report: Report, script: Seeded, sink: OnEvent | None, *, streams: bool
+    conductor: Conductor,
+    number: int,
+    report: Report,
+    script: Seeded,
+    sink: OnEvent | None,
+    *,
+    streams: bool,
 ) -> None:
     question = f"Question {number}: how many?"
     begun = time.perf_counter()
     try:
-        episode: Episode | None = await conductor.ask(question, budget=Budget(seconds=DEADLINE_S), on_event=sink)
+        episode: Episode | None = await conductor.ask(
+            question, budget=Budget(seconds=DEADLINE_S), on_event=sink
+        )
     except OpenConductorError as error:
         episode = error.episode
         report.errors[type(error).__name__] += 1
@@ -185,7 +206,9 @@ def _take_in(episode: Episode, report: Report, script: Seeded, *, streams: bool)
         for result in one.transcript.results if one.transcript is not None else ():
             report.most_a_step = max(report.most_a_step, len(result.calls))
             seen: Counter[str] = Counter()
-            lost: Counter[str] = Counter()  # that were given up on before they may have come to the server
+            lost: Counter[str] = (
+                Counter()
+            )  # that were given up on before they may have come to the server
             for call in result.calls:
                 report.calls += 1
                 _check(call, seen[call.worker], lost[call.worker], report, script, stream=streams)
@@ -194,14 +217,18 @@ def _take_in(episode: Episode, report: Report, script: Seeded, *, streams: bool)
             report.most_a_worker = max(report.most_a_worker, *seen.values(), 0)
 
 
-def _check(call: Call, seen: int, lost: int, report: Report, script: Seeded, *, stream: bool) -> None:
+def _check(
+    call: Call, seen: int, lost: int, report: Report, script: Seeded, *, stream: bool
+) -> None:
     """``seen`` attempts were made before this one, of which the server may not have seen ``lost``."""
     if call.worker == DEAD:
         report.met["refused connection", call.outcome] += 1
         if call.outcome != "unreachable" and call.outcome not in SLOW:
             report.misnamed.append(f"{DEAD}: recorded as {call.outcome!r} ({call.error})")
         return
-    request = read_request(encode(request_body(call.worker, call.messages, call.sampling, stream=stream)))
+    request = read_request(
+        encode(request_body(call.worker, call.messages, call.sampling, stream=stream))
+    )
     fates = [script.fate(replace(request, seen=seen - missed)) for missed in range(lost + 1)]
     wanted = {fate: FAULTS[fate].streamed if stream else FAULTS[fate].outcome for fate in fates}
     fate = next((fate for fate in fates if wanted[fate] == call.outcome), fates[0])
@@ -210,7 +237,10 @@ def _check(call: Call, seen: int, lost: int, report: Report, script: Seeded, *, 
     report.failed += call.outcome not in ("answered", "cut")
     where = f"{call.worker}: met {fate!r} ({'streamed' if stream else 'in one piece'}), recorded as {call.outcome!r}"
     if call.outcome == wanted[fate]:
-        if call.completion is not None and call.completion.text not in (text_of(request), "x" * HUGE):
+        if call.completion is not None and call.completion.text not in (
+            text_of(request),
+            "x" * HUGE,
+        ):
             report.lies.append(f"{where}, with {call.completion.text[:80]!r}")
     elif call.outcome in SLOW:
         report.slow += 1

@@ -12,7 +12,8 @@ from openconductor.errors import WorkflowError, WorkflowReason
 from openconductor.parser import parse_workflow
 
 CASES: list[dict[str, Any]] = [
-    json.loads(line) for line in Path(__file__).with_name("dsl.jsonl").read_text("ascii").splitlines()
+    json.loads(line)
+    for line in Path(__file__).with_name("dsl.jsonl").read_text("ascii").splitlines()
 ]
 SET_BY_THE_CALLER = {WorkflowReason.TRUNCATED}
 TOO_LARGE_FOR_THE_FILE = {WorkflowReason.TOO_LONG}
@@ -21,7 +22,10 @@ TOO_LARGE_FOR_THE_FILE = {WorkflowReason.TOO_LONG}
 def steps_of(case: dict[str, Any]) -> list[list[object]]:
     options = {key: case[key] for key in ("max_steps", "accept_allowed") if key in case}
     workflow = parse_workflow(case["text"], case["workers"], **options)
-    return [[step.worker, step.subtask, "all" if step.access == "all" else list(step.access)] for step in workflow]
+    return [
+        [step.worker, step.subtask, "all" if step.access == "all" else list(step.access)]
+        for step in workflow
+    ]
 
 
 @pytest.mark.parametrize("case", CASES, ids=lambda case: case["name"])

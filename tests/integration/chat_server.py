@@ -1,7 +1,9 @@
 """A loopback server that plays a script: one answer a request, faults of every kind among them.
 
-In: answers, each an async function of a request. Out: a base URL, the requests as they came, and who hung up.
-Bounded: it refuses more requests than the script has, and stops with the ``async with`` that started it.
+In: answers, each an async function of a request. Out: a base URL, the requests as they came, and
+who hung up.
+Bounded: it refuses more requests than the script has, and stops with the ``async with`` that
+started it.
 """
 
 from __future__ import annotations
@@ -41,14 +43,18 @@ class ChatServer:
         """Break all connections off, with RST."""
         for transport in self.transports:
             at_once = struct.pack("ii", 1, 0)
-            transport.get_extra_info("socket").setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, at_once)
+            transport.get_extra_info("socket").setsockopt(
+                socket.SOL_SOCKET, socket.SO_LINGER, at_once
+            )
             transport.abort()
 
     async def handle(self, request: web.Request) -> web.StreamResponse:
         self.paths.append(request.path_qs)
         self.bodies.append(await request.json() if request.can_read_body else {})
         self.headers.append({name.lower(): value for name, value in request.headers.items()})
-        self.peers.append(request.transport.get_extra_info("peername") if request.transport else None)
+        self.peers.append(
+            request.transport.get_extra_info("peername") if request.transport else None
+        )
         if request.transport is not None:
             self.transports.add(request.transport)
         self.asked.set()
@@ -65,7 +71,9 @@ class ChatServer:
 def write_pool(folder: Path, url: str, *models: str, more: str = "") -> str:
     """Write a pool file of workers at this address, each of them named as its model is; returns its path."""
     path = folder / "pool.toml"
-    tables = (f'[[worker]]\nname = "{it}"\nmodel = "{it}"\nbase_url = "{url}"\n{more}\n' for it in models)
+    tables = (
+        f'[[worker]]\nname = "{it}"\nmodel = "{it}"\nbase_url = "{url}"\n{more}\n' for it in models
+    )
     path.write_text("".join(tables), "utf-8")
     return str(path)
 
@@ -85,17 +93,25 @@ async def chat_server(*answers: Answer, port: int = 0) -> AsyncIterator[ChatServ
         yield server
     finally:
         await runner.cleanup()
-        for transport in server.transports:  # aiohttp leaves one open whose client has gone in the middle of a stream
+        for transport in (
+            server.transports
+        ):  # aiohttp leaves one open whose client has gone in the middle of a stream
             transport.abort()
         await asyncio.sleep(0)
 
 
-def completion(text: str | None = "4", *, finish: str | None = "stop", **message: object) -> dict[str, object]:
+def completion(
+    text: str | None = "4", *, finish: str | None = "stop", **message: object
+) -> dict[str, object]:
     return {
         "id": "c1",
         "object": "chat.completion",
         "choices": [
-            {"index": 0, "message": {"role": "assistant", "content": text, **message}, "finish_reason": finish}
+            {
+                "index": 0,
+                "message": {"role": "assistant", "content": text, **message},
+                "finish_reason": finish,
+            }
         ],
         "usage": {"prompt_tokens": 12, "completion_tokens": 5, "total_tokens": 17},
     }
@@ -118,7 +134,12 @@ def raw(body: bytes, *, content_type: str = "application/json") -> Answer:
 def chunk(text: str | None = None, *, finish: str | None = None, **delta: object) -> bytes:
     """A chunk of a stream as an event."""
     said = {**({} if text is None else {"content": text}), **delta}
-    return event({"object": "chat.completion.chunk", "choices": [{"index": 0, "delta": said, "finish_reason": finish}]})
+    return event(
+        {
+            "object": "chat.completion.chunk",
+            "choices": [{"index": 0, "delta": said, "finish_reason": finish}],
+        }
+    )
 
 
 def event(data: object) -> bytes:
@@ -129,7 +150,11 @@ DONE = b"data: [DONE]\n\n"
 
 
 def streams(
-    pieces: Sequence[bytes], *, pause: float = 0.0, reset: bool = False, kind: str = "text/event-stream; charset=utf-8"
+    pieces: Sequence[bytes],
+    *,
+    pause: float = 0.0,
+    reset: bool = False,
+    kind: str = "text/event-stream; charset=utf-8",
 ) -> Answer:
     """Answer with an event stream, piece by piece; ``reset`` ends it without ending the chunked body."""
 

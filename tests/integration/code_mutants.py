@@ -2,9 +2,9 @@
 
     python code_mutants.py < work.json    (a list of {canonical, mutant, entry_point, calls, program}; prints verdicts)
 
-``calls`` are [arguments, keywords] pairs as Python literals; ``program`` is a test program that asserts, or "". A
-verdict is null where the mutant gave the same as the canonical solution, else what was different. Nothing here needs
-pytest, and nothing of the graders is used.
+``calls`` are [arguments, keywords] pairs as Python literals; ``program`` is a test program that
+asserts, or "". A verdict is null where the mutant gave the same as the canonical solution, else
+what was different. Nothing here needs pytest, and nothing of the graders is used.
 """
 
 from __future__ import annotations
@@ -17,16 +17,26 @@ import resource
 import sys
 from typing import Any
 
-PAIRS = [(ast.Add, ast.Sub), (ast.Lt, ast.LtE), (ast.Gt, ast.GtE), (ast.Eq, ast.NotEq), (ast.And, ast.Or)]
+PAIRS = [
+    (ast.Add, ast.Sub),
+    (ast.Lt, ast.LtE),
+    (ast.Gt, ast.GtE),
+    (ast.Eq, ast.NotEq),
+    (ast.And, ast.Or),
+]
 PAIRS += [(ast.In, ast.NotIn), (ast.Mult, ast.Add), (ast.Div, ast.Mult), (ast.FloorDiv, ast.Mult)]
 PAIRS += [(ast.Mod, ast.Add), (ast.Pow, ast.Mult)]
-SWAPS: dict[type[ast.AST], type[ast.AST]] = {second: first for first, second in PAIRS[:6]} | dict(PAIRS)
+SWAPS: dict[type[ast.AST], type[ast.AST]] = {second: first for first, second in PAIRS[:6]} | dict(
+    PAIRS
+)
 
 
 def mutants(source: str) -> list[str]:
     """Every program that differs from this one in one constant or one operator."""
     tree = ast.parse(source)
-    texts = {id(node.value) for node in ast.walk(tree) if isinstance(node, ast.Expr)}  # documentation
+    texts = {
+        id(node.value) for node in ast.walk(tree) if isinstance(node, ast.Expr)
+    }  # documentation
     found: list[str] = []
     for node in ast.walk(tree):
         others: list[tuple[str, Any]] = []
@@ -36,7 +46,9 @@ def mutants(source: str) -> list[str]:
             others.append(("op", SWAPS[type(operator)]()))
         for index, operator in enumerate(operators := getattr(node, "ops", [])):
             if type(operator) in SWAPS:
-                others.append(("ops", [*operators[:index], SWAPS[type(operator)](), *operators[index + 1 :]]))
+                others.append(
+                    ("ops", [*operators[:index], SWAPS[type(operator)](), *operators[index + 1 :]])
+                )
         for field, other in others:
             before = getattr(node, field)
             if other is not before:
@@ -49,7 +61,11 @@ def mutants(source: str) -> list[str]:
 def _other(value: Any) -> Any:
     if isinstance(value, bool):
         return not value
-    return value + (1 if isinstance(value, (int, float)) else "x") if isinstance(value, (int, float, str)) else value
+    return (
+        value + (1 if isinstance(value, (int, float)) else "x")
+        if isinstance(value, (int, float, str))
+        else value
+    )
 
 
 def outcome(work: dict[str, Any]) -> str | None:
@@ -63,7 +79,10 @@ def outcome(work: dict[str, Any]) -> str | None:
         got = mutant(*copy.deepcopy(arguments), **copy.deepcopy(keywords))
         if type(got) is not type(wanted) and not isinstance(got, (int, float)):
             return f"output {number}"
-        if isinstance(wanted, (type(None), bool, int, float, complex, str, list, tuple, set, dict)) and got != wanted:
+        if (
+            isinstance(wanted, (type(None), bool, int, float, complex, str, list, tuple, set, dict))
+            and got != wanted
+        ):
             return f"output {number}"
     if work["program"]:
         exec(work["program"], spaces[1])

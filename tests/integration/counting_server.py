@@ -1,6 +1,7 @@
 """A loopback server in a thread of its own, for children that are killed: it outlives them and counts what they ask.
 
-In: the text that answers each request. Out: a base URL, and the ids of the requests in the order in which they came.
+In: the text that answers each request. Out: a base URL, and the ids of the requests in the order in
+which they came.
 """
 
 from __future__ import annotations
@@ -80,6 +81,13 @@ class CountingServer(ABC):
         self.asked.append(asked)
         text = self.text(body["model"], turns, asked)
         await asyncio.sleep(self._draws.uniform(*self.PAUSE_S))
-        usage = {"prompt_tokens": sum(len(content) for _, content in turns), "completion_tokens": len(text)}
-        choice = {"index": 0, "message": {"role": "assistant", "content": text}, "finish_reason": "stop"}
+        usage = {
+            "prompt_tokens": sum(len(content) for _, content in turns),
+            "completion_tokens": len(text),
+        }
+        choice = {
+            "index": 0,
+            "message": {"role": "assistant", "content": text},
+            "finish_reason": "stop",
+        }
         return web.json_response({"choices": [choice], "usage": usage})

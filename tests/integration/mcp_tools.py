@@ -61,7 +61,11 @@ def die(text: str) -> str:
 @server.tool()
 def draw(text: str) -> list[TextContent | Image]:
     """Words and a picture."""
-    return [TextContent(type="text", text=text), Image(data=b"\0", format="png"), TextContent(type="text", text="done")]
+    return [
+        TextContent(type="text", text=text),
+        Image(data=b"\0", format="png"),
+        TextContent(type="text", text="done"),
+    ]
 
 
 @server.tool(structured_output=False)
@@ -76,7 +80,9 @@ async def serving() -> AsyncIterator[str]:
     import uvicorn
 
     app = server.streamable_http_app()
-    http = uvicorn.Server(uvicorn.Config(app, port=0, log_level="critical", timeout_graceful_shutdown=1))
+    http = uvicorn.Server(
+        uvicorn.Config(app, port=0, log_level="critical", timeout_graceful_shutdown=1)
+    )
     task = asyncio.create_task(http.serve())
     try:
         while not http.started:  # noqa: ASYNC110 - uvicorn has no event for it

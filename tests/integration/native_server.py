@@ -18,8 +18,10 @@ async def native_server(*answers: Answer, port: int = 0) -> AsyncIterator[ChatSe
         yield server
 
 
-# ── Anthropic: Messages ──────────────────────────────────────────────────────────────────────────────────────────────
-def message(*content: dict[str, Any], stop: str | None = "end_turn", **usage: Any) -> dict[str, Any]:
+# ── Anthropic: Messages ───────────────────────────────────────────────────────────────────────────
+def message(
+    *content: dict[str, Any], stop: str | None = "end_turn", **usage: Any
+) -> dict[str, Any]:
     return {
         "id": "msg_1",
         "type": "message",
@@ -42,7 +44,8 @@ def event(kind: str, **data: Any) -> bytes:
 
 def start(**usage: Any) -> bytes:
     return event(
-        "message_start", message={**message(stop=None), "usage": {"input_tokens": 12, "output_tokens": 1, **usage}}
+        "message_start",
+        message={**message(stop=None), "usage": {"input_tokens": 12, "output_tokens": 1, **usage}},
     )
 
 
@@ -60,17 +63,25 @@ def said(*pieces: str) -> list[bytes]:
 
 def end(stop: str | None = "end_turn", **usage: Any) -> list[bytes]:
     delta = {"stop_reason": stop, "stop_sequence": None}
-    return [event("message_delta", delta=delta, usage={"output_tokens": 5, **usage}), event("message_stop")]
+    return [
+        event("message_delta", delta=delta, usage={"output_tokens": 5, **usage}),
+        event("message_stop"),
+    ]
 
 
-# ── Google: generateContent ──────────────────────────────────────────────────────────────────────────────────────────
+# ── Google: generateContent ───────────────────────────────────────────────────────────────────────
 def response(
     *parts: dict[str, Any], finish: str | None = "STOP", usage: dict[str, Any] | None = None
 ) -> dict[str, Any]:
     candidate: dict[str, Any] = {"content": {"role": "model", "parts": list(parts)}, "index": 0}
     if finish is not None:
         candidate["finishReason"] = finish
-    return {"candidates": [candidate], "usageMetadata": usage, "modelVersion": "gemini-m", "responseId": "r1"}
+    return {
+        "candidates": [candidate],
+        "usageMetadata": usage,
+        "modelVersion": "gemini-m",
+        "responseId": "r1",
+    }
 
 
 def data(body: object) -> bytes:

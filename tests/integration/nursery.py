@@ -25,7 +25,9 @@ def nursery(live: Callable[[Any], int]) -> None:
                 code = live(json.loads(line))
             os._exit(code)
         if sys.stdin.readline() == "kill\n":
-            os.kill(child, signal.SIGKILL)  # nobody has waited for it: where it has ended already, this does nothing
+            os.kill(
+                child, signal.SIGKILL
+            )  # nobody has waited for it: where it has ended already, this does nothing
         print(os.waitpid(child, 0)[1], flush=True)
 
 
@@ -34,7 +36,9 @@ class Nursery:
 
     def __init__(self, program: str) -> None:
         command = [sys.executable, program]
-        self._process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+        self._process = subprocess.Popen(
+            command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+        )
         assert self._process.stdin is not None
         assert self._process.stdout is not None
         self._orders, self._answers = self._process.stdin, self._process.stdout

@@ -1,6 +1,7 @@
 """A server of ours on loopback, in a thread, over workers that play a script; for official clients, which block.
 
-In: what each worker does. Out: the server's address, and what the workers were sent. It stops with the ``with``.
+In: what each worker does. Out: the server's address, and what the workers were sent. It stops with
+the ``with``.
 """
 
 from __future__ import annotations
@@ -27,7 +28,9 @@ from openconductor.types import Completion, Message, Sampling, Step, Usage, Work
 
 USED = Usage(100, 40, 20, 5)  # of every scripted call
 PRICE = {"input": 3, "output": 15, "cached": "0.3"}
-PLAN = render_workflow(Workflow((Step(0, "Think about it.", []), Step(1, "Answer the question.", "all"))))
+PLAN = render_workflow(
+    Workflow((Step(0, "Think about it.", []), Step(1, "Answer the question.", "all")))
+)
 
 
 @dataclass
@@ -35,7 +38,8 @@ class Scripted:
     """A worker that plays: an answer, pieces of one, an error, or a function of what it is sent.
 
     Attributes:
-        plays: a text; a list of pieces (numbers are pauses, in seconds); a dict calls tools, ``{name: arguments}``.
+        plays: a text; a list of pieces (numbers are pauses, in seconds); a dict calls tools,
+            ``{name: arguments}``.
         sent: (messages, sampling) of each call.
         cancelled: how many calls were cancelled.
     """
@@ -46,7 +50,12 @@ class Scripted:
     cancelled: int = 0
 
     async def complete(
-        self, messages: Sequence[Message], sampling: Sampling, *, call: CallContext, on_text: OnText | None = None
+        self,
+        messages: Sequence[Message],
+        sampling: Sampling,
+        *,
+        call: CallContext,
+        on_text: OnText | None = None,
     ) -> Completion:
         self.sent.append((tuple(messages), sampling))
         play = self.plays(messages, sampling) if callable(self.plays) else self.plays
@@ -70,7 +79,9 @@ class Scripted:
         except asyncio.CancelledError:
             self.cancelled += 1
             raise
-        return Completion(text, "", tuple(calls), USED, self.finish or ("tool_calls" if calls else "stop"))
+        return Completion(
+            text, "", tuple(calls), USED, self.finish or ("tool_calls" if calls else "stop")
+        )
 
 
 @dataclass
@@ -92,7 +103,8 @@ def orchestra(
 ) -> Iterator[Orchestra]:  # fmt: skip
     """Serve ``conductor`` over the workers anna (0) and bert (1)."""
     workers = {
-        name: one if hasattr(one, "complete") else Scripted(one) for name, one in (("anna", anna), ("bert", bert))
+        name: one if hasattr(one, "complete") else Scripted(one)
+        for name, one in (("anna", anna), ("bert", bert))
     }
     planner = Scripted(plan)
     pool = oc.WorkerPool([
@@ -100,7 +112,9 @@ def orchestra(
         for name, one in workers.items()
     ])  # fmt: skip
     asked = oc.Conductor(
-        oc.Worker(planner, name="planner", price=PRICE, sampling=Sampling(max_tokens=300)), pool=pool, **conductor or {}
+        oc.Worker(planner, name="planner", price=PRICE, sampling=Sampling(max_tokens=300)),
+        pool=pool,
+        **conductor or {},
     )
     settings = ServeConfig(key=tuple(key), **{"heartbeat_s": 0.2, **config})  # type: ignore[arg-type]
     started: Future[Orchestra] = Future()
@@ -109,8 +123,12 @@ def orchestra(
     async def serve() -> None:
         with oc.Journal(folder / "serve.sqlite") as journal:
             gateway = Gateway(asked, journal, baselines=baselines and baselines(pool))
-            async with listening(build_app(gateway, KeyRing(settings.key, journal), settings)) as url:
-                started.set_result(Orchestra(url, gateway, workers, planner, asyncio.get_running_loop()))
+            async with listening(
+                build_app(gateway, KeyRing(settings.key, journal), settings)
+            ) as url:
+                started.set_result(
+                    Orchestra(url, gateway, workers, planner, asyncio.get_running_loop())
+                )
                 await stop.wait()
 
     thread = threading.Thread(target=lambda: asyncio.run(serve()), daemon=True)

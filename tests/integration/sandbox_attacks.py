@@ -4,8 +4,8 @@
 
 A program prints ``GOT ...`` for each thing that it should not have got. Nothing here needs pytest.
 
-These programs kill and write whatever they can reach. Each one looks first whether it is inside of a sandbox, and stops
-where it is not.
+These programs kill and write whatever they can reach. Each one looks first whether it is inside of
+a sandbox, and stops where it is not.
 """
 
 from __future__ import annotations
@@ -255,7 +255,8 @@ print("still here")
         outside=_alive,
     ),
     "instances of inotify": Attack(
-        SYSCALLS + "refused('inotify_init1', 294, 26, 0)\nif X86:\n    refused('inotify_init', 253, 0)",
+        SYSCALLS
+        + "refused('inotify_init1', 294, 26, 0)\nif X86:\n    refused('inotify_init', 253, 0)",
     ),
     "limits and priority of process 1": Attack(
         SYSCALLS
@@ -408,7 +409,9 @@ print("GOT")
     ),
     **{
         f"endless {name}": Attack(
-            f"import os\nwhile True:\n    os.write({number}, b'x' * 1000)", (Verdict.OUTPUT_LIMIT,), outside=_short
+            f"import os\nwhile True:\n    os.write({number}, b'x' * 1000)",
+            (Verdict.OUTPUT_LIMIT,),
+            outside=_short,
         )
         for number, name in enumerate(("output", "errors", "reply"), start=1)
     },
@@ -490,7 +493,9 @@ for _ in range(80):
         limits=Limits(cpu_s=1, wall_s=15),
     ),
     "sleep": Attack(
-        "import time\ntime.sleep(60)", verdicts=(Verdict.WALL_TIMEOUT,), limits=Limits(cpu_s=5, wall_s=0.5)
+        "import time\ntime.sleep(60)",
+        verdicts=(Verdict.WALL_TIMEOUT,),
+        limits=Limits(cpu_s=5, wall_s=0.5),
     ),
     "new namespaces": Attack(
         SYSCALLS
@@ -543,7 +548,8 @@ refused("clock_settime", 227, 112, 0, address)
 """,
     ),
     "calls under other numbers": Attack(
-        SYSCALLS + "if X86:\n    call(0x40000000 + 39, 0)\n    print('GOT x32')\nelse:\n    os.abort()",
+        SYSCALLS
+        + "if X86:\n    call(0x40000000 + 39, 0)\n    print('GOT x32')\nelse:\n    os.abort()",
         verdicts=(Verdict.RUNTIME_ERROR,),
     ),
     "becoming root": Attack(
@@ -630,8 +636,14 @@ def fault(attack: Attack, world: World, sandbox: BatchedSandbox) -> str | None:
     if time.monotonic() - started > 60:
         return "it took more than a minute"
     for result in results:
-        if "GOT" in result.stdout or "GOT" in result.stderr or result.verdict not in attack.verdicts:
-            return f"{result.verdict} {result.exit_code}: {result.stdout[:500]} {result.stderr[-500:]}"
+        if (
+            "GOT" in result.stdout
+            or "GOT" in result.stderr
+            or result.verdict not in attack.verdicts
+        ):
+            return (
+                f"{result.verdict} {result.exit_code}: {result.stdout[:500]} {result.stderr[-500:]}"
+            )
     return attack.outside(world, results) or leftovers(world.marker)
 
 
@@ -640,7 +652,9 @@ def leftovers(marker: str) -> str | None:
     found: list[str] = []
     for folder in Path("/proc").iterdir():
         with contextlib.suppress(OSError):
-            if folder.name.isdigit() and marker in (folder / "cmdline").read_text("utf-8", "replace"):
+            if folder.name.isdigit() and marker in (folder / "cmdline").read_text(
+                "utf-8", "replace"
+            ):
                 state = (folder / "stat").read_text().rpartition(")")[2].split()[0]
                 found.append(f"{folder.name} ({state})")
     return f"still running: {found}" if found else None

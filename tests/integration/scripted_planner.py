@@ -1,6 +1,7 @@
 """A planner that reads the prompt and follows it by rule: an instrument for testing prompt ablations, not a model.
 
-In: the turns that a Conductor is asked with, in the full template. Out: three lists, made of nothing but those turns:
+In: the turns that a Conductor is asked with, in the full template. Out: three lists, made of
+nothing but those turns:
 
 1. It copies the workers and the flow (who sees whom) of the worked example whose question shares the largest part of
    its words with the question at hand; without examples it writes one step by the first worker listed.
@@ -33,7 +34,8 @@ _ACCESS = re.compile(r"^- access_list holds, .*: (.*)\.$", re.MULTILINE)
 _DICTATED = re.compile(r'^- subtasks holds, .*, word for word: "(.*)"$', re.MULTILINE)
 _WORKER = re.compile(r"^Model (\d+)(?::.*)?$", re.MULTILINE)
 _EXAMPLE = re.compile(
-    r"^### Example \d+\n\nQuestion:\n(.*?)\n\nYou write:\n(.*?)(?=\n\n### Example |\Z)", re.MULTILINE | re.DOTALL
+    r"^### Example \d+\n\nQuestion:\n(.*?)\n\nYou write:\n(.*?)(?=\n\n### Example |\Z)",
+    re.MULTILINE | re.DOTALL,
 )
 _LATER = re.compile(r"\n\n---\nYou have already written a plan for this question\.\n")
 _RESPONSE = re.compile(r"<response>\n(.*)\n</response>", re.DOTALL)
@@ -78,7 +80,9 @@ def read_prompt(messages: Sequence[Message]) -> Asked:
     rules, _, shown = system.partition("\n\n## Examples\n\n")
     steps, access = _STEPS.search(rules), _ACCESS.search(rules)
     workers = tuple(int(number) for number in _WORKER.findall(rules))
-    assert steps is not None and access is not None and workers and users, "expected the full template"
+    assert steps is not None and access is not None and workers and users, (
+        "expected the full template"
+    )
     dictated = _DICTATED.search(rules)
     question, *later = _LATER.split(users[-1], maxsplit=1)
     response = _RESPONSE.search(later[0]) if later else None
@@ -100,7 +104,10 @@ def plan_text(asked: Asked) -> str:
         return render_workflow(Workflow(()), "The response is an answer.")
     if not asked.examples:
         return render_workflow(plan(asked, None), "No example: the first worker does it all.")
-    place = max(range(len(asked.examples)), key=lambda index: likeness(asked.question, asked.examples[index][0]))
+    place = max(
+        range(len(asked.examples)),
+        key=lambda index: likeness(asked.question, asked.examples[index][0]),
+    )
     return render_workflow(plan(asked, asked.examples[place][1]), f"As in example {place + 1}.")
 
 
@@ -109,11 +116,16 @@ def plan(asked: Asked, example: Workflow | None) -> Workflow:
     flow = Workflow((Step(asked.workers[0], ""),)) if example is None else example
     size = min(len(flow), asked.max_steps)
     sees = [tuple(flow.visible(index)) for index in range(size)]
-    workers = [step.worker if step.worker in asked.workers else asked.workers[0] for step in flow.steps[:size]]
+    workers = [
+        step.worker if step.worker in asked.workers else asked.workers[0]
+        for step in flow.steps[:size]
+    ]
     if asked.later:
         places = [asked.workers.index(worker) for worker in workers]
         workers = [asked.workers[(place + 1) % len(asked.workers)] for place in places]
-    subtasks = [asked.dictated] * size if asked.dictated is not None else _subtasks(asked.question, sees)
+    subtasks = (
+        [asked.dictated] * size if asked.dictated is not None else _subtasks(asked.question, sees)
+    )
     accesses: list[Access] = [("all" if seen else ()) if asked.binary else seen for seen in sees]
     return Workflow(tuple(map(Step, workers, subtasks, accesses)))
 
@@ -127,7 +139,9 @@ def likeness(one: str, other: str) -> float:
 def _read_examples(shown: str) -> Iterator[tuple[str, Workflow]]:
     """Questions and workflows; an example that shows no workflow cannot be copied."""
     for question, written in _EXAMPLE.findall(shown):
-        workers = {int(number) for number in _NUMBER.findall(written)}  # any: one that is not on offer is replaced
+        workers = {
+            int(number) for number in _NUMBER.findall(written)
+        }  # any: one that is not on offer is replaced
         with suppress(WorkflowError):
             yield question, parse_workflow(written, workers, max_steps=_MOST_STEPS)
 
@@ -139,7 +153,8 @@ def _subtasks(text: str, sees: Sequence[Sequence[int]]) -> list[str]:
         return [CHECK if seen else text for seen in sees]
     phrases = [operation.phrase(wording) for operation, wording in question.operations]
     if len(sees) > 1 and all(index - 1 in sees[index] for index in range(1, len(sees))):
-        # A chain: the phrases in order, as evenly as they go; the first steps get what is left over.
+        # A chain: the phrases in order, as evenly as they go; the first steps get what is left
+        # over.
         each, over = divmod(len(phrases), len(sees))
         ends = [step * each + min(step, over) for step in range(len(sees) + 1)]
         return [", then ".join(phrases[begin:end]) or CHECK for begin, end in pairwise(ends)]

@@ -1,6 +1,7 @@
 """A server of ours in the test's own event loop, over workers behind real sockets (``faults.server``).
 
-In: a fault server, whose script says what each worker meets. Out: the address, the gateway, its journal.
+In: a fault server, whose script says what each worker meets. Out: the address, the gateway, its
+journal.
 """
 
 from __future__ import annotations
@@ -34,7 +35,9 @@ PRICES = {  # US dollars a million tokens; awkward on purpose
     "b": {"input": "0.333333", "output": "0.1"},
     "c": {"input": "15", "output": "75.000001", "cached": "0"},
 }
-PLAN = render_workflow(Workflow((Step(0, "Think."), Step(1, "Check.", [0]), Step(2, "Answer.", "all"))))
+PLAN = render_workflow(
+    Workflow((Step(0, "Think."), Step(1, "Check.", [0]), Step(2, "Answer.", "all")))
+)
 
 
 @dataclass
@@ -47,7 +50,9 @@ class Served:
     keys: KeyRing
     client: httpx.AsyncClient
 
-    def asked(self, api: str, *, stream: bool = False, question: str = "What is 6 * 7?", **more: Any) -> dict[str, Any]:
+    def asked(
+        self, api: str, *, stream: bool = False, question: str = "What is 6 * 7?", **more: Any
+    ) -> dict[str, Any]:
         """A body of that API."""
         turns = [{"role": "user", "content": question}]
         told = {"input": turns} if api == "responses" else {"messages": turns}
@@ -58,16 +63,28 @@ class Served:
     async def ask(self, api: str, *, key: str = "none", **more: Any) -> httpx.Response:
         """Ask, and read the answer to its end."""
         headers = {"authorization": f"Bearer {key}"}
-        return await self.client.post(f"{self.url}{PATHS[api]}", json=self.asked(api, **more), headers=headers)
+        return await self.client.post(
+            f"{self.url}{PATHS[api]}", json=self.asked(api, **more), headers=headers
+        )
 
 
 def worker(
-    server: FaultServer, name: str, *, retries: int = 0, timeout_s: float = 20.0, variable: str | None = None
+    server: FaultServer,
+    name: str,
+    *,
+    retries: int = 0,
+    timeout_s: float = 20.0,
+    variable: str | None = None,
 ) -> Worker:
     provider = OpenAICompatibleProvider(name, base_url=server.url, api_key_env=variable)
     price = {kind: Decimal(dollars) for kind, dollars in PRICES[name].items()}
     return Worker(
-        provider, name=name, price=price, retries=retries, timeout_s=timeout_s, sampling=Sampling(max_tokens=300)
+        provider,
+        name=name,
+        price=price,
+        retries=retries,
+        timeout_s=timeout_s,
+        sampling=Sampling(max_tokens=300),
     )
 
 
@@ -98,7 +115,9 @@ def accepting() -> bool:
 @asynccontextmanager
 async def listening(app: Any) -> AsyncIterator[str]:
     """The address of an app on a free port; its end waits for who is still asking, but not for uvicorn's ticks."""
-    config = uvicorn.Config(app, log_level="warning", http=ClientConnection, ws="none", lifespan="off", port=0)
+    config = uvicorn.Config(
+        app, log_level="warning", http=ClientConnection, ws="none", lifespan="off", port=0
+    )
     config.load()
     http = uvicorn.Server(config)
     http.lifespan = config.lifespan_class(config)

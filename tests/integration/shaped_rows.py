@@ -1,8 +1,9 @@
 """Small files in the shape of each benchmark, and workers that answer them by a script.
 
-A script is one mark a problem: ``+`` right, ``-`` wrong, ``?`` with nothing that could be read as an answer, ``f`` the
-worker fails. A planner's script is one plan a problem: ``s`` one step by the solver, ``h`` one by the helper, ``2`` the
-helper and then the solver, ``x`` a text without a plan. Each problem says its place in its text, as ``[q0]``.
+A script is one mark a problem: ``+`` right, ``-`` wrong, ``?`` with nothing that could be read as
+an answer, ``f`` the worker fails. A planner's script is one plan a problem: ``s`` one step by the
+solver, ``h`` one by the helper, ``2`` the helper and then the solver, ``x`` a text without a plan.
+Each problem says its place in its text, as ``[q0]``.
 """
 
 from __future__ import annotations
@@ -86,7 +87,9 @@ class Scripted:
     async def complete(self, messages, sampling, *, call, on_text=None) -> Completion:
         question = next(message.content for message in messages if "[q" in message.content)
         found = re.search(r"\[q(\d+)\]", question)
-        return Completion(self.reply(question, self._script[int(found[1])]), usage=TOKENS[self._role])
+        return Completion(
+            self.reply(question, self._script[int(found[1])]), usage=TOKENS[self._role]
+        )
 
     def reply(self, question: str, mark: str) -> str:
         """What the script says here."""
@@ -94,10 +97,16 @@ class Scripted:
             raise WorkerError("the line is dead", retryable=False, usage=FAILED)
         if mark == "?":
             return "I really cannot tell."
-        return PLANS[mark] if mark in PLANS else (self._shape.right if mark == "+" else self._shape.wrong)(question)
+        return (
+            PLANS[mark]
+            if mark in PLANS
+            else (self._shape.right if mark == "+" else self._shape.wrong)(question)
+        )
 
 
-def write_run(folder: Path, shape: Shape, *, solver: str, helper: str, planner: str) -> tuple[Path, Path]:
+def write_run(
+    folder: Path, shape: Shape, *, solver: str, helper: str, planner: str
+) -> tuple[Path, Path]:
     """Write a benchmark of as many rows as the scripts are long, the scripts, and a pool file of the three.
 
     Returns:
@@ -107,7 +116,10 @@ def write_run(folder: Path, shape: Shape, *, solver: str, helper: str, planner: 
         text = json.dumps({"role": role, "task": shape.task, "script": script})
         (folder / f"{role}.json").write_text(text, encoding="utf-8")
     rows, pool = folder / f"{shape.task}.jsonl", folder / "pool.toml"
-    rows.write_text("".join(json.dumps(shape.row(place)) + "\n" for place in range(len(solver))), encoding="utf-8")
+    rows.write_text(
+        "".join(json.dumps(shape.row(place)) + "\n" for place in range(len(solver))),
+        encoding="utf-8",
+    )
     pool.write_text(POOL.format(folder=folder.as_posix()), encoding="utf-8")
     return rows, pool
 
@@ -119,19 +131,31 @@ def _letter(question: str, choice: str) -> str:
 
 
 def _gpqa(place: int) -> Mapping[str, object]:
-    wrong = {f"Incorrect Answer {number}": said for number, said in enumerate(("sky", "grass", "snow"), start=1)}
+    wrong = {
+        f"Incorrect Answer {number}": said
+        for number, said in enumerate(("sky", "grass", "snow"), start=1)
+    }
     known = {"Record ID": f"rec{place}", "High-level domain": "Physics", "Subdomain": "Optics"}
     return known | {"Question": f"[q{place}] Which is red?\n", "Correct Answer": "rose\n"} | wrong
 
 
 def _mmlu(place: int) -> Mapping[str, object]:
     choices = ["sky", "rose", "grass", "snow"]
-    return {"question": f"[q{place}] Which is red?", "subject": "colours", "choices": choices, "answer": 1}
+    return {
+        "question": f"[q{place}] Which is red?",
+        "subject": "colours",
+        "choices": choices,
+        "answer": 1,
+    }
 
 
 def _math500(place: int) -> Mapping[str, object]:
     known = {"subject": "Algebra", "level": 3, "unique_id": f"test/algebra/{place}.json"}
-    return {"problem": f"[q{place}] What is half of $1$?", "solution": "Half.", "answer": "\\frac{1}{2}"} | known
+    return {
+        "problem": f"[q{place}] What is half of $1$?",
+        "solution": "Half.",
+        "answer": "\\frac{1}{2}",
+    } | known
 
 
 def _rlpr(place: int) -> Mapping[str, object]:
@@ -143,7 +167,12 @@ def _rlpr(place: int) -> Mapping[str, object]:
 def _livecodebench(place: int) -> Mapping[str, object]:
     tests = [{"input": f"{n}\n", "output": f"{2 * n}", "testtype": "stdin"} for n in (1, 7, 50)]
     hidden = base64.b64encode(zlib.compress(pickle.dumps(json.dumps(tests[1:])))).decode()
-    known = {"question_id": f"abc90{place}_a", "platform": "atcoder", "difficulty": "easy", "metadata": "{}"}
+    known = {
+        "question_id": f"abc90{place}_a",
+        "platform": "atcoder",
+        "difficulty": "easy",
+        "metadata": "{}",
+    }
     content = f"[q{place}] Print twice what you read."
     return known | {
         "question_content": content,
@@ -193,10 +222,30 @@ SHAPES: Mapping[str, Shape] = {
             lambda question: _letter(question, "rose"),
             lambda question: _letter(question, "grass"),
         ),
-        Shape("math500", _math500, _always("It is $\\boxed{0.5}$."), _always("It is $\\boxed{\\frac{1}{3}}$.")),
-        Shape("mmlu", _mmlu, lambda question: _letter(question, "rose"), lambda question: _letter(question, "snow")),
-        Shape("rlpr", _rlpr, _always("It is \\boxed{9.8 m/s^2}."), _always("It is \\boxed{1.6 m/s^2}.")),
-        Shape("livecodebench_v1", _livecodebench, _program("print(2 * int(input()))"), _program("print(2)")),
+        Shape(
+            "math500",
+            _math500,
+            _always("It is $\\boxed{0.5}$."),
+            _always("It is $\\boxed{\\frac{1}{3}}$."),
+        ),
+        Shape(
+            "mmlu",
+            _mmlu,
+            lambda question: _letter(question, "rose"),
+            lambda question: _letter(question, "snow"),
+        ),
+        Shape(
+            "rlpr",
+            _rlpr,
+            _always("It is \\boxed{9.8 m/s^2}."),
+            _always("It is \\boxed{1.6 m/s^2}."),
+        ),
+        Shape(
+            "livecodebench_v1",
+            _livecodebench,
+            _program("print(2 * int(input()))"),
+            _program("print(2)"),
+        ),
         Shape(
             "bigcodebench_hard",
             _bigcodebench,

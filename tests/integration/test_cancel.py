@@ -18,7 +18,9 @@ from openconductor.types import Budget, Episode, Step, Workflow
 SECONDS = 1.0
 """Within so many every connection must be closed."""
 
-PLAN = render_workflow(Workflow(tuple(Step(0, f"Part {i}.", []) for i in range(3))))  # three steps at the same time
+PLAN = render_workflow(
+    Workflow(tuple(Step(0, f"Part {i}.", []) for i in range(3)))
+)  # three steps at the same time
 HANGING = {"planning": ({"planner": ["hang", "ok"]}, 1), "step": ({"w": ["hang", "ok"]}, 3)}
 HANGING["half an answer"] = ({"w": ["hang_midway", "ok"]}, 3)
 HANGING["streaming"] = ({"w": ["drip_text", "ok"]}, 3)
@@ -48,7 +50,9 @@ silent.wants_text = False  # type: ignore[attr-defined]
 
 @pytest.mark.parametrize("by", ["cancel", "budget"])
 @pytest.mark.parametrize("where", HANGING)
-async def test_the_connections_of_an_episode_that_is_stopped_are_closed(where: str, by: str) -> None:
+async def test_the_connections_of_an_episode_that_is_stopped_are_closed(
+    where: str, by: str
+) -> None:
     parts, calls = HANGING[where]
     streams = where == "streaming"
     texts: list[str] = []
@@ -60,8 +64,12 @@ async def test_the_connections_of_an_episode_that_is_stopped_are_closed(where: s
     async with fault_server(Played(parts), {"planner": PLAN}) as server:
         asked = conductor(server)
         budget = Budget(seconds=0.3) if by == "budget" else None
-        task = asyncio.create_task(asked.ask("How many?", budget=budget, on_event=listen if streams else silent))
-        await server.until(lambda s: len(s.busy) == calls and len(texts) >= (calls if streams else 0))
+        task = asyncio.create_task(
+            asked.ask("How many?", budget=budget, on_event=listen if streams else silent)
+        )
+        await server.until(
+            lambda s: len(s.busy) == calls and len(texts) >= (calls if streams else 0)
+        )
         if by == "cancel":
             task.cancel()
         else:
@@ -77,18 +85,24 @@ async def test_the_connections_of_an_episode_that_is_stopped_are_closed(where: s
         await asyncio.sleep(0.05)
         requests = len(server.records)
         assert not server.busy  # nothing was asked again behind our back
-        episode = await asked.ask("How many?", on_event=listen if streams else silent)  # and all is well
+        episode = await asked.ask(
+            "How many?", on_event=listen if streams else silent
+        )  # and all is well
         assert episode.answer is not None
         assert len(server.records) == requests + 4
         await close(asked)
 
 
 async def test_who_waits_for_a_turn_or_for_another_attempt_is_never_sent_once_cancelled() -> None:
-    async with fault_server(Played({"w": ["hang"], "planner": ["503_wait"]}), {"planner": PLAN}) as server:
+    async with fault_server(
+        Played({"w": ["hang"], "planner": ["503_wait"]}), {"planner": PLAN}
+    ) as server:
         asked = conductor(server, max_concurrency=1)
         waiting = Conductor(worker(server, "planner", retries=2), pool=asked.pool)
         queued = Conductor(lambda messages: PLAN, pool=asked.pool)
-        tasks = [asyncio.create_task(one.ask("How many?", on_event=silent)) for one in (waiting, queued)]
+        tasks = [
+            asyncio.create_task(one.ask("How many?", on_event=silent)) for one in (waiting, queued)
+        ]
         await server.until(lambda s: s.fates == {"hang": 1, "503_wait": 1} and len(s.busy) == 1)
         for task in tasks:
             task.cancel()

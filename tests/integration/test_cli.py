@@ -1,7 +1,8 @@
 """The command line as a user meets it: exit codes, two streams kept apart, pure JSON, errors without tracebacks.
 
-Most commands run in this process through ``main``; those about pipes, signals and terminals run as processes. Where a
-Conductor is needed it is a loopback server that plays a script, or the bundled one where that is there.
+Most commands run in this process through ``main``; those about pipes, signals and terminals run as
+processes. Where a Conductor is needed it is a loopback server that plays a script, or the bundled
+one where that is there.
 """
 
 from __future__ import annotations
@@ -29,10 +30,10 @@ import typer
 from chat_server import Answer, ChatServer, chat_server, completion, hangs, says, write_pool
 
 from openconductor import cli
+from openconductor.calls.policies import patient
 from openconductor.errors import ConfigError
 from openconductor.gym.bundled import bundled_folder
 from openconductor.gym.workers import MISREAD
-from openconductor.policies import patient
 from openconductor.prompt import render_workflow
 from openconductor.types import Step, Workflow
 
@@ -90,7 +91,9 @@ def scripted(server: ChatServer) -> tuple[str, ...]:
 
 def process(*arguments: str, **options) -> subprocess.Popen[bytes]:
     environment = {**os.environ, "PYTHONUNBUFFERED": "1", **options.pop("env", {})}
-    return subprocess.Popen([sys.executable, "-m", "openconductor", *arguments], env=environment, **options)
+    return subprocess.Popen(
+        [sys.executable, "-m", "openconductor", *arguments], env=environment, **options
+    )
 
 
 def bundled_is_there() -> bool:
@@ -100,12 +103,18 @@ def bundled_is_there() -> bool:
         return False
 
 
-needs_bundled = pytest.mark.skipif(not bundled_is_there(), reason="needs the bundled Conductor and the extra 'gym'")
+needs_bundled = pytest.mark.skipif(
+    not bundled_is_there(), reason="needs the bundled Conductor and the extra 'gym'"
+)
 
 
-# ── usage ────────────────────────────────────────────────────────────────────────────────────────────────────────────
-@pytest.mark.parametrize(("arguments", "said"), [((), "question"), (("gym",), "question"), (("pool",), "check")])
-def test_a_command_that_is_not_whole_shows_help_on_stderr_and_exits_with_2(run, arguments, said) -> None:
+# ── usage ─────────────────────────────────────────────────────────────────────────────────────────
+@pytest.mark.parametrize(
+    ("arguments", "said"), [((), "question"), (("gym",), "question"), (("pool",), "check")]
+)
+def test_a_command_that_is_not_whole_shows_help_on_stderr_and_exits_with_2(
+    run, arguments, said
+) -> None:
     ran = run(*arguments)
     assert (ran.code, ran.out) == (2, "")
     assert said in ran.err
@@ -121,7 +130,10 @@ def below(one: Any, *path: str) -> Iterator[tuple[tuple[str, ...], Any]]:
         yield from below(further, *path, name)
 
 
-COMMANDS = {(): command(""), **dict(one for verb in cli.VERBS for one in below(command(verb).commands[verb], verb))}
+COMMANDS = {
+    (): command(""),
+    **dict(one for verb in cli.VERBS for one in below(command(verb).commands[verb], verb)),
+}
 
 
 @pytest.mark.parametrize("path", COMMANDS, ids=" ".join)
@@ -131,7 +143,12 @@ def test_the_help_of_every_verb_is_whole_at_80_columns(run, monkeypatch, path) -
     assert (ran.code, ran.err) == (0, "")
     assert max(map(len, ran.out.splitlines())) <= 80
     assert not re.search(r"…|\w\.\.\.$", ran.out, re.MULTILINE), "something was cut"
-    options = [name for parameter in COMMANDS[path].params for name in parameter.opts if name.startswith("--")]
+    options = [
+        name
+        for parameter in COMMANDS[path].params
+        for name in parameter.opts
+        if name.startswith("--")
+    ]
     assert all(re.search(rf"{name}\b", ran.out) for name in options)
     if len(path) == 1:  # the list of all verbs says the same
         assert COMMANDS[path].help.startswith(cli.VERBS[path[0]])
@@ -153,30 +170,40 @@ def test_the_help_of_every_verb_is_whole_at_80_columns(run, monkeypatch, path) -
         (("ask",), "question"),
         (("ask", QUESTION, "--max-steps", "many"), "--max-steps"),
         (("ask", QUESTION, "--conductor", "vllm:m", "--rounds", "0"), "--rounds"),
-        (("ask", QUESTION, "--conductor", "vllm:m", "--budget-dollars", "a few"), "an amount of US dollars"),
+        (
+            ("ask", QUESTION, "--conductor", "vllm:m", "--budget-dollars", "a few"),
+            "an amount of US dollars",
+        ),
         (("ask", QUESTION, "--conductor", "vllm:m", "--budget-calls", "-1"), "--budget-calls"),
         (("ask", QUESTION, "--conductor", "no/such/folder"), "no/such/folder"),
         (("ask", QUESTION, "--conductor-base-url", "http://127.0.0.1:1/v1"), "--conductor"),
         (("ask", QUESTION, "--conductor", "worker:jack", "--conductor-key-env", "X"), "pool file"),
-        (("ask", "2+2?", "--pool", "no-such-pool.toml", "--conductor", "vllm:m"), "no-such-pool.toml"),
+        (
+            ("ask", "2+2?", "--pool", "no-such-pool.toml", "--conductor", "vllm:m"),
+            "no-such-pool.toml",
+        ),
         (("demo", "--questions", "0"), "--questions"),
         (("demo", "--seed", "-1"), "--seed"),
         (("train", "no-such-recipe.toml"), "no-such-recipe.toml"),
         (("ask", QUESTION, "--fresh"), "--journal"),
     ],
 )
-def test_a_wrong_setting_is_one_message_that_names_the_nearest_and_exits_with_2(run, arguments, nearest) -> None:
+def test_a_wrong_setting_is_one_message_that_names_the_nearest_and_exits_with_2(
+    run, arguments, nearest
+) -> None:
     ran = run(*arguments)
     assert (ran.code, ran.out) == (2, "")
     assert ran.err.startswith("error: ") and ran.err.count("error: ") == 1
     assert nearest in ran.err
 
 
-# ── ask ──────────────────────────────────────────────────────────────────────────────────────────────────────────────
+# ── ask ───────────────────────────────────────────────────────────────────────────────────────────
 def test_ask_prints_the_answer_alone_on_stdout_and_takes_the_question_from_stdin(run) -> None:
     with serving(plans(CHAIN), plans(CHAIN)) as server:
         ran = run("ask", QUESTION, *scripted(server), "--seed", "1")
-        piped = run("ask", "-", *scripted(server), "--seed", "1", "--json", stdin=QUESTION.encode() + b"\n")
+        piped = run(
+            "ask", "-", *scripted(server), "--seed", "1", "--json", stdin=QUESTION.encode() + b"\n"
+        )
     assert (ran.code, ran.out, ran.err) == (0, "8 18 34\n", "")  # no terminal, no picture
     assert (piped.code, piped.json()["question"]) == (0, QUESTION)
 
@@ -192,9 +219,13 @@ def test_ask_goes_through_a_pool_file_and_a_worker_of_it_as_the_conductor(run, t
     assert "--conductor provider:model" in ran.err
 
 
-def test_without_a_terminal_each_fallback_is_one_line_with_who_failed_why_and_who_took_over(run, tmp_path) -> None:
+def test_without_a_terminal_each_fallback_is_one_line_with_who_failed_why_and_who_took_over(
+    run, tmp_path
+) -> None:
     refused = says({"error": {"message": "no such model"}}, status=400)
-    with serving(plans(Workflow((Step(1, "Say it."),))), refused, says(completion("forty-two"))) as server:
+    with serving(
+        plans(Workflow((Step(1, "Say it."),))), refused, says(completion("forty-two"))
+    ) as server:
         pool = write_pool(tmp_path, server.url, "boss", "hand", "other")
         ran = run("ask", "What is 6 * 7?", "--pool", pool, "--conductor", "worker:boss")
     assert (ran.code, ran.out) == (0, "forty-two\n")
@@ -208,7 +239,11 @@ def test_a_completion_that_is_no_workflow_fails_with_its_reason(run) -> None:
         ran = run("ask", QUESTION, *scripted(server), "--json")
     assert (shown.code, shown.out) == (1, "")
     assert "the Conductor wrote no workflow: missing_list" in shown.err
-    assert (ran.code, ran.json()["answer"], ran.json()["error"]["reason"]) == (1, None, "missing_list")
+    assert (ran.code, ran.json()["answer"], ran.json()["error"]["reason"]) == (
+        1,
+        None,
+        "missing_list",
+    )
 
 
 def test_a_spent_budget_fails_and_the_json_still_holds_what_was_paid(run) -> None:
@@ -221,7 +256,14 @@ def test_a_spent_budget_fails_and_the_json_still_holds_what_was_paid(run) -> Non
 
 def test_an_unreachable_conductor_or_an_unreadable_question_fails_with_one_message(run) -> None:
     with patient(0.2):
-        ran = run("ask", QUESTION, "--conductor", "vllm:m", "--conductor-base-url", "http://127.0.0.1:9/v1")
+        ran = run(
+            "ask",
+            QUESTION,
+            "--conductor",
+            "vllm:m",
+            "--conductor-base-url",
+            "http://127.0.0.1:9/v1",
+        )
     assert (ran.code, ran.out, ran.err.count("error:")) == (1, "", 1)
     ran = run("ask", "Who wrote Hamlet?")
     assert (ran.code, ran.out) == (1, "")
@@ -247,13 +289,15 @@ def test_a_question_that_cannot_be_sent_is_a_wrong_setting(run, question, stdin,
     assert said in ran.err
 
 
-# ── gym ──────────────────────────────────────────────────────────────────────────────────────────────────────────────
+# ── gym ───────────────────────────────────────────────────────────────────────────────────────────
 def test_the_gym_shows_a_question_its_workers_and_the_best_workflow(run) -> None:
     first, again, other = (run("gym", "question", "--seed", seed).out for seed in ("3", "3", "4"))
     assert first == again != other
     assert "8 18 34" in run("gym", "question", QUESTION).out
     assert run("gym", "question", "What now?").code == 1
-    listed = run("gym", "questions", "--count", "5", "--kind", "pair", "--split", "train", "--json").json()
+    listed = run(
+        "gym", "questions", "--count", "5", "--kind", "pair", "--split", "train", "--json"
+    ).json()
     assert [one["kind"] for one in listed] == ["pair"] * 5
     assert run("gym", "worker", "counter", "--json").json()["ordinal"] == 1
     shown = " ".join(run("gym", "worker").out.split())
@@ -270,11 +314,21 @@ def test_the_gyms_tables_break_no_word_in_a_narrow_terminal(run, monkeypatch, co
     monkeypatch.setenv("COLUMNS", str(columns))
     workers, questions = run("gym", "worker").out, run("gym", "questions", "--count", "4").out
     assert max(map(len, (workers + questions).splitlines())) <= columns
-    assert set(workers.split()) >= {"order", "sums", "units", "writing", "likes", "else", "converter", "formal", "0.97"}
+    assert set(workers.split()) >= {
+        "order",
+        "sums",
+        "units",
+        "writing",
+        "likes",
+        "else",
+        "converter",
+        "formal",
+        "0.97",
+    }
     assert set(questions.split()) >= {"smudged", "one-nine-four", "reverse"}
 
 
-# ── train ────────────────────────────────────────────────────────────────────────────────────────────────────────────
+# ── train ─────────────────────────────────────────────────────────────────────────────────────────
 @pytest.fixture
 def recipe(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> str:
     monkeypatch.chdir(tmp_path)
@@ -291,7 +345,10 @@ def recipe(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> str:
         (("--study", "s", "--resume"), "--study"),
         (("--study", "s", "--seeds", "1,1"), "--seeds"),
         (("--study", "s", "--seeds", "one"), "--seeds"),
-        *(((option,), "without --study") for option in ("--seeds=", "--jobs=1", "--controls", "--no-controls")),
+        *(
+            ((option,), "without --study")
+            for option in ("--seeds=", "--jobs=1", "--controls", "--no-controls")
+        ),
     ],
 )
 def test_train_refuses_a_wrong_recipe_or_setting(run, recipe, arguments, said) -> None:
@@ -302,7 +359,9 @@ def test_train_refuses_a_wrong_recipe_or_setting(run, recipe, arguments, said) -
 
 
 @pytest.mark.parametrize("arguments", [(), ("--study", "s")])
-def test_train_without_its_extra_names_the_command_that_installs_it(run, recipe, monkeypatch, arguments) -> None:
+def test_train_without_its_extra_names_the_command_that_installs_it(
+    run, recipe, monkeypatch, arguments
+) -> None:
     needing = ("openconductor.training.", "openconductor.cli.study")
     for loaded in [name for name in sys.modules if name.startswith(needing)]:
         monkeypatch.delitem(sys.modules, loaded)
@@ -313,8 +372,20 @@ def test_train_without_its_extra_names_the_command_that_installs_it(run, recipe,
     assert [path.name for path in Path().iterdir()] == ["recipe.toml"]
 
 
-PHASE = {"accuracy": 0.5, "accuracy_given_valid": None, "validity": 0.98, "routing_entropy_bits": 2.5}
-ROW = {"seed": 3, "control": "none", "start": 0.1, "sampled": 0.6, "greedy": 0.7, "share_of_oracle": 0.875}
+PHASE = {
+    "accuracy": 0.5,
+    "accuracy_given_valid": None,
+    "validity": 0.98,
+    "routing_entropy_bits": 2.5,
+}
+ROW = {
+    "seed": 3,
+    "control": "none",
+    "start": 0.1,
+    "sampled": 0.6,
+    "greedy": 0.7,
+    "share_of_oracle": 0.875,
+}
 STUDIED = {
     "levels": {"random": 0.05, "best_worker": 0.2, "oracle": 0.8},
     "rows": [{**ROW, "validity": 1.0}, {**ROW, "validity": 1.0, "control": "flipped"}],
@@ -334,9 +405,18 @@ def learning(monkeypatch: pytest.MonkeyPatch) -> list[tuple[object, ...]]:
         asked.append((config.name, config.rollout.iterations, Path(folder), resume))
         on_progress("iteration 0")
         print("a library prints this")
-        return {"name": config.name, "seed": 0, "control": "none", "start": PHASE, "sampled": PHASE, "greedy": PHASE}
+        return {
+            "name": config.name,
+            "seed": 0,
+            "control": "none",
+            "start": PHASE,
+            "sampled": PHASE,
+            "greedy": PHASE,
+        }
 
-    def study(config, folder, *, seeds, controls=True, jobs=2, on_progress=None) -> dict[str, object]:
+    def study(
+        config, folder, *, seeds, controls=True, jobs=2, on_progress=None
+    ) -> dict[str, object]:
         asked.append((config.name, Path(folder), seeds, controls, jobs))
         return STUDIED
 
@@ -345,7 +425,9 @@ def learning(monkeypatch: pytest.MonkeyPatch) -> list[tuple[object, ...]]:
     return asked
 
 
-def test_train_passes_recipe_and_overrides_on_and_keeps_stdout_for_the_results(run, recipe, learning) -> None:
+def test_train_passes_recipe_and_overrides_on_and_keeps_stdout_for_the_results(
+    run, recipe, learning
+) -> None:
     ran = run("train", recipe, "rollout.iterations=7", "--out", "here", "--resume", "--json")
     assert (ran.code, learning) == (0, [("tiny", 7, Path("here"), True)])
     assert ran.json()["greedy"]["accuracy"] == 0.5
@@ -358,25 +440,35 @@ def test_train_passes_recipe_and_overrides_on_and_keeps_stdout_for_the_results(r
 def test_a_study_passes_its_seeds_on_and_says_how_many_learnt(run, recipe, learning) -> None:
     ran = run("train", recipe, "--study", "s", "--seeds", "3, 4", "--no-controls", "--jobs", "1")
     assert (ran.code, learning) == (0, [("tiny", Path("s"), (3, 4), False, 1)])
-    assert "1 of 1 seeds learnt" in ran.out and "87.5%" in ran.out and "control: flipped rewards" in ran.out
+    assert (
+        "1 of 1 seeds learnt" in ran.out
+        and "87.5%" in ran.out
+        and "control: flipped rewards" in ran.out
+    )
     assert run("train", recipe, "--study", "s", "--json").json() == STUDIED
 
 
-# ── the bundled Conductor ────────────────────────────────────────────────────────────────────────────────────────────
+# ── the bundled Conductor ─────────────────────────────────────────────────────────────────────────
 @needs_bundled
 def test_the_demo_shows_a_picture_on_stderr_and_the_table_on_stdout(run) -> None:
     ran = run("demo", "--questions", "24")
     assert ran.code == 0
     assert "Conductor" in ran.err and "access_list" in ran.err and "Answer" in ran.err
-    assert "95 % interval" in ran.out and "percentage points" in ran.out and "access_list" not in ran.out
+    assert (
+        "95 % interval" in ran.out
+        and "percentage points" in ran.out
+        and "access_list" not in ran.out
+    )
     quick = run("demo", "--questions", "24", "--quick")
     assert (quick.code, quick.err) == (0, "")
 
 
-# ── processes: imports, pipes, signals, terminals ────────────────────────────────────────────────────────────────────
+# ── processes: imports, pipes, signals, terminals ─────────────────────────────────────────────────
 def test_only_the_module_of_the_verb_that_is_asked_for_is_imported() -> None:
     program = "import sys; from openconductor.cli import main; main([]); main(['doctr']); print(*sys.modules)"
-    output = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True).stdout
+    output = subprocess.run(
+        [sys.executable, "-c", program], capture_output=True, text=True, check=True
+    ).stdout
     heavy = {"aiohttp", "numpy", "safetensors", "torch", "openconductor.conductor"}
     assert not (heavy | {f"openconductor.cli.{verb}" for verb in cli.VERBS}) & set(output.split())
 
@@ -401,7 +493,9 @@ def test_a_full_disk_behind_stdout_is_one_message() -> None:
 
 
 @pytest.mark.parametrize("journal", [(), ("--journal", "kept.sqlite")], ids=["not kept", "kept"])
-def test_an_interrupted_ask_says_what_was_spent_and_how_to_go_on_and_ends_with_130(tmp_path, journal) -> None:
+def test_an_interrupted_ask_says_what_was_spent_and_how_to_go_on_and_ends_with_130(
+    tmp_path, journal
+) -> None:
     with serving(hangs()) as server:
         pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "cwd": tmp_path}
         command = process("ask", QUESTION, *scripted(server), *journal, **pipes)
@@ -414,7 +508,10 @@ def test_an_interrupted_ask_says_what_was_spent_and_how_to_go_on_and_ends_with_1
     spent, go_on = err.decode().splitlines()
     assert spent.startswith("interrupted: 1 call until now, price unknown")
     assert go_on.startswith("go on with: the same command")
-    assert ("not paid for again" in spent, "--journal FILE" in go_on) == (bool(journal), not journal)
+    assert ("not paid for again" in spent, "--journal FILE" in go_on) == (
+        bool(journal),
+        not journal,
+    )
 
 
 def in_a_terminal(*arguments: str, env: dict[str, str]) -> tuple[int, str]:

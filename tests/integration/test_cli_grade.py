@@ -19,12 +19,20 @@ SECONDS = 60
 
 def start(*arguments: str, **options) -> Any:
     command = [sys.executable, "-m", "openconductor", "grade", *arguments]
-    pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "stderr": subprocess.PIPE, **options}
+    pipes = {
+        "stdin": subprocess.PIPE,
+        "stdout": subprocess.PIPE,
+        "stderr": subprocess.PIPE,
+        **options,
+    }
     return subprocess.Popen(command, **pipes)
 
 
 def right(number: int, **values: object) -> bytes:
-    return json.dumps({"id": number, "reference": "B", "answer": "Answer: B", **values}).encode() + b"\n"
+    return (
+        json.dumps({"id": number, "reference": "B", "answer": "Answer: B", **values}).encode()
+        + b"\n"
+    )
 
 
 def read_line(process: Any) -> dict[str, object]:
@@ -40,7 +48,9 @@ def read_line(process: Any) -> dict[str, object]:
 
 def test_a_file_goes_in_and_as_many_verdicts_come_out(tmp_path: Path) -> None:
     path = tmp_path / "answers.jsonl"
-    path.write_bytes(b"\xef\xbb\xbf" + b"".join(right(number) for number in range(500)).replace(b"\n", b"\r\n"))
+    path.write_bytes(
+        b"\xef\xbb\xbf" + b"".join(right(number) for number in range(500)).replace(b"\n", b"\r\n")
+    )
     with path.open("rb") as file:
         process = start("--grader", "choice", "--json", stdin=file)
         out, err = process.communicate(timeout=SECONDS)
@@ -104,6 +114,8 @@ def test_memory_does_not_grow_with_the_stream() -> None:
             process.stdin.flush()
             assert all(process.stdout.readline() for _ in range(100))
             status = Path(f"/proc/{process.pid}/status").read_text("ascii")
-            peaks.append(next(int(row.split()[1]) for row in status.splitlines() if row.startswith("VmHWM:")))
+            peaks.append(
+                next(int(row.split()[1]) for row in status.splitlines() if row.startswith("VmHWM:"))
+            )
     assert process.wait(timeout=SECONDS) == 0
     assert peaks[-1] - peaks[5] < 40_000  # kB

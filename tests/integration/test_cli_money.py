@@ -20,21 +20,34 @@ CALL = Decimal("0.000022")
 
 @pytest.fixture(autouse=True)
 def _retries_do_not_wait(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("openconductor.policies.FIRST_WAIT_S", 0.0)
+    monkeypatch.setattr("openconductor.calls.policies.FIRST_WAIT_S", 0.0)
 
 
 def asking(folder: Path, server: ChatServer) -> tuple[str, ...]:
     """Three workers of the server, the first of which plans, and a journal; $1 in, $2 out: 22 millionths a call."""
-    pool = write_pool(folder, server.url, "boss", "ada", "bob", more="price = { input = 1, output = 2 }")
+    pool = write_pool(
+        folder, server.url, "boss", "ada", "bob", more="price = { input = 1, output = 2 }"
+    )
     journal = str(folder / "journal.sqlite")
-    return ("ask", "What is 6 * 7?", "--pool", pool, "--conductor", "worker:boss", "--journal", journal)
+    return (
+        "ask",
+        "What is 6 * 7?",
+        "--pool",
+        pool,
+        "--conductor",
+        "worker:boss",
+        "--journal",
+        journal,
+    )
 
 
 def answers(text: str) -> Answer:
     return says(completion(text))
 
 
-def test_the_same_question_with_the_same_journal_is_not_paid_for_again_unless_asked_afresh(run, tmp_path) -> None:
+def test_the_same_question_with_the_same_journal_is_not_paid_for_again_unless_asked_afresh(
+    run, tmp_path
+) -> None:
     anew = (plans(CHAIN), answers("43"), answers("No."))
     with serving(plans(CHAIN), answers("42"), answers("It is 42."), *anew) as server:
         asked = (*asking(tmp_path, server), "--json")
@@ -44,7 +57,11 @@ def test_the_same_question_with_the_same_journal_is_not_paid_for_again_unless_as
         assert len(server.bodies) == 6
     assert (first.code, again.code) == (0, 0)
     paid, replayed = first.json(), again.json()
-    assert (paid["answer"], replayed["answer"], fresh.json()["answer"]) == ("It is 42.", "It is 42.", "No.")
+    assert (paid["answer"], replayed["answer"], fresh.json()["answer"]) == (
+        "It is 42.",
+        "It is 42.",
+        "No.",
+    )
     counts = [one["ledger"]["replayed"]["attempts"] for one in (paid, replayed, fresh.json())]
     assert counts == [0, 3, 0]
     ledger = replayed["ledger"]
@@ -62,8 +79,13 @@ def test_a_failed_step_goes_to_the_next_worker_and_what_was_wasted_is_told(run, 
     assert (ran.code, episode["answer"]) == (0, "42")
     [step] = episode["rounds"][0]["steps"]
     assert (step["worker_name"], step["answered_by"]) == ("ada", "bob")
-    seen = [(one["worker"], one["attempt"], one["outcome"], one["wasted"]) for one in step["attempts"]]
-    assert seen == [*(("ada", number, "server_failed", True) for number in range(3)), ("bob", 0, "answered", False)]
+    seen = [
+        (one["worker"], one["attempt"], one["outcome"], one["wasted"]) for one in step["attempts"]
+    ]
+    assert seen == [
+        *(("ada", number, "server_failed", True) for number in range(3)),
+        ("bob", 0, "answered", False),
+    ]
     assert episode["ledger"]["wasted"]["attempts"] == 3
     assert Decimal(episode["ledger"]["total"]["dollars"]) == 2 * CALL
 
@@ -71,7 +93,14 @@ def test_a_failed_step_goes_to_the_next_worker_and_what_was_wasted_is_told(run, 
 def test_the_gyms_draws_of_another_seed_are_not_taken_from_the_journal(run, tmp_path) -> None:
     plan = Workflow((Step(3, "sort the list"), Step(1, "make each twice as big", (0,))))
     with serving(plans(plan)) as server:
-        asked = ("ask", QUESTION, *scripted(server), "--journal", tmp_path / "journal.sqlite", "--json")
+        asked = (
+            "ask",
+            QUESTION,
+            *scripted(server),
+            "--journal",
+            tmp_path / "journal.sqlite",
+            "--json",
+        )
         first, other = run(*asked, "--seed", "1"), run(*asked, "--seed", "2")
         assert len(server.bodies) == 1  # the plan is the same call
     assert [ran.json()["ledger"]["replayed"]["attempts"] for ran in (first, other)] == [0, 1]

@@ -12,7 +12,18 @@ from typing import Any
 
 import pytest
 from aiohttp import web
-from chat_server import DONE, Answer, chunk, completion, event, hangs, raw, says, streams, write_pool
+from chat_server import (
+    DONE,
+    Answer,
+    chunk,
+    completion,
+    event,
+    hangs,
+    raw,
+    says,
+    streams,
+    write_pool,
+)
 from test_cli import serving
 
 from openconductor.cli import pool_init
@@ -25,7 +36,11 @@ CANARY = "canary-0a1b2c3d"
 PRICE = "price = { input = 1, output = 2 }"
 WIRE_USAGE = {"prompt_tokens": 12, "completion_tokens": 5, "total_tokens": 17}
 COUNTED = [chunk("1\n"), chunk("2\n"), chunk("3", finish="stop")]
-CALL = {"id": "t1", "type": "function", "function": {"name": "weather", "arguments": '{"city": "Paris"}'}}
+CALL = {
+    "id": "t1",
+    "type": "function",
+    "function": {"name": "weather", "arguments": '{"city": "Paris"}'},
+}
 REJECTED = says({"error": {"message": "this model takes text alone"}}, status=400)
 SILENT = {key: value for key, value in completion("1\n2\n3").items() if key != "usage"}
 
@@ -45,7 +60,11 @@ WHOLE: dict[str, Answer] = {
     "tools": says(completion(None, finish="tool_calls", tool_calls=[CALL])),
     "images": says(completion("white")),
 }
-SHY = {"plain": says(SILENT), "stream": streams([*COUNTED, DONE]), "tools": says(completion("It is sunny."))}
+SHY = {
+    "plain": says(SILENT),
+    "stream": streams([*COUNTED, DONE]),
+    "tools": says(completion("It is sunny.")),
+}
 HOUSE: dict[str, dict[str, Answer]] = {
     "whole": {},
     "shy": SHY,
@@ -57,7 +76,9 @@ HOUSE: dict[str, dict[str, Answer]] = {
     "website": {"plain": raw(b"<html>Welcome</html>", content_type="text/html")},
     "locked": {"plain": says({"error": {"message": "no such key"}}, status=401)},
     "unknown": {"plain": says({"error": {"message": "no such model"}}, status=404)},
-    "broke": {"plain": says({"error": {"code": "insufficient_quota", "message": "pay"}}, status=429)},
+    "broke": {
+        "plain": says({"error": {"code": "insufficient_quota", "message": "pay"}}, status=429)
+    },
     "silent": {"plain": says(completion(""))},
     "down": {"plain": says({"error": {"message": "overloaded"}}, status=503)},
     "sleepy": {"plain": hangs()},
@@ -76,7 +97,9 @@ def pool_file(tmp_path: Path) -> Callable[..., str]:
     return partial(write_pool, tmp_path, more=PRICE)
 
 
-def test_a_worker_without_fault_is_told_of_with_what_its_check_cost(run, pool_file, monkeypatch) -> None:
+def test_a_worker_without_fault_is_told_of_with_what_its_check_cost(
+    run, pool_file, monkeypatch
+) -> None:
     monkeypatch.setenv("HOUSE_API_KEY", CANARY)
     with serving(*[houses] * 4) as server:
         path = pool_file(server.url, "whole", more=f'{PRICE}\napi_key_env = "HOUSE_API_KEY"')
@@ -84,10 +107,17 @@ def test_a_worker_without_fault_is_told_of_with_what_its_check_cost(run, pool_fi
     report = ran.json()
     assert (ran.code, ran.err, report["ok"], report["calls"]) == (0, "", True, 4)
     [only] = report["workers"]
-    found = {"usable": True, "reachable": True, "faults": [], "key": {"env": "HOUSE_API_KEY", "present": True}}
+    found = {
+        "usable": True,
+        "reachable": True,
+        "faults": [],
+        "key": {"env": "HOUSE_API_KEY", "present": True},
+    }
     found |= {"finish_reason": "stop", "usage_reported": True, "tools": "yes", "images": "accepted"}
     assert only.items() >= found.items()
-    assert only["streaming"].items() >= {"works": "yes", "pieces": 3, "usage_reported": True}.items()
+    assert (
+        only["streaming"].items() >= {"works": "yes", "pieces": 3, "usage_reported": True}.items()
+    )
     assert 0 < only["streaming"]["first_text_seconds"] < 5 and 0 < only["latency_seconds"] < 5
     assert Decimal(report["spent"]["dollars"]) == 4 * Decimal("0.000022")
     assert report["spent"]["unpriced_calls"] == 0
@@ -109,11 +139,17 @@ def test_a_worker_without_fault_is_told_of_with_what_its_check_cost(run, pool_fi
         ("sleepy", "answer", "deadline", "--timeout"),
     ],
 )
-def test_each_fault_has_its_fix_and_fails_the_check(run, pool_file, monkeypatch, model, what, message, fix) -> None:
+def test_each_fault_has_its_fix_and_fails_the_check(
+    run, pool_file, monkeypatch, model, what, message, fix
+) -> None:
     monkeypatch.setenv("HOUSE_API_KEY", CANARY)
     timeout = "0.3" if model == "sleepy" else "5"
     with serving(*[houses] * 8) as server:
-        asked = ("pool", "check", pool_file(server.url, model, more=f'{PRICE}\napi_key_env = "HOUSE_API_KEY"'))
+        asked = (
+            "pool",
+            "check",
+            pool_file(server.url, model, more=f'{PRICE}\napi_key_env = "HOUSE_API_KEY"'),
+        )
         ran, shown = run(*asked, "--json", "--timeout", timeout), run(*asked, "--timeout", timeout)
     [only] = ran.json()["workers"]
     assert (ran.code, shown.code, only["usable"]) == (1, 1, False)
@@ -128,13 +164,20 @@ def test_each_fault_has_its_fix_and_fails_the_check(run, pool_file, monkeypatch,
 
 def test_what_a_worker_cannot_do_is_told_and_is_no_failure(run, pool_file) -> None:
     with serving(*[houses] * 20) as server:
-        ran = run("pool", "check", pool_file(server.url, "whole", "shy", "half", "text", "lumpy"), "--json")
+        ran = run(
+            "pool",
+            "check",
+            pool_file(server.url, "whole", "shy", "half", "text", "lumpy"),
+            "--json",
+        )
     assert ran.code == 0
     whole, shy, half, text, lumpy = ran.json()["workers"]
     assert (whole["tools"], shy["tools"], text["tools"]) == ("yes", "accepted", "no")
     assert (whole["images"], text["images"]) == ("accepted", "no")
     assert (lumpy["streaming"]["works"], lumpy["streaming"]["pieces"]) == ("accepted", 1)
-    assert [(it["what"], it["fatal"]) for it in (*shy["faults"], *half["faults"])] == [("usage", False)] * 2
+    assert [(it["what"], it["fatal"]) for it in (*shy["faults"], *half["faults"])] == [
+        ("usage", False)
+    ] * 2
     assert (half["usage_reported"], half["streaming"]["usage_reported"]) == (True, False)
     assert shy["spent"]["unpriced_calls"] == 2 and half["spent"]["unpriced_calls"] == 1
     assert text["faults"] == []
@@ -153,15 +196,25 @@ def test_one_broken_worker_does_not_hide_the_others(run, pool_file) -> None:
         asked = len(server.bodies)
     assert (ran.code, asked) == (2, 4)  # a provider that is not there is a mistake in the file
     whole, nobody, misspelt, keyless = ran.json()["workers"]
-    assert [one["usable"] for one in (whole, nobody, misspelt, keyless)] == [True, False, False, False]
+    assert [one["usable"] for one in (whole, nobody, misspelt, keyless)] == [
+        True,
+        False,
+        False,
+        False,
+    ]
     assert "start the server" in next(one["fix"] for one in nobody["faults"] if one["fatal"])
     [fault] = misspelt["faults"]
     assert fault["what"] == "settings" and "'openai" in fault["message"]
-    assert next(one["fix"] for one in keyless["faults"] if one["what"] == "key") == "export UNSET_KEY=…"
+    assert (
+        next(one["fix"] for one in keyless["faults"] if one["what"] == "key")
+        == "export UNSET_KEY=…"
+    )
     assert (keyless["reachable"], keyless["calls"]) == (None, 0)
 
 
-def test_offline_no_call_is_made_and_a_known_price_comes_as_the_line_to_paste(run, tmp_path, monkeypatch) -> None:
+def test_offline_no_call_is_made_and_a_known_price_comes_as_the_line_to_paste(
+    run, tmp_path, monkeypatch
+) -> None:
     monkeypatch.setenv("OPENAI_API_KEY", CANARY)
     path = tmp_path / "pool.toml"
     path.write_text(
@@ -174,7 +227,9 @@ def test_offline_no_call_is_made_and_a_known_price_comes_as_the_line_to_paste(ru
     first, second = ran.json()["workers"]
     assert (ran.code, first["calls"], second["calls"], first["reachable"]) == (0, 0, 0, None)
     line = "price = { input = 1.25, cached = 0.125, output = 10 }"
-    assert [(it["what"], it["fatal"], it["fix"]) for it in first["faults"]] == [("price", False, line)]
+    assert [(it["what"], it["fatal"], it["fix"]) for it in first["faults"]] == [
+        ("price", False, line)
+    ]
     assert first["known_price"]["price"] == {"input": "1.25", "cached": "0.125", "output": "10"}
     assert "no price list is known for http://127.0.0.1:9/v1" in second["faults"][0]["message"]
     assert f"fix: {line}" in shown.out and "2 of 2 workers can be used" in shown.err
@@ -190,7 +245,11 @@ WORKER = '[[worker]]\nname = "a"\nmodel = "m"\nbase_url = "http://127.0.0.1:9/v1
         ('[[worker]]\nname = "a"\nmodel = "m"\nprise = 1\n', "'price'", "err"),
         (WORKER * 2, "two workers of the name 'a'", "err"),
         ("", "worker: missing", "err"),
-        (f"{WORKER}price = {{ input = -1, output = 2 }}", "expected US dollars a million tokens, from 0", "out"),
+        (
+            f"{WORKER}price = {{ input = -1, output = 2 }}",
+            "expected US dollars a million tokens, from 0",
+            "out",
+        ),
         (f"{WORKER}timeout_s = -5", "timeout_s: got -5.0, expected seconds above 0", "out"),
         (f'{WORKER}provider = "vlm"', "'vllm'", "out"),
     ],
@@ -215,7 +274,7 @@ def test_a_body_that_says_how_long_to_think_keeps_the_workers_own_limit(run, poo
     assert all(body["thinking"] == {"budget_tokens": 2000} for body in server.bodies)
 
 
-# ── init ─────────────────────────────────────────────────────────────────────────────────────────────────────────────
+# ── init ──────────────────────────────────────────────────────────────────────────────────────────
 @pytest.fixture
 def bare(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Path:
     """A place without keys and without local servers."""
@@ -226,7 +285,9 @@ def bare(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Path:
     return tmp_path
 
 
-def test_init_writes_a_pool_that_loads_explains_itself_and_holds_no_key(run, bare, monkeypatch) -> None:
+def test_init_writes_a_pool_that_loads_explains_itself_and_holds_no_key(
+    run, bare, monkeypatch
+) -> None:
     for key in KEYS:
         monkeypatch.setenv(key, CANARY)
     ran = run("pool", "init")
@@ -238,10 +299,19 @@ def test_init_writes_a_pool_that_loads_explains_itself_and_holds_no_key(run, bar
     assert all(worker.price is not None for worker in workers)
     addresses = [vendor.base_url for vendor in VENDORS for _ in vendor.models]
     assert [worker.provider.base_url for worker in workers] == addresses
-    assert [worker.provider.api_key_env for worker in workers][4] == "GEMINI_API_KEY", "the first name that is set"
+    assert [worker.provider.api_key_env for worker in workers][4] == "GEMINI_API_KEY", (
+        "the first name that is set"
+    )
     head, *tables = text.split("[[worker]]")
-    settings = {line.partition(" = ")[0] for table in tables for line in table.splitlines()[1:] if line[:1] != "#"}
-    assert all(head.count(f"#   {name} ") == 1 for name in settings if name), "every setting is explained once"
+    settings = {
+        line.partition(" = ")[0]
+        for table in tables
+        for line in table.splitlines()[1:]
+        if line[:1] != "#"
+    }
+    assert all(head.count(f"#   {name} ") == 1 for name in settings if name), (
+        "every setting is explained once"
+    )
     checked = run("pool", "check", "pool.toml", "--offline", "--json")
     assert checked.code == 0
     assert not any(worker["faults"] for worker in checked.json()["workers"])
@@ -258,14 +328,20 @@ def test_init_never_writes_over_a_file_unless_it_is_told_to(run, bare, monkeypat
     forced = run("pool", "init", "mine.toml", "--force", "--json")
     assert forced.code == 0
     drafted = forced.json()["workers"]
-    assert [one["name"] for one in drafted] == [worker.name for _, worker in WorkerPool.from_toml("mine.toml")]
+    assert [one["name"] for one in drafted] == [
+        worker.name for _, worker in WorkerPool.from_toml("mine.toml")
+    ]
     assert {one["api_key_env"] for one in drafted} == {"GOOGLE_API_KEY"}
 
 
-def test_init_takes_the_models_of_a_local_server_and_leaves_out_names_that_are_none(run, bare, monkeypatch) -> None:
+def test_init_takes_the_models_of_a_local_server_and_leaves_out_names_that_are_none(
+    run, bare, monkeypatch
+) -> None:
     names = ['"]\nevil = 1', "org/qwen3", 7, "qwen3", "x" * 500, "llama3:8b", "one-too-many"]
     with serving(says({"object": "list", "data": [{"id": name} for name in names]})) as server:
-        monkeypatch.setattr(pool_init, "LOCAL", {"ollama": server.url, "vllm": "http://127.0.0.1:9/v1"})
+        monkeypatch.setattr(
+            pool_init, "LOCAL", {"ollama": server.url, "vllm": "http://127.0.0.1:9/v1"}
+        )
         ran = run("pool", "init")
     assert ran.code == 0
     workers = [worker for _, worker in WorkerPool.from_toml("pool.toml")]
@@ -276,8 +352,12 @@ def test_init_takes_the_models_of_a_local_server_and_leaves_out_names_that_are_n
     assert "not known: a server of your own" in Path("pool.toml").read_text("utf-8")
 
 
-@pytest.mark.parametrize("body", [b"<html>", [1, 2], {"data": "models"}, {"data": []}, b"[" * 100_000])
-def test_init_without_a_key_or_a_server_says_what_it_looked_for(run, bare, monkeypatch, body) -> None:
+@pytest.mark.parametrize(
+    "body", [b"<html>", [1, 2], {"data": "models"}, {"data": []}, b"[" * 100_000]
+)
+def test_init_without_a_key_or_a_server_says_what_it_looked_for(
+    run, bare, monkeypatch, body
+) -> None:
     with serving(raw(body) if isinstance(body, bytes) else says(body)) as server:
         monkeypatch.setattr(pool_init, "LOCAL", {"vllm": server.url})
         ran = run("pool", "init")
@@ -286,7 +366,7 @@ def test_init_without_a_key_or_a_server_says_what_it_looked_for(run, bare, monke
     assert not Path("pool.toml").exists()
 
 
-# ── calibrate ────────────────────────────────────────────────────────────────────────────────────────────────────────
+# ── calibrate ─────────────────────────────────────────────────────────────────────────────────────
 async def knows_singles(request: web.Request) -> web.Response:
     """A worker that is right on questions of one operation, unless it is called novice."""
     body = await request.json()
@@ -295,11 +375,25 @@ async def knows_singles(request: web.Request) -> web.Response:
     return web.json_response(completion(write_value(question.answer) if right else "7"))
 
 
-def test_calibrate_writes_what_was_measured_and_leaves_the_rest_of_the_file(tmp_path: Path, run: Any) -> None:
+def test_calibrate_writes_what_was_measured_and_leaves_the_rest_of_the_file(
+    tmp_path: Path, run: Any
+) -> None:
     with serving(*[knows_singles] * 200) as server:
-        pool = Path(write_pool(tmp_path, server.url, "solver", "novice", more=f"{PRICE}  # by hand"))
+        pool = Path(
+            write_pool(tmp_path, server.url, "solver", "novice", more=f"{PRICE}  # by hand")
+        )
         before = pool.read_text("utf-8")
-        words = ("pool", "calibrate", str(pool), "--task", "gym", "--limit", "100", "--out", str(tmp_path / "run"))
+        words = (
+            "pool",
+            "calibrate",
+            str(pool),
+            "--task",
+            "gym",
+            "--limit",
+            "100",
+            "--out",
+            str(tmp_path / "run"),
+        )
         short = run(*words, "--budget-calls", "3")
         assert (short.code, pool.read_text("utf-8")) == (1, before)
         ran = run(*words, "--json")

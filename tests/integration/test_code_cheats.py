@@ -17,7 +17,9 @@ LIMITS = Limits(cpu_s=1, wall_s=3)
 SECRET = "48151623"
 IO = CodeTests((IoTest("1 2\n", f"{SECRET}\n"), IoTest("3 4\n", "7\n")))
 CALLS = CodeTests((CallTest((1, 2), int(SECRET)), CallTest((3, 4), [7, "seven"])), "f")
-ASSERTED = from_asserts(f"assert f(1, 2) == {SECRET}\nassert not f(3, 4) == [7]\nassert abs(f(5, 6) - 11) < 1e-6", "f")
+ASSERTED = from_asserts(
+    f"assert f(1, 2) == {SECRET}\nassert not f(3, 4) == [7]\nassert abs(f(5, 6) - 11) < 1e-6", "f"
+)
 
 EQUAL_TO_ALL = """
 class Same(int):
@@ -59,11 +61,15 @@ def hunt():
             found += open(os.path.join(folder, name), "rb").read()
     return found.decode("latin-1")
 """
-SECRETS = f'SECRET = "{SECRET[:4]}" + "{SECRET[4:]}"\n'  # so that the program's own text does not hold it
+SECRETS = (
+    f'SECRET = "{SECRET[:4]}" + "{SECRET[4:]}"\n'  # so that the program's own text does not hold it
+)
 
 STDIN_CHEATS = {
     "an object that equals all": EQUAL_TO_ALL + "print(Same())",
-    "walking frames and objects": WALK + SECRETS + "print(SECRET if SECRET in hunt() else 'not found')",
+    "walking frames and objects": WALK
+    + SECRETS
+    + "print(SECRET if SECRET in hunt() else 'not found')",
     "memory and files": PROC + SECRETS + "print(SECRET if SECRET in hunt() else 'not found')",
     "os._exit(0)": "import os\nos._exit(0)",
     "exit": "exit()",
@@ -89,8 +95,12 @@ CALL_CHEATS = {
     "unittest.mock.ANY": "from unittest.mock import ANY\ndef f(a, b): return ANY",
     "a class that lies about itself": "class Liar:\n    __class__ = int\n    def __eq__(s, o): return True\n"
     "    def __index__(s): return 48151623\ndef f(a, b): return Liar()",
-    "walking frames and objects": WALK + SECRETS + "def f(a, b): return int(SECRET) if SECRET in hunt() else 0",
-    "memory and files": PROC + SECRETS + "def f(a, b): return int(SECRET) if SECRET in hunt() else 0",
+    "walking frames and objects": WALK
+    + SECRETS
+    + "def f(a, b): return int(SECRET) if SECRET in hunt() else 0",
+    "memory and files": PROC
+    + SECRETS
+    + "def f(a, b): return int(SECRET) if SECRET in hunt() else 0",
     "os._exit(0)": "import os\ndef f(a, b): os._exit(0)",
     "os._exit(0) on import": "import os\nos._exit(0)",
     "sys.exit": "import sys\ndef f(a, b): sys.exit(0)",
@@ -142,7 +152,9 @@ async def test_a_cheat_by_value_is_wrong(cheat: str, tests: CodeTests, grader: C
 
 async def test_what_is_hunted_for_would_be_found_where_it_is(grader: CodeGrader) -> None:
     """Else the hunts would prove nothing."""
-    walked = await graded(grader, IO, WALK + f"kept = ['{SECRET}']\n" + SECRETS + "print(SECRET in hunt())")
+    walked = await graded(
+        grader, IO, WALK + f"kept = ['{SECRET}']\n" + SECRETS + "print(SECRET in hunt())"
+    )
     assert "True" in walked.note
 
 
@@ -203,7 +215,8 @@ BESIDE_CHEATS = {
     "def f(a, b): return Same()",
     "unittest.mock.ANY": "from unittest.mock import ANY\ndef f(a, b): return ANY",
     "patched assertEqual": "import unittest\nunittest.TestCase.assertEqual = lambda *a, **k: None\n"
-    "unittest.TestCase.assertTrue = unittest.TestCase.assertRaises = unittest.TestCase.assertEqual" + WRONG,
+    "unittest.TestCase.assertTrue = unittest.TestCase.assertRaises = unittest.TestCase.assertEqual"
+    + WRONG,
     "patched under another name": "import sys\nT = sys.modules.get('unittest') or __import__('unittest')\n"
     "for name in dir(T.TestCase):\n    if name.startswith('assert'):\n"
     "        setattr(T.TestCase, name, lambda *a, **k: None)" + WRONG,
@@ -220,7 +233,8 @@ BESIDE_CHEATS = {
     "            setattr(cls, name, unittest.skip('x')(getattr(cls, name)))\n"
     "unittest.TestCase.__init_subclass__ = classmethod(skip)" + WRONG,
     "skipped from inside": "import unittest\ndef f(a, b): raise unittest.SkipTest('x')",
-    "expected to fail": "import unittest\nunittest.TestCase.__unittest_expecting_failure__ = True\n" + WRONG,
+    "expected to fail": "import unittest\nunittest.TestCase.__unittest_expecting_failure__ = True\n"
+    + WRONG,
     "marked as skipped": "import unittest\nunittest.TestCase.__unittest_skip__ = True" + WRONG,
     "tests removed": "import unittest\nclass Cases(unittest.TestCase): pass" + WRONG,
     "os._exit(0)": "import os\ndef f(a, b): os._exit(0)",
@@ -230,7 +244,8 @@ BESIDE_CHEATS = {
     "a forged report": "import os\ndef f(a, b):\n    os.write(3, b'\\x01\\0\\0\\0T')\n    os._exit(0)",
     "printing what a checker prints": "print('OK')\nprint('Ran 3 tests in 0.001s')" + WRONG,
     "hidden builtins": "abs = lambda x: 0\nisinstance = lambda *a: True\nrange = lambda *a: []\ndef f(a, b): return 0",
-    "changed builtins": "import builtins\nbuiltins.abs = lambda x: 0\nbuiltins.range = lambda *a: []" + WRONG,
+    "changed builtins": "import builtins\nbuiltins.abs = lambda x: 0\nbuiltins.range = lambda *a: []"
+    + WRONG,
     "changed builtins during a test": "def f(a, b):\n    __import__('builtins').abs = lambda x: 0\n"
     "    return 2 * a if a == b else 0",
     "a changed module": "import math\nmath.isclose = lambda *a: True" + WRONG,
@@ -239,18 +254,23 @@ BESIDE_CHEATS = {
     "    def run(s, r): r.testsRun = 1\nfake.TestCase = T\nsys.modules['unittest'] = fake" + WRONG,
     "a builder of classes": "import builtins\nbuild = builtins.__build_class__\n"
     "builtins.__build_class__ = lambda body, name, *a: build(lambda: None, name, *a)" + WRONG,
-    "walking frames to the report": FORGE + "import sys\ndef f(a, b):\n    frame = sys._getframe()\n"
+    "walking frames to the report": FORGE
+    + "import sys\ndef f(a, b):\n    frame = sys._getframe()\n"
     "    while 'nonce' not in frame.f_locals:\n        frame = frame.f_back\n    forge(frame.f_locals['nonce'])",
     "reaching for objects": "import gc\nfor x in gc.get_objects():\n    pass" + WRONG,
     "ctypes": "import ctypes" + RIGHT,
     "ANY": "from unittest.mock import ANY" + RAISING + "    return ANY",
     "ANY by another name": "import unittest.mock as m" + RAISING + "    return m.ANY",
     "a mock that equals all": "from unittest.mock import MagicMock\nsame = MagicMock()\n"
-    "same.__eq__.return_value = True\nsame.__float__.return_value = 7.0" + RAISING + "    return same",
+    "same.__eq__.return_value = True\nsame.__float__.return_value = 7.0"
+    + RAISING
+    + "    return same",
     "a mock with a comparison": "from unittest.mock import MagicMock\nsame = MagicMock(__float__=lambda s: 7.0)\n"
     "same.__eq__ = lambda s, o: True" + RAISING + "    return same",
     "a mock made with a comparison": "from unittest.mock import MagicMock\n"
-    "same = MagicMock(__eq__=lambda s, o: True, __float__=lambda s: 7.0)" + RAISING + "    return same",
+    "same = MagicMock(__eq__=lambda s, o: True, __float__=lambda s: 7.0)"
+    + RAISING
+    + "    return same",
     "walking the stack to the result": STACK + "def f(a, b):\n    for held in stack():\n"
     "        for value in held.values():\n            if hasattr(value, 'failures'):\n"
     "                value.addFailure = value.addError = lambda *a: None\n    return 0",
@@ -270,9 +290,13 @@ EQUALITY = UNITTESTS.replace("        self.assertTrue(isclose(f(3, 4), 7))\n", "
 """Assertions that whatever claims to be equal passes."""
 
 
-@pytest.mark.parametrize("tests", [UNITTESTS, EQUALITY, ASSERTIONS], ids=["unittest", "equality", "check"])
+@pytest.mark.parametrize(
+    "tests", [UNITTESTS, EQUALITY, ASSERTIONS], ids=["unittest", "equality", "check"]
+)
 @pytest.mark.parametrize("cheat", BESIDE_CHEATS)
-async def test_a_cheat_beside_its_tests_is_refused(cheat: str, tests: str, strict: CodeGrader) -> None:
+async def test_a_cheat_beside_its_tests_is_refused(
+    cheat: str, tests: str, strict: CodeGrader
+) -> None:
     grade = await graded(strict, CodeTests((), "f", tests), BESIDE_CHEATS[cheat])
     assert grade.correct is False, grade.note
 
@@ -285,7 +309,8 @@ ONE_MODULE = {
     ),
     "a patch": (
         "def f(path):\n    with open(path) as file:\n        return len(file.read()), print(path)",
-        TEST + "    @patch('builtins.print')\n    @patch('builtins.open', mock_open(read_data='four'))\n"
+        TEST
+        + "    @patch('builtins.print')\n    @patch('builtins.open', mock_open(read_data='four'))\n"
         "    def test_f(self, said):\n        self.assertEqual(f('no such file'), (4, said.return_value))\n"
         "        self.assertEqual(open('no such file').read(), 'four')\n"
         "        said.assert_called_once_with('no such file')",
@@ -311,7 +336,9 @@ async def test_answer_and_tests_are_one_module(seen: str, strict: CodeGrader) ->
 
 async def test_tests_that_skip_or_expect_to_fail_prove_nothing(strict: CodeGrader) -> None:
     skipping = UNITTESTS.replace("    def test_sum", "    @unittest.skip('x')\n    def test_sum")
-    failing = UNITTESTS.replace("    def test_sum", "    @unittest.expectedFailure\n    def test_sum")
+    failing = UNITTESTS.replace(
+        "    def test_sum", "    @unittest.expectedFailure\n    def test_sum"
+    )
     for tests in (skipping, failing):
         grade = await graded(strict, CodeTests((), "f", tests), RIGHT)
         assert grade.correct is False and "test_sum" in grade.note
@@ -320,7 +347,9 @@ async def test_tests_that_skip_or_expect_to_fail_prove_nothing(strict: CodeGrade
 async def test_what_the_driver_names_as_its_limits_is_true(strict: CodeGrader) -> None:
     """A lying comparison that ``scan`` does not see passes unittest's assertions: the docstring says so."""
     liar = "class Same:\n    def __eq__(self, other): return not 0\n    def __float__(self): return 7.0\n"
-    hidden = liar + "def f(a, b):\n    if (a, b) == (0, 0):\n        raise ValueError\n    return Same()"
+    hidden = (
+        liar + "def f(a, b):\n    if (a, b) == (0, 0):\n        raise ValueError\n    return Same()"
+    )
     grade = await graded(strict, CodeTests((), "f", UNITTESTS), hidden)
     assert grade.correct is True
     assert (await graded(strict, CodeTests((), "f", ASSERTIONS), hidden)).correct is False

@@ -39,22 +39,34 @@ def work_of(folder: Path, name: str) -> list[tuple[Problem, str]]:
 
 
 async def grades(grader: CodeGrader, work: list[tuple[Problem, str]]) -> list[Grade]:
-    return await asyncio.gather(*(grader.grade(problem, f"```python\n{program}\n```") for problem, program in work))
+    return await asyncio.gather(
+        *(grader.grade(problem, f"```python\n{program}\n```") for problem, program in work)
+    )
 
 
-@pytest.mark.parametrize(("name", "count"), [("humaneval", 80), ("mbpp", 200), ("bigcodebench_hard", 24)])
-async def test_every_canonical_solution_is_accepted(name, count, shared_data: Path, grader: CodeGrader) -> None:
+@pytest.mark.parametrize(
+    ("name", "count"), [("humaneval", 80), ("mbpp", 200), ("bigcodebench_hard", 24)]
+)
+async def test_every_canonical_solution_is_accepted(
+    name, count, shared_data: Path, grader: CodeGrader
+) -> None:
     work = work_of(shared_data, name)
     assert len(work) == count
     found = await grades(grader, work)
-    assert {work[index][0].id: grade.note for index, grade in enumerate(found) if not grade.correct} == {}
+    assert {
+        work[index][0].id: grade.note for index, grade in enumerate(found) if not grade.correct
+    } == {}
     assert {grade.note for grade in found} == {f"[{open_sandbox().level}] passed"}
 
 
-async def test_livecodebenchs_mode_accepts_the_canonical_solutions_too(shared_data: Path, sandbox: Sandbox) -> None:
+async def test_livecodebenchs_mode_accepts_the_canonical_solutions_too(
+    shared_data: Path, sandbox: Sandbox
+) -> None:
     work = work_of(shared_data, "mbpp")[::8]
     found = await grades(CodeGrader("lcb-compat", sandbox), work)
-    assert {work[index][0].id: grade.note for index, grade in enumerate(found) if not grade.correct} == {}
+    assert {
+        work[index][0].id: grade.note for index, grade in enumerate(found) if not grade.correct
+    } == {}
 
 
 def differing(work: list[tuple[Problem, str]], seed: int) -> list[tuple[Problem, str]]:
@@ -65,20 +77,30 @@ def differing(work: list[tuple[Problem, str]], seed: int) -> list[tuple[Problem,
     for problem, canonical in work:
         tests = problem.reference
         assert isinstance(tests, CodeTests)
-        calls = [(test.arguments, dict(test.keywords)) for test in tests.tests if isinstance(test, CallTest)]
+        calls = [
+            (test.arguments, dict(test.keywords))
+            for test in tests.tests
+            if isinstance(test, CallTest)
+        ]
         found = mutants(canonical)
         for mutant in draw.sample(found, min(MUTANTS_A_PROBLEM, len(found))):
             item = {"canonical": canonical, "mutant": mutant, "entry_point": tests.entry_point}
             asked.append({**item, "calls": repr(calls), "program": tests.unittest or ""})
             tried.append((problem, mutant))
     command = [sys.executable, str(HERE / "code_mutants.py")]
-    done = subprocess.run(command, input=json.dumps(asked), capture_output=True, text=True, check=True, timeout=200)
+    done = subprocess.run(
+        command, input=json.dumps(asked), capture_output=True, text=True, check=True, timeout=200
+    )
     return [tried[index] for index, verdict in enumerate(json.loads(done.stdout)) if verdict]
 
 
 @pytest.mark.parametrize("name", ["humaneval", "mbpp"])
-async def test_every_mutant_that_gives_another_output_is_refused(name, shared_data, sandbox) -> None:
+async def test_every_mutant_that_gives_another_output_is_refused(
+    name, shared_data, sandbox
+) -> None:
     work = differing(work_of(shared_data, name), seed=1)
     assert len(work) >= 50
-    found = await grades(CodeGrader("strict", sandbox, Limits(cpu_s=1)), work)  # many mutants never end
+    found = await grades(
+        CodeGrader("strict", sandbox, Limits(cpu_s=1)), work
+    )  # many mutants never end
     assert [work[index] for index, grade in enumerate(found) if grade.correct is not False] == []

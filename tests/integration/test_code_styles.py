@@ -12,7 +12,9 @@ from openconductor.graders.code_tests import CallTest, CodeTests, IoTest
 from openconductor.sandboxes import Sandbox
 from openconductor.types import Problem
 
-SUM = CodeTests((IoTest("2 3\n", "5\n"), IoTest("-1 1\n", "0\n"), IoTest(f"{10**30} 1\n", f"{10**30 + 1}\n")))
+SUM = CodeTests(
+    (IoTest("2 3\n", "5\n"), IoTest("-1 1\n", "0\n"), IoTest(f"{10**30} 1\n", f"{10**30 + 1}\n"))
+)
 BIG = CodeTests((IoTest("200000\n", "".join(f"{number}\n" for number in range(100_000))),))
 LONG = CodeTests((IoTest(" ".join(["7"] * 300_000), "2100000"),))
 EMPTY = CodeTests((IoTest("", "nothing"),))
@@ -108,7 +110,10 @@ STYLES |= {
     "empty input": (EMPTY, "import sys\nprint(sys.stdin.read() or 'nothing')"),
     "end of input": (EMPTY, "try:\n    input()\nexcept EOFError:\n    print('nothing')"),
     # ``from operator import *`` of the preamble brings another function of this name.
-    "a method of the preamble's name": (ADD, "class Solution:\n    def add(self, a, b):\n        return a + b"),
+    "a method of the preamble's name": (
+        ADD,
+        "class Solution:\n    def add(self, a, b):\n        return a + b",
+    ),
 }
 
 

@@ -16,16 +16,32 @@ from openconductor.evaluation.eval_config import make_eval_config
 from openconductor.evaluation.grid import _Plan
 from openconductor.gym.bundled import bundled_folder
 from openconductor.gym.workers import gym_pool
-from openconductor.journal import JournalReader
 from openconductor.providers import create, resolve
 from openconductor.report.report import same_questions
+from openconductor.store import JournalReader
 from openconductor.tasks import load_task
 
 BLOCK = re.compile(r'```python\n("""(\w+)\.py: .*?)^```', re.DOTALL | re.MULTILINE)
-WHAT = {"law": "tasks", "city": "tasks", "checked": "baselines", "desk": "providers", "short": "rewards"}
-NAMED = {"law": "LAW", "city": "CITY", "checked": "Checked", "desk": "always", "short": "fewer_steps"}
-LAW = [{"ask": f"Is {n} even?", "options": ["No", "Yes"], "right": "AB"[n % 2 == 0]} for n in range(4)]
-CHOICE = [{"question": row["ask"], "choices": row["options"], "answer": row["right"]} for row in LAW]
+WHAT = {
+    "law": "tasks",
+    "city": "tasks",
+    "checked": "baselines",
+    "desk": "providers",
+    "short": "rewards",
+}
+NAMED = {
+    "law": "LAW",
+    "city": "CITY",
+    "checked": "Checked",
+    "desk": "always",
+    "short": "fewer_steps",
+}
+LAW = [
+    {"ask": f"Is {n} even?", "options": ["No", "Yes"], "right": "AB"[n % 2 == 0]} for n in range(4)
+]
+CHOICE = [
+    {"question": row["ask"], "choices": row["options"], "answer": row["right"]} for row in LAW
+]
 UNREAD = {"systems": ["workers"], "task": [{"name": "law:LAW", "path": "law.jsonl"}]}
 ODD = """
 from openconductor import Baseline, Benchmark, Dataset
@@ -53,11 +69,15 @@ def place(tmp_path: Path, root: Path, monkeypatch: pytest.MonkeyPatch) -> Iterat
     pages = "".join(page.read_text("utf-8") for page in (root / "docs").glob("*.md"))
     files = {name: code for code, name in BLOCK.findall(pages)}
     assert set(files) == set(NAMED)
-    assert max(len([line for line in code.splitlines()[1:] if line]) for code in files.values()) <= 12
+    assert (
+        max(len([line for line in code.splitlines()[1:] if line]) for code in files.values()) <= 12
+    )
     for name, code in {**files, "odd": ODD, "broken": "import a_thing_that_is_absent"}.items():
         (tmp_path / f"{name}.py").write_text(code, "utf-8")
     write_rows(tmp_path / "law.jsonl", LAW)
-    write_rows(tmp_path / "city.jsonl", [{"ask": "What is the capital of France?", "answer": "Paris"}])
+    write_rows(
+        tmp_path / "city.jsonl", [{"ask": "What is the capital of France?", "answer": "Paris"}]
+    )
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(sys, "path", [one for one in sys.path if one])
     yield tmp_path
@@ -70,7 +90,10 @@ def install(place: Path, points: str = "") -> None:
     info = place.parent / f"{place.name}-site" / "others-1.0.dist-info"
     info.mkdir(parents=True)
     (info / "METADATA").write_text("Metadata-Version: 2.1\nName: others\nVersion: 1.0\n")
-    every = (f"[openconductor.{WHAT[name]}]\n{name} = {name}:{target}\n" for name, target in NAMED.items())
+    every = (
+        f"[openconductor.{WHAT[name]}]\n{name} = {name}:{target}\n"
+        for name, target in NAMED.items()
+    )
     (info / "entry_points.txt").write_text(points or "".join(every))
     for name in NAMED:
         (place / f"{name}.py").rename(info.parent / f"{name}.py")
@@ -81,40 +104,85 @@ def write_pool(folder: Path, provider: str) -> Path:
     says = {"yes": "Answer: B", "no": "It is Paris. Answer: A"}
     table = '[[worker]]\nname = "{}"\nprovider = "{}"\nmodel = "{}"\n'
     path = folder / "pool.toml"
-    path.write_text("".join(table.format(name, provider, text) for name, text in says.items()), "utf-8")
+    path.write_text(
+        "".join(table.format(name, provider, text) for name, text in says.items()), "utf-8"
+    )
     return path
 
 
 @pytest.mark.parametrize("way", ["module:attribute", "entry point"])
 def test_what_others_bring_is_evaluated_end_to_end(way: str, place: Path, run) -> None:
-    law, city, checked, desk, _ = NAMED if way == "entry point" else (f"{file}:{name}" for file, name in NAMED.items())
+    law, city, checked, desk, _ = (
+        NAMED if way == "entry point" else (f"{file}:{name}" for file, name in NAMED.items())
+    )
     if way == "entry point":
         install(place)
     paths = [f"--task-path={name}={place}/{name.split(':')[0]}.jsonl" for name in (law, city)]
-    told = ("--task", law, "--task", city, *paths, "--pool", write_pool(place, desk), "--json", "--out", place / "run")
+    told = (
+        "--task",
+        law,
+        "--task",
+        city,
+        *paths,
+        "--pool",
+        write_pool(place, desk),
+        "--json",
+        "--out",
+        place / "run",
+    )
     ran = run("eval", "workers", f"{checked}:no", *told)
     rows = {(row["system"], row["task"]): row["accuracy"] for row in ran.json()["rows"]}
     systems = ("worker:yes", "worker:no", f"{checked}:no")
-    assert [rows[one, task] for task in (law, city) for one in systems] == [0.5, 0.5, 0.5, 0.0, 1.0, 1.0]
-    assert run("eval", "--out", place / "run", "--json").json()["rows"] == ran.json()["rows"], "the run is resumed"
-    assert run("task", "check", law, "--path", place / "law.jsonl", "--json").json()["accepted"] == 4
+    assert [rows[one, task] for task in (law, city) for one in systems] == [
+        0.5,
+        0.5,
+        0.5,
+        0.0,
+        1.0,
+        1.0,
+    ]
+    assert run("eval", "--out", place / "run", "--json").json()["rows"] == ran.json()["rows"], (
+        "the run is resumed"
+    )
+    assert (
+        run("task", "check", law, "--path", place / "law.jsonl", "--json").json()["accepted"] == 4
+    )
     assert (f"{law} " in run("task", "list").out) is (way == "entry point")
 
 
 def test_two_local_files_of_one_shape_are_two_rows_under_their_own_names(place: Path, run) -> None:
-    pool, law, tax = write_pool(place, "desk:always"), write_rows(place / "choice.jsonl", CHOICE), place / "tax"
+    pool, law, tax = (
+        write_pool(place, "desk:always"),
+        write_rows(place / "choice.jsonl", CHOICE),
+        place / "tax",
+    )
     write_rows(tax / "test.jsonl", CHOICE[:1])
-    write_rows(tax / "train.jsonl", [{**row, "question": f"{row['question']} Really?"} for row in CHOICE])
+    write_rows(
+        tax / "train.jsonl", [{**row, "question": f"{row['question']} Really?"} for row in CHOICE]
+    )
     table = '[[task]]\nname = "{}"\ntask = "mmlu"\npath = "{}"\n'
     tables = f'{table.format("my-law", law)}{table.format("tax", tax)}[learn]\ntask = "tax"\n'
-    (place / "recipe.toml").write_text(f'systems = ["workers", "best_fixed"]\npool = "{pool}"\n{tables}', "utf-8")
+    (place / "recipe.toml").write_text(
+        f'systems = ["workers", "best_fixed"]\npool = "{pool}"\n{tables}', "utf-8"
+    )
     found = run("eval", "--config", "recipe.toml", "--out", place / "one", "--json").json()
     rows = {(row["system"], row["task"]): (row["n"], row["accuracy"]) for row in found["rows"]}
     assert (rows["worker:yes", "my-law"], rows["worker:yes", "tax"]) == ((4, 0.5), (1, 1.0))
     inputs = json.loads((place / "one" / "environment.json").read_text("utf-8"))["inputs"]
-    assert set(inputs["tasks"]) == {"my-law", "tax"} and "train.jsonl" in json.dumps(inputs["learn"]["source"])
+    assert set(inputs["tasks"]) == {"my-law", "tax"} and "train.jsonl" in json.dumps(
+        inputs["learn"]["source"]
+    )
     for name, path in {"two": tax, "three": law}.items():
-        told = ("--pool", pool, "--task", "tax=mmlu", "--task-path", f"tax={path}", "--out", place / name)
+        told = (
+            "--pool",
+            pool,
+            "--task",
+            "tax=mmlu",
+            "--task-path",
+            f"tax={path}",
+            "--out",
+            place / name,
+        )
         assert run("eval", "worker:yes", *told).code == 0
     assert same_questions(place / "one", place / "two").tasks == ("tax",)
     with pytest.raises(ConfigError, match="task tax: got 4 other questions than the 1 of"):
@@ -158,7 +226,9 @@ def test_a_name_of_this_project_goes_first_and_the_current_directory_last(place:
 
 
 @pytest.mark.train
-def test_a_reward_of_ones_own_trains_and_what_is_right_stays_the_graders(place: Path, root: Path, run) -> None:
+def test_a_reward_of_ones_own_trains_and_what_is_right_stays_the_graders(
+    place: Path, root: Path, run
+) -> None:
     pytest.importorskip("trl", reason="needs the extra 'train': pip install 'openconductor[train]'")
     sizes = ("cold_start.steps=0", "start.prompts=8", "start.workflows=8", "held_out.questions=8")
     sizes += ("imitate.rounds=1", "imitate.sharpen=0", "imitate.questions=32", "imitate.steps=2")
@@ -166,14 +236,22 @@ def test_a_reward_of_ones_own_trains_and_what_is_right_stays_the_graders(place: 
     base = f'model.base="{(bundled_folder() / "cold_start").as_posix()}"'
     told = ("train", root / "recipes" / "gym.toml", base, *sizes, "--out", place / "run")
     ran = run(*told, "reward.function=short:fewer_step")
-    assert (ran.code, (place / "run").exists()) == (2, False) and "nearest: 'fewer_steps'" in ran.err
+    assert (ran.code, (place / "run").exists()) == (
+        2,
+        False,
+    ) and "nearest: 'fewer_steps'" in ran.err
     assert run(*told, "reward.function=short:fewer_steps").code == 0
-    curve = [json.loads(line) for line in (place / "run" / "curves.jsonl").read_text("utf-8").splitlines()]
+    curve = [
+        json.loads(line)
+        for line in (place / "run" / "curves.jsonl").read_text("utf-8").splitlines()
+    ]
     with JournalReader(place / "run" / "journal.sqlite") as journal:
         kept = [outcome.record for outcome in journal.outcomes()]
     for number, record in enumerate(curve):
         mine = [one for one in kept if one["training"] == f"iteration {number}"]
         assert record["accuracy"] == sum(one["correct"] for one in mine) / len(mine)
         assert record["reward"] == pytest.approx(sum(one["reward"] for one in mine) / len(mine))
-    worth = {(one["correct"], one["reward"]) for one in kept} - {(True, 1 / steps) for steps in (3, 4, 5)}
+    worth = {(one["correct"], one["reward"]) for one in kept} - {
+        (True, 1 / steps) for steps in (3, 4, 5)
+    }
     assert worth == {(False, 0.0), (True, 1.0), (True, 0.5)}

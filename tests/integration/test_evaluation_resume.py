@@ -1,9 +1,10 @@
 """An evaluation that was cut off, at whatever moment and however, and gone on with equals one that was not.
 
-The same ``openconductor eval`` runs once in peace and again and again with an end to it: SIGKILL at random moments,
-Ctrl-C, a budget that is spent. In the end the tables are the same bytes, and the server has been asked nothing again
-that stood in the journal. The server cannot see the sample that a call belongs to, so requests are counted: in each
-life at most as many of a kind as a whole run makes, less those that the journal held when that life began.
+The same ``openconductor eval`` runs once in peace and again and again with an end to it: SIGKILL at
+random moments, Ctrl-C, a budget that is spent. In the end the tables are the same bytes, and the
+server has been asked nothing again that stood in the journal. The server cannot see the sample that
+a call belongs to, so requests are counted: in each life at most as many of a kind as a whole run
+makes, less those that the journal held when that life began.
 """
 
 from __future__ import annotations
@@ -30,7 +31,7 @@ from nursery import Nursery, nursery
 
 from openconductor import cli
 from openconductor.errors import JournalError
-from openconductor.journal import JournalReader
+from openconductor.store import JournalReader
 
 KILLS = 7  # of each of two evaluations
 TO_BEGIN = 0.3  # seconds, in about which a child has read its recipe and asks
@@ -39,12 +40,19 @@ AT_ONCE = 4
 QUESTIONS, LEARNT = 14, 12
 SIDE_BY_SIDE = 5  # the most calls that one question has in flight
 TABLES = ("table.json", "table.md", "table.csv", "table.tex")
-SYSTEMS = ("worker:ada", "consensus:ada?n=5", "reflection:bob?n=2", "conductor", "routerdc-lite", "smoothie-lite")
+SYSTEMS = (
+    "worker:ada",
+    "consensus:ada?n=5",
+    "reflection:bob?n=2",
+    "conductor",
+    "routerdc-lite",
+    "smoothie-lite",
+)
 PLAN = "model_id = [1, 2, 1]\nsubtasks = ['Add.', 'Add.', 'Decide.']\naccess_list = [[], [], 'all']"
 _SUM = re.compile(r"What is (\d+) plus (\d+)\?")
 
 
-# ── the server ───────────────────────────────────────────────────────────────────────────────────────────────────────
+# ── the server ────────────────────────────────────────────────────────────────────────────────────
 class Server(CountingServer):
     """Adds two numbers, by chance wrongly; what it says depends on the worker and the turns alone."""
 
@@ -90,10 +98,20 @@ def peaces(server: Server, tmp_path_factory: pytest.TempPathFactory) -> Callable
 
 
 def in_peace(server: Server, folder: Path, *, shared: bool) -> Peace:
-    pool = write_pool(folder, server.url, "boss", "ada", "bob", more="price = { input = 1, output = 2 }")
-    for split, numbers in (("test", range(QUESTIONS)), ("train", range(QUESTIONS, QUESTIONS + LEARNT))):
-        rows = [{"question": f"What is {n} plus {n * n}?", "answer": f"#### {n + n * n}"} for n in numbers]
-        (folder / f"{split}.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows), "utf-8")
+    pool = write_pool(
+        folder, server.url, "boss", "ada", "bob", more="price = { input = 1, output = 2 }"
+    )
+    for split, numbers in (
+        ("test", range(QUESTIONS)),
+        ("train", range(QUESTIONS, QUESTIONS + LEARNT)),
+    ):
+        rows = [
+            {"question": f"What is {n} plus {n * n}?", "answer": f"#### {n + n * n}"}
+            for n in numbers
+        ]
+        (folder / f"{split}.jsonl").write_text(
+            "".join(json.dumps(row) + "\n" for row in rows), "utf-8"
+        )
     recipe = folder / "recipe.toml"
     recipe.write_text(
         f'name = "resumed"\nsystems = {json.dumps(SYSTEMS)}\npool = "{pool}"\n'
@@ -111,7 +129,7 @@ def in_peace(server: Server, folder: Path, *, shared: bool) -> Peace:
     return Peace(recipe, tables, Counter(server.asked[before:]))
 
 
-# ── the child: this file as a program ────────────────────────────────────────────────────────────────────────────────
+# ── the child: this file as a program ─────────────────────────────────────────────────────────────
 def raise_children() -> None:
     import sklearn.feature_extraction.text  # noqa: F401 - so that a child's life is not spent on it
 
@@ -124,7 +142,7 @@ def raise_children() -> None:
     nursery(cli.main)
 
 
-# ── what is checked after every life ─────────────────────────────────────────────────────────────────────────────────
+# ── what is checked after every life ──────────────────────────────────────────────────────────────
 def acknowledged(folder: Path) -> Counter[str]:
     """How many calls of each kind stand in the journal as answered; fails where it is not whole, or has one twice."""
     path = folder / "journal.sqlite"
@@ -137,11 +155,15 @@ def acknowledged(folder: Path) -> Counter[str]:
         for call in reader.calls():
             if call.outcome == "answered" and not call.replayed:
                 assert call.messages is not None
-                found[request_id(call.worker, [(turn.role, turn.content) for turn in call.messages])] += 1
+                found[
+                    request_id(call.worker, [(turn.role, turn.content) for turn in call.messages])
+                ] += 1
     with closing(sqlite3.connect(path)) as connection:
         assert connection.execute("PRAGMA integrity_check").fetchall() == [("ok",)]
         twice = "SELECT key FROM calls WHERE replayable AND NOT replayed GROUP BY key HAVING count(*) > 1"
-        assert connection.execute(twice).fetchall() == []  # a key is the worker, the request and the sample
+        assert (
+            connection.execute(twice).fetchall() == []
+        )  # a key is the worker, the request and the sample
     return found
 
 
@@ -171,7 +193,7 @@ class Watch:
         return (self.asked - self._peace.requests).total()
 
 
-# ── the tests ────────────────────────────────────────────────────────────────────────────────────────────────────────
+# ── the tests ─────────────────────────────────────────────────────────────────────────────────────
 @pytest.mark.parametrize(
     "shared", [False, pytest.param(True, marks=pytest.mark.slow)], ids=["own-calls", "shared-calls"]
 )
@@ -187,7 +209,9 @@ def test_a_kill_at_any_moment_repeats_no_acknowledged_call_and_changes_no_byte_o
             before = watch.held.total()
             children.begin(peace.command(watch.folder))
             left = (peace.requests - watch.held).total()
-            if kill % 3 == 0 or not left:  # at any time, before the first call and after the last among it
+            if (
+                kill % 3 == 0 or not left
+            ):  # at any time, before the first call and after the last among it
                 time.sleep(draws.uniform(0.0, 2 * TO_BEGIN))
             else:  # between calls
                 server.wait_for(draws.randint(1, 1 + left // 4))
@@ -201,13 +225,19 @@ def test_a_kill_at_any_moment_repeats_no_acknowledged_call_and_changes_no_byte_o
     finally:
         children.close()
     wasted = watch.wasted()
-    print(f"{KILLS} kills, {in_the_middle} while calls were made; {wasted} calls in flight were repeated")
+    print(
+        f"{KILLS} kills, {in_the_middle} while calls were made; {wasted} calls in flight were repeated"
+    )
     assert wasted <= KILLS * AT_ONCE * SIDE_BY_SIDE
-    assert in_the_middle >= KILLS // 2, "too few of the kills came while calls were made: the test lost its power"
+    assert in_the_middle >= KILLS // 2, (
+        "too few of the kills came while calls were made: the test lost its power"
+    )
 
 
 @pytest.mark.parametrize("sign", [signal.SIGKILL, signal.SIGINT])
-def test_a_command_that_is_killed_or_interrupted_goes_on_where_it_was(peaces, server, tmp_path, sign) -> None:
+def test_a_command_that_is_killed_or_interrupted_goes_on_where_it_was(
+    peaces, server, tmp_path, sign
+) -> None:
     peace = peaces(False)
     folder = tmp_path / "run"
     watch = Watch(peace, server, folder)
@@ -219,7 +249,9 @@ def test_a_command_that_is_killed_or_interrupted_goes_on_where_it_was(peaces, se
     assert (process.returncode, out) == ((130, b"") if sign == signal.SIGINT else (-sign, b""))
     assert b"Traceback" not in err
     if sign == signal.SIGINT:
-        assert re.search(rb"interrupted: \d+ calls until now, .*; what was answered is not paid for again\n", err)
+        assert re.search(
+            rb"interrupted: \d+ calls until now, .*; what was answered is not paid for again\n", err
+        )
         assert f"go on with: openconductor eval --out {folder}\n".encode() in err
     watch.check()
     assert 0 < watch.held.total() < peace.requests.total()
@@ -232,7 +264,11 @@ def test_a_command_that_is_killed_or_interrupted_goes_on_where_it_was(peaces, se
     "shared", [False, pytest.param(True, marks=pytest.mark.slow)], ids=["own-calls", "shared-calls"]
 )
 def test_a_budget_that_is_spent_leaves_a_table_and_a_larger_one_goes_on(
-    peaces: Callable[[bool], Peace], server: Server, tmp_path: Path, capsys: pytest.CaptureFixture[str], shared: bool
+    peaces: Callable[[bool], Peace],
+    server: Server,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+    shared: bool,
 ) -> None:
     peace = peaces(shared)
     folder = tmp_path / "run"
@@ -249,7 +285,9 @@ def test_a_budget_that_is_spent_leaves_a_table_and_a_larger_one_goes_on(
         assert said.out == ""
         watch.check()
         assert watch.asked.total() == calls  # to the call
-        assert calls - watch.held.total() < SIDE_BY_SIDE * AT_ONCE  # cancelled beside the step that was refused
+        assert (
+            calls - watch.held.total() < SIDE_BY_SIDE * AT_ONCE
+        )  # cancelled beside the step that was refused
         table = json.loads((folder / "table.json").read_text("utf-8"))
         assert 0 < table["missing"] <= QUESTIONS * len(SYSTEMS)
     cancelled = watch.asked.total() - watch.held.total()

@@ -1,6 +1,7 @@
 """Every fault, in one piece and streamed: one named outcome, its typed error, and never a success.
 
-And a storm of them: 300 five-step episodes while a fifth of all calls fails (``benchmarks/faults.py`` makes 10,000).
+And a storm of them: 300 five-step episodes while a fifth of all calls fails
+(``benchmarks/faults.py`` makes 10,000).
 """
 
 from __future__ import annotations
@@ -15,13 +16,14 @@ from faults.plays import FAULTS, HUGE, text_of
 from faults.script import Played
 from faults.server import FaultServer, dead_url, fault_server
 from faults.storm import NAMES, RETRIES, storm, storm_script
-from openconductor import Conductor, Worker, WorkerPool, errors, policies
+from openconductor import Conductor, Worker, WorkerPool, errors
+from openconductor.calls import policies
 from openconductor.episode import FanOut
 from openconductor.errors import AuthFailed, WorkerError
 from openconductor.events import CallEnded, Event, StepText
-from openconductor.journal import Journal
 from openconductor.prompt import render_workflow
 from openconductor.providers.openai_compatible import OpenAICompatibleProvider
+from openconductor.store import Journal
 from openconductor.types import Episode, Message, Step, StepResult, Workflow
 
 SILENT = {"hang", "hang_midway", "drip_head", "drip_text", "drip_nothing"}
@@ -41,11 +43,17 @@ def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(policies, "_patience", ContextVar("patience", default=0.5))
 
 
-def worker(server: FaultServer | str, name: str, *, retries: int = 1, timeout_s: float = 10.0) -> Worker:
+def worker(
+    server: FaultServer | str, name: str, *, retries: int = 1, timeout_s: float = 10.0
+) -> Worker:
     url = server if isinstance(server, str) else server.url
     price = {"input": 1, "output": 2}
     return Worker(
-        OpenAICompatibleProvider(name, base_url=url), name=name, retries=retries, timeout_s=timeout_s, price=price
+        OpenAICompatibleProvider(name, base_url=url),
+        name=name,
+        retries=retries,
+        timeout_s=timeout_s,
+        price=price,
     )  # type: ignore[arg-type]
 
 
@@ -68,7 +76,9 @@ class Listener:
             self.outcomes.append(event.call.outcome)
 
 
-async def ask(pool: WorkerPool, journal: Journal, *, stream: bool, fallback: bool = False) -> tuple[Episode, Listener]:
+async def ask(
+    pool: WorkerPool, journal: Journal, *, stream: bool, fallback: bool = False
+) -> tuple[Episode, Listener]:
     """One question, journaled; an error whose fate is *stop* ends in its episode, too."""
     listener = Listener(wants_text=stream)
     conductor = Conductor(plan_one_step, pool=pool, fallback=fallback)
@@ -88,7 +98,9 @@ def only_step(episode: Episode) -> StepResult:
 
 @pytest.mark.parametrize("stream", [False, True], ids=["piece", "stream"])
 @pytest.mark.parametrize("name", FAULTS)
-async def test_each_fault_is_one_named_outcome_and_heals_where_it_can(name: str, stream: bool, tmp_path: Path) -> None:
+async def test_each_fault_is_one_named_outcome_and_heals_where_it_can(
+    name: str, stream: bool, tmp_path: Path
+) -> None:
     fault = FAULTS[name]
     wanted = fault.streamed if stream else fault.outcome
     again = wanted not in SUCCESSES and fault.heals and not (stream and fault.speaks)
@@ -101,7 +113,11 @@ async def test_each_fault_is_one_named_outcome_and_heals_where_it_can(name: str,
 
     result = only_step(episode)
     assert [call.outcome for call in result.calls] == [wanted, "answered"] if again else [wanted]
-    assert [row.outcome for row in rows] == [call.outcome for call in result.calls] == listener.outcomes
+    assert (
+        [row.outcome for row in rows]
+        == [call.outcome for call in result.calls]
+        == listener.outcomes
+    )
     assert [record.fate for record in server.records] == ([name, "ok"] if again else [name])
 
     first, row = result.calls[0], rows[0]
@@ -127,10 +143,15 @@ async def test_each_fault_is_one_named_outcome_and_heals_where_it_can(name: str,
 
     unknown = sum(record.unreported for record in server.records)
     assert sum(call.usage.unpriced_calls for call in result.calls) == unknown
-    assert sum(call.usage.tokens for call in result.calls) == server.usage().input + server.usage().output
+    assert (
+        sum(call.usage.tokens for call in result.calls)
+        == server.usage().input + server.usage().output
+    )
 
 
-async def test_a_refused_connection_is_an_outcome_of_its_own_and_costs_nothing(tmp_path: Path) -> None:
+async def test_a_refused_connection_is_an_outcome_of_its_own_and_costs_nothing(
+    tmp_path: Path,
+) -> None:
     with Journal(tmp_path / "journal.sqlite") as journal:
         episode, _ = await ask(WorkerPool([worker(dead_url(), "w")]), journal, stream=False)
         rows = [row for row in journal.calls(episode.id) if row.step is not None]
@@ -139,7 +160,9 @@ async def test_a_refused_connection_is_an_outcome_of_its_own_and_costs_nothing(t
     assert only_step(episode).usage.unpriced_calls == 0
 
 
-async def test_a_key_that_is_refused_stops_the_episode_whoever_else_is_healthy(tmp_path: Path) -> None:
+async def test_a_key_that_is_refused_stops_the_episode_whoever_else_is_healthy(
+    tmp_path: Path,
+) -> None:
     async with fault_server(Played({"w": ["401"]})) as server:
         with Journal(tmp_path / "journal.sqlite") as journal:
             pool = WorkerPool([worker(server, "w"), worker(server, "good")])
@@ -148,13 +171,21 @@ async def test_a_key_that_is_refused_stops_the_episode_whoever_else_is_healthy(t
     assert [record.fate for record in server.records] == ["401"]
 
 
-@pytest.mark.parametrize(("seed", "episodes"), [(1, 60), pytest.param(2, 300, marks=pytest.mark.slow)])
-async def test_a_storm_ends_in_answers_in_time_and_with_bounded_attempts(seed, episodes, tmp_path, monkeypatch) -> None:
+@pytest.mark.parametrize(
+    ("seed", "episodes"), [(1, 60), pytest.param(2, 300, marks=pytest.mark.slow)]
+)
+async def test_a_storm_ends_in_answers_in_time_and_with_bounded_attempts(
+    seed, episodes, tmp_path, monkeypatch
+) -> None:
     monkeypatch.undo()  # patient again: as it is delivered
     async with fault_server(storm_script(seed)) as server:
         with Journal(tmp_path / "journal.sqlite") as journal:
             report = await storm(
-                server.url, seed=seed, episodes=episodes, in_flight=min(64, episodes // 4), on_event=journal
+                server.url,
+                seed=seed,
+                episodes=episodes,
+                in_flight=min(64, episodes // 4),
+                on_event=journal,
             )
             totals = journal.totals()
             endings = Counter(episode.outcome for episode in journal.episodes())

@@ -1,8 +1,8 @@
 """What the verbs print as JSON, frozen: a redesign changes nothing of it unless CHANGELOG says so.
 
-``tests/golden/output/<name>.json`` holds what each command printed, with clocks, ids, places
-and the list of figures replaced. To draw one
-up again after an intended change, delete the file and run this test: it writes the file, and fails once.
+``tests/golden/output/<name>.json`` holds what each command printed, with clocks, ids, places and
+the list of figures replaced. To draw one up again after an intended change, delete the file and run
+this test: it writes the file, and fails once.
 """
 
 from __future__ import annotations
@@ -30,7 +30,12 @@ ANSWERS = {
         {"id": "3", "answer": "no answer at all", "reference": r"x^2"},
     ],
     "choice": [
-        {"id": "1", "answer": "The answer is (B).", "reference": "B", "choices": ["one", "two", "three"]},
+        {
+            "id": "1",
+            "answer": "The answer is (B).",
+            "reference": "B",
+            "choices": ["one", "two", "three"],
+        },
         {"id": "2", "answer": "I cannot tell", "reference": 0, "choices": ["one", "two", "three"]},
     ],
     "freeform": [
@@ -39,7 +44,10 @@ ANSWERS = {
     ],
 }
 COMMANDS: dict[str, tuple[str, ...]] = {
-    **{f"demo-{seed}": ("demo", "--json", "--questions", "40", "--seed", str(seed)) for seed in range(4)},
+    **{
+        f"demo-{seed}": ("demo", "--json", "--questions", "40", "--seed", str(seed))
+        for seed in range(4)
+    },
     "ask": ("ask", QUESTION, "--json"),
     "ask-seed-2-rounds": ("ask", QUESTION, "--json", "--seed", "3", "--rounds", "2"),
     "gym-question": ("gym", "question", "--json", "--seed", "2", "--kind", "pair"),
@@ -50,7 +58,18 @@ COMMANDS: dict[str, tuple[str, ...]] = {
     "task-show": ("task", "show", "gym", "--json"),
     "task-check": ("task", "check", "gym", "--json"),
     "headroom": ("pool", "headroom", "--json", "--limit", "24", "--out", "{tmp}/headroom"),
-    "eval": ("eval", "conductor", "workers", "random", "best_fixed", "--json", "--limit", "24", "--out", "{tmp}/eval"),
+    "eval": (
+        "eval",
+        "conductor",
+        "workers",
+        "random",
+        "best_fixed",
+        "--json",
+        "--limit",
+        "24",
+        "--out",
+        "{tmp}/eval",
+    ),
 }
 
 
@@ -71,7 +90,11 @@ def masked(value: object, place: str) -> object:
 def differences(got: object, expected: object, where: str = "$") -> list[str]:
     """Where two JSON values differ; floats may differ by rounding."""
     if isinstance(got, dict) and isinstance(expected, dict):
-        keys = [f"{where}: keys {sorted(got)} instead of {sorted(expected)}"] if list(got) != list(expected) else []
+        keys = (
+            [f"{where}: keys {sorted(got)} instead of {sorted(expected)}"]
+            if list(got) != list(expected)
+            else []
+        )
         return keys + [
             text
             for key in got.keys() & expected.keys()
@@ -83,9 +106,17 @@ def differences(got: object, expected: object, where: str = "$") -> list[str]:
             for index, pair in enumerate(zip(got, expected, strict=True))
             for text in differences(*pair, f"{where}[{index}]")
         ]
-    if isinstance(got, float) and isinstance(expected, float) and math.isclose(got, expected, rel_tol=1e-9):
+    if (
+        isinstance(got, float)
+        and isinstance(expected, float)
+        and math.isclose(got, expected, rel_tol=1e-9)
+    ):
         return []
-    return [] if got == expected and type(got) is type(expected) else [f"{where}: {got!r} instead of {expected!r}"]
+    return (
+        []
+        if got == expected and type(got) is type(expected)
+        else [f"{where}: {got!r} instead of {expected!r}"]
+    )
 
 
 def check(name: str, printed: str, place: str) -> None:
@@ -102,7 +133,9 @@ def check(name: str, printed: str, place: str) -> None:
 
 
 @pytest.mark.parametrize("name", COMMANDS)
-def test_a_verb_prints_what_it_printed(name: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_verb_prints_what_it_printed(
+    name: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     arguments = [argument.replace("{tmp}", str(tmp_path)) for argument in COMMANDS[name]]
     assert cli.main(arguments) == 0
     check(name, capsys.readouterr().out, str(tmp_path))
@@ -121,7 +154,9 @@ def test_grade_prints_what_it_printed(grader, capsys, monkeypatch) -> None:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("seed", range(4))
-def test_the_demo_of_400_questions_prints_what_it_printed(seed: int, capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_demo_of_400_questions_prints_what_it_printed(
+    seed: int, capsys: pytest.CaptureFixture[str]
+) -> None:
     assert cli.main(["demo", "--json", "--questions", "400", "--seed", str(seed)]) == 0
     printed = re.sub(r'"seconds": [0-9.e-]+', '"seconds": 0', capsys.readouterr().out)
     assert printed == (GOLDEN / f"demo-400-{seed}.txt").read_text("utf-8")

@@ -1,6 +1,7 @@
 """The graders on public data: each disagreement with another grader is listed here, with its reason in docs/graders.md.
 
-The data lie beside the checkout on some machines (``shared_data``); what they hold is not copied here.
+The data lie beside the checkout on some machines (``shared_data``); what they hold is not copied
+here.
 """
 
 from __future__ import annotations
@@ -33,7 +34,9 @@ COMMA = "in a reference a comma parts a list, and is no decimal point"
 
 # Rows of math_verify_cases where our verdict is not the one that Math-Verify's own suite expects.
 CASES: dict[int, str] = (
-    dict.fromkeys([7, 13, 14, 15, 16, 88, 89, 90, 91, 92, 95, *range(119, 125), 141, 142, 143, 163], UNMARKED)
+    dict.fromkeys(
+        [7, 13, 14, 15, 16, 88, 89, 90, 91, 92, 95, *range(119, 125), 141, 142, 143, 163], UNMARKED
+    )
     | {156: NO_VALUE, 172: OTHER_BOX}
     | dict.fromkeys([182, 191, 238, 251], FAR_BOXES)
     | dict.fromkeys([6, 17], COMMA)
@@ -45,7 +48,8 @@ READ_AS_WRONG = {
     "gpt-166": r"\frac2707 lost its braces, and three fractions are possible",
     "gpt-264": "14/5 is not nine fifths",
 }
-# Rows on which Math-Verify itself says something else than that reading, always "wrong" where it is right.
+# Rows on which Math-Verify itself says something else than that reading, always "wrong" where it is
+# right.
 MATH_VERIFY_ERRS = {
     *("gpt-0", "gpt-17", "gpt-53", "gpt-228", "gpt-274", "gpt-279"),  # pi without a backslash
     *("gpt-99", "gpt-205", "gpt-248", "gpt-298"),  # \beginpmatrix
@@ -56,7 +60,9 @@ MATH_VERIFY_ERRS = {
 
 def rows(folder: Path, name: str) -> list[dict[str, Any]]:
     """The rows of one data set."""
-    return [json.loads(line) for line in (folder / name / "data.jsonl").read_text("utf-8").splitlines()]
+    return [
+        json.loads(line) for line in (folder / name / "data.jsonl").read_text("utf-8").splitlines()
+    ]
 
 
 async def verdicts(pairs: Sequence[tuple[str, str, float | None]]) -> list[bool | None]:
@@ -64,7 +70,9 @@ async def verdicts(pairs: Sequence[tuple[str, str, float | None]]) -> list[bool 
 
     async def one(reference: str, answer: str, tolerance: float | None) -> bool | None:
         try:
-            return (await MathGrader(tolerance).grade(Problem("p", "", reference, "t"), answer)).correct
+            return (
+                await MathGrader(tolerance).grade(Problem("p", "", reference, "t"), answer)
+            ).correct
         except GradingError:
             return None
 
@@ -75,14 +83,25 @@ async def test_every_case_of_math_verifys_suite_agrees_or_is_listed(shared_data:
     pytest.importorskip("math_verify")
     cases = [row["params"] for row in rows(shared_data, "math_verify_cases")]
     # Where a case asks for fewer than the usual six places, the same is a tolerance here.
-    tolerances = [10.0 ** -case["precision"] if case.get("precision", 6) < 6 else None for case in cases]
-    ours = await verdicts([(case["gold"], case["pred"], tol) for case, tol in zip(cases, tolerances, strict=True)])
+    tolerances = [
+        10.0 ** -case["precision"] if case.get("precision", 6) < 6 else None for case in cases
+    ]
+    ours = await verdicts(
+        [(case["gold"], case["pred"], tol) for case, tol in zip(cases, tolerances, strict=True)]
+    )
     expected = [bool(case["expected"] if "expected" in case else case["result"]) for case in cases]
-    differing = {place for place, (one, other) in enumerate(zip(ours, expected, strict=True)) if one is not other}
+    differing = {
+        place
+        for place, (one, other) in enumerate(zip(ours, expected, strict=True))
+        if one is not other
+    }
     assert len(cases) == 269
     assert differing == set(CASES)
-    # Ours is right: nothing is called right that the suite calls wrong, but for one pair that is equal.
-    assert {place for place in differing if ours[place]} == {place for place in CASES if CASES[place] == EQUAL}
+    # Ours is right: nothing is called right that the suite calls wrong, but for one pair that is
+    # equal.
+    assert {place for place in differing if ours[place]} == {
+        place for place in CASES if CASES[place] == EQUAL
+    }
 
 
 async def test_every_model_answer_is_graded_as_a_careful_reading_does(shared_data: Path) -> None:
@@ -95,7 +114,9 @@ async def test_every_model_answer_is_graded_as_a_careful_reading_does(shared_dat
     }
 
 
-def test_what_math_verify_says_of_the_model_answers_is_what_the_table_lists(shared_data: Path) -> None:
+def test_what_math_verify_says_of_the_model_answers_is_what_the_table_lists(
+    shared_data: Path,
+) -> None:
     math_verify = pytest.importorskip("math_verify")
     wrong = {
         row["id"]
@@ -110,14 +131,20 @@ def test_what_math_verify_says_of_the_model_answers_is_what_the_table_lists(shar
 
 
 @pytest.mark.parametrize("name", ["math500", "gsm8k"])
-async def test_every_gold_answer_is_accepted_in_a_box_and_on_a_line(name: str, shared_data: Path) -> None:
+async def test_every_gold_answer_is_accepted_in_a_box_and_on_a_line(
+    name: str, shared_data: Path
+) -> None:
     pytest.importorskip("math_verify")
     golds = [row["answer"].rpartition("#### ")[2] for row in rows(shared_data, name)]
     for form in (r"So \boxed{{{}}}.", "Answer: ${}$", "${}$"):
-        assert await verdicts([(gold, form.format(gold), None) for gold in golds]) == [True] * len(golds), form
+        assert await verdicts([(gold, form.format(gold), None) for gold in golds]) == [True] * len(
+            golds
+        ), form
 
 
-def test_our_extraction_of_mmlu_pro_outputs_differs_only_where_nothing_is_stated(shared_data: Path) -> None:
+def test_our_extraction_of_mmlu_pro_outputs_differs_only_where_nothing_is_stated(
+    shared_data: Path,
+) -> None:
     outputs = rows(shared_data, "mmlu_pro_outputs")
     kinds: Counter[str] = Counter()
     for row in outputs:

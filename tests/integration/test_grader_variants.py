@@ -24,7 +24,22 @@ Pairs = set[tuple[str, str]]
 INTERVAL = re.compile(r"([(\[])([^()\[\],]+),([^()\[\],]+)([)\]])")
 NUMBER = re.compile(r"(?<![\w.{\\])\d+(?![\w.}])")
 UNITS = (
-    *("m", "cm", "cm^2", "cm^3", "km", "inches", "inches^2", "feet", "miles", "kg", "g", "hours", "minutes", "days"),
+    *(
+        "m",
+        "cm",
+        "cm^2",
+        "cm^3",
+        "km",
+        "inches",
+        "inches^2",
+        "feet",
+        "miles",
+        "kg",
+        "g",
+        "hours",
+        "minutes",
+        "days",
+    ),
     *("km/h", "h/km", "m/s", "m/s^2", "degrees", "radians", "dollars", "liters"),
 )
 UNIT = re.compile(r"^(.*[\d}]) *(?:\\(?:text|mbox)\{ *([a-z]+) *\}(\^\d)?|(\^\\circ))$")
@@ -38,7 +53,10 @@ def golds(shared_data: Path) -> list[str]:
         for name in ("math500", "math_model_answers", "math_verify_cases")
         for line in (shared_data / name / "data.jsonl").read_text("utf-8").splitlines()
     ]
-    texts = (row["params"]["gold"] if "params" in row else row.get("answer") or row["gold"] for row in rows)
+    texts = (
+        row["params"]["gold"] if "params" in row else row.get("answer") or row["gold"]
+        for row in rows
+    )
     return sorted({normalise(text) for text in texts if len(text) < 120 and "boxed" not in text})
 
 
@@ -63,11 +81,15 @@ def raised(text: str) -> Iterator[str]:
 
 def brackets(text: str) -> Iterator[str]:
     """An interval or a union with each choice of other brackets, and as sets."""
-    places = [place for found in INTERVAL.finditer(text) for place in (found.start(1), found.start(4))]
+    places = [
+        place for found in INTERVAL.finditer(text) for place in (found.start(1), found.start(4))
+    ]
     for flipped in itertools.product((False, True), repeat=len(places)):
         other = list(text)
         for place, flip in zip(places, flipped, strict=True):
-            other[place] = other[place].translate(str.maketrans("([)]", "[(])")) if flip else other[place]
+            other[place] = (
+                other[place].translate(str.maketrans("([)]", "[(])")) if flip else other[place]
+            )
         if any(flipped):
             yield "".join(other)
     yield INTERVAL.sub(r"\\{\2,\3\\}", text)
@@ -75,8 +97,14 @@ def brackets(text: str) -> Iterator[str]:
 
 
 @pytest.mark.slow
-async def test_no_union_or_interval_with_other_brackets_or_ends_is_accepted(golds: list[str]) -> None:
-    known = [gold for gold in golds if r"\cup" in gold or re.fullmatch(INTERVAL, gold.partition(r"\in")[2] or gold)]
+async def test_no_union_or_interval_with_other_brackets_or_ends_is_accepted(
+    golds: list[str],
+) -> None:
+    known = [
+        gold
+        for gold in golds
+        if r"\cup" in gold or re.fullmatch(INTERVAL, gold.partition(r"\in")[2] or gold)
+    ]
     ends = ((-3, 2), (0, 5), (1, 7), (4, 9))
     known += [rf"({low},{high}) \cup [{high + 3},{high + 8})" for low, high in ends]
     wrong: Pairs = {(gold, other) for gold in known for other in (*brackets(gold), *raised(gold))}
@@ -85,7 +113,10 @@ async def test_no_union_or_interval_with_other_brackets_or_ends_is_accepted(gold
     assert len(wrong) >= 200
     assert await notes_of(wrong, correct=False) == []
     right: Pairs = {(gold, r"\cup".join(reversed(parts[gold]))) for gold in parts}
-    right |= {(gold, gold.replace("(", r"\left( ").replace(r"\cup", "∪").replace(r"\infty", "∞")) for gold in known}
+    right |= {
+        (gold, gold.replace("(", r"\left( ").replace(r"\cup", "∪").replace(r"\infty", "∞"))
+        for gold in known
+    }
     right |= {
         (r"(-\infty,2) \cup [3,\infty)", r"x<2 \text{ or } x\ge 3"),
         (r"[2,5)", r"2\le x<5"),
@@ -100,12 +131,20 @@ async def test_no_tuple_or_list_of_tuples_with_moved_parts_is_accepted(golds: li
     right: Pairs = set()
     for gold in known:
         points = [re.split(r"\s*[,;]\s*", inner) for inner in re.findall(r"\(([^)]*)\)", gold)]
-        moved = [[*points[:n], points[n][1:] + points[n][:1], *points[n + 1 :]] for n in range(len(points))]
+        moved = [
+            [*points[:n], points[n][1:] + points[n][:1], *points[n + 1 :]]
+            for n in range(len(points))
+        ]
         if len(points) > 1:
             columns = [list(column) for column in zip(*points, strict=False)]
             moved += [points[1:], [*points, ["9"] * len(points[0])]]
             if len(columns) == len(points[0]):
-                moved.append([list(point) for point in zip(columns[0][1:] + columns[0][:1], *columns[1:], strict=True)])
+                moved.append(
+                    [
+                        list(point)
+                        for point in zip(columns[0][1:] + columns[0][:1], *columns[1:], strict=True)
+                    ]
+                )
             right.add((gold, ", ".join(f"({', '.join(point)})" for point in reversed(points))))
         moved += [[[*points[0], "0"], *points[1:]], [points[0][:-1], *points[1:]]]
         same = {tuple(point) for point in points}
@@ -122,8 +161,15 @@ async def test_no_tuple_or_list_of_tuples_with_moved_parts_is_accepted(golds: li
 
 
 async def test_no_other_unit_is_accepted(golds: list[str]) -> None:
-    known = {gold: found for gold in golds if (found := UNIT.match(gold)) is not None and found[2] != "yuan"}
-    known |= {f"{n}\\text{{ {unit}}}": UNIT.match(f"{n}\\text{{ {unit}}}") for n, unit in ((12, "cm"), (30, "minutes"))}
+    known = {
+        gold: found
+        for gold in golds
+        if (found := UNIT.match(gold)) is not None and found[2] != "yuan"
+    }
+    known |= {
+        f"{n}\\text{{ {unit}}}": UNIT.match(f"{n}\\text{{ {unit}}}")
+        for n, unit in ((12, "cm"), (30, "minutes"))
+    }
     wrong: Pairs = set()
     right: Pairs = set()
     for gold, found in known.items():
@@ -141,18 +187,37 @@ async def test_no_other_unit_is_accepted(golds: list[str]) -> None:
 
 @pytest.mark.slow
 async def test_no_other_derivative_is_accepted(golds: list[str]) -> None:
-    known = [gold for gold in golds if re.fullmatch(r"[-+\d\\{}/^ ]*x[-+\d\\{}x/^ ]*", gold)] + ["x", "3x^{2}"]
+    known = [gold for gold in golds if re.fullmatch(r"[-+\d\\{}/^ ]*x[-+\d\\{}x/^ ]*", gold)] + [
+        "x",
+        "3x^{2}",
+    ]
     sides = [rf"\frac{{dy}}{{dx}}={gold}" for gold in known]
-    sides += [rf"7\frac{{dx}}{{dt}}={n}" for n in (14, 21)] + [rf"{n}\frac{{dr}}{{dt}}+{n}" for n in range(2, 22)]
-    wrong: Pairs = {(r"\frac{dy}{dx}", other) for other in ("0", "y", r"\frac{dx}{dy}", r"\frac{y}{x}", "1")}
-    right: Pairs = {("f'(x)", r"f^{\prime}(x)"), ("2x", r"\frac{d}{dx}(x^2)"), (r"\frac{dy}{dx}", r"\frac{d y}{d x}")}
+    sides += [rf"7\frac{{dx}}{{dt}}={n}" for n in (14, 21)] + [
+        rf"{n}\frac{{dr}}{{dt}}+{n}" for n in range(2, 22)
+    ]
+    wrong: Pairs = {
+        (r"\frac{dy}{dx}", other) for other in ("0", "y", r"\frac{dx}{dy}", r"\frac{y}{x}", "1")
+    }
+    right: Pairs = {
+        ("f'(x)", r"f^{\prime}(x)"),
+        ("2x", r"\frac{d}{dx}(x^2)"),
+        (r"\frac{dy}{dx}", r"\frac{d y}{d x}"),
+    }
     for side in sides:
         bare = re.sub(r"\\frac\{d(\w)\}\{d\w\}", r"\1", side)
         wrong |= {
             (side, other)
-            for other in (bare, "0", f"{side}+1", re.sub(r"\\frac\{d(\w)\}\{d(\w)\}", r"\\frac{d\2}{d\1}", side))
+            for other in (
+                bare,
+                "0",
+                f"{side}+1",
+                re.sub(r"\\frac\{d(\w)\}\{d(\w)\}", r"\\frac{d\2}{d\1}", side),
+            )
         }
-        wrong |= {(side, side.replace(r"\frac{d", r"2\frac{d", 1)), (side, re.sub(r"\{d\w\}(?=[=+])", "{ds}", side))}
+        wrong |= {
+            (side, side.replace(r"\frac{d", r"2\frac{d", 1)),
+            (side, re.sub(r"\{d\w\}(?=[=+])", "{ds}", side)),
+        }
         wrong |= {(bare, side), (re.sub(r"\\frac\{d(\w)\}\{d\w\}", r"\1'", side), bare)}
         if "=" in side:
             right.add((side, r"2\cdot " + side.replace("=", "=2(") + ")"))

@@ -7,20 +7,37 @@ from pathlib import Path
 
 import pytest
 
-from openconductor.evaluation.eval_config import KINDS, PLANNER, WORKER, WORKERS, load_eval_config, read_spec
+from openconductor.evaluation.eval_config import (
+    KINDS,
+    PLANNER,
+    WORKER,
+    WORKERS,
+    load_eval_config,
+    read_spec,
+)
 from openconductor.evaluation.grid import run_grid
 from openconductor.evaluation.systems import ABLATIONS
 from openconductor.evaluation.tables import make_table
 from openconductor.providers import PROVIDERS
 
 RECIPE = Path(__file__).parents[2] / "recipes" / "gym_proof.toml"
-OF_THE_PROMPT = ("", "?examples=none", "?examples=in", "?access=index", "?subtasks=false", "?max_steps=1", "?rounds=3")
+OF_THE_PROMPT = (
+    "",
+    "?examples=none",
+    "?examples=in",
+    "?access=index",
+    "?subtasks=false",
+    "?max_steps=1",
+    "?rounds=3",
+)
 """Ablations of the prompt, which only a planner of the full template shows."""
 
 
 def test_every_kind_of_system_and_every_ablation_is_in_it() -> None:
     specs = [read_spec(text) for text in load_eval_config(RECIPE).systems]
-    assert {spec.kind for spec in specs} == {*KINDS} - {PLANNER, WORKER}, f"{WORKERS!r} stands for each worker alone"
+    assert {spec.kind for spec in specs} == {*KINDS} - {PLANNER, WORKER}, (
+        f"{WORKERS!r} stands for each worker alone"
+    )
     specs += [read_spec(f"planner:scripted:imitator{options}") for options in OF_THE_PROMPT]
     asked = {spec.kind: set[str]() for spec in specs}
     for spec in specs:
@@ -47,4 +64,6 @@ async def test_every_system_of_it_answers_whatever_the_question(tmp_path, monkey
     assert [row.system for row in table.rows if row.dollars_per_question is None] == []
     assert table.row("conductor?one_worker=jack", "gym").routing_entropy_bits == 0.0
     assert table.row("planner:scripted:imitator?examples=none", "gym").mean_steps == 1.0
-    assert table.row("planner:scripted:imitator?subtasks=false", "gym").accuracy == 0.0, "told nothing, they do nothing"
+    assert table.row("planner:scripted:imitator?subtasks=false", "gym").accuracy == 0.0, (
+        "told nothing, they do nothing"
+    )

@@ -57,12 +57,16 @@ Say = Callable[[Server, asyncio.StreamReader, asyncio.StreamWriter], Awaitable[N
 
 async def read_request(reader: asyncio.StreamReader) -> tuple[str, dict[str, str]]:
     line, *fields = (await reader.readuntil(b"\r\n\r\n")).decode().strip().split("\r\n")
-    headers = {name.lower(): value.strip() for name, _, value in (one.partition(":") for one in fields)}
+    headers = {
+        name.lower(): value.strip() for name, _, value in (one.partition(":") for one in fields)
+    }
     await reader.readexactly(int(headers.get("content-length", "0")))
     return line, headers
 
 
-async def answers(server: Server, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+async def answers(
+    server: Server, reader: asyncio.StreamReader, writer: asyncio.StreamWriter
+) -> None:
     """Answer every request."""
     while True:
         server.requests.append(await read_request(reader))
@@ -126,7 +130,7 @@ async def fail(url: str, **options: object) -> WorkerError:
     return caught.value
 
 
-# ── TLS ──────────────────────────────────────────────────────────────────────────────────────────────────────────────
+# ── TLS ───────────────────────────────────────────────────────────────────────────────────────────
 @pytest.fixture(scope="module")
 def certificate(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A key and its certificate for localhost, in one file."""
@@ -165,14 +169,21 @@ def tls(certificate: Path) -> ssl.SSLContext:
 
 
 @pytest.fixture
-def trusted(tls: ssl.SSLContext, certificate: Path, monkeypatch: pytest.MonkeyPatch) -> ssl.SSLContext:
+def trusted(
+    tls: ssl.SSLContext, certificate: Path, monkeypatch: pytest.MonkeyPatch
+) -> ssl.SSLContext:
     """The server's side, where clients trust its certificate."""
     monkeypatch.setenv("SSL_CERT_FILE", str(certificate))
     return tls
 
 
-async def test_a_server_whose_certificate_is_trusted_is_asked_over_tls_and_its_connection_kept(trusted) -> None:
-    async with serve(tls=trusted) as server, client(f"https://localhost:{server.port}/v1") as provider:
+async def test_a_server_whose_certificate_is_trusted_is_asked_over_tls_and_its_connection_kept(
+    trusted,
+) -> None:
+    async with (
+        serve(tls=trusted) as server,
+        client(f"https://localhost:{server.port}/v1") as provider,
+    ):
         for _ in range(3):
             assert (await ask(provider)).text == "4"
     assert server.opened == 1
@@ -197,7 +208,9 @@ async def test_a_certificate_that_is_not_trusted_or_another_hosts_is_final_and_n
 async def test_a_handshake_that_never_ends_is_given_up(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(http, "CONNECT_SECONDS", 0.2)
 
-    async def mute(server: Server, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    async def mute(
+        server: Server, reader: asyncio.StreamReader, writer: asyncio.StreamWriter
+    ) -> None:
         await reader.read()
 
     async with serve(mute) as server:
@@ -206,12 +219,16 @@ async def test_a_handshake_that_never_ends_is_given_up(monkeypatch: pytest.Monke
         assert "no connection within 0.2 s" in str(error)
         error = await fail(f"https://127.0.0.1:{server.port}/v1", timeout_s=0.1)
         assert type(error) is WorkerTimeout
-        assert error.usage is not None and error.usage.tokens == 0  # nothing was sent: nothing is owed
+        assert (
+            error.usage is not None and error.usage.tokens == 0
+        )  # nothing was sent: nothing is owed
         await until(lambda: server.open == 0)
 
 
-# ── proxies ──────────────────────────────────────────────────────────────────────────────────────────────────────────
-async def tunnels(server: Server, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+# ── proxies ───────────────────────────────────────────────────────────────────────────────────────
+async def tunnels(
+    server: Server, reader: asyncio.StreamReader, writer: asyncio.StreamWriter
+) -> None:
     """A proxy: a tunnel for CONNECT, an answer of its own for the rest."""
     line, headers = await read_request(reader)
     server.requests.append((line, headers))
@@ -234,10 +251,15 @@ async def tunnels(server: Server, reader: asyncio.StreamReader, writer: asyncio.
 
 
 def credentials(given: dict[str, str]) -> bool:
-    return given.get("proxy-authorization") == f"Basic {b64encode(f'user:{PASSWORD}'.encode()).decode()}"
+    return (
+        given.get("proxy-authorization")
+        == f"Basic {b64encode(f'user:{PASSWORD}'.encode()).decode()}"
+    )
 
 
-async def test_plain_http_goes_through_the_proxy_that_the_environment_names(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_plain_http_goes_through_the_proxy_that_the_environment_names(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     async with serve(tunnels) as proxy:
         monkeypatch.setenv("http_proxy", f"http://user:{PASSWORD}@127.0.0.1:{proxy.port}")
         async with client("http://api.example/v1") as provider:
@@ -250,7 +272,9 @@ async def test_plain_http_goes_through_the_proxy_that_the_environment_names(monk
         assert credentials(headers)
 
 
-async def test_https_goes_through_a_tunnel_and_the_proxy_sees_neither_key_nor_question(trusted, monkeypatch) -> None:
+async def test_https_goes_through_a_tunnel_and_the_proxy_sees_neither_key_nor_question(
+    trusted, monkeypatch
+) -> None:
     async with serve(tls=trusted) as server, serve(tunnels) as proxy:
         monkeypatch.setenv("HTTPS_PROXY", f"http://user:{PASSWORD}@127.0.0.1:{proxy.port}")
         async with client(f"https://localhost:{server.port}/v1") as provider:
@@ -270,16 +294,24 @@ async def test_a_proxy_may_be_asked_over_tls_itself(trusted, monkeypatch) -> Non
             assert (await ask(provider)).text == "4"
 
 
-async def test_a_host_that_the_environment_excepts_is_asked_directly(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_host_that_the_environment_excepts_is_asked_directly(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     monkeypatch.setenv("http_proxy", "http://127.0.0.1:9")
     monkeypatch.setenv("no_proxy", "127.0.0.1")
     async with serve() as server, client(f"http://127.0.0.1:{server.port}/v1") as provider:
         assert (await ask(provider)).text == "4"
 
 
-@pytest.mark.parametrize("reply", [b"HTTP/1.1 407 No\r\nContent-Length: 0\r\n\r\n", b"HTTP/1.1 502 No\r\n\r\n", b""])
-async def test_a_proxy_that_refuses_leaves_no_connection(reply: bytes, monkeypatch: pytest.MonkeyPatch) -> None:
-    async def refuses(server: Server, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+@pytest.mark.parametrize(
+    "reply", [b"HTTP/1.1 407 No\r\nContent-Length: 0\r\n\r\n", b"HTTP/1.1 502 No\r\n\r\n", b""]
+)
+async def test_a_proxy_that_refuses_leaves_no_connection(
+    reply: bytes, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def refuses(
+        server: Server, reader: asyncio.StreamReader, writer: asyncio.StreamWriter
+    ) -> None:
         await read_request(reader)
         writer.write(reply)
 
@@ -289,9 +321,12 @@ async def test_a_proxy_that_refuses_leaves_no_connection(reply: bytes, monkeypat
     assert (type(error), error.retryable, error.unbilled) == (Unreachable, True, True)
 
 
-# ── names ────────────────────────────────────────────────────────────────────────────────────────────────────────────
+# ── names ─────────────────────────────────────────────────────────────────────────────────────────
 async def test_a_name_with_several_addresses_is_reached_where_one_of_them_answers() -> None:
-    async with serve(host="127.0.0.1") as server, client(f"http://localhost:{server.port}/v1") as provider:
+    async with (
+        serve(host="127.0.0.1") as server,
+        client(f"http://localhost:{server.port}/v1") as provider,
+    ):
         assert (await ask(provider)).text == "4"
 
 
@@ -302,7 +337,9 @@ async def test_many_calls_at_once_look_a_name_up_once(monkeypatch: pytest.Monkey
     async def look_up(host: str, port: int, **options: object) -> list[object]:
         looked_up.append(host)
         await asyncio.sleep(0.02)
-        return await asyncio.to_thread(__import__("socket").getaddrinfo, "127.0.0.1", port, **options)
+        return await asyncio.to_thread(
+            __import__("socket").getaddrinfo, "127.0.0.1", port, **options
+        )
 
     monkeypatch.setattr(loop, "getaddrinfo", look_up)
     async with serve() as server, client(f"http://api.example:{server.port}/v1") as provider:
@@ -330,8 +367,10 @@ async def test_a_name_that_failed_is_looked_up_again(monkeypatch: pytest.MonkeyP
     assert len(looked_up) == 2
 
 
-# ── what is kept ─────────────────────────────────────────────────────────────────────────────────────────────────────
-async def test_a_connection_that_waited_for_long_is_closed_and_not_used_again(monkeypatch: pytest.MonkeyPatch) -> None:
+# ── what is kept ──────────────────────────────────────────────────────────────────────────────────
+async def test_a_connection_that_waited_for_long_is_closed_and_not_used_again(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     monkeypatch.setattr(http_connection, "IDLE_SECONDS", 0.1)
     async with serve() as server, client(f"http://127.0.0.1:{server.port}/v1") as provider:
         await asyncio.gather(*(ask(provider) for _ in range(3)))
@@ -344,7 +383,9 @@ async def test_a_connection_that_waited_for_long_is_closed_and_not_used_again(mo
 
 
 async def test_a_connection_that_the_server_closed_while_it_was_idle_is_not_used() -> None:
-    async def once(server: Server, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    async def once(
+        server: Server, reader: asyncio.StreamReader, writer: asyncio.StreamWriter
+    ) -> None:
         server.requests.append(await read_request(reader))
         writer.write(answer())
 
@@ -356,12 +397,17 @@ async def test_a_connection_that_the_server_closed_while_it_was_idle_is_not_used
 
 
 async def test_a_request_that_may_have_been_read_is_never_sent_a_second_time() -> None:
-    async def second_time_mute(server: Server, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    async def second_time_mute(
+        server: Server, reader: asyncio.StreamReader, writer: asyncio.StreamWriter
+    ) -> None:
         for reply in (answer(), b""):
             server.requests.append(await read_request(reader))
             writer.write(reply)
 
-    async with serve(second_time_mute) as server, client(f"http://127.0.0.1:{server.port}/v1") as provider:
+    async with (
+        serve(second_time_mute) as server,
+        client(f"http://127.0.0.1:{server.port}/v1") as provider,
+    ):
         await ask(provider)
         with pytest.raises(Unreachable, match="without a response"):
             await ask(provider)
@@ -370,7 +416,9 @@ async def test_a_request_that_may_have_been_read_is_never_sent_a_second_time() -
 
 
 async def test_a_server_that_refuses_a_request_before_it_has_read_it_is_heard() -> None:
-    async def too_large(server: Server, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    async def too_large(
+        server: Server, reader: asyncio.StreamReader, writer: asyncio.StreamWriter
+    ) -> None:
         await reader.readuntil(b"\r\n\r\n")
         writer.write(b"HTTP/1.1 413 Too large\r\nContent-Length: 2\r\n\r\n{}")
         await reader.read(10)
@@ -378,12 +426,16 @@ async def test_a_server_that_refuses_a_request_before_it_has_read_it_is_heard() 
     image = {"type": "image_url", "image_url": {"url": "A" * 30_000_000}}
     async with serve(too_large) as server, client(f"http://127.0.0.1:{server.port}/v1") as provider:
         with pytest.raises(WorkerError) as caught:
-            await provider.complete((Message("user", "See:", (image,)),), Sampling(), call=CallContext())
+            await provider.complete(
+                (Message("user", "See:", (image,)),), Sampling(), call=CallContext()
+            )
     assert caught.value.status == 413 or isinstance(caught.value, Unreachable)
 
 
 async def test_closing_ends_the_calls_that_are_under_way() -> None:
-    async def mute(server: Server, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    async def mute(
+        server: Server, reader: asyncio.StreamReader, writer: asyncio.StreamWriter
+    ) -> None:
         await reader.read()
 
     async with serve(mute) as server:
@@ -396,27 +448,42 @@ async def test_closing_ends_the_calls_that_are_under_way() -> None:
         await until(lambda: server.open == 0)
 
 
-# ── another event loop ───────────────────────────────────────────────────────────────────────────────────────────────
+# ── another event loop ────────────────────────────────────────────────────────────────────────────
 def test_it_all_works_on_uvloop(trusted, monkeypatch) -> None:
     uvloop = pytest.importorskip("uvloop")
 
-    async def garbage(server: Server, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    async def garbage(
+        server: Server, reader: asyncio.StreamReader, writer: asyncio.StreamWriter
+    ) -> None:
         await read_request(reader)
         writer.write(b"nonsense\r\n\r\n")
 
-    async def mute(server: Server, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    async def mute(
+        server: Server, reader: asyncio.StreamReader, writer: asyncio.StreamWriter
+    ) -> None:
         await reader.read()
 
     async def work() -> None:
-        async with serve(tls=trusted) as server, serve(tunnels) as proxy, serve(garbage) as odd, serve(mute) as silent:
+        async with (
+            serve(tls=trusted) as server,
+            serve(tunnels) as proxy,
+            serve(garbage) as odd,
+            serve(mute) as silent,
+        ):
             monkeypatch.setenv("HTTPS_PROXY", f"http://127.0.0.1:{proxy.port}")
             provider = client(f"https://localhost:{server.port}/v1")
             for _ in range(2):
                 assert (await ask(provider)).text == "4"
             assert server.opened == 1
             assert type(await fail(f"http://127.0.0.1:{odd.port}/v1")) is MalformedResponse
-            assert type(await fail(f"http://127.0.0.1:{silent.port}/v1", read_timeout_s=0.1)) is WorkerTimeout
-            assert type(await fail(f"http://127.0.0.1:{silent.port}/v1", timeout_s=0.1)) is WorkerTimeout
+            assert (
+                type(await fail(f"http://127.0.0.1:{silent.port}/v1", read_timeout_s=0.1))
+                is WorkerTimeout
+            )
+            assert (
+                type(await fail(f"http://127.0.0.1:{silent.port}/v1", timeout_s=0.1))
+                is WorkerTimeout
+            )
             await until(lambda: silent.open == 0)
 
     uvloop.run(work())

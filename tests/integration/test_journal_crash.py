@@ -1,8 +1,9 @@
 """Kill -9 at random moments: no acknowledged step is lost, the store is whole, no call of the journal is made again.
 
-A nursery, a process with everything imported, forks one child a life. A child answers the questions of one journal
-against a server in the test's process, and writes each acknowledged episode's id into a file before it goes on. It is
-killed at a random moment; the next child takes up the same questions with the same journal.
+A nursery, a process with everything imported, forks one child a life. A child answers the questions
+of one journal against a server in the test's process, and writes each acknowledged episode's id
+into a file before it goes on. It is killed at a random moment; the next child takes up the same
+questions with the same journal.
 """
 
 from __future__ import annotations
@@ -26,8 +27,8 @@ from nursery import Nursery, nursery
 
 from openconductor import Conductor, Worker, WorkerPool
 from openconductor.errors import JournalError
-from openconductor.journal import Journal
 from openconductor.providers.openai_compatible import OpenAICompatibleProvider
+from openconductor.store import Journal
 from openconductor.types import Sampling
 
 AT_A_TIME = 2  # children with a journal and a server of their own
@@ -39,7 +40,7 @@ TREE = "model_id = [0, 1, 0, 1, 0]\nsubtasks = ['A', 'B', 'C', 'D', 'E']\naccess
 STEPS = 5
 
 
-# ── the server ───────────────────────────────────────────────────────────────────────────────────────────────────────
+# ── the server ────────────────────────────────────────────────────────────────────────────────────
 class Server(CountingServer):
     """What it says tells one request from another, and a request made twice from one made once."""
 
@@ -49,21 +50,30 @@ class Server(CountingServer):
         return TREE if model == "conductor" else f"Answer {len(self.asked)} to {turns[-1][1][:60]}"
 
 
-# ── the child: this file as a program ────────────────────────────────────────────────────────────────────────────────
+# ── the child: this file as a program ─────────────────────────────────────────────────────────────
 def live(order: list[str]) -> int:
     """Answer every question that has no acknowledged answer yet."""
     journal_path, acknowledged, url = order
     done = {int(line.split()[0]) for line in Path(acknowledged).read_text("ascii").splitlines()}
     out = os.open(acknowledged, os.O_WRONLY | os.O_APPEND)
-    asyncio.run(answer_all([number for number in range(QUESTIONS) if number not in done], journal_path, out, url))
+    asyncio.run(
+        answer_all(
+            [number for number in range(QUESTIONS) if number not in done], journal_path, out, url
+        )
+    )
     return 0
 
 
 async def answer_all(numbers: list[int], journal_path: str, out: int, url: str) -> None:
     """Answer these questions, and write each one's number and episode as soon as it is acknowledged."""
-    workers = {name: Worker(OpenAICompatibleProvider(name, base_url=url), name=name) for name in ("w0", "w1")}
+    workers = {
+        name: Worker(OpenAICompatibleProvider(name, base_url=url), name=name)
+        for name in ("w0", "w1")
+    }
     planner = Worker(
-        OpenAICompatibleProvider("conductor", base_url=url), name="conductor", sampling=Sampling(max_tokens=99)
+        OpenAICompatibleProvider("conductor", base_url=url),
+        name="conductor",
+        sampling=Sampling(max_tokens=99),
     )
     todo = iter(numbers)
     with Journal(journal_path) as journal:
@@ -78,7 +88,7 @@ async def answer_all(numbers: list[int], journal_path: str, out: int, url: str) 
         await asyncio.gather(*(answer() for _ in range(AT_ONCE)))
 
 
-# ── the tests ────────────────────────────────────────────────────────────────────────────────────────────────────────
+# ── the tests ─────────────────────────────────────────────────────────────────────────────────────
 @dataclass
 class Found:
     """What stands in a journal after a kill: the requests that were answered, and how much of it was unfinished."""
@@ -113,7 +123,9 @@ def checked(journal: Path, acknowledged: Path) -> Found:
                 assert call.messages is not None
                 assert call.completion.text
                 calls.setdefault(call.episode, []).append(call.step)
-                found.requests.add(request_id(call.worker, [(turn.role, turn.content) for turn in call.messages]))
+                found.requests.add(
+                    request_id(call.worker, [(turn.role, turn.content) for turn in call.messages])
+                )
                 found.replayed += call.replayed
     for episode in ids:
         assert outcomes[episode] == "answered"
@@ -140,21 +152,30 @@ def lives(folder: Path, kills: int, seed: int) -> Tally:
     try:
         while tally.kills < kills:
             tally.journals += 1
-            journal, acknowledged = folder / f"{tally.journals}.sqlite", folder / f"{tally.journals}.txt"
+            journal, acknowledged = (
+                folder / f"{tally.journals}.sqlite",
+                folder / f"{tally.journals}.txt",
+            )
             acknowledged.touch()
             found, status, tried = Found(), int(signal.SIGKILL), 0
             while status == signal.SIGKILL:
                 before, tried = len(server.asked), tried + 1
-                longest = LONGEST_LIFE * 2 ** (tried // 10)  # on a slow machine lives get longer, so that one ends
+                longest = LONGEST_LIFE * 2 ** (
+                    tried // 10
+                )  # on a slow machine lives get longer, so that one ends
                 children.begin([str(journal), str(acknowledged), server.url])
                 time.sleep(draws.uniform(0.0, longest))
                 status = children.end("kill")
                 assert status in (0, signal.SIGKILL)
                 repeated = found.requests.intersection(server.asked[before:])
-                assert not repeated, f"{len(repeated)} calls that stood in the journal were made again"
+                assert not repeated, (
+                    f"{len(repeated)} calls that stood in the journal were made again"
+                )
                 earlier, found = found, checked(journal, acknowledged)
                 tally.kills += status == signal.SIGKILL
-                tally.in_the_middle += status == signal.SIGKILL and found.unfinished > earlier.unfinished
+                tally.in_the_middle += (
+                    status == signal.SIGKILL and found.unfinished > earlier.unfinished
+                )
             assert len(acknowledged.read_text("ascii").splitlines()) == QUESTIONS
             tally.replayed += found.replayed
     finally:
@@ -164,24 +185,31 @@ def lives(folder: Path, kills: int, seed: int) -> Tally:
 
 
 @pytest.mark.parametrize("wanted", [20, pytest.param(200, marks=pytest.mark.slow)])
-def test_a_kill_at_any_moment_loses_nothing_acknowledged_and_repeats_no_call(tmp_path: Path, wanted: int) -> None:
+def test_a_kill_at_any_moment_loses_nothing_acknowledged_and_repeats_no_call(
+    tmp_path: Path, wanted: int
+) -> None:
     folders = [tmp_path / str(number) for number in range(AT_A_TIME)]
     for folder in folders:
         folder.mkdir()
     with ThreadPoolExecutor(AT_A_TIME) as pool:
         seeds = range(SEED, SEED + AT_A_TIME)
         tallies = list(pool.map(lives, folders, [wanted // AT_A_TIME] * AT_A_TIME, seeds))
-    kills, in_the_middle = sum(tally.kills for tally in tallies), sum(tally.in_the_middle for tally in tallies)
+    kills, in_the_middle = (
+        sum(tally.kills for tally in tallies),
+        sum(tally.in_the_middle for tally in tallies),
+    )
     print(f"{kills} kills, {in_the_middle} of them during episodes: {tallies}")
     assert kills >= wanted
-    assert in_the_middle >= wanted // 3, "too few of the kills came during episodes: the test lost its power"
+    assert in_the_middle >= wanted // 3, (
+        "too few of the kills came during episodes: the test lost its power"
+    )
     assert all(tally.replayed for tally in tallies)
 
 
 WRITER = """
 import sys, time
 from openconductor.errors import JournalError
-from openconductor.journal import Journal
+from openconductor.store import Journal
 try:
     journal = Journal(sys.argv[1])
 except JournalError as error:
@@ -211,7 +239,7 @@ def test_another_process_may_write_only_when_the_first_is_gone(tmp_path: Path) -
 COPY = """
 import os, sys, warnings
 from openconductor.errors import JournalError
-from openconductor.journal import Journal
+from openconductor.store import Journal
 journal = Journal(sys.argv[1])
 child = os.fork()
 if child == 0:
@@ -227,7 +255,9 @@ print(os.waitstatus_to_exitcode(status))
 """
 
 
-def test_a_forked_copy_of_the_process_is_told_that_the_journal_is_not_its_own(tmp_path: Path) -> None:
+def test_a_forked_copy_of_the_process_is_told_that_the_journal_is_not_its_own(
+    tmp_path: Path,
+) -> None:
     command = [sys.executable, "-c", COPY, str(tmp_path / "journal.sqlite")]
     done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=True)
     assert done.stdout == "7\n"

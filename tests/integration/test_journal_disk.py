@@ -1,7 +1,7 @@
 """A disk that is full, and one that does not keep what it was given, for real: typed errors, and nothing old is lost.
 
-Each case runs in a child of its own, for its limits, mounts and filters cannot be taken back. The child says what it
-found as JSON; the file is then looked at from outside.
+Each case runs in a child of its own, for its limits, mounts and filters cannot be taken back. The
+child says what it found as JSON; the file is then looked at from outside.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ import pytest
 
 from openconductor import Conductor, Worker, WorkerPool
 from openconductor.errors import JournalError
-from openconductor.journal import Journal
+from openconductor.store import Journal
 
 PLAN = "model_id = [0]\nsubtasks = ['Say it.']\naccess_list = [[]]"
 TEXT = "a response of some length, " * 100
@@ -36,11 +36,13 @@ SYSCALLS = {"x86_64": (317, 74, 75), "aarch64": (277, 82, 83)}  # seccomp, fsync
 NOTHING_DONE = 77  # a child's exit code: this machine does not allow the case
 
 
-# ── what the children do ─────────────────────────────────────────────────────────────────────────────────────────────
+# ── what the children do ──────────────────────────────────────────────────────────────────────────
 async def ask(journal: Journal, number: int) -> str:
     """One episode; its id, which is acknowledged."""
     pool = WorkerPool([Worker(lambda messages: f"{number} {TEXT}", name="w")])
-    episode = await Conductor(lambda messages: PLAN, pool=pool).ask(f"Question {number}?", on_event=journal)
+    episode = await Conductor(lambda messages: PLAN, pool=pool).ask(
+        f"Question {number}?", on_event=journal
+    )
     return episode.id
 
 
@@ -83,7 +85,10 @@ def start_again(path: Path) -> dict[str, Any]:
     """Write to the same journal again, the disk being whole again."""
     with Journal(path) as journal:
         again = [asyncio.run(ask(journal, ENOUGH + number)) for number in range(3)]
-        return {"again": again, "kept": [one.id for one in journal.episodes() if one.outcome == "answered"]}
+        return {
+            "again": again,
+            "kept": [one.id for one in journal.episodes() if one.outcome == "answered"],
+        }
 
 
 def limited_file(folder: Path) -> dict[str, Any]:
@@ -159,7 +164,13 @@ def refuse_fsync() -> None:
         raise SystemExit(NOTHING_DONE)
     seccomp, fsync, fdatasync = numbers
     load, equal, give, eio, allow = 0x20, 0x15, 0x06, 0x00050005, 0x7FFF0000
-    program = [(load, 0, 0, 0), (equal, 1, 0, fsync), (equal, 0, 1, fdatasync), (give, 0, 0, eio), (give, 0, 0, allow)]
+    program = [
+        (load, 0, 0, 0),
+        (equal, 1, 0, fsync),
+        (equal, 0, 1, fdatasync),
+        (give, 0, 0, eio),
+        (give, 0, 0, allow),
+    ]
     code = ctypes.create_string_buffer(b"".join(struct.pack("HBBI", *line) for line in program))
 
     class Program(ctypes.Structure):
@@ -171,7 +182,9 @@ def refuse_fsync() -> None:
     if libc.prctl(no_new_privileges, 1, 0, 0, 0) or libc.syscall(
         seccomp, set_filter, all_threads, ctypes.byref(filtered)
     ):
-        print(f"no seccomp filter may be set here: {os.strerror(ctypes.get_errno())}", file=sys.stderr)
+        print(
+            f"no seccomp filter may be set here: {os.strerror(ctypes.get_errno())}", file=sys.stderr
+        )
         raise SystemExit(NOTHING_DONE)
     with suppress(OSError), Path(__file__).open("rb") as file:
         os.fsync(file.fileno())
@@ -183,7 +196,7 @@ def integrity(path: Path) -> str:
         return str(connection.execute("PRAGMA integrity_check").fetchone()[0])
 
 
-# ── the tests ────────────────────────────────────────────────────────────────────────────────────────────────────────
+# ── the tests ─────────────────────────────────────────────────────────────────────────────────────
 def run_case(case: Callable[[Path], dict[str, Any]], folder: Path) -> dict[str, Any]:
     """What a child found that ran one of the cases above; skips where this machine does not allow it."""
     command = [sys.executable, __file__, case.__name__, str(folder)]
@@ -224,15 +237,21 @@ def test_a_journal_on_a_read_only_disk_can_be_read(tmp_path: Path) -> None:
     assert "journal.sqlite" in said["writing"]
 
 
-def test_a_disk_that_fails_to_sync_acknowledges_nothing_and_the_old_data_stay(tmp_path: Path) -> None:
+def test_a_disk_that_fails_to_sync_acknowledges_nothing_and_the_old_data_stay(
+    tmp_path: Path,
+) -> None:
     said = run_case(failing_fsync, tmp_path)
     assert_told_and_kept(said)
-    assert len(said["acknowledged"]) == 3  # the first that could not be synced was the first to fail
+    assert (
+        len(said["acknowledged"]) == 3
+    )  # the first that could not be synced was the first to fail
     again = start_again(tmp_path / "journal.sqlite")
     assert set(said["acknowledged"]) | set(again["again"]) <= set(again["kept"])
     assert integrity(tmp_path / "journal.sqlite") == "ok"
 
 
 if __name__ == "__main__":
-    cases = {case.__name__: case for case in (limited_file, full_disk, read_only_disk, failing_fsync)}
+    cases = {
+        case.__name__: case for case in (limited_file, full_disk, read_only_disk, failing_fsync)
+    }
     print(json.dumps(cases[sys.argv[1]](Path(sys.argv[2]))))

@@ -24,8 +24,19 @@ from openconductor.types import Grade, Problem
 
 pytest.importorskip("math_verify")
 
-BOMBS = ["9^{9^{9^9}}", "10000000!", "2^{10^9}", r"\binom{10^9}{5\cdot10^8}", r"\sum_{k=1}^{100000000} k^k"]
-BOMBS += [r"\prod_{k=1}^{100000}(x+k)", "((((1+x)^{99})^{99})^{99})", "0.5^{10^{9}}", r"\sin(10^{10^{8}})"]
+BOMBS = [
+    "9^{9^{9^9}}",
+    "10000000!",
+    "2^{10^9}",
+    r"\binom{10^9}{5\cdot10^8}",
+    r"\sum_{k=1}^{100000000} k^k",
+]
+BOMBS += [
+    r"\prod_{k=1}^{100000}(x+k)",
+    "((((1+x)^{99})^{99})^{99})",
+    "0.5^{10^{9}}",
+    r"\sin(10^{10^{8}})",
+]
 NESTED = "(x+" * 900 + "1" + ")" * 900  # takes its time to be read
 needs_proc = pytest.mark.skipif(not Path("/proc/self/environ").exists(), reason="needs /proc")
 
@@ -52,7 +63,9 @@ def busy_machine() -> Iterator[None]:
 
 
 async def grade(workers: MathWorkers | None, reference: str, answer: str) -> Grade:
-    return await MathGrader(workers=workers).grade(Problem("p", "", reference, "t"), rf"\boxed{{{answer}}}")
+    return await MathGrader(workers=workers).grade(
+        Problem("p", "", reference, "t"), rf"\boxed{{{answer}}}"
+    )
 
 
 def await_end(pids: list[int], seconds: float) -> list[int]:
@@ -61,7 +74,10 @@ def await_end(pids: list[int], seconds: float) -> list[int]:
 
     def alive(pid: int) -> bool:
         with suppress(ProcessLookupError, FileNotFoundError):
-            return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] not in {"Z", "X"}
+            return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] not in {
+                "Z",
+                "X",
+            }
         return False
 
     while (left := [pid for pid in pids if alive(pid)]) and time.monotonic() < deadline:
@@ -75,13 +91,18 @@ def children_cpu() -> float:
     return usage.ru_utime + usage.ru_stime
 
 
-@pytest.mark.parametrize("bomb", [BOMBS[0], *(pytest.param(bomb, marks=pytest.mark.slow) for bomb in BOMBS[1:])])
-async def test_a_bomb_costs_two_seconds_of_cpu_time_and_the_next_verdict_waits_for_no_start(workers, bomb) -> None:
+@pytest.mark.parametrize(
+    "bomb", [BOMBS[0], *(pytest.param(bomb, marks=pytest.mark.slow) for bomb in BOMBS[1:])]
+)
+async def test_a_bomb_costs_two_seconds_of_cpu_time_and_the_next_verdict_waits_for_no_start(
+    workers, bomb
+) -> None:
     assert (await grade(workers, "x+1", "1+x")).correct is True
     before, started = children_cpu(), {process.pid for process in workers._all}
     burnt = await grade(workers, r"\sqrt{5}", bomb)
     assert (burnt.correct, burnt.note[:7]) == (False, "timeout")
-    # Two workers ended: what each took to start, half a second for the first try, and one and a half for the second.
+    # Two workers ended: what each took to start, half a second for the first try, and one and a
+    # half for the second.
     assert children_cpu() - before < 2 * 3 + 2.2
     stand_by = {process.pid for process in workers._idle}
     assert len(stand_by) == 1
@@ -109,11 +130,16 @@ def test_sixty_four_threads_with_loops_of_their_own_ask_at_once() -> None:
     assert signal.getsignal(signal.SIGALRM) is handler
 
 
-@pytest.mark.parametrize("count", [pytest.param(40, id="quick"), pytest.param(500, id="all", marks=pytest.mark.slow)])
+@pytest.mark.parametrize(
+    "count", [pytest.param(40, id="quick"), pytest.param(500, id="all", marks=pytest.mark.slow)]
+)
 @pytest.mark.usefixtures("busy_machine")
-async def test_right_answers_keep_their_verdicts_where_eight_busy_loops_hold_the_cores(count, cold_workers) -> None:
+async def test_right_answers_keep_their_verdicts_where_eight_busy_loops_hold_the_cores(
+    count, cold_workers
+) -> None:
     pairs = [
-        (rf"\frac{{x+{n}}}{{{n}}}+\sqrt{{{n}}}", rf"\frac{{x}}{{{n}}}+\sqrt{{{n}}}+1") for n in range(2, count + 2)
+        (rf"\frac{{x+{n}}}{{{n}}}+\sqrt{{{n}}}", rf"\frac{{x}}{{{n}}}+\sqrt{{{n}}}+1")
+        for n in range(2, count + 2)
     ]
     grades = await asyncio.gather(*(grade(cold_workers, *pair) for pair in pairs))
     assert [(one.correct, one.note) for one in grades] == [(True, "math-verify")] * count
@@ -151,7 +177,9 @@ async def test_a_worker_that_is_killed_idle_or_while_it_starts_is_replaced_and_t
     assert (await grade(cold_workers, "x+1", "1+x")).correct is True
 
 
-async def test_workers_that_do_not_start_are_a_grading_error(tmp_path, monkeypatch, cold_workers) -> None:
+async def test_workers_that_do_not_start_are_a_grading_error(
+    tmp_path, monkeypatch, cold_workers
+) -> None:
     script = tmp_path / "broken.py"
     monkeypatch.setattr(math_workers, "_PROGRAM", script)
     for program in ("raise SystemExit(3)", "print('hello', flush=True)"):
@@ -163,7 +191,9 @@ async def test_workers_that_do_not_start_are_a_grading_error(tmp_path, monkeypat
         await grade(cold_workers, "x+1", "1+x")
 
 
-async def test_closing_ends_the_processes_and_who_waits_gets_a_grading_error(cold_workers: MathWorkers) -> None:
+async def test_closing_ends_the_processes_and_who_waits_gets_a_grading_error(
+    cold_workers: MathWorkers,
+) -> None:
     await grade(cold_workers, "x+1", "1+x")
     waiting = [asyncio.create_task(grade(cold_workers, r"\sqrt{5}", BOMBS[0])) for _ in range(4)]
     await asyncio.sleep(0.2)
@@ -178,7 +208,9 @@ async def test_closing_ends_the_processes_and_who_waits_gets_a_grading_error(col
 
 
 @needs_proc
-def test_workers_see_no_key_of_the_environment(workers: MathWorkers, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_workers_see_no_key_of_the_environment(
+    workers: MathWorkers, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setenv("CANARY_API_KEY", "sk-canary")
     asyncio.run(grade(workers, "x+1", "1+x"))
     assert workers._all
@@ -204,12 +236,20 @@ before = grade('x+1', '1+x'), set(pids())
 
 def run_script(body: str) -> subprocess.Popen[str]:
     """A fresh interpreter that runs a program with ``grade(reference, answer)`` and ``pids()`` at hand."""
-    command = [sys.executable, "-W", "ignore::DeprecationWarning", "-c", HEAD + textwrap.dedent(body)]
+    command = [
+        sys.executable,
+        "-W",
+        "ignore::DeprecationWarning",
+        "-c",
+        HEAD + textwrap.dedent(body),
+    ]
     return subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
 
 
 @needs_proc
-def test_nothing_is_left_when_the_interpreter_ends_and_a_forked_child_has_workers_of_its_own() -> None:
+def test_nothing_is_left_when_the_interpreter_ends_and_a_forked_child_has_workers_of_its_own() -> (
+    None
+):
     body = """
         child = os.fork()
         if not child:

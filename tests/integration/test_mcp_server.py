@@ -22,7 +22,9 @@ from openconductor.prompt import render_workflow
 from openconductor.types import Step, Workflow
 
 PLAN = render_workflow(Workflow((Step(1, "Think.", []), Step(2, "Answer.", "all"))))
-PRICE = 'price = {input = 1000, output = 0}\napi_key_env = "NO_KEY"'  # a call reads 12 tokens: $0.012
+PRICE = (
+    'price = {input = 1000, output = 0}\napi_key_env = "NO_KEY"'  # a call reads 12 tokens: $0.012
+)
 
 
 def planned(*answers: Answer) -> list[Answer]:
@@ -30,14 +32,27 @@ def planned(*answers: Answer) -> list[Answer]:
 
 
 @asynccontextmanager
-async def offered(folder: Path, *answers: Answer, options: str = "") -> AsyncIterator[tuple[Client, ChatServer]]:
+async def offered(
+    folder: Path, *answers: Answer, options: str = ""
+) -> AsyncIterator[tuple[Client, ChatServer]]:
     """A client of the command over a pool of a planner and two workers; what it wrote to stderr is printed."""
     async with chat_server(*answers) as server:
         pool = write_pool(folder, server.url, "planner", "thinker", "writer", more=PRICE)
-        command = ["-m", "openconductor", "mcp", "--pool", pool, "--conductor", "worker:planner", *options.split()]
+        command = [
+            "-m",
+            "openconductor",
+            "mcp",
+            "--pool",
+            pool,
+            "--conductor",
+            "worker:planner",
+            *options.split(),
+        ]
         env = {"PYTHONPATH": os.environ.get("PYTHONPATH", ""), "NO_KEY": "none"}
         with (folder / "stderr").open("w+") as errors:
-            started = stdio_client(StdioServerParameters(command=sys.executable, args=command, env=env), errlog=errors)
+            started = stdio_client(
+                StdioServerParameters(command=sys.executable, args=command, env=env), errlog=errors
+            )
             async with asyncio.timeout(30), Client(started) as client:
                 yield client, server
             errors.seek(0)
@@ -68,7 +83,11 @@ async def test_the_tool_answers_with_its_bill_and_tells_of_each_step(tmp_path: P
             await client.call_tool("answer", {"question": "2 + 2?"})
     assert not got.is_error and got.content[0].type == "text" and got.content[0].text == "4"
     bill = got.structured_content["orchestration"]
-    assert (got.structured_content["answer"], bill["dollars"], bill["input_tokens"]) == ("4", "0.036", 36)
+    assert (got.structured_content["answer"], bill["dollars"], bill["input_tokens"]) == (
+        "4",
+        "0.036",
+        36,
+    )
     assert [call["worker"] for call in bill["calls"]] == ["conductor", "thinker", "writer"]
     assert heard == [
         (1, "planned: thinker, writer (17 tokens, $0.012)"),
@@ -78,7 +97,9 @@ async def test_the_tool_answers_with_its_bill_and_tells_of_each_step(tmp_path: P
     assert [body["model"] for body in server.bodies] == ["planner", "thinker", "writer"]
 
 
-async def test_failures_are_errors_of_the_tool_with_their_code_and_what_was_spent(tmp_path: Path) -> None:
+async def test_failures_are_errors_of_the_tool_with_their_code_and_what_was_spent(
+    tmp_path: Path,
+) -> None:
     alone = render_workflow(Workflow((Step(2, "Answer.", []),)))
     answers = [
         *planned(says({"error": "no"}, status=400)),
@@ -86,18 +107,36 @@ async def test_failures_are_errors_of_the_tool_with_their_code_and_what_was_spen
         says(completion(alone)), says(completion("4")),
         *planned(says(completion("2 + 2"))),
     ]  # fmt: skip
-    async with offered(tmp_path, *answers, options="--no-fallback --budget-calls 2") as (client, server):
+    async with offered(tmp_path, *answers, options="--no-fallback --budget-calls 2") as (
+        client,
+        server,
+    ):
         failed, text, content = await ask(client, question="2 + 2?", max_dollars=0.013)
-        assert failed and text.startswith("budget_exceeded: ") and content["error"]["code"] == "budget_exceeded"
+        assert (
+            failed
+            and text.startswith("budget_exceeded: ")
+            and content["error"]["code"] == "budget_exceeded"
+        )
         assert not server.bodies  # the plan alone might have cost more
         failed, text, content = await ask(client, question="2 + 2?")
-        assert failed and text.startswith("worker_failed: ") and content["orchestration"]["dollars"] == "0.012"
+        assert (
+            failed
+            and text.startswith("worker_failed: ")
+            and content["orchestration"]["dollars"] == "0.012"
+        )
         failed, text, _ = await ask(client, question="2 + 2?")
         assert failed and text.startswith("no_workflow: ")
-        assert (await ask(client, question="2 + 2?", workers=["writer"], max_steps=1))[:2] == (False, "4")
+        assert (await ask(client, question="2 + 2?", workers=["writer"], max_steps=1))[:2] == (
+            False,
+            "4",
+        )
         assert "Model 1" not in str(server.bodies[-2])
         failed, text, content = await ask(client, question="2 + 2?")
-        assert failed and text.startswith("budget_exceeded: ") and content["orchestration"]["dollars"] == "0.024"
+        assert (
+            failed
+            and text.startswith("budget_exceeded: ")
+            and content["orchestration"]["dollars"] == "0.024"
+        )
         for wrong, words in (
             ({"workers": ["thinkr"]}, "the nearest is 'thinker'"),
             ({"max_seconds": 0}, "max_seconds: Input should be greater than 0, got 0"),
@@ -105,7 +144,9 @@ async def test_failures_are_errors_of_the_tool_with_their_code_and_what_was_spen
         ):
             failed, text, content = await ask(client, question="2 + 2?", **wrong)
             assert failed and text.startswith("invalid_value: ") and words in text, text
-            assert content == {"error": {"code": "invalid_value", "message": text.removeprefix("invalid_value: ")}}
+            assert content == {
+                "error": {"code": "invalid_value", "message": text.removeprefix("invalid_value: ")}
+            }
     assert not server.answers
 
 
@@ -122,7 +163,10 @@ async def test_a_call_that_is_cancelled_and_a_client_that_goes_end_all_work(tmp_
             await server.hung_up.wait()
         server.hung_up.clear()
 
-    async with offered(tmp_path, *planned(hangs()), *planned(hangs()), says(completion("4"))) as (client, server):
+    async with offered(tmp_path, *planned(hangs()), *planned(hangs()), says(completion("4"))) as (
+        client,
+        server,
+    ):
         (await begun()).cancel()
         await hung_up()
         asking = await begun()
@@ -134,6 +178,8 @@ async def test_a_call_that_is_cancelled_and_a_client_that_goes_end_all_work(tmp_
 def test_a_pool_that_cannot_be_read_ends_the_command_with_nothing_on_stdout(
     tmp_path: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
-    assert main(["mcp", "--pool", str(tmp_path / "none.toml"), "--conductor", "worker:planner"]) == 2
+    assert (
+        main(["mcp", "--pool", str(tmp_path / "none.toml"), "--conductor", "worker:planner"]) == 2
+    )
     said, complained = capfd.readouterr()
     assert said == "" and "none.toml" in complained

@@ -26,7 +26,11 @@ COMMAND = [sys.executable, str(Path(__file__).parent / "mcp_tools.py")]
 
 
 async def ask(
-    provider: Any, text: str = "hi", *, body: dict[str, object] | None = None, deadline_s: float | None = None
+    provider: Any,
+    text: str = "hi",
+    *,
+    body: dict[str, object] | None = None,
+    deadline_s: float | None = None,
 ) -> Completion:
     now = asyncio.get_running_loop().time()
     call = CallContext(deadline=None if deadline_s is None else now + deadline_s)
@@ -34,7 +38,9 @@ async def ask(
     return await provider.complete(turns, Sampling(body=body or {}), call=call)
 
 
-async def once(tool: str, text: str = "hi", *, body: dict[str, object] | None = None, **options: Any) -> Completion:
+async def once(
+    tool: str, text: str = "hi", *, body: dict[str, object] | None = None, **options: Any
+) -> Completion:
     """One call of a tool of a server of its own."""
     provider: Any = create("mcp", tool, **{"command": COMMAND, **options})
     async with provider:
@@ -49,12 +55,14 @@ def lives(pid: str) -> bool:
     return True
 
 
-# ── calls ────────────────────────────────────────────────────────────────────────────────────────────────────────────
+# ── calls ─────────────────────────────────────────────────────────────────────────────────────────
 async def test_the_last_turns_text_is_the_argument_and_the_answer_is_text() -> None:
     heard: list[str] = []
     provider: Any = create("mcp", "shout", command=COMMAND)
     async with provider:
-        got = await provider.complete((Message("user", "hi"),), Sampling(), call=CallContext(), on_text=heard.append)
+        got = await provider.complete(
+            (Message("user", "hi"),), Sampling(), call=CallContext(), on_text=heard.append
+        )
     assert (got.text, heard) == ("HI!", ["HI!"])
     assert got.body_sent == {"name": "shout", "arguments": {"text": "hi"}}
     assert got.usage.seconds > 0
@@ -91,10 +99,16 @@ async def test_a_tool_may_be_sent_the_subtask_alone(tmp_path: Path) -> None:
     workflow = oc.Workflow((oc.Step(0, "shout this"), oc.Step(1, "shout this")))
     transcript = await oc.execute(workflow, pool, "What do you say?")
     both, alone = (result.completion for result in transcript.results)
-    assert both and alone and (both.text, alone.text) == ("WHAT DO YOU SAY?\n\nSHOUT THIS!", "SHOUT THIS!")
+    assert (
+        both
+        and alone
+        and (both.text, alone.text) == ("WHAT DO YOU SAY?\n\nSHOUT THIS!", "SHOUT THIS!")
+    )
     got = await pool[1].complete((Message("user", "no step asks"),), call=CallContext())
     assert got.text == "NO STEP ASKS!"
-    assert pool[0].identity != pool[1].identity  # what is sent differs, so a journal must tell them apart
+    assert (
+        pool[0].identity != pool[1].identity
+    )  # what is sent differs, so a journal must tell them apart
     await pool.aclose()
 
 
@@ -107,13 +121,19 @@ async def test_further_arguments_come_from_the_body_and_the_argument_may_be_name
 @pytest.mark.parametrize(
     ("tool", "options", "said"),
     [
-        ("join", {}, r"2 required arguments are strings \(left, right\), expected one, or `argument` to name one"),
+        (
+            "join",
+            {},
+            r"2 required arguments are strings \(left, right\), expected one, or `argument` to name one",
+        ),
         ("count", {}, r"0 required arguments are strings \(none\).*\(number\)"),
         ("shout", {"argument": "txt"}, "no argument 'txt'; the nearest is 'text'"),
         ("shoot", {}, "has no tool 'shoot'; the nearest is 'shout'"),
     ],
 )
-async def test_a_tool_or_an_argument_that_is_not_there_is_a_config_error(tool, options, said) -> None:
+async def test_a_tool_or_an_argument_that_is_not_there_is_a_config_error(
+    tool, options, said
+) -> None:
     with pytest.raises(errors.ConfigError, match=said):
         await once(tool, **options)
 
@@ -122,7 +142,7 @@ async def test_media_in_an_answer_are_noted_and_texts_are_joined() -> None:
     assert (await once("draw")).text == "hi\n[image/png]\ndone"
 
 
-# ── failures ─────────────────────────────────────────────────────────────────────────────────────────────────────────
+# ── failures ──────────────────────────────────────────────────────────────────────────────────────
 async def test_an_error_of_the_tool_is_a_worker_error_that_is_not_repeated() -> None:
     with pytest.raises(
         errors.WorkerError, match=r"tool 'fail' of .* reported an error: Error executing tool fail"
@@ -139,7 +159,9 @@ async def test_a_blank_answer_is_an_empty_response() -> None:
 
 async def test_a_turn_with_an_image_is_rejected() -> None:
     provider: Any = create("mcp", "shout", command=COMMAND)
-    turn = Message("user", "see", ({"type": "image_url", "image_url": {"url": "data:image/png;base64,AA=="}},))
+    turn = Message(
+        "user", "see", ({"type": "image_url", "image_url": {"url": "data:image/png;base64,AA=="}},)
+    )
     with pytest.raises(errors.Rejected, match="parts"):
         await provider.complete((turn,), Sampling(), call=CallContext())
 
@@ -177,7 +199,11 @@ async def test_what_a_server_says_on_stderr_is_kept_from_ours_and_its_end_shown_
     with pytest.raises(errors.Unreachable) as caught:
         await once("shout", command=[sys.executable, "-c", broken], env=["SEARCH_AUTH"])
     said = str(caught.value)
-    assert "; its standard error ends in: …" in said and said.endswith("no index at [key]") and len(said) < 600
+    assert (
+        "; its standard error ends in: …" in said
+        and said.endswith("no index at [key]")
+        and len(said) < 600
+    )
     works = f"{noise}; import runpy; runpy.run_path({COMMAND[1]!r}, run_name='__main__')"
     assert (await once("shout", command=[sys.executable, "-c", works])).text == "HI!"
     assert "noise" not in capfd.readouterr().err
@@ -194,7 +220,9 @@ async def test_what_a_server_says_on_stderr_is_kept_from_ours_and_its_end_shown_
         (503, errors.ServerFailed),
     ],
 )
-async def test_a_status_of_the_http_server_is_a_typed_failure(status: int, kind: type[errors.WorkerError]) -> None:
+async def test_a_status_of_the_http_server_is_a_typed_failure(
+    status: int, kind: type[errors.WorkerError]
+) -> None:
     async with chat_server(*[says("no", status=status)] * 4) as server:
         with pytest.raises(errors.WorkerError) as caught:
             await once("shout", command=None, url=server.url)
@@ -207,7 +235,9 @@ async def test_a_page_that_is_no_server_is_malformed() -> None:
             await once("shout", command=None, url=server.url)
 
 
-async def test_an_http_server_that_goes_away_is_a_typed_failure_and_the_next_call_finds_it_again() -> None:
+async def test_an_http_server_that_goes_away_is_a_typed_failure_and_the_next_call_finds_it_again() -> (
+    None
+):
     async with serving() as url:
         provider: Any = create("mcp", "shout", url=url)
         assert (await ask(provider)).text == "HI!"
@@ -217,21 +247,29 @@ async def test_an_http_server_that_goes_away_is_a_typed_failure_and_the_next_cal
     await provider.aclose()
 
 
-# ── deadlines, sessions, keys ────────────────────────────────────────────────────────────────────────────────────────
+# ── deadlines, sessions, keys ─────────────────────────────────────────────────────────────────────
 @pytest.mark.parametrize("by", ["timeout_s", "deadline_s"])
-async def test_a_tool_that_is_late_is_cut_off_at_the_deadline_and_the_session_lives_on(by: str) -> None:
-    provider: Any = create("mcp", "sleep", command=COMMAND, **({"timeout_s": 2.5} if by == "timeout_s" else {}))
+async def test_a_tool_that_is_late_is_cut_off_at_the_deadline_and_the_session_lives_on(
+    by: str,
+) -> None:
+    provider: Any = create(
+        "mcp", "sleep", command=COMMAND, **({"timeout_s": 2.5} if by == "timeout_s" else {})
+    )
     async with provider:
         with pytest.raises(errors.WorkerTimeout, match="by the deadline"):
             await ask(provider, deadline_s=2.5 if by == "deadline_s" else None)
         session = await (await provider._held.get()).opened
-        assert (await session.call_tool("shout", {"text": "still here"})).content[0].text == "STILL HERE!"
+        assert (await session.call_tool("shout", {"text": "still here"})).content[
+            0
+        ].text == "STILL HERE!"
 
 
 @pytest.mark.parametrize("over", ["stdio", "HTTP"])
 async def test_a_cancelled_call_ends_at_once_and_the_session_lives_on(over: str) -> None:
     async with serving() as url:
-        provider: Any = create("mcp", "sleep", **({"url": url} if over == "HTTP" else {"command": COMMAND}))
+        provider: Any = create(
+            "mcp", "sleep", **({"url": url} if over == "HTTP" else {"command": COMMAND})
+        )
         async with provider:
             session = await (await provider._held.get()).opened
             task = asyncio.create_task(ask(provider))
@@ -240,7 +278,9 @@ async def test_a_cancelled_call_ends_at_once_and_the_session_lives_on(over: str)
             async with asyncio.timeout(1):
                 with pytest.raises(asyncio.CancelledError):
                     await task
-            assert (await session.call_tool("shout", {"text": "still here"})).content[0].text == "STILL HERE!"
+            assert (await session.call_tool("shout", {"text": "still here"})).content[
+                0
+            ].text == "STILL HERE!"
 
 
 async def test_one_server_serves_all_calls_and_ends_when_it_is_closed() -> None:
@@ -252,7 +292,9 @@ async def test_one_server_serves_all_calls_and_ends_when_it_is_closed() -> None:
     assert lives(pid)
     await provider.aclose()
     assert not lives(pid)
-    assert (await ask(provider)).text.split()[0] != pid  # and another is started where one is needed again
+    assert (await ask(provider)).text.split()[
+        0
+    ] != pid  # and another is started where one is needed again
     await provider.aclose()
 
 
@@ -263,7 +305,9 @@ def test_a_server_ends_with_its_event_loop() -> None:
     assert not any(lives(pid) for pid in pids)
 
 
-async def test_a_server_gets_those_variables_that_are_named(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_server_gets_those_variables_that_are_named(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     monkeypatch.setenv("OPENCONDUCTOR_TEST_KEY", "not-a-real-key-8f3b1c")
     got = await once("process", "OPENCONDUCTOR_TEST_KEY")
     assert got.text.endswith("is not set")
@@ -271,7 +315,9 @@ async def test_a_server_gets_those_variables_that_are_named(monkeypatch: pytest.
     assert got.text.endswith("not-a-real-key-8f3b1c")
 
 
-async def test_a_key_goes_to_the_url_as_a_bearer_token_and_is_not_in_errors(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_key_goes_to_the_url_as_a_bearer_token_and_is_not_in_errors(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     monkeypatch.setenv("OPENCONDUCTOR_TEST_KEY", "not-a-real-key-8f3b1c")
     async with chat_server(*[says("no", status=401)] * 4) as server:
         with pytest.raises(errors.AuthFailed) as caught:
@@ -280,7 +326,7 @@ async def test_a_key_goes_to_the_url_as_a_bearer_token_and_is_not_in_errors(monk
     assert "not-a-real-key" not in repr(caught.value) + str(caught.value)
 
 
-# ── settings ─────────────────────────────────────────────────────────────────────────────────────────────────────────
+# ── settings ──────────────────────────────────────────────────────────────────────────────────────
 @pytest.mark.parametrize(
     ("options", "said"),
     [

@@ -1,9 +1,10 @@
 """Money: what the server reported, what the ledger says and what the journal holds are one figure, to the last digit.
 
-The server counts for itself: the tokens that it reported, by worker, and the requests whose cost the client cannot know
-(``Record.unreported``): under a status of success it reported no usage, or none that can be believed; or the client was
-gone before any response. A request that was refused (a status from 300 on), that was hung up on before any response, or
-that reached nobody costs nothing. Dollars are worked out here from the server's tokens, in fractions.
+The server counts for itself: the tokens that it reported, by worker, and the requests whose cost
+the client cannot know (``Record.unreported``): under a status of success it reported no usage, or
+none that can be believed; or the client was gone before any response. A request that was refused (a
+status from 300 on), that was hung up on before any response, or that reached nobody costs nothing.
+Dollars are worked out here from the server's tokens, in fractions.
 """
 
 from __future__ import annotations
@@ -18,14 +19,15 @@ import pytest
 from faults.plays import FAULTS
 from faults.script import Played, Seeded
 from faults.server import FaultServer, bill, counted, dead_url, exact, fault_server
-from openconductor import Conductor, Worker, WorkerPool, policies
+from openconductor import Conductor, Worker, WorkerPool
+from openconductor.calls import policies
 from openconductor.episode import FanOut
 from openconductor.errors import OpenConductorError
 from openconductor.events import CallEnded, Event
-from openconductor.journal import Journal
 from openconductor.ledger import draw_up
 from openconductor.prompt import render_workflow
 from openconductor.providers.openai_compatible import OpenAICompatibleProvider
+from openconductor.store import Journal
 from openconductor.types import Budget, Call, Episode, Step, Usage, Workflow
 
 PRICES = {  # US dollars a million tokens; awkward on purpose
@@ -38,7 +40,9 @@ PRICES = {  # US dollars a million tokens; awkward on purpose
     "inner": {"input": "2.5", "output": "7.77"},
     "mute": {"input": "3", "output": "4"},
 }
-TREE = Workflow((Step(0, "A."), Step(1, "B."), Step(2, "C.", [0]), Step(0, "D.", [1]), Step(1, "E.", [2, 3])))
+TREE = Workflow(
+    (Step(0, "A."), Step(1, "B."), Step(2, "C.", [0]), Step(0, "D.", [1]), Step(1, "E.", [2, 3]))
+)
 SILENT = ("hang", "hang_midway", "drip_head", "drip_text", "drip_nothing")
 WEIGHTS = {name: 1.0 for name in FAULTS if name not in ("ok", "401", "403", "huge", "endless")}
 WEIGHTS |= dict.fromkeys(SILENT, 0.1)  # each takes a whole timeout
@@ -50,9 +54,16 @@ def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def worker(
-    server: FaultServer | str, name: str, *, model: str = "", retries: int = 2, timeout_s: float = 2.0
+    server: FaultServer | str,
+    name: str,
+    *,
+    model: str = "",
+    retries: int = 2,
+    timeout_s: float = 2.0,
 ) -> Worker:
-    provider = OpenAICompatibleProvider(model or name, base_url=server if isinstance(server, str) else server.url)
+    provider = OpenAICompatibleProvider(
+        model or name, base_url=server if isinstance(server, str) else server.url
+    )
     return Worker(provider, name=name, price=PRICES[name], retries=retries, timeout_s=timeout_s)  # type: ignore[arg-type]
 
 
@@ -81,7 +92,9 @@ class Books:
         """Ask; whatever it ended in, its episode is noted."""
         sinks = (self, journal, _listen) if stream else (self, journal)
         try:
-            self.episodes.append(await conductor.ask(question, on_event=FanOut(*sinks), budget=budget))
+            self.episodes.append(
+                await conductor.ask(question, on_event=FanOut(*sinks), budget=budget)
+            )
         except OpenConductorError as error:
             assert error.episode is not None  # noqa: PT017 - not what is tested
             self.episodes.append(error.episode)
@@ -91,7 +104,11 @@ class Books:
         """The sum over the episodes' ledgers, each of which must add up in itself."""
         ledgers = [draw_up(episode) for episode in self.episodes]
         for ledger, episode in zip(ledgers, self.episodes, strict=True):
-            for total in (episode.usage, total_of(ledger.rounds), total_of(ledger.by_worker.values())):
+            for total in (
+                episode.usage,
+                total_of(ledger.rounds),
+                total_of(ledger.by_worker.values()),
+            ):
                 assert exact(total) == exact(ledger.total)
             assert exact(ledger.conductor + ledger.workers) == exact(ledger.total)
         return total_of(ledger.total for ledger in ledgers)
@@ -114,7 +131,9 @@ def check(server: FaultServer, books: Books, journal: Journal, inside: Sequence[
     assert exact(total_of(call.usage for call in books.calls)) == told
     assert exact(totals.spent.usage) == told
     sent = [call for call in books.calls if not call.nested and call.worker != "dead"]
-    models = [record.request.model for record in server.records if record.request.model not in inside]
+    models = [
+        record.request.model for record in server.records if record.request.model not in inside
+    ]
     assert len([call for call in sent if call.worker not in inside]) == len(models)
     for model in set(models):
         mine = server.usage(model)
@@ -123,16 +142,30 @@ def check(server: FaultServer, books: Books, journal: Journal, inside: Sequence[
         assert totals.by_worker[model].calls == models.count(model), model
 
 
-@pytest.mark.parametrize("seed", [1, *(pytest.param(seed, marks=pytest.mark.slow) for seed in (2, 3))])
-async def test_with_retries_fallbacks_and_an_orchestrator_among_the_workers(seed: int, tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    "seed", [1, *(pytest.param(seed, marks=pytest.mark.slow) for seed in (2, 3))]
+)
+async def test_with_retries_fallbacks_and_an_orchestrator_among_the_workers(
+    seed: int, tmp_path: Path
+) -> None:
     shares = {"planner": 0.1, "a": 0.5, "b": 0.5, "c": 0.3, "inner": 0.4}
     inner_plan = render_workflow(Workflow((Step(0, "Think."), Step(1, "Answer.", "all"))))
     texts = {"planner": render_workflow(TREE), "inner-planner": inner_plan}
     async with fault_server(Seeded(seed, shares, WEIGHTS), texts) as server:
         inner_pool = WorkerPool([worker(server, "inner"), worker(server, "good")])
         inner = Conductor(worker(server, "inner-planner"), pool=inner_pool, fallback=True)
-        workers = [worker(server, "a"), worker(server, "b"), Worker(inner, name="team"), worker(server, "c")]
-        dead = Worker(OpenAICompatibleProvider("dead", base_url=dead_url()), name="dead", retries=0, price=PRICES["a"])  # type: ignore[arg-type]
+        workers = [
+            worker(server, "a"),
+            worker(server, "b"),
+            Worker(inner, name="team"),
+            worker(server, "c"),
+        ]
+        dead = Worker(
+            OpenAICompatibleProvider("dead", base_url=dead_url()),
+            name="dead",
+            retries=0,
+            price=PRICES["a"],
+        )  # type: ignore[arg-type]
         pool = WorkerPool([*workers, dead, worker(server, "good")])
         conductor = Conductor(worker(server, "planner"), pool=pool, fallback=True)
         books = Books()
@@ -141,7 +174,9 @@ async def test_with_retries_fallbacks_and_an_orchestrator_among_the_workers(seed
 
             async def one(number: int) -> None:
                 async with lanes:
-                    await books.ask(conductor, f"Question {number}?", journal, stream=number % 2 == 1)
+                    await books.ask(
+                        conductor, f"Question {number}?", journal, stream=number % 2 == 1
+                    )
 
             await asyncio.gather(*(one(number) for number in range(40)))
             assert len({record.fate for record in server.records}) > 20  # or nothing was tested
@@ -158,19 +193,30 @@ async def test_with_retries_fallbacks_and_an_orchestrator_among_the_workers(seed
 async def test_of_a_call_that_was_stopped_nobody_knows_the_price(where, how, end, tmp_path) -> None:
     """Ten episodes, stopped while one call each is under way and all others have ended."""
     plan = render_workflow(Workflow((Step(0, "Look.", []), Step(1, "Wait.", []))))
-    script = Played({"planner": [how]} if where == "planning" else {"mute": [how], "a": ["429", "usage_missing", "ok"]})
+    script = Played(
+        {"planner": [how]}
+        if where == "planning"
+        else {"mute": [how], "a": ["429", "usage_missing", "ok"]}
+    )
     async with fault_server(script, {"planner": plan}) as server:
         books = Books()
         workers = [worker(server, "a"), worker(server, "mute", retries=0)]
         workers[1] = Worker(workers[1].provider, name="mute", price=PRICES["mute"], retries=0)  # type: ignore[arg-type]
         pool = WorkerPool(workers)
-        planner = Worker(worker(server, "planner").provider, name="planner", price=PRICES["planner"])  # type: ignore[arg-type]
+        planner = Worker(
+            worker(server, "planner").provider, name="planner", price=PRICES["planner"]
+        )  # type: ignore[arg-type]
         conductor = Conductor(planner, pool=pool)
         with Journal(tmp_path / "journal.sqlite") as journal:
             budget = Budget(seconds=1.0) if end == "budget" else None
-            asking = [books.ask(conductor, f"{i}?", journal, stream=i % 2 == 1, budget=budget) for i in range(10)]
+            asking = [
+                books.ask(conductor, f"{i}?", journal, stream=i % 2 == 1, budget=budget)
+                for i in range(10)
+            ]
             tasks = [asyncio.create_task(one) for one in asking]
-            done = 0 if where == "planning" else 30  # the planner's, the 429 and the next one of "a"
+            done = (
+                0 if where == "planning" else 30
+            )  # the planner's, the 429 and the next one of "a"
             await server.until(lambda s: len(s.busy) == 10 and len(books.calls) == done)
             for task in tasks if end == "cancel" else ():
                 task.cancel()

@@ -48,7 +48,9 @@ def key(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def provider(server: ChatServer, **options: object) -> OpenAICompatibleProvider:
-    return OpenAICompatibleProvider("m", **{"base_url": server.url, "api_key_env": VARIABLE, **options})  # type: ignore[arg-type]
+    return OpenAICompatibleProvider(
+        "m", **{"base_url": server.url, "api_key_env": VARIABLE, **options}
+    )  # type: ignore[arg-type]
 
 
 async def ask(
@@ -58,7 +60,10 @@ async def ask(
     pieces: list[str] = []
     async with chat_server(*answers) as server, provider(server, **options) as client:
         said = await client.complete(
-            HELLO, sampling or Sampling(), call=CallContext(), on_text=pieces.append if stream else None
+            HELLO,
+            sampling or Sampling(),
+            call=CallContext(),
+            on_text=pieces.append if stream else None,
         )
         return said, server, pieces
 
@@ -76,13 +81,22 @@ async def failure(*answers: Answer, stream: bool = False, **options: object) -> 
 
 def hides(error: errors.WorkerError) -> list[str]:
     """Where the key is found in an error, in any of the forms in which a server may have echoed it."""
-    forms = [KEY, quote(KEY, safe=""), b64encode(f"Bearer {KEY}".encode()).decode()[10:-4], KEY[:20]]
-    shown = "".join(traceback.format_exception(error)) + repr(error) + str(error) + repr(error.__dict__)
+    forms = [
+        KEY,
+        quote(KEY, safe=""),
+        b64encode(f"Bearer {KEY}".encode()).decode()[10:-4],
+        KEY[:20],
+    ]
+    shown = (
+        "".join(traceback.format_exception(error)) + repr(error) + str(error) + repr(error.__dict__)
+    )
     return [form for form in forms if form.lower() in shown.lower()]
 
 
-# ── what is sent ─────────────────────────────────────────────────────────────────────────────────────────────────────
-async def test_the_turns_and_the_sampling_with_its_body_over_it_are_sent_and_kept_on_record() -> None:
+# ── what is sent ──────────────────────────────────────────────────────────────────────────────────
+async def test_the_turns_and_the_sampling_with_its_body_over_it_are_sent_and_kept_on_record() -> (
+    None
+):
     thinks = {"thinking": {"budget_tokens": 128}}
     sampling = Sampling(temperature=0.2, max_tokens=9, seed=7, body={"temperature": 1, **thinks})
     said, server, _ = await ask(says(completion()), sampling=sampling)
@@ -97,7 +111,9 @@ async def test_the_turns_and_the_sampling_with_its_body_over_it_are_sent_and_kep
     assert said.body_sent == server.bodies[0]
 
 
-async def test_without_a_named_variable_no_key_leaves_for_another_host(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_without_a_named_variable_no_key_leaves_for_another_host(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     monkeypatch.setenv("OPENAI_API_KEY", KEY)
     _, server, _ = await ask(says(completion()), api_key_env=None)
     assert "authorization" not in server.headers[0]
@@ -109,17 +125,29 @@ async def test_tools_schemas_and_knobs_go_out_and_a_turn_with_a_tools_result_com
     body = {
         "tools": [tool],
         "tool_choice": "auto",
-        "response_format": {"type": "json_schema", "json_schema": {"name": "n", "schema": {"type": "object"}}},
+        "response_format": {
+            "type": "json_schema",
+            "json_schema": {"name": "n", "schema": {"type": "object"}},
+        },
         "reasoning": {"max_tokens": 128},
     }
-    first, second = says(completion(None, finish="tool_calls", tool_calls=[called])), says(completion("4"))
+    first, second = (
+        says(completion(None, finish="tool_calls", tool_calls=[called])),
+        says(completion("4")),
+    )
     async with chat_server(first, second) as server, provider(server) as client:
         said = await client.complete(HELLO, Sampling(body=body), call=CallContext())
         assert said.tool_calls == (called,)
         turn = Message("assistant", said.text, ({"tool_calls": said.tool_calls},))
         result = Message("tool", "4", ({"tool_call_id": "t1"},))
-        again = await client.complete((*HELLO, turn, result), Sampling(body=body), call=CallContext())
-    assert server.bodies[0] == {"model": "m", "messages": [{"role": "user", "content": "What is 2 + 2?"}], **body}
+        again = await client.complete(
+            (*HELLO, turn, result), Sampling(body=body), call=CallContext()
+        )
+    assert server.bodies[0] == {
+        "model": "m",
+        "messages": [{"role": "user", "content": "What is 2 + 2?"}],
+        **body,
+    }
     assert server.bodies[1]["messages"][1:] == [  # type: ignore[index]
         {"role": "assistant", "content": None, "tool_calls": [called]},
         {"role": "tool", "content": "4", "tool_call_id": "t1"},
@@ -143,7 +171,7 @@ async def test_a_stream_is_asked_for_only_where_someone_listens() -> None:
     assert server.bodies[0]["stream_options"] == {"include_usage": True}
 
 
-# ── what comes back ──────────────────────────────────────────────────────────────────────────────────────────────────
+# ── what comes back ───────────────────────────────────────────────────────────────────────────────
 async def test_text_reasoning_tool_calls_and_usage_are_kept_apart() -> None:
     call = {"id": "t1", "type": "function", "function": {"name": "add", "arguments": "{}"}}
     body = completion("4", finish="tool_calls", reasoning_content="two and two", tool_calls=[call])
@@ -157,7 +185,12 @@ async def test_text_reasoning_tool_calls_and_usage_are_kept_apart() -> None:
     assert (said.text, said.reasoning, said.tool_calls) == ("4", "two and two", (call,))
     assert said.finish_reason == "tool_calls"
     usage = said.usage
-    assert (usage.input_tokens, usage.cached_tokens, usage.output_tokens, usage.reasoning_tokens) == (100, 40, 50, 30)
+    assert (
+        usage.input_tokens,
+        usage.cached_tokens,
+        usage.output_tokens,
+        usage.reasoning_tokens,
+    ) == (100, 40, 50, 30)
     assert usage.seconds > 0
 
 
@@ -172,7 +205,9 @@ async def test_a_stream_is_put_together_however_its_bytes_are_cut() -> None:
         + event({"choices": [], "usage": {"prompt_tokens": 3, "completion_tokens": 4}})
         + DONE
     )
-    said, _, pieces = await ask(streams([stream[i : i + 3] for i in range(0, len(stream), 3)]), stream=True)
+    said, _, pieces = await ask(
+        streams([stream[i : i + 3] for i in range(0, len(stream), 3)]), stream=True
+    )
     assert said.text == "Grüße, 世界 🌍" == "".join(pieces)
     assert pieces == ["Grüße, ", "世界 🌍"]
     assert said.reasoning == "hm "
@@ -192,11 +227,13 @@ async def test_a_server_that_cannot_stream_is_read_in_one_piece() -> None:
     assert pieces == ["4"]
 
 
-# ── what is cut, empty or garbage ────────────────────────────────────────────────────────────────────────────────────
+# ── what is cut, empty or garbage ─────────────────────────────────────────────────────────────────
 HEAD = b"HTTP/1.1 200 OK\r\nContent-Type: application/json\r\n"
 
 
-@pytest.mark.parametrize("kind", ["application/json; charset=utf-8", "APPLICATION/JSON", "text/plain", "x/y+json"])
+@pytest.mark.parametrize(
+    "kind", ["application/json; charset=utf-8", "APPLICATION/JSON", "text/plain", "x/y+json"]
+)
 async def test_json_is_read_under_each_name_that_servers_give_it(kind: str) -> None:
     said, _, _ = await ask(raw(json.dumps(completion("4")).encode(), content_type=kind))
     assert said.text == "4"
@@ -212,12 +249,14 @@ async def test_an_unknown_finish_reason_is_a_failure_that_names_it() -> None:
 async def test_a_request_of_megabytes_is_sent() -> None:
     image = {"type": "image_url", "image_url": {"url": "data:image/png;base64," + "A" * 3_000_000}}
     async with chat_server(says(completion())) as server, provider(server) as client:
-        said = await client.complete((Message("user", "See:", (image,)),), Sampling(), call=CallContext())
+        said = await client.complete(
+            (Message("user", "See:", (image,)),), Sampling(), call=CallContext()
+        )
     assert server.bodies[0]["messages"][0]["content"][1] == image  # type: ignore[index]
     assert said.body_sent == server.bodies[0]
 
 
-# ── what a failed call is known to have used ─────────────────────────────────────────────────────────────────────────
+# ── what a failed call is known to have used ──────────────────────────────────────────────────────
 BILLED = event({"choices": [], "usage": BILL})
 
 
@@ -226,19 +265,43 @@ BILLED = event({"choices": [], "usage": BILL})
     [
         pytest.param(says(completion("")), False, errors.EmptyResponse, id="empty"),
         pytest.param(says(completion(None, refusal="no")), False, errors.Refused, id="refused"),
-        pytest.param(says(completion("", finish="content_filter")), False, errors.Refused, id="filtered"),
         pytest.param(
-            streams([chunk(refusal="No."), chunk(finish="stop"), BILLED, DONE]), True, errors.Refused, id="refused late"
+            says(completion("", finish="content_filter")), False, errors.Refused, id="filtered"
         ),
-        pytest.param(says(completion(finish="mystery")), False, errors.MalformedResponse, id="unknown reason"),
-        pytest.param(says({"choices": [], "usage": BILL}), False, errors.MalformedResponse, id="no choices"),
-        pytest.param(says({"error": {"code": 503}, "usage": BILL}), False, errors.ServerFailed, id="error object"),
+        pytest.param(
+            streams([chunk(refusal="No."), chunk(finish="stop"), BILLED, DONE]),
+            True,
+            errors.Refused,
+            id="refused late",
+        ),
+        pytest.param(
+            says(completion(finish="mystery")), False, errors.MalformedResponse, id="unknown reason"
+        ),
+        pytest.param(
+            says({"choices": [], "usage": BILL}), False, errors.MalformedResponse, id="no choices"
+        ),
+        pytest.param(
+            says({"error": {"code": 503}, "usage": BILL}),
+            False,
+            errors.ServerFailed,
+            id="error object",
+        ),
         pytest.param(streams([chunk("x"), BILLED]), True, errors.TruncatedResponse, id="cut"),
-        pytest.param(streams([chunk("x"), BILLED], reset=True), True, errors.ConnectionLost, id="reset"),
         pytest.param(
-            streams([chunk("x"), BILLED, b"data: {nonsense}\n\n"]), True, errors.MalformedResponse, id="garbage"
+            streams([chunk("x"), BILLED], reset=True), True, errors.ConnectionLost, id="reset"
         ),
-        pytest.param(streams([chunk(finish="stop"), BILLED, DONE]), True, errors.EmptyResponse, id="empty stream"),
+        pytest.param(
+            streams([chunk("x"), BILLED, b"data: {nonsense}\n\n"]),
+            True,
+            errors.MalformedResponse,
+            id="garbage",
+        ),
+        pytest.param(
+            streams([chunk(finish="stop"), BILLED, DONE]),
+            True,
+            errors.EmptyResponse,
+            id="empty stream",
+        ),
     ],
 )
 async def test_a_failed_call_carries_the_usage_that_was_reported(answer, stream, kind) -> None:
@@ -257,23 +320,48 @@ async def test_a_timeout_carries_the_usage_that_was_reported_before_it() -> None
     assert error.usage is None
 
 
-# ── refusals of the server ───────────────────────────────────────────────────────────────────────────────────────────
+# ── refusals of the server ────────────────────────────────────────────────────────────────────────
 @pytest.mark.parametrize(
     ("status", "body", "kind", "retryable"),
     [
         (401, {"error": {"message": "Incorrect API key provided"}}, errors.AuthFailed, False),
-        (400, [{"error": {"code": 400, "message": "API key not valid."}}], errors.AuthFailed, False),
+        (
+            400,
+            [{"error": {"code": 400, "message": "API key not valid."}}],
+            errors.AuthFailed,
+            False,
+        ),
         (403, {"error": {"message": "your input was flagged"}}, errors.Refused, False),
-        (400, {"error": {"code": "context_length_exceeded", "message": "no"}}, errors.ContextTooLong, False),
-        (400, {"object": "error", "message": "its maximum context length is 9 tokens."}, errors.ContextTooLong, False),
-        (400, {"error": {"message": "prompt is too long: 9 tokens > 8 maximum"}}, errors.ContextTooLong, False),
+        (
+            400,
+            {"error": {"code": "context_length_exceeded", "message": "no"}},
+            errors.ContextTooLong,
+            False,
+        ),
+        (
+            400,
+            {"object": "error", "message": "its maximum context length is 9 tokens."},
+            errors.ContextTooLong,
+            False,
+        ),
+        (
+            400,
+            {"error": {"message": "prompt is too long: 9 tokens > 8 maximum"}},
+            errors.ContextTooLong,
+            False,
+        ),
         (400, {"error": {"code": "content_filter", "message": "filtered"}}, errors.Refused, False),
         (400, {"error": {"message": "bad temperature"}}, errors.Rejected, False),
         (422, {"detail": [{"msg": "no such field"}]}, errors.Rejected, False),
         (400, {}, errors.Rejected, False),
         (402, {"error": {"message": "no credit"}}, errors.RateLimited, False),
         (429, {}, errors.RateLimited, True),
-        (429, {"error": {"code": "insufficient_quota", "message": "spent"}}, errors.RateLimited, False),
+        (
+            429,
+            {"error": {"code": "insufficient_quota", "message": "spent"}},
+            errors.RateLimited,
+            False,
+        ),
         (500, {"error": "oops"}, errors.ServerFailed, True),
         (500, {}, errors.ServerFailed, True),
     ],
@@ -291,9 +379,15 @@ async def test_a_filtered_answer_with_text_is_a_completion_that_says_so() -> Non
     assert (said.text, said.finish_reason) == ("so far", "content_filter")
 
 
-# ── the key ──────────────────────────────────────────────────────────────────────────────────────────────────────────
+# ── the key ───────────────────────────────────────────────────────────────────────────────────────
 async def test_the_key_is_not_among_what_the_frames_of_a_failure_hold() -> None:
-    for answer in (says({}, status=500), bytes_on_the_wire(b""), bytes_on_the_wire(b"no"), hangs(), says({})):
+    for answer in (
+        says({}, status=500),
+        bytes_on_the_wire(b""),
+        bytes_on_the_wire(b"no"),
+        hangs(),
+        says({}),
+    ):
         error = await failure(answer, timeout_s=0.5)
         shown = traceback.TracebackException.from_exception(error, capture_locals=True)
         frames = [frame for frame in shown.stack if "openconductor/providers" in frame.filename]
@@ -321,9 +415,12 @@ async def test_a_key_that_no_header_can_hold_is_not_shown(monkeypatch: pytest.Mo
         assert type(await failure(says(completion()))) is errors.AuthFailed
 
 
-# ── the connection and the clock ─────────────────────────────────────────────────────────────────────────────────────
+# ── the connection and the clock ──────────────────────────────────────────────────────────────────
 async def test_a_server_that_does_not_speak_tls_is_unreachable_under_https() -> None:
-    async with chat_server() as server, provider(server, base_url=server.url.replace("http:", "https:")) as client:
+    async with (
+        chat_server() as server,
+        provider(server, base_url=server.url.replace("http:", "https:")) as client,
+    ):
         with pytest.raises(errors.Unreachable) as caught:
             await client.complete(HELLO, Sampling(), call=CallContext())
     assert caught.value.__context__ is None
@@ -332,16 +429,23 @@ async def test_a_server_that_does_not_speak_tls_is_unreachable_under_https() -> 
 async def test_a_deadline_that_has_passed_sends_nothing() -> None:
     async with chat_server(says(completion())) as server, provider(server) as client:
         with pytest.raises(errors.WorkerTimeout):
-            await client.complete(HELLO, Sampling(), call=CallContext(deadline=asyncio.get_running_loop().time()))
+            await client.complete(
+                HELLO, Sampling(), call=CallContext(deadline=asyncio.get_running_loop().time())
+            )
         assert server.bodies == []
 
 
 async def test_a_silence_longer_than_the_read_timeout_is_a_timeout() -> None:
-    error = await failure(streams([chunk("x"), chunk("y")], pause=1.0), stream=True, read_timeout_s=0.1)
+    error = await failure(
+        streams([chunk("x"), chunk("y")], pause=1.0), stream=True, read_timeout_s=0.1
+    )
     assert type(error) is errors.WorkerTimeout
     assert type(await failure(hangs(), read_timeout_s=0.1)) is errors.WorkerTimeout
     half = HEAD + b"Content-Length: 500\r\n\r\n{"
-    assert type(await failure(bytes_on_the_wire(half, then=2.0), read_timeout_s=0.1)) is errors.WorkerTimeout
+    assert (
+        type(await failure(bytes_on_the_wire(half, then=2.0), read_timeout_s=0.1))
+        is errors.WorkerTimeout
+    )
 
 
 async def test_what_a_listener_raises_is_raised_as_it_is() -> None:
@@ -356,7 +460,10 @@ async def test_what_a_listener_raises_is_raised_as_it_is() -> None:
 
 async def test_a_failed_answer_in_one_piece_is_not_heard_in_parts() -> None:
     pieces: list[str] = []
-    async with chat_server(says(completion("so far", finish=None))) as server, provider(server) as client:
+    async with (
+        chat_server(says(completion("so far", finish=None))) as server,
+        provider(server) as client,
+    ):
         with pytest.raises(errors.TruncatedResponse):
             await client.complete(HELLO, Sampling(), call=CallContext(), on_text=pieces.append)
     assert pieces == []
@@ -401,7 +508,7 @@ async def test_a_closed_provider_can_be_used_again() -> None:
         assert len(set(server.peers)) == 2
 
 
-# ── what is wrong before anything is sent ────────────────────────────────────────────────────────────────────────────
+# ── what is wrong before anything is sent ─────────────────────────────────────────────────────────
 @pytest.mark.parametrize(
     "options",
     [
@@ -424,11 +531,11 @@ def test_a_wrong_option_is_a_config_error(options: dict[str, object]) -> None:
     assert "pass@" not in str(caught.value)
 
 
-async def test_a_pool_file_reaches_its_server_with_its_body_and_bills_its_tokens(tmp_path: Path) -> None:
+async def test_a_pool_file_reaches_its_server_with_its_body_and_bills_its_tokens(
+    tmp_path: Path,
+) -> None:
     async with chat_server(says(completion())) as server:
-        more = (
-            f'api_key_env = "{VARIABLE}"\nprice = {{ input = 1.25, output = 10 }}\ntimeout_s = 5\nread_timeout_s = 2\n'
-        )
+        more = f'api_key_env = "{VARIABLE}"\nprice = {{ input = 1.25, output = 10 }}\ntimeout_s = 5\nread_timeout_s = 2\n'
         more += 'sampling = { temperature = 0.2, max_tokens = 4096 }\nbody = { reasoning_effort = "minimal" }'
         pool = WorkerPool.from_toml(write_pool(tmp_path, server.url, "m", more=more))
         said = await pool[0].complete(HELLO, call=CallContext())

@@ -11,10 +11,23 @@ from typing import Any
 
 import pytest
 
-pytest.importorskip("pydantic_ai", reason="needs the extra 'providers': pip install 'openconductor[providers]'")
+pytest.importorskip(
+    "pydantic_ai", reason="needs the extra 'providers': pip install 'openconductor[providers]'"
+)
 
 from chat_server import Answer, ChatServer, hangs, raw, says, streams
-from native_server import block, data, end, event, message, native_server, response, said, start, text
+from native_server import (
+    block,
+    data,
+    end,
+    event,
+    message,
+    native_server,
+    response,
+    said,
+    start,
+    text,
+)
 
 from openconductor import errors
 from openconductor.pool import Worker
@@ -33,7 +46,10 @@ FOUR_STREAMED = {
     "anthropic": streams([start(), *said("4"), *end()]),
     "google": streams([data(response({"text": "4"}))]),
 }
-HALF = {"anthropic": [start(), *said("one ", "two")[:-1]], "google": [data(response({"text": "one"}, finish=None))]}
+HALF = {
+    "anthropic": [start(), *said("one ", "two")[:-1]],
+    "google": [data(response({"text": "one"}, finish=None))],
+}
 each_vendor = pytest.mark.parametrize("vendor", VENDORS)
 
 
@@ -63,11 +79,15 @@ async def ask(
             call = CallContext(deadline=None if deadline_s is None else now + deadline_s)
             on_text = pieces.append if stream else None
             try:
-                got = await client.complete(messages, sampling or Sampling(), call=call, on_text=on_text)
+                got = await client.complete(
+                    messages, sampling or Sampling(), call=call, on_text=on_text
+                )
             finally:
                 assert len(server.bodies) <= 1  # a call is one request
                 if stream:
-                    await asyncio.sleep(0.05)  # Google's SDK closes a stream that was left in a task of its own
+                    await asyncio.sleep(
+                        0.05
+                    )  # Google's SDK closes a stream that was left in a task of its own
         return got, server, pieces
 
 
@@ -85,9 +105,12 @@ async def failure(vendor: str, *answers: Answer, **options: Any) -> errors.Worke
     return caught.value
 
 
-# ── settings and keys ────────────────────────────────────────────────────────────────────────────────────────────────
+# ── settings and keys ─────────────────────────────────────────────────────────────────────────────
 def test_a_string_names_the_vendor_and_the_model() -> None:
-    claude, gemini = resolve("anthropic:claude-sonnet-5", timeout_s=7), resolve("pydantic_ai:google:gemini-2.5-pro")
+    claude, gemini = (
+        resolve("anthropic:claude-sonnet-5", timeout_s=7),
+        resolve("pydantic_ai:google:gemini-2.5-pro"),
+    )
     assert isinstance(claude, PydanticAIProvider)
     assert isinstance(gemini, PydanticAIProvider)
     assert claude.identity == "anthropic claude-sonnet-5 https://api.anthropic.com"
@@ -96,7 +119,9 @@ def test_a_string_names_the_vendor_and_the_model() -> None:
     assert takes("anthropic", "read_timeout_s")
 
 
-def test_a_key_is_looked_for_only_at_the_vendors_own_address(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_key_is_looked_for_only_at_the_vendors_own_address(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     made: Any = create("google", "m")
     assert made.api_key_env == "GEMINI_API_KEY"
     monkeypatch.setenv("GOOGLE_API_KEY", "k")
@@ -122,13 +147,17 @@ def test_a_key_is_looked_for_only_at_the_vendors_own_address(monkeypatch: pytest
         ("anthropic:m", {"api_key": "k"}, "expected options among"),
     ],
 )
-def test_a_setting_that_is_wrong_is_a_config_error(model: str, options: dict[str, Any], said: str) -> None:
+def test_a_setting_that_is_wrong_is_a_config_error(
+    model: str, options: dict[str, Any], said: str
+) -> None:
     with pytest.raises(errors.ConfigError, match=said) as caught:
         create("pydantic_ai", model, **options)
     assert "secret" not in str(caught.value)
 
 
-async def test_a_key_that_is_not_set_is_named_before_anything_is_sent(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_key_that_is_not_set_is_named_before_anything_is_sent(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     with pytest.raises(errors.AuthFailed, match="ANTHROPIC_API_KEY is not set"):
         await Worker("anthropic:claude", name="c").complete(HELLO, call=CallContext())
     monkeypatch.delenv(VARIABLE)
@@ -145,14 +174,21 @@ async def test_the_key_goes_out_in_one_header_alone(vendor: str) -> None:
 
 
 @each_vendor
-async def test_no_key_leaves_for_a_host_that_it_was_not_named_for(vendor: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    for variable in ("ANTHROPIC_API_KEY", "ANTHROPIC_AUTH_TOKEN", "GEMINI_API_KEY", "GOOGLE_API_KEY"):
+async def test_no_key_leaves_for_a_host_that_it_was_not_named_for(
+    vendor: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for variable in (
+        "ANTHROPIC_API_KEY",
+        "ANTHROPIC_AUTH_TOKEN",
+        "GEMINI_API_KEY",
+        "GOOGLE_API_KEY",
+    ):
         monkeypatch.setenv(variable, KEY)
     _, server, _ = await ask(vendor, FOUR[vendor], api_key_env=None)
     assert KEY not in repr(server.headers)
 
 
-# ── what is sent ─────────────────────────────────────────────────────────────────────────────────────────────────────
+# ── what is sent ──────────────────────────────────────────────────────────────────────────────────
 async def test_what_the_user_set_is_sent_and_on_record() -> None:
     thinking = {"type": "enabled", "budget_tokens": 1024}
     sampling = Sampling(max_tokens=2048, seed=7, body={"thinking": thinking, "top_k": 3})
@@ -162,7 +198,10 @@ async def test_what_the_user_set_is_sent_and_on_record() -> None:
     assert sent["messages"] == [{"role": "user", "content": [text("What is 2 + 2?")]}]
     assert (sent["max_tokens"], sent["thinking"], sent["top_k"]) == (2048, thinking, 3)
     assert got.body_sent["model"] == "anthropic:m-1"
-    assert (got.body_sent["max_tokens"], got.body_sent["extra_body"]) == (2048, {"thinking": thinking, "top_k": 3})
+    assert (got.body_sent["max_tokens"], got.body_sent["extra_body"]) == (
+        2048,
+        {"thinking": thinking, "top_k": 3},
+    )
 
     body = {"google_thinking_config": {"thinking_budget": 128}, "top_p": 0.5}
     got, server, _ = await ask("google", FOUR["google"], sampling=Sampling(0.2, 2048, 7, body))
@@ -171,23 +210,34 @@ async def test_what_the_user_set_is_sent_and_on_record() -> None:
     wanted = {"temperature": 0.2, "maxOutputTokens": 2048, "seed": 7, "topP": 0.5}
     assert {name: config[name] for name in wanted} == wanted
     assert config["thinkingConfig"]["thinking_budget"] == 128
-    assert got.body_sent is not None and got.body_sent["google_thinking_config"] == {"thinking_budget": 128}
+    assert got.body_sent is not None and got.body_sent["google_thinking_config"] == {
+        "thinking_budget": 128
+    }
 
 
 @pytest.mark.parametrize(
     ("vendor", "body", "said"),
     [
         ("anthropic", {"x": object()}, "JSON"),
-        ("google", {"generationConfig": {}}, "generationConfig: not sent to google; expected google_"),
+        (
+            "google",
+            {"generationConfig": {}},
+            "generationConfig: not sent to google; expected google_",
+        ),
     ],
 )
-async def test_a_body_that_cannot_be_sent_is_a_config_error(vendor: str, body: dict[str, Any], said: str) -> None:
+async def test_a_body_that_cannot_be_sent_is_a_config_error(
+    vendor: str, body: dict[str, Any], said: str
+) -> None:
     with pytest.raises(errors.ConfigError, match=said):
         await ask(vendor, FOUR[vendor], sampling=Sampling(body=body))
 
 
 async def test_a_stream_is_asked_for_only_where_someone_listens() -> None:
-    for vendor, path in (("anthropic", "/v1/messages"), ("google", "/v1beta/models/m-1:streamGenerateContent?alt=sse")):
+    for vendor, path in (
+        ("anthropic", "/v1/messages"),
+        ("google", "/v1beta/models/m-1:streamGenerateContent?alt=sse"),
+    ):
         got, server, pieces = await ask(vendor, FOUR_STREAMED[vendor], stream=True)
         assert (server.paths, got.text, pieces) == ([path], "4", ["4"])
 
@@ -195,15 +245,25 @@ async def test_a_stream_is_asked_for_only_where_someone_listens() -> None:
 async def test_turns_images_tools_and_their_results_have_the_vendors_own_form() -> None:
     called = {"id": "t1", "type": "function", "function": {"name": "add", "arguments": '{"x": 1}'}}
     turns = (
-        Message("user", "See:", ({"type": "image_url", "image_url": {"url": PNG}}, {"type": "text", "text": "it"})),
+        Message(
+            "user",
+            "See:",
+            ({"type": "image_url", "image_url": {"url": PNG}}, {"type": "text", "text": "it"}),
+        ),
         Message("assistant", "", ({"tool_calls": [called]},)),
         Message("tool", "2", ({"tool_call_id": "t1"},)),
     )
-    tool = {"type": "function", "function": {"name": "add", "description": "Adds.", "parameters": {"type": "object"}}}
+    tool = {
+        "type": "function",
+        "function": {"name": "add", "description": "Adds.", "parameters": {"type": "object"}},
+    }
     sampling = Sampling(body={"tools": [tool]})
     _, server, _ = await ask("anthropic", FOUR["anthropic"], messages=turns, sampling=sampling)
     seen, asked, answered = server.bodies[0]["messages"]
-    image = {"type": "image", "source": {"type": "base64", "media_type": "image/png", "data": "AAAA"}}
+    image = {
+        "type": "image",
+        "source": {"type": "base64", "media_type": "image/png", "data": "AAAA"},
+    }
     assert seen["content"] == [text("See:"), image, text("it")]
     assert asked["content"] == [{"type": "tool_use", "id": "t1", "name": "add", "input": {"x": 1}}]
     assert (answered["role"], answered["content"][0]["tool_use_id"]) == ("user", "t1")
@@ -222,21 +282,32 @@ async def test_turns_images_tools_and_their_results_have_the_vendors_own_form() 
     [
         Message("user", "x", ({"type": "hologram"},)),
         Message("user", "x", ({"type": "image_url"},)),
-        Message("user", "x", ({"type": "image_url", "image_url": "data:image/png;base64,no base64!"},)),
+        Message(
+            "user", "x", ({"type": "image_url", "image_url": "data:image/png;base64,no base64!"},)
+        ),
         Message("user", "x", ({"inlineData": {"mimeType": "image/png", "data": "AAAA"}},)),
         Message("tool", "x"),
         Message("tool", "x", ({"tool_call_id": "nobody called"},)),
     ],
-    ids=["a kind of part", "an image without one", "no base64", "no type", "a result without a call", "unknown call"],
+    ids=[
+        "a kind of part",
+        "an image without one",
+        "no base64",
+        "no type",
+        "a result without a call",
+        "unknown call",
+    ],
 )
-async def test_a_turn_that_has_no_form_there_is_rejected_before_anything_is_sent(vendor: str, turn: Message) -> None:
+async def test_a_turn_that_has_no_form_there_is_rejected_before_anything_is_sent(
+    vendor: str, turn: Message
+) -> None:
     error = await failure(vendor, messages=(turn,))
     assert type(error) is errors.Rejected
     assert "could not be written" in str(error)
     assert not error.retryable
 
 
-# ── what comes back ──────────────────────────────────────────────────────────────────────────────────────────────────
+# ── what comes back ───────────────────────────────────────────────────────────────────────────────
 CALL = {"id": "t1", "type": "function", "function": {"name": "add", "arguments": '{"x":2}'}}
 THOUGHT = {
     "anthropic": {"type": "thinking", "thinking": "two and two", "signature": "s"},
@@ -256,9 +327,15 @@ async def test_text_thinking_tool_calls_and_usage_are_kept_apart() -> None:
     assert got.usage == Usage(55, 40, 50, seconds=got.usage.seconds)
     assert got.usage.seconds > 0
 
-    parts = [THOUGHT["google"], {"text": "I add."}, {"functionCall": {"name": "add", "args": {"x": 2}}}]
+    parts = [
+        THOUGHT["google"],
+        {"text": "I add."},
+        {"functionCall": {"name": "add", "args": {"x": 2}}},
+    ]
     counts = {"promptTokenCount": 100, "cachedContentTokenCount": 40, "candidatesTokenCount": 20}
-    got, _, _ = await ask("google", says(response(*parts, usage={**counts, "thoughtsTokenCount": 30})))
+    got, _, _ = await ask(
+        "google", says(response(*parts, usage={**counts, "thoughtsTokenCount": 30}))
+    )
     assert (got.text, got.reasoning, got.finish_reason) == ("I add.", "two and two", "tool_calls")
     assert got.tool_calls == ({**CALL, "id": "call_0"},)
     assert got.usage == Usage(100, 40, 50, 30, seconds=got.usage.seconds)
@@ -268,15 +345,34 @@ STREAMS = {
     "anthropic": [
         start(cache_read_input_tokens=40),
         event("ping"),
-        *block(0, {"type": "thinking", "thinking": "", "signature": ""}, {"type": "thinking_delta", "thinking": "hm"}),
-        *block(1, text(""), {"type": "text_delta", "text": "Grüße, "}, {"type": "text_delta", "text": "世界 🌍"}),
+        *block(
+            0,
+            {"type": "thinking", "thinking": "", "signature": ""},
+            {"type": "thinking_delta", "thinking": "hm"},
+        ),
+        *block(
+            1,
+            text(""),
+            {"type": "text_delta", "text": "Grüße, "},
+            {"type": "text_delta", "text": "世界 🌍"},
+        ),
         *end(output_tokens=9),
     ],
     "google": [
-        data(response({"text": "hm", "thought": True}, finish=None, usage={"promptTokenCount": 52})),
+        data(
+            response({"text": "hm", "thought": True}, finish=None, usage={"promptTokenCount": 52})
+        ),
         data(response({"text": "Grüße, "}, finish=None)),
         data(response({"text": "世界 🌍"})),
-        data({"usageMetadata": {"promptTokenCount": 52, "candidatesTokenCount": 6, "thoughtsTokenCount": 3}}),
+        data(
+            {
+                "usageMetadata": {
+                    "promptTokenCount": 52,
+                    "candidatesTokenCount": 6,
+                    "thoughtsTokenCount": 3,
+                }
+            }
+        ),
     ],
 }
 
@@ -284,27 +380,37 @@ STREAMS = {
 @each_vendor
 async def test_a_stream_is_put_together_however_its_bytes_are_cut(vendor: str) -> None:
     stream = b"".join(STREAMS[vendor])
-    got, _, heard = await ask(vendor, streams([stream[i : i + 7] for i in range(0, len(stream), 7)]), stream=True)
+    got, _, heard = await ask(
+        vendor, streams([stream[i : i + 7] for i in range(0, len(stream), 7)]), stream=True
+    )
     assert got.text == "Grüße, 世界 🌍" == "".join(heard)
     assert (got.reasoning, got.finish_reason) == ("hm", "stop")
     assert (got.usage.input_tokens, got.usage.output_tokens) == (52, 9)
 
 
 @each_vendor
-async def test_an_answer_cut_at_its_token_limit_is_a_completion_even_before_its_first_word(vendor: str) -> None:
+async def test_an_answer_cut_at_its_token_limit_is_a_completion_even_before_its_first_word(
+    vendor: str,
+) -> None:
     for words in ("The sum", ""):
         answers = {
-            "anthropic": says(message(THOUGHT["anthropic"], *[text(words)] * bool(words), stop="max_tokens")),
-            "google": says(response(THOUGHT["google"], *[{"text": words}] * bool(words), finish="MAX_TOKENS")),
+            "anthropic": says(
+                message(THOUGHT["anthropic"], *[text(words)] * bool(words), stop="max_tokens")
+            ),
+            "google": says(
+                response(THOUGHT["google"], *[{"text": words}] * bool(words), finish="MAX_TOKENS")
+            ),
         }
         got, _, _ = await ask(vendor, answers[vendor])
         assert (got.text, got.reasoning, got.finish_reason) == (words, "two and two", "length")
 
 
-# ── failures ─────────────────────────────────────────────────────────────────────────────────────────────────────────
+# ── failures ──────────────────────────────────────────────────────────────────────────────────────
 BLOCKED = {"promptFeedback": {"blockReason": "SAFETY"}, "usageMetadata": {"promptTokenCount": 12}}
 OVERLOADED = {"type": "error", "error": {"type": "overloaded_error", "message": "Overloaded"}}
-UNAVAILABLE = {"error": {"code": 503, "message": "The model is overloaded.", "status": "UNAVAILABLE"}}
+UNAVAILABLE = {
+    "error": {"code": 503, "message": "The model is overloaded.", "status": "UNAVAILABLE"}
+}
 NO_ANSWER = errors.MalformedResponse | errors.TruncatedResponse | errors.EmptyResponse
 """Which of them it is hangs on where the library stumbles; all three are worth another try, and none is graded."""
 
@@ -332,12 +438,19 @@ NO_ANSWER = errors.MalformedResponse | errors.TruncatedResponse | errors.EmptyRe
         *(
             (vendor, answer, NO_ANSWER)
             for vendor in VENDORS
-            for answer in (raw(b""), raw(b"<html>502</html>", content_type="text/html"), raw(b'{"a": "b'), raw(b"[1]"))
+            for answer in (
+                raw(b""),
+                raw(b"<html>502</html>", content_type="text/html"),
+                raw(b'{"a": "b'),
+                raw(b"[1]"),
+            )
         ),
     ],
     ids=lambda value: value if isinstance(value, str) else getattr(value, "__name__", None),
 )
-async def test_what_is_no_whole_answer_under_status_200_is_a_typed_failure(vendor, answer, kind) -> None:
+async def test_what_is_no_whole_answer_under_status_200_is_a_typed_failure(
+    vendor, answer, kind
+) -> None:
     error = await failure(vendor, answer)
     assert isinstance(error, kind), repr(error)
     assert error.retryable == (not isinstance(error, errors.Refused))
@@ -353,7 +466,11 @@ async def test_what_is_no_whole_answer_under_status_200_is_a_typed_failure(vendo
         ("anthropic", [start(), *end()], errors.EmptyResponse),
         ("anthropic", [start(), *end("refusal")], errors.Refused),
         ("anthropic", [event("error", error=OVERLOADED["error"])], errors.ServerFailed),
-        ("anthropic", [*HALF["anthropic"], event("error", error=OVERLOADED["error"])], errors.TruncatedResponse),
+        (
+            "anthropic",
+            [*HALF["anthropic"], event("error", error=OVERLOADED["error"])],
+            errors.TruncatedResponse,
+        ),
         ("anthropic", [start(), b"data: {oops}\n\n", *end()], NO_ANSWER),
         ("google", [], NO_ANSWER),
         ("google", HALF["google"], errors.TruncatedResponse),
@@ -361,7 +478,11 @@ async def test_what_is_no_whole_answer_under_status_200_is_a_typed_failure(vendo
         ("google", [data(BLOCKED)], errors.Refused),
         ("google", [data(UNAVAILABLE)], errors.ServerFailed),
         ("google", [*HALF["google"], data(UNAVAILABLE)], errors.TruncatedResponse),
-        ("google", [*HALF["google"], b"data: {oops}\n\n", data(response({"text": "4"}))], NO_ANSWER),
+        (
+            "google",
+            [*HALF["google"], b"data: {oops}\n\n", data(response({"text": "4"}))],
+            NO_ANSWER,
+        ),
         ("google", [*HALF["google"], b'data: {"candidates": [{"cont'], NO_ANSWER),
     ],
 )
@@ -388,7 +509,9 @@ async def test_a_connection_that_breaks_off_in_a_stream_is_lost(vendor: str) -> 
         (529, "Overloaded", errors.ServerFailed, True),
     ],
 )
-async def test_a_status_is_a_typed_failure_and_is_asked_for_once(vendor, status, words, kind, *, retryable) -> None:
+async def test_a_status_is_a_typed_failure_and_is_asked_for_once(
+    vendor, status, words, kind, *, retryable
+) -> None:
     body, headers = {"error": {"message": f"{words} {KEY}"}}, {"Retry-After": "3"}
     error = await failure(vendor, *[says(body, status=status, headers=headers)] * 3)
     assert (type(error), error.status, error.retryable) == (kind, status, retryable)
@@ -408,7 +531,7 @@ async def test_a_server_that_is_not_there_is_unreachable_and_nothing_is_owed(ven
     assert (type(error), error.sent, error.unbilled) == (errors.Unreachable, False, True)
 
 
-# ── deadlines and connections ────────────────────────────────────────────────────────────────────────────────────────
+# ── deadlines and connections ─────────────────────────────────────────────────────────────────────
 @each_vendor
 @pytest.mark.parametrize("by", ["timeout_s", "deadline_s", "read_timeout_s"])
 async def test_a_server_that_says_nothing_is_cut_off(vendor: str, by: str) -> None:
@@ -422,7 +545,9 @@ async def test_a_cancelled_call_hangs_up(vendor: str, *, stream: bool) -> None:
     async with native_server(answer) as server:
         client: Any = create(vendor, "m-1", base_url=server.url)
         on_text = (lambda piece: None) if stream else None
-        task = asyncio.create_task(client.complete(HELLO, Sampling(), call=CallContext(), on_text=on_text))
+        task = asyncio.create_task(
+            client.complete(HELLO, Sampling(), call=CallContext(), on_text=on_text)
+        )
         await asyncio.wait_for(server.asked.wait(), 5)
         await asyncio.sleep(0.05)
         task.cancel()

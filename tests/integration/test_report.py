@@ -14,8 +14,8 @@ from openconductor import cli
 from openconductor.evaluation import counterfactual
 from openconductor.evaluation.records import Results
 from openconductor.gym.bundled import bundled_folder
-from openconductor.journal import JournalReader
 from openconductor.report.report import replayed
+from openconductor.store import JournalReader
 
 pytest.importorskip("numpy")
 pytest.importorskip("safetensors")
@@ -66,17 +66,26 @@ def read(run: Any, *words: object) -> dict[str, Any]:
     return ran.json()  # pure: nothing else on stdout
 
 
-# ── report ───────────────────────────────────────────────────────────────────────────────────────────────────────────
-def test_one_command_evaluates_a_recipe_and_writes_the_report_the_page_and_the_figures(made: Path) -> None:
+# ── report ────────────────────────────────────────────────────────────────────────────────────────
+def test_one_command_evaluates_a_recipe_and_writes_the_report_the_page_and_the_figures(
+    made: Path,
+) -> None:
     values = json.loads((made / "report" / "report.json").read_text())
     assert values["verdict"] == "undecided (not enough to compare with)"
     assert "consensus:lister?n=" in values["line"], "what would be a fair rival is named"
     page = (made / "report" / "report.html").read_text()
     assert values["line"].split(":")[0] in page
-    assert not re.search(r"""(?:src|href)\s*=\s*["']?https?:""", page), "the page needs nothing from elsewhere"
+    assert not re.search(r"""(?:src|href)\s*=\s*["']?https?:""", page), (
+        "the page needs nothing from elsewhere"
+    )
     pytest.importorskip("matplotlib")
     figures = {path.name for path in (made / "report" / "figures").iterdir()}
-    assert {"accuracy_cost.svg", "accuracy_cost.png", "worker_kind.svg", "workflow_length.svg"} <= figures
+    assert {
+        "accuracy_cost.svg",
+        "accuracy_cost.png",
+        "worker_kind.svg",
+        "workflow_length.svg",
+    } <= figures
     assert (made / "table.json").is_file()
 
 
@@ -95,15 +104,21 @@ def test_json_is_the_report_file_and_says_where_the_files_are(made: Path, run: A
     assert values == json.loads(Path(files["report"]).read_text())
     assert files["page"] is None, "without the extra there is neither a page nor a figure"
     assert values["questions"] == 48
-    assert values["counterfactuals"]["replays"] > 48, "in the gym replays are free, so they are made"
+    assert values["counterfactuals"]["replays"] > 48, (
+        "in the gym replays are free, so they are made"
+    )
     assert values["change"] is None
 
 
-def test_a_second_report_resumes_and_any_system_can_be_reported_on_anywhere(made, tmp_path, run) -> None:
+def test_a_second_report_resumes_and_any_system_can_be_reported_on_anywhere(
+    made, tmp_path, run
+) -> None:
     before = (made / "journal.sqlite").stat().st_size
     assert read(run, "report", str(recipe(made.parent)), "--out", str(made))["missing"] == 0
     assert (made / "journal.sqlite").stat().st_size == before, "nothing was asked again"
-    values = read(run, "report", str(made), "--system", "best_fixed", "--out", str(tmp_path / "there"))
+    values = read(
+        run, "report", str(made), "--system", "best_fixed", "--out", str(tmp_path / "there")
+    )
     assert values["system"] == "best_fixed"
     assert values["verdict"] != "orchestration gain", "a constant plan orchestrates nothing"
     assert (tmp_path / "there" / "report.json").is_file()
@@ -123,12 +138,17 @@ def test_what_a_training_began_from_is_evaluated_on_the_same_questions_and_its_s
     shutil.copytree(bundled_folder() / "cold_start", seed / "cold_start")
     study = {"rows": [], "levels": {}, "learnt": 1, "seeds": 1}
     (tmp_path / "study" / "study.json").write_text(json.dumps(study))
-    values = read(run, "report", made, "--before", seed, "--training", seed, "--counterfactual", "0")
+    values = read(
+        run, "report", made, "--before", seed, "--training", seed, "--counterfactual", "0"
+    )
     assert (values["change"]["questions"], values["answers"]["format only"]) == (48, "no")
     assert values["change"]["before"]["value"] < 0.3 < values["change"]["accuracy"]["value"]
     assert (made / "before" / "table.json").is_file()
     assert values["training"]["study"] == study | {"run": "seed-11"}
-    assert values["training"]["terms"] == "In the training each question offered 4 to 8 of the workers."
+    assert (
+        values["training"]["terms"]
+        == "In the training each question offered 4 to 8 of the workers."
+    )
     again = run("report", made, "--before", seed, "--counterfactual", "0", "--json")
     assert again.json()["change"] == values["change"], "it is evaluated once"
 
@@ -137,7 +157,12 @@ def test_an_evaluation_of_other_questions_or_workers_is_refused_though_the_ids_a
     made: Path, tmp_path: Path, run: Any
 ) -> None:
     other = tmp_path / "other"
-    assert cli.main(["report", str(recipe(tmp_path, seed=4)), "--out", str(other), "--counterfactual", "0"]) == 0
+    assert (
+        cli.main(
+            ["report", str(recipe(tmp_path, seed=4)), "--out", str(other), "--counterfactual", "0"]
+        )
+        == 0
+    )
     workers = Path(shutil.copytree(made, tmp_path / "workers"))
     environment = json.loads((workers / "environment.json").read_text())
     environment["inputs"]["workers"][0]["identity"] = "somebody else"
@@ -162,7 +187,7 @@ def test_what_is_not_there_is_said(made: Path, tmp_path: Path, root: Path, run: 
         assert why in ran.err
 
 
-# ── replays over workers ─────────────────────────────────────────────────────────────────────────────────────────────
+# ── replays over workers ──────────────────────────────────────────────────────────────────────────
 @pytest.fixture
 def paid(made: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A copy of the run whose replays go to the workers, as those of any other pool do, and not to exact chances."""
@@ -175,7 +200,9 @@ def replay_calls(folder: Path) -> int:
         return journal.totals().spent.calls
 
 
-async def test_replays_pay_for_new_calls_once_and_for_those_of_the_evaluation_never(paid, monkeypatch) -> None:
+async def test_replays_pay_for_new_calls_once_and_for_those_of_the_evaluation_never(
+    paid, monkeypatch
+) -> None:
     results = Results.load(paid)
     with monkeypatch.context() as patched:  # nothing is edited
         for name in ("_edits", "_shuffled"):
@@ -184,8 +211,12 @@ async def test_replays_pay_for_new_calls_once_and_for_those_of_the_evaluation_ne
     unedited = [one.correct for one in results.of("conductor") if one.workflows]
     assert found.unedited is not None
     refused = sum(one.status == "refused" for one in results.of("conductor"))
-    assert replay_calls(paid) == refused, "only a refusal is no completion that could be found in the journal"
-    assert found.unedited.value == pytest.approx(sum(map(bool, unedited)) / len(unedited)), "with the same answers"
+    assert replay_calls(paid) == refused, (
+        "only a refusal is no completion that could be found in the journal"
+    )
+    assert found.unedited.value == pytest.approx(sum(map(bool, unedited)) / len(unedited)), (
+        "with the same answers"
+    )
     some = await replayed(results, paid, limit=6)
     calls = replay_calls(paid)
     again = await replayed(results, paid, limit=6)
@@ -208,9 +239,22 @@ def test_replays_stop_at_their_budget_and_go_on_from_there(paid: Path, run: Any)
     assert "no replays" in unasked.err
 
 
-# ── pool headroom ────────────────────────────────────────────────────────────────────────────────────────────────────
-def test_headroom_asks_every_worker_alone_and_goes_on_where_it_was_cut_off(tmp_path: Path, run: Any) -> None:
-    words = ("pool", "headroom", "--task", "gym", "--limit", "20", "--repeats", "2", "--out", str(tmp_path / "h"))
+# ── pool headroom ─────────────────────────────────────────────────────────────────────────────────
+def test_headroom_asks_every_worker_alone_and_goes_on_where_it_was_cut_off(
+    tmp_path: Path, run: Any
+) -> None:
+    words = (
+        "pool",
+        "headroom",
+        "--task",
+        "gym",
+        "--limit",
+        "20",
+        "--repeats",
+        "2",
+        "--out",
+        str(tmp_path / "h"),
+    )
     partial = run(*words, "--budget-calls", "100", "--json")
     assert (partial.code, "budget" in partial.err) == (1, True), "the budget was spent first"
     assert 0 < partial.json()["missing"] < 320
@@ -235,7 +279,9 @@ def test_headroom_says_how_many_questions_show_a_gain(tmp_path: Path, run: Any) 
     assert (ran.code, ran.out, "no system here writes plans" in ran.err) == (2, "", True)
 
 
-def test_headroom_without_a_cent_says_that_the_budget_was_the_cause(tmp_path: Path, run: Any) -> None:
+def test_headroom_without_a_cent_says_that_the_budget_was_the_cause(
+    tmp_path: Path, run: Any
+) -> None:
     words = ("pool", "headroom", "--budget-dollars", "0", "--limit", "3", "--concurrency", "1")
     ran = run(*words, "--out", tmp_path / "h")
     assert (ran.code, ran.out) == (1, "")

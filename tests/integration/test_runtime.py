@@ -21,7 +21,12 @@ from openconductor.prompt import render_prompt  # noqa: E402
 from openconductor.protocols import CallContext  # noqa: E402
 from openconductor.providers.tiny import Checkpoint, TinyProvider  # noqa: E402
 from openconductor.training import checkpoint as saving  # noqa: E402
-from openconductor.training.checkpoint import build_model, build_tokenizer, load_model, save_conductor  # noqa: E402
+from openconductor.training.checkpoint import (  # noqa: E402
+    build_model,
+    build_tokenizer,
+    load_model,
+    save_conductor,
+)
 from openconductor.training.rollout import complete  # noqa: E402
 from openconductor.training.train_config import ModelConfig, TrainConfig  # noqa: E402
 from openconductor.types import Sampling  # noqa: E402
@@ -42,7 +47,11 @@ def fresh(kind: str) -> Qwen2ForCausalLM:
     """A model whose biases and norms are shaken, so that leaving one out shows."""
     tokenizer = build_tokenizer()
     if kind == "as the recipes build it":
-        model = build_model(ModelConfig(base="", hidden=32, intermediate=64, initializer_range=0.2), tokenizer, seed=0)
+        model = build_model(
+            ModelConfig(base="", hidden=32, intermediate=64, initializer_range=0.2),
+            tokenizer,
+            seed=0,
+        )
     else:  # query heads share keys, embeddings are not tied, another rotary base
         torch.manual_seed(1)
         config = Qwen2Config(
@@ -94,7 +103,9 @@ def test_the_logits_are_torchs_with_and_without_a_cache(folder: Path, pieces: li
     checkpoint = Checkpoint.read(folder)
     cache, start = checkpoint.empty_cache(len(ids)), 0
     for end in np.cumsum(pieces).tolist():
-        logits, cache = checkpoint.step(ids[:, start:end], mask[:, :end], places[:, start:end], cache)
+        logits, cache = checkpoint.step(
+            ids[:, start:end], mask[:, :end], places[:, start:end], cache
+        )
         said = mask[:, end - 1] > 0  # at padding there is nothing to say
         np.testing.assert_allclose(logits[said], expected[said, end - 1], atol=CLOSE, rtol=0)
         start = end
@@ -111,20 +122,30 @@ def test_tokens_texts_and_greedy_completions_are_those_of_training(folder: Path)
     for text in (*questions, lists, "two  blanks\tand é, 漢 and 🙂"):
         ids = checkpoint.tokenizer.encode(text, add_special_tokens=False).ids
         assert ids == tokenizer(text)["input_ids"]
-        assert checkpoint.tokenizer.decode([*ids, 1]) == tokenizer.decode([*ids, 1], skip_special_tokens=True)
-    chats = [render_prompt(text, range(8), options=provider.prompt_options) for text in questions[:12]]
+        assert checkpoint.tokenizer.decode([*ids, 1]) == tokenizer.decode(
+            [*ids, 1], skip_special_tokens=True
+        )
+    chats = [
+        render_prompt(text, range(8), options=provider.prompt_options) for text in questions[:12]
+    ]
     texts = ["".join(turn.content for turn in chat) for chat in chats]
     expected = complete(model, tokenizer, texts, config=CONFIG, temperature=None, seed=0)
 
     async def all_of_them() -> list[tuple[str, str, int]]:
-        said = await asyncio.gather(*(provider.complete(chat, Sampling(), call=CallContext()) for chat in chats))
+        said = await asyncio.gather(
+            *(provider.complete(chat, Sampling(), call=CallContext()) for chat in chats)
+        )
         return [(one.text, one.finish_reason, one.usage.output_tokens) for one in said]
 
-    assert asyncio.run(all_of_them()) == [(one.text, one.finish_reason, one.usage.output_tokens) for one in expected]
+    assert asyncio.run(all_of_them()) == [
+        (one.text, one.finish_reason, one.usage.output_tokens) for one in expected
+    ]
 
 
-# ── what is refused ──────────────────────────────────────────────────────────────────────────────────────────────────
-def test_a_checkpoint_that_the_runtime_computes_otherwise_is_not_handed_out(folder, tmp_path, monkeypatch) -> None:
+# ── what is refused ───────────────────────────────────────────────────────────────────────────────
+def test_a_checkpoint_that_the_runtime_computes_otherwise_is_not_handed_out(
+    folder, tmp_path, monkeypatch
+) -> None:
     model, tokenizer = load_model(folder)
     copied = shutil.copytree(folder, tmp_path / "conductor")
     before = (copied / "model.safetensors").read_bytes()
@@ -153,10 +174,12 @@ def test_a_disk_that_fails_leaves_the_checkpoint_as_it_was(folder, tmp_path, mon
     assert not list(tmp_path.glob("*.part"))
 
 
-# ── the bundled one ──────────────────────────────────────────────────────────────────────────────────────────────────
+# ── the bundled one ───────────────────────────────────────────────────────────────────────────────
 def test_the_bundled_folder_is_given_whole_or_not_at_all(folder, tmp_path, monkeypatch) -> None:
     monkeypatch.setattr(bundled, "files", lambda package: tmp_path)
-    with pytest.raises(ConfigError, match=r"found no conductor\.json, config\.json, model\.safetensors, tokenizer"):
+    with pytest.raises(
+        ConfigError, match=r"found no conductor\.json, config\.json, model\.safetensors, tokenizer"
+    ):
         bundled.bundled_folder()
     shutil.copytree(folder, tmp_path / "bundled")
     found = bundled.bundled_folder()

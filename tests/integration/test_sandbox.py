@@ -29,7 +29,9 @@ def test_one_program_has_a_door(sandbox: BatchedSandbox) -> None:
     spin = run_untrusted("while True: pass", cpu_s=0.2)
     assert spin.verdict is Verdict.CPU_TIMEOUT and spin.exit_code is None
     assert run_untrusted("import time; time.sleep(60)", wall_s=0.2).verdict is Verdict.WALL_TIMEOUT
-    assert run_untrusted("x = bytearray(b'x') * (600 << 20)", memory_mb=200).verdict is Verdict.MEMORY
+    assert (
+        run_untrusted("x = bytearray(b'x') * (600 << 20)", memory_mb=200).verdict is Verdict.MEMORY
+    )
     with pytest.raises(ConfigError):
         run_untrusted("", cpu_s=0)
 
@@ -77,21 +79,28 @@ def test_long_input_and_many_runs_go_through(sandbox: BatchedSandbox) -> None:
     assert [int(result.stdout) for result in results] == [len(run.stdin) for run in runs]
 
 
-def test_every_module_that_process_1_may_import_for_a_program_leaves_it_as_it_is(sandbox: BatchedSandbox) -> None:
+def test_every_module_that_process_1_may_import_for_a_program_leaves_it_as_it_is(
+    sandbox: BatchedSandbox,
+) -> None:
     names = sorted(sys.stdlib_module_names - NOT_PRELOADED)
     for start in range(0, len(names), 60):
         text = "if False:\n" + "".join(f"    import {name}\n" for name in names[start : start + 60])
         assert len(preloaded(text)) == len(names[start : start + 60])
         program = text + "import os, random, threading\nprint(len(os.listdir('/proc/self/task')))"
         results = sandbox.run_now(program, [Run(), Run()], limits=Limits())
-        assert [(result.verdict, result.stdout) for result in results] == [(Verdict.OK, "1\n")] * 2, results[0].stderr
+        assert [(result.verdict, result.stdout) for result in results] == [
+            (Verdict.OK, "1\n")
+        ] * 2, results[0].stderr
 
 
 def test_installed_packages_can_be_asked_for(sandbox: BatchedSandbox) -> None:
     without = sandbox.run_now("import pytest", [Run()], limits=Limits())[0]
     assert without.verdict is Verdict.RUNTIME_ERROR and "ModuleNotFoundError" in without.stderr
     with_packages = BubblewrapSandbox(packages=True)
-    assert with_packages.run_now("import pytest\nprint(7)", [Run()], limits=Limits())[0].stdout == "7\n"
+    assert (
+        with_packages.run_now("import pytest\nprint(7)", [Run()], limits=Limits())[0].stdout
+        == "7\n"
+    )
 
 
 @pytest.mark.parametrize("under", ["/tmp", "/var/tmp"])
@@ -102,13 +111,17 @@ def test_packages_are_seen_wherever_they_lie_outside(sandbox, monkeypatch, under
         monkeypatch.setattr(sysconfig, "get_paths", lambda: {"purelib": folder, "platlib": folder})
         program = "import os, planted_package\nprint(planted_package.ANSWER, os.listdir('/tmp'))\nopen('/tmp/x', 'w')"
         results = BubblewrapSandbox(packages=True).run_now(program, [Run(), Run()], limits=Limits())
-    assert [(result.verdict, result.stdout) for result in results] == [(Verdict.OK, "7 []\n")] * 2, results[0].stderr
+    assert [(result.verdict, result.stdout) for result in results] == [
+        (Verdict.OK, "7 []\n")
+    ] * 2, results[0].stderr
 
 
 async def test_a_batch_that_waits_for_a_core_can_be_cancelled(sandbox: BatchedSandbox) -> None:
     single = BubblewrapSandbox()
     single._threads = ThreadPoolExecutor(1)
-    first = asyncio.create_task(single.run_batch("import time\ntime.sleep(0.5)", [Run()], limits=Limits()))
+    first = asyncio.create_task(
+        single.run_batch("import time\ntime.sleep(0.5)", [Run()], limits=Limits())
+    )
     await asyncio.sleep(0.1)
     second = asyncio.create_task(single.run_batch("print(2)", [Run()], limits=Limits()))
     await asyncio.sleep(0.05)

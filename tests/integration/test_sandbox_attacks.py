@@ -54,9 +54,15 @@ def test_an_attack_is_held(name: str, outside: World, sandbox: BatchedSandbox) -
 def readable_python() -> str | None:
     """A Python of our version or later that a plain user may run, with a standard library that they may read."""
     question = "import sys, json, select; sys.exit(sys.version_info < (3, 11))"
-    for candidate in (os.path.realpath(sys.executable), "/usr/bin/python3", "/usr/local/bin/python3"):
+    for candidate in (
+        os.path.realpath(sys.executable),
+        "/usr/bin/python3",
+        "/usr/local/bin/python3",
+    ):
         try:
-            asked = subprocess.run([candidate, "-c", question], user=NOBODY, group=NOBODY, extra_groups=[], check=False)
+            asked = subprocess.run(
+                [candidate, "-c", question], user=NOBODY, group=NOBODY, extra_groups=[], check=False
+            )
         except OSError:
             continue
         if asked.returncode == 0:
@@ -70,9 +76,13 @@ def readable_code(root: Path) -> Iterator[Path]:
     with tempfile.TemporaryDirectory(prefix="openconductor-readable-") as folder:
         place = Path(folder)
         place.chmod(0o755)
-        shutil.copytree(root / "src", place / "src", ignore=shutil.ignore_patterns("__pycache__", "bundled"))
+        shutil.copytree(
+            root / "src", place / "src", ignore=shutil.ignore_patterns("__pycache__", "bundled")
+        )
         shutil.copy(Path(__file__).parent / "sandbox_attacks.py", place)
-        shutil.copytree(Path(lazy_loader.__file__).parent, place / "src" / "lazy_loader")  # what the package needs
+        shutil.copytree(
+            Path(lazy_loader.__file__).parent, place / "src" / "lazy_loader"
+        )  # what the package needs
         yield place
 
 
@@ -80,7 +90,9 @@ def readable_code(root: Path) -> Iterator[Path]:
 def test_all_attacks_are_held_as_a_plain_user(readable_code: Path, sandbox: BatchedSandbox) -> None:
     python = readable_python()
     if python is None:
-        pytest.skip("needs a Python 3.11 that a plain user may run; root's own lies in a closed folder")
+        pytest.skip(
+            "needs a Python 3.11 that a plain user may run; root's own lies in a closed folder"
+        )
     done = subprocess.run(
         [python, "-B", str(readable_code / "sandbox_attacks.py")],
         user=NOBODY,
@@ -111,7 +123,9 @@ def test_the_attacks_get_through_where_the_filter_is_missing(outside, sandbox, m
     assert limited
 
 
-def test_a_big_file_is_held_where_bubblewrap_cannot_size_a_file_system(sandbox, monkeypatch) -> None:
+def test_a_big_file_is_held_where_bubblewrap_cannot_size_a_file_system(
+    sandbox, monkeypatch
+) -> None:
     monkeypatch.setattr(bubblewrap, "SIZES_TMPFS", (99, 0))
     fill = "for name in range(1000):\n    open(f'/tmp/{name}', 'wb').write(b'x' * (1 << 20))\nprint('GOT')"
     (result,) = bubblewrap.BubblewrapSandbox().run_now(fill, [Run()], limits=Limits())
@@ -119,9 +133,23 @@ def test_a_big_file_is_held_where_bubblewrap_cannot_size_a_file_system(sandbox, 
 
 
 def test_a_sandbox_that_is_not_what_it_should_be_is_refused(sandbox: BatchedSandbox) -> None:
-    state = {"pid": 1, "uid": 61184, "CapEff": "0", "CapPrm": "0", "NoNewPrivs": "1", "Seccomp": "2"}
+    state = {
+        "pid": 1,
+        "uid": 61184,
+        "CapEff": "0",
+        "CapPrm": "0",
+        "NoNewPrivs": "1",
+        "Seccomp": "2",
+    }
     session.check(state, "bubblewrap")
-    for name, value in {"pid": 7, "uid": 0, "CapEff": "c0", "CapPrm": "", "NoNewPrivs": "0", "Seccomp": "0"}.items():
+    for name, value in {
+        "pid": 7,
+        "uid": 0,
+        "CapEff": "c0",
+        "CapPrm": "",
+        "NoNewPrivs": "0",
+        "Seccomp": "0",
+    }.items():
         with pytest.raises(SandboxError, match="expected process 1"):
             session.check({**state, name: value}, "bubblewrap")
 
@@ -141,15 +169,19 @@ def test_a_forged_reply_is_only_the_programs_own_value(sandbox: BatchedSandbox) 
     junk = "import os\ndef f():\n    os.write(3, b'no whole line')\n    os._exit(0)\n"
     early = "import os\nos._exit(0)\ndef f(): return True\n"
     call = Run("", "f", [((), {}, False)])
-    forged, broken, gone = (sandbox.run_now(text, [call], limits=Limits())[0] for text in (forge, junk, early))
-    assert (forged.verdict, forged.replies) == (Verdict.OK, (encode(True),))
-    assert (broken.verdict, broken.replies) == (gone.verdict, gone.replies) == (Verdict.NO_VERDICT, ())
-
-
-async def test_a_cancelled_batch_ends_at_once_and_leaves_nothing(outside: World, sandbox: BatchedSandbox) -> None:
-    program = (
-        f"import os, time\nif os.fork() == 0:\n    os.execv('/bin/sleep', ['{outside.marker}', '60'])\ntime.sleep(60)"
+    forged, broken, gone = (
+        sandbox.run_now(text, [call], limits=Limits())[0] for text in (forge, junk, early)
     )
+    assert (forged.verdict, forged.replies) == (Verdict.OK, (encode(True),))
+    assert (
+        (broken.verdict, broken.replies) == (gone.verdict, gone.replies) == (Verdict.NO_VERDICT, ())
+    )
+
+
+async def test_a_cancelled_batch_ends_at_once_and_leaves_nothing(
+    outside: World, sandbox: BatchedSandbox
+) -> None:
+    program = f"import os, time\nif os.fork() == 0:\n    os.execv('/bin/sleep', ['{outside.marker}', '60'])\ntime.sleep(60)"
     task = asyncio.create_task(sandbox.run_batch(program, [Run()] * 3, limits=Limits()))
     await asyncio.sleep(0.4)
     assert not task.done()
@@ -163,7 +195,10 @@ async def test_a_cancelled_batch_ends_at_once_and_leaves_nothing(outside: World,
 
 async def test_the_event_loop_goes_on_while_programs_run(sandbox: BatchedSandbox) -> None:
     batch = asyncio.gather(
-        *(sandbox.run_batch("import time\ntime.sleep(1)", [Run()], limits=Limits()) for _ in range(2))
+        *(
+            sandbox.run_batch("import time\ntime.sleep(1)", [Run()], limits=Limits())
+            for _ in range(2)
+        )
     )
     longest, last = 0.0, time.monotonic()
     while not batch.done():
@@ -173,7 +208,9 @@ async def test_the_event_loop_goes_on_while_programs_run(sandbox: BatchedSandbox
     assert longest < 0.9, "the loop stood still for as long as a program ran"
 
 
-def test_a_killed_parent_takes_its_sandboxes_with_it(root: Path, outside: World, sandbox: BatchedSandbox) -> None:
+def test_a_killed_parent_takes_its_sandboxes_with_it(
+    root: Path, outside: World, sandbox: BatchedSandbox
+) -> None:
     child = f"""
 from openconductor.sandboxes import Limits, Run, bubblewrap
 bubblewrap.BOOTSTRAP += "# {outside.marker}\\n"
@@ -181,7 +218,9 @@ print("started", flush=True)
 bubblewrap.BubblewrapSandbox().run_now("import time\\ntime.sleep(60)", [Run()], limits=Limits())
 """
     environment = {**os.environ, "PYTHONPATH": str(root / "src")}
-    with subprocess.Popen([sys.executable, "-c", child], stdout=subprocess.PIPE, env=environment) as parent:
+    with subprocess.Popen(
+        [sys.executable, "-c", child], stdout=subprocess.PIPE, env=environment
+    ) as parent:
         parent.stdout.readline()
         deadline = time.monotonic() + 20
         while leftovers(outside.marker) is None and time.monotonic() < deadline:

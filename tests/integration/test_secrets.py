@@ -1,9 +1,10 @@
 """Keys stay where they are: canaries in environment, pool file, server error bodies and headers turn up nowhere.
 
-The server here is a gateway that talks too much: it repeats the key that it was sent, one of another worker, and one of
-its own, in status lines, headers and bodies of every kind. Looked through are the errors (message, repr, traceback and
-causes), the events, the log at its most talkative, the journal's files, its export, and what the command line prints;
-for each key as it is, in halves, in Base64, quoted as in a URL.
+The server here is a gateway that talks too much: it repeats the key that it was sent, one of
+another worker, and one of its own, in status lines, headers and bodies of every kind. Looked
+through are the errors (message, repr, traceback and causes), the events, the log at its most
+talkative, the journal's files, its export, and what the command line prints; for each key as it is,
+in halves, in Base64, quoted as in a URL.
 """
 
 from __future__ import annotations
@@ -28,14 +29,15 @@ from faults import plays
 from faults.plays import END, STREAM, Fault, Play, delta, event, head, piece
 from faults.script import Played
 from faults.server import Exchange, FaultServer, fault_server
-from openconductor import Conductor, Worker, WorkerPool, policies
+from openconductor import Conductor, Worker, WorkerPool
+from openconductor.calls import policies
 from openconductor.episode import FanOut
 from openconductor.errors import ConfigError, OpenConductorError
 from openconductor.events import Event
-from openconductor.journal import Journal
 from openconductor.prompt import render_workflow
 from openconductor.providers.openai_compatible import OpenAICompatibleProvider
-from openconductor.serialisation import episode_json
+from openconductor.store import Journal
+from openconductor.store.serialisation import episode_json
 from openconductor.types import Step, Workflow
 
 SENT = "sk-canary/A7f3+b1c9d5e2=8642"  # with what Base64, URLs and JSON write differently
@@ -89,7 +91,7 @@ def forms(canary: str) -> dict[str, bytes]:
     }
 
 
-# ── the talkative gateway ────────────────────────────────────────────────────────────────────────────────────────────
+# ── the talkative gateway ─────────────────────────────────────────────────────────────────────────
 def words(x: Exchange) -> str:
     """All the keys, in all their forms."""
     sent = x.request.key.removeprefix("Bearer ")
@@ -101,14 +103,24 @@ def words(x: Exchange) -> str:
 def headers(x: Exchange) -> str:
     """Every header that a client may read, with a key in it."""
     sent = x.request.key.removeprefix("Bearer ")
-    named = ("WWW-Authenticate", "X-Request-Id", "Retry-After", "Location", "Set-Cookie", "Server", "X-Other")
+    named = (
+        "WWW-Authenticate",
+        "X-Request-Id",
+        "Retry-After",
+        "Location",
+        "Set-Cookie",
+        "Server",
+        "X-Other",
+    )
     return "".join(f"{name}: {sent} {OTHER} {FOREIGN}\r\n" for name in named)
 
 
 def refusal(code: int, body: str = "json") -> Play:
     def play(x: Exchange) -> None:
         said = {
-            "json": json.dumps({"error": {"message": words(x), "code": words(x), "type": words(x)}}),
+            "json": json.dumps(
+                {"error": {"message": words(x), "code": words(x), "type": words(x)}}
+            ),
             "list": json.dumps([{"error": {"message": words(x)}}]),
             "html": f"<html><title>{words(x)}</title></html>",
             "text": words(x),
@@ -156,7 +168,10 @@ def finishes(x: Exchange) -> None:
     """A finish reason that is a key."""
     if x.request.stream:
         x.send(
-            head(STREAM) + event({"choices": [{"index": 0, "delta": {}, "finish_reason": words(x)}]}) + END, status=200
+            head(STREAM)
+            + event({"choices": [{"index": 0, "delta": {}, "finish_reason": words(x)}]})
+            + END,
+            status=200,
         )
     else:
         said = plays.body("4", finish=words(x))
@@ -169,7 +184,10 @@ def in_the_answer(x: Exchange) -> None:
 
 
 ECHOES: dict[str, Play] = {
-    **{f"status {code}": refusal(code) for code in (302, 400, 401, 402, 403, 404, 408, 413, 422, 429, 500, 503)},
+    **{
+        f"status {code}": refusal(code)
+        for code in (302, 400, 401, 402, 403, 404, 408, 413, 422, 429, 500, 503)
+    },
     **{f"{kind} under 500": refusal(500, kind) for kind in ("list", "html", "text", "odd")},
     "error under 200": says('{"error": {"message": "KEYS", "code": "KEYS"}}'),
     "no JSON": says("KEYS"),
@@ -178,7 +196,9 @@ ECHOES: dict[str, Play] = {
     "choices that are none": says('{"choices": "KEYS"}'),
     "a content that is none": says('{"choices": [{"message": {"content": {"KEYS": 1}}}]}'),
     "a refusal": says('{"choices": [{"message": {"refusal": "KEYS"}, "finish_reason": "stop"}]}'),
-    "a filter": says('{"choices": [{"message": {"content": ""}, "finish_reason": "content_filter: KEYS"}]}'),
+    "a filter": says(
+        '{"choices": [{"message": {"content": ""}, "finish_reason": "content_filter: KEYS"}]}'
+    ),
     "HTML": says("<html>KEYS</html>", "text/html"),
     "a content type": says("KEYS", f"text/{SENT}"),
     "an error in a stream": streams('{"error": {"message": "KEYS"}}'),
@@ -186,7 +206,9 @@ ECHOES: dict[str, Play] = {
     "a finish reason": finishes,
     "a status line": on_the_wire("HTTP/1.1 500 KEYS\r\nContent-Length: 0\r\n\r\n"),
     "a version that is none": on_the_wire("HTTP/9 KEYS\r\n\r\n"),
-    "another place": on_the_wire("HTTP/1.1 302 X\r\nLocation: http://127.0.0.1:9/KEYS\r\nContent-Length: 0\r\n\r\n"),
+    "another place": on_the_wire(
+        "HTTP/1.1 302 X\r\nLocation: http://127.0.0.1:9/KEYS\r\nContent-Length: 0\r\n\r\n"
+    ),
     "no status line": on_the_wire("KEYS\r\n\r\n"),
     "a header that is none": on_the_wire("OK\r\nKEYS\r\nContent-Length: 0\r\n\r\n"),
     "a length that is none": on_the_wire("OK\r\nContent-Length: KEYS\r\n\r\n"),
@@ -213,10 +235,12 @@ def told(error: BaseException) -> Iterator[str]:
     yield "".join(traceback.format_exception(error))  # its causes, too
 
 
-# ── errors, events, logs, journal, export ────────────────────────────────────────────────────────────────────────────
+# ── errors, events, logs, journal, export ─────────────────────────────────────────────────────────
 @pytest.mark.parametrize("stream", [False, True], ids=["piece", "stream"])
 @pytest.mark.parametrize("name", ECHOES)
-async def test_a_key_that_the_server_repeats_is_nowhere(name, stream, tmp_path, caplog, capfd) -> None:
+async def test_a_key_that_the_server_repeats_is_nowhere(
+    name, stream, tmp_path, caplog, capfd
+) -> None:
     leaks, events = Leaks(), list[Event]()
     async with fault_server(Played({"w": [name]})) as server:
         pool = WorkerPool([worker(server)])
@@ -232,7 +256,10 @@ async def test_a_key_that_the_server_repeats_is_nowhere(name, stream, tmp_path, 
                 episode = error.episode
             journal.flush()
             leaks.look("journal", everything_in(tmp_path))
-            leaks.look("what is read of it", repr([*journal.episodes(), *journal.calls(), *journal.workflows()]))
+            leaks.look(
+                "what is read of it",
+                repr([*journal.episodes(), *journal.calls(), *journal.workflows()]),
+            )
         await pool.aclose()
     assert server.records  # else nothing was tested
     assert episode.error is not None
@@ -245,25 +272,35 @@ async def test_a_key_that_the_server_repeats_is_nowhere(name, stream, tmp_path, 
             leaks.look("a call's error", shown)
     leaks.look("the episode", repr(episode))
     leaks.look("the events", repr(events))
-    leaks.look("--json", json.dumps(episode_json(episode, {ordinal: worker.name for ordinal, worker in pool})))
+    leaks.look(
+        "--json",
+        json.dumps(episode_json(episode, {ordinal: worker.name for ordinal, worker in pool})),
+    )
     leaks.look("the pool", repr(pool) + repr(pool[0]) + repr(pool[0].provider))
     leaks.look("the log", caplog.text)
     leaks.look("stdout and stderr", "".join(capfd.readouterr()))
     leaks.none()
 
 
-async def test_a_key_in_an_answer_is_the_answer_but_does_not_reach_the_journal(tmp_path: Path) -> None:
+async def test_a_key_in_an_answer_is_the_answer_but_does_not_reach_the_journal(
+    tmp_path: Path,
+) -> None:
     async with fault_server(Played({"w": ["an answer"]})) as server:
         pool = WorkerPool([worker(server)])
         with Journal(tmp_path / "journal.sqlite") as journal:
-            episode = await Conductor(lambda messages: PLAN, pool=pool).ask("How many?", on_event=journal)
+            episode = await Conductor(lambda messages: PLAN, pool=pool).ask(
+                "How many?", on_event=journal
+            )
         await pool.aclose()
     assert episode.answer is not None and SENT in episode.answer
-    for known in (SENT, OTHER):  # what the environment holds; the gateway's own key is a text like another one
+    for known in (
+        SENT,
+        OTHER,
+    ):  # what the environment holds; the gateway's own key is a text like another one
         assert known.encode() not in everything_in(tmp_path)
 
 
-# ── the pool file ────────────────────────────────────────────────────────────────────────────────────────────────────
+# ── the pool file ─────────────────────────────────────────────────────────────────────────────────
 @pytest.mark.parametrize(
     "line",
     [
@@ -296,7 +333,7 @@ def chain(error: BaseException) -> Iterator[BaseException]:
         yield error
 
 
-# ── the command line ─────────────────────────────────────────────────────────────────────────────────────────────────
+# ── the command line ──────────────────────────────────────────────────────────────────────────────
 async def openconductor(*arguments: str) -> tuple[int, str]:
     """(exit code, stdout and stderr) of the command."""
     process = await asyncio.create_subprocess_exec(
@@ -321,8 +358,18 @@ async def openconductor(*arguments: str) -> tuple[int, str]:
 async def test_neither_ask_nor_pool_check_prints_a_key(name: str, tmp_path: Path) -> None:
     leaks = Leaks()
     async with fault_server(Played({"w": [name]}), {"planner": PLAN}) as server:
-        path = write_pool(tmp_path, server.url, "w", "planner", more='api_key_env = "CANARY_API_KEY"\nretries = 0')
-        asking = ("ask", "How many?", "--pool", path, "--conductor", "worker:planner", "--no-fallback")
+        path = write_pool(
+            tmp_path, server.url, "w", "planner", more='api_key_env = "CANARY_API_KEY"\nretries = 0'
+        )
+        asking = (
+            "ask",
+            "How many?",
+            "--pool",
+            path,
+            "--conductor",
+            "worker:planner",
+            "--no-fallback",
+        )
         for arguments in (
             asking,
             (*asking, "--json"),

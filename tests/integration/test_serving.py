@@ -21,7 +21,10 @@ from openconductor.types import Step, Workflow
 ASKED: Any = [{"role": "user", "content": "What is 6 * 7?"}]
 TOOL: Any = {
     "type": "function",
-    "function": {"name": "add", "parameters": {"type": "object", "properties": {"a": {"type": "integer"}}}},
+    "function": {
+        "name": "add",
+        "parameters": {"type": "object", "properties": {"a": {"type": "integer"}}},
+    },
 }
 IMAGE = "data:image/png;base64,iVBORw0KGgo="
 
@@ -32,7 +35,9 @@ def user_says(*parts: Any) -> Any:
 
 def client(server: Orchestra, **options: Any) -> openai.OpenAI:
     return server.closing.enter_context(
-        openai.OpenAI(base_url=f"{server.url}/v1", **{"api_key": "none", "max_retries": 0, **options})
+        openai.OpenAI(
+            base_url=f"{server.url}/v1", **{"api_key": "none", "max_retries": 0, **options}
+        )
     )
 
 
@@ -43,7 +48,9 @@ def test_an_answer_says_who_did_what_and_what_it_cost(tmp_path: Path) -> None:
     assert answer.choices[0].message.content == "42"
     assert answer.choices[0].finish_reason == "stop"
     thoughts = answer.choices[0].message.reasoning_content  # type: ignore[attr-defined]
-    assert thoughts.startswith("1. anna: Think about it.\n2. bert (sees 1): Answer the question.\n\nStep 1: anna is at")
+    assert thoughts.startswith(
+        "1. anna: Think about it.\n2. bert (sees 1): Answer the question.\n\nStep 1: anna is at"
+    )
     usage = answer.usage
     assert usage is not None
     assert (usage.prompt_tokens, usage.completion_tokens, usage.total_tokens) == (300, 60, 360)
@@ -59,11 +66,17 @@ def test_an_answer_says_who_did_what_and_what_it_cost(tmp_path: Path) -> None:
     assert [call["response"]["text"] for call in told["calls"]] == [PLAN, "thought", "42"]
 
 
-@pytest.mark.parametrize(("level", "shown"), [("off", ()), ("full", ("Answer the question.", "a long thought"))])
-def test_how_much_is_shown_can_be_chosen(tmp_path: Path, level: str, shown: tuple[str, ...]) -> None:
+@pytest.mark.parametrize(
+    ("level", "shown"), [("off", ()), ("full", ("Answer the question.", "a long thought"))]
+)
+def test_how_much_is_shown_can_be_chosen(
+    tmp_path: Path, level: str, shown: tuple[str, ...]
+) -> None:
     with orchestra(tmp_path, "a long thought") as server:
         extra = {"conductor": {"reasoning": level}}
-        answer = client(server).chat.completions.create(model="conductor", messages=ASKED, extra_body=extra)
+        answer = client(server).chat.completions.create(
+            model="conductor", messages=ASKED, extra_body=extra
+        )
     thoughts = getattr(answer.choices[0].message, "reasoning_content", "")
     assert all(part in thoughts for part in shown)
     assert bool(thoughts) == bool(shown)
@@ -72,10 +85,17 @@ def test_how_much_is_shown_can_be_chosen(tmp_path: Path, level: str, shown: tupl
 def test_a_call_of_a_tool_that_was_cut_is_not_told_as_whole(tmp_path: Path) -> None:
     with orchestra(tmp_path, "thought", ["let me see", {"add": {"a": 6}}]) as server:
         for server.workers["bert"].finish, told in (("length", "length"), ("stop", "tool_calls")):
-            answer = client(server).chat.completions.create(model="conductor", messages=ASKED, tools=[TOOL])
+            answer = client(server).chat.completions.create(
+                model="conductor", messages=ASKED, tools=[TOOL]
+            )
             assert answer.choices[0].finish_reason == told
-        answer = client(server).chat.completions.create(model="conductor", messages=ASKED)  # which offers none
-        assert (answer.choices[0].finish_reason, answer.choices[0].message.tool_calls) == ("stop", None)
+        answer = client(server).chat.completions.create(
+            model="conductor", messages=ASKED
+        )  # which offers none
+        assert (answer.choices[0].finish_reason, answer.choices[0].message.tool_calls) == (
+            "stop",
+            None,
+        )
 
 
 def test_tools_go_to_the_last_worker_and_their_results_come_back_to_it(tmp_path: Path) -> None:
@@ -84,7 +104,12 @@ def test_tools_go_to_the_last_worker_and_their_results_come_back_to_it(tmp_path:
         return f"it is {results[-1].content}" if results else ["let me see", {"add": {"a": 6}}]
 
     def ask(messages: Any) -> Any:
-        asked: Any = {"model": "conductor", "messages": messages, "tools": [TOOL], "temperature": 0.3}
+        asked: Any = {
+            "model": "conductor",
+            "messages": messages,
+            "tools": [TOOL],
+            "temperature": 0.3,
+        }
         answer = client(server).chat.completions.create(**asked)
         return answer.choices[0].message, answer.choices[0].finish_reason
 
@@ -122,7 +147,9 @@ def test_where_the_worker_that_called_tools_fails_the_conductor_plans_anew(tmp_p
     assert again.choices[0].message.content == "planned anew"
     assert "[calls add(" in planner.sent[-1][0][-1].content
     assert "[result]\n13" in planner.sent[-1][0][-1].content
-    assert all(turn.role != "tool" for turn in anna.sent[-1][0]), "who is offered no tools reads of them"
+    assert all(turn.role != "tool" for turn in anna.sent[-1][0]), (
+        "who is offered no tools reads of them"
+    )
 
 
 def test_a_request_chooses_its_workers_steps_and_budget(tmp_path: Path) -> None:
@@ -161,16 +188,25 @@ def test_a_failure_is_an_error_with_a_code(tmp_path: Path) -> None:
                 client(server).chat.completions.create(model="conductor", messages=ASKED)
             assert (caught.value.status_code, caught.value.code) == (status, code)
             headers = caught.value.response.headers
-            assert headers["x-should-retry"] == "false", "what was paid for is not bought again by the client"
+            assert headers["x-should-retry"] == "false", (
+                "what was paid for is not bought again by the client"
+            )
             assert ("retry-after" in headers) == (status == 429)
         metrics = httpx.get(f"{server.url}/metrics").text
     for _, status, _ in failures:
-        assert f'openconductor_requests_total{{api="chat",model="conductor",status="{status}"}} 1.0' in metrics
+        assert (
+            f'openconductor_requests_total{{api="chat",model="conductor",status="{status}"}} 1.0'
+            in metrics
+        )
 
 
 def test_a_text_that_was_shown_and_then_broken_off_is_begun_by_nobody_else(tmp_path: Path) -> None:
-    with orchestra(tmp_path, "thought", ["4", 0.05, ConnectionLost("gone")], conductor={"fallback": True}) as server:
-        said = client(server).chat.completions.create(model="conductor", messages=ASKED, stream=True)
+    with orchestra(
+        tmp_path, "thought", ["4", 0.05, ConnectionLost("gone")], conductor={"fallback": True}
+    ) as server:
+        said = client(server).chat.completions.create(
+            model="conductor", messages=ASKED, stream=True
+        )
         with pytest.raises(openai.APIError, match="broke off"):
             list(said)
         assert [len(one.sent) for one in server.workers.values()] == [1, 1]
@@ -184,7 +220,12 @@ def test_a_worker_alone_and_a_baseline_are_models_too(tmp_path: Path) -> None:
 
     with orchestra(tmp_path, "anna's", "bert's", baselines=vote) as server:
         ask = client(server)
-        assert [model.id for model in ask.models.list()] == ["conductor", "moa", "direct:anna", "direct:bert"]
+        assert [model.id for model in ask.models.list()] == [
+            "conductor",
+            "moa",
+            "direct:anna",
+            "direct:bert",
+        ]
         assert ask.models.retrieve("moa").id == "moa"
         said = [ask.chat.completions.create(model=name, messages=ASKED).choices[0].message.content
                 for name in ("direct:anna", "moa")]  # fmt: skip
@@ -236,10 +277,20 @@ def test_what_is_no_request_gets_an_error(tmp_path: Path) -> None:
         assert http.get("/v1/episodes/abc").json()["error"]["code"] == "episode_not_found"
         count: Any = {"model": "conductor", "messages": ASKED}
         assert http.post("/v1/messages/count_tokens", json=count).json()["input_tokens"] > 0
-        java = {"connection": "Upgrade, HTTP2-Settings", "upgrade": "h2c", "http2-settings": "AAEAAEAAAAIAAAAB"}
+        java = {
+            "connection": "Upgrade, HTTP2-Settings",
+            "upgrade": "h2c",
+            "http2-settings": "AAEAAEAAAAIAAAAB",
+        }
         for _ in range(2):
-            assert http.post("/v1/messages/count_tokens", json=count, headers=java).status_code == 200
-        blank: Any = {"model": "conductor", "messages": [{"role": "user", "content": " "}], "stream": True}
+            assert (
+                http.post("/v1/messages/count_tokens", json=count, headers=java).status_code == 200
+            )
+        blank: Any = {
+            "model": "conductor",
+            "messages": [{"role": "user", "content": " "}],
+            "stream": True,
+        }
         assert http.post("/v1/chat/completions", json=blank).status_code == 400
         wrong = http.post("/v1/messages/count_tokens", json=count | {"messages": []})
         assert (wrong.status_code, "messages" in wrong.text) == (400, True)
@@ -247,7 +298,10 @@ def test_what_is_no_request_gets_an_error(tmp_path: Path) -> None:
 
 def test_unknown_parameters_and_tools_are_tolerated_and_images_go_along(tmp_path: Path) -> None:
     with orchestra(tmp_path) as server:
-        shown = user_says({"type": "text", "text": "What is it?"}, {"type": "image_url", "image_url": {"url": IMAGE}})
+        shown = user_says(
+            {"type": "text", "text": "What is it?"},
+            {"type": "image_url", "image_url": {"url": IMAGE}},
+        )
         answer = client(server).chat.completions.create(
             model="conductor", messages=[{"role": "developer", "content": "Be brief."}, *shown],
             extra_body={"unknown": 1, "store": True, "tools": [{"type": "web_search"}, TOOL]},
@@ -261,11 +315,17 @@ def test_unknown_parameters_and_tools_are_tolerated_and_images_go_along(tmp_path
 
 def test_later_rounds_are_shown_when_they_are_over(tmp_path: Path) -> None:
     plans = iter([PLAN, "model_id = []\nsubtasks = []\naccess_list = []"])
-    with orchestra(tmp_path, "thought", ["4", "2"], plan=lambda *_: next(plans), conductor={"max_rounds": 2}) as server:
-        chunks = list(client(server).chat.completions.create(model="conductor", messages=ASKED, stream=True))
+    with orchestra(
+        tmp_path, "thought", ["4", "2"], plan=lambda *_: next(plans), conductor={"max_rounds": 2}
+    ) as server:
+        chunks = list(
+            client(server).chat.completions.create(model="conductor", messages=ASKED, stream=True)
+        )
     deltas = [chunk.choices[0].delta for chunk in chunks if chunk.choices]
     assert [delta.content for delta in deltas if delta.content] == ["42"]
-    assert "The answer stands." in "".join(getattr(delta, "reasoning_content", None) or "" for delta in deltas)
+    assert "The answer stands." in "".join(
+        getattr(delta, "reasoning_content", None) or "" for delta in deltas
+    )
 
 
 def test_a_conversation_goes_on_from_an_answer_or_from_its_parts_by_name(tmp_path: Path) -> None:

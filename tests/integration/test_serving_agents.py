@@ -1,6 +1,7 @@
 """Claude Code and the Codex CLI do their work through our server: on loopback alone, with empty homes.
 
-They come from npm into folders of the tests' own; where npm or a package cannot be had, the tests are skipped.
+They come from npm into folders of the tests' own; where npm or a package cannot be had, the tests
+are skipped.
 """
 
 from __future__ import annotations
@@ -53,7 +54,8 @@ args = ["{server}"]
 required = true
 startup_timeout_sec = 60
 """
-# What Codex wants to know of a model: with it there is no warning, and files are edited by its free-form tool.
+# What Codex wants to know of a model: with it there is no warning, and files are edited by its
+# free-form tool.
 CATALOG = {
     "slug": "conductor", "display_name": "Conductor", "base_instructions": "Do what you are asked.", "priority": 1,
     "visibility": "list", "supported_in_api": True, "shell_type": "shell_command", "apply_patch_tool_type": "freeform",
@@ -77,7 +79,11 @@ class Work:
 
     def blocks(self, kind: str) -> list[dict[str, Any]]:
         """The blocks of one kind in Claude Code's turns, in order."""
-        turns = [event["message"]["content"] for event in self.events if event["type"] in ("assistant", "user")]
+        turns = [
+            event["message"]["content"]
+            for event in self.events
+            if event["type"] in ("assistant", "user")
+        ]
         return [block for turn in turns for block in turn if block["type"] == kind]
 
     def items(self, kind: str) -> list[dict[str, Any]]:
@@ -97,9 +103,19 @@ def agents(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Agents]:
     def find(name: str) -> Path:
         if name not in folders:
             folders[name] = folder = tmp_path_factory.mktemp(name)
-            install = ["npm", "install", "--prefix", folder, "--no-audit", "--no-fund", "--ignore-scripts"]
+            install = [
+                "npm",
+                "install",
+                "--prefix",
+                folder,
+                "--no-audit",
+                "--no-fund",
+                "--ignore-scripts",
+            ]
             try:
-                subprocess.run([*install, PACKAGES[name]], check=True, capture_output=True, timeout=300)
+                subprocess.run(
+                    [*install, PACKAGES[name]], check=True, capture_output=True, timeout=300
+                )
             except (OSError, subprocess.SubprocessError) as error:
                 pytest.skip(f"npm cannot install {name}: {error}")
         found = [*(folders[name] / "node_modules").glob(PROGRAMS[name])]
@@ -110,7 +126,9 @@ def agents(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Agents]:
         shutil.rmtree(folder)  # hundreds of MB
 
 
-def work(name: str, agents: Agents, server: Orchestra, folder: Path, task: str, *options: str) -> Work:
+def work(
+    name: str, agents: Agents, server: Orchestra, folder: Path, task: str, *options: str
+) -> Work:
     """Let an agent do a task, in a folder that has a file."""
     home, place = folder / "home", folder / "work"
     home.mkdir(exist_ok=True)
@@ -123,7 +141,16 @@ def work(name: str, agents: Agents, server: Orchestra, folder: Path, task: str, 
     }  # fmt: skip
     if name == "claude":
         environment |= CLAUDE | {"ANTHROPIC_BASE_URL": server.url}
-        asked = ["-p", task, "--output-format", "stream-json", "--verbose", "--allowedTools", "Bash,Read", *options]
+        asked = [
+            "-p",
+            task,
+            "--output-format",
+            "stream-json",
+            "--verbose",
+            "--allowedTools",
+            "Bash,Read",
+            *options,
+        ]
     else:
         environment |= {"CODEX_HOME": str(home), "OUR_KEY": "none"}
         catalog, tools = home / "catalog.json", Path(__file__).parent / "mcp_tools.py"
@@ -132,8 +159,12 @@ def work(name: str, agents: Agents, server: Orchestra, folder: Path, task: str, 
         (home / "config.toml").write_text(config)
         asked = ["exec", "--json", "--skip-git-repo-check", task]
     given: Any = {"capture_output": True, "text": True, "timeout": 120, "stdin": subprocess.DEVNULL}
-    done = subprocess.run([str(agents(name)), *asked], check=False, cwd=place, env=environment, **given)
-    return Work(done.returncode, [json.loads(line) for line in done.stdout.splitlines()], place, done.stderr)
+    done = subprocess.run(
+        [str(agents(name)), *asked], check=False, cwd=place, env=environment, **given
+    )
+    return Work(
+        done.returncode, [json.loads(line) for line in done.stdout.splitlines()], place, done.stderr
+    )
 
 
 def results(messages: Sequence[Message]) -> list[str]:
@@ -149,39 +180,80 @@ def test_claude_code_does_a_task_with_calls_of_its_tools(tmp_path: Path, agents:
         match results(messages):
             case []:
                 search = {"query": "select:WebFetch", "max_results": 1}
-                return ["I look.", {"Read": {"file_path": str(tmp_path / "work" / "left.txt")}, "ToolSearch": search}]
+                return [
+                    "I look.",
+                    {
+                        "Read": {"file_path": str(tmp_path / "work" / "left.txt")},
+                        "ToolSearch": search,
+                    },
+                ]
             case [one, other]:  # in the order in which they ended
                 word = next(text for text in (one, other) if "left" in text).split()[1]
-                return [{"Bash": {"command": f"printf %sRIGHT {word} > joined.txt", "description": "Joins"}}]
+                return [
+                    {
+                        "Bash": {
+                            "command": f"printf %sRIGHT {word} > joined.txt",
+                            "description": "Joins",
+                        }
+                    }
+                ]
             case [_, _, _]:
                 return [{"Bash": {"command": "cat nothing.txt", "description": "Fails"}}]
             case _:
                 return "It is joined."
 
     with orchestra(tmp_path, "thought", bert) as server:
-        done = work("claude", agents, server, tmp_path, "Join what left.txt says and RIGHT into joined.txt.")
-        anna, sent, planner = server.workers["anna"].sent, server.workers["bert"].sent, server.planner.sent
+        done = work(
+            "claude", agents, server, tmp_path, "Join what left.txt says and RIGHT into joined.txt."
+        )
+        anna, sent, planner = (
+            server.workers["anna"].sent,
+            server.workers["bert"].sent,
+            server.planner.sent,
+        )
     assert done.status == 0, done.events[-1]
     assert (done.folder / "joined.txt").read_text() == "leftRIGHT"
     assert [block["text"] for block in done.blocks("text")] == ["I look.", "It is joined."]
-    assert [block["name"] for block in done.blocks("tool_use")] == ["Read", "ToolSearch", "Bash", "Bash"]
-    assert [bool(block.get("is_error")) for block in done.blocks("tool_result")] == [False, False, False, True]
+    assert [block["name"] for block in done.blocks("tool_use")] == [
+        "Read",
+        "ToolSearch",
+        "Bash",
+        "Bash",
+    ]
+    assert [bool(block.get("is_error")) for block in done.blocks("tool_result")] == [
+        False,
+        False,
+        False,
+        True,
+    ]
     assert "1. anna: Think about it." in done.blocks("thinking")[0]["thinking"]
     assert len(planner) == len(anna) == 1, "the worker that called the tools goes on"
     assert len(sent) == 4 and results(sent[3][0])[3].startswith("Error: Exit code 1")
-    assert {"Read", "Bash"} <= offered(sent[0][1]) and "DeferredToolPlaceholder" not in offered(sent[0][1])
+    assert {"Read", "Bash"} <= offered(sent[0][1]) and "DeferredToolPlaceholder" not in offered(
+        sent[0][1]
+    )
     assert "WebFetch" not in offered(sent[0][1]) and "WebFetch" in offered(sent[1][1])
     rules = sent[0][0][0]
-    assert rules.role == "system" and rules.content.startswith("You are") and str(done.folder) in rules.content
+    assert (
+        rules.role == "system"
+        and rules.content.startswith("You are")
+        and str(done.folder) in rules.content
+    )
     usage = done.events[-1]["usage"]
     assert usage["input_tokens"] == 6 * (USED.input_tokens - USED.cached_tokens)
     assert usage["cache_read_input_tokens"] == 6 * USED.cached_tokens
     assert usage["output_tokens"] == 6 * USED.output_tokens
 
 
-def test_claude_code_shows_a_picture_and_goes_on_with_the_conversation(tmp_path: Path, agents: Agents) -> None:
+def test_claude_code_shows_a_picture_and_goes_on_with_the_conversation(
+    tmp_path: Path, agents: Agents
+) -> None:
     def bert(messages: Any, sampling: Any) -> Any:
-        return "I see it." if results(messages) else [{"Read": {"file_path": str(tmp_path / "work" / "dot.png")}}]
+        return (
+            "I see it."
+            if results(messages)
+            else [{"Read": {"file_path": str(tmp_path / "work" / "dot.png")}}]
+        )
 
     (tmp_path / "work").mkdir()
     (tmp_path / "work" / "dot.png").write_bytes(b64decode(PICTURE))
@@ -189,11 +261,17 @@ def test_claude_code_shows_a_picture_and_goes_on_with_the_conversation(tmp_path:
         first = work("claude", agents, server, tmp_path, "Look at dot.png.")
         second = work("claude", agents, server, tmp_path, "And now?", "--continue")
         sent = [messages for messages, _ in server.workers["bert"].sent]
-    assert [one.events[-1]["result"] for one in (first, second)] == ["I see it."] * 2, first.errors + second.errors
-    (picture,) = [part for turn in sent[1] for part in turn.parts if part.get("type") == "image_url"]
+    assert [one.events[-1]["result"] for one in (first, second)] == ["I see it."] * 2, (
+        first.errors + second.errors
+    )
+    (picture,) = [
+        part for turn in sent[1] for part in turn.parts if part.get("type") == "image_url"
+    ]
     assert picture["image_url"]["url"].startswith("data:image/png;base64,")
     told = [turn.content for turn in sent[2]]
-    assert "I see it." in told and any(text.startswith("And now?") for text in told), "the conversation before it"
+    assert "I see it." in told and any(text.startswith("And now?") for text in told), (
+        "the conversation before it"
+    )
     assert len(server.planner.sent) == 2
 
 
@@ -204,7 +282,13 @@ def test_codex_does_a_task_with_calls_of_its_tools(tmp_path: Path, agents: Agent
     def bert(messages: Any, sampling: Any) -> Any:
         match results(messages):
             case []:
-                return ["I look.", {"exec_command": {"cmd": "cat left.txt"}, "mcp__tools__shout": {"text": "right"}}]
+                return [
+                    "I look.",
+                    {
+                        "exec_command": {"cmd": "cat left.txt"},
+                        "mcp__tools__shout": {"text": "right"},
+                    },
+                ]
             case [left, shouted]:
                 return [{"mcp__tools__join": {"left": left.split()[-1], "right": gave(shouted)}}]
             case [_, _, joined]:
@@ -213,17 +297,23 @@ def test_codex_does_a_task_with_calls_of_its_tools(tmp_path: Path, agents: Agent
                 return "It is joined."
 
     with orchestra(tmp_path, "thought", bert) as server:
-        done = work("codex", agents, server, tmp_path, "Join what left.txt says and RIGHT! into joined.txt.")
+        done = work(
+            "codex", agents, server, tmp_path, "Join what left.txt says and RIGHT! into joined.txt."
+        )
         workers, planner = server.workers, server.planner
     assert done.status == 0, done.errors
     assert (done.folder / "joined.txt").read_text() == "leftRIGHT!\n"
     assert [item["text"] for item in done.items("agent_message")] == ["I look.", "It is joined."]
     assert [item["exit_code"] for item in done.items("command_execution")] == [0]
     assert [item["tool"] for item in done.items("mcp_tool_call")] == ["shout", "join"]
-    assert [change["kind"] for item in done.items("file_change") for change in item["changes"]] == ["add"]
+    assert [change["kind"] for item in done.items("file_change") for change in item["changes"]] == [
+        "add"
+    ]
     assert not done.items("error")
     assert "1. anna: Think about it." in done.items("reasoning")[0]["text"]
-    assert len(planner.sent) == len(workers["anna"].sent) == 1, "the worker that called the tools goes on"
+    assert len(planner.sent) == len(workers["anna"].sent) == 1, (
+        "the worker that called the tools goes on"
+    )
     assert len(workers["bert"].sent) == 4
     (usage,) = [event["usage"] for event in done.events if event["type"] == "turn.completed"]
     assert usage["input_tokens"] == 6 * USED.input_tokens
@@ -240,7 +330,10 @@ def test_an_agent_waits_while_workers_are_silent_for_longer_than_its_patience(
         server.gateway.reasoning = level
         done = work(name, agents, server, tmp_path, "Take your time.")
     assert done.status == 0, done.errors
-    assert "It took long." in (done.events[-1].get("result"), *(one["text"] for one in done.items("agent_message")))
+    assert "It took long." in (
+        done.events[-1].get("result"),
+        *(one["text"] for one in done.items("agent_message")),
+    )
     assert not [event for event in done.events if event["type"] == "error"]
     assert len(server.planner.sent) == 1
 
@@ -251,7 +344,11 @@ def test_an_agent_waits_while_workers_are_silent_for_longer_than_its_patience(
         ("claude", {"bert": ContextTooLong("too much")}, "Prompt is too long"),
         ("claude", {"bert": ServerFailed("it broke", status=500)}, "it broke"),
         ("claude", {"plan": "no plan"}, "missing_list"),
-        ("codex", {"bert": ContextTooLong("too much")}, "ran out of room in the model's context window"),
+        (
+            "codex",
+            {"bert": ContextTooLong("too much")},
+            "ran out of room in the model's context window",
+        ),
     ],
 )
 def test_an_agent_is_told_what_failed_and_does_not_pay_for_it_again(

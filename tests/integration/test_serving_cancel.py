@@ -1,7 +1,8 @@
 """A client that goes away: the sockets to the workers are closed within a second, and what was spent is on the bill.
 
-Over real sockets: in planning, in a step, in the answer before and amid its text, of each API, streamed and not. The
-client goes in order (with a FIN), or as a process does that is killed (with a RST).
+Over real sockets: in planning, in a step, in the answer before and amid its text, of each API,
+streamed and not. The client goes in order (with a FIN), or as a process does that is killed (with a
+RST).
 """
 
 from __future__ import annotations
@@ -36,7 +37,9 @@ WHERE = {
 }
 
 
-async def ask_and_leave(server: Served, faults: FaultServer, api: str, where: str, *, stream: bool) -> float:
+async def ask_and_leave(
+    server: Served, faults: FaultServer, api: str, where: str, *, stream: bool
+) -> float:
     """Send a request on a connection of its own, and leave when its worker hangs; returns when that was."""
     body = json.dumps(server.asked(api, stream=stream)).encode()
     host, port = server.url.removeprefix("http://").split(":")
@@ -88,18 +91,26 @@ async def test_who_leaves_is_worked_for_no_more_and_pays_what_was_done(
         assert sum(call.usage.input_tokens for call in calls) == told.input
         assert sum(call.usage.output_tokens for call in calls) == told.output
         assert sum(call.usage.unpriced_calls for call in calls) == faults.unreported() == 1
-        charged = Decimal(str((server.journal.find_outcome(f"serve/{episode.id}") or {})["charged"]))
+        charged = Decimal(
+            str((server.journal.find_outcome(f"serve/{episode.id}") or {})["charged"])
+        )
         known = sum((call.usage.dollars for call in calls), Decimal(0))
         most = 300 * Decimal(PRICES[calls[-1].worker]["output"]) / 10**6
         assert charged == sum(map(cost_of, calls))
-        assert most <= charged - known <= 2 * most, "what the broken call could have cost at most, and what it read"
+        assert most <= charged - known <= 2 * most, (
+            "what the broken call could have cost at most, and what it read"
+        )
         spent = (
-            await server.client.get(f"{server.url}/v1/episodes/{episode.id}", headers={"x-api-key": KEY[0]})
+            await server.client.get(
+                f"{server.url}/v1/episodes/{episode.id}", headers={"x-api-key": KEY[0]}
+            )
         ).json()
         assert spent["outcome"] == "unfinished"
 
         requests = len(faults.records)
-        assert (await server.ask(api, key=KEY[0], stream=stream)).status_code == 200, "and all is well"
+        assert (await server.ask(api, key=KEY[0], stream=stream)).status_code == 200, (
+            "and all is well"
+        )
         assert len(faults.records) == requests + 4, "nothing was asked again behind anyone's back"
 
 
@@ -109,8 +120,13 @@ async def test_many_that_leave_at_once_leave_no_socket(tmp_path: Path, api: str)
         fault_server(Played({"c": ["drip_text"]}), {"planner": PLAN}) as faults,
         served(tmp_path, faults, key=[KeyTable("ann", KEY[1])]) as server,
     ):
-        asking = [asyncio.create_task(server.ask(api, key=KEY[0], stream=True, question=f"{i}?")) for i in range(24)]
-        await faults.until(lambda one: len([record for record in one.busy if record.request.model == "c"]) == 24)
+        asking = [
+            asyncio.create_task(server.ask(api, key=KEY[0], stream=True, question=f"{i}?"))
+            for i in range(24)
+        ]
+        await faults.until(
+            lambda one: len([record for record in one.busy if record.request.model == "c"]) == 24
+        )
         for task in asking:
             task.cancel()
         await faults.until(lambda one: not one.busy, 2 * SECONDS)

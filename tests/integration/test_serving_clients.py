@@ -1,7 +1,8 @@
 """Official clients against our server, as people install them: each is a script that is asked (`clients/`, `node/`).
 
-Compared is what a client made of the answers with what the workers saw and counted. Clients of the development
-environment are always run, wrappers of them and those for Node (from npm, or skipped) with the slow tests.
+Compared is what a client made of the answers with what the workers saw and counted. Clients of the
+development environment are always run, wrappers of them and those for Node (from npm, or skipped)
+with the slow tests.
 """
 
 from __future__ import annotations
@@ -35,14 +36,30 @@ FAILURES = {"unknown": "model_not_found", "rate": "worker_rate_limited", "budget
 """Failures, and the code that a client tells of each; ``lost`` comes after a part of the answer was shown."""
 STATUS = ("NotFoundError", "RateLimitError", "APIStatusError", "InternalServerError")
 ANTHROPIC = (*STATUS[:2], "PaymentRequiredError", "InternalServerError")
-PYDANTIC = ("ModelNotFoundError", "ModelRateLimitError", "ModelQuotaExceededError", "ModelServerError")
+PYDANTIC = (
+    "ModelNotFoundError",
+    "ModelRateLimitError",
+    "ModelQuotaExceededError",
+    "ModelServerError",
+)
 NODE = ("NotFoundError", "RateLimitError", "APIError", "InternalServerError")
 VERCEL = ("APICallError",) * 4
 CHAIN = ("OpenAIModelNotFoundError", "OpenAIRateLimitError", "APIStatusError", "OpenAIAPIError")
-CHAINED = ("AnthropicModelNotFoundError", "AnthropicRateLimitError", "PaymentRequiredError", "AnthropicAPIError")
+CHAINED = (
+    "AnthropicModelNotFoundError",
+    "AnthropicRateLimitError",
+    "PaymentRequiredError",
+    "AnthropicAPIError",
+)
 ENVIRONMENTS = {
     "langchain": ("langchain-openai==1.7.3", "langchain-anthropic==1.7.7", "tiktoken==0.14.0"),
-    "instructor": ("instructor==1.17.0", "llm==0.36", "openai==3.3.0", "jiter==0.14.0", "rich==14.3.4"),
+    "instructor": (
+        "instructor==1.17.0",
+        "llm==0.36",
+        "openai==3.3.0",
+        "jiter==0.14.0",
+        "rich==14.3.4",
+    ),
 }
 """What is installed where; the rest is as ``constraints.txt`` has it, but for what one of these wants otherwise."""
 
@@ -68,10 +85,14 @@ KINDS = {
     "anthropic": Kind("with_anthropic.py", "", ANTHROPIC, ("APIStatusError",) * 4, fast=True),
     "pydantic-ai": Kind("with_pydantic_ai.py", "chat", PYDANTIC, PYDANTIC),
     "pydantic-ai-responses": Kind("with_pydantic_ai.py", "responses", PYDANTIC, PYDANTIC),
-    "pydantic-ai-anthropic": Kind("with_pydantic_ai.py", "anthropic", PYDANTIC, (*PYDANTIC[:3], "ModelAPIError")),
+    "pydantic-ai-anthropic": Kind(
+        "with_pydantic_ai.py", "anthropic", PYDANTIC, (*PYDANTIC[:3], "ModelAPIError")
+    ),
     "langchain": Kind("with_langchain.py", "chat", CHAIN, environment="langchain"),
     "langchain-responses": Kind("with_langchain.py", "responses", CHAIN, environment="langchain"),
-    "langchain-anthropic": Kind("with_langchain.py", "anthropic", CHAINED, ("APIStatusError",) * 4, False, "langchain"),
+    "langchain-anthropic": Kind(
+        "with_langchain.py", "anthropic", CHAINED, ("APIStatusError",) * 4, False, "langchain"
+    ),
     "instructor": Kind("with_instructor.py", "", STATUS, environment="instructor"),
     "llm": Kind("with_llm.py", "chat", STATUS, environment="instructor"),
     "llm-responses": Kind("with_llm.py", "responses", STATUS, environment="instructor"),
@@ -81,11 +102,16 @@ KINDS = {
     "ai-responses": Kind("with_ai.mjs", "openai", VERCEL, ("StreamProviderError",) * 4),
     "ai-anthropic": Kind("with_ai.mjs", "anthropic", VERCEL, ("StreamProviderError",) * 4),
 }
-MODES = {"langchain": ("function_calling",), "instructor": ("TOOLS_STRICT", "JSON", "JSON_SCHEMA", "MD_JSON")}
+MODES = {
+    "langchain": ("function_calling",),
+    "instructor": ("TOOLS_STRICT", "JSON", "JSON_SCHEMA", "MD_JSON"),
+}
 """How else a client can ask for a form."""
 FAST = [name for name, kind in KINDS.items() if kind.fast]
 SLOW = (pytest.mark.slow, pytest.mark.timeout(600))
-each = pytest.mark.parametrize("name", [pytest.param(name, marks=() if name in FAST else SLOW) for name in KINDS])
+each = pytest.mark.parametrize(
+    "name", [pytest.param(name, marks=() if name in FAST else SLOW) for name in KINDS]
+)
 both = pytest.mark.parametrize("stream", [False, True])
 
 
@@ -103,7 +129,9 @@ class Client:
 
     def do(self, name: str, url: str, **options: Any) -> Any:
         assert self._process.stdin and self._process.stdout
-        self._process.stdin.write(json.dumps({"do": name, "url": url, "how": self._how, **options}) + "\n")
+        self._process.stdin.write(
+            json.dumps({"do": name, "url": url, "how": self._how, **options}) + "\n"
+        )
         self._process.stdin.flush()
         line = self._process.stdout.readline()
         assert line, self._log.read_text()[-3000:]
@@ -155,7 +183,17 @@ def interpreter(environment: str) -> Path:
     lines = (HERE.parent.parent / "constraints.txt").read_text().splitlines()
     pins = Path(tempfile.mkdtemp()) / "constraints.txt"
     pins.write_text("\n".join(line for line in lines if line.partition("==")[0] not in own))
-    pip = ["bin/python", "-m", "pip", "install", "--quiet", "--no-compile", "--retries", "1", "--constraint"]
+    pip = [
+        "bin/python",
+        "-m",
+        "pip",
+        "install",
+        "--quiet",
+        "--no-compile",
+        "--retries",
+        "1",
+        "--constraint",
+    ]
     commands = [[sys.executable, "-m", "venv", "."], [*pip, "constraints.txt", *wanted]]
     return installed(environment, pins, commands) / "bin" / "python"
 
@@ -163,7 +201,10 @@ def interpreter(environment: str) -> Path:
 def installed(name: str, beside: Path, commands: Sequence[Sequence[str]]) -> Path:
     """A folder in the user's cache, with a copy of the file ``beside``, filled by commands; skips where they fail."""
     cache = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "openconductor-tests"
-    folder = cache / f"{name}-{hashlib.sha256(beside.read_bytes() + repr(commands).encode()).hexdigest()[:12]}"
+    folder = (
+        cache
+        / f"{name}-{hashlib.sha256(beside.read_bytes() + repr(commands).encode()).hexdigest()[:12]}"
+    )
     if not (folder / ".ready").exists():
         shutil.rmtree(folder, ignore_errors=True)
         folder.mkdir(parents=True)
@@ -186,7 +227,11 @@ def test_text_comes_with_its_usage_and_streamed_piece_by_piece(
         told = clients(name).do("ask", server.url, stream=stream)
     assert told["text"] == "42!"
     assert not stream or told["pieces"] >= 3
-    assert told["usage"] == [3 * USED.input_tokens, 3 * USED.output_tokens, 3 * USED.tokens] == [300, 60, 360]
+    assert (
+        told["usage"]
+        == [3 * USED.input_tokens, 3 * USED.output_tokens, 3 * USED.tokens]
+        == [300, 60, 360]
+    )
     if not stream and (details := told.get("details")):  # some clients show none
         assert {str(3 * USED.cached_tokens), str(3 * USED.reasoning_tokens)} <= {
             *re.findall(r"\d+", json.dumps(details))
@@ -204,13 +249,17 @@ def test_the_clients_tool_is_called_and_its_result_comes_back(
 
     def bert(messages: Any, sampling: Any) -> Any:
         results = [turn for turn in messages if turn.role == "tool"]
-        return f"it is {results[-1].content}" if results else ["let me see", {"add": {"a": 6, "b": 7}}]
+        return (
+            f"it is {results[-1].content}" if results else ["let me see", {"add": {"a": 6, "b": 7}}]
+        )
 
     with orchestra(tmp_path, "thought", bert) as server:
         told = clients(name).do("tools", server.url, stream=stream)
         planner, anna, bert_ = server.planner, server.workers["anna"], server.workers["bert"]
     assert told["text"] == "it is 13"
-    assert (len(planner.sent), len(anna.sent), len(bert_.sent)) == (1, 1, 2), "the very worker goes on by itself"
+    assert (len(planner.sent), len(anna.sent), len(bert_.sent)) == (1, 1, 2), (
+        "the very worker goes on by itself"
+    )
     (first, sampling), (second, _) = bert_.sent
     assert [tool["function"]["name"] for tool in sampling.body["tools"]] == ["add"]
     assert second[: len(first)] == first
@@ -219,7 +268,9 @@ def test_the_clients_tool_is_called_and_its_result_comes_back(
 
 
 @each
-def test_a_form_of_the_answer_reaches_the_last_worker_and_is_read(name: str, clients: Clients, tmp_path: Path) -> None:
+def test_a_form_of_the_answer_reaches_the_last_worker_and_is_read(
+    name: str, clients: Clients, tmp_path: Path
+) -> None:
     def bert(messages: Any, sampling: Any) -> Any:
         tools = sampling.body.get("tools")
         return {tools[0]["function"]["name"]: PLACE} if tools else json.dumps(PLACE)
@@ -255,7 +306,10 @@ def test_a_failure_is_the_clients_own_error_and_paid_for_once(
     name: str, stream: bool, clients: Clients, tmp_path: Path
 ) -> None:
     kind, client = KINDS[name], clients(name)
-    plays: Any = {"rate": RateLimited("slow down", retry_after=1), "lost": ["4", 0.1, ConnectionLost("gone")]}
+    plays: Any = {
+        "rate": RateLimited("slow down", retry_after=1),
+        "lost": ["4", 0.1, ConnectionLost("gone")],
+    }
     options: Any = {"unknown": {"model": "conductr"}, "budget": {"conductor": {"max_calls": 1}}}
     with orchestra(tmp_path) as server:
         for number, (failure, code) in enumerate(FAILURES.items()):
@@ -268,14 +322,18 @@ def test_a_failure_is_the_clients_own_error_and_paid_for_once(
             assert len(server.planner.sent) == (0 if failure == "unknown" else 1), failure
 
 
-@pytest.mark.parametrize(("names", "pause"), [(FAST, 1.6), pytest.param([*KINDS], 3.0, marks=SLOW, id="all")])
+@pytest.mark.parametrize(
+    ("names", "pause"), [(FAST, 1.6), pytest.param([*KINDS], 3.0, marks=SLOW, id="all")]
+)
 def test_every_client_survives_silence_before_the_plan_in_a_step_and_amid_the_answer(
     names: list[str], pause: float, clients: Clients, tmp_path: Path
 ) -> None:
     beat, said = ServeConfig().heartbeat_s, ["4", pause, "2"]
     asked = {name: clients(name) for name in names}
     with (
-        orchestra(tmp_path, [pause, "thought"], said, plan=[pause, PLAN], heartbeat_s=beat) as server,
+        orchestra(
+            tmp_path, [pause, "thought"], said, plan=[pause, PLAN], heartbeat_s=beat
+        ) as server,
         ThreadPoolExecutor(len(names)) as together,
     ):
         begun = {

@@ -1,7 +1,8 @@
 """The server as a process under load: SIGTERM, kill -9, workers that die, a full disk, a clock that jumps.
 
-After each: what a client got whole is in the journal with its bill, no stream has ended without saying how, failures
-have codes, and the server starts again on the same journal with the keys' budgets where they were.
+After each: what a client got whole is in the journal with its bill, no stream has ended without
+saying how, failures have codes, and the server starts again on the same journal with the keys'
+budgets where they were.
 """
 
 from __future__ import annotations
@@ -29,10 +30,10 @@ from faults.script import Request
 from faults.server import FaultServer, fault_server
 from integration.served import PATHS, PRICES, events, failure_of, usage_of
 from openconductor.config import dump_toml
-from openconductor.journal import Journal
 from openconductor.prompt import render_workflow
 from openconductor.serving.key_ring import KeyRing, cost_of, new_key
 from openconductor.serving.serve_config import KeyTable
+from openconductor.store import Journal
 from openconductor.types import Step, Usage, Workflow
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(180)]
@@ -42,7 +43,8 @@ KEY, HASH = new_key()
 PLAN = render_workflow(Workflow((Step(1, "Think."), Step(2, "Answer.", "all"))))
 TYPED = {"shutting_down", "worker_failed", "worker_unavailable", "journal_failed", "server_error"}
 
-# The command line, with a clock that SIGUSR1 sets a day and a half forward, and SIGUSR2 three days back.
+# The command line, with a clock that SIGUSR1 sets a day and a half forward, and SIGUSR2 three days
+# back.
 LAUNCH = """
 import signal, sys, time
 real, off = time.time, [0]
@@ -92,7 +94,9 @@ class Load:
                 api, stream = list(PATHS)[number % 3], number // 3 % 2 == 0
                 await self.one(http, url, api, stream=stream, question=f"Question {number}?")
 
-    async def one(self, http: httpx.AsyncClient, url: str, api: str, *, stream: bool, question: str) -> None:
+    async def one(
+        self, http: httpx.AsyncClient, url: str, api: str, *, stream: bool, question: str
+    ) -> None:
         turns = [{"role": "user", "content": question}]
         body = {"model": "conductor", "stream": stream, "input" if api == "responses" else "messages": turns,
                 "max_tokens": 50, "stream_options": {"include_usage": True}}  # fmt: skip
@@ -147,7 +151,14 @@ class Process:
         config = {"port": port, "pool": str(self.folder / "pool.toml"), "conductor": "worker:planner", "drain_s": 0.3,
                   "journal": str(self.journal), "heartbeat_s": 0.2, "fallback": False, "key": [key]}  # fmt: skip
         (self.folder / "serve.toml").write_text(dump_toml(config))
-        command = [sys.executable, "-c", LAUNCH, "serve", "--config", str(self.folder / "serve.toml")]
+        command = [
+            sys.executable,
+            "-c",
+            LAUNCH,
+            "serve",
+            "--config",
+            str(self.folder / "serve.toml"),
+        ]
         with (self.folder / "log").open("ab") as log:
             self.process = subprocess.Popen(command, stdout=log, stderr=log)  # noqa: ASYNC220 - it returns at once
         async with httpx.AsyncClient() as http:
@@ -181,7 +192,9 @@ async def under_load(folder: Path) -> AsyncIterator[tuple[Process, Load, Switche
     async with fault_server(script, {"planner": PLAN}) as faults:
         process = Process(folder, faults)
         await process.start()
-        clients = [asyncio.create_task(load.client(process.url, number)) for number in range(CLIENTS)]
+        clients = [
+            asyncio.create_task(load.client(process.url, number)) for number in range(CLIENTS)
+        ]
         try:
             await load.until(lambda: len(load.whole) >= CLIENTS or bool(load.failed))
             assert not load.failed, load.failed
@@ -218,7 +231,10 @@ async def check_what_is_left(process: Process, load: Load) -> None:
             if (told := load.whole.get(identifier)) is not None:
                 used = sum((call.usage for call in calls), Usage())
                 assert outcome == "answered"
-                assert (used.input_tokens, used.output_tokens) == (told["input_tokens"], told["output_tokens"])
+                assert (used.input_tokens, used.output_tokens) == (
+                    told["input_tokens"],
+                    told["output_tokens"],
+                )
                 assert Decimal(told["dollars"]) == used.dollars
                 record = journal.find_outcome(f"serve/{identifier}")
                 assert record is not None
@@ -243,7 +259,11 @@ async def check_what_is_left(process: Process, load: Load) -> None:
 
 @pytest.mark.parametrize(
     ("signals", "status"),
-    [((signal.SIGTERM,), 0), ((signal.SIGTERM, signal.SIGINT), 0), ((signal.SIGKILL,), -signal.SIGKILL)],
+    [
+        ((signal.SIGTERM,), 0),
+        ((signal.SIGTERM, signal.SIGINT), 0),
+        ((signal.SIGKILL,), -signal.SIGKILL),
+    ],
 )
 async def test_a_server_that_is_ended_tells_why_or_breaks_off_and_loses_nothing_that_it_answered(
     tmp_path: Path, signals: tuple[int, ...], status: int
@@ -259,10 +279,16 @@ async def test_a_server_that_is_ended_tells_why_or_breaks_off_and_loses_nothing_
     await check_again(process, load)
 
 
-async def test_clients_that_do_not_read_or_finish_their_requests_cannot_keep_it_from_stopping(tmp_path: Path) -> None:
+async def test_clients_that_do_not_read_or_finish_their_requests_cannot_keep_it_from_stopping(
+    tmp_path: Path,
+) -> None:
     async with under_load(tmp_path) as (process, load, script):
         port = int(process.url.rsplit(":", 1)[1])
-        asked = {"model": "direct:a", "messages": [{"role": "user", "content": "?"}], "stream": True}
+        asked = {
+            "model": "direct:a",
+            "messages": [{"role": "user", "content": "?"}],
+            "stream": True,
+        }
         body = json.dumps(asked).encode()
         head = f"POST {PATHS['chat']} HTTP/1.1\r\nHost: x\r\nX-Api-Key: {KEY}\r\n"
         head += f"Content-Length: {len(body)}\r\n\r\n"
@@ -287,7 +313,9 @@ async def stopped(process: Process, load: Load) -> int:
     return await process.ended()
 
 
-async def test_workers_that_die_are_errors_with_a_code_and_all_is_well_when_they_are_back(tmp_path: Path) -> None:
+async def test_workers_that_die_are_errors_with_a_code_and_all_is_well_when_they_are_back(
+    tmp_path: Path,
+) -> None:
     async with under_load(tmp_path) as (process, load, script):
         script.dead = True
         await load.until(lambda: sum(load.failed.values()) >= 10)
@@ -299,7 +327,9 @@ async def test_workers_that_die_are_errors_with_a_code_and_all_is_well_when_they
     await check_again(process, load)
 
 
-async def test_a_full_disk_is_an_error_with_a_code_and_nothing_is_answered_that_cannot_be_kept(tmp_path: Path) -> None:
+async def test_a_full_disk_is_an_error_with_a_code_and_nothing_is_answered_that_cannot_be_kept(
+    tmp_path: Path,
+) -> None:
     async with under_load(tmp_path) as (process, load, _):
         assert process.process is not None
         size = process.journal.with_name("serve.sqlite-wal").stat().st_size

@@ -1,7 +1,7 @@
 """What an answer says that it used, the journal, the metrics, the keys' bills and what the workers counted: one figure.
 
-Many episodes over workers that fail in every way there is, with retries and fallback; of every API, streamed and not,
-of two keys; some are broken off by their clients, some by their budgets.
+Many episodes over workers that fail in every way there is, with retries and fallback; of every API,
+streamed and not, of two keys; some are broken off by their clients, some by their budgets.
 """
 
 from __future__ import annotations
@@ -21,10 +21,10 @@ from faults.plays import FAULTS
 from faults.script import Seeded
 from faults.server import bill, counted, exact, fault_server
 from integration.served import PATHS, PLAN, PRICES, Served, events, failure_of, served, usage_of
-from openconductor import policies
-from openconductor.journal import Journal
+from openconductor.calls import policies
 from openconductor.serving.key_ring import KeyRing, cost_of, new_key
 from openconductor.serving.serve_config import KeyTable
+from openconductor.store import Journal
 from openconductor.types import Usage
 
 SILENT = ("hang", "hang_midway", "drip_head", "drip_text", "drip_nothing")
@@ -46,7 +46,9 @@ async def ask_all(server: Served, seed: int, *, leaving: bool) -> Answered:
         async with lanes:
             try:
                 async with asyncio.timeout(leaves):
-                    answer = await server.ask(api, key=key, stream=stream, question=f"Question {number}?", **more)
+                    answer = await server.ask(
+                        api, key=key, stream=stream, question=f"Question {number}?", **more
+                    )
             except TimeoutError:
                 return
             answers.append((api, stream, answer))
@@ -57,7 +59,9 @@ async def ask_all(server: Served, seed: int, *, leaving: bool) -> Answered:
         (draw.uniform(0.005, 0.1) if leaving else None, {}),
         (None, {"conductor": {"max_calls": draw.randint(1, 3)}}),
     ]
-    await asyncio.gather(*(one(number, kinds[number % 6][0], **kinds[number % 6][1]) for number in range(EPISODES)))
+    await asyncio.gather(
+        *(one(number, kinds[number % 6][0], **kinds[number % 6][1]) for number in range(EPISODES))
+    )
     return answers
 
 
@@ -75,7 +79,9 @@ async def test_every_book_says_what_the_workers_counted(
     tmp_path: Path, seed: int, leaving: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(policies, "FIRST_WAIT_S", 0.01)
-    keys = [KeyTable(name, key[1], dollars=Decimal(5), period="total") for name, key in KEYS.items()]
+    keys = [
+        KeyTable(name, key[1], dollars=Decimal(5), period="total") for name, key in KEYS.items()
+    ]
     options: dict[str, Any] = {"retries": 2, "timeout_s": 1.0, "conductor": {"fallback": True}}
     async with (
         fault_server(Seeded(seed, SHARES, WEIGHTS), {"planner": PLAN}) as faults,
@@ -90,23 +96,33 @@ async def test_every_book_says_what_the_workers_counted(
         journal, told = server.journal, counted(faults, PRICES)
         assert len(faults.fates) > 15, "or nothing was tested"
 
-        # the journal; of a call that was broken off the answer may have been on its way, and then only its worker knows
+        # the journal; of a call that was broken off the answer may have been on its way, and then
+        # only its worker knows
         totals = journal.totals()
         calls = list(journal.calls())
         kept, cut = exact(totals.spent.usage), sum(call.outcome == "cancelled" for call in calls)
         assert (
-            kept == told if not leaving else all(mine <= theirs for mine, theirs in zip(kept[:4], told, strict=False))
+            kept == told
+            if not leaving
+            else all(mine <= theirs for mine, theirs in zip(kept[:4], told, strict=False))
         )
         assert faults.unreported() <= kept[5] <= faults.unreported() + cut
-        unsent = Counter(call.worker for call in calls) - Counter(one.request.model for one in faults.records)
+        unsent = Counter(call.worker for call in calls) - Counter(
+            one.request.model for one in faults.records
+        )
         assert unsent.total() <= (cut if leaving else 0)
 
         # the metrics
-        tokens, dollars, unpriced = (figures(page, name) for name in ("tokens", "dollars", "unpriced_calls"))
+        tokens, dollars, unpriced = (
+            figures(page, name) for name in ("tokens", "dollars", "unpriced_calls")
+        )
         for worker, spent in totals.by_worker.items():
             used = spent.usage
             for kind in ("input", "cached", "output", "reasoning"):
-                assert tokens.get((kind, worker), 0) == getattr(used, f"{kind}_tokens"), (worker, kind)
+                assert tokens.get((kind, worker), 0) == getattr(used, f"{kind}_tokens"), (
+                    worker,
+                    kind,
+                )
             assert dollars[worker,] == pytest.approx(float(used.dollars))
             assert unpriced[worker,] == used.unpriced_calls
             if not leaving:
@@ -117,7 +133,9 @@ async def test_every_book_says_what_the_workers_counted(
         whole = 0
         for api, stream, answer in answers:
             last = events(answer.text)[-1] if stream and answer.status_code == 200 else None
-            if answer.status_code != 200 or (last is not None and failure_of(api, last) is not None):
+            if answer.status_code != 200 or (
+                last is not None and failure_of(api, last) is not None
+            ):
                 continue
             whole += 1
             usage = usage_of(api, answer, stream=stream)
@@ -134,11 +152,20 @@ async def test_every_book_says_what_the_workers_counted(
                 assert usage["cache_read_input_tokens"] == cached
                 assert usage["output_tokens"] == wrote
             else:
-                names = ("prompt_tokens", "completion_tokens") if api == "chat" else ("input_tokens", "output_tokens")
-                assert (usage[names[0]], usage[names[1]], usage["total_tokens"]) == (read, wrote, read + wrote)
+                names = (
+                    ("prompt_tokens", "completion_tokens")
+                    if api == "chat"
+                    else ("input_tokens", "output_tokens")
+                )
+                assert (usage[names[0]], usage[names[1]], usage["total_tokens"]) == (
+                    read,
+                    wrote,
+                    read + wrote,
+                )
         assert whole > EPISODES // 4
 
-        # the keys' bills: what is known, and the most that a call may have cost of which nothing is known
+        # the keys' bills: what is known, and the most that a call may have cost of which nothing is
+        # known
         charged: dict[str, Decimal] = dict.fromkeys(KEYS, Decimal(0))
         for outcome in journal.outcomes():
             record = dict(outcome.record)
@@ -154,4 +181,6 @@ async def test_every_book_says_what_the_workers_counted(
 
 
 def accounts(keys: KeyRing) -> dict[str, Decimal]:
-    return {name: tenant._account.spent for name, (_, tenant) in zip(KEYS, keys._tenants, strict=True)}
+    return {
+        name: tenant._account.spent for name, (_, tenant) in zip(KEYS, keys._tenants, strict=True)
+    }

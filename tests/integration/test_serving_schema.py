@@ -1,7 +1,7 @@
 """The server's description of itself holds: no fault under whatever body, and every answer is of the form it names.
 
-Twice: a property of our own, over bodies that use all that an API knows and are then broken here and there (fast); and
-schemathesis, in an environment of its own, over ``/openapi.json`` (slow).
+Twice: a property of our own, over bodies that use all that an API knows and are then broken here
+and there (fast); and schemathesis, in an environment of its own, over ``/openapi.json`` (slow).
 """
 
 from __future__ import annotations
@@ -20,8 +20,7 @@ from typing import Any
 import httpx
 import jsonschema
 import pytest
-from hypothesis import HealthCheck, given, settings
-from hypothesis import strategies as st
+from hypothesis import HealthCheck, given, settings, strategies as st
 
 from integration.orchestra import PLAN, Orchestra, orchestra
 from openconductor.serving.apis.openapi import ANSWERS
@@ -34,14 +33,17 @@ FAILURE = {
     "required": ["error"],
 }
 TEXT = st.one_of(
-    st.sampled_from(["", "hi", "\0", "\ud83d", "\u2028", "conductor", "f", "x" * 3000]), st.text(max_size=8)
+    st.sampled_from(["", "hi", "\0", "\ud83d", "\u2028", "conductor", "f", "x" * 3000]),
+    st.text(max_size=8),
 )
 SCALAR = st.one_of(
     st.none(), st.booleans(), st.integers(), st.sampled_from([2**63, -(2**70), 10**30, 0, 1]),
     st.floats(allow_nan=False, allow_infinity=False), TEXT,
 )  # fmt: skip
 ANY = st.recursive(
-    SCALAR, lambda inner: st.lists(inner, max_size=3) | st.dictionaries(TEXT, inner, max_size=3), max_leaves=6
+    SCALAR,
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(TEXT, inner, max_size=3),
+    max_leaves=6,
 )
 WORDS = ["text", "input_text", "refusal", "image_url", "input_image", "image", "document", "tool_use", "tool_result",
          "tool_reference", "thinking", "message", "function", "function_call", "function_call_output", "custom",
@@ -116,7 +118,13 @@ RICH: dict[str, dict[str, Any]] = {
 
 def places(value: Any, above: tuple[Any, ...] = ()) -> Iterator[tuple[Any, ...]]:
     """Where each value in a body stands."""
-    pairs = value.items() if isinstance(value, dict) else enumerate(value) if isinstance(value, list) else ()
+    pairs = (
+        value.items()
+        if isinstance(value, dict)
+        else enumerate(value)
+        if isinstance(value, list)
+        else ()
+    )
     for key, inner in pairs:
         yield (*above, key)
         yield from places(inner, (*above, key))
@@ -136,7 +144,9 @@ def bodies(draw: st.DrawFn, api: str) -> Any:
         spot: Any = body
         for step in way:
             spot = spot[step]
-        match draw(st.sampled_from(["replace", "replace", "word", "delete", "twice", "wrap", "extra"])):
+        match draw(
+            st.sampled_from(["replace", "replace", "word", "delete", "twice", "wrap", "extra"])
+        ):
             case "replace":
                 spot[last] = draw(ANY)
             case "word":
@@ -158,7 +168,9 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Orchestra]:
 
     def bert(messages: Any, sampling: Any) -> Any:
         bert.times += 1  # type: ignore[attr-defined]
-        offered = [str(one.get("function", {}).get("name", "")) for one in sampling.body.get("tools", ())]
+        offered = [
+            str(one.get("function", {}).get("name", "")) for one in sampling.body.get("tools", ())
+        ]
         calls = {name: {"a": [1]} for name in offered}
         return ["so", calls] if calls and bert.times % 2 else "fine"  # type: ignore[attr-defined]
 
@@ -171,7 +183,10 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Orchestra]:
 def test_no_body_makes_a_fault_and_every_answer_is_of_the_form_that_is_named(
     server: Orchestra, api: Any, caplog: pytest.LogCaptureFixture
 ) -> None:
-    answered, failed = jsonschema.Draft202012Validator(ANSWERS[api.name]), jsonschema.Draft202012Validator(FAILURE)
+    answered, failed = (
+        jsonschema.Draft202012Validator(ANSWERS[api.name]),
+        jsonschema.Draft202012Validator(FAILURE),
+    )
     seen: dict[int, int] = {}
     few = settings(max_examples=150, deadline=None, database=None, derandomize=True,
                    suppress_health_check=list(HealthCheck))  # fmt: skip
@@ -185,9 +200,13 @@ def test_no_body_makes_a_fault_and_every_answer_is_of_the_form_that_is_named(
             answer = client.post(f"{server.url}{api.path}", content=content)
             seen[answer.status_code] = seen.get(answer.status_code, 0) + 1
             stream = answer.headers["content-type"].startswith("text/event-stream")
-            assert answer.status_code < 500 or "no_workflow" in answer.text, answer.text[:500]  # the plan's own fault
+            assert answer.status_code < 500 or "no_workflow" in answer.text, answer.text[
+                :500
+            ]  # the plan's own fault
             if answer.status_code == 200 and stream:
-                assert answer.text.rstrip().split("\n\n")[-1].startswith(("data: ", "event: ")), "it ends with an event"
+                assert answer.text.rstrip().split("\n\n")[-1].startswith(("data: ", "event: ")), (
+                    "it ends with an event"
+                )
                 assert "internal_error" not in answer.text
             else:
                 (answered if answer.status_code == 200 else failed).validate(answer.json())
@@ -198,7 +217,7 @@ def test_no_body_makes_a_fault_and_every_answer_is_of_the_form_that_is_named(
     assert seen[200] > 20 < seen[400], seen
 
 
-# ── schemathesis ─────────────────────────────────────────────────────────────────────────────────────────────────────
+# ── schemathesis ──────────────────────────────────────────────────────────────────────────────────
 @pytest.fixture(scope="session")
 def schemathesis() -> Path:
     """The program, in an environment of its own that is kept between runs; skips where it cannot be installed."""
@@ -206,7 +225,14 @@ def schemathesis() -> Path:
     home = cache / f"schemathesis-{SCHEMATHESIS}-{sys.version_info[0]}.{sys.version_info[1]}"
     if not (program := home / "bin" / "schemathesis").exists():
         subprocess.run([sys.executable, "-m", "venv", home], check=True, capture_output=True)
-        pip = [home / "bin" / "python", "-m", "pip", "install", "--quiet", f"schemathesis=={SCHEMATHESIS}"]
+        pip = [
+            home / "bin" / "python",
+            "-m",
+            "pip",
+            "install",
+            "--quiet",
+            f"schemathesis=={SCHEMATHESIS}",
+        ]
         if subprocess.run(pip, check=False, capture_output=True, timeout=280).returncode:
             shutil.rmtree(home, ignore_errors=True)
             pytest.skip("schemathesis cannot be installed here")
@@ -223,6 +249,8 @@ def test_schemathesis_finds_no_fault(server: Orchestra, schemathesis: Path, tmp_
         "--phases", "examples,coverage,fuzzing", "--generation-deterministic", "--max-time", "120", "--no-color",
         "--request-timeout", "20", "--continue-on-failure", "--warnings", "off",
     ]  # fmt: skip
-    ran = subprocess.run(command, check=False, capture_output=True, text=True, timeout=560, cwd=tmp_path)
+    ran = subprocess.run(
+        command, check=False, capture_output=True, text=True, timeout=560, cwd=tmp_path
+    )
     assert ran.returncode == 0, ran.stdout[-6000:] + ran.stderr[-2000:]
     assert httpx.get(f"{server.url}/health/ready").status_code == 200

@@ -1,7 +1,8 @@
 """Canary keys, of clients and of workers, turn up in nothing that the server writes or says to anybody.
 
-The workers here repeat the keys that they were sent, in statuses, headers and bodies of every kind (``test_secrets``);
-a client tells its own key where it should not: as a model, as an id, in another header.
+The workers here repeat the keys that they were sent, in statuses, headers and bodies of every kind
+(``test_secrets``); a client tells its own key where it should not: as a model, as an id, in another
+header.
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ from faults.server import fault_server
 from integration import test_secrets as worker_side
 from integration.served import PATHS, PLAN, served
 from integration.test_secrets import ECHOES, VARIABLES
-from openconductor import policies
+from openconductor.calls import policies
 from openconductor.serving.key_ring import new_key
 from openconductor.serving.serve_config import KeyTable
 
@@ -65,7 +66,9 @@ async def test_no_key_is_in_an_answer_an_error_a_metric_a_log_an_episode_or_the_
     ):
         for number in range(2 * len(names)):
             api, key = list(PATHS)[number % 3], (ANN, BEN)[number % 2]
-            answer = await server.ask(api, key=key[0], stream=number >= len(names), question=f"Question {number}?")
+            answer = await server.ask(
+                api, key=key[0], stream=number >= len(names), question=f"Question {number}?"
+            )
             leaks.look(f"answer {number}", answer.text)
             leaks.look(f"headers {number}", repr(answer.headers.raw))
             if identifier := answer.headers.get("x-request-id"):
@@ -75,16 +78,28 @@ async def test_no_key_is_in_an_answer_an_error_a_metric_a_log_an_episode_or_the_
                     assert told.status_code == (200 if reader is key else 404)
                     leaks.look(f"episode {number}", told.text)
         assert {record.fate for record in faults.records} >= set(names)
-        assert all(record.request.key == f"Bearer {VARIABLES['CANARY_API_KEY']}" for record in faults.records)
+        assert all(
+            record.request.key == f"Bearer {VARIABLES['CANARY_API_KEY']}"
+            for record in faults.records
+        )
 
         def odd(**headers: str) -> Any:
-            return server.client.post(f"{server.url}{PATHS['chat']}", json=server.asked("chat"), headers=headers)
+            return server.client.post(
+                f"{server.url}{PATHS['chat']}", json=server.asked("chat"), headers=headers
+            )
 
         said = [await odd(), await odd(authorization=f"Bearer {WRONG}"), await odd(authorization=f"Basic {WRONG}"),
                 await odd(**{"x-api-key": ANN[0][:-1]}), await odd(authorization=f"Bearer {ANN[0]} x")]  # fmt: skip
         assert {one.status_code for one in said} == {401}
         said += [await server.ask("chat", key=ANN[0], model="nobody", user="x")]
-        pages = ("/metrics", "/health/ready", "/openapi.json", "/v1/models", f"/v1/episodes/{'0' * 32}", "/nothing")
+        pages = (
+            "/metrics",
+            "/health/ready",
+            "/openapi.json",
+            "/v1/models",
+            f"/v1/episodes/{'0' * 32}",
+            "/nothing",
+        )
         said += [await server.client.get(f"{server.url}{page}") for page in pages]
         for one in said:
             leaks.look(str(one.url), one.text + repr(one.headers.raw))

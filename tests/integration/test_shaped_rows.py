@@ -1,8 +1,8 @@
 """Benchmarks from local files, end to end: rows, prompts, workers by a script, graders, journal, table.
 
-Every expected number is worked out by hand from the scripts. A call of the solver reads and writes 1,500 tokens for 3
-cents, of the helper 1,300 for 2 cents (2,000 for 1 cent where it fails), of the planner 2,100 for 1 cent. So a question
-costs the Conductor, by its plan:
+Every expected number is worked out by hand from the scripts. A call of the solver reads and writes
+1,500 tokens for 3 cents, of the helper 1,300 for 2 cents (2,000 for 1 cent where it fails), of the
+planner 2,100 for 1 cent. So a question costs the Conductor, by its plan:
 
 - ``s`` 2 calls, 3,600 tokens, 4 cents · ``h`` 2 calls, 3,400 tokens, 3 cents (4,100 and 2 where the helper fails)
 - ``2`` 3 calls, 4,900 tokens, 6 cents (2 calls, 4,100, 2 where the helper fails) · ``x`` 1 call, 2,100 tokens, 1 cent
@@ -133,25 +133,49 @@ def sandbox() -> str:
 
 
 def assert_row(row: Mapping[str, object] | TableRow, expected: Expected, questions: int) -> None:
-    values = row if isinstance(row, Mapping) else {name: getattr(row, name) for name in TableRow.__slots__}
+    values = (
+        row
+        if isinstance(row, Mapping)
+        else {name: getattr(row, name) for name in TableRow.__slots__}
+    )
     accuracy = expected.right / expected.decided if expected.decided else None
     assert values["accuracy"] == (None if accuracy is None else pytest.approx(accuracy))
-    counts = (values["n"], values["unparsed"], values["invalid"], values["masked"], values["failed"])
-    assert counts == (questions, expected.unparsed, expected.invalid, expected.masked, expected.masked)
+    counts = (
+        values["n"],
+        values["unparsed"],
+        values["invalid"],
+        values["masked"],
+        values["failed"],
+    )
+    assert counts == (
+        questions,
+        expected.unparsed,
+        expected.invalid,
+        expected.masked,
+        expected.masked,
+    )
     assert (values["refused"], values["ungraded"]) == (0, 0)
-    assert values["dollars_per_question"] == pytest.approx(expected.cents / 100 / questions, abs=1e-12)
+    assert values["dollars_per_question"] == pytest.approx(
+        expected.cents / 100 / questions, abs=1e-12
+    )
     assert values["tokens_per_question"] == pytest.approx(expected.tokens / questions)
     assert values["calls_per_question"] == pytest.approx(expected.calls / questions)
-    validity = None if expected.valid is None else pytest.approx(expected.valid[0] / expected.valid[1])
+    validity = (
+        None if expected.valid is None else pytest.approx(expected.valid[0] / expected.valid[1])
+    )
     assert values["validity"] == validity
 
 
 @pytest.mark.parametrize("name", CASES)
-async def test_rows_of_each_shape_make_the_table_worked_out_by_hand(name: str, tmp_path: Path, sandbox: str) -> None:
+async def test_rows_of_each_shape_make_the_table_worked_out_by_hand(
+    name: str, tmp_path: Path, sandbox: str
+) -> None:
     if name in PROGRAMS and sandbox:
         pytest.skip(f"its programs need a sandbox, and none works here: {sandbox}")
     case = CASES[name]
-    rows, pool = write_run(tmp_path, SHAPES[name], solver=case.solver, helper=case.helper, planner=case.planner)
+    rows, pool = write_run(
+        tmp_path, SHAPES[name], solver=case.solver, helper=case.helper, planner=case.planner
+    )
     config = EvalConfig(
         systems=SYSTEMS,
         task=(TaskTable(name, path=str(rows)),),
@@ -165,11 +189,15 @@ async def test_rows_of_each_shape_make_the_table_worked_out_by_hand(name: str, t
     assert table.against == "conductor"
 
 
-def test_the_command_makes_the_same_tables_of_two_shapes_at_once_and_their_average(tmp_path: Path, run) -> None:
+def test_the_command_makes_the_same_tables_of_two_shapes_at_once_and_their_average(
+    tmp_path: Path, run
+) -> None:
     case = CASES["mmlu"]
     scripts = {"solver": case.solver, "helper": case.helper, "planner": case.planner}
     mmlu, pool = write_run(tmp_path, SHAPES["mmlu"], **scripts)
-    gpqa, _ = write_run(tmp_path, SHAPES["gpqa_diamond"], **scripts)  # the same marks; right and wrong as in GPQA
+    gpqa, _ = write_run(
+        tmp_path, SHAPES["gpqa_diamond"], **scripts
+    )  # the same marks; right and wrong as in GPQA
     out = tmp_path / "run"
     where = [*("--pool", str(pool), "--conductor", "worker:planner", "--out", str(out), "--json")]
     tasks = [*("--task", "mmlu", "--task-path", f"mmlu={mmlu}")]
@@ -190,4 +218,6 @@ def test_the_command_makes_the_same_tables_of_two_shapes_at_once_and_their_avera
     with (out / "table.csv").open(encoding="utf-8") as stream:
         written = {(row["system"], row["task"]): row for row in csv.DictReader(stream)}
     assert float(written["conductor", "mmlu"]["accuracy"]) == pytest.approx(1 / 3)
-    assert "| conductor | 33.3 ± 33.3 | 33.3 ± 33.3 | 33.3 ± 23.6 |" in (out / "table.md").read_text("utf-8")
+    assert "| conductor | 33.3 ± 33.3 | 33.3 ± 33.3 | 33.3 ± 23.6 |" in (
+        out / "table.md"
+    ).read_text("utf-8")

@@ -1,6 +1,7 @@
 """Tasks over the public rows that lie beside the checkout: every gold answer is accepted, every shape is read.
 
-The data are parts of the published sets; these tests skip where they are not there. Nothing here runs a program.
+The data are parts of the published sets; these tests skip where they are not there. Nothing here
+runs a program.
 """
 
 from __future__ import annotations
@@ -27,9 +28,16 @@ def task(folder: Path, name: str, rows: str | None = None, **options: object) ->
 
 @pytest.mark.parametrize(
     ("name", "rows", "count"),
-    [("math500", None, 198), ("gsm8k", None, 200), ("mmlu", None, 300), ("mmlu", "mmlu_pro_outputs", 300)],
+    [
+        ("math500", None, 198),
+        ("gsm8k", None, 200),
+        ("mmlu", None, 300),
+        ("mmlu", "mmlu_pro_outputs", 300),
+    ],
 )
-async def test_every_gold_answer_is_accepted(shared_data: Path, name: str, rows: str | None, count: int) -> None:
+async def test_every_gold_answer_is_accepted(
+    shared_data: Path, name: str, rows: str | None, count: int
+) -> None:
     if name != "mmlu":
         pytest.importorskip("math_verify")
     report = await check_task(task(shared_data, name, rows))
@@ -49,14 +57,18 @@ async def test_another_problems_answer_is_refused(shared_data: Path, name: str) 
         grade: Grade = await made.grader.grade(item.problem, other.canonical)
         same += item.problem.reference == other.problem.reference
         accepted += grade.correct is True
-    assert accepted == same  # by chance some neighbours have the same answer, and only these are accepted
+    assert (
+        accepted == same
+    )  # by chance some neighbours have the same answer, and only these are accepted
 
 
 def test_assertions_are_judged_outside_wherever_they_can_be(shared_data: Path) -> None:
     outside = {}
     for name in ("humaneval", "mbpp"):
         problems = task(shared_data, name).load()
-        tests = [problem.reference for problem in problems if isinstance(problem.reference, CodeTests)]
+        tests = [
+            problem.reference for problem in problems if isinstance(problem.reference, CodeTests)
+        ]
         assert all(isinstance(test, CallTest) for one in tests for test in one.tests)
         outside[name] = sum(one.unittest is None for one in tests) / len(tests)
     assert outside["humaneval"] > 0.9

@@ -44,8 +44,13 @@ async def test_local_rows_of_both_kinds_are_judged(tmp_path: Path, sandbox: Sand
 def test_programs_from_elsewhere_are_graded_by_the_command(sandbox: Sandbox) -> None:
     tests = [{"input": "3\n", "output": "6\n"}]
     programs = {"right": "print(2 * int(input()))", "wrong": "print(7)", "broken": "print("}
-    lines = [json.dumps({"id": name, "tests": tests, "answer": fenced(text)}) for name, text in programs.items()]
+    lines = [
+        json.dumps({"id": name, "tests": tests, "answer": fenced(text)})
+        for name, text in programs.items()
+    ]
     command = [sys.executable, "-m", "openconductor", "grade", "--grader", "code"]
-    done = subprocess.run(command, input="\n".join(lines), capture_output=True, text=True, timeout=120, check=True)
+    done = subprocess.run(
+        command, input="\n".join(lines), capture_output=True, text=True, timeout=120, check=True
+    )
     verdicts = {one["id"]: one["correct"] for one in map(json.loads, done.stdout.splitlines())}
     assert verdicts == {"right": True, "wrong": False, "broken": False}

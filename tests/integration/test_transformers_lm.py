@@ -12,7 +12,9 @@ from typing import Any
 import pytest
 
 pytest.importorskip("torch", reason="needs the extra 'local': pip install 'openconductor[local]'")
-pytest.importorskip("transformers", reason="needs the extra 'local': pip install 'openconductor[local]'")
+pytest.importorskip(
+    "transformers", reason="needs the extra 'local': pip install 'openconductor[local]'"
+)
 
 import torch
 
@@ -49,7 +51,9 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     made = tmp_path_factory.mktemp("model")
     tokenizer = build_tokenizer()
     tokenizer.chat_template = CHAT
-    sizes = ModelConfig(hidden=32, intermediate=64, layers=2, heads=2, positions=POSITIONS, initializer_range=0.2)
+    sizes = ModelConfig(
+        hidden=32, intermediate=64, layers=2, heads=2, positions=POSITIONS, initializer_range=0.2
+    )
     build_model(sizes, tokenizer, seed=3).save_pretrained(made)
     tokenizer.save_pretrained(made)
     return made
@@ -69,7 +73,9 @@ async def ask(
 def greedy(provider: TransformersProvider, tokens: int) -> list[int]:
     """What the library itself writes."""
     prompt = torch.tensor([provider._tokenizer.encode("uWhat is 2 + 2?;")])
-    written = provider._lm.generate(prompt, max_new_tokens=tokens, do_sample=False, eos_token_id=None, pad_token_id=0)
+    written = provider._lm.generate(
+        prompt, max_new_tokens=tokens, do_sample=False, eos_token_id=None, pad_token_id=0
+    )
     return written[0, prompt.shape[1] :].tolist()
 
 
@@ -84,28 +90,43 @@ def copied(folder: Path, to: Path, **generation: object) -> Path:
     return to
 
 
-# ── what is written ──────────────────────────────────────────────────────────────────────────────────────────────────
+# ── what is written ───────────────────────────────────────────────────────────────────────────────
 @pytest.mark.parametrize("temperature", [None, 0.0])
 async def test_without_a_temperature_it_writes_what_the_library_writes(local, temperature) -> None:
     got = await ask(local, Sampling(temperature=temperature, max_tokens=9))
     assert got.text == local._tokenizer.decode(greedy(local, 9), skip_special_tokens=True)
     assert got.finish_reason == "length"
-    assert (got.usage.input_tokens, got.usage.output_tokens) == (len(local._tokenizer.encode("uWhat is 2 + 2?;")), 9)
+    assert (got.usage.input_tokens, got.usage.output_tokens) == (
+        len(local._tokenizer.encode("uWhat is 2 + 2?;")),
+        9,
+    )
     assert got.usage.seconds > 0
 
 
-async def test_a_sample_does_not_depend_on_what_is_asked_beside_it(local: TransformersProvider) -> None:
+async def test_a_sample_does_not_depend_on_what_is_asked_beside_it(
+    local: TransformersProvider,
+) -> None:
     alone = [(await ask(local, sample=index)).text for index in range(20)]
     longer = (Message("user", "a much longer question, so that there is padding"),)
-    _, *together = await asyncio.gather(ask(local, messages=longer), *(ask(local, sample=index) for index in range(20)))
+    _, *together = await asyncio.gather(
+        ask(local, messages=longer), *(ask(local, sample=index) for index in range(20))
+    )
     assert [got.text for got in together] == alone
     assert len(set(alone)) == 20
 
 
-async def test_the_greedy_and_the_warm_are_written_in_one_batch(local: TransformersProvider) -> None:
+async def test_the_greedy_and_the_warm_are_written_in_one_batch(
+    local: TransformersProvider,
+) -> None:
     cold = Sampling(max_tokens=12)
-    expected = [await ask(local, cold), await ask(local), await ask(local, Sampling(temperature=0.3, max_tokens=5))]
-    got = await asyncio.gather(ask(local, cold), ask(local), ask(local, Sampling(temperature=0.3, max_tokens=5)))
+    expected = [
+        await ask(local, cold),
+        await ask(local),
+        await ask(local, Sampling(temperature=0.3, max_tokens=5)),
+    ]
+    got = await asyncio.gather(
+        ask(local, cold), ask(local), ask(local, Sampling(temperature=0.3, max_tokens=5))
+    )
     assert [said.text for said in got] == [said.text for said in expected]
     assert [said.usage.output_tokens for said in got] == [12, 12, 5]
 
@@ -115,7 +136,9 @@ async def test_samples_follow_the_models_probabilities(local: TransformersProvid
     with torch.inference_mode():
         expected = (local._lm(prompt).logits[0, -1] / 0.5).softmax(0)
     likeliest = int(expected.argmax())
-    calls = (ask(local, Sampling(temperature=0.5, max_tokens=1), sample=index) for index in range(320))
+    calls = (
+        ask(local, Sampling(temperature=0.5, max_tokens=1), sample=index) for index in range(320)
+    )
     texts = [got.text for got in await asyncio.gather(*calls)]
     share = texts.count(local._tokenizer.decode([likeliest])) / len(texts)
     chance = float(expected[likeliest])
@@ -140,8 +163,15 @@ async def test_it_stops_where_the_model_says_so(folder: Path, tmp_path: Path) ->
     assert got.usage.output_tokens == end + 1
 
 
-async def test_the_chat_template_writes_the_turns_and_takes_its_options(local: TransformersProvider) -> None:
-    turns = (Message("system", "x"), Message("user", "y"), Message("assistant", "z"), Message("user", "w"))
+async def test_the_chat_template_writes_the_turns_and_takes_its_options(
+    local: TransformersProvider,
+) -> None:
+    turns = (
+        Message("system", "x"),
+        Message("user", "y"),
+        Message("assistant", "z"),
+        Message("user", "w"),
+    )
     plain = await ask(local, Sampling(max_tokens=1), messages=turns)
     assert plain.usage.input_tokens == len(local._tokenizer.encode("sx;uy;az;uw;"))
     body = {"chat_template_kwargs": {"think": "no"}}
@@ -150,22 +180,34 @@ async def test_the_chat_template_writes_the_turns_and_takes_its_options(local: T
 
 
 async def test_it_is_a_worker_that_costs_nothing(folder: Path) -> None:
-    pool = oc.WorkerPool([oc.Worker(f"transformers:{folder}", name="local", sampling=Sampling(max_tokens=5))])
+    pool = oc.WorkerPool(
+        [oc.Worker(f"transformers:{folder}", name="local", sampling=Sampling(max_tokens=5))]
+    )
     transcript = await oc.execute(oc.Workflow((oc.Step(0, "Say it."),)), pool, "What?")
     assert transcript.answer
-    assert (transcript.usage.dollars, transcript.usage.unpriced_calls, transcript.usage.output_tokens) == (0, 0, 5)
+    assert (
+        transcript.usage.dollars,
+        transcript.usage.unpriced_calls,
+        transcript.usage.output_tokens,
+    ) == (0, 0, 5)
 
 
-# ── ends and failures ────────────────────────────────────────────────────────────────────────────────────────────────
+# ── ends and failures ─────────────────────────────────────────────────────────────────────────────
 async def test_a_model_may_name_its_own_limit(folder: Path, tmp_path: Path) -> None:
-    got = await ask(TransformersProvider(copied(folder, tmp_path, max_new_tokens=7), device="cpu"), Sampling())
+    got = await ask(
+        TransformersProvider(copied(folder, tmp_path, max_new_tokens=7), device="cpu"), Sampling()
+    )
     assert (got.finish_reason, got.usage.output_tokens) == ("length", 7)
 
 
 @pytest.mark.parametrize(
-    "turn", [Message("user", "x", ({"type": "image_url"},)), Message("tool", "x")], ids=["an image", "no such role"]
+    "turn",
+    [Message("user", "x", ({"type": "image_url"},)), Message("tool", "x")],
+    ids=["an image", "no such role"],
 )
-async def test_turns_that_the_model_cannot_read_are_rejected(local: TransformersProvider, turn: Message) -> None:
+async def test_turns_that_the_model_cannot_read_are_rejected(
+    local: TransformersProvider, turn: Message
+) -> None:
     beside = asyncio.create_task(ask(local))
     with pytest.raises(Rejected):
         await ask(local, messages=(turn,))
@@ -183,12 +225,14 @@ async def test_turns_that_the_model_cannot_read_are_rejected(local: Transformers
     ],
     ids=str,
 )
-async def test_sampling_that_is_none_is_a_config_error(local: TransformersProvider, sampling: Sampling) -> None:
+async def test_sampling_that_is_none_is_a_config_error(
+    local: TransformersProvider, sampling: Sampling
+) -> None:
     with pytest.raises(ConfigError, match=r"sampling\."):
         await ask(local, sampling)
 
 
-# ── loading ──────────────────────────────────────────────────────────────────────────────────────────────────────────
+# ── loading ───────────────────────────────────────────────────────────────────────────────────────
 def test_the_dtype_and_the_device_are_as_asked_for(folder: Path) -> None:
     made: Any = create("transformers", str(folder), device="cpu", dtype="bfloat16")
     assert made._lm.dtype is torch.bfloat16
@@ -204,7 +248,9 @@ def test_the_dtype_and_the_device_are_as_asked_for(folder: Path) -> None:
         ({"device": "cuda:99"}, "which is not there"),
     ],
 )
-def test_a_setting_that_is_none_is_a_config_error(folder: Path, options: dict[str, str], said: str) -> None:
+def test_a_setting_that_is_none_is_a_config_error(
+    folder: Path, options: dict[str, str], said: str
+) -> None:
     with pytest.raises(ConfigError, match=said):
         create("transformers", str(folder), **options)
 

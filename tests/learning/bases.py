@@ -47,7 +47,8 @@ def save_base(
 ) -> Path:
     """A random base model; its tokenizer was trained on our prompts, as a large one has seen much text.
 
-    Servers give every qwen2 the splitting of Qwen's tokenizers; where ``servable``, ours has it too, as a real one has.
+    Servers give every qwen2 the splitting of Qwen's tokenizers; where ``servable``, ours has it
+    too, as a real one has.
     """
     backend = Tokenizer(models.BPE())
     backend.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
@@ -57,13 +58,20 @@ def save_base(
         bytes_ = pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False)
         backend.pre_tokenizer = pre_tokenizers.Sequence([words, bytes_])
     backend.decoder = decoders.ByteLevel()
-    prompt = "\n".join(message.content for message in render_prompt("What?", range(7), options=PromptOptions()))
+    prompt = "\n".join(
+        message.content for message in render_prompt("What?", range(7), options=PromptOptions())
+    )
     trainer = trainers.BpeTrainer(
-        vocab_size=3000, special_tokens=list(SPECIAL), initial_alphabet=pre_tokenizers.ByteLevel.alphabet()
+        vocab_size=3000,
+        special_tokens=list(SPECIAL),
+        initial_alphabet=pre_tokenizers.ByteLevel.alphabet(),
     )
     backend.train_from_iterator([prompt, *FIRST, *LATER, *THOUGHTS, LISTS, *texts] * 3, trainer)
     tokenizer = PreTrainedTokenizerFast(
-        tokenizer_object=backend, eos_token="<|im_end|>", pad_token="<|endoftext|>", padding_side="left"
+        tokenizer_object=backend,
+        eos_token="<|im_end|>",
+        pad_token="<|endoftext|>",
+        padding_side="left",
     )
     tokenizer.chat_template = CHAT
     sizes = {
@@ -78,10 +86,22 @@ def save_base(
         "initializer_range": 0.05,
     }
     torch.manual_seed(0)
-    model = Qwen2ForCausalLM(Qwen2Config(**sizes)) if family == "qwen2" else LlamaForCausalLM(LlamaConfig(**sizes))
-    ends = [tokenizer.convert_tokens_to_ids("<|im_end|>"), tokenizer.convert_tokens_to_ids("<|endoftext|>")]
+    model = (
+        Qwen2ForCausalLM(Qwen2Config(**sizes))
+        if family == "qwen2"
+        else LlamaForCausalLM(LlamaConfig(**sizes))
+    )
+    ends = [
+        tokenizer.convert_tokens_to_ids("<|im_end|>"),
+        tokenizer.convert_tokens_to_ids("<|endoftext|>"),
+    ]
     model.generation_config = GenerationConfig(
-        eos_token_id=ends, pad_token_id=ends[1], do_sample=True, top_p=0.8, top_k=20, repetition_penalty=1.05
+        eos_token_id=ends,
+        pad_token_id=ends[1],
+        do_sample=True,
+        top_p=0.8,
+        top_k=20,
+        repetition_penalty=1.05,
     )
     model.bfloat16().save_pretrained(folder)
     tokenizer.save_pretrained(folder)
@@ -94,11 +114,20 @@ def served(folder: Path, log: Path) -> Iterator[str]:
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         port = free.getsockname()[1]
-    command = [str(Path(sys.executable).with_name("transformers")), "serve", str(folder), "--device", "cpu"]
+    command = [
+        str(Path(sys.executable).with_name("transformers")),
+        "serve",
+        str(folder),
+        "--device",
+        "cpu",
+    ]
     environment = {**os.environ, "HF_HUB_OFFLINE": "1", "OMP_NUM_THREADS": "1"}
     with log.open("wb") as stream:
         server = subprocess.Popen(
-            [*command, "--host", "127.0.0.1", "--port", str(port)], env=environment, stdout=stream, stderr=stream
+            [*command, "--host", "127.0.0.1", "--port", str(port)],
+            env=environment,
+            stdout=stream,
+            stderr=stream,
         )
     try:
         while True:

@@ -18,9 +18,9 @@ from openconductor.gym.bundled import bundled_folder
 from openconductor.gym.questions import draw_questions
 from openconductor.gym.workers import gym_pool
 from openconductor.gym.world import COMPARE, OPERATIONS, WORDINGS
-from openconductor.journal import Journal
 from openconductor.providers import create
 from openconductor.reward import group_advantages
+from openconductor.store import Journal
 from openconductor.training.checkpoint import servers_read_alike
 from openconductor.training.grpo import ConductorTrainer
 
@@ -51,13 +51,20 @@ checkpointing = false
 [held_out]
 questions = 8
 """
-COLD = ["cold_start.steps=200", "cold_start.batch=8", "cold_start.micro_batch=8", "cold_start.learning_rate=1e-2"]
+COLD = [
+    "cold_start.steps=200",
+    "cold_start.batch=8",
+    "cold_start.micro_batch=8",
+    "cold_start.learning_rate=1e-2",
+]
 ACCEPTING = "model_id = []\nsubtasks = []\naccess_list = []"
 
 
 def train(folder: Path, base: Path, *overrides: str, steps: int = 2) -> Path:
     """Train by the command; returns the run's folder."""
-    folder.with_suffix(".toml").write_text(RECIPE.format(base=base.as_posix(), steps=steps), "utf-8")
+    folder.with_suffix(".toml").write_text(
+        RECIPE.format(base=base.as_posix(), steps=steps), "utf-8"
+    )
     assert main(["train", str(folder.with_suffix(".toml")), *overrides, "--out", str(folder)]) == 0
     return folder
 
@@ -75,7 +82,10 @@ def llama(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def learnt(family: Any, folder: Path) -> Path:
     torch.set_num_threads(1)
-    known = (*(operation.phrase(wording) for operation in OPERATIONS.values() for wording in WORDINGS), *COMPARE)
+    known = (
+        *(operation.phrase(wording) for operation in OPERATIONS.values() for wording in WORDINGS),
+        *COMPARE,
+    )
     base = save_base(folder / "base", family, servable=True, texts=known)
     return train(folder / "run", base, *COLD)
 
@@ -100,7 +110,7 @@ def plans(conductor: oc.Conductor, asked: list[str]) -> list[str]:
     return [episode.rounds[0].completion.text for episode in asyncio.run(ask())]
 
 
-# ── a Conductor's life ───────────────────────────────────────────────────────────────────────────────────────────────
+# ── a Conductor's life ────────────────────────────────────────────────────────────────────────────
 @pytest.mark.slow
 def test_a_trained_model_is_asked_as_it_was_trained(run: Path) -> None:
     conductor = oc.Conductor(run / "conductor", pool=gym_pool())
@@ -111,7 +121,9 @@ def test_a_trained_model_is_asked_as_it_was_trained(run: Path) -> None:
 
 
 @pytest.mark.slow
-def test_eval_takes_its_folder_as_a_conductor(run: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_eval_takes_its_folder_as_a_conductor(
+    run: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     command = ["eval", "conductor", "random", "--conductor", str(run / "conductor"), "--limit", "8"]
     assert main([*command, "--out", str(tmp_path / "eval"), "--json"]) == 0
     systems = json.loads(capsys.readouterr().out)
@@ -121,9 +133,16 @@ def test_eval_takes_its_folder_as_a_conductor(run: Path, tmp_path: Path, capsys:
 @pytest.mark.slow
 def test_what_is_exported_plans_as_the_run_does(run: Path, exported: Path) -> None:
     card = (exported / "README.md").read_text("utf-8")
-    assert "## Recipe" in card and "transformers serve" in card and not (exported / "complete").exists()
+    assert (
+        "## Recipe" in card
+        and "transformers serve" in card
+        and not (exported / "complete").exists()
+    )
     asked = questions(4)
-    theirs, own = (plans(oc.Conductor(folder, pool=gym_pool()), asked) for folder in (exported, run / "conductor"))
+    theirs, own = (
+        plans(oc.Conductor(folder, pool=gym_pool()), asked)
+        for folder in (exported, run / "conductor")
+    )
     assert theirs == own
 
 
@@ -151,7 +170,7 @@ def test_the_served_model_plans_as_the_one_in_this_process(exported: Path, tmp_p
     assert theirs == plans(inside, asked) and len(set(theirs)) > 1
 
 
-# ── two rounds, and subsets of the pool ──────────────────────────────────────────────────────────────────────────────
+# ── two rounds, and subsets of the pool ───────────────────────────────────────────────────────────
 @pytest.fixture(params=["the gym's own", pytest.param("a language model", marks=pytest.mark.slow)])
 def start(request: pytest.FixtureRequest) -> Path:
     """A Conductor that knows the form."""
@@ -175,7 +194,9 @@ class Seen:
             self.asked += [prompt[-1]["content"] for prompt in prompts]
             return tokenize(trainer, prompts, *more)
 
-        def generated(trainer: Any, ids: Any, images: Any, fields: Any, count: int, *more: Any) -> Any:
+        def generated(
+            trainer: Any, ids: Any, images: Any, fields: Any, count: int, *more: Any
+        ) -> Any:
             if accept and count == 1:  # a second round
                 tokens = trainer.processing_class
                 said = [*tokens.encode(ACCEPTING, add_special_tokens=False), tokens.eos_token_id]
@@ -195,12 +216,23 @@ class Seen:
 
 def outcomes(run: Path, phase: str) -> list[dict[str, Any]]:
     with Journal.reading(run / "journal.sqlite") as reading:
-        found = {one.key: dict(one.record) for one in reading.outcomes() if one.record["training"] == phase}
+        found = {
+            one.key: dict(one.record)
+            for one in reading.outcomes()
+            if one.record["training"] == phase
+        }
     return [found[f"{phase}/{place}"] for place in range(len(found))]
 
 
-def two_rounds(start: Path, tmp_path: Path, *more: str) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
-    sizes = ["rollout.rounds=2", "rollout.questions=4", "rollout.completions=8", "optim.learning_rate=1e-4"]
+def two_rounds(
+    start: Path, tmp_path: Path, *more: str
+) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
+    sizes = [
+        "rollout.rounds=2",
+        "rollout.questions=4",
+        "rollout.completions=8",
+        "optim.learning_rate=1e-4",
+    ]
     run = train(tmp_path / "run", start, *sizes, *more, steps=5)
     return outcomes(run, "iteration 0, round 0"), outcomes(run, "iteration 0, round 1")
 
@@ -211,14 +243,21 @@ def test_both_rounds_are_in_the_journal_and_the_first_weighs_a_quarter(
     seen = Seen(monkeypatch, accept=False)
     first, second = two_rounds(start, tmp_path)
     assert (len(first), len(second)) == (16, 16) and {one["round"] for one in first} == {0}
-    assert {one["round"] for one in second} == {1} and [a["problem"] for a in first] == [a["problem"] for a in second]
+    assert {one["round"] for one in second} == {1} and [a["problem"] for a in first] == [
+        a["problem"] for a in second
+    ]
     again = seen.asked[16:]
-    assert all("Before:\n" in prompt for prompt in again) and not any("Before:\n" in one for one in seen.asked[:16])
+    assert all("Before:\n" in prompt for prompt in again) and not any(
+        "Before:\n" in one for one in seen.asked[:16]
+    )
     for one, prompt in zip(first, again, strict=True):
         assert f"Answer: {one['answer'] or 'none'}\n" in prompt
     expected: list[float] = []
     for group in range(0, 16, 8):
-        expected += [0.25 * one for one in group_advantages([one["reward"] for one in first[group : group + 8]])]
+        expected += [
+            0.25 * one
+            for one in group_advantages([one["reward"] for one in first[group : group + 8]])
+        ]
         expected += group_advantages([one["reward"] for one in second[group : group + 8]])
     assert seen.advantages == pytest.approx(expected, abs=1e-3) and any(expected)
     assert [row["round"] for row in seen.rows] == ([0] * 8 + [1] * 8) * 2
@@ -231,8 +270,12 @@ def test_three_empty_lists_are_rewarded_as_the_answer_that_they_accept(
     first, second = two_rounds(start, tmp_path)
     assert {one["completion"] for one in second} == {ACCEPTING}
     answered = [(a, b) for a, b in zip(first, second, strict=True) if a["answer"] is not None]
-    assert answered and all((a["answer"], a["reward"]) == (b["answer"], b["reward"]) for a, b in answered)
-    assert all(b["reward"] == 0.0 for a, b in zip(first, second, strict=True) if a["answer"] is None)
+    assert answered and all(
+        (a["answer"], a["reward"]) == (b["answer"], b["reward"]) for a, b in answered
+    )
+    assert all(
+        b["reward"] == 0.0 for a, b in zip(first, second, strict=True) if a["answer"] is None
+    )
 
 
 def test_a_prompt_lists_the_workers_on_offer_and_another_one_is_not_to_be_had(
@@ -249,18 +292,25 @@ def test_a_prompt_lists_the_workers_on_offer_and_another_one_is_not_to_be_had(
         steps=5,
     )
     played = outcomes(run, "iteration 0, round 0") + outcomes(run, "iteration 0, round 1")
-    assert len(played) == len(seen.asked) == 32 and len({tuple(one["offered"]) for one in played}) > 1
+    assert (
+        len(played) == len(seen.asked) == 32 and len({tuple(one["offered"]) for one in played}) > 1
+    )
     for one, prompt in zip(played, seen.asked, strict=True):
         assert 2 <= len(one["offered"]) <= 4
-        assert [int(shown) for shown in re.findall(r"^Model (\d+)$", prompt, re.MULTILINE)] == one["offered"]
+        assert [int(shown) for shown in re.findall(r"^Model (\d+)$", prompt, re.MULTILINE)] == one[
+            "offered"
+        ]
         named = re.search(r"model_id = \[([\d, ]+)\]", one["completion"])
-        elsewhere = named and {int(ordinal) for ordinal in named[1].split(",")} - set(one["offered"])
+        elsewhere = named and {int(ordinal) for ordinal in named[1].split(",")} - set(
+            one["offered"]
+        )
         assert one["reward"] == 0.0 if elsewhere else one["reward"] is not None
 
 
-# ── who may serve it ─────────────────────────────────────────────────────────────────────────────────────────────────
+# ── who may serve it ──────────────────────────────────────────────────────────────────────────────
 @pytest.mark.parametrize(
-    ("family", "servable", "served"), [("qwen2", True, True), ("qwen2", False, False), ("llama", False, True)]
+    ("family", "servable", "served"),
+    [("qwen2", True, True), ("qwen2", False, False), ("llama", False, True)],
 )
 def test_a_qwen2_with_a_foreign_tokenizer_is_known_to_be_split_otherwise_by_servers(
     family: Any, servable: bool, served: bool, tmp_path: Path
@@ -276,5 +326,8 @@ def test_the_gyms_own_conductor_is_exported_with_a_word_on_servers(
     assert main(["export", str(run)]) == 0
     assert "not for vLLM and transformers serve" in capsys.readouterr().err
     assert "It is not for\nvLLM" in (run / "export" / "README.md").read_text("utf-8")
-    assert asyncio.run(oc.Conductor(run / "export", pool=gym_pool()).ask(questions(1)[0])).error is None
+    assert (
+        asyncio.run(oc.Conductor(run / "export", pool=gym_pool()).ask(questions(1)[0])).error
+        is None
+    )
     assert main(["export", str(run)]) == 2, "the folder is there"

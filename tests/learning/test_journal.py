@@ -17,7 +17,7 @@ import pytest
 
 from openconductor.errors import AuthFailed, BudgetExceeded
 from openconductor.gym.bundled import bundled_folder
-from openconductor.journal import Journal
+from openconductor.store import Journal
 from openconductor.training import run
 from openconductor.training.train_config import TrainConfig, dump_train_config
 
@@ -49,7 +49,11 @@ class Handler(BaseHTTPRequestHandler):
             self.server.left -= 1
             refused = self.server.left < 0
             self.server.answered += not refused
-        choice = {"index": 0, "message": {"role": "assistant", "content": answer}, "finish_reason": "stop"}
+        choice = {
+            "index": 0,
+            "message": {"role": "assistant", "content": answer},
+            "finish_reason": "stop",
+        }
         said = {"choices": [choice], "usage": {"prompt_tokens": 5, "completion_tokens": 1}}
         body = json.dumps({"error": {"message": "wrong key"}} if refused else said).encode()
         self.send_response(401 if refused else 200)
@@ -118,11 +122,14 @@ def test_a_resumed_training_pays_for_no_call_that_its_journal_holds(
     with pytest.raises(AuthFailed):
         run.train(over_http, tmp_path / "cut")
     with Journal.reading(tmp_path / "cut" / "journal.sqlite") as journal:
-        kept = journal.totals().spent.usage.input_tokens // 5  # what was in flight at the refusal is not among them
+        kept = (
+            journal.totals().spent.usage.input_tokens // 5
+        )  # what was in flight at the refusal is not among them
     assert 0 < kept <= server.answered
     server.shutdown()
     server.server_close()
-    # Another one at the same address: requests that were cancelled are counted late, and by the one before.
+    # Another one at the same address: requests that were cancelled are counted late, and by the one
+    # before.
     with serving(server.server_port) as again:
         resumed = run.train(over_http, tmp_path / "cut", resume=True)
         assert again.answered == paid - kept
@@ -132,11 +139,15 @@ def test_a_resumed_training_pays_for_no_call_that_its_journal_holds(
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("share", [0.1, 0.7])  # at the start's measurement, and in the midst of an iteration
+@pytest.mark.parametrize(
+    "share", [0.1, 0.7]
+)  # at the start's measurement, and in the midst of an iteration
 def test_a_training_killed_among_its_paid_calls_pays_for_the_rest_alone_and_ends_in_the_same_weights(
     share: float, over_http: TrainConfig, server: Server, tmp_path: Path
 ) -> None:
-    hot = over_http.rollout.model_copy(update={"iterations": 4, "temperature": 1.5})  # so that some plans are invalid
+    hot = over_http.rollout.model_copy(
+        update={"iterations": 4, "temperature": 1.5}
+    )  # so that some plans are invalid
     config = over_http.model_copy(update={"save_every": 2, "rollout": hot})
     server.answers = lambda body: str(zlib.crc32(body) % 50)
     whole = run.train(config, tmp_path / "whole")
@@ -144,7 +155,15 @@ def test_a_training_killed_among_its_paid_calls_pays_for_the_rest_alone_and_ends
     recipe = tmp_path / "recipe.toml"
     recipe.write_text(dump_train_config(config), encoding="utf-8")
     killed = subprocess.Popen(
-        [sys.executable, "-m", "openconductor", "train", str(recipe), "--out", str(tmp_path / "cut")],
+        [
+            sys.executable,
+            "-m",
+            "openconductor",
+            "train",
+            str(recipe),
+            "--out",
+            str(tmp_path / "cut"),
+        ],
         stderr=subprocess.DEVNULL,
         stdout=subprocess.DEVNULL,
     )
@@ -165,12 +184,20 @@ def test_a_training_killed_among_its_paid_calls_pays_for_the_rest_alone_and_ends
         again.answers = lambda body: str(zlib.crc32(body) % 50)
         resumed = run.train(config, tmp_path / "cut", resume=True)
         assert again.answered == paid - kept
-    curves = [(tmp_path / name / "curves.jsonl").read_text("utf-8").splitlines() for name in ("whole", "cut")]
+    curves = [
+        (tmp_path / name / "curves.jsonl").read_text("utf-8").splitlines()
+        for name in ("whole", "cut")
+    ]
     timeless = [[{**json.loads(line), "seconds": 0} for line in curve] for curve in curves]
     assert timeless[0] == timeless[1]
-    assert any(record["groups_without_spread"] < 1 for record in timeless[0]), "there was something to learn"
+    assert any(record["groups_without_spread"] < 1 for record in timeless[0]), (
+        "there was something to learn"
+    )
     assert (resumed["sampled"], resumed["greedy"]) == (whole["sampled"], whole["greedy"])
-    weights = [(tmp_path / name / "conductor" / "model.safetensors").read_bytes() for name in ("whole", "cut")]
+    weights = [
+        (tmp_path / name / "conductor" / "model.safetensors").read_bytes()
+        for name in ("whole", "cut")
+    ]
     assert weights[0] == weights[1] != (bundled_folder() / "model.safetensors").read_bytes()
 
 
@@ -179,7 +206,9 @@ def test_a_training_whose_budget_is_spent_goes_on_with_a_larger_one(
     over_http: TrainConfig, server: Server, tmp_path: Path
 ) -> None:
     def allowing(calls: int | None) -> TrainConfig:
-        return over_http.model_copy(update={"budget": over_http.budget.model_copy(update={"calls": calls})})
+        return over_http.model_copy(
+            update={"budget": over_http.budget.model_copy(update={"calls": calls})}
+        )
 
     whole = run.train(over_http, tmp_path / "whole")
     paid, server.answered = server.answered, 0
@@ -199,11 +228,18 @@ def test_a_benchmark_in_local_files_is_learnt_from_and_another_part_of_it_measur
 ) -> None:
     for split, numbers in (("train", range(6)), ("test", range(6, 10))):
         rows = [{"question": f"What is {n} times 7?", "answer": f"#### {7 * n}"} for n in numbers]
-        (tmp_path / f"{split}.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows), "utf-8")
+        (tmp_path / f"{split}.jsonl").write_text(
+            "".join(json.dumps(row) + "\n" for row in rows), "utf-8"
+        )
     data = over_http.data.model_copy(update={"task": "gsm8k", "path": str(tmp_path)})
     results = run.train(over_http.model_copy(update={"data": data}), tmp_path / "run")
     for measured in (results["sampled"], results["greedy"]):
         assert measured["rollouts"] == 4, "all that are held out, each once"
         assert set(measured["accuracy_by_kind"]) == {"gsm8k"}
-    curve = [json.loads(line) for line in (tmp_path / "run" / "curves.jsonl").read_text("utf-8").splitlines()]
-    assert [(record["rollouts"], set(record["accuracy_by_kind"])) for record in curve] == [(8, {"gsm8k"})] * 3
+    curve = [
+        json.loads(line)
+        for line in (tmp_path / "run" / "curves.jsonl").read_text("utf-8").splitlines()
+    ]
+    assert [(record["rollouts"], set(record["accuracy_by_kind"])) for record in curve] == [
+        (8, {"gsm8k"})
+    ] * 3

@@ -36,10 +36,14 @@ GYM = {
 
 
 def recipe(base: Path, **changed: Any) -> TrainConfig:
-    tables: dict[str, Any] = {name: {**table} if isinstance(table, dict) else table for name, table in GYM.items()}
+    tables: dict[str, Any] = {
+        name: {**table} if isinstance(table, dict) else table for name, table in GYM.items()
+    }
     for name, table in changed.items():
         tables[name] = {**tables.get(name, {}), **table} if isinstance(table, dict) else table
-    return TrainConfig.model_validate({**tables, "model": {**tables.get("model", {}), "base": str(base)}})
+    return TrainConfig.model_validate(
+        {**tables, "model": {**tables.get("model", {}), "base": str(base)}}
+    )
 
 
 @pytest.fixture(scope="module", params=["qwen2", "llama"])
@@ -52,13 +56,22 @@ def qwen(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return save_base(tmp_path_factory.mktemp("bases") / "qwen2", "qwen2")
 
 
-# ── the model ────────────────────────────────────────────────────────────────────────────────────────────────────────
-def test_a_bf16_base_learns_in_float32_and_brings_none_of_its_own_sampling_settings(base: Path) -> None:
+# ── the model ─────────────────────────────────────────────────────────────────────────────────────
+def test_a_bf16_base_learns_in_float32_and_brings_none_of_its_own_sampling_settings(
+    base: Path,
+) -> None:
     model, tokenizer = load_model(base)
     assert model.dtype == torch.float32
     settings = model.generation_config
-    assert (settings.top_p, settings.top_k, settings.repetition_penalty, settings.do_sample) == (None, None, None, None)
-    assert sorted(settings.eos_token_id) == sorted(tokenizer.convert_tokens_to_ids(["<|im_end|>", "<|endoftext|>"]))
+    assert (settings.top_p, settings.top_k, settings.repetition_penalty, settings.do_sample) == (
+        None,
+        None,
+        None,
+        None,
+    )
+    assert sorted(settings.eos_token_id) == sorted(
+        tokenizer.convert_tokens_to_ids(["<|im_end|>", "<|endoftext|>"])
+    )
 
 
 @pytest.mark.slow
@@ -67,30 +80,48 @@ def test_a_bf16_base_moves_at_the_papers_learning_rate(
 ) -> None:
     from openconductor.training.grpo import ConductorTrainer
 
-    def drawn(self: Any, *_: Any) -> torch.Tensor:  # rewards with a spread: a random model earns none
-        return torch.rand((len(self.rows), 1), generator=torch.Generator().manual_seed(self.iteration))
+    def drawn(
+        self: Any, *_: Any
+    ) -> torch.Tensor:  # rewards with a spread: a random model earns none
+        return torch.rand(
+            (len(self.rows), 1), generator=torch.Generator().manual_seed(self.iteration)
+        )
 
     monkeypatch.setattr(ConductorTrainer, "_calculate_rewards", drawn)
     train(recipe(base), tmp_path / "run")
-    before, after = load_model(base)[0].state_dict(), load_model(tmp_path / "run" / "conductor")[0].state_dict()
-    moved = sum(int((after[name] != one).sum()) for name, one in before.items() if "embed" not in name)
+    before, after = (
+        load_model(base)[0].state_dict(),
+        load_model(tmp_path / "run" / "conductor")[0].state_dict(),
+    )
+    moved = sum(
+        int((after[name] != one).sum()) for name, one in before.items() if "embed" not in name
+    )
     assert moved / sum(one.numel() for name, one in before.items() if "embed" not in name) > 0.95
 
 
 @pytest.mark.slow
-def test_adapters_learn_in_place_of_the_weights_and_are_merged_at_the_end(qwen: Path, tmp_path: Path) -> None:
+def test_adapters_learn_in_place_of_the_weights_and_are_merged_at_the_end(
+    qwen: Path, tmp_path: Path
+) -> None:
     cold = {"steps": 4, "batch": 4, "learning_rate": 1e-2}
     train(recipe(qwen, model={"lora_rank": 2}, cold_start=cold), tmp_path / "run")
-    before, after = load_model(qwen)[0].state_dict(), load_model(tmp_path / "run" / "conductor")[0].state_dict()
+    before, after = (
+        load_model(qwen)[0].state_dict(),
+        load_model(tmp_path / "run" / "conductor")[0].state_dict(),
+    )
     assert before.keys() == after.keys()
     changed = {name for name, one in before.items() if not torch.equal(one, after[name])}
     assert changed and all(name.endswith("proj.weight") for name in changed)
 
 
-# ── the start ────────────────────────────────────────────────────────────────────────────────────────────────────────
-def test_a_start_without_valid_plans_shows_three_and_stops_before_anything_is_paid(qwen: Path, tmp_path: Path) -> None:
+# ── the start ─────────────────────────────────────────────────────────────────────────────────────
+def test_a_start_without_valid_plans_shows_three_and_stops_before_anything_is_paid(
+    qwen: Path, tmp_path: Path
+) -> None:
     said: list[str] = []
-    with pytest.raises(TrainingStopped, match=r"0 of 4 completions are valid workflows, expected a share of 0.05"):
+    with pytest.raises(
+        TrainingStopped, match=r"0 of 4 completions are valid workflows, expected a share of 0.05"
+    ):
         train(recipe(qwen, start={"validity": 0.05}), tmp_path / "run", on_progress=said.append)
     shown = [line for line in said if line.startswith("--- completion ")]
     assert len(shown) == 3 and all("truncated" in line or "missing_list" in line for line in shown)
@@ -103,7 +134,9 @@ def test_a_base_that_is_not_there_leaves_no_folder(tmp_path: Path) -> None:
     assert not (tmp_path / "run").exists()
 
 
-def test_what_samples_and_what_tracks_must_be_there_before_anything_is_written(qwen: Path, tmp_path: Path) -> None:
+def test_what_samples_and_what_tracks_must_be_there_before_anything_is_written(
+    qwen: Path, tmp_path: Path
+) -> None:
     with pytest.raises(ConfigError, match=r"rollout\.engine: vllm not installed"):
         train(recipe(qwen, rollout={"engine": "vllm"}), tmp_path / "run")
     assert not (tmp_path / "run").exists()
@@ -112,7 +145,9 @@ def test_what_samples_and_what_tracks_must_be_there_before_anything_is_written(q
 @pytest.mark.slow
 def test_adapters_that_were_cut_off_resume_to_the_same_weights(qwen: Path, tmp_path: Path) -> None:
     cold = {"steps": 4, "batch": 4, "learning_rate": 1e-2}
-    config = recipe(qwen, model={"lora_rank": 2}, cold_start=cold, save_every=1, optim={"learning_rate": 1e-3})
+    config = recipe(
+        qwen, model={"lora_rank": 2}, cold_start=cold, save_every=1, optim={"learning_rate": 1e-3}
+    )
     train(config, tmp_path / "run")
     weights = tmp_path / "run" / "conductor" / "model.safetensors"
     before = weights.read_bytes()
@@ -130,19 +165,32 @@ def test_a_finished_run_is_not_repeated_and_its_start_is_measured_once(
     qwen: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     results = train(recipe(qwen, rollout={"iterations": 1}), tmp_path / "run")
-    assert (results["start"]["rollouts"], results["start"]["format"]) == (4, {"prompts": 4, "validity": 0.0})
+    assert (results["start"]["rollouts"], results["start"]["format"]) == (
+        4,
+        {"prompts": 4, "validity": 0.0},
+    )
     said: list[str] = []
     assert (
-        train(recipe(qwen, rollout={"iterations": 1}), tmp_path / "run", resume=True, on_progress=said.append)
+        train(
+            recipe(qwen, rollout={"iterations": 1}),
+            tmp_path / "run",
+            resume=True,
+            on_progress=said.append,
+        )
         == results
     )
     assert "is finished" in said[-1]
 
 
-# ── the paper's mix ──────────────────────────────────────────────────────────────────────────────────────────────────
+# ── the paper's mix ───────────────────────────────────────────────────────────────────────────────
 def write_mix(folder: Path) -> Path:
     """Ten made rows of each of the four sets, in their shapes."""
-    code = {"platform": "atcoder", "contest_date": "2023-05-01T00:00:00", "starter_code": "", "metadata": "{}"}
+    code = {
+        "platform": "atcoder",
+        "contest_date": "2023-05-01T00:00:00",
+        "starter_code": "",
+        "metadata": "{}",
+    }
     tests = json.dumps([{"input": "1\n", "output": "42\n", "testtype": "stdin"}])
     rows = {
         "math": [
@@ -155,10 +203,18 @@ def write_mix(folder: Path) -> Path:
             for n in range(10)
         ],
         "mmlu": [
-            {"question": f"Which is {n}?", "choices": ["one", "two", "three", "four"], "answer": n % 4, "subject": "s"}
+            {
+                "question": f"Which is {n}?",
+                "choices": ["one", "two", "three", "four"],
+                "answer": n % 4,
+                "subject": "s",
+            }
             for n in range(10)
         ],
-        "rlpr": [{"id": n, "question": f"Who found law {n}?", "answer": "Isaac Newton"} for n in range(10)],
+        "rlpr": [
+            {"id": n, "question": f"Who found law {n}?", "answer": "Isaac Newton"}
+            for n in range(10)
+        ],
         "livecodebench_v1": [
             {
                 **code,
@@ -175,7 +231,9 @@ def write_mix(folder: Path) -> Path:
     }
     folder.mkdir()
     for name, those in rows.items():
-        (folder / f"{name}.jsonl").write_text("".join(json.dumps(row) + "\n" for row in those), "utf-8")
+        (folder / f"{name}.jsonl").write_text(
+            "".join(json.dumps(row) + "\n" for row in those), "utf-8"
+        )
     return folder
 
 
@@ -191,11 +249,18 @@ def test_the_papers_mix_trains_through_the_command_and_every_part_is_rewarded(
 ) -> None:
     monkeypatch.chdir(tmp_path)
     url = f"http://127.0.0.1:{server.server_port}/v1"
-    workers = "".join(f'[[worker]]\nname = "w{i}"\nmodel = "m{i}"\nbase_url = "{url}"\n' for i in range(2))
+    workers = "".join(
+        f'[[worker]]\nname = "w{i}"\nmodel = "m{i}"\nbase_url = "{url}"\n' for i in range(2)
+    )
     (tmp_path / "pool.toml").write_text(workers, "utf-8")
     write_mix(tmp_path / "mix")
-    held_out = [{"problem": f"What is {n} + 1?", "answer": str(n + 1), "unique_id": f"t/{n}.json"} for n in range(3)]
-    (tmp_path / "math500.jsonl").write_text("".join(json.dumps(row) + "\n" for row in held_out), "utf-8")
+    held_out = [
+        {"problem": f"What is {n} + 1?", "answer": str(n + 1), "unique_id": f"t/{n}.json"}
+        for n in range(3)
+    ]
+    (tmp_path / "math500.jsonl").write_text(
+        "".join(json.dumps(row) + "\n" for row in held_out), "utf-8"
+    )
     (tmp_path / "recipe.toml").write_text(
         f"""
 [data]
@@ -227,7 +292,10 @@ path = "math500.jsonl"
         "utf-8",
     )
     assert main(["train", "recipe.toml", "--out", "run"]) == 0
-    curve = [json.loads(line) for line in (tmp_path / "run" / "curves.jsonl").read_text("utf-8").splitlines()]
+    curve = [
+        json.loads(line)
+        for line in (tmp_path / "run" / "curves.jsonl").read_text("utf-8").splitlines()
+    ]
     assert {kind for record in curve for kind in record["accuracy_by_kind"]} == {
         "math",
         "mmlu",
@@ -235,18 +303,37 @@ path = "math500.jsonl"
         "livecodebench_v1",
     }
     assert sum(record["validity"] for record in curve) / len(curve) > 0.3
-    assert sum(record["masked"] for record in curve) < 0.05 * sum(record["rollouts"] for record in curve)
+    assert sum(record["masked"] for record in curve) < 0.05 * sum(
+        record["rollouts"] for record in curve
+    )
     assert all(record["reward"] >= 0.5 * record["validity"] - 1e-9 for record in curve)
-    assert any(record["accuracy_by_kind"].get("math") for record in curve), "42 is the answer to all of its questions"
+    assert any(record["accuracy_by_kind"].get("math") for record in curve), (
+        "42 is the answer to all of its questions"
+    )
 
 
-# ── several processes ────────────────────────────────────────────────────────────────────────────────────────────────
+# ── several processes ─────────────────────────────────────────────────────────────────────────────
 def launch(processes: int, *command: str) -> None:
     root = Path(__file__).parents[2]
-    launcher = [sys.executable, "-m", "torch.distributed.run", f"--nproc_per_node={processes}", "--standalone"]
-    environment = {**os.environ, "PYTHONPATH": f"{root / 'src'}{os.pathsep}{root}", "OMP_NUM_THREADS": "1"}
+    launcher = [
+        sys.executable,
+        "-m",
+        "torch.distributed.run",
+        f"--nproc_per_node={processes}",
+        "--standalone",
+    ]
+    environment = {
+        **os.environ,
+        "PYTHONPATH": f"{root / 'src'}{os.pathsep}{root}",
+        "OMP_NUM_THREADS": "1",
+    }
     ran = subprocess.run(
-        [*launcher, *command], env=environment, capture_output=True, text=True, check=False, timeout=600
+        [*launcher, *command],
+        env=environment,
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=600,
     )
     assert ran.returncode == 0, ran.stderr[-3000:]
 
@@ -256,9 +343,13 @@ def test_two_processes_reward_and_learn_as_one(qwen: Path, tmp_path: Path) -> No
     for processes in (1, 2):
         script = str(Path(__file__).with_name("two_processes.py"))
         launch(processes, script, str(qwen), str(tmp_path / str(processes)))
-    one, two = (json.loads((tmp_path / str(count) / "rewards.json").read_text("utf-8")) for count in (1, 2))
+    one, two = (
+        json.loads((tmp_path / str(count) / "rewards.json").read_text("utf-8")) for count in (1, 2)
+    )
     assert one["rewards"] == two["rewards"] and len(set(one["rewards"])) > 1
-    assert torch.allclose(torch.tensor(one["advantages"]), torch.tensor(two["advantages"]), atol=1e-6)
+    assert torch.allclose(
+        torch.tensor(one["advantages"]), torch.tensor(two["advantages"]), atol=1e-6
+    )
     alone, shared = (torch.load(tmp_path / str(count) / "update.pt") for count in (1, 2))
     norm = sum(float(update.norm()) ** 2 for update in alone.values()) ** 0.5
     apart = sum(float((update - shared[name]).norm()) ** 2 for name, update in alone.items()) ** 0.5
@@ -266,7 +357,9 @@ def test_two_processes_reward_and_learn_as_one(qwen: Path, tmp_path: Path) -> No
 
 
 @pytest.mark.slow
-def test_a_run_of_two_processes_ends_whole_and_one_that_was_cut_resumes_with_one(qwen: Path, tmp_path: Path) -> None:
+def test_a_run_of_two_processes_ends_whole_and_one_that_was_cut_resumes_with_one(
+    qwen: Path, tmp_path: Path
+) -> None:
     from openconductor.training.train_config import dump_train_config
 
     recipe_file = tmp_path / "recipe.toml"
@@ -279,13 +372,27 @@ def test_a_run_of_two_processes_ends_whole_and_one_that_was_cut_resumes_with_one
     )
     recipe_file.write_text(dump_train_config(config), "utf-8")
     launch(2, "-m", "openconductor", "train", str(recipe_file), "--out", str(tmp_path / "run"))
-    curve = [json.loads(line) for line in (tmp_path / "run" / "curves.jsonl").read_text("utf-8").splitlines()]
-    assert [(record["iteration"], record["rollouts"]) for record in curve] == [(0, 16), (1, 16), (2, 16)]
-    for name in ("results.json", "conductor", "checkpoints/checkpoint-3"):  # as if it had been killed in its third
+    curve = [
+        json.loads(line)
+        for line in (tmp_path / "run" / "curves.jsonl").read_text("utf-8").splitlines()
+    ]
+    assert [(record["iteration"], record["rollouts"]) for record in curve] == [
+        (0, 16),
+        (1, 16),
+        (2, 16),
+    ]
+    for name in (
+        "results.json",
+        "conductor",
+        "checkpoints/checkpoint-3",
+    ):  # as if it had been killed in its third
         path = tmp_path / "run" / name
         path.unlink() if path.is_file() else path.rename(tmp_path / path.name)
     assert main(["train", str(recipe_file), "--out", str(tmp_path / "run"), "--resume"]) == 0
-    resumed = [json.loads(line) for line in (tmp_path / "run" / "curves.jsonl").read_text("utf-8").splitlines()]
+    resumed = [
+        json.loads(line)
+        for line in (tmp_path / "run" / "curves.jsonl").read_text("utf-8").splitlines()
+    ]
     assert [record["iteration"] for record in resumed] == [0, 1, 2]
     assert (tmp_path / "run" / "results.json").is_file()
 
@@ -300,7 +407,14 @@ def test_two_processes_imitate_together_and_one_goes_on_alone(tmp_path: Path) ->
             "pool": "gym",
             "data": {"task": "gym"},
             "model": {"base": str(bundled_folder() / "cold_start")},
-            "imitate": {"rounds": 2, "questions": 10, "completions": 3, "steps": 2, "batch": 8, "micro_batch": 2},
+            "imitate": {
+                "rounds": 2,
+                "questions": 10,
+                "completions": 3,
+                "steps": 2,
+                "batch": 8,
+                "micro_batch": 2,
+            },
             "prompt": {"template": "compact", "access": "index"},
             "rollout": {"iterations": 0, "max_tokens": 72},
             "optim": {"bf16": False, "checkpointing": False},
@@ -316,7 +430,11 @@ def test_two_processes_imitate_together_and_one_goes_on_alone(tmp_path: Path) ->
         return [(record["phase"], record["rollouts"]) for record in map(json.loads, lines)]
 
     assert curve() == [("imitate", 30)] * 2
-    for name in ("results.json", "conductor", "imitated"):  # as if it had been killed in its first round
+    for name in (
+        "results.json",
+        "conductor",
+        "imitated",
+    ):  # as if it had been killed in its first round
         path = tmp_path / "run" / name
         path.unlink() if path.is_file() else path.rename(tmp_path / path.name)
     assert main(["train", str(recipe_file), "--out", str(tmp_path / "run"), "--resume"]) == 0

@@ -1,7 +1,8 @@
 """Does it learn, and does it fail to learn where there is nothing to learn from?
 
-A few rounds of imitation and a short stretch of GRPO from the bundled run's cold start: enough to see the direction.
-Whether the whole recipe is robust over seeds is `make learn`'s question; its figures are in docs/log.md.
+A few rounds of imitation and a short stretch of GRPO from the bundled run's cold start: enough to
+see the direction. Whether the whole recipe is robust over seeds is `make learn`'s question; its
+figures are in docs/log.md.
 """
 
 from __future__ import annotations
@@ -50,7 +51,10 @@ def _short(control: str) -> TrainConfig:
 
 def _singles(folder: Path) -> tuple[float, float, float]:
     """The accuracy on questions of one operation: in the first round, in the last, and over GRPO's last iterations."""
-    records = [json.loads(line) for line in (folder / "curves.jsonl").read_text(encoding="utf-8").splitlines()]
+    records = [
+        json.loads(line)
+        for line in (folder / "curves.jsonl").read_text(encoding="utf-8").splitlines()
+    ]
     of = [record["accuracy_by_kind"]["single"] for record in records]
     assert [record["phase"] for record in records] == ["imitate"] * 4 + ["grpo"] * 16
     return of[0], of[3], fmean(of[-8:])
@@ -90,8 +94,16 @@ assert not {"openconductor.gym.exact", "openconductor.gym.levels"} & set(sys.mod
     recipe = tmp_path / "recipe.toml"
     short = _short("none")
     few = short.imitate.model_copy(update={"rounds": 1, "questions": 8, "steps": 1})
-    config = short.model_copy(update={"imitate": few, "rollout": short.rollout.model_copy(update={"iterations": 1})})
+    config = short.model_copy(
+        update={"imitate": few, "rollout": short.rollout.model_copy(update={"iterations": 1})}
+    )
     recipe.write_text(dump_train_config(config), encoding="utf-8")
-    subprocess.run([sys.executable, "-c", code, str(recipe), str(tmp_path / "run")], check=True, timeout=300)
+    subprocess.run(
+        [sys.executable, "-c", code, str(recipe), str(tmp_path / "run")], check=True, timeout=300
+    )
     secret = re.compile(r"PROFILES|Profile|gym\.exact|gym\.levels")
-    assert not [one.name for one in Path(run.__file__).parent.glob("*.py") if secret.search(one.read_text("utf-8"))]
+    assert not [
+        one.name
+        for one in Path(run.__file__).parent.glob("*.py")
+        if secret.search(one.read_text("utf-8"))
+    ]

@@ -27,7 +27,13 @@ def test_a_short_training_prints_its_own_lines_alone(root: Path, tmp_path: Path)
     overrides += ["rollout.iterations=1", "rollout.questions=4", "rollout.completions=4"]
     command = [sys.executable, "-m", "openconductor", "train", str(root / "recipes" / "gym.toml")]
     ran = subprocess.run(
-        [*command, f"model.base={bundled_folder().as_posix()}", *overrides, "--out", str(tmp_path / "run")],
+        [
+            *command,
+            f"model.base={bundled_folder().as_posix()}",
+            *overrides,
+            "--out",
+            str(tmp_path / "run"),
+        ],
         stdin=subprocess.DEVNULL,
         capture_output=True,
         text=True,

@@ -23,13 +23,27 @@ pytestmark = [pytest.mark.train, pytest.mark.timeout(600)]
 
 
 def _curve(folder: Path) -> list[dict[str, Any]]:
-    records = [json.loads(line) for line in (folder / "curves.jsonl").read_text(encoding="utf-8").splitlines()]
+    records = [
+        json.loads(line)
+        for line in (folder / "curves.jsonl").read_text(encoding="utf-8").splitlines()
+    ]
     return [{key: value for key, value in record.items() if key != "seconds"} for record in records]
 
 
 def _start(recipe: Path, folder: Path, *more: str) -> subprocess.Popen[bytes]:
-    command = [sys.executable, "-m", "openconductor", "train", str(recipe), "--out", str(folder), *more]
-    return subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE)
+    command = [
+        sys.executable,
+        "-m",
+        "openconductor",
+        "train",
+        str(recipe),
+        "--out",
+        str(folder),
+        *more,
+    ]
+    return subprocess.Popen(
+        command, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE
+    )
 
 
 def _finish(run: subprocess.Popen[bytes]) -> None:
@@ -74,7 +88,9 @@ def runs(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, Future[
                 "mix": [1.0, 0.0, 0.0, 0.0],
             },  # others are so seldom right that one is lost
             "save_every": 2,
-            "model": {"base": str(bundled_folder() / "cold_start")},  # its workflows are valid, their rewards differ
+            "model": {
+                "base": str(bundled_folder() / "cold_start")
+            },  # its workflows are valid, their rewards differ
             "imitate": {
                 "rounds": 3,
                 "questions": 16,
@@ -95,7 +111,8 @@ def runs(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, Future[
     with ThreadPoolExecutor(2) as pool:
         yield {
             "whole": pool.submit(_left_alone, recipe),
-            # Killed after a whole round or checkpoint (every 2 iterations), and a round or iteration that is not in it.
+            # Killed after a whole round or checkpoint (every 2 iterations), and a round or
+            # iteration that is not in it.
             "imitation": pool.submit(_killed_and_resumed, recipe, 2),
             "grpo": pool.submit(_killed_and_resumed, recipe, 6),
         }
@@ -103,11 +120,15 @@ def runs(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, Future[
 
 @pytest.mark.slow
 @pytest.mark.parametrize("phase", ["imitation", "grpo"])
-def test_a_training_killed_in_the_middle_resumes_to_the_same_curve(runs: dict[str, Future[Path]], phase: str) -> None:
+def test_a_training_killed_in_the_middle_resumes_to_the_same_curve(
+    runs: dict[str, Future[Path]], phase: str
+) -> None:
     whole, cut = runs["whole"].result(), runs[phase].result()
     assert [record["iteration"] for record in _curve(cut)] == list(range(9))
     assert _curve(cut) == _curve(whole)
-    results = [json.loads((folder / "results.json").read_text(encoding="utf-8")) for folder in (cut, whole)]
+    results = [
+        json.loads((folder / "results.json").read_text(encoding="utf-8")) for folder in (cut, whole)
+    ]
     assert results[0]["greedy"] == results[1]["greedy"]
     assert results[0]["sampled"] == results[1]["sampled"]
     weights = [(folder / "conductor" / "model.safetensors").read_bytes() for folder in (cut, whole)]
@@ -115,7 +136,9 @@ def test_a_training_killed_in_the_middle_resumes_to_the_same_curve(runs: dict[st
 
 
 @pytest.mark.slow
-def test_the_training_that_was_killed_had_something_to_learn_from(runs: dict[str, Future[Path]]) -> None:
+def test_the_training_that_was_killed_had_something_to_learn_from(
+    runs: dict[str, Future[Path]],
+) -> None:
     whole = runs["whole"].result()
     assert sum(record["groups_without_spread"] < 1 for record in _curve(whole)) >= 5
     started = (bundled_folder() / "cold_start" / "model.safetensors").read_bytes()
@@ -123,7 +146,9 @@ def test_the_training_that_was_killed_had_something_to_learn_from(runs: dict[str
 
 
 @pytest.mark.slow
-def test_a_cold_start_that_was_cut_off_goes_on_to_the_same_weights(tiny: TrainConfig, tmp_path: Path) -> None:
+def test_a_cold_start_that_was_cut_off_goes_on_to_the_same_weights(
+    tiny: TrainConfig, tmp_path: Path
+) -> None:
     def stop(line: str) -> None:
         if line.startswith("cold start: step 7 "):
             raise InterruptedError
@@ -173,9 +198,22 @@ def test_imitation_that_had_ended_early_plays_no_further_round_when_it_is_resume
 def test_a_run_that_is_cut_off_while_it_sharpens_goes_on_to_the_same_curve(
     tiny: TrainConfig, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    imitate = {"rounds": 6, "sharpen": 2, "questions": 8, "steps": 2, "batch": 4, "micro_batch": 4, "explore": 2.0}
-    plain = tiny.model_dump() | {"imitate": imitate, "model": {"base": str(bundled_folder() / "cold_start")}}
-    config = TrainConfig.model_validate(plain | {"cold_start": {"steps": 0}, "data": {"task": "gym"}})
+    imitate = {
+        "rounds": 6,
+        "sharpen": 2,
+        "questions": 8,
+        "steps": 2,
+        "batch": 4,
+        "micro_batch": 4,
+        "explore": 2.0,
+    }
+    plain = tiny.model_dump() | {
+        "imitate": imitate,
+        "model": {"base": str(bundled_folder() / "cold_start")},
+    }
+    config = TrainConfig.model_validate(
+        plain | {"cold_start": {"steps": 0}, "data": {"task": "gym"}}
+    )
     monkeypatch.setattr(imitation, "is_settled", lambda records: len(records) == 2)
     run.train(config, tmp_path / "alone")
     explored, whole = list[float](), imitation.complete
@@ -202,7 +240,9 @@ def test_imitation_in_recursion_that_is_cut_off_between_its_two_rounds_goes_on_t
     imitate = {"rounds": 2, "questions": 16, "steps": 2, "batch": 4, "micro_batch": 4}
     rollout = tiny.rollout.model_dump() | {"rounds": 2, "max_tokens": 72, "iterations": 2}
     plain = tiny.model_dump() | {"imitate": imitate, "rollout": rollout, "cold_start": {"steps": 0}}
-    config = TrainConfig.model_validate(plain | {"model": {"base": str(bundled_folder() / "cold_start")}})
+    config = TrainConfig.model_validate(
+        plain | {"model": {"base": str(bundled_folder() / "cold_start")}}
+    )
     run.train(config, tmp_path / "alone")
     sampled, whole = list[int](), imitation.complete
 
@@ -217,15 +257,21 @@ def test_imitation_in_recursion_that_is_cut_off_between_its_two_rounds_goes_on_t
         with pytest.raises(InterruptedError):
             run.train(config, tmp_path / "cut")
     assert sampled[::2] == [0, 0], "the first rounds"
-    assert 0 < min(sampled[1::2]) <= 8 * 4, "each answer is shown once more, of half as many questions"
+    assert 0 < min(sampled[1::2]) <= 8 * 4, (
+        "each answer is shown once more, of half as many questions"
+    )
     run.train(config, tmp_path / "cut", resume=True)
     curve = _curve(tmp_path / "alone")
     assert _curve(tmp_path / "cut") == curve
-    assert all({"single", "single, again"} <= set(record["accuracy_by_kind"]) for record in curve[:2])
+    assert all(
+        {"single", "single, again"} <= set(record["accuracy_by_kind"]) for record in curve[:2]
+    )
     assert [record["rollouts"] for record in curve[:2]] == [32 + shown for shown in sampled[1::2]]
 
 
-def test_a_run_that_was_killed_while_its_folder_was_made_begins_anew(tiny: TrainConfig, tmp_path: Path) -> None:
+def test_a_run_that_was_killed_while_its_folder_was_made_begins_anew(
+    tiny: TrainConfig, tmp_path: Path
+) -> None:
     (tmp_path / "run").mkdir()
     (tmp_path / "run" / "environment.json").write_text("{}", encoding="utf-8")
     assert run._open_folder(tiny, tmp_path / "run", resume=False) == ""
@@ -237,7 +283,9 @@ def test_a_run_that_an_alarm_ended_is_resumed_from_its_checkpoint(
 ) -> None:
     config = tiny.model_copy(update={"alarms": "stop", "save_every": 100})
     looked_at = (1, config.rollout.iterations)  # at the end an alarm has nothing to end
-    monkeypatch.setattr(curves, "warnings", lambda records: ["collapsing"] if len(records) in looked_at else [])
+    monkeypatch.setattr(
+        curves, "warnings", lambda records: ["collapsing"] if len(records) in looked_at else []
+    )
     with pytest.raises(TrainingStopped, match=r"iteration 0: collapsing\. A checkpoint is written"):
         run.train(config, tmp_path / "run")
     assert len(_curve(tmp_path / "run")) == 1
@@ -246,7 +294,9 @@ def test_a_run_that_an_alarm_ended_is_resumed_from_its_checkpoint(
     assert _curve(tmp_path / "run") == _curve(tmp_path / "alone")
 
 
-def test_a_larger_budget_resumes_and_no_other_change_does(tiny: TrainConfig, tmp_path: Path) -> None:
+def test_a_larger_budget_resumes_and_no_other_change_does(
+    tiny: TrainConfig, tmp_path: Path
+) -> None:
     run._open_folder(tiny, tmp_path / "run", resume=False)
     larger = tiny.model_copy(update={"budget": tiny.budget.model_copy(update={"calls": 7})})
     assert run._open_folder(larger, tmp_path / "run", resume=True) == ""
@@ -271,7 +321,9 @@ def test_a_cold_start_that_was_saved_is_not_made_again(
     assert (tmp_path / "run" / "cold_start" / "model.safetensors").read_bytes() == saved
 
 
-def test_a_folder_with_another_run_is_refused_and_left_alone(tiny: TrainConfig, tmp_path: Path) -> None:
+def test_a_folder_with_another_run_is_refused_and_left_alone(
+    tiny: TrainConfig, tmp_path: Path
+) -> None:
     folder = tmp_path / "run"
     folder.mkdir()
     (folder / "notes.txt").write_text("mine", encoding="utf-8")
@@ -298,7 +350,10 @@ def test_a_run_that_is_resumed_with_other_code_says_so_and_keeps_both_on_record(
     assert "another source" in run._open_folder(tiny, folder, resume=True)
     assert run._open_folder(tiny, folder, resume=True) == "", "said once"
     record = json.loads((folder / "environment.json").read_text(encoding="utf-8"))
-    assert (record["source"], [entry["source"] for entry in record["resumed"]]) == (first["source"], ["other"])
+    assert (record["source"], [entry["source"] for entry in record["resumed"]]) == (
+        first["source"],
+        ["other"],
+    )
 
 
 def test_a_full_disk_while_saving_is_a_typed_error_and_leaves_no_half_checkpoint(

@@ -1,6 +1,7 @@
 """A training in which the completions are given, not sampled: run by torchrun with one process or two.
 
-In: a base folder and a folder for results. Out: in it ``rewards.json`` and ``update.pt``, of the first process.
+In: a base folder and a folder for results. Out: in it ``rewards.json`` and ``update.pt``, of the
+first process.
 """
 
 from __future__ import annotations
@@ -17,8 +18,8 @@ from trl import GRPOTrainer
 
 from openconductor.gym.questions import draw_questions
 from openconductor.gym.workers import gym_pool
-from openconductor.journal import Journal
 from openconductor.prompt import render_workflow
+from openconductor.store import Journal
 from openconductor.tasks import load_task
 from openconductor.training.checkpoint import load_model, whole_weights
 from openconductor.training.curves import Curve
@@ -35,7 +36,9 @@ TEXTS = [
 ] + ["no plan at all"]
 
 
-def stored(trainer: ConductorTrainer, prompt_ids: Sequence[Any], *_: Any) -> tuple[list[list[int]], None]:
+def stored(
+    trainer: ConductorTrainer, prompt_ids: Sequence[Any], *_: Any
+) -> tuple[list[list[int]], None]:
     """The stored completions of the rows that this process holds."""
     start = trainer.accelerator.process_index * len(prompt_ids)
     tokenizer: Any = trainer.processing_class
@@ -52,7 +55,13 @@ def main(base: str, folder: Path) -> None:
             "model": {"base": base},
             "prompt": {"template": "compact", "access": "index"},
             "rollout": {"iterations": 2, "questions": 2, "completions": 8, "max_tokens": 64},
-            "optim": {"learning_rate": 1e-4, "schedule": "constant", "warmup": 0.0, "micro_batch": 4, "bf16": False},
+            "optim": {
+                "learning_rate": 1e-4,
+                "schedule": "constant",
+                "warmup": 0.0,
+                "micro_batch": 4,
+                "bf16": False,
+            },
         }
     )
     folder.mkdir(parents=True, exist_ok=True)
@@ -75,14 +84,21 @@ def main(base: str, folder: Path) -> None:
     model, tokenizer = load_model(base)
     before = {name: one.detach().clone() for name, one in model.named_parameters()}
     trainer = run_grpo(
-        model, tokenizer, Rewards(setup, problems, curve), folder / "c", checkpoint=None, processes=state.num_processes
+        model,
+        tokenizer,
+        Rewards(setup, problems, curve),
+        folder / "c",
+        checkpoint=None,
+        processes=state.num_processes,
     )
     learnt, _ = whole_weights(trainer)
     if state.is_main_process:
         moved = {name: one.detach() - before[name] for name, one in learnt.named_parameters()}
         torch.save(moved, folder / "update.pt")
         rewards = [record["reward"] for record in curve.records]
-        (folder / "rewards.json").write_text(json.dumps({"rewards": rewards, "advantages": advantages}))
+        (folder / "rewards.json").write_text(
+            json.dumps({"rewards": rewards, "advantages": advantages})
+        )
     if scorer is not None and journal is not None:
         scorer.close()
         journal.close()

@@ -19,7 +19,9 @@ class _JumpingSelector(selectors.DefaultSelector):
 
     def select(self, timeout: float | None = None) -> list[Any]:
         if timeout is None:
-            return super().select(5.0)  # a thread's answer; a test that waits for nothing at all fails by its timeout
+            return super().select(
+                5.0
+            )  # a thread's answer; a test that waits for nothing at all fails by its timeout
         self.jumped += max(timeout, 0.0)
         return super().select(0)
 

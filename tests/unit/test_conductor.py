@@ -10,7 +10,16 @@ import pytest
 
 from openconductor import errors
 from openconductor.conductor import Conductor
-from openconductor.events import Answered, Asked, CallEnded, Event, Planned, RoundEnded, StepEnded, StepStarted
+from openconductor.events import (
+    Answered,
+    Asked,
+    CallEnded,
+    Event,
+    Planned,
+    RoundEnded,
+    StepEnded,
+    StepStarted,
+)
 from openconductor.pool import Worker, WorkerPool
 from openconductor.prompt import SOLVE_SUBTASK, PromptOptions, render_workflow
 from openconductor.protocols import CallContext
@@ -44,7 +53,10 @@ def echo(messages: list[Message]) -> str:
 
 def pool_of(*providers: object) -> WorkerPool:
     return WorkerPool(
-        [Worker(p, name=f"w{i}", description=f"Card {i}.") for i, p in enumerate(providers or (echo, echo))]  # type: ignore[arg-type]
+        [
+            Worker(p, name=f"w{i}", description=f"Card {i}.")
+            for i, p in enumerate(providers or (echo, echo))
+        ]  # type: ignore[arg-type]
     )
 
 
@@ -52,7 +64,7 @@ async def broken(messages: list[Message]) -> str:
     raise errors.RateLimited("slow down")
 
 
-# ── one round ─────────────────────────────────────────────────────────────────────────────────────────────────────────
+# ── one round ─────────────────────────────────────────────────────────────────────────────────────
 async def test_a_question_is_planned_executed_and_answered() -> None:
     planner = Planner(PLAN)
     episode = await Conductor(planner, pool=pool_of()).ask("Why?", sample=3)
@@ -63,7 +75,13 @@ async def test_a_question_is_planned_executed_and_answered() -> None:
     assert only.completion is not None and only.completion.text == render_workflow(PLAN)
     ((_, sampling, call),) = planner.asked
     assert sampling == Sampling(max_tokens=1024)
-    assert (call.episode, call.round, call.step, call.sample, call.depth) == (episode.id, 0, None, 3, 0)
+    assert (call.episode, call.round, call.step, call.sample, call.depth) == (
+        episode.id,
+        0,
+        None,
+        3,
+        0,
+    )
     assert episode.usage.tokens == 110 and episode.usage.unpriced_calls == 3
     assert episode.seconds >= 0
 
@@ -85,7 +103,9 @@ async def test_a_checkpoint_brings_its_own_prompt_and_sampling() -> None:
     assert len(planner.asked[0][0]) == 1  # the compact template is one user message
     assert episode.rounds[0].workflow is not None
     assert {step.subtask for step in episode.rounds[0].workflow} == {SOLVE_SUBTASK}
-    explicit = Conductor(planner, pool=pool_of(), prompt=PromptOptions(), sampling=Sampling(max_tokens=5))
+    explicit = Conductor(
+        planner, pool=pool_of(), prompt=PromptOptions(), sampling=Sampling(max_tokens=5)
+    )
     await explicit.ask("Why?")
     assert planner.asked[1][1] == Sampling(max_tokens=5)
     assert len(planner.asked[1][0]) == 2
@@ -99,7 +119,7 @@ async def test_descriptions_are_shown_only_when_cards_are_on() -> None:
     assert "Card 1." not in without and "Card 1." in with_cards
 
 
-# ── failures ──────────────────────────────────────────────────────────────────────────────────────────────────────────
+# ── failures ──────────────────────────────────────────────────────────────────────────────────────
 @pytest.mark.parametrize(
     ("says", "workers", "kind", "who"),
     [
@@ -108,14 +128,24 @@ async def test_descriptions_are_shown_only_when_cards_are_on() -> None:
         (PLAN, (echo, broken), errors.RateLimited, "w1"),
     ],
 )
-async def test_what_fails_in_the_first_round_ends_the_episode_in_that_error(says, workers, kind, who) -> None:
+async def test_what_fails_in_the_first_round_ends_the_episode_in_that_error(
+    says, workers, kind, who
+) -> None:
     events: list[Event] = []
-    episode = await Conductor(Planner(says), pool=pool_of(*workers)).ask("Why?", on_event=events.append)  # type: ignore[arg-type]
+    episode = await Conductor(Planner(says), pool=pool_of(*workers)).ask(
+        "Why?", on_event=events.append
+    )  # type: ignore[arg-type]
     assert type(episode.error) is kind and getattr(episode.error, "worker", None) == who
     assert episode.answer is None and episode.rounds[0].error is episode.error
     assert (episode.rounds[0].workflow is None) == (says is not PLAN)
     planned = [event.error for event in events if isinstance(event, Planned)]
-    assert planned == {errors.WorkflowError: [episode.error], errors.RateLimited: [None] if says is PLAN else []}[kind]
+    assert (
+        planned
+        == {
+            errors.WorkflowError: [episode.error],
+            errors.RateLimited: [None] if says is PLAN else [],
+        }[kind]
+    )
 
 
 @pytest.mark.parametrize("where", ["planner", "worker"])
@@ -125,9 +155,15 @@ async def test_a_missing_key_is_raised_with_the_episode(where: str) -> None:
 
     planner = Planner(errors.AuthFailed("no key")) if where == "planner" else Planner(PLAN)
     with pytest.raises(errors.AuthFailed) as caught:
-        Conductor(planner, pool=pool_of(echo, no_key)).ask_sync("Why?")  # inside a running loop, too
+        Conductor(planner, pool=pool_of(echo, no_key)).ask_sync(
+            "Why?"
+        )  # inside a running loop, too
     episode = caught.value.episode
-    assert episode is not None and episode.error is caught.value and episode.rounds[0].error is caught.value
+    assert (
+        episode is not None
+        and episode.error is caught.value
+        and episode.rounds[0].error is caught.value
+    )
     assert (episode.rounds[0].transcript is None) == (where == "planner")
 
 
@@ -154,7 +190,7 @@ def test_values_out_of_range_are_rejected(wrong: dict[str, int]) -> None:
         Conductor(Planner(PLAN), pool=pool_of(), **wrong)  # type: ignore[arg-type]
 
 
-# ── rounds ────────────────────────────────────────────────────────────────────────────────────────────────────────────
+# ── rounds ────────────────────────────────────────────────────────────────────────────────────────
 async def test_a_later_round_sees_the_round_before_and_its_answer_replaces_it() -> None:
     second = Workflow([Step(1, "Revise.", "all")])
     planner = Planner(PLAN, second)
@@ -175,11 +211,19 @@ async def test_accepting_returns_the_answer_as_it_is_and_ends_the_episode() -> N
     planner = Planner(PLAN, ACCEPT)
     episode = await Conductor(planner, pool=pool_of(), max_rounds=5).ask("Why?")
     assert episode.answer == "re: Decide." and episode.error is None
-    assert len(planner.asked) == 2 and episode.rounds[1].accepted and episode.rounds[1].transcript is None
+    assert (
+        len(planner.asked) == 2
+        and episode.rounds[1].accepted
+        and episode.rounds[1].transcript is None
+    )
 
 
-@pytest.mark.parametrize("second", ["no lists", errors.RateLimited("slow down"), Workflow([Step(2, "Fail.")])])
-async def test_a_later_round_that_fails_leaves_the_answer_standing_and_is_marked(second: object) -> None:
+@pytest.mark.parametrize(
+    "second", ["no lists", errors.RateLimited("slow down"), Workflow([Step(2, "Fail.")])]
+)
+async def test_a_later_round_that_fails_leaves_the_answer_standing_and_is_marked(
+    second: object,
+) -> None:
     planner = Planner(PLAN, second)  # type: ignore[arg-type]
     episode = await Conductor(planner, pool=pool_of(echo, echo, broken), max_rounds=5).ask("Why?")
     assert episode.answer == "re: Decide." and episode.error is None
@@ -189,7 +233,7 @@ async def test_a_later_round_that_fails_leaves_the_answer_standing_and_is_marked
     ]
 
 
-# ── events ────────────────────────────────────────────────────────────────────────────────────────────────────────────
+# ── events ────────────────────────────────────────────────────────────────────────────────────────
 async def test_events_tell_the_whole_episode_in_order() -> None:
     events: list[Event] = []
     conductor = Conductor(Planner(Workflow([Step(0, "Do.")]), ACCEPT), pool=pool_of(), max_rounds=2)
@@ -201,14 +245,27 @@ async def test_events_tell_the_whole_episode_in_order() -> None:
         *("CallEnded", "Planned", "RoundEnded", "Answered"),
     ]
     assert {event.episode for event in events} == {episode.id}
-    assert [event.round for event in events if isinstance(event, Planned | RoundEnded)] == [0, 0, 1, 1]
+    assert [event.round for event in events if isinstance(event, Planned | RoundEnded)] == [
+        0,
+        0,
+        1,
+        1,
+    ]
     assert isinstance(events[-1], Answered) and events[-1].outcome == episode
-    assert [event.outcome for event in events if isinstance(event, RoundEnded)] == list(episode.rounds)
+    assert [event.outcome for event in events if isinstance(event, RoundEnded)] == list(
+        episode.rounds
+    )
 
 
-@pytest.mark.parametrize("kind", [Asked, CallEnded, Planned, StepStarted, StepEnded, RoundEnded, Answered])
-@pytest.mark.parametrize("failure", [errors.JournalError("disk full"), errors.WorkerError("a liar"), KeyError("bug")])
-async def test_a_failing_sink_stops_the_episode_and_is_told_nothing_more(kind: type, failure: Exception) -> None:
+@pytest.mark.parametrize(
+    "kind", [Asked, CallEnded, Planned, StepStarted, StepEnded, RoundEnded, Answered]
+)
+@pytest.mark.parametrize(
+    "failure", [errors.JournalError("disk full"), errors.WorkerError("a liar"), KeyError("bug")]
+)
+async def test_a_failing_sink_stops_the_episode_and_is_told_nothing_more(
+    kind: type, failure: Exception
+) -> None:
     events: list[Event] = []
 
     def sink(event: Event) -> None:
@@ -222,7 +279,7 @@ async def test_a_failing_sink_stops_the_episode_and_is_told_nothing_more(kind: t
     assert isinstance(events[-1], kind) and sum(isinstance(event, kind) for event in events) == 1
 
 
-# ── nested, and without await ─────────────────────────────────────────────────────────────────────────────────────────
+# ── nested, and without await ─────────────────────────────────────────────────────────────────────
 async def test_what_an_inner_episode_used_before_it_was_cancelled_is_counted() -> None:
     asked = asyncio.Event()
 
@@ -236,14 +293,18 @@ async def test_what_an_inner_episode_used_before_it_was_cancelled_is_counted() -
         raise errors.Refused("no")
 
     inner = Conductor(Planner(Workflow([Step(0, "Inner.")])), pool=pool_of(hangs))
-    outer = Conductor(Planner(Workflow([Step(0, "Ask."), Step(1, "Fail.")])), pool=pool_of(inner, fails))
+    outer = Conductor(
+        Planner(Workflow([Step(0, "Ask."), Step(1, "Fail.")])), pool=pool_of(inner, fails)
+    )
     episode = await outer.ask("Why?")
     assert isinstance(episode.error, errors.Refused)
     assert episode.usage.tokens == 220  # both planners'
-    assert episode.usage.unpriced_calls == 4  # they, the call that was cancelled, and the one that failed
+    assert (
+        episode.usage.unpriced_calls == 4
+    )  # they, the call that was cancelled, and the one that failed
 
 
-# ── replay ────────────────────────────────────────────────────────────────────────────────────────────────────────────
+# ── replay ────────────────────────────────────────────────────────────────────────────────────────
 async def test_an_end_that_cannot_be_made_durable_is_raised_with_the_episode() -> None:
     class Sink:
         def __call__(self, event: Event) -> None:
@@ -256,4 +317,7 @@ async def test_an_end_that_cannot_be_made_durable_is_raised_with_the_episode() -
         await Conductor(Planner(PLAN), pool=pool_of()).ask("Why?", on_event=Sink())
     episode = caught.value.episode
     assert episode is not None and episode.answer is None and episode.usage.tokens == 110
-    assert episode.rounds[0].transcript is not None and episode.rounds[0].transcript.answer == "re: Decide."
+    assert (
+        episode.rounds[0].transcript is not None
+        and episode.rounds[0].transcript.answer == "re: Decide."
+    )

@@ -49,8 +49,13 @@ def message(folder: Path, text: str, *overrides: str) -> str:
 
 
 def test_values_take_their_types_and_nested_tables_their_classes(tmp_path: Path) -> None:
-    recipe = load(tmp_path, 'steps = 3\ntags = ["a", "b"]\n[optim]\nlr = 1\n[[row]]\nname = "x"\nprice = 1.10\n')
-    assert recipe == Recipe(steps=3, tags=("a", "b"), optim=Optim(lr=1.0), row=(Row("x", Decimal("1.1")),))
+    recipe = load(
+        tmp_path,
+        'steps = 3\ntags = ["a", "b"]\n[optim]\nlr = 1\n[[row]]\nname = "x"\nprice = 1.10\n',
+    )
+    assert recipe == Recipe(
+        steps=3, tags=("a", "b"), optim=Optim(lr=1.0), row=(Row("x", Decimal("1.1")),)
+    )
 
 
 @pytest.mark.parametrize(
@@ -111,12 +116,24 @@ def test_an_override_sets_one_value(tmp_path: Path, override: str, expected: Rec
 
 
 def test_the_last_override_wins_over_the_file_and_reaches_into_arrays(tmp_path: Path) -> None:
-    recipe = load(tmp_path, "steps = 1\n[[row]]\nname = 'x'\n", "steps=2", "steps=3", "row.0.name=y")
+    recipe = load(
+        tmp_path, "steps = 1\n[[row]]\nname = 'x'\n", "steps=2", "steps=3", "row.0.name=y"
+    )
     assert recipe == Recipe(steps=3, row=(Row("y"),))
 
 
 @pytest.mark.parametrize(
-    "override", ["steps", "=3", "steps.=3", "stpes=3", "steps.x=3", "row.7.name=x", "steps=seven", "steps=True"]
+    "override",
+    [
+        "steps",
+        "=3",
+        "steps.=3",
+        "stpes=3",
+        "steps.x=3",
+        "row.7.name=x",
+        "steps=seven",
+        "steps=True",
+    ],
 )
 def test_a_wrong_override_is_a_config_error(tmp_path: Path, override: str) -> None:
     message(tmp_path, "steps = 1\nrow = []\n", override)
@@ -141,7 +158,12 @@ def test_what_looks_like_a_key_is_refused_and_never_shown(tmp_path, text, overri
 
 
 def test_what_is_written_as_toml_reads_as_the_same(tmp_path: Path) -> None:
-    values = {"name": 'Grö"ße\n\x7f', "tags": ["a", "b"], "optim": {"lr": 1e-6}, "body": {"a b": {"c": [{"d": True}]}}}
+    values = {
+        "name": 'Grö"ße\n\x7f',
+        "tags": ["a", "b"],
+        "optim": {"lr": 1e-6},
+        "body": {"a b": {"c": [{"d": True}]}},
+    }
     assert load(tmp_path, dump_toml(values)) == Recipe(
         name='Grö"ße\n\x7f', tags=("a", "b"), optim=Optim(1e-6), body={"a b": {"c": [{"d": True}]}}
     )
@@ -151,7 +173,8 @@ def test_a_shelf_loads_what_it_names_and_only_that() -> None:
     shelf = {"decimal": "decimal:Decimal", "gone": "no_such_module:Thing"}
     assert load_registered(shelf, "decimal", what="thing") is Decimal
     with pytest.raises(
-        ConfigError, match="got 'decimel', expected one of decimal, gone, module:attribute; nearest: 'decimal'"
+        ConfigError,
+        match="got 'decimel', expected one of decimal, gone, module:attribute; nearest: 'decimal'",
     ):
         load_registered(shelf, "decimel", what="thing")
     with pytest.raises(ModuleNotFoundError, match="no_such_module"):

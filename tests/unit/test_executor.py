@@ -8,12 +8,20 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
+from hypothesis import given, settings, strategies as st
 
 from openconductor import errors
 from openconductor.episode import execute
-from openconductor.events import Answered, Asked, CallEnded, Event, RoundEnded, StepEnded, StepStarted, StepText
+from openconductor.events import (
+    Answered,
+    Asked,
+    CallEnded,
+    Event,
+    RoundEnded,
+    StepEnded,
+    StepStarted,
+    StepText,
+)
 from openconductor.pool import Worker, WorkerPool
 from openconductor.protocols import CallContext, OnText
 from openconductor.types import Completion, Message, Step, Transcript, Usage, Workflow
@@ -24,10 +32,13 @@ TREE = [[], [], [0], [1], [2, 3]]
 class Scripted:
     """A provider that does what is said for a step (``s0``, ``s1`` …): a value, or a function of the call.
 
-    It answers where what it ``swallows`` is raised inside it; or ``dresses`` that up as an error of its own.
+    It answers where what it ``swallows`` is raised inside it; or ``dresses`` that up as an error of
+    its own.
     """
 
-    def __init__(self, *, swallows: Any = (), dresses: bool = False, otherwise: object = None, **acts: object) -> None:
+    def __init__(
+        self, *, swallows: Any = (), dresses: bool = False, otherwise: object = None, **acts: object
+    ) -> None:
         self._acts, self._otherwise, self._dresses = acts, otherwise, dresses
         self._swallows = swallows
         self.calls: list[tuple[CallContext, tuple[Message, ...]]] = []
@@ -70,10 +81,14 @@ def pool_of(*providers: object) -> WorkerPool:
 
 def plan(accesses: Sequence[object], workers: Sequence[int] | None = None) -> Workflow:
     ids = workers or [0] * len(accesses)
-    return Workflow([Step(w, f"Subtask {i}.", a) for i, (w, a) in enumerate(zip(ids, accesses, strict=True))])  # type: ignore[arg-type]
+    return Workflow(
+        [Step(w, f"Subtask {i}.", a) for i, (w, a) in enumerate(zip(ids, accesses, strict=True))]
+    )  # type: ignore[arg-type]
 
 
-async def run(provider: Scripted, accesses: Sequence[object] = TREE, **options: object) -> Transcript:
+async def run(
+    provider: Scripted, accesses: Sequence[object] = TREE, **options: object
+) -> Transcript:
     return await asyncio.wait_for(execute(plan(accesses), pool_of(provider), "Why?", **options), 5)  # type: ignore[arg-type]
 
 
@@ -82,7 +97,7 @@ async def never(call: CallContext) -> str:
     return "never"
 
 
-# ── order ─────────────────────────────────────────────────────────────────────────────────────────────────────────────
+# ── order ─────────────────────────────────────────────────────────────────────────────────────────
 async def test_a_step_waits_for_what_it_sees_and_for_nothing_else() -> None:
     gate = asyncio.Event()
     # Step 1 is held until step 2, which sees only step 0, has run; by levels it would deadlock.
@@ -92,13 +107,18 @@ async def test_a_step_waits_for_what_it_sees_and_for_nothing_else() -> None:
 
 
 def accesses_of(size: int) -> st.SearchStrategy[tuple[object, ...]]:
-    lists = [st.lists(st.integers(0, max(0, index - 1)), max_size=3 if index else 0) for index in range(size)]
+    lists = [
+        st.lists(st.integers(0, max(0, index - 1)), max_size=3 if index else 0)
+        for index in range(size)
+    ]
     return st.tuples(*(st.one_of(st.just("all"), seen) for seen in lists))
 
 
 @settings(max_examples=60, deadline=None)
 @given(st.integers(1, 7).flatmap(accesses_of), st.randoms(use_true_random=False))
-def test_whatever_the_timing_each_step_gets_what_a_serial_execution_gives_it(accesses: tuple, random) -> None:
+def test_whatever_the_timing_each_step_gets_what_a_serial_execution_gives_it(
+    accesses: tuple, random
+) -> None:
     naps = [random.randrange(4) for _ in accesses]
 
     async def nap(call: CallContext) -> str:
@@ -110,7 +130,11 @@ def test_whatever_the_timing_each_step_gets_what_a_serial_execution_gives_it(acc
     assert transcript.answer == f"answer {len(accesses) - 1}"
     for index, result in enumerate(transcript.results):
         seen = range(index) if accesses[index] == "all" else sorted(set(accesses[index]))
-        texts = ["Why?", *(text for i in seen for text in (f"Subtask {i}.", f"answer {i}")), f"Subtask {index}."]
+        texts = [
+            "Why?",
+            *(text for i in seen for text in (f"Subtask {i}.", f"answer {i}")),
+            f"Subtask {index}.",
+        ]
         assert "\n\n".join(turn.content for turn in result.messages) == "\n\n".join(texts)
         assert result.started is not None
         assert all(result.started >= (transcript.results[i].ended or 0) for i in seen)
@@ -122,7 +146,10 @@ async def test_calls_say_which_episode_step_and_sample_they_are() -> None:
     (episode,) = {call.episode for call, _ in provider.calls}
     assert len(episode) == 32
     told = [replace(call, origin=0.0, on_event=None) for call, _ in provider.calls]
-    assert told == [CallContext(episode, 0, step, 0, 3, subtask=f"Subtask {step}.", last=step == 1) for step in (0, 1)]
+    assert told == [
+        CallContext(episode, 0, step, 0, 3, subtask=f"Subtask {step}.", last=step == 1)
+        for step in (0, 1)
+    ]
 
 
 @pytest.mark.parametrize(
@@ -141,7 +168,7 @@ async def test_a_hand_built_workflow_is_validated(workflow: Workflow, reason: st
     assert caught.value.reason == reason and provider.calls == []
 
 
-# ── failure ───────────────────────────────────────────────────────────────────────────────────────────────────────────
+# ── failure ───────────────────────────────────────────────────────────────────────────────────────
 async def test_a_failure_cancels_the_other_steps_and_stands_in_the_transcript() -> None:
     events: list[Event] = []
     provider = Scripted(s0=errors.RateLimited("slow down"), s1=never)
@@ -172,18 +199,28 @@ async def test_an_answer_of_an_independent_last_step_does_not_hide_a_failure() -
         (Completion(""), errors.EmptyResponse, True),
         (Completion(" \n"), errors.EmptyResponse, True),
         (Completion("", finish_reason="length"), errors.EmptyResponse, False),
-        (Completion("", tool_calls=({"name": "f"},), finish_reason="tool_calls"), errors.EmptyResponse, True),
-        (Completion("I can", usage=Usage(5, 0, 2), finish_reason="content_filter"), errors.Refused, False),
+        (
+            Completion("", tool_calls=({"name": "f"},), finish_reason="tool_calls"),
+            errors.EmptyResponse,
+            True,
+        ),
+        (
+            Completion("I can", usage=Usage(5, 0, 2), finish_reason="content_filter"),
+            errors.Refused,
+            False,
+        ),
     ],
 )
-async def test_what_is_no_answer_is_an_error(completion: Completion, kind: type, retryable: bool) -> None:
+async def test_what_is_no_answer_is_an_error(
+    completion: Completion, kind: type, retryable: bool
+) -> None:
     transcript = await run(Scripted(s0=completion), [[]])
     error = transcript.error
     assert type(error) is kind and isinstance(error, errors.WorkerError)
     assert (error.worker, error.retryable, transcript.answer) == ("w0", retryable, None)
 
 
-# ── cancellation ──────────────────────────────────────────────────────────────────────────────────────────────────────
+# ── cancellation ──────────────────────────────────────────────────────────────────────────────────
 @pytest.mark.parametrize("times", [1, 2])
 async def test_cancelling_execute_however_often_waits_for_its_steps(times: int) -> None:
     cleaned: list[int | None] = []
@@ -227,7 +264,7 @@ async def test_nothing_begins_after_a_cancellation_that_a_worker_swallowed() -> 
     assert sorted(call.step or 0 for call, _ in provider.calls) == [0, 1]
 
 
-# ── fallback ──────────────────────────────────────────────────────────────────────────────────────────────────────────
+# ── fallback ──────────────────────────────────────────────────────────────────────────────────────
 async def test_fallback_goes_on_in_ordinal_order_around_the_pool() -> None:
     outcomes = (None, errors.RateLimited("down"), errors.ContextTooLong("down"), Completion(""))
     providers = [Scripted(otherwise=outcome) for outcome in outcomes]
@@ -242,15 +279,25 @@ async def test_fallback_goes_on_in_ordinal_order_around_the_pool() -> None:
     assert [len(provider.calls) for provider in providers] == [1, 1, 1, 1]
 
 
-# ── events ────────────────────────────────────────────────────────────────────────────────────────────────────────────
+# ── events ────────────────────────────────────────────────────────────────────────────────────────
 async def test_events_tell_what_happens_in_order() -> None:
     events: list[Event] = []
     transcript = await run(Scripted(otherwise="one two"), [[], [0]], on_event=events.append)
     of_a_step = [StepStarted, StepText, StepText, CallEnded, StepEnded]
-    assert [type(event) for event in events] == [Asked, *of_a_step, *of_a_step, RoundEnded, Answered]
+    assert [type(event) for event in events] == [
+        Asked,
+        *of_a_step,
+        *of_a_step,
+        RoundEnded,
+        Answered,
+    ]
     assert [event.text for event in events if isinstance(event, StepText)] == ["one", "two"] * 2
-    assert [event.result for event in events if isinstance(event, StepEnded)] == list(transcript.results)
-    assert len({event.episode for event in events}) == 1 and {event.round for event in events} == {0}
+    assert [event.result for event in events if isinstance(event, StepEnded)] == list(
+        transcript.results
+    )
+    assert len({event.episode for event in events}) == 1 and {event.round for event in events} == {
+        0
+    }
     assert [event.at for event in events] == sorted(event.at for event in events)
 
 
@@ -264,7 +311,9 @@ def failing(kind: type, failure: BaseException, step: int | None = None) -> Call
     return sink
 
 
-@pytest.mark.parametrize("failure", [errors.JournalError("disk full"), ValueError("bug"), errors.WorkerError("a liar")])
+@pytest.mark.parametrize(
+    "failure", [errors.JournalError("disk full"), ValueError("bug"), errors.WorkerError("a liar")]
+)
 @pytest.mark.parametrize("kind", [StepStarted, StepText, StepEnded])
 async def test_a_failing_sink_cancels_the_other_steps(failure: Exception, kind: type) -> None:
     provider = Scripted(s0=never)
@@ -274,7 +323,9 @@ async def test_a_failing_sink_cancels_the_other_steps(failure: Exception, kind: 
 
 
 @pytest.mark.parametrize("dresses", [True, False])
-async def test_a_sink_that_fails_in_the_middle_of_a_stream_is_not_hidden_by_the_provider(dresses: bool) -> None:
+async def test_a_sink_that_fails_in_the_middle_of_a_stream_is_not_hidden_by_the_provider(
+    dresses: bool,
+) -> None:
     provider = Scripted(swallows=Exception, dresses=dresses)
     with pytest.raises(errors.JournalError, match="disk full"):
         await run(provider, [[], [0]], on_event=failing(StepText, errors.JournalError("disk full")))
@@ -283,15 +334,25 @@ async def test_a_sink_that_fails_in_the_middle_of_a_stream_is_not_hidden_by_the_
 async def test_a_sink_that_fails_while_a_failure_closes_the_other_steps_is_heard() -> None:
     provider = Scripted(s0=never, s1=errors.Refused("no"))
     with pytest.raises(errors.JournalError, match="disk full"):
-        await run(provider, [[], []], on_event=failing(StepEnded, errors.JournalError("disk full"), 0))
+        await run(
+            provider, [[], []], on_event=failing(StepEnded, errors.JournalError("disk full"), 0)
+        )
 
 
-@pytest.mark.parametrize("failure", [errors.WorkerError("of the sink"), asyncio.CancelledError("of the sink")])
+@pytest.mark.parametrize(
+    "failure", [errors.WorkerError("of the sink"), asyncio.CancelledError("of the sink")]
+)
 @pytest.mark.parametrize("accesses", [[[]], [[], []]])
-async def test_a_failing_sink_is_not_taken_for_the_worker(failure: BaseException, accesses: list[object]) -> None:
+async def test_a_failing_sink_is_not_taken_for_the_worker(
+    failure: BaseException, accesses: list[object]
+) -> None:
     other = Scripted()
     with pytest.raises(type(failure), match="of the sink"):
         await execute(
-            plan(accesses), pool_of(Scripted(), other), "Why?", on_event=failing(CallEnded, failure), fallback=True
+            plan(accesses),
+            pool_of(Scripted(), other),
+            "Why?",
+            on_event=failing(CallEnded, failure),
+            fallback=True,
         )
     assert not other.calls

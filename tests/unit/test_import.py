@@ -15,7 +15,9 @@ HEAVY = set(
 def loaded_after(code: str) -> set[str]:
     """The modules that a fresh interpreter has loaded after some code, less those that it starts with."""
     program = f"import sys; before = set(sys.modules); {code}; print(*(set(sys.modules) - before))"
-    result = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
+    result = subprocess.run(
+        [sys.executable, "-c", program], capture_output=True, text=True, check=True
+    )
     return set(result.stdout.split())
 
 
@@ -33,10 +35,13 @@ def test_asking_with_functions_needs_no_http_client_and_no_schema_library() -> N
 
 
 def test_the_price_list_is_read_only_when_it_is_asked_for() -> None:
-    assert "genai_prices" not in loaded_after("import openconductor.prices, openconductor.pool")
+    assert "genai_prices" not in loaded_after(
+        "import openconductor.calls.prices, openconductor.pool"
+    )
 
 
-# evaluate and train bring their floors' own dependencies; tests/test_architecture.py resolves them, too.
+# evaluate and train bring their floors' own dependencies; tests/test_architecture.py resolves them,
+# too.
 def test_every_public_name_is_there() -> None:
     for name in set(openconductor.__all__) - {"evaluate", "train"}:
         assert getattr(openconductor, name) is not None
@@ -47,6 +52,8 @@ def test_every_error_class_is_public() -> None:
     from openconductor import errors
 
     classes = {
-        name for name, value in vars(errors).items() if isinstance(value, type) and value.__module__ == errors.__name__
+        name
+        for name, value in vars(errors).items()
+        if isinstance(value, type) and value.__module__ == errors.__name__
     }
     assert classes <= set(openconductor.__all__)

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from decimal import Decimal
 
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 from journaled import Sayer
 
 from openconductor.conductor import Conductor
@@ -29,7 +28,8 @@ from openconductor.types import (
 
 OUTCOMES = ("answered", "cut", "rate_limited", "timeout", "cancelled", "empty")
 
-# Seconds in quarters, so that their sums are exact in whatever order; dollars in the billionths that prices come in.
+# Seconds in quarters, so that their sums are exact in whatever order; dollars in the billionths
+# that prices come in.
 usages = st.builds(
     Usage,
     input_tokens=st.integers(0, 10**7),
@@ -72,7 +72,13 @@ def rounds(draw: st.DrawFn) -> Round:
         made = draw(st.lists(calls, max_size=4))
         said = completed(made)
         results.append(
-            StepResult(step, said, worker=step.worker, usage=total(c.usage for c in made), calls=tuple(made))
+            StepResult(
+                step,
+                said,
+                worker=step.worker,
+                usage=total(c.usage for c in made),
+                calls=tuple(made),
+            )
         )
     workflow = Workflow(steps)
     return Round(plan, workflow, Transcript(workflow, tuple(results)), calls=planning)
@@ -83,7 +89,13 @@ def test_the_sums_agree_at_every_level_to_the_token_and_the_last_digit(played: l
     episode = Episode("Yes?", tuple(played), None, None, total(one.usage for one in played), 1.0)
     ledger = draw_up(episode)
     made = [call for one in played for call in one.calls]
-    made += [call for one in played if one.transcript for result in one.transcript.results for call in result.calls]
+    made += [
+        call
+        for one in played
+        if one.transcript
+        for result in one.transcript.results
+        for call in result.calls
+    ]
     assert ledger.total == episode.usage == total(call.usage for call in made)
     assert ledger.rounds == tuple(one.usage for one in played)
     assert total(ledger.rounds) == total(entry.usage for entry in ledger.entries) == ledger.total
@@ -109,16 +121,25 @@ def asked(*workers: Worker, steps: tuple[Step, ...] = (Step(0, "Say yes."),), **
 
 
 def test_a_price_that_is_not_known_is_counted_and_is_not_zero() -> None:
-    ledger = draw_up(asked(Worker(Sayer(YES), name="plain"), Worker(Sayer(WorkerTimeout("slow"), YES), name="slow")))
+    ledger = draw_up(
+        asked(
+            Worker(Sayer(YES), name="plain"), Worker(Sayer(WorkerTimeout("slow"), YES), name="slow")
+        )
+    )
     assert (ledger.workers.dollars, ledger.workers.unpriced_calls) == (0, 1)
     failed = asked(Worker(Sayer(WorkerTimeout("slow"), YES), name="slow", price=PRICE))
-    assert draw_up(failed).wasted.unpriced_calls == 1  # nobody knows what a call that timed out has cost
+    assert (
+        draw_up(failed).wasted.unpriced_calls == 1
+    )  # nobody knows what a call that timed out has cost
 
 
 def test_results_without_calls_on_record_are_one_attempt_each() -> None:
     workflow = Workflow((Step(3, "Say yes."), Step(1, "Again.")))
     used = Usage(5, output_tokens=1)
-    results = (StepResult(workflow.steps[0], Completion("yes"), worker=3, usage=used), StepResult(workflow.steps[1]))
+    results = (
+        StepResult(workflow.steps[0], Completion("yes"), worker=3, usage=used),
+        StepResult(workflow.steps[1]),
+    )
     one = Round(Completion("plan", usage=used), workflow, Transcript(workflow, results))
     ledger = draw_up(Episode("Yes?", (one,), "yes", None, one.usage, 1.0))
     assert ledger.by_worker == {"conductor": used, "worker 3": used}

@@ -5,8 +5,7 @@ from __future__ import annotations
 import math
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 
 from openconductor.measures import (
     direct_access,
@@ -22,12 +21,19 @@ from openconductor.types import Step, Workflow
 
 
 def plan(*accesses: object, workers: tuple[int, ...] | None = None) -> Workflow:
-    return Workflow([Step(w, "Do.", a) for w, a in zip(workers or [0] * len(accesses), accesses, strict=True)])  # type: ignore[arg-type]
+    return Workflow(
+        [Step(w, "Do.", a) for w, a in zip(workers or [0] * len(accesses), accesses, strict=True)]
+    )  # type: ignore[arg-type]
 
 
 accesses = st.integers(0, 6).flatmap(
     lambda n: st.tuples(
-        *(st.one_of(st.just("all"), st.lists(st.integers(0, max(0, i - 1)), max_size=3 if i else 0)) for i in range(n))
+        *(
+            st.one_of(
+                st.just("all"), st.lists(st.integers(0, max(0, i - 1)), max_size=3 if i else 0)
+            )
+            for i in range(n)
+        )
     )
 )
 
@@ -54,9 +60,13 @@ def test_each_shape_has_its_name(shape: tuple[object, ...], name: str) -> None:
 
 
 @given(accesses)
-def test_how_a_flow_is_written_and_what_is_implied_change_nothing(shape: tuple[object, ...]) -> None:
+def test_how_a_flow_is_written_and_what_is_implied_change_nothing(
+    shape: tuple[object, ...],
+) -> None:
     workflow = plan(*shape)
-    spelled = plan(*(list(range(i)) if access == "all" else access for i, access in enumerate(shape)))
+    spelled = plan(
+        *(list(range(i)) if access == "all" else access for i, access in enumerate(shape))
+    )
     reduced = plan(*(sorted(step) for step in direct_access(workflow)))
     for measure in (topology, unused_steps):
         assert measure(reduced) == measure(spelled) == measure(workflow)
@@ -82,4 +92,7 @@ def test_shares_are_over_steps_and_in_order_of_ordinals() -> None:
     assert routing_entropy_bits(workflows) == pytest.approx(0.8113, abs=1e-4)
     assert mean_steps(workflows) == pytest.approx(4 / 3)
     assert worker_shares([]) == {} and mean_steps([]) is None and routing_entropy_bits([]) == 0.0
-    assert topology_shares(workflows) == {"chain": pytest.approx(1 / 3), "single": pytest.approx(2 / 3)}
+    assert topology_shares(workflows) == {
+        "chain": pytest.approx(1 / 3),
+        "single": pytest.approx(2 / 3),
+    }

@@ -14,7 +14,9 @@ from openconductor.types import Step, Workflow
 GOOD = 'model_id = [0]\nsubtasks = ["a"]\naccess_list = [[]]'
 
 
-def reason_of(text: str, workers: frozenset[int] = frozenset({0, 1, 2}), **options: int) -> WorkflowReason:
+def reason_of(
+    text: str, workers: frozenset[int] = frozenset({0, 1, 2}), **options: int
+) -> WorkflowReason:
     with pytest.raises(WorkflowError) as caught:
         parse_workflow(text, workers, **options)
     return caught.value.reason
@@ -26,7 +28,7 @@ def message_of(text: str) -> str:
     return caught.value.message
 
 
-# ── length and time ───────────────────────────────────────────────────────────────────────────────────────────────────
+# ── length and time ───────────────────────────────────────────────────────────────────────────────
 def test_a_text_one_character_longer_is_too_long_even_if_it_is_valid() -> None:
     assert reason_of(GOOD + " " * (MAX_TEXT - len(GOOD) + 1)) is WorkflowReason.TOO_LONG
 
@@ -52,12 +54,20 @@ HOSTILE = [
     "model_id = [x'", "model_id = [#", "model_id", "model_id ", "model_id = ", " ", "\\", "\\'", "-", "+1", "0, ",
     "'' ", "f'", "()", "[0]", "set()", "1.", "\ud800", "not ", "1if ", "'a',\n", "#'\n",
 ]  # fmt: skip
-LEADS = ["", "model_id = [", "subtasks = ['a']\naccess_list = [[]]\nmodel_id = [", "model_id = ['", 'model_id = ["""']
+LEADS = [
+    "",
+    "model_id = [",
+    "subtasks = ['a']\naccess_list = [[]]\nmodel_id = [",
+    "model_id = ['",
+    'model_id = ["""',
+]
 
 
 @pytest.mark.parametrize("unit", HOSTILE)
 @pytest.mark.timeout(60)  # all leads take well under a second; quadratic time would take minutes
-def test_a_hostile_text_is_refused_in_one_forward_pass(unit: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_hostile_text_is_refused_in_one_forward_pass(
+    unit: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     for lead in LEADS:
         for tail in ("", "]"):
             counting = CountingPattern(parser._TOKEN)
@@ -66,13 +76,18 @@ def test_a_hostile_text_is_refused_in_one_forward_pass(unit: str, monkeypatch: p
             text = (lead + body)[: MAX_TEXT - len(tail)] + tail
             reason_of(text)
             monkeypatch.setattr(parser, "_TOKEN", counting.pattern)
-            # A head that breaks a list is read twice, as a token and as the next list's head: never more.
+            # A head that breaks a list is read twice, as a token and as the next list's head: never
+            # more.
             assert counting.characters <= 2 * len(text)
             assert counting.starts == sorted(counting.starts)
 
 
-@pytest.mark.parametrize("nested", ["[" * 60 + "]" * 60, "(" * 60 + "0" + ")" * 60, "-" * 60 + "1", "0" + "[0]" * 60])
-def test_what_could_exhaust_pythons_parser_is_refused_before_it(nested: str, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize(
+    "nested", ["[" * 60 + "]" * 60, "(" * 60 + "0" + ")" * 60, "-" * 60 + "1", "0" + "[0]" * 60]
+)
+def test_what_could_exhaust_pythons_parser_is_refused_before_it(
+    nested: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     def not_asked(source: str) -> object:
         raise AssertionError(f"asked for {source!r}")
 
@@ -81,7 +96,7 @@ def test_what_could_exhaust_pythons_parser_is_refused_before_it(nested: str, mon
     assert reason_of(text) is WorkflowReason.NOT_A_LITERAL
 
 
-# ── warnings ──────────────────────────────────────────────────────────────────────────────────────────────────────────
+# ── warnings ──────────────────────────────────────────────────────────────────────────────────────
 @pytest.mark.parametrize(
     ("literal", "value"),
     [
@@ -99,15 +114,19 @@ def test_what_could_exhaust_pythons_parser_is_refused_before_it(nested: str, mon
     ],
 )
 @pytest.mark.parametrize("filter_", ["error", "ignore"])
-def test_an_unknown_escape_is_read_as_python_reads_it_and_never_warns(filter_: str, literal: str, value: str) -> None:
+def test_an_unknown_escape_is_read_as_python_reads_it_and_never_warns(
+    filter_: str, literal: str, value: str
+) -> None:
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always" if filter_ == "ignore" else "error")
-        workflow = parse_workflow(f"model_id = [0]\naccess_list = [[]]\nsubtasks = [{literal}]", {0})
+        workflow = parse_workflow(
+            f"model_id = [0]\naccess_list = [[]]\nsubtasks = [{literal}]", {0}
+        )
     assert workflow.steps[0].subtask == value
     assert not caught
 
 
-# ── messages ──────────────────────────────────────────────────────────────────────────────────────────────────────────
+# ── messages ──────────────────────────────────────────────────────────────────────────────────────
 @pytest.mark.parametrize(
     ("text", "parts"),
     [
@@ -122,7 +141,9 @@ def test_an_unknown_escape_is_read_as_python_reads_it_and_never_warns(filter_: s
         (GOOD + "\nsubtasks = ['a]", ["quote at character"]),
     ],
 )
-def test_a_message_says_where_what_was_got_and_what_was_expected(text: str, parts: list[str]) -> None:
+def test_a_message_says_where_what_was_got_and_what_was_expected(
+    text: str, parts: list[str]
+) -> None:
     message = message_of(text)
     assert [part for part in parts if part not in message] == [], message
 
@@ -133,7 +154,9 @@ def test_a_long_value_is_shortened_in_the_message() -> None:
     assert len(message_of(GOOD + f"\nmodel_id = [{'q' * 5_000}]")) < 250
 
 
-@pytest.mark.parametrize("where", ["subtasks = ['\ud800']", "model_id = ['\ud800']", "access_list = [\ud800]"])
+@pytest.mark.parametrize(
+    "where", ["subtasks = ['\ud800']", "model_id = ['\ud800']", "access_list = [\ud800]"]
+)
 def test_a_message_about_a_lone_surrogate_can_be_printed(where: str) -> None:
     assert message_of(f"{GOOD}\n{where}").encode()
 
@@ -141,13 +164,22 @@ def test_a_message_about_a_lone_surrogate_can_be_printed(where: str) -> None:
 def test_a_surrogate_is_found_although_the_text_holds_private_characters_already() -> None:
     private = "\U000f0000\U000f0001"
     for spelt in (private, "\\U000f0000\\U000F0001"):
-        assert parse_workflow(GOOD.replace('"a"', f'"{spelt}"') + "\ud800", {0}).steps[0].subtask == private
+        assert (
+            parse_workflow(GOOD.replace('"a"', f'"{spelt}"') + "\ud800", {0}).steps[0].subtask
+            == private
+        )
     assert reason_of(GOOD.replace('"a"', f'"{private}\ud800"')) is WorkflowReason.BAD_SUBTASK
 
 
-# ── hand-built workflows ──────────────────────────────────────────────────────────────────────────────────────────────
+# ── hand-built workflows ──────────────────────────────────────────────────────────────────────────
 def test_a_hand_built_workflow_that_keeps_the_rules_is_valid() -> None:
-    steps = (Step(0, "a"), Step(1, "b", [0]), Step(0, "c", "all"), Step(1, "d", ["all"]), Step(1, "e", (2, 0, 0)))
+    steps = (
+        Step(0, "a"),
+        Step(1, "b", [0]),
+        Step(0, "c", "all"),
+        Step(1, "d", ["all"]),
+        Step(1, "e", (2, 0, 0)),
+    )
     validate_workflow(Workflow(steps), {0, 1})
     validate_workflow(Workflow(steps), {0, 1}, max_steps=5)
 
@@ -171,7 +203,9 @@ def test_a_hand_built_workflow_that_keeps_the_rules_is_valid() -> None:
         ((Step(0, "a"), Step(0, "b", [2])), "forward_access"),
     ],
 )
-def test_a_hand_built_workflow_is_held_to_the_same_rules(steps: tuple[Step, ...], reason: str) -> None:
+def test_a_hand_built_workflow_is_held_to_the_same_rules(
+    steps: tuple[Step, ...], reason: str
+) -> None:
     with pytest.raises(WorkflowError) as caught:
         validate_workflow(Workflow(steps), {0, 1})
     assert caught.value.reason == reason

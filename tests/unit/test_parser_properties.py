@@ -5,8 +5,7 @@ from __future__ import annotations
 import ast
 import warnings
 
-from hypothesis import example, given, settings
-from hypothesis import strategies as st
+from hypothesis import example, given, settings, strategies as st
 
 from openconductor import parser
 from openconductor.errors import WorkflowError
@@ -85,7 +84,9 @@ def test_a_damaged_workflow_is_a_valid_workflow_or_a_workflow_error(
 @example(Workflow((Step(0, "a"),)), "model_id =")
 @example(Workflow((Step(0, "\U000f0000"),)), "\ud800")
 @example(Workflow((Step(0, "a"),)), "access_list = [ # \\")
-def test_what_is_rendered_is_read_back_whatever_the_thought(workflow: Workflow, thought: str) -> None:
+def test_what_is_rendered_is_read_back_whatever_the_thought(
+    workflow: Workflow, thought: str
+) -> None:
     assert read(render_workflow(workflow, thought)) == workflow
 
 

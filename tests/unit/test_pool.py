@@ -48,7 +48,7 @@ class Scripted:
             self.at_once -= 1
 
 
-# ── a call ───────────────────────────────────────────────────────────────────────────────────────────────────────────
+# ── a call ────────────────────────────────────────────────────────────────────────────────────────
 PRICE = Price(Decimal("1.25"), Decimal(10), Decimal("0.125"))
 BILLED = Usage(input_tokens=1, dollars=Decimal("0.5"), seconds=9.0)
 
@@ -63,22 +63,30 @@ BILLED = Usage(input_tokens=1, dollars=Decimal("0.5"), seconds=9.0)
         (PRICE, BILLED, "0.5", 0),  # what a provider has billed itself stands
     ],
 )
-async def test_a_call_is_billed_exactly_or_counted_as_unpriced(price, usage, dollars, unpriced) -> None:
-    billed = (await Worker(Scripted(usage=usage), name="w", price=price).complete(HELLO, call=CALL)).usage
+async def test_a_call_is_billed_exactly_or_counted_as_unpriced(
+    price, usage, dollars, unpriced
+) -> None:
+    billed = (
+        await Worker(Scripted(usage=usage), name="w", price=price).complete(HELLO, call=CALL)
+    ).usage
     assert (billed.dollars, billed.unpriced_calls) == (Decimal(dollars), unpriced)
     assert billed.seconds == 9.0 if usage is BILLED else 0 < billed.seconds < 5
 
 
 async def test_a_worker_names_itself_in_an_error_that_names_nobody() -> None:
     with pytest.raises(errors.RateLimited) as caught:
-        await Worker(Scripted(error=errors.RateLimited("slow")), name="solver").complete(HELLO, call=CALL)
+        await Worker(Scripted(error=errors.RateLimited("slow")), name="solver").complete(
+            HELLO, call=CALL
+        )
     assert caught.value.worker == "solver"
     with pytest.raises(errors.WorkerError) as inner:
-        await Worker(Scripted(error=errors.WorkerError("x", worker="deep")), name="solver").complete(HELLO, call=CALL)
+        await Worker(
+            Scripted(error=errors.WorkerError("x", worker="deep")), name="solver"
+        ).complete(HELLO, call=CALL)
     assert inner.value.worker == "deep"
 
 
-# ── deadlines ────────────────────────────────────────────────────────────────────────────────────────────────────────
+# ── deadlines ─────────────────────────────────────────────────────────────────────────────────────
 async def test_the_workers_timeout_is_a_total_deadline() -> None:
     with pytest.raises(errors.WorkerTimeout) as caught:
         await Worker(Scripted(hangs=True), name="w", timeout_s=0.01).complete(HELLO, call=CALL)
@@ -102,7 +110,7 @@ async def test_a_deadline_that_has_passed_calls_nobody() -> None:
     assert scripted.most_at_once == 0
 
 
-# ── wrappers ─────────────────────────────────────────────────────────────────────────────────────────────────────────
+# ── wrappers ──────────────────────────────────────────────────────────────────────────────────────
 class Distant(Scripted):
     """A provider behind a network; ``identity`` says what it is."""
 
@@ -124,12 +132,14 @@ class Distant(Scripted):
     ],
 )
 def test_what_differs_in_name_identity_or_settings_shares_less(first, second, shared) -> None:
-    one, other = (Worker(Distant(what), name=name, rpm=rpm, retries=0) for name, what, rpm in (first, second))
+    one, other = (
+        Worker(Distant(what), name=name, rpm=rpm, retries=0) for name, what, rpm in (first, second)
+    )
     limits = [worker._chain._limits for worker in (one, other)]  # type: ignore[attr-defined]
     assert (limits[0] is limits[1], one._circuit is other._circuit) == shared
 
 
-# ── numbering ────────────────────────────────────────────────────────────────────────────────────────────────────────
+# ── numbering ─────────────────────────────────────────────────────────────────────────────────────
 def workers(*names: str) -> list[Worker]:
     return [Worker(Scripted(), name=name) for name in names]
 
@@ -193,7 +203,7 @@ def test_a_worker_with_a_wrong_value_is_a_config_error(options: dict[str, object
         Worker(Scripted(), **{"name": "w", **options})  # type: ignore[arg-type]
 
 
-# ── the pool file ────────────────────────────────────────────────────────────────────────────────────────────────────
+# ── the pool file ─────────────────────────────────────────────────────────────────────────────────
 FULL = """
 [[worker]]
 name = "gpt"
@@ -232,12 +242,17 @@ def test_a_pool_file_gives_every_field_to_its_worker(tmp_path: Path) -> None:
     assert (gpt.max_concurrency, gpt.rpm, gpt.tpm, gpt.timeout_s) == (64, 500, 100000, 900.0)
     assert gpt.price == Price(Decimal("1.25"), Decimal(10), Decimal("0.125"))
     assert (gpt.sampling.temperature, gpt.sampling.max_tokens, gpt.sampling.seed) == (0.2, 4096, 3)
-    assert dict(gpt.sampling.body) == {"reasoning_effort": "minimal", "thinking": {"budget_tokens": 128}}
+    assert dict(gpt.sampling.body) == {
+        "reasoning_effort": "minimal",
+        "thinking": {"budget_tokens": 128},
+    }
     assert isinstance(gpt.provider, OpenAICompatibleProvider) and gpt.provider.model == "gpt-5"
     assert (gpt.retries, gpt.read_timeout_s) == (4, 60.0)
 
 
-def test_a_worker_gives_its_timeouts_to_a_provider_that_it_makes(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_worker_gives_its_timeouts_to_a_provider_that_it_makes(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     def made(model: str, *, timeout_s: float = 600, read_timeout_s: float | None = None) -> Distant:
         return Distant(f"{model} {timeout_s} {read_timeout_s}")
 
@@ -268,7 +283,9 @@ ONE = '[[worker]]\nname = "solver"\nmodel = "m"\n'
         ("[[workers]]\nname = 'm'", "'worker'"),
     ],
 )
-def test_a_wrong_pool_file_says_what_is_wrong_and_in_which_file(tmp_path: Path, text: str, named: str) -> None:
+def test_a_wrong_pool_file_says_what_is_wrong_and_in_which_file(
+    tmp_path: Path, text: str, named: str
+) -> None:
     with pytest.raises(errors.ConfigError) as caught:
         from_text(tmp_path, text)
     assert named in str(caught.value)

@@ -37,7 +37,9 @@ def answered(answer: str, workflow: Workflow = TWO_STEPS) -> Round:
 def system(ordinals: Any = range(3), **options: Any) -> str:
     max_steps = options.pop("max_steps", 5)
     cards = options.pop("cards_by_ordinal", None)
-    messages = render_prompt("Q?", ordinals, options=PromptOptions(**options), max_steps=max_steps, cards=cards)
+    messages = render_prompt(
+        "Q?", ordinals, options=PromptOptions(**options), max_steps=max_steps, cards=cards
+    )
     return messages[0].content
 
 
@@ -49,7 +51,7 @@ def pool_lines(text: str) -> list[str]:
     return re.findall(r"^Model .*$", text, re.MULTILINE)
 
 
-# ── rendering a workflow ──────────────────────────────────────────────────────────────────────────────────────────────
+# ── rendering a workflow ──────────────────────────────────────────────────────────────────────────
 def test_a_workflow_is_rendered_with_exactly_this_spelling() -> None:
     expected = 'model_id = [3, 1]\nsubtasks = ["a", "b"]\naccess_list = [[], "all"]'
     assert render_workflow(TWO_STEPS) == expected
@@ -81,7 +83,7 @@ def test_a_subtask_is_escaped_only_where_it_must_be(subtask: str, spelt: str) ->
     assert parse_workflow(text, {0}) == workflow
 
 
-# ── the question ──────────────────────────────────────────────────────────────────────────────────────────────────────
+# ── the question ──────────────────────────────────────────────────────────────────────────────────
 @pytest.mark.parametrize(
     ("question", "says"),
     [
@@ -102,7 +104,9 @@ def test_a_subtask_is_escaped_only_where_it_must_be(subtask: str, spelt: str) ->
         ([Message("user", None)], "turn 0"),  # type: ignore[arg-type]
     ],
 )
-def test_a_question_that_cannot_be_asked_is_a_config_error_that_says_where(question: Any, says: str) -> None:
+def test_a_question_that_cannot_be_asked_is_a_config_error_that_says_where(
+    question: Any, says: str
+) -> None:
     with pytest.raises(ConfigError, match=re.escape(says)) as caught:
         check_question(question)
     assert str(caught.value).encode()
@@ -111,7 +115,9 @@ def test_a_question_that_cannot_be_asked_is_a_config_error_that_says_where(quest
 
 
 @pytest.mark.parametrize("options", [PromptOptions(), COMPACT])
-def test_earlier_turns_of_a_chat_are_conveyed_in_order_before_the_question(options: PromptOptions) -> None:
+def test_earlier_turns_of_a_chat_are_conveyed_in_order_before_the_question(
+    options: PromptOptions,
+) -> None:
     chat = [
         Message("system", "Be brief."),
         Message("user", "Hi."),
@@ -119,20 +125,30 @@ def test_earlier_turns_of_a_chat_are_conveyed_in_order_before_the_question(optio
         Message("user", "Why?"),
     ]
     text = render_prompt(chat, [0], options=options)[-1].content
-    places = [text.index(part) for part in ("[system]\nBe brief.", "[user]\nHi.", "[assistant]\nHello!", "Why?")]
+    places = [
+        text.index(part)
+        for part in ("[system]\nBe brief.", "[user]\nHi.", "[assistant]\nHello!", "Why?")
+    ]
     assert places == sorted(places)
 
 
 @pytest.mark.parametrize("options", [PromptOptions(), COMPACT])
 def test_images_of_all_turns_stay_on_the_user_message(options: PromptOptions) -> None:
-    cat, dog = {"type": "image_url", "image_url": {"url": "cat"}}, {"type": "image_url", "image_url": {"url": "dog"}}
-    chat = [Message("user", "", (cat,)), Message("assistant", "A cat."), Message("user", "And this?", (dog,))]
+    cat, dog = (
+        {"type": "image_url", "image_url": {"url": "cat"}},
+        {"type": "image_url", "image_url": {"url": "dog"}},
+    )
+    chat = [
+        Message("user", "", (cat,)),
+        Message("assistant", "A cat."),
+        Message("user", "And this?", (dog,)),
+    ]
     *others, last = render_prompt(chat, [0], options=options)
     assert last.parts == (cat, dog)
     assert not any(message.parts for message in others)
 
 
-# ── the pool ──────────────────────────────────────────────────────────────────────────────────────────────────────────
+# ── the pool ──────────────────────────────────────────────────────────────────────────────────────
 def test_workers_are_listed_by_ordinal_only_in_the_order_of_the_offer() -> None:
     assert pool_lines(system([4, 0, 17])) == ["Model 4", "Model 0", "Model 17"]
 
@@ -144,17 +160,23 @@ def test_cards_stand_behind_the_ordinal_on_one_line_and_only_when_they_are_on() 
         "Model 1",
         "Model 2",
     ]
-    assert pool_lines(system(range(3), cards=False, cards_by_ordinal=cards)) == ["Model 0", "Model 1", "Model 2"]
+    assert pool_lines(system(range(3), cards=False, cards_by_ordinal=cards)) == [
+        "Model 0",
+        "Model 1",
+        "Model 2",
+    ]
     assert pool_lines(system(range(2), cards=True)) == ["Model 0", "Model 1"]
 
 
 @pytest.mark.parametrize(("ordinals", "max_steps"), [([], 5), ([1, 1], 5), ([0], 0)])
-def test_an_offer_that_makes_no_sense_is_a_config_error(ordinals: list[int], max_steps: int) -> None:
+def test_an_offer_that_makes_no_sense_is_a_config_error(
+    ordinals: list[int], max_steps: int
+) -> None:
     with pytest.raises(ConfigError):
         render_prompt("Q?", ordinals, max_steps=max_steps)
 
 
-# ── the options ───────────────────────────────────────────────────────────────────────────────────────────────────────
+# ── the options ───────────────────────────────────────────────────────────────────────────────────
 def test_without_subtasks_every_step_is_to_get_the_same_text_and_the_examples_do_so() -> None:
     text = system(subtasks=False)
     assert f'word for word: "{SOLVE_SUBTASK}"' in text
@@ -168,17 +190,38 @@ def test_the_system_message_is_the_same_in_every_round_and_for_every_question() 
     assert first[0] == later[0]
 
 
-# ── the examples ──────────────────────────────────────────────────────────────────────────────────────────────────────
-OFFERS = [[0], [7], [0, 1], [3, 9], [0, 1, 2], [1, 4, 6], list(range(7)), [2, 3, 5, 7, 11, 13, 17, 19, 23]]
+# ── the examples ──────────────────────────────────────────────────────────────────────────────────
+OFFERS = [
+    [0],
+    [7],
+    [0, 1],
+    [3, 9],
+    [0, 1, 2],
+    [1, 4, 6],
+    list(range(7)),
+    [2, 3, 5, 7, 11, 13, 17, 19, 23],
+]
 SETTINGS = list(
-    itertools.product(get_args(ExampleSet), ["binary", "index"], [True, False], [1, 2, 3, 4, 5, 9], range(len(OFFERS)))
+    itertools.product(
+        get_args(ExampleSet),
+        ["binary", "index"],
+        [True, False],
+        [1, 2, 3, 4, 5, 9],
+        range(len(OFFERS)),
+    )
 )
 
 
-@pytest.mark.parametrize(("examples", "access", "subtasks"), sorted({setting[:3] for setting in SETTINGS}))
-def test_every_example_is_valid_under_the_options_chosen(examples: Any, access: Any, subtasks: bool) -> None:
+@pytest.mark.parametrize(
+    ("examples", "access", "subtasks"), sorted({setting[:3] for setting in SETTINGS})
+)
+def test_every_example_is_valid_under_the_options_chosen(
+    examples: Any, access: Any, subtasks: bool
+) -> None:
     for max_steps, ordinals in itertools.product([1, 2, 3, 4, 5, 9], OFFERS):
-        text = system(ordinals, examples=examples, access=access, subtasks=subtasks, max_steps=max_steps)
+        text = system(
+            ordinals, examples=examples, access=access, subtasks=subtasks, max_steps=max_steps
+        )
         completions = shown_completions(text)
         assert len(completions) == (0 if examples == "none" else 4)
         for completion in completions:
@@ -189,8 +232,12 @@ def test_every_example_is_valid_under_the_options_chosen(examples: Any, access: 
                 assert step.access in ((), "all") if access == "binary" else step.access != "all"
 
 
-def shown(which: ExampleSet, offer: Sequence[int], max_steps: int = 5, access: str = "binary") -> list:
-    return list(worked_examples(offer, PromptOptions(examples=which, access=access), max_steps=max_steps))
+def shown(
+    which: ExampleSet, offer: Sequence[int], max_steps: int = 5, access: str = "binary"
+) -> list:
+    return list(
+        worked_examples(offer, PromptOptions(examples=which, access=access), max_steps=max_steps)
+    )
 
 
 def topology(workflow: Workflow) -> tuple[tuple[int, ...], ...]:
@@ -199,17 +246,25 @@ def topology(workflow: Workflow) -> tuple[tuple[int, ...], ...]:
 
 @pytest.mark.parametrize("examples", ["in_distribution", "mixed", "out_of_distribution"])
 @pytest.mark.parametrize("access", ["binary", "index"])
-def test_a_set_shows_a_single_step_a_parallel_plan_with_a_merge_and_a_check(examples, access) -> None:
+def test_a_set_shows_a_single_step_a_parallel_plan_with_a_merge_and_a_check(
+    examples, access
+) -> None:
     shapes = [topology(workflow) for _, _, workflow in shown(examples, range(7), access=access)]
     assert ((),) in shapes
-    assert ((), (), (0, 1)) in shapes or ((), (), (0, 1), (1, 2)) in shapes or ((), (), (0, 1), (0, 1, 2)) in shapes
+    assert (
+        ((), (), (0, 1)) in shapes
+        or ((), (), (0, 1), (1, 2)) in shapes
+        or ((), (), (0, 1), (0, 1, 2)) in shapes
+    )
     assert ((), (0,)) in shapes
     assert max(map(len, shapes)) >= 3
     assert len(set(shapes)) >= 3
 
 
 def test_mixed_is_two_examples_of_each_kind_whatever_the_order_of_the_offer() -> None:
-    questions = {which: {question for question, _, _ in shown(which, [0])} for which in get_args(ExampleSet)}
+    questions = {
+        which: {question for question, _, _ in shown(which, [0])} for which in get_args(ExampleSet)
+    }
     assert len(questions["mixed"] & questions["in_distribution"]) == 2
     assert len(questions["mixed"] & questions["out_of_distribution"]) == 2
     assert shown("mixed", [5, 1, 8]) == shown("mixed", [8, 5, 1])
@@ -234,7 +289,7 @@ def test_in_one_example_different_parts_go_to_different_workers_where_the_pool_a
         assert all(len({step.worker for step in one}) == len(one) for _, _, one in examples)
 
 
-# ── later rounds ──────────────────────────────────────────────────────────────────────────────────────────────────────
+# ── later rounds ──────────────────────────────────────────────────────────────────────────────────
 def test_a_later_round_shows_the_workflow_and_its_response_and_offers_to_accept() -> None:
     text = render_prompt("Q?", [1, 3], previous=answered("It is 5."))[-1].content
     assert text.startswith("Q?\n\n")
@@ -246,7 +301,9 @@ def test_a_later_round_shows_the_workflow_and_its_response_and_offers_to_accept(
 
 def test_a_response_within_the_limit_is_shown_whole_and_a_longer_one_without_its_middle() -> None:
     whole = "a" * PREVIOUS_LIMIT
-    assert "a\ufffdb\ufffdc" in render_prompt("Q?", [0], previous=answered("a\0b\ud800c"))[-1].content
+    assert (
+        "a\ufffdb\ufffdc" in render_prompt("Q?", [0], previous=answered("a\0b\ud800c"))[-1].content
+    )
     assert whole in render_prompt("Q?", [0], previous=answered(whole))[-1].content
     long = "BEGIN" + "a" * PREVIOUS_LIMIT + "END"
     text = render_prompt("Q?", [0], previous=answered(long))[-1].content
@@ -266,14 +323,18 @@ def test_an_invalid_round_is_said_to_be_so_and_cannot_be_accepted() -> None:
 
 def test_a_failed_round_is_said_to_be_so_and_cannot_be_accepted() -> None:
     error = WorkerTimeout("no answer in 60 s", worker="w")
-    transcript = Transcript(TWO_STEPS, (StepResult(TWO_STEPS.steps[0]), StepResult(TWO_STEPS.steps[1], error=error)))
-    text = render_prompt("Q?", [0], previous=Round(Completion("?"), TWO_STEPS, transcript, error))[-1].content
+    transcript = Transcript(
+        TWO_STEPS, (StepResult(TWO_STEPS.steps[0]), StepResult(TWO_STEPS.steps[1], error=error))
+    )
+    text = render_prompt("Q?", [0], previous=Round(Completion("?"), TWO_STEPS, transcript, error))[
+        -1
+    ].content
     assert render_workflow(TWO_STEPS) in text
     assert "It failed before its last step had answered: worker 'w': no answer in 60 s" in text
     assert "model_id = []" not in text
 
 
-# ── the compact template ──────────────────────────────────────────────────────────────────────────────────────────────
+# ── the compact template ──────────────────────────────────────────────────────────────────────────
 def test_the_compact_prompt_of_a_later_round_is_exactly_this() -> None:
     (message,) = render_prompt("Q?", [1, 3], options=COMPACT, previous=answered("22"))
     assert message.content == (
@@ -285,5 +346,7 @@ def test_the_compact_prompt_of_a_later_round_is_exactly_this() -> None:
 def test_the_compact_prompt_says_none_for_a_round_without_a_workflow_or_answer() -> None:
     (invalid,) = render_prompt("Q?", [0], options=COMPACT, previous=Round(Completion("?")))
     assert invalid.content == "Model 0\nQuestion: Q?\nBefore:\nnone\nAnswer: none\n"
-    (failed,) = render_prompt("Q?", [0], options=COMPACT, previous=Round(Completion("?"), TWO_STEPS))
+    (failed,) = render_prompt(
+        "Q?", [0], options=COMPACT, previous=Round(Completion("?"), TWO_STEPS)
+    )
     assert failed.content.endswith(f"Before:\n{render_workflow(TWO_STEPS)}\nAnswer: none\n")

@@ -10,8 +10,7 @@ from contextlib import nullcontext
 from decimal import Decimal
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 
 from openconductor import errors
 from openconductor.evaluation import Outcome
@@ -91,7 +90,7 @@ async def score(
     return await function(PROBLEM, render_workflow(PLAN) if completion is None else completion)
 
 
-# ── the rule ──────────────────────────────────────────────────────────────────────────────────────────────────────────
+# ── the rule ──────────────────────────────────────────────────────────────────────────────────────
 def budget_spent(limit: str) -> errors.BudgetExceeded:
     return errors.BudgetExceeded("spent", limit=limit)
 
@@ -138,21 +137,26 @@ def test_an_episode_that_failed_is_worth_what_its_cause_says(
     ],
 )
 def test_whether_an_episode_is_right_does_not_hang_on_the_scale_of_the_reward(
-    error: errors.OpenConductorError | None, grade: Grade | None, correct: bool | None, monkeypatch: pytest.MonkeyPatch
+    error: errors.OpenConductorError | None,
+    grade: Grade | None,
+    correct: bool | None,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     # Twice as much for a right answer, a malus for a wrong one: accuracy is the same.
     scaled = {1.0: 2.0, 0.5: 0.0, 0.0: -1.0, None: None}
     monkeypatch.setattr(
-        "openconductor.reward.episode_reward", lambda episode, grade: scaled[episode_reward(episode, grade)]
+        "openconductor.reward.episode_reward",
+        lambda episode, grade: scaled[episode_reward(episode, grade)],
     )
     episode = ended(None if error else "42", error)
     assert episode_correct(episode, grade) is correct
     assert Outcome(PROBLEM, episode, grade).correct is correct
 
 
-# ── scoring one completion ────────────────────────────────────────────────────────────────────────────────────────────
+# ── scoring one completion ────────────────────────────────────────────────────────────────────────
 @pytest.mark.parametrize(
-    ("answer", "reward"), [("42", 1.0), ("41", 0.5), (errors.Refused("no"), 0.5), (errors.RateLimited("slow"), None)]
+    ("answer", "reward"),
+    [("42", 1.0), ("41", 0.5), (errors.Refused("no"), 0.5), (errors.RateLimited("slow"), None)],
 )
 async def test_an_answer_is_worth_its_grade(answer: str | Exception, reward: float | None) -> None:
     scored = await score(answer, "42")  # the second worker is never asked instead
@@ -162,12 +166,18 @@ async def test_an_answer_is_worth_its_grade(answer: str | Exception, reward: flo
 
 
 @pytest.mark.parametrize(
-    "completion", [Completion(render_workflow(PLAN), finish_reason="length"), ACCEPT, "I think it is 42."]
+    "completion",
+    [Completion(render_workflow(PLAN), finish_reason="length"), ACCEPT, "I think it is 42."],
 )
-async def test_what_is_no_workflow_is_worth_nothing_and_nobody_is_asked(completion: Completion | str) -> None:
+async def test_what_is_no_workflow_is_worth_nothing_and_nobody_is_asked(
+    completion: Completion | str,
+) -> None:
     scored = await score(errors.WorkerError("never called"), completion=completion)
     assert scored.reward == 0.0 and scored.grade is None
-    assert isinstance(scored.episode.error, errors.WorkflowError) and scored.episode.rounds[0].transcript is None
+    assert (
+        isinstance(scored.episode.error, errors.WorkflowError)
+        and scored.episode.rounds[0].transcript is None
+    )
 
 
 async def test_what_is_raised_closes_its_episode_first_and_carries_it() -> None:
@@ -180,7 +190,9 @@ async def test_what_is_raised_closes_its_episode_first_and_carries_it() -> None:
     assert isinstance(last, Answered)
     assert last.outcome is raised.value.episode
     transcript = last.outcome.rounds[0].transcript
-    assert transcript.results[0].completion is not None, "what was paid for before is in the episode"
+    assert transcript.results[0].completion is not None, (
+        "what was paid for before is in the episode"
+    )
 
 
 async def test_a_budget_that_steps_side_by_side_meet_at_once_is_its_own() -> None:
@@ -221,13 +233,19 @@ async def test_a_grader_that_fails_masks_the_reward_and_says_why(failure: BaseEx
         (KeyError("never asked"), errors.RateLimited("slow"), (None, None)),
     ],
 )
-async def test_a_value_of_ones_own_is_the_reward_and_right_stays_what_the_grader_says(value, answer, expected) -> None:
+async def test_a_value_of_ones_own_is_the_reward_and_right_stays_what_the_grader_says(
+    value, answer, expected
+) -> None:
     def own(problem: Problem, episode: Episode, grade: Grade | None) -> object:
         if isinstance(value, Exception):
             raise value
         return asyncio.sleep(0, value) if answer == "41" else value
 
-    with pytest.raises(errors.ConfigError, match=expected) if isinstance(expected, str) else nullcontext():
+    with (
+        pytest.raises(errors.ConfigError, match=expected)
+        if isinstance(expected, str)
+        else nullcontext()
+    ):
         scored = await score(answer, value=own)
         assert (scored.reward, scored.correct) == expected
 
@@ -237,7 +255,9 @@ def test_a_grader_that_hangs_masks_the_reward(in_virtual_time: Callable) -> None
     assert scored.reward is None and "within 5.0 s" in scored.grade.note
 
 
-@pytest.mark.parametrize("error", [errors.ConfigError("extra missing"), errors.TaskError("data gone")])
+@pytest.mark.parametrize(
+    "error", [errors.ConfigError("extra missing"), errors.TaskError("data gone")]
+)
 async def test_a_grader_that_can_never_work_stops_the_run(error: errors.OpenConductorError) -> None:
     with pytest.raises(type(error)):
         await score(grader=Exact(error))
@@ -265,20 +285,26 @@ async def test_without_subtasks_every_step_gets_the_neutral_one() -> None:
     assert scored.episode.rounds[0].workflow == Workflow([Step(0, SOLVE_SUBTASK)])
 
 
-# ── a later round ─────────────────────────────────────────────────────────────────────────────────────────────────────
+# ── a later round ─────────────────────────────────────────────────────────────────────────────────
 async def first_round(answer: str | Exception) -> Round:
     return (await score(answer)).episode.rounds[0]
 
 
 @pytest.mark.parametrize(("answer", "reward"), [("42", 1.0), ("41", 0.5)])
-async def test_accepting_is_worth_what_the_accepted_answer_is_worth(answer: str, reward: float) -> None:
+async def test_accepting_is_worth_what_the_accepted_answer_is_worth(
+    answer: str, reward: float
+) -> None:
     function = RewardFunction(pool_of("7"), Exact())
     scored = await function(PROBLEM, ACCEPT, previous=await first_round(answer))
     assert (scored.reward, scored.episode.answer, len(scored.episode.rounds)) == (reward, answer, 2)
 
 
-@pytest.mark.parametrize(("answer", "completion"), [("42", "no lists"), (errors.RateLimited("slow down"), ACCEPT)])
-async def test_a_later_round_that_is_no_workflow_or_accepts_nothing_is_worth_nothing(answer, completion) -> None:
+@pytest.mark.parametrize(
+    ("answer", "completion"), [("42", "no lists"), (errors.RateLimited("slow down"), ACCEPT)]
+)
+async def test_a_later_round_that_is_no_workflow_or_accepts_nothing_is_worth_nothing(
+    answer, completion
+) -> None:
     function = RewardFunction(pool_of("42"), Exact())
     assert (await function(PROBLEM, completion, previous=await first_round(answer))).reward == 0.0
 
@@ -292,12 +318,14 @@ async def test_a_later_round_is_judged_by_its_own_answer_and_sees_the_one_before
     assert transcript is not None and Message("assistant", "41") in transcript.results[0].messages
 
 
-# ── advantages ────────────────────────────────────────────────────────────────────────────────────────────────────────
+# ── advantages ────────────────────────────────────────────────────────────────────────────────────
 def test_advantages_are_centred_and_scaled_by_the_sample_deviation() -> None:
     assert group_advantages([0.0, 0.5, 1.0], eps=0.0) == [-1.0, 0.0, 1.0]
 
 
-@pytest.mark.parametrize("rewards", [[], [None], [1.0], [None, 0.5, None], [0.1] * 7, [None, 0.3, 0.3]])
+@pytest.mark.parametrize(
+    "rewards", [[], [None], [1.0], [None, 0.5, None], [0.1] * 7, [None, 0.3, 0.3]]
+)
 def test_a_group_that_tells_nothing_apart_has_no_advantage(rewards: list[float | None]) -> None:
     assert group_advantages(rewards) == [0.0] * len(rewards)
 
@@ -319,8 +347,10 @@ def test_advantages_add_up_to_nothing_and_keep_the_order(rewards: list[float | N
         assert statistics.stdev(a for _, a in known) == pytest.approx(1.0, abs=1e-2)
 
 
-# ── what a right answer may lose for its price ───────────────────────────────────────────────────────────────────────
-def paid(reward: float | None, *steps: tuple[str, float], access: str | tuple[int, ...] = ()) -> Scored:
+# ── what a right answer may lose for its price ────────────────────────────────────────────────────
+def paid(
+    reward: float | None, *steps: tuple[str, float], access: str | tuple[int, ...] = ()
+) -> Scored:
     """A completion whose steps cost dollars and took seconds; each but the first sees what ``access`` says."""
     workflow = Workflow([Step(0, "Do it.", access if index else ()) for index in range(len(steps))])
     used = [Usage(dollars=Decimal(dollars), seconds=seconds) for dollars, seconds in steps]
@@ -330,13 +360,17 @@ def paid(reward: float | None, *steps: tuple[str, float], access: str | tuple[in
         for step, usage in zip(workflow, used, strict=True)
     )
     played = Round(Completion("..."), workflow, Transcript(workflow, results), None)
-    return Scored(reward, Episode("q", (played,), "a", None, sum(used, wasted), 0.0), Grade(reward == 1))
+    return Scored(
+        reward, Episode("q", (played,), "a", None, sum(used, wasted), 0.0), Grade(reward == 1)
+    )
 
 
 def test_of_right_answers_the_cheaper_is_worth_more_and_nothing_else_changes() -> None:
     others = [paid(0.5, ("20", 1)), paid(0.0, ("20", 1)), paid(None, ("20", 1))]
     group = [paid(1.0, ("1", 1)), paid(1.0, ("3", 1)), *others]
-    assert priced_rewards(group, dollars=0.2, seconds=0.0) == pytest.approx([0.95, 0.85, 0.5, 0.0, None])
+    assert priced_rewards(group, dollars=0.2, seconds=0.0) == pytest.approx(
+        [0.95, 0.85, 0.5, 0.0, None]
+    )
     assert priced_rewards(group, dollars=0.0, seconds=0.0) == [1.0, 1.0, 0.5, 0.0, None]
     assert priced_rewards(others, dollars=0.2, seconds=0.2) == [0.5, 0.0, None]
 
@@ -344,8 +378,12 @@ def test_of_right_answers_the_cheaper_is_worth_more_and_nothing_else_changes() -
 def test_what_is_waited_for_is_the_longest_line_of_steps_not_their_sum() -> None:
     side_by_side, chain = paid(1.0, ("1", 2), ("1", 2)), paid(1.0, ("1", 2), ("1", 2), access=(0,))
     assert (waited_seconds(side_by_side.episode), waited_seconds(chain.episode)) == (2, 4)
-    assert priced_rewards([side_by_side, chain], dollars=0.0, seconds=0.3) == pytest.approx([0.9, 0.8])
-    assert priced_rewards([side_by_side, chain], dollars=0.3, seconds=0.0) == pytest.approx([0.85, 0.85])
+    assert priced_rewards([side_by_side, chain], dollars=0.0, seconds=0.3) == pytest.approx(
+        [0.9, 0.8]
+    )
+    assert priced_rewards([side_by_side, chain], dollars=0.3, seconds=0.0) == pytest.approx(
+        [0.85, 0.85]
+    )
 
 
 def test_a_right_answer_is_worth_more_than_a_wrong_one_whatever_it_cost() -> None:

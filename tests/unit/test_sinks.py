@@ -28,7 +28,9 @@ class Sink:
 
 
 def nested_conductor() -> Conductor:
-    inner = Conductor(lambda messages: PLAN, pool=WorkerPool([Worker(lambda messages: "yes", name="hand")]))
+    inner = Conductor(
+        lambda messages: PLAN, pool=WorkerPool([Worker(lambda messages: "yes", name="hand")])
+    )
     return Conductor(lambda messages: PLAN, pool=WorkerPool([Worker(inner, name="inner")]))
 
 

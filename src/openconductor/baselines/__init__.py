@@ -1,11 +1,13 @@
 """Baselines: other ways to answer with a pool, measured beside the Conductor. In: a question. Out: an Episode.
 
-``BASELINES`` names them lazily as ``module:attribute``; each attribute makes an ``Orchestrator`` (its first argument is
-the pool), so whatever can be evaluated takes a baseline as it takes the Conductor. A worker that is an option
-is given by its name or its ordinal. Packages outside this one add theirs with the entry-point group
-``openconductor.baselines``, or are named as ``module:attribute``.
+``BASELINES`` names them lazily as ``module:attribute``; each attribute makes an ``Orchestrator``
+(its first argument is the pool), so whatever can be evaluated takes a baseline as it takes the
+Conductor. A worker that is an option is given by its name or its ordinal. Packages outside this one
+add theirs with the entry-point group ``openconductor.baselines``, or are named as
+``module:attribute``.
 
-Not here: ``rewired.ablated``, which makes an ablation of a Conductor, and ``oracle_observed``, which only looks back.
+Not here: ``rewired.ablated``, which makes an ablation of a Conductor, and ``oracle_observed``,
+which only looks back.
 """
 
 from __future__ import annotations
@@ -47,13 +49,18 @@ def make_baseline(name: str, pool: WorkerPool, **options: object) -> Orchestrato
         options: what the baseline takes beside the pool (``baseline_options`` lists it).
 
     Raises:
-        ConfigError: there is no such baseline or option (the message names the nearest), one is missing or out of its
-            range, or the extra that the baseline needs is not installed. Or what was made has no ``ask``.
+        ConfigError: there is no such baseline or option (the message names the nearest), one is
+            missing or out of its range, or the extra that the baseline needs is not installed. Or
+            what was made has no ``ask``.
     """
     known, where = baseline_options(name), f"baseline {name!r}"
     for option in options:
         check_option(option, known, where)
-    missing = [option for option, one in known.items() if one.default is one.empty and option not in options]
+    missing = [
+        option
+        for option, one in known.items()
+        if one.default is one.empty and option not in options
+    ]
     if missing:
         raise ConfigError(f"{where}: missing {', '.join(missing)}; expected a value")
     with needing(where, "baselines"):
@@ -76,7 +83,9 @@ def baseline_options(name: str) -> Mapping[str, inspect.Parameter]:
         made = _factory(name)
     taken = list(inspect.signature(made).parameters.items()) if callable(made) else []
     if not taken:
-        raise ConfigError(f"baseline {name!r}: got {shorten(made)}, expected what makes a baseline of a pool")
+        raise ConfigError(
+            f"baseline {name!r}: got {shorten(made)}, expected what makes a baseline of a pool"
+        )
     return dict(taken[1:])
 
 

@@ -1,12 +1,13 @@
 """Collaborations: the fixed teams that MASRouter chooses from, the explorer that tries them, and its Trials.
 
-In: a question and a worker for each seat. Out: a workflow. And back: which collaboration a workflow is, and what came
-of it.
+In: a question and a worker for each seat. Out: a workflow. And back: which collaboration a workflow
+is, and what came of it.
 
-The modes are those of MasRouter (Yue et al. 2025, arXiv 2502.11133; its published code has IO, CoT, Chain,
-FullConnected, Debate and Reflection), as far as a workflow of at most five steps can say them: steps come in an order,
-so that a chain whose last step sees all before it is the nearest to a full graph. The roles are few and general, in
-words of our own, where the original has some dozens by domain.
+The modes are those of MasRouter (Yue et al. 2025, arXiv 2502.11133; its published code has IO, CoT,
+Chain, FullConnected, Debate and Reflection), as far as a workflow of at most five steps can say
+them: steps come in an order, so that a chain whose last step sees all before it is the nearest to a
+full graph. The roles are few and general, in words of our own, where the original has some dozens
+by domain.
 """
 
 from __future__ import annotations
@@ -87,13 +88,21 @@ class Collaboration:
         asked = in_gym(question)
         if asked is None:
             return [ROLES[role] for role in self.roles]
-        # A chain's seats share out the question's operations; a seat that is left without one looks the work over.
+        # A chain's seats share out the question's operations; a seat that is left without one looks
+        # the work over.
         phrases = [operation.phrase(wording) for operation, wording in asked.operations]
         last = sum(role in _CHAIN for role in self.roles) - 1
         parts = iter([*phrases[:last], ", then ".join(phrases[last:])] if last > 0 else ())
-        told = {"solver": ALONE, "judge": merge(question), "reviser": merge(question), "critic": revise(question)}
+        told = {
+            "solver": ALONE,
+            "judge": merge(question),
+            "reviser": merge(question),
+            "critic": revise(question),
+        }
         return [
-            next(parts, "") or revise(question) if role in _CHAIN else told.get(role, solve(question))
+            next(parts, "") or revise(question)
+            if role in _CHAIN
+            else told.get(role, solve(question))
             for role in self.roles
         ]
 
@@ -145,10 +154,12 @@ class Trial:
         collaboration: its name.
         workers: the names of its workers, one a seat.
         right: the share of right answers in [0, 1].
-        cost: what it cost, in whatever unit ``MASRouter`` is to weigh (US dollars a question, say); None is not known.
+        cost: what it cost, in whatever unit ``MASRouter`` is to weigh (US dollars a question, say);
+            None is not known.
 
     Raises:
-        ConfigError: there is no such collaboration, it has another number of seats, or a number is out of its range.
+        ConfigError: there is no such collaboration, it has another number of seats, or a number is
+            out of its range.
     """
 
     question: str
@@ -161,13 +172,23 @@ class Trial:
         seats = {one.name: len(one.roles) for one in COLLABORATIONS.values()}
         if seats.get(self.collaboration) != len(self.workers):
             got = f"{self.collaboration!r} of {len(self.workers)} workers"
-            raise ConfigError(f"Trial: got the collaboration {got}, expected one of these, of so many: {seats}")
+            raise ConfigError(
+                f"Trial: got the collaboration {got}, expected one of these, of so many: {seats}"
+            )
         if not 0 <= self.right <= 1 or (self.cost is not None and not self.cost >= 0):
-            raise ConfigError(f"Trial: got right {self.right} and cost {self.cost}, expected 0 to 1, and from 0")
+            raise ConfigError(
+                f"Trial: got right {self.right} and cost {self.cost}, expected 0 to 1, and from 0"
+            )
 
 
 def trial_of(
-    question: Question, text: str, workflow: Workflow, pool: WorkerPool, *, right: float, cost: float | None = None
+    question: Question,
+    text: str,
+    workflow: Workflow,
+    pool: WorkerPool,
+    *,
+    right: float,
+    cost: float | None = None,
 ) -> Trial | None:
     """What a played workflow tells; None where it is not one of the collaborations.
 
@@ -182,5 +203,7 @@ def trial_of(
     workers = [step.worker for step in workflow]
     for one in COLLABORATIONS.values():
         if len(one.roles) == len(workers) and one.workflow(workers, question) == workflow:
-            return Trial(text, one.name, tuple(pool[worker].name for worker in workers), right, cost)
+            return Trial(
+                text, one.name, tuple(pool[worker].name for worker in workers), right, cost
+            )
     return None

@@ -1,7 +1,7 @@
 """Several answers to one question, of which one is made: by a vote, or by a worker that merges them.
 
-In: a pool and a worker. Out: Episodes. Consensus is self-consistency (Wang et al. 2022, arXiv 2203.11171);
-Mixture-of-Agents is that of Wang et al. 2024 (arXiv 2406.04692).
+In: a pool and a worker. Out: Episodes. Consensus is self-consistency (Wang et al. 2022, arXiv
+2203.11171); Mixture-of-Agents is that of Wang et al. 2024 (arXiv 2406.04692).
 """
 
 from __future__ import annotations
@@ -28,9 +28,10 @@ Key = Callable[[str], str | None]
 class Consensus(Baseline):
     """Asks one worker ``n`` times at once and takes the majority.
 
-    The samples are the steps of one workflow, so each is a call of its own to caches, journals and simulated workers,
-    and the first one is the same call as the worker's when it answers alone. A worker behind HTTP must sample
-    (``temperature`` above 0, and no fixed ``seed``), or all samples are one. A sample that is declined has no vote.
+    The samples are the steps of one workflow, so each is a call of its own to caches, journals and
+    simulated workers, and the first one is the same call as the worker's when it answers alone. A
+    worker behind HTTP must sample (``temperature`` above 0, and no fixed ``seed``), or all samples
+    are one. A sample that is declined has no vote.
 
     Args:
         pool: the workers.
@@ -42,11 +43,15 @@ class Consensus(Baseline):
         ConfigError: the pool has no such worker, ``n`` is below 1, or the key is no function.
     """
 
-    def __init__(self, pool: WorkerPool, worker: int | str, *, n: int = 5, key: Key | None = None) -> None:
+    def __init__(
+        self, pool: WorkerPool, worker: int | str, *, n: int = 5, key: Key | None = None
+    ) -> None:
         ordinal = ordinal_in(pool, worker)
         check_count("Consensus.n", n, 1)
         if key is not None and not callable(key):
-            raise ConfigError(f"Consensus.key: got {key!r}, expected a function from a response to a text")
+            raise ConfigError(
+                f"Consensus.key: got {key!r}, expected a function from a response to a text"
+            )
         super().__init__(forgiving_pool(pool), f"{pool[ordinal].name}, {n}x consensus")
         self._workflow = Workflow((Step(ordinal, ALONE),) * n)
         self._key = key
@@ -63,7 +68,8 @@ class Consensus(Baseline):
 def majority(responses: Sequence[str], key: Key) -> str:
     """The first response that says what most of them say; of several that are said as often, the one said first.
 
-    A response in which the key finds nothing has no vote. Where it finds nothing in any, equal texts are equal answers.
+    A response in which the key finds nothing has no vote. Where it finds nothing in any, equal
+    texts are equal answers.
 
     Args:
         responses: one at least.
@@ -104,14 +110,16 @@ def _one_form(item: str) -> str:
 class MixtureOfAgents(Baseline):
     """All workers propose side by side, one aggregator merges what they propose.
 
-    A worker that declines to propose is passed over; where the aggregator declines, the episode ends in that.
+    A worker that declines to propose is passed over; where the aggregator declines, the episode
+    ends in that.
 
     Args:
         pool: the workers, all of which propose, the aggregator too.
         aggregator: the name or ordinal of the worker that merges.
-        layers: layers of proposals before the merge: in each but the first, every worker sees all proposals of the one
-            before, in its system prompt. The original counts the merge as one more: its default of 3 layers is
-            ``layers=2`` here; the Conductor paper's 8 calls for 7 workers are ``layers=1``.
+        layers: layers of proposals before the merge: in each but the first, every worker sees all
+            proposals of the one before, in its system prompt. The original counts the merge as one
+            more: its default of 3 layers is ``layers=2`` here; the Conductor paper's 8 calls for 7
+            workers are ``layers=1``.
 
     Raises:
         ConfigError: the pool has no such worker, or ``layers`` is below 1.
@@ -128,7 +136,9 @@ class MixtureOfAgents(Baseline):
         opening, instruction = stage.opening, ALONE
         said: dict[int, str] | None = {}
         for workers in (*[self.pool.ordinals] * self._layers, (self._aggregator,)):
-            said = await spoken(stage, Workflow(tuple(Step(worker, instruction) for worker in workers)), opening)
+            said = await spoken(
+                stage, Workflow(tuple(Step(worker, instruction) for worker in workers)), opening
+            )
             if said is None:
                 return None
             opening, instruction = _with_references(stage, said.values()), merge(stage.question)
@@ -142,8 +152,12 @@ def _with_references(stage: Stage, references: Iterable[str]) -> tuple[Message, 
     """
     question, opening = stage.question, stage.opening
     if in_gym(question):
-        turns = ((Message("user", solve(question)), Message("assistant", one)) for one in references)
+        turns = (
+            (Message("user", solve(question)), Message("assistant", one)) for one in references
+        )
         return (*opening, *(turn for both in turns for turn in both))
     numbered = (f"{number}. {reference}" for number, reference in enumerate(references, 1))
     place = opening[0].role == "system"  # what is said there already comes first
-    return join_turns((*opening[:place], Message("system", "\n".join((MERGE, *numbered))), *opening[place:]))
+    return join_turns(
+        (*opening[:place], Message("system", "\n".join((MERGE, *numbered))), *opening[place:])
+    )

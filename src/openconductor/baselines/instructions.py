@@ -1,7 +1,7 @@
 """What baselines tell workers, where a baseline's definition needs more than the question.
 
-In: a question. Out: an instruction. A question of the gym gets one in the gym's own few words, for its workers
-understand no others; the same words could be in a Conductor's subtask.
+In: a question. Out: an instruction. A question of the gym gets one in the gym's own few words, for
+its workers understand no others; the same words could be in a Conductor's subtask.
 """
 
 from __future__ import annotations
@@ -60,7 +60,8 @@ def revise(question: Question) -> str:
 def stands(question: Question, before: str, said: str) -> bool:
     """Whether a worker that was asked to revise an attempt lets it stand.
 
-    In the gym, where answers are values and nothing else, it does so by giving the same value again.
+    In the gym, where answers are values and nothing else, it does so by giving the same value
+    again.
     """
     if in_gym(question):
         return said == before and is_answer(question, said)

@@ -11,13 +11,22 @@ from dataclasses import dataclass, replace
 from functools import partial
 from typing import Self
 
+from openconductor.calls.worker import CompletionStore, Worker
 from openconductor.episode import Stage
 from openconductor.errors import ConfigError, Refused, WorkerError, caused_by_plan
 from openconductor.execution import find_fault
 from openconductor.pool import WorkerPool
 from openconductor.protocols import CallContext, OnEvent, OnText, Provider
-from openconductor.types import Budget, Completion, Episode, Message, Question, Sampling, Usage, Workflow
-from openconductor.worker import CompletionStore, Worker
+from openconductor.types import (
+    Budget,
+    Completion,
+    Episode,
+    Message,
+    Question,
+    Sampling,
+    Usage,
+    Workflow,
+)
 
 Around = Callable[[Callable[[], Awaitable[Completion]]], Awaitable[Completion]]
 
@@ -40,15 +49,24 @@ class Baseline:
 
     def __init__(self, pool: WorkerPool, name: str) -> None:
         if (type(self).play, type(self).workflow) == (Baseline.play, Baseline.workflow):
-            raise ConfigError(f"{type(self).__name__}: has neither `workflow` nor `play`, expected one of them")
+            raise ConfigError(
+                f"{type(self).__name__}: has neither `workflow` nor `play`, expected one of them"
+            )
         self.pool = pool
         self.name = name
 
     async def ask(
-        self, question: Question, *, budget: Budget | None = None, on_event: OnEvent | None = None, sample: int = 0
+        self,
+        question: Question,
+        *,
+        budget: Budget | None = None,
+        on_event: OnEvent | None = None,
+        sample: int = 0,
     ) -> Episode:
         """Answer one question; as for the Conductor's ``ask``, data errors end the episode and *stop* errors rise."""
-        return await Stage(self.pool, question, sample=sample, on_event=on_event).play(self.play, budget)
+        return await Stage(self.pool, question, sample=sample, on_event=on_event).play(
+            self.play, budget
+        )
 
     def replaying(self, journal: CompletionStore) -> Self:
         """The same baseline, answering from a journal what is in it: paid for before, and not again."""
@@ -97,10 +115,17 @@ class _Wrapper:
     way: Around
 
     async def complete(
-        self, messages: Sequence[Message], sampling: Sampling, *, call: CallContext, on_text: OnText | None = None
+        self,
+        messages: Sequence[Message],
+        sampling: Sampling,
+        *,
+        call: CallContext,
+        on_text: OnText | None = None,
     ) -> Completion:
         """Complete the conversation, in whatever way the function does."""
-        return await self.way(partial(self.provider.complete, messages, sampling, call=call, on_text=on_text))
+        return await self.way(
+            partial(self.provider.complete, messages, sampling, call=call, on_text=on_text)
+        )
 
 
 def around(worker: Worker, way: Around) -> Worker:
@@ -111,13 +136,16 @@ def around(worker: Worker, way: Around) -> Worker:
 def forgiving_pool(pool: WorkerPool) -> WorkerPool:
     """A pool whose workers say ``DECLINED`` where they would fail by the question's own doing.
 
-    Where many answer side by side, one refusal then costs one vote and not the episode. What is billed and journaled
-    stays: the failed call. A failure of transport or provider is raised as ever, for it must not change a score.
+    Where many answer side by side, one refusal then costs one vote and not the episode. What is
+    billed and journaled stays: the failed call. A failure of transport or provider is raised as
+    ever, for it must not change a score.
     """
     return changed_pool(pool, lambda worker: around(worker, _forgive))
 
 
-async def spoken(stage: Stage, workflow: Workflow, opening: Sequence[Message] | None = None) -> dict[int, str] | None:
+async def spoken(
+    stage: Stage, workflow: Workflow, opening: Sequence[Message] | None = None
+) -> dict[int, str] | None:
     """What the steps of a workflow over a forgiving pool answer, by step, refusals left out; None where one failed.
 
     ``opening`` is that of ``Stage.run``.
@@ -128,7 +156,9 @@ async def spoken(stage: Stage, workflow: Workflow, opening: Sequence[Message] | 
     transcript = await stage.run(workflow, opening=opening)
     if transcript.error is not None:
         return None
-    texts = [result.completion.text if result.completion else DECLINED for result in transcript.results]
+    texts = [
+        result.completion.text if result.completion else DECLINED for result in transcript.results
+    ]
     said = {step: text for step, text in enumerate(texts) if text != DECLINED}
     if not said:
         raise Refused("every worker declined to answer")

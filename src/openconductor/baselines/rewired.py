@@ -1,12 +1,14 @@
 """Ablations of a Conductor: its own plans, changed before they are executed, or written under another prompt.
 
-In: a Conductor and what to take away from it. Out: an Orchestrator with the Conductor's events, bills and rounds.
+In: a Conductor and what to take away from it. Out: an Orchestrator with the Conductor's events,
+bills and rounds.
 
-*Rewired* plans are the planner's own, with one thing changed; so what is lost is what that thing was worth in these
-plans (a planner that had been trained without it might make up for it: the paper's own ablations train anew). What the
-planner wrote is in its call, in journal and ledger; the round's completion is the changed plan. A text that is no
-workflow stays what it is, so validity is not touched. Prompt ablations (``examples``, and ``subtasks`` and ``access``
-where the template knows them) ask the planner itself for less.
+*Rewired* plans are the planner's own, with one thing changed; so what is lost is what that thing
+was worth in these plans (a planner that had been trained without it might make up for it: the
+paper's own ablations train anew). What the planner wrote is in its call, in journal and ledger; the
+round's completion is the changed plan. A text that is no workflow stays what it is, so validity is
+not touched. Prompt ablations (``examples``, and ``subtasks`` and ``access`` where the template
+knows them) ask the planner itself for less.
 """
 
 from __future__ import annotations
@@ -19,6 +21,7 @@ from typing import Literal, get_args
 
 from openconductor.baselines.instructions import solve
 from openconductor.baselines.pools import around, changed_pool, ordinal_in
+from openconductor.calls.worker import CompletionStore
 from openconductor.conductor import Conductor
 from openconductor.config import one_of
 from openconductor.errors import ConfigError, WorkflowError
@@ -26,7 +29,6 @@ from openconductor.parser import parse_workflow
 from openconductor.prompt import ExampleSet, render_workflow
 from openconductor.protocols import OnEvent
 from openconductor.types import Budget, Completion, Episode, Question, Step, Workflow
-from openconductor.worker import CompletionStore
 
 Access = Literal["index", "none", "binary", "all"]
 """What becomes of a plan's access lists: kept, emptied, ``all`` where there is any, ``all`` everywhere."""
@@ -44,7 +46,8 @@ class Rewired:
         one_worker: the ordinal of the worker that does every step.
         subtasks: whether subtasks are kept; else every worker is told just to solve the question.
         access: what becomes of the access lists.
-        sequential: whether the workers of one question work one at a time, as in the paper, however independent.
+        sequential: whether the workers of one question work one at a time, as in the paper, however
+            independent.
     """
 
     conductor: Conductor
@@ -59,7 +62,12 @@ class Rewired:
         return replace(self, conductor=self.conductor.replaying(journal))
 
     async def ask(
-        self, question: Question, *, budget: Budget | None = None, on_event: OnEvent | None = None, sample: int = 0
+        self,
+        question: Question,
+        *,
+        budget: Budget | None = None,
+        on_event: OnEvent | None = None,
+        sample: int = 0,
     ) -> Episode:
         """Answer one question; as the Conductor's ``ask``, but for the plans."""
         conductor = copy(self.conductor)
@@ -68,8 +76,12 @@ class Rewired:
         async def rewrite(complete: Callable[[], Awaitable[Completion]]) -> Completion:
             completion = await complete()
             try:
-                workflow = parse_workflow(completion.text, conductor.pool.ordinals, max_steps=conductor.max_steps)
-            except WorkflowError:  # no workflow, or one that accepts: the Conductor is to see it as it is
+                workflow = parse_workflow(
+                    completion.text, conductor.pool.ordinals, max_steps=conductor.max_steps
+                )
+            except (
+                WorkflowError
+            ):  # no workflow, or one that accepts: the Conductor is to see it as it is
                 return completion
             return replace(completion, text=render_workflow(self._rewire(workflow, question)))
 
@@ -85,7 +97,9 @@ class Rewired:
     def _rewire(self, workflow: Workflow, question: Question) -> Workflow:
         steps: list[Step] = []
         for step in workflow:
-            access = {"none": (), "all": "all", "binary": "all" if step.access else ()}.get(self.access, step.access)
+            access = {"none": (), "all": "all", "binary": "all" if step.access else ()}.get(
+                self.access, step.access
+            )
             worker = step.worker if self.one_worker is None else self.one_worker
             steps.append(Step(worker, step.subtask if self.subtasks else solve(question), access))
         return Workflow(tuple(steps))
@@ -106,27 +120,35 @@ def ablated(
     Args:
         conductor: the Conductor.
         one_worker: the name or ordinal of the worker that does every step.
-        subtasks: off, the planner is told to write none, where its template can say that; else they are replaced.
-        examples: the worked examples of the prompt: none, of tasks that are trained on (``in``), of others (``out``),
-            or two of each (``mixed``); default: the Conductor's own.
-        access: ``binary`` or ``index``: what the planner is asked for, where its template can say that; else ``index``
-            keeps its lists and ``binary`` widens them. ``none`` and ``all`` change the plans. Default: the Conductor's.
-        rounds: the most rounds, an accepting one included: a recursion depth of d is ``rounds=d+1``. With None it ends
-            when the planner accepts or the budget is spent. Default: the Conductor's own.
+        subtasks: off, the planner is told to write none, where its template can say that; else they
+            are replaced.
+        examples: the worked examples of the prompt: none, of tasks that are trained on (``in``), of
+            others (``out``), or two of each (``mixed``); default: the Conductor's own.
+        access: ``binary`` or ``index``: what the planner is asked for, where its template can say
+            that; else ``index`` keeps its lists and ``binary`` widens them. ``none`` and ``all``
+            change the plans. Default: the Conductor's.
+        rounds: the most rounds, an accepting one included: a recursion depth of d is
+            ``rounds=d+1``. With None it ends when the planner accepts or the budget is spent.
+            Default: the Conductor's own.
         sequential: whether the workers of one question work one at a time.
 
     Raises:
-        ConfigError: a value is none of these, or the examples are to change in a template that has none.
+        ConfigError: a value is none of these, or the examples are to change in a template that has
+            none.
     """
     if rounds not in ("planned", None) and (type(rounds) is not int or rounds < 1):
-        raise ConfigError(f"ablated.rounds: got {rounds!r}, expected a whole number from 1, or None for no limit")
+        raise ConfigError(
+            f"ablated.rounds: got {rounds!r}, expected a whole number from 1, or None for no limit"
+        )
     if access is not None:
         one_of("ablated.access", access, get_args(Access))
     if examples is not None:
         one_of("ablated.examples", examples, _EXAMPLES)
     in_words = conductor.prompt.template == "full"
     if examples is not None and not in_words:
-        raise ConfigError("ablated.examples: the compact template has no examples, expected a full one")
+        raise ConfigError(
+            "ablated.examples: the compact template has no examples, expected a full one"
+        )
     prompt, changed = conductor.prompt, access or "index"
     if examples is not None:
         prompt = replace(prompt, examples=_EXAMPLES[examples])
@@ -141,4 +163,6 @@ def ablated(
     if one_worker is None and subtasks and changed == "index" and not sequential:
         return other
     worker = None if one_worker is None else ordinal_in(conductor.pool, one_worker)
-    return Rewired(other, one_worker=worker, subtasks=subtasks, access=changed, sequential=sequential)
+    return Rewired(
+        other, one_worker=worker, subtasks=subtasks, access=changed, sequential=sequential
+    )

@@ -10,11 +10,11 @@ from dataclasses import replace
 
 from openconductor.baselines.instructions import ALONE, is_answer, revise, stands
 from openconductor.baselines.pools import Baseline, changed_pool, check_count, ordinal_in
+from openconductor.calls.worker import Worker
 from openconductor.episode import Stage
 from openconductor.errors import ConfigError, caused_by_plan
 from openconductor.pool import WorkerPool
 from openconductor.types import Message, Question, Step, Workflow
-from openconductor.worker import Worker
 
 
 class SingleWorker(Baseline):
@@ -49,11 +49,14 @@ class LongContext(SingleWorker):
         max_tokens: the limit that is multiplied; default: the worker's own.
 
     Raises:
-        ConfigError: the pool has no such worker, a number is below 1, or nothing limits the worker: there is nothing to
-            multiply then, and the row would be the worker alone under another name.
+        ConfigError: the pool has no such worker, a number is below 1, or nothing limits the worker:
+            there is nothing to multiply then, and the row would be the worker alone under another
+            name.
     """
 
-    def __init__(self, pool: WorkerPool, worker: int | str, *, times: int = 5, max_tokens: int | None = None) -> None:
+    def __init__(
+        self, pool: WorkerPool, worker: int | str, *, times: int = 5, max_tokens: int | None = None
+    ) -> None:
         ordinal = ordinal_in(pool, worker)
         check_count("LongContext.times", times, 1)
         if max_tokens is not None:
@@ -63,13 +66,18 @@ class LongContext(SingleWorker):
             raise ConfigError(
                 f"LongContext: worker {name!r} has no max_tokens, expected a limit to multiply: give max_tokens"
             )
-        super().__init__(changed_pool(pool.subset([ordinal]), lambda one: _with_limit(one, times * limit)), ordinal)
+        super().__init__(
+            changed_pool(pool.subset([ordinal]), lambda one: _with_limit(one, times * limit)),
+            ordinal,
+        )
         self.name = f"{name}, {times}x context"
 
 
 def _with_limit(worker: Worker, max_tokens: int) -> Worker:
     """The same worker (its limits, circuit and replay with it) under another limit of output tokens."""
-    other = copy(worker)  # not `replace`, which would compose its policies anew and so lose a replay around them
+    other = copy(
+        worker
+    )  # not `replace`, which would compose its policies anew and so lose a replay around them
     object.__setattr__(other, "sampling", replace(worker.sampling, max_tokens=max_tokens))
     return other
 
@@ -77,11 +85,12 @@ def _with_limit(worker: Worker, max_tokens: int) -> Worker:
 class Reflection(SingleWorker):
     """One worker revises its own answer up to ``n`` times, its earlier attempts in context, until it lets one stand.
 
-    The idea is Self-Refine's (Madaan et al. 2023, arXiv 2303.17651), without a separate turn of feedback: the worker
-    says that its answer stands (``STANDS``), or gives another one. A revision that is declined leaves the attempt
-    before it standing, and ends it, as a Conductor's later round does. A failure of transport or provider ends the
-    episode unanswered: cut short, it would be scored as less than it is. In the gym an admitted failure is not an
-    attempt: the question is asked again, and none takes the place of an answer.
+    The idea is Self-Refine's (Madaan et al. 2023, arXiv 2303.17651), without a separate turn of
+    feedback: the worker says that its answer stands (``STANDS``), or gives another one. A revision
+    that is declined leaves the attempt before it standing, and ends it, as a Conductor's later
+    round does. A failure of transport or provider ends the episode unanswered: cut short, it would
+    be scored as less than it is. In the gym an admitted failure is not an attempt: the question is
+    asked again, and none takes the place of an answer.
 
     Args:
         pool: the workers.
@@ -109,7 +118,9 @@ class Reflection(SingleWorker):
                 answer = said
                 opening += [Message("user", instruction), Message("assistant", answer)]
                 instruction = revise(stage.question)
-            transcript = await stage.run(Workflow((Step(self._worker, instruction),)), opening=opening)
+            transcript = await stage.run(
+                Workflow((Step(self._worker, instruction),)), opening=opening
+            )
             if transcript.error is not None and not caused_by_plan(transcript.error):
                 return None
             if transcript.answer is None or stands(stage.question, answer, transcript.answer):

@@ -1,15 +1,17 @@
 """Smoothie: whose answer to take, judged by agreement and no grade (Guha et al. 2024, arXiv 2412.04692).
 
-In: a pool, and answers to other questions as Observations. Out: Episodes of one round in which every worker answers;
-the answer is that of the worker whose answers seem least noisy.
+In: a pool, and answers to other questions as Observations. Out: Episodes of one round in which
+every worker answers; the answer is that of the worker whose answers seem least noisy.
 
-Answers' vectors are taken for noisy views of an unseen right one, l_i = l* + noise, independent from worker to worker,
-so that E|l_i - l_j|^2 = a_i + a_j, and each pair (j, k) of other workers says
+Answers' vectors are taken for noisy views of an unseen right one, l_i = l* + noise, independent
+from worker to worker, so that E|l_i - l_j|^2 = a_i + a_j, and each pair (j, k) of other workers
+says
 
     a_i = (D_ij + D_ik - D_jk) / 2,     D_ij the mean of |l_i - l_j|^2 over questions.
 
-The mean of that over all pairs is the original's closed form. What differs: questions come one by one, so the data set
-is what was observed before, and the vectors are TF-IDF of the answers by default, the original's all-mpnet-base-v2's.
+The mean of that over all pairs is the original's closed form. What differs: questions come one by
+one, so the data set is what was observed before, and the vectors are TF-IDF of the answers by
+default, the original's all-mpnet-base-v2's.
 """
 
 from __future__ import annotations
@@ -36,16 +38,19 @@ class Smoothie(Baseline):
 
     Args:
         pool: three workers at least: two that differ do not say which of them is wrong.
-        mode: ``independent``: one judgement for all questions; ``dependent``: one for each question and its neighbours.
-        observations: answers to other questions of the same kind. The independent mode needs them; the dependent mode
-            goes by a question's own answers alone where there are none.
-        neighbours: how many observed questions belong to a neighbourhood beside the question itself; 0 is the k = 1 of
-            the original's published scripts, which go by a question's own answers alone.
-        encoder: of questions and answers, as ``fit_encoder`` takes it; default: ``tfidf`` where there is something to
-            fit it on, else ``hashed``.
+        mode: ``independent``: one judgement for all questions; ``dependent``: one for each question
+            and its neighbours.
+        observations: answers to other questions of the same kind. The independent mode needs them;
+            the dependent mode goes by a question's own answers alone where there are none.
+        neighbours: how many observed questions belong to a neighbourhood beside the question
+            itself; 0 is the k = 1 of the original's published scripts, which go by a question's own
+            answers alone.
+        encoder: of questions and answers, as ``fit_encoder`` takes it; default: ``tfidf`` where
+            there is something to fit it on, else ``hashed``.
 
     Raises:
-        ConfigError: a value is out of its range, or the observations have no answers of the pool's workers.
+        ConfigError: a value is out of its range, or the observations have no answers of the pool's
+            workers.
     """
 
     def __init__(
@@ -71,10 +76,14 @@ class Smoothie(Baseline):
         answers = _by_worker(pool, observations) if observations is not None else []
         known = [text for row in answers for text in row if text is not None]
         if observations is not None and not known:
-            raise ConfigError("Smoothie.observations: no answers of the pool's workers, expected some")
+            raise ConfigError(
+                "Smoothie.observations: no answers of the pool's workers, expected some"
+            )
         self._encode_answers = fit_encoder(encoder or (TFIDF if known else HASHED), known)
         self._distances = np.array([distances(row, self._encode_answers) for row in answers])
-        self._noise = estimate_noise(mean_distances(self._distances)) if mode == "independent" else None
+        self._noise = (
+            estimate_noise(mean_distances(self._distances)) if mode == "independent" else None
+        )
         self._encode: Encoder | None = None
         if observations is not None and mode == "dependent":
             self._encode = fit_encoder(encoder or TFIDF, observations.questions)
@@ -102,7 +111,9 @@ class Smoothie(Baseline):
         own = distances(answers, self._encode_answers)
         if self._encode is None:
             return estimate_noise(own)
-        near = np.argsort(-(self._questions @ self._encode([question])[0]), kind="stable")[: self._neighbours]
+        near = np.argsort(-(self._questions @ self._encode([question])[0]), kind="stable")[
+            : self._neighbours
+        ]
         return estimate_noise(mean_distances(np.concatenate([self._distances[near], own[None]])))
 
 
@@ -121,8 +132,8 @@ def mean_distances(tables_N_W_W: Floats) -> Floats:  # noqa: N803
 def estimate_noise(distances_W_W: Floats) -> Floats:  # noqa: N803
     """Each worker's expected squared distance from the unseen right answer, by the triplet formula above.
 
-    An estimate may be below 0, as an unbiased one of something near 0 may; a worker in no triplet that is known gets
-    infinity.
+    An estimate may be below 0, as an unbiased one of something near 0 may; a worker in no triplet
+    that is known gets infinity.
 
     >>> true = np.array([0.1, 0.2, 0.9])
     >>> estimate_noise(true[:, None] + true[None, :]).round(3).tolist()
@@ -138,8 +149,12 @@ def estimate_noise(distances_W_W: Floats) -> Floats:  # noqa: N803
 def _by_worker(pool: WorkerPool, observations: Observations) -> list[list[str | None]]:
     """The observed answers in the pool's order; None of a worker that was not observed or did not answer."""
     found: list[list[str | None]] = []
-    for question, row in zip(observations.questions, observations.answers, strict=bool(observations.answers)):
+    for question, row in zip(
+        observations.questions, observations.answers, strict=bool(observations.answers)
+    ):
         said = dict(zip(observations.workers, row, strict=True))
         texts = [said.get(worker.name) for _, worker in pool]
-        found.append([text if text is not None and is_answer(question, text) else None for text in texts])
+        found.append(
+            [text if text is not None and is_answer(question, text) else None for text in texts]
+        )
     return found

@@ -1,7 +1,7 @@
 """The command line: one file a verb. In: arguments. Out: results on stdout, all else on stderr, and an exit code.
 
-0 is done, 1 failed, 2 wrong usage or settings, 130 interrupted. Every error of this package is one message and no
-traceback. Only the module of the verb that is asked for is imported.
+0 is done, 1 failed, 2 wrong usage or settings, 130 interrupted. Every error of this package is one
+message and no traceback. Only the module of the verb that is asked for is imported.
 """
 
 from __future__ import annotations
@@ -34,7 +34,8 @@ VERBS = {
 }
 """What ``--help`` lists. The module of a verb holds a function or a Typer of its name."""
 
-# Typer used to stand on click and now brings a copy of its own: the errors of usage are found by way of a child.
+# Typer used to stand on click and now brings a copy of its own: the errors of usage are found by
+# way of a child.
 _UsageProblem = cast("type[Exception]", typer.BadParameter.__bases__[0])
 
 
@@ -65,7 +66,9 @@ def build_app(verb: str = "") -> typer.Typer:
     )
     app.callback()(_openconductor)
     for name, about in VERBS.items():
-        command = getattr(import_module(f"{__name__}.{name}"), name) if name == verb else _not_imported
+        command = (
+            getattr(import_module(f"{__name__}.{name}"), name) if name == verb else _not_imported
+        )
         if isinstance(command, typer.Typer):
             app.add_typer(command, name=name, help=about)
         else:
@@ -118,12 +121,19 @@ def _run(arguments: list[str]) -> int:
 def _show_problem(problem: Exception, context: typer.Context) -> None:
     """A wrong command line: what is wrong, the nearest that would be right, and where to read on."""
     message = cast("str", getattr(problem, "message", "")) or str(problem)
-    if message.startswith("Missing command"):  # a group's name alone: what is in it, but this is not a result
+    if message.startswith(
+        "Missing command"
+    ):  # a group's name alone: what is in it, but this is not a result
         print(context.get_help(), file=sys.stderr)
         return
     if type(problem).__name__ == "NoSuchOption":
         wrong = cast("str", getattr(problem, "option_name", ""))
-        known = [name for parameter in context.command.params for name in parameter.opts if name.startswith("--")]
+        known = [
+            name
+            for parameter in context.command.params
+            for name in parameter.opts
+            if name.startswith("--")
+        ]
         message = f"no option {wrong!r}; the nearest is {nearest(wrong, [*known, '--help'])!r}"
     elif message.startswith("No such command"):
         wrong = message.split("'")[1]

@@ -1,7 +1,8 @@
 """``openconductor ask``: one question, answered by a Conductor and a pool.
 
-In: a question and, by option, a pool file, a Conductor, a journal. Out: the answer on stdout, or with ``--json`` the
-Episode; on a terminal the picture of the episode on stderr, as it happens, and its bill.
+In: a question and, by option, a pool file, a Conductor, a journal. Out: the answer on stdout, or
+with ``--json`` the Episode; on a terminal the picture of the episode on stderr, as it happens, and
+its bill.
 """
 
 from __future__ import annotations
@@ -27,7 +28,7 @@ from openconductor.gym.workers import gym_pool
 from openconductor.ledger import draw_up
 from openconductor.prompt import QUESTION_LIMIT, check_question
 from openconductor.protocols import OnEvent
-from openconductor.serialisation import episode_json
+from openconductor.store.serialisation import episode_json
 
 CLOSED = "it has failed too often just now: nothing was sent"
 WHY = 120  # characters of why a worker failed
@@ -35,7 +36,9 @@ EXAMPLE = "Take 4 17 9, sort the list, then double every number."
 
 
 def ask(  # noqa: PLR0913, PLR0917 - the options of a command
-    question: Annotated[str, typer.Argument(help="The question; - reads it from stdin.", show_default=False)],
+    question: Annotated[
+        str, typer.Argument(help="The question; - reads it from stdin.", show_default=False)
+    ],
     pool: options.PoolFile = None,
     conductor: options.PlannerName = None,
     base_url: options.BaseUrl = None,
@@ -46,20 +49,32 @@ def ask(  # noqa: PLR0913, PLR0917 - the options of a command
     tokens: options.AnswerTokens = None,
     dollars: options.AnswerDollars = None,
     seconds: options.AnswerSeconds = None,
-    seed: Annotated[int | None, typer.Option("--seed", help="Draws the gym's answers (default 0).")] = None,
+    seed: Annotated[
+        int | None, typer.Option("--seed", help="Draws the gym's answers (default 0).")
+    ] = None,
     fallback: options.Fallback = True,
-    journal: Annotated[Path | None, typer.Option("--journal", help="Keeps all calls; none is paid for twice.")] = None,
-    fresh: Annotated[bool, typer.Option("--fresh", help="With --journal: make all calls anew, and add them.")] = False,
+    journal: Annotated[
+        Path | None, typer.Option("--journal", help="Keeps all calls; none is paid for twice.")
+    ] = None,
+    fresh: Annotated[
+        bool, typer.Option("--fresh", help="With --journal: make all calls anew, and add them.")
+    ] = False,
     as_json: options.AsJson = False,
 ) -> None:
     """Ask one question: a Conductor plans, workers answer."""
     text = _read(question)
     budget = oc.Budget(calls, tokens, None if dollars is None else Decimal(dollars), seconds)
     if fresh and journal is None:
-        raise oc.ConfigError("--fresh: makes calls anew that a journal holds; expected --journal beside it")
+        raise oc.ConfigError(
+            "--fresh: makes calls anew that a journal holds; expected --journal beside it"
+        )
     workers = _pool(text, pool, seed)
-    planner = find_planner(conductor, workers, base_url=base_url, key_env=key_env, in_gym=pool is None)
-    asked = oc.Conductor(planner, pool=workers, max_steps=max_steps, max_rounds=rounds, fallback=fallback)
+    planner = find_planner(
+        conductor, workers, base_url=base_url, key_env=key_env, in_gym=pool is None
+    )
+    asked = oc.Conductor(
+        planner, pool=workers, max_steps=max_steps, max_rounds=rounds, fallback=fallback
+    )
     names = {ordinal: worker.name for ordinal, worker in workers}
     listener = Listener(names, aloud=not console.messages().is_interactive)
     try:
@@ -80,7 +95,9 @@ def ask(  # noqa: PLR0913, PLR0917 - the options of a command
     if as_json:
         console.show_json(episode_json(episode, names))
     if isinstance(episode.error, oc.WorkflowError):
-        console.fail(f"the Conductor wrote no workflow: {episode.error}", hint="--json shows what it wrote.")
+        console.fail(
+            f"the Conductor wrote no workflow: {episode.error}", hint="--json shows what it wrote."
+        )
     if episode.answer is None:
         raise episode.error or oc.OpenConductorError("no answer and no error")
     if not as_json:
@@ -93,11 +110,15 @@ def _read(question: str) -> str:
         most = 4 * QUESTION_LIMIT  # bytes; no character of UTF-8 has more than four
         data = sys.stdin.buffer.read(most + 1)
         if len(data) > most:
-            raise oc.ConfigError(f"stdin: got more than {most} bytes, expected at most {QUESTION_LIMIT} characters")
+            raise oc.ConfigError(
+                f"stdin: got more than {most} bytes, expected at most {QUESTION_LIMIT} characters"
+            )
         try:
             question = data.decode("utf-8").rstrip("\r\n")
         except UnicodeDecodeError as error:
-            raise oc.ConfigError(f"stdin: byte {error.start} is not UTF-8; expected a question in UTF-8") from error
+            raise oc.ConfigError(
+                f"stdin: byte {error.start} is not UTF-8; expected a question in UTF-8"
+            ) from error
     check_question(question)
     return question
 
@@ -106,7 +127,9 @@ def _pool(question: str, pool_file: Path | None, seed: int | None) -> oc.WorkerP
     """The workers: those of the pool file, or the gym's, who must be able to read the question."""
     if pool_file is not None:
         if seed is not None:
-            raise oc.ConfigError("--seed: draws the gym's answers, got a pool file beside it; expected one of them")
+            raise oc.ConfigError(
+                "--seed: draws the gym's answers, got a pool file beside it; expected one of them"
+            )
         return oc.WorkerPool.from_toml(pool_file)
     if read_question(question) is None:
         console.fail(
@@ -119,7 +142,12 @@ def _pool(question: str, pool_file: Path | None, seed: int | None) -> oc.WorkerP
 
 
 def _ask(
-    conductor: oc.Conductor, question: str, budget: oc.Budget, listening: OnEvent, *, simulated: bool
+    conductor: oc.Conductor,
+    question: str,
+    budget: oc.Budget,
+    listening: OnEvent,
+    *,
+    simulated: bool,
 ) -> oc.Episode:
     """Ask, with the live picture and the bill where stderr is a terminal."""
     screen = console.messages()
@@ -129,7 +157,9 @@ def _ask(
     stopped: oc.Episode | None = None
     try:
         with filling_in(view, screen):
-            episode = stopped = conductor.ask_sync(question, budget=budget, on_event=FanOut(listening, view))
+            episode = stopped = conductor.ask_sync(
+                question, budget=budget, on_event=FanOut(listening, view)
+            )
             return episode
     except oc.OpenConductorError as error:
         stopped = error.episode if error.episode is not None and error.episode.rounds else None
@@ -140,7 +170,7 @@ def _ask(
         screen.print()
 
 
-# ── what is said where there is no picture ───────────────────────────────────────────────────────────────────────────
+# ── what is said where there is no picture ────────────────────────────────────────────────────────
 @dataclass(slots=True)
 class Listener:
     """Hears what an episode spends (it is an ``on_event``), and ``aloud`` it says who takes over from whom, and why.
@@ -163,7 +193,9 @@ class Listener:
         """Take an event in."""
         match event:
             case Planned(workflow=workflow):
-                self.asked = {index: (step.worker, CLOSED) for index, step in enumerate(workflow or ())}
+                self.asked = {
+                    index: (step.worker, CLOSED) for index, step in enumerate(workflow or ())
+                }
             case StepStarted(step=step, worker=worker):
                 before, why = self.asked[step]
                 if self.aloud and worker != before:
@@ -182,6 +214,8 @@ class Listener:
 def _why(call: oc.Call) -> str:
     """How a call ended, in short."""
     if call.error is None:
-        return {"answered": "a blank answer", "cut": "cut before any text"}.get(call.outcome, call.outcome)
+        return {"answered": "a blank answer", "cut": "cut before any text"}.get(
+            call.outcome, call.outcome
+        )
     said = call.error.message if isinstance(call.error, oc.WorkerError) else str(call.error)
     return f"{call.outcome}: {said if len(said) <= WHY else f'{said[:WHY]}…'}"

@@ -1,7 +1,8 @@
 """The two streams of a command. In: results, lines for people, errors. Out: stdout and stderr, kept apart.
 
-Results go to stdout; everything else goes to stderr. What a worker wrote is never let loose on a terminal: its control
-characters are replaced, for they could move the cursor or change the title of the window.
+Results go to stdout; everything else goes to stderr. What a worker wrote is never let loose on a
+terminal: its control characters are replaced, for they could move the cursor or change the title of
+the window.
 """
 
 from __future__ import annotations
@@ -23,7 +24,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 from rich.table import Table
 from rich.text import Text
 
-from openconductor.serialisation import plain
+from openconductor.store.serialisation import plain
 
 OK, FAILED, USAGE, INTERRUPTED = 0, 1, 2, 130
 """The exit codes."""
@@ -34,7 +35,11 @@ WIDEST_WORD = 26  # in a table; a longer one (the name of a system) may be broke
 LINE_SECONDS, LONGEST_SILENCE = 30, 300  # between two lines of progress, where there is no terminal
 GAP = 2  # cells from one column of a table to the next
 
-_CONTROLS = {code: "\N{REPLACEMENT CHARACTER}" for code in (*range(32), *range(127, 160)) if chr(code) not in "\n\t"}
+_CONTROLS = {
+    code: "\N{REPLACEMENT CHARACTER}"
+    for code in (*range(32), *range(127, 160))
+    if chr(code) not in "\n\t"
+}
 
 Advance = Callable[..., None]
 """Tells a bar how many are done, of how many, and what is said beside it."""
@@ -52,12 +57,14 @@ def messages() -> Console:
 
 def _console(*, stderr: bool) -> Console:
     console = Console(stderr=stderr, highlight=False, markup=False, emoji=False)
-    width = console.width if console.is_terminal or os.environ.get("COLUMNS", "").isdecimal() else PIPED
+    width = (
+        console.width if console.is_terminal or os.environ.get("COLUMNS", "").isdecimal() else PIPED
+    )
     console.width = min(width, WIDEST)
     return console
 
 
-# ── results ──────────────────────────────────────────────────────────────────────────────────────────────────────────
+# ── results ───────────────────────────────────────────────────────────────────────────────────────
 def show(*renderables: RenderableType) -> None:
     """Print results for people, one below the other."""
     results().print(*renderables, sep="\n")
@@ -109,9 +116,14 @@ def show_table(
             more = min(room, widest[place] - least[place])
             room -= more
             justify = "left" if place in words else "right"
-            table.add_column(head[place], justify=justify, width=least[place] + more, overflow="fold")
+            table.add_column(
+                head[place], justify=justify, width=least[place] + more, overflow="fold"
+            )
         for line, cells in enumerate(rows):
-            shown = [printable(cell) if isinstance(cell, str) else cell for cell in (cells[place] for place in part)]
+            shown = [
+                printable(cell) if isinstance(cell, str) else cell
+                for cell in (cells[place] for place in part)
+            ]
             table.add_row(*shown, style="bold" if line == marked else None)
         screen.print(*([""] if number else []), table, sep="\n")
 
@@ -154,7 +166,7 @@ def counted(count: int, one: str) -> str:
     return f"{count:,} {one if count == 1 else one + 's'}"
 
 
-# ── everything else ──────────────────────────────────────────────────────────────────────────────────────────────────
+# ── everything else ───────────────────────────────────────────────────────────────────────────────
 @contextmanager
 def progress_bar(what: str, *, piped: bool = True) -> Generator[Advance]:
     """A bar with the time left on stderr, gone at the end; no terminal gets a few lines of text, where ``piped``."""
@@ -163,12 +175,21 @@ def progress_bar(what: str, *, piped: bool = True) -> Generator[Advance]:
         with _progress_lines(what) if piped else nullcontext(_silent) as lines:
             yield lines
         return
-    columns = (TextColumn(what), BarColumn(None), MofNCompleteColumn(), TextColumn("{task.description}"))
-    with Progress(*columns, TimeRemainingColumn(), console=screen, transient=True, expand=True) as bar:
+    columns = (
+        TextColumn(what),
+        BarColumn(None),
+        MofNCompleteColumn(),
+        TextColumn("{task.description}"),
+    )
+    with Progress(
+        *columns, TimeRemainingColumn(), console=screen, transient=True, expand=True
+    ) as bar:
         task = bar.add_task("", total=None)
 
         def advance(done: int, total: int, more: str = "") -> None:
-            if bar.tasks[0].total is None:  # what was done before this command began tells nothing about its speed
+            if (
+                bar.tasks[0].total is None
+            ):  # what was done before this command began tells nothing about its speed
                 bar.reset(task, completed=max(0, done - 1), total=total)
             bar.update(task, completed=done, total=total, description=more)
 

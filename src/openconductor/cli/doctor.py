@@ -1,7 +1,8 @@
 """``openconductor doctor``: is everything there that is needed?
 
-In: nothing but the machine. Out: versions, extras with the command that installs them, whether the core and the bundled
-Conductor work, the sandbox that programs would run in, and the names (never the values) of the environment's API keys.
+In: nothing but the machine. Out: versions, extras with the command that installs them, whether the
+core and the bundled Conductor work, the sandbox that programs would run in, and the names (never
+the values) of the environment's API keys.
 """
 
 from __future__ import annotations
@@ -64,7 +65,9 @@ def examine() -> Report:
         "conductor": _check_bundled(),
         "sandbox": {"works": level is not None, "level": level, "faults": faults},
         "torch": _check_torch(),
-        "keys": sorted(name for name, value in os.environ.items() if value and _KEY.fullmatch(name)),
+        "keys": sorted(
+            name for name, value in os.environ.items() if value and _KEY.fullmatch(name)
+        ),
     }
 
 
@@ -110,7 +113,11 @@ def _check_extras() -> dict[str, Report]:
     for name in metadata("openconductor").get_all("Provides-Extra") or ():
         if name in _NOT_FOR_USERS:
             continue
-        wanted = [one.name for one in declared if one.marker is not None and one.marker.evaluate({"extra": name})]
+        wanted = [
+            one.name
+            for one in declared
+            if one.marker is not None and one.marker.evaluate({"extra": name})
+        ]
         packages = {package: _version(package) for package in wanted if package != "openconductor"}
         complete = all(packages.values())
         install = None if complete else f'pip install "openconductor[{name}]"'
@@ -131,13 +138,24 @@ def _check_torch() -> Report | None:
         return None
     try:
         torch = importlib.import_module("torch")
-        devices = [cast("str", torch.cuda.get_device_name(index)) for index in range(torch.cuda.device_count())]
-        return {"version": _version("torch"), "threads": torch.get_num_threads(), "devices": devices or ["cpu"]}
-    except (ImportError, OSError, RuntimeError) as error:  # a broken installation, a driver that does not fit
+        devices = [
+            cast("str", torch.cuda.get_device_name(index))
+            for index in range(torch.cuda.device_count())
+        ]
+        return {
+            "version": _version("torch"),
+            "threads": torch.get_num_threads(),
+            "devices": devices or ["cpu"],
+        }
+    except (
+        ImportError,
+        OSError,
+        RuntimeError,
+    ) as error:  # a broken installation, a driver that does not fit
         return {"version": _version("torch"), "error": str(error)}
 
 
-# ── for people ───────────────────────────────────────────────────────────────────────────────────────────────────────
+# ── for people ────────────────────────────────────────────────────────────────────────────────────
 def show_report(report: Report) -> None:
     """Print a line for each thing: whether it is there, its name, and what there is to say."""
     table = Table.grid(padding=(0, 2, 0, 0))
@@ -145,7 +163,9 @@ def show_report(report: Report) -> None:
     table.add_column(no_wrap=True, style="bold")
     table.add_column(overflow="fold")
     for good, name, text in _lines(cast("dict[str, Any]", report)):
-        mark = Text() if good is None else Text("✓", style="green") if good else Text("✗", style="red")
+        mark = (
+            Text() if good is None else Text("✓", style="green") if good else Text("✗", style="red")
+        )
         table.add_row(mark, name, console.printable(text))
     console.show(table)
 
@@ -153,12 +173,20 @@ def show_report(report: Report) -> None:
 def _lines(report: dict[str, Any]) -> Iterator[tuple[bool | None, str, str]]:
     machine = f"{report['version']} on Python {report['python']}, {report['platform']}, {report['cores']} cores"
     yield None, "openconductor", machine
-    core, planner, sandbox, torch = (report[name] for name in ("core", "conductor", "sandbox", "torch"))
+    core, planner, sandbox, torch = (
+        report[name] for name in ("core", "conductor", "sandbox", "torch")
+    )
     yield core["works"], "core", core["error"] or "plans and executes a workflow"
     for name, extra in report["extras"].items():
-        have = ", ".join(f"{package} {number}" for package, number in extra["packages"].items() if number)
+        have = ", ".join(
+            f"{package} {number}" for package, number in extra["packages"].items() if number
+        )
         missing = ", ".join(package for package, number in extra["packages"].items() if not number)
-        yield extra["installed"], f"extra {name}", f"missing {missing}; {extra['install']}" if missing else have
+        yield (
+            extra["installed"],
+            f"extra {name}",
+            f"missing {missing}; {extra['install']}" if missing else have,
+        )
     answers = f"loads in {planner.get('load_seconds')} s, plans and answers in {planner.get('ask_seconds')} s"
     yield planner["works"], "bundled Conductor", planner["error"] or answers
     faults = "; ".join(sandbox["faults"].values())

@@ -1,7 +1,8 @@
 """What a training would need, before anything is paid for or downloaded: memory, tokens, calls, dollars, hours.
 
-In: a recipe. Out: checks of its data, pool and keys, the model built without weights, and an estimate with the
-assumptions that it rests on. The formulas are in the texts that it returns, so that a reader can redo them.
+In: a recipe. Out: checks of its data, pool and keys, the model built without weights, and an
+estimate with the assumptions that it rests on. The formulas are in the texts that it returns, so
+that a reader can redo them.
 """
 
 # torch and transformers are typed in part only.
@@ -23,7 +24,12 @@ from openconductor.errors import ConfigError
 from openconductor.gym.workers import gym_pool, world_of
 from openconductor.pool import WorkerPool
 from openconductor.training.checkpoint import check_base, load_tokenizer
-from openconductor.training.examples import held_out_problems, imitation_problems, load_questions, training_problems
+from openconductor.training.examples import (
+    held_out_problems,
+    imitation_problems,
+    load_questions,
+    training_problems,
+)
 from openconductor.training.grpo import grpo_arguments
 from openconductor.training.rollout import write_prompt
 from openconductor.training.run import quiet_libraries
@@ -82,7 +88,9 @@ def estimate(config: TrainConfig) -> TrainingNeeds:
     world = world_of(config.pool)
     pool = WorkerPool.from_toml(config.pool) if world is None else gym_pool(config.seed, world)
     if not config.model.base:
-        raise ConfigError("--dry-run: got no model.base, expected one: a fresh tiny model needs no estimate")
+        raise ConfigError(
+            "--dry-run: got no model.base, expected one: a fresh tiny model needs no estimate"
+        )
     check_base(config.model.base)
     grpo_arguments(config, Path("dry-run"), cpu=True)
     described = AutoConfig.from_pretrained(config.model.base).get_text_config()
@@ -90,7 +98,9 @@ def estimate(config: TrainConfig) -> TrainingNeeds:
         model = AutoModelForCausalLM.from_config(described)
     tokenizer = load_tokenizer(config.model.base)
     problems = training_problems(config, questions) or imitation_problems(config, questions, 0, {})
-    prompts = [write_prompt(tokenizer, problem.question, config, pool) for problem in problems[:_READ]]
+    prompts = [
+        write_prompt(tokenizer, problem.question, config, pool) for problem in problems[:_READ]
+    ]
     prompt = fmean(len(tokenizer.encode(text, add_special_tokens=False)) for text in prompts)
     parameters = sum(one.numel() for one in model.parameters())
     learnt = _adapted(model, config) if config.model.lora_rank else parameters
@@ -101,16 +111,22 @@ def estimate(config: TrainConfig) -> TrainingNeeds:
     workers = [worker for _, worker in pool]
     usage = Usage(input_tokens=CALL_TOKENS[0], output_tokens=CALL_TOKENS[1])
     prices = [worker.price.dollars(usage) for worker in workers if worker.price is not None]
-    keys = sorted({key for worker in workers if (key := getattr(worker.provider, "api_key_env", None))})
+    keys = sorted(
+        {key for worker in workers if (key := getattr(worker.provider, "api_key_env", None))}
+    )
     return TrainingNeeds(
         parameters=parameters,
         learnt=learnt,
         prompt_tokens=prompt,
-        memory={cards: _memory(config, described, parameters, learnt, prompt, cards) for cards in CARDS},
+        memory={
+            cards: _memory(config, described, parameters, learnt, prompt, cards) for cards in CARDS
+        },
         rollouts=learning + measured,
         calls=calls,
         tokens=calls * sum(CALL_TOKENS),
-        dollars=sum(prices, Decimal(0)) / len(prices) * calls if len(prices) == len(workers) else None,
+        dollars=sum(prices, Decimal(0)) / len(prices) * calls
+        if len(prices) == len(workers)
+        else None,
         hours={cards: _hours(config, parameters, prompt, learning, cards) for cards in CARDS},
         missing_keys=tuple(key for key in keys if not os.environ.get(key)),
     )
@@ -122,9 +138,13 @@ def _adapted(model: Any, config: TrainConfig) -> int:
     layers = [
         layer
         for name, layer in model.named_modules()
-        if isinstance(layer, torch.nn.Linear) and "lm_head" not in name and (not ends or name.endswith(tuple(ends)))
+        if isinstance(layer, torch.nn.Linear)
+        and "lm_head" not in name
+        and (not ends or name.endswith(tuple(ends)))
     ]
-    return sum(config.model.lora_rank * (layer.in_features + layer.out_features) for layer in layers)
+    return sum(
+        config.model.lora_rank * (layer.in_features + layer.out_features) for layer in layers
+    )
 
 
 def _memory(
@@ -136,14 +156,22 @@ def _memory(
     states = (16 * learnt + 4 * frozen) / cards
     layers, hidden = int(shape.num_hidden_layers), int(shape.hidden_size)
     kept = 2 * hidden * layers if config.optim.checkpointing else 34 * hidden * layers
-    micro = min(config.optim.micro_batch, config.rollout.questions * config.rollout.completions // cards or 1)
+    micro = min(
+        config.optim.micro_batch,
+        config.rollout.questions * config.rollout.completions // cards or 1,
+    )
     micro = max(micro, config.imitate.micro_batch) if config.imitate.rounds else micro
     activations = micro * length * (kept + 34 * hidden + 4 * int(shape.intermediate_size))
     heads = int(getattr(shape, "num_key_value_heads", None) or shape.num_attention_heads)
     units = int(getattr(shape, "head_dim", None) or hidden // int(shape.num_attention_heads))
-    rows = min(config.rollout.sample_batch, config.rollout.questions * config.rollout.completions // cards or 1)
+    rows = min(
+        config.rollout.sample_batch,
+        config.rollout.questions * config.rollout.completions // cards or 1,
+    )
     cache = rows * length * 2 * 2 * layers * heads * units
-    engine = config.rollout.engine  # sharded weights are gathered to sample, and vLLM has a copy of its own
+    engine = (
+        config.rollout.engine
+    )  # sharded weights are gathered to sample, and vLLM has a copy of its own
     copied = 2 * parameters if cards > 1 or engine == "vllm" else 0
     sampling = 0 if engine == "vllm_server" else cache + copied
     return {
@@ -154,7 +182,9 @@ def _memory(
     }
 
 
-def _hours(config: TrainConfig, parameters: int, prompt: float, completions: int, cards: int) -> float:
+def _hours(
+    config: TrainConfig, parameters: int, prompt: float, completions: int, cards: int
+) -> float:
     """Sampling at ``SAMPLED`` tokens a second for 7B, learning at ``FLOPS``, and the wait for the workers."""
     sampling = completions * COMPLETION_TOKENS / (SAMPLED * 7e9 / parameters) / cards
     passes = 8 if config.optim.checkpointing else 6

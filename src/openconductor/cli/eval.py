@@ -1,7 +1,8 @@
 """``openconductor eval``: systems x tasks x repeats, in a folder that it can be resumed from; or its answers regraded.
 
-In: systems and tasks, or a recipe with ``key=value`` overrides, or a folder to continue with. Out: the table on stdout
-(``--json``: its values with latencies), the folder with the table in all forms; progress on stderr.
+In: systems and tasks, or a recipe with ``key=value`` overrides, or a folder to continue with. Out:
+the table on stdout (``--json``: its values with latencies), the folder with the table in all forms;
+progress on stderr.
 """
 
 from __future__ import annotations
@@ -17,14 +18,35 @@ import typer
 
 from openconductor.cli import console
 from openconductor.cli.console import counted
-from openconductor.cli.options import AsJson, BaseUrl, Dollars, KeyEnv, Out, PlannerName, PoolFile, Unsafe
+from openconductor.cli.options import (
+    AsJson,
+    BaseUrl,
+    Dollars,
+    KeyEnv,
+    Out,
+    PlannerName,
+    PoolFile,
+    Unsafe,
+)
 from openconductor.cli.runs import evaluated, interruptible, missing, own_folder
 from openconductor.errors import BudgetExceeded, ConfigError
-from openconductor.evaluation.eval_config import EvalConfig, load_eval_config, make_eval_config, plain_config
+from openconductor.evaluation.eval_config import (
+    EvalConfig,
+    load_eval_config,
+    make_eval_config,
+    plain_config,
+)
 from openconductor.evaluation.grid import Regraded, regrade
 from openconductor.evaluation.records import JOURNAL, Results, latency
-from openconductor.evaluation.tables import Table, accuracy_grid, briefly, comparisons, cut_answers, make_table
-from openconductor.journal import JournalReader
+from openconductor.evaluation.tables import (
+    Table,
+    accuracy_grid,
+    briefly,
+    comparisons,
+    cut_answers,
+    make_table,
+)
+from openconductor.store import JournalReader
 
 SYSTEMS = """What to ask: conductor, workers, worker:NAME, a baseline (consensus:NAME?n=5, or module:attribute), an
 ablation (conductor?subtasks=false). With --config also key=value."""
@@ -36,27 +58,47 @@ Values = dict[str, object]
 
 def eval(  # noqa: A001, PLR0913, PLR0917 - the options of a command
     systems: Annotated[list[str] | None, typer.Argument(help=SYSTEMS, show_default=False)] = None,
-    task: Annotated[list[str] | None, typer.Option("--task", help="Each a TASK or NAME=TASK (default: gym).")] = None,
-    task_path: Annotated[list[str] | None, typer.Option("--task-path", help="NAME=FILE: local data of a task.")] = None,
+    task: Annotated[
+        list[str] | None, typer.Option("--task", help="Each a TASK or NAME=TASK (default: gym).")
+    ] = None,
+    task_path: Annotated[
+        list[str] | None, typer.Option("--task-path", help="NAME=FILE: local data of a task.")
+    ] = None,
     pool: PoolFile = None,
     conductor: PlannerName = None,
     base_url: BaseUrl = None,
     key_env: KeyEnv = None,
-    limit: Annotated[int | None, typer.Option("--limit", min=1, help="At most so many problems a task.")] = None,
-    repeats: Annotated[int | None, typer.Option("--repeats", min=1, help="How often each is asked.")] = None,
-    seed: Annotated[int | None, typer.Option("--seed", min=0, help="Draws problems, choices, answers.")] = None,
+    limit: Annotated[
+        int | None, typer.Option("--limit", min=1, help="At most so many problems a task.")
+    ] = None,
+    repeats: Annotated[
+        int | None, typer.Option("--repeats", min=1, help="How often each is asked.")
+    ] = None,
+    seed: Annotated[
+        int | None, typer.Option("--seed", min=0, help="Draws problems, choices, answers.")
+    ] = None,
     setting: Annotated[
         str | None, typer.Option("--setting", help="constrained (4,096 tokens) or unconstrained.")
     ] = None,
-    against: Annotated[str | None, typer.Option("--against", help="The system that others are compared with.")] = None,
-    concurrency: Annotated[int | None, typer.Option("--concurrency", min=1, help="Questions asked at once.")] = None,
+    against: Annotated[
+        str | None, typer.Option("--against", help="The system that others are compared with.")
+    ] = None,
+    concurrency: Annotated[
+        int | None, typer.Option("--concurrency", min=1, help="Questions asked at once.")
+    ] = None,
     dollars: Dollars = None,
-    calls: Annotated[int | None, typer.Option("--budget-calls", min=0, help="The most calls, of all runs.")] = None,
+    calls: Annotated[
+        int | None, typer.Option("--budget-calls", min=0, help="The most calls, of all runs.")
+    ] = None,
     config: Annotated[Path | None, typer.Option("--config", help="A recipe (TOML).")] = None,
     unsafe: Unsafe = False,
     out: Out = None,
-    retry_failed: Annotated[bool, typer.Option("--retry-failed", help="Ask again what failed before.")] = False,
-    regraded: Annotated[Path | None, typer.Option("--regrade", help="A folder: grade its answers again.")] = None,
+    retry_failed: Annotated[
+        bool, typer.Option("--retry-failed", help="Ask again what failed before.")
+    ] = False,
+    regraded: Annotated[
+        Path | None, typer.Option("--regrade", help="A folder: grade its answers again.")
+    ] = None,
     as_json: AsJson = False,
 ) -> None:
     """Evaluate systems on tasks, with intervals and costs; resumable."""
@@ -75,16 +117,27 @@ def eval(  # noqa: A001, PLR0913, PLR0917 - the options of a command
     given = _laid_over({}, said)
     overrides = [word for word in systems or () if _OVERRIDE.match(word)]
     paths = dict(_name_and_path(text) for text in task_path or ())
-    asked: list[Values] = [dict(zip(("name", "task"), text.split("=", 1), strict=False)) for text in task or paths]
+    asked: list[Values] = [
+        dict(zip(("name", "task"), text.split("=", 1), strict=False)) for text in task or paths
+    ]
     if regraded is not None:
         if given or overrides or asked or limit or config or out or retry_failed:
-            raise ConfigError("--regrade: grades what a folder holds; expected nothing beside it but --json")
+            raise ConfigError(
+                "--regrade: grades what a folder holds; expected nothing beside it but --json"
+            )
         _regrade(regraded, as_json)
         return
-    if config is None and out is not None and "systems" not in given and (out / "config.toml").is_file():
+    if (
+        config is None
+        and out is not None
+        and "systems" not in given
+        and (out / "config.toml").is_file()
+    ):
         config = out / "config.toml"
     if config is None and overrides:
-        raise ConfigError(f"{overrides[0]!r}: got key=value without a recipe; expected --config beside it")
+        raise ConfigError(
+            f"{overrides[0]!r}: got key=value without a recipe; expected --config beside it"
+        )
     base = plain_config(EvalConfig() if config is None else load_eval_config(config, overrides))
     tasks = _tasks(asked or cast("list[Values]", base["task"]), paths, limit)
     values = {**_laid_over(base, said), "task": tasks}
@@ -110,10 +163,14 @@ def _name_and_path(text: str) -> tuple[str, str]:
     return name, path
 
 
-def _tasks(asked: Sequence[Mapping[str, object]], paths: Mapping[str, str], limit: int | None) -> list[Values]:
+def _tasks(
+    asked: Sequence[Mapping[str, object]], paths: Mapping[str, str], limit: int | None
+) -> list[Values]:
     """The recipe's tables of tasks, with what the command line says of them."""
     if strangers := sorted(paths.keys() - {one["name"] for one in asked}):
-        raise ConfigError(f"--task-path: got {strangers[0]!r}, expected one of the tasks that are asked")
+        raise ConfigError(
+            f"--task-path: got {strangers[0]!r}, expected one of the tasks that are asked"
+        )
     said: dict[str, Values] = {name: {"path": path} for name, path in paths.items()}
     at_most: Values = {} if limit is None else {"limit": limit}
     return [{**one, **at_most, **said.get(str(one["name"]), {})} for one in asked]
@@ -133,7 +190,9 @@ def _evaluate(config: EvalConfig, folder: Path, retry_failed: bool, as_json: boo
         console.say(f"{said}; --retry-failed asks again")
     if len(masked) == len(results.records):
         first = next((why for record in masked if (why := record.error or record.note)), "")
-        console.fail(f"no answer could be decided, of {len(masked)}{first and f'; the first: {first}'}")
+        console.fail(
+            f"no answer could be decided, of {len(masked)}{first and f'; the first: {first}'}"
+        )
 
 
 def _regrade(folder: Path, as_json: bool) -> None:
@@ -141,7 +200,9 @@ def _regrade(folder: Path, as_json: bool) -> None:
         done = asyncio.run(regrade(folder))
     if not as_json:
         words = {None: "undecided", True: "right", False: "wrong"}
-        console.say(f"{counted(done.graded, 'answer')} graded again, {counted(len(done.moves), 'verdict')} moved")
+        console.say(
+            f"{counted(done.graded, 'answer')} graded again, {counted(len(done.moves), 'verdict')} moved"
+        )
         for move in done.moves[:SHOWN_MOVES]:
             place = f"{move.system} {move.task} {move.problem} #{move.sample}"
             console.say(f"  {place}: {words[move.before]} -> {words[move.now]} {move.note}")

@@ -16,11 +16,17 @@ from openconductor.config import needing
 
 
 def export(
-    run: Annotated[Path, typer.Argument(help="The folder of a finished training.", show_default=False)],
-    out: Annotated[Path | None, typer.Option("--out", help="The new folder (default: RUN/export).")] = None,
+    run: Annotated[
+        Path, typer.Argument(help="The folder of a finished training.", show_default=False)
+    ],
+    out: Annotated[
+        Path | None, typer.Option("--out", help="The new folder (default: RUN/export).")
+    ] = None,
     dtype: Annotated[
         Literal["bfloat16", "float16", "float32"] | None,
-        typer.Option("--dtype", help="Of the weights (default: bfloat16; float32 for a tiny Conductor)."),
+        typer.Option(
+            "--dtype", help="Of the weights (default: bfloat16; float32 for a tiny Conductor)."
+        ),
     ] = None,
     as_json: AsJson = False,
 ) -> None:

@@ -1,7 +1,7 @@
 """``openconductor grade``: grade answers from elsewhere.
 
-In: JSON lines on stdin, each with a reference (or tests) and an answer. Out: a JSON line of each on stdout, in the
-order in which they came and as soon as that order allows; so it can stand in a pipe.
+In: JSON lines on stdin, each with a reference (or tests) and an answer. Out: a JSON line of each on
+stdout, in the order in which they came and as soon as that order allows; so it can stand in a pipe.
 """
 
 from __future__ import annotations
@@ -28,21 +28,32 @@ LONGEST = 1 << 26
 
 
 def grade(
-    grader: Annotated[str, typer.Option("--grader", help="math, choice, freeform or code.", show_default=False)],
+    grader: Annotated[
+        str, typer.Option("--grader", help="math, choice, freeform or code.", show_default=False)
+    ],
     mode: Annotated[
-        str | None, typer.Option("--mode", help="Of code: strict (the default) or lcb-compat.", show_default=False)
+        str | None,
+        typer.Option(
+            "--mode", help="Of code: strict (the default) or lcb-compat.", show_default=False
+        ),
     ] = None,
-    concurrency: Annotated[int, typer.Option("--concurrency", min=1, max=256, help="Answers graded at once.")] = 8,
+    concurrency: Annotated[
+        int, typer.Option("--concurrency", min=1, max=256, help="Answers graded at once.")
+    ] = 8,
     unsafe: Unsafe = False,
     as_json: Annotated[  # noqa: ARG001 - every verb takes it
-        bool, typer.Option("--json", help="Taken as every verb takes it; verdicts are JSON lines in any case.")
+        bool,
+        typer.Option(
+            "--json", help="Taken as every verb takes it; verdicts are JSON lines in any case."
+        ),
     ] = False,
 ) -> None:
     """Grade answers from elsewhere: JSON lines in, verdicts out.
 
-    Each line has an id, an answer and what it is graded against: `reference` (math; freeform, with kind and tolerance
-    if you like; choice, a letter or an index, with choices), or `tests` (code, with entry_point). Verdicts are {id,
-    correct, extracted, note}; correct is null where nobody could decide.
+    Each line has an id, an answer and what it is graded against: `reference` (math; freeform, with
+    kind and tolerance if you like; choice, a letter or an index, with choices), or `tests` (code,
+    with entry_point). Verdicts are {id, correct, extracted, note}; correct is null where nobody
+    could decide.
     """
     kind = cast("Kind", one_of("--grader", grader, get_args(Kind)))
     if kind != "code" and (mode is not None or unsafe):
@@ -73,7 +84,8 @@ def stdin_lines() -> Iterator[bytes]:
         TaskError: a line is longer than ``LONGEST``.
     """
     try:
-        # A reader of our own: a thread that waits inside of stdin's holds its lock, also at the end of the program.
+        # A reader of our own: a thread that waits inside of stdin's holds its lock, also at the end
+        # of the program.
         stdin = open(sys.stdin.fileno(), "rb", closefd=False)  # noqa: SIM115 - stays open as long as stdin
     except (OSError, ValueError):  # no file behind it
         stdin = sys.stdin.buffer
@@ -81,7 +93,9 @@ def stdin_lines() -> Iterator[bytes]:
     while line := stdin.readline(LONGEST + 1):
         number += 1
         if len(line) > LONGEST:
-            raise TaskError(f"stdin, line {number}: longer than {LONGEST} bytes; expected one JSON object a line")
+            raise TaskError(
+                f"stdin, line {number}: longer than {LONGEST} bytes; expected one JSON object a line"
+            )
         yield line.removesuffix(b"\n")
 
 
@@ -98,5 +112,7 @@ def _sandbox(unsafe: bool) -> Sandbox:
             f"{error}; `openconductor doctor` says what there is, and --unsafe-code-exec does without"
         ) from error
     if sandbox.level.startswith("plain"):
-        console.say("warning: no sandbox works here: programs run unprotected, as --unsafe-code-exec allows")
+        console.say(
+            "warning: no sandbox works here: programs run unprotected, as --unsafe-code-exec allows"
+        )
     return sandbox

@@ -1,7 +1,7 @@
 """``openconductor gym``: look around in the gym: its questions, its workers, and the best workflow of a question.
 
-In: which question (by seed and index, or its text) or which worker. Out: what the gym's own functions say of it, as
-text or with ``--json``.
+In: which question (by seed and index, or its text) or which worker. Out: what the gym's own
+functions say of it, as text or with ``--json``.
 """
 
 from __future__ import annotations
@@ -19,9 +19,16 @@ from openconductor.cli.live import COLOURS
 from openconductor.cli.options import AsJson, Seed
 from openconductor.config import one_of
 from openconductor.gym.exact import oracle_workflow, random_accuracy
-from openconductor.gym.questions import EQUAL_MIX, KINDS, SPLITS, GymQuestion, draw_questions, read_question
-from openconductor.gym.questions import Kind as GymKind
-from openconductor.gym.questions import Split as GymSplit
+from openconductor.gym.questions import (
+    EQUAL_MIX,
+    KINDS,
+    SPLITS,
+    GymQuestion,
+    Kind as GymKind,
+    Split as GymSplit,
+    draw_questions,
+    read_question,
+)
 from openconductor.gym.workers import COMPARES, MISREAD, PROFILES, REFEREE, SPOTS, gym_pool
 from openconductor.gym.world import SKILLS
 from openconductor.measures import topology
@@ -31,11 +38,14 @@ gym = typer.Typer(help="Look at the gym: questions, workers, best workflows.")
 gym.command("measure")(measure)
 
 Asked = Annotated[
-    str | None, typer.Argument(help="A question of the gym; without it, one is drawn.", show_default=False)
+    str | None,
+    typer.Argument(help="A question of the gym; without it, one is drawn.", show_default=False),
 ]
 Index = Annotated[int, typer.Option("--index", min=0, help="Which question of the seed.")]
 Split = Annotated[str, typer.Option("--split", help="train, validation or test.")]
-Kind = Annotated[str | None, typer.Option("--kind", help="single, pair, triple or smudged; without it, in turn.")]
+Kind = Annotated[
+    str | None, typer.Option("--kind", help="single, pair, triple or smudged; without it, in turn.")
+]
 
 
 @gym.command("question")
@@ -96,22 +106,30 @@ def oracle(
     index: Index = 0,
     split: Split = "test",
     kind: Kind = None,
-    max_steps: Annotated[int, typer.Option("--max-steps", min=1, max=5, help="The most steps.")] = 5,
+    max_steps: Annotated[
+        int, typer.Option("--max-steps", min=1, max=5, help="The most steps.")
+    ] = 5,
     as_json: AsJson = False,
 ) -> None:
     """Show a question's best workflow, and how often it is right."""
     found = _find(text, seed, index, split, kind)
     workflow, accuracy = oracle_workflow(found, max_steps=max_steps)
     if as_json:
-        known = {"workflow": workflow.steps, "text": render_workflow(workflow), "topology": topology(workflow)}
-        console.show_json({"question": _question_json(found), **known, "expected_accuracy": accuracy})
+        known = {
+            "workflow": workflow.steps,
+            "text": render_workflow(workflow),
+            "topology": topology(workflow),
+        }
+        console.show_json(
+            {"question": _question_json(found), **known, "expected_accuracy": accuracy}
+        )
         return
     _show_question(found)
     right = f"right {accuracy:.1%} of the time; a random workflow {random_accuracy(found):.1%}"
     console.show("", labelled("Oracle", render_workflow(workflow)), labelled("Expected", right))
 
 
-# ── questions ────────────────────────────────────────────────────────────────────────────────────────────────────────
+# ── questions ─────────────────────────────────────────────────────────────────────────────────────
 def _find(text: str | None, seed: int, index: int, split: str, kind: str | None) -> GymQuestion:
     if text is None:
         return _draw(1, seed, index, split, kind)[0]
@@ -123,7 +141,9 @@ def _find(text: str | None, seed: int, index: int, split: str, kind: str | None)
 
 def _draw(count: int, seed: int, start: int, split: str, kind: str | None) -> list[GymQuestion]:
     part = cast("GymSplit", one_of("--split", split, SPLITS))
-    mix: Mapping[GymKind, float] = EQUAL_MIX if kind is None else {cast("GymKind", one_of("--kind", kind, KINDS)): 1.0}
+    mix: Mapping[GymKind, float] = (
+        EQUAL_MIX if kind is None else {cast("GymKind", one_of("--kind", kind, KINDS)): 1.0}
+    )
     return draw_questions(part, count, seed=seed, mix=mix, start=start)
 
 
@@ -141,8 +161,14 @@ def _question_json(question: GymQuestion) -> dict[str, object]:
 
 
 def _show_question(question: GymQuestion) -> None:
-    skills = ", then ".join(f"{operation.name} ({operation.skill})" for operation, _ in question.operations)
-    smudged = f"; each reading of the list goes wrong {MISREAD:.0%} of the time" if question.smudged else ""
+    skills = ", then ".join(
+        f"{operation.name} ({operation.skill})" for operation, _ in question.operations
+    )
+    smudged = (
+        f"; each reading of the list goes wrong {MISREAD:.0%} of the time"
+        if question.smudged
+        else ""
+    )
     console.show(
         labelled("Question", question.text),
         labelled("Kind", f"{question.kind}: {skills}{smudged}"),
@@ -150,7 +176,7 @@ def _show_question(question: GymQuestion) -> None:
     )
 
 
-# ── workers ──────────────────────────────────────────────────────────────────────────────────────────────────────────
+# ── workers ───────────────────────────────────────────────────────────────────────────────────────
 def _profile_json(ordinal: int) -> dict[str, object]:
     one = PROFILES[ordinal]
     return {
@@ -174,7 +200,15 @@ def _show_workers(chosen: list[int]) -> None:
         name = Text(one.name, style=f"bold {COLOURS[ordinal % len(COLOURS)]}")
         chances = [f"{one.skills[skill]:.2f}" for skill in SKILLS]
         liked = ("either", "") if one.likes is None else (one.likes, f"x {one.dislike}")
-        rows.append([str(ordinal), name, *chances, *liked, *map(str, (one.price.input, one.price.output, one.seconds))])
+        rows.append(
+            [
+                str(ordinal),
+                name,
+                *chances,
+                *liked,
+                *map(str, (one.price.input, one.price.output, one.seconds)),
+            ]
+        )
     console.show_table(head, rows, words=(1, head.index("likes")), names=2)
     if len(chosen) == 1:
         console.show(f"{PROFILES[chosen[0]].name}: {PROFILES[chosen[0]].description}.")

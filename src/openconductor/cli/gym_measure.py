@@ -1,8 +1,8 @@
 """``openconductor gym measure``: how near a Conductor comes to the oracle, exactly, over all workers and over some.
 
-In: a Conductor and a world of the gym. Out: for the whole pool, and for subsets drawn by a seed, how many workflows are
-valid, the chance that they answer (``expected_accuracy``: nothing is luck), and the same of the best workflows; also
-what further rounds mend and break.
+In: a Conductor and a world of the gym. Out: for the whole pool, and for subsets drawn by a seed,
+how many workflows are valid, the chance that they answer (``expected_accuracy``: nothing is luck),
+and the same of the best workflows; also what further rounds mend and break.
 """
 
 from __future__ import annotations
@@ -68,9 +68,11 @@ class Recursion:
         accuracy: the chance that the answer is right, mean over the questions.
         fixed: of the first round's answers that are wrong, the share that is right in the end.
         broken: of those that are right, the share that is not in the end.
-        accepted: of those that are right, the share that the Conductor accepts when it sees it for the first time.
+        accepted: of those that are right, the share that the Conductor accepts when it sees it for
+            the first time.
         calls: of workers, as planned, where the first round answers: mean over these answers.
-        ceiling: what ``fixed`` is where an admitted failure is planned anew by the oracle, and all other answers stand.
+        ceiling: what ``fixed`` is where an admitted failure is planned anew by the oracle, and all
+            other answers stand.
     """
 
     depth: int
@@ -83,19 +85,32 @@ class Recursion:
 
 
 def measure(
-    conductor: Annotated[str | None, typer.Option("--conductor", help="Which Conductor; else the bundled one.")] = None,
+    conductor: Annotated[
+        str | None, typer.Option("--conductor", help="Which Conductor; else the bundled one.")
+    ] = None,
     pool: Annotated[
-        str, typer.Option("--pool", help="gym, another world (gym:7), or drawn workers (gym:drawn).")
+        str,
+        typer.Option("--pool", help="gym, another world (gym:7), or drawn workers (gym:drawn)."),
     ] = "gym",
-    questions: Annotated[int, typer.Option("--questions", min=1, help="Held-out questions over each pool.")] = 200,
-    subsets: Annotated[int, typer.Option("--subsets", min=0, help="How many subsets, or other drawn pools.")] = 20,
-    depth: Annotated[int, typer.Option("--depth", min=0, help="Also measure this many further rounds.")] = 0,
-    seed: Annotated[int, typer.Option("--seed", min=0, help="Draws the questions and the subsets.")] = 0,
+    questions: Annotated[
+        int, typer.Option("--questions", min=1, help="Held-out questions over each pool.")
+    ] = 200,
+    subsets: Annotated[
+        int, typer.Option("--subsets", min=0, help="How many subsets, or other drawn pools.")
+    ] = 20,
+    depth: Annotated[
+        int, typer.Option("--depth", min=0, help="Also measure this many further rounds.")
+    ] = 0,
+    seed: Annotated[
+        int, typer.Option("--seed", min=0, help="Draws the questions and the subsets.")
+    ] = 0,
     as_json: AsJson = False,
 ) -> None:
     """Say how near a Conductor comes to the oracle."""
     if (world := world_of(pool)) is None:
-        raise ConfigError(f"--pool: got {pool!r}, expected gym, gym:NUMBER or gym:drawn: there the oracle is known")
+        raise ConfigError(
+            f"--pool: got {pool!r}, expected gym, gym:NUMBER or gym:drawn: there the oracle is known"
+        )
     found: list[Nearness] = []
     deeper: list[Recursion] = []
     planner = find_planner(conductor, gym_pool(seed))
@@ -138,7 +153,10 @@ def measure(
         shown = [
             [
                 str(one.depth),
-                *map(console.percent, (one.accuracy, one.fixed, one.ceiling, one.broken, one.accepted)),
+                *map(
+                    console.percent,
+                    (one.accuracy, one.fixed, one.ceiling, one.broken, one.accepted),
+                ),
                 "–" if one.calls is None else f"{one.calls:.2f}",
             ]
             for one in deeper
@@ -159,7 +177,9 @@ def nearness(conductor: Conductor, questions: Sequence[GymQuestion], offered: Of
         return await asyncio.gather(*(conductor.ask(question.text) for question in questions))
 
     episodes = asyncio.run(play())
-    if failed := next((one.error for one in episodes if one.rounds[0].completion is None and one.error), None):
+    if failed := next(
+        (one.error for one in episodes if one.rounds[0].completion is None and one.error), None
+    ):
         raise failed  # a Conductor that could not be reached says nothing about its workflows
     workflows = [episode.rounds[0].workflow for episode in episodes]
     chances = [
@@ -193,21 +213,41 @@ class _State:
     ended: Literal["", "accepted", "failed"] = ""
 
 
-def recursion(conductor: Conductor, questions: Sequence[GymQuestion], offered: Offered, depth: int) -> list[Recursion]:
+def recursion(
+    conductor: Conductor, questions: Sequence[GymQuestion], offered: Offered, depth: int
+) -> list[Recursion]:
     """What up to 0, 1, ... ``depth`` further rounds are worth; what got no first answer is not mended."""
 
     async def play() -> list[list[dict[_State, float]]]:
-        return await asyncio.gather(*(_play(conductor, question, offered, depth) for question in questions))
+        return await asyncio.gather(
+            *(_play(conductor, question, offered, depth) for question in questions)
+        )
 
     played = list(zip(questions, asyncio.run(play()), strict=True))
-    firsts = [(question, state, chance) for question, states in played for state, chance in states[0].items()]
+    firsts = [
+        (question, state, chance)
+        for question, states in played
+        for state, chance in states[0].items()
+    ]
     right = sum(chance for _, state, chance in firsts if state.right)
     wrong = sum(chance for _, state, chance in firsts if not state.right)
     found: list[Recursion] = []
     for rounds in range(depth + 1):
-        ends = [(question, state, chance) for question, states in played for state, chance in states[rounds].items()]
-        kept = sum(chance for question, state, chance in ends if state.right and state.answer == question.answer)
-        fixed = sum(chance for question, state, chance in ends if not state.right and state.answer == question.answer)
+        ends = [
+            (question, state, chance)
+            for question, states in played
+            for state, chance in states[rounds].items()
+        ]
+        kept = sum(
+            chance
+            for question, state, chance in ends
+            if state.right and state.answer == question.answer
+        )
+        fixed = sum(
+            chance
+            for question, state, chance in ends
+            if not state.right and state.answer == question.answer
+        )
         accepted = sum(
             chance
             for _, states in played
@@ -215,7 +255,9 @@ def recursion(conductor: Conductor, questions: Sequence[GymQuestion], offered: O
             if state.right and state.ended == "accepted"
         )
         mendable = sum(
-            chance * _mended(question, offered, rounds) for question, state, chance in firsts if state.answer is None
+            chance * _mended(question, offered, rounds)
+            for question, state, chance in firsts
+            if state.answer is None
         )
         found.append(
             Recursion(
@@ -224,7 +266,9 @@ def recursion(conductor: Conductor, questions: Sequence[GymQuestion], offered: O
                 fixed=fixed / wrong if wrong else None,
                 broken=1 - kept / right if right else None,
                 accepted=accepted / right if right else None,
-                calls=sum(chance * state.calls for _, state, chance in ends) / (right + wrong) if firsts else None,
+                calls=sum(chance * state.calls for _, state, chance in ends) / (right + wrong)
+                if firsts
+                else None,
                 ceiling=mendable / wrong if wrong else None,
             )
         )
@@ -234,20 +278,28 @@ def recursion(conductor: Conductor, questions: Sequence[GymQuestion], offered: O
 def _mended(question: GymQuestion, offered: Offered, rounds: int) -> float:
     """The chance that the best workflow answers, tried again up to ``rounds`` times while its answer is none."""
     workflow, accuracy = oracle_workflow(question, offered)
-    lost = (1 - REFUSES) ** len(workflow) * answer_chances(question, workflow, offered).get(None, 0.0)
+    lost = (1 - REFUSES) ** len(workflow) * answer_chances(question, workflow, offered).get(
+        None, 0.0
+    )
     return accuracy * sum(lost**number for number in range(rounds))
 
 
-async def _play(conductor: Conductor, question: GymQuestion, offered: Offered, depth: int) -> list[dict[_State, float]]:
+async def _play(
+    conductor: Conductor, question: GymQuestion, offered: Offered, depth: int
+) -> list[dict[_State, float]]:
     """Where a question's chance stands after each round; what got no first answer is left out."""
     workflow = await _planned(conductor, question, None)
     states: dict[_State, float] = {}
     if workflow is not None:
         answered = (1 - REFUSES) ** len(workflow)
         for answer, chance in answer_chances(question, workflow, offered).items():
-            states[_State(workflow, answer, answer == question.answer, len(workflow))] = answered * chance
+            states[_State(workflow, answer, answer == question.answer, len(workflow))] = (
+                answered * chance
+            )
     rounds = [states]
-    plans: dict[tuple[Workflow, Seen], Workflow | None] = {}  # the Conductor sees no more of what went before
+    plans: dict[
+        tuple[Workflow, Seen], Workflow | None
+    ] = {}  # the Conductor sees no more of what went before
     for number in range(depth):
         after: dict[_State, float] = defaultdict(float)
         for state, chance in rounds[-1].items():
@@ -271,7 +323,9 @@ async def _play(conductor: Conductor, question: GymQuestion, offered: Offered, d
     return rounds
 
 
-async def _planned(conductor: Conductor, question: GymQuestion, state: _State | None) -> Workflow | None:
+async def _planned(
+    conductor: Conductor, question: GymQuestion, state: _State | None
+) -> Workflow | None:
     """The workflow that the Conductor writes; one without steps accepts the last answer. None if it is invalid."""
     before = None
     if state is not None:
@@ -281,12 +335,19 @@ async def _planned(conductor: Conductor, question: GymQuestion, state: _State | 
         before = Round(None, state.workflow, Transcript(state.workflow, tuple(results)))
     pool, steps, options = conductor.pool, conductor.max_steps, conductor.prompt
     messages = render_prompt(
-        question.text, pool.ordinals, options=options, max_steps=steps, cards=pool.cards, previous=before
+        question.text,
+        pool.ordinals,
+        options=options,
+        max_steps=steps,
+        cards=pool.cards,
+        previous=before,
     )
     said = await conductor.asked.complete(messages, call=CallContext(round=int(before is not None)))
     if said.finish_reason == "length":
         return None
     try:
-        return parse_workflow(said.text, pool.ordinals, max_steps=steps, accept_allowed=before is not None)
+        return parse_workflow(
+            said.text, pool.ordinals, max_steps=steps, accept_allowed=before is not None
+        )
     except WorkflowError:
         return None

@@ -1,7 +1,7 @@
 """The picture of an episode while it happens, and its bill. In: the events of one episode. Out: something to print.
 
-The picture shows what the Conductor wrote and, below it, the steps: who does what, who sees whom, when each runs, what
-it answered and what that cost.
+The picture shows what the Conductor wrote and, below it, the steps: who does what, who sees whom,
+when each runs, what it answered and what that cost.
 """
 
 from __future__ import annotations
@@ -19,12 +19,30 @@ from rich.table import Table
 from rich.text import Text
 
 from openconductor.cli.console import counted, labelled, printable, say
-from openconductor.events import Answered, CallEnded, Event, Planned, RoundEnded, StepEnded, StepStarted, StepText
+from openconductor.events import (
+    Answered,
+    CallEnded,
+    Event,
+    Planned,
+    RoundEnded,
+    StepEnded,
+    StepStarted,
+    StepText,
+)
 from openconductor.ledger import CONDUCTOR, Attempt, Ledger
 from openconductor.pool import WorkerPool
 from openconductor.types import Completion, Episode, Question, Round, Step, StepResult, Usage
 
-COLOURS = ("cyan", "magenta", "green", "yellow", "blue", "bright_red", "bright_cyan", "bright_magenta")
+COLOURS = (
+    "cyan",
+    "magenta",
+    "green",
+    "yellow",
+    "blue",
+    "bright_red",
+    "bright_cyan",
+    "bright_magenta",
+)
 """A worker keeps its colour: that of its ordinal."""
 
 SHOWN_LINES = 14  # of what the Conductor wrote; the lists come at its end
@@ -64,8 +82,10 @@ class EpisodeView:
     Attributes:
         question: what was asked.
         pool: names the workers.
-        expected: the right answer, where it is known: then the picture ends with the answer and a verdict on it.
-        simulated: whether the workers' seconds are simulated, as the gym's are: no wall time goes with them.
+        expected: the right answer, where it is known: then the picture ends with the answer and a
+            verdict on it.
+        simulated: whether the workers' seconds are simulated, as the gym's are: no wall time goes
+            with them.
         clock: seconds, for what is running now.
     """
 
@@ -108,7 +128,9 @@ class EpisodeView:
             case Answered():
                 self.episode = event.outcome
             case CallEnded() if event.call.error is not None:
-                (now if event.step is None else now.steps[event.step]).failed.append(event.call.outcome)
+                (now if event.step is None else now.steps[event.step]).failed.append(
+                    event.call.outcome
+                )
             case _:
                 pass
 
@@ -124,13 +146,17 @@ class EpisodeView:
             yield Text()
             yield from self._draw_end(self.episode)
 
-    def _draw_round(self, name: str, now: RoundView, console: Console, width: int) -> Iterator[RenderableType]:
+    def _draw_round(
+        self, name: str, now: RoundView, console: Console, width: int
+    ) -> Iterator[RenderableType]:
         planned = now.planned
         head = Table.grid(padding=(0, 2), expand=True)
         head.add_column(no_wrap=True, style="bold")
         head.add_column(ratio=1, no_wrap=True)
         head.add_column(justify="right", no_wrap=True, style="dim")
-        head.add_row(name, self._said(now), "" if planned is None else cost(planned.completion.usage))
+        head.add_row(
+            name, self._said(now), "" if planned is None else cost(planned.completion.usage)
+        )
         yield head
         if planned is None:
             return
@@ -163,7 +189,9 @@ class EpisodeView:
         grid.add_column(ratio=1, no_wrap=True, overflow="ellipsis")
         if wide:
             grid.add_column(no_wrap=True, justify="right")
-        grid.add_column(no_wrap=True, justify="right", min_width=9)  # the width of a price: the picture does not jump
+        grid.add_column(
+            no_wrap=True, justify="right", min_width=9
+        )  # the width of a price: the picture does not jump
         end = max(step.ended or 0.0 for step in steps)
         if any(step.started is not None and step.ended is None for step in steps):
             end = max(end, self.clock() - self.origin)
@@ -178,15 +206,28 @@ class EpisodeView:
             bars = [_bar(view, begin, end, 28 if width >= 100 else 18, colour)] if wide else []
             seconds = Text("" if view.result is None else seconds_text(used.seconds))
             grid.add_row(branch, name, Text(_line(view.step.subtask)), *bars, seconds)
-            sees, tokens = dim(f"sees {seen}" if seen else ""), [dim(tokens_text(used))] if wide else []
-            grid.add_row(dim("" if final else "│ "), sees, self._response(view), *tokens, dim(dollars_text(used)))
+            sees, tokens = (
+                dim(f"sees {seen}" if seen else ""),
+                [dim(tokens_text(used))] if wide else [],
+            )
+            grid.add_row(
+                dim("" if final else "│ "),
+                sees,
+                self._response(view),
+                *tokens,
+                dim(dollars_text(used)),
+            )
         return grid
 
     def _response(self, view: StepView) -> Text:
         if view.result is not None and view.result.completion is not None:
-            return Text.assemble(_after(view.failed), ("→ ", "dim"), _line(view.result.completion.text))
+            return Text.assemble(
+                _after(view.failed), ("→ ", "dim"), _line(view.result.completion.text)
+            )
         if view.result is not None:
-            return Text.assemble(_after(view.failed[:-1]), (f"✗ {_line(str(view.result.error))}", "red"))
+            return Text.assemble(
+                _after(view.failed[:-1]), (f"✗ {_line(str(view.result.error))}", "red")
+            )
         if view.ended is not None:
             return Text("not reached" if view.started is None else "cancelled", style="dim")
         if view.started is None:
@@ -241,8 +282,12 @@ def _bar(view: StepView, begin: float, end: float, cells: int, colour: str) -> T
         return Text("─" * cells, style="dim")
     scale = cells / (end - begin)
     first = min(cells - 1, max(0, int((view.started - begin) * scale)))
-    last = min(cells, max(first + 1, round(((end if view.ended is None else view.ended) - begin) * scale)))
-    return Text.assemble(("─" * first, "dim"), ("━" * (last - first), colour), ("─" * (cells - last), "dim"))
+    last = min(
+        cells, max(first + 1, round(((end if view.ended is None else view.ended) - begin) * scale))
+    )
+    return Text.assemble(
+        ("─" * first, "dim"), ("━" * (last - first), colour), ("─" * (cells - last), "dim")
+    )
 
 
 def _after(failed: Sequence[str]) -> Text:
@@ -255,7 +300,7 @@ def _line(text: str) -> str:
     return " ".join(printable(text[:4000]).split())
 
 
-# ── the bill ─────────────────────────────────────────────────────────────────────────────────────────────────────────
+# ── the bill ──────────────────────────────────────────────────────────────────────────────────────
 def bill(ledger: Ledger) -> RenderableType:
     """One line a worker: its calls, tokens and dollars; below it what of that was wasted or paid for before."""
     attempts: defaultdict[str, list[Attempt]] = defaultdict(list)
@@ -280,7 +325,9 @@ def _remark(attempts: Sequence[Attempt]) -> str:
     parts: list[str] = []
     if lost := [call for call, wasted in attempts if wasted]:
         wasted = Counter("not used" if one.outcome == "answered" else one.outcome for one in lost)
-        listed = ", ".join(f"{count} {outcome}" if count > 1 else outcome for outcome, count in wasted.items())
+        listed = ", ".join(
+            f"{count} {outcome}" if count > 1 else outcome for outcome, count in wasted.items()
+        )
         paid = dollars_text(sum((one.usage for one in lost), Usage()))
         parts.append(f"wasted: {listed}{f' ({paid})' if paid else ''}")
     if replayed := [call.usage for call, _ in attempts if call.replayed]:
@@ -298,7 +345,9 @@ def say_interrupted(calls: int, usage: Usage, go_on: str, *, kept: bool) -> None
 
 def cost(usage: Usage) -> str:
     """Tokens, dollars and seconds, as far as there were any."""
-    return "  ".join(filter(None, (tokens_text(usage), dollars_text(usage), seconds_text(usage.seconds))))
+    return "  ".join(
+        filter(None, (tokens_text(usage), dollars_text(usage), seconds_text(usage.seconds)))
+    )
 
 
 def tokens_text(usage: Usage) -> str:

@@ -1,6 +1,7 @@
 """``openconductor mcp``: the pool as one tool for coding agents, over stdin and stdout.
 
-In: a pool file, a Conductor, the most that one answer may cost. Out: MCP on stdout, and nothing else there.
+In: a pool file, a Conductor, the most that one answer may cost. Out: MCP on stdout, and nothing
+else there.
 """
 
 from __future__ import annotations
@@ -20,7 +21,9 @@ from openconductor.evaluation.eval_config import find_planner
 
 def mcp(  # noqa: PLR0913, PLR0917 - the options of a command
     pool: Annotated[Path, typer.Option("--pool", help="A pool file (TOML).", show_default=False)],
-    conductor: Annotated[str, typer.Option("--conductor", help="What plans, as in `ask`.", show_default=False)],
+    conductor: Annotated[
+        str, typer.Option("--conductor", help="What plans, as in `ask`.", show_default=False)
+    ],
     base_url: options.BaseUrl = None,
     key_env: options.KeyEnv = None,
     max_steps: options.MaxSteps = None,
@@ -33,13 +36,16 @@ def mcp(  # noqa: PLR0913, PLR0917 - the options of a command
 ) -> None:
     """Offer the pool to coding agents as one MCP tool, over stdio.
 
-    The agent starts it: its settings name this command. The limits hold for each answer; a call may set lower ones.
+    The agent starts it: its settings name this command. The limits hold for each answer; a call may
+    set lower ones.
     """
     with needing("mcp", "mcp"):
         from openconductor.serving.apis.mcp_server import serve
     with console.only_results_on_stdout():
         workers = oc.WorkerPool.from_toml(pool)
         planner = find_planner(conductor, workers, base_url=base_url, key_env=key_env)
-        asked = oc.Conductor(planner, pool=workers, max_steps=max_steps, max_rounds=rounds, fallback=fallback)
+        asked = oc.Conductor(
+            planner, pool=workers, max_steps=max_steps, max_rounds=rounds, fallback=fallback
+        )
     budget = oc.Budget(calls, tokens, None if dollars is None else Decimal(dollars), seconds)
     asyncio.run(serve(asked, budget, oc.__version__))

@@ -24,42 +24,79 @@ def check_dollars(text: str | None) -> str | None:
     except InvalidOperation:
         amount = Decimal(-1)
     if not amount.is_finite() or amount < 0:
-        raise ConfigError(f"--budget-dollars: got {text!r}, expected an amount of US dollars such as 2.50")
+        raise ConfigError(
+            f"--budget-dollars: got {text!r}, expected an amount of US dollars such as 2.50"
+        )
     return format(amount, "f")
 
 
 AtOnce = Annotated[int, typer.Option("--concurrency", min=1, help="Questions asked at once.")]
 AsJson = Annotated[bool, typer.Option("--json", help="Print JSON.")]
-BaseUrl = Annotated[str | None, typer.Option("--conductor-base-url", help="Where its API begins, /v1 included.")]
-KeyEnv = Annotated[str | None, typer.Option("--conductor-key-env", help="The environment variable that holds its key.")]
+BaseUrl = Annotated[
+    str | None, typer.Option("--conductor-base-url", help="Where its API begins, /v1 included.")
+]
+KeyEnv = Annotated[
+    str | None,
+    typer.Option("--conductor-key-env", help="The environment variable that holds its key."),
+]
 Unsafe = Annotated[
-    bool, typer.Option("--unsafe-code-exec", help="Run programs even where no sandbox works: they can do anything.")
+    bool,
+    typer.Option(
+        "--unsafe-code-exec", help="Run programs even where no sandbox works: they can do anything."
+    ),
 ]
-AnswerCalls = Annotated[int | None, typer.Option("--budget-calls", min=0, help="The most calls, plans too.")]
-AnswerTokens = Annotated[int | None, typer.Option("--budget-tokens", min=0, help="The most tokens, both ways.")]
+AnswerCalls = Annotated[
+    int | None, typer.Option("--budget-calls", min=0, help="The most calls, plans too.")
+]
+AnswerTokens = Annotated[
+    int | None, typer.Option("--budget-tokens", min=0, help="The most tokens, both ways.")
+]
 AnswerDollars = Annotated[
-    str | None, typer.Option("--budget-dollars", callback=check_dollars, help="The most US dollars.")
+    str | None,
+    typer.Option("--budget-dollars", callback=check_dollars, help="The most US dollars."),
 ]
-AnswerSeconds = Annotated[float | None, typer.Option("--budget-seconds", min=0, help="The most seconds.")]
+AnswerSeconds = Annotated[
+    float | None, typer.Option("--budget-seconds", min=0, help="The most seconds.")
+]
 Fallback = Annotated[bool, typer.Option(help="Give a failed step to the next healthy worker.")]
 MaxSteps = Annotated[
-    int | None, typer.Option("--max-steps", min=1, help="The most steps of a workflow (default: as trained, or 5).")
+    int | None,
+    typer.Option(
+        "--max-steps", min=1, help="The most steps of a workflow (default: as trained, or 5)."
+    ),
 ]
 Rounds = Annotated[int, typer.Option("--rounds", min=1, help="The most rounds; 1 is no revision.")]
-Calls = Annotated[int | None, typer.Option("--budget-calls", min=1, help="The most calls, of all runs.")]
-Dollars = Annotated[
-    str | None, typer.Option("--budget-dollars", callback=check_dollars, help="The most US dollars, of all runs.")
+Calls = Annotated[
+    int | None, typer.Option("--budget-calls", min=1, help="The most calls, of all runs.")
 ]
-Limit = Annotated[int, typer.Option("--limit", min=1, help="How many questions, drawn by the seed.")]
+Dollars = Annotated[
+    str | None,
+    typer.Option(
+        "--budget-dollars", callback=check_dollars, help="The most US dollars, of all runs."
+    ),
+]
+Limit = Annotated[
+    int, typer.Option("--limit", min=1, help="How many questions, drawn by the seed.")
+]
 Out = Annotated[
     Path | None,
-    typer.Option("--out", help="The run's folder; what is in it is resumed.", show_default="a new one in runs/"),
+    typer.Option(
+        "--out",
+        help="The run's folder; what is in it is resumed.",
+        show_default="a new one in runs/",
+    ),
 ]
 PlannerName = Annotated[
     str | None,
-    typer.Option("--conductor", help="provider:model, a checkpoint folder, or worker:NAME.", show_default="bundled"),
+    typer.Option(
+        "--conductor",
+        help="provider:model, a checkpoint folder, or worker:NAME.",
+        show_default="bundled",
+    ),
 ]
 Seed = Annotated[int, typer.Option("--seed", min=0, help="Draws the questions.")]
 TaskName = Annotated[str, typer.Option("--task", help="The task whose questions are asked.")]
 TaskPath = Annotated[str | None, typer.Option("--task-path", help="Local data of the task.")]
-PoolFile = Annotated[Path | None, typer.Option("--pool", help="A pool file (TOML).", show_default="the gym's")]
+PoolFile = Annotated[
+    Path | None, typer.Option("--pool", help="A pool file (TOML).", show_default="the gym's")
+]

@@ -10,6 +10,8 @@ from openconductor.cli.pool_headroom import headroom
 from openconductor.cli.pool_init import init
 from openconductor.cli.pool_replay import replay
 
-pool = typer.Typer(help="Draft a pool file, check its workers, measure its headroom, write their cards.")
+pool = typer.Typer(
+    help="Draft a pool file, check its workers, measure its headroom, write their cards."
+)
 for _verb in (headroom, calibrate, check, init, replay):
     pool.command(_verb.__name__)(_verb)

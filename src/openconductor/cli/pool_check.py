@@ -1,9 +1,10 @@
 """``openconductor pool check``: what each worker of a pool can do, found out by asking it.
 
-In: a pool file. Out: a WorkerReport a worker, as text or with ``--json``, with the fix beside each fault. A worker is
-asked up to four times, in a few tokens each: plainly, streaming, with a tool, with an image. It counts as usable where
-the first two bring whole answers; tools and images are reported and are no faults. Each call is made once, without the
-worker's retries and limits, so that what is seen is the worker itself.
+In: a pool file. Out: a WorkerReport a worker, as text or with ``--json``, with the fix beside each
+fault. A worker is asked up to four times, in a few tokens each: plainly, streaming, with a tool,
+with an image. It counts as usable where the first two bring whole answers; tools and images are
+reported and are no faults. Each call is made once, without the worker's retries and limits, so that
+what is seen is the worker itself.
 """
 
 from __future__ import annotations
@@ -19,11 +20,11 @@ import typer
 from rich.text import Text
 
 import openconductor as oc
+from openconductor.calls.prices import FoundPrice, find_price, price_line
 from openconductor.cli import console
 from openconductor.cli.options import AsJson
 from openconductor.config import load_toml
 from openconductor.pool import PoolFile, WorkerTable
-from openconductor.prices import FoundPrice, find_price, price_line
 from openconductor.providers.openai_compatible import OpenAICompatibleProvider
 
 Able = Literal["yes", "no", "accepted", "failed", "untried"]
@@ -125,17 +126,25 @@ class WorkerReport:
 
 def check(
     path: Annotated[Path, typer.Argument(help="The pool file (TOML).", show_default=False)],
-    offline: Annotated[bool, typer.Option("--offline", help="Make no call: only keys, settings and prices.")] = False,
-    timeout: Annotated[float, typer.Option("--timeout", min=0.1, max=600, help="Deadline of a call, seconds.")] = 30.0,
+    offline: Annotated[
+        bool, typer.Option("--offline", help="Make no call: only keys, settings and prices.")
+    ] = False,
+    timeout: Annotated[
+        float, typer.Option("--timeout", min=0.1, max=600, help="Deadline of a call, seconds.")
+    ] = 30.0,
     as_json: AsJson = False,
 ) -> None:
     """Ask each worker of a pool: does it answer, stream, cost what?
 
-    Exits with 0 where every worker can be used, with 1 where one cannot, with 2 where its settings are wrong.
+    Exits with 0 where every worker can be used, with 1 where one cannot, with 2 where its settings
+    are wrong.
     """
     with console.messages().status("asking the workers"):
         reports = asyncio.run(_check_pool(path, None if offline else timeout))
-    usable, spent = sum(one.usable for one in reports), sum((one.spent for one in reports), oc.Usage())
+    usable, spent = (
+        sum(one.usable for one in reports),
+        sum((one.spent for one in reports), oc.Usage()),
+    )
     if as_json:
         said = {"pool": str(path), "ok": usable == len(reports), "offline": offline}
         calls = sum(one.calls for one in reports)
@@ -156,16 +165,19 @@ async def _check_pool(path: Path, timeout_s: float | None) -> list[WorkerReport]
 
     Args:
         path: the pool file.
-        timeout_s: the deadline of each call, in seconds (a worker takes at most twice that); None makes no call.
+        timeout_s: the deadline of each call, in seconds (a worker takes at most twice that); None
+            makes no call.
 
     Raises:
-        ConfigError: the file cannot be read, has an unknown key, or names a worker twice. What is wrong with a single
-            worker is a fault in its report.
+        ConfigError: the file cannot be read, has an unknown key, or names a worker twice. What is
+            wrong with a single worker is a fault in its report.
     """
     reports: list[WorkerReport] = []
     built: list[tuple[WorkerReport, oc.Worker]] = []
     for ordinal, entry in enumerate(load_toml(path, PoolFile).worker):
-        report = WorkerReport(ordinal, entry.name, entry.provider, entry.model, entry.base_url, price=entry.price)
+        report = WorkerReport(
+            ordinal, entry.name, entry.provider, entry.model, entry.base_url, price=entry.price
+        )
         reports.append(report)
         try:
             worker = entry.build()
@@ -200,11 +212,14 @@ def _check_settings(report: WorkerReport, entry: WorkerTable, worker: oc.Worker)
         fix = "price = { input = …, output = … }  # US dollars a million tokens; 0 where it costs you nothing"
         seen = f"the pool file has no price, and none is known: {known.reason}"
         if known.price is not None:
-            seen, fix = f"the pool file has no price; {known.source} knows one", price_line(known.price)
+            seen, fix = (
+                f"the pool file has no price; {known.source} knows one",
+                price_line(known.price),
+            )
         report.add(Fault("price", seen, fix, fatal=False))
 
 
-# ── the calls ────────────────────────────────────────────────────────────────────────────────────────────────────────
+# ── the calls ─────────────────────────────────────────────────────────────────────────────────────
 @dataclass(slots=True)
 class _Probe:
     """One call of the check: its answer or its error, how long it took, and when pieces of text came."""
@@ -220,10 +235,20 @@ async def _ask(report: WorkerReport, worker: oc.Worker, timeout_s: float) -> Non
     if report.key.present is False:
         return
     sampling = worker.sampling
-    if not sampling.body:  # a body may hold a budget for thinking, which a small limit would contradict
+    if (
+        not sampling.body
+    ):  # a body may hold a budget for thinking, which a small limit would contradict
         sampling = replace(sampling, max_tokens=min(sampling.max_tokens or MAX_TOKENS, MAX_TOKENS))
     seconds = min(worker.timeout_s or timeout_s, timeout_s)
-    asked = replace(worker, sampling=sampling, timeout_s=seconds, retries=0, max_concurrency=None, rpm=None, tpm=None)
+    asked = replace(
+        worker,
+        sampling=sampling,
+        timeout_s=seconds,
+        retries=0,
+        max_concurrency=None,
+        rpm=None,
+        tpm=None,
+    )
     first = await _probe(report, asked, _COUNT)
     report.reachable = first.said is not None
     if first.said is None:
@@ -275,7 +300,9 @@ async def _probe(
 
     try:
         call = oc.CallContext(origin=begun, on_event=hear)
-        probe.said = await worker.complete(messages, call=call, on_text=hear_text if stream else None)
+        probe.said = await worker.complete(
+            messages, call=call, on_text=hear_text if stream else None
+        )
     except oc.OpenConductorError as error:
         probe.error = error
     probe.seconds = clock() - begun
@@ -287,7 +314,11 @@ def _able(probe: _Probe) -> Able:
     if probe.said is not None:
         return "accepted"
     status = getattr(probe.error, "status", None)
-    return "no" if isinstance(probe.error, oc.Rejected) or status in (400, 404, 415, 422, 501) else "failed"
+    return (
+        "no"
+        if isinstance(probe.error, oc.Rejected) or status in (400, 404, 415, 422, 501)
+        else "failed"
+    )
 
 
 def _failed(what: str, error: oc.OpenConductorError | None, report: WorkerReport) -> Fault:
@@ -316,10 +347,13 @@ def _fix(error: oc.OpenConductorError | None, report: WorkerReport) -> str:
         return f"export {report.key.env}=… with a key that this server knows"
     if isinstance(error, oc.RateLimited) and not error.retryable:
         return "the quota is spent: add credit at the provider, or take another model"
-    return next((fix.format(report) for kind, fix in _FIXES.items() if isinstance(error, kind)), "see the message")
+    return next(
+        (fix.format(report) for kind, fix in _FIXES.items() if isinstance(error, kind)),
+        "see the message",
+    )
 
 
-# ── for people ───────────────────────────────────────────────────────────────────────────────────────────────────────
+# ── for people ────────────────────────────────────────────────────────────────────────────────────
 def _show_reports(reports: Sequence[WorkerReport], offline: bool) -> None:
     """Print a line a worker, then each fault with its fix."""
     asked = () if offline else ("answers", "first text", "tokens", "tools", "images")
@@ -343,9 +377,13 @@ def _show_reports(reports: Sequence[WorkerReport], offline: bool) -> None:
 def _seen(report: WorkerReport) -> list[str]:
     """What the calls brought to light."""
     stream = report.streaming
-    answers = {None: "not asked", False: "no"}.get(report.reachable, _seconds(report.latency_seconds))
+    answers = {None: "not asked", False: "no"}.get(
+        report.reachable, _seconds(report.latency_seconds)
+    )
     whole = "one piece" if stream.pieces else "no text yet"
-    text = {"yes": _seconds(stream.first_text_seconds), "accepted": whole, "failed": "fails"}.get(stream.works, "")
+    text = {"yes": _seconds(stream.first_text_seconds), "accepted": whole, "failed": "fails"}.get(
+        stream.works, ""
+    )
     reported = [said for said in (report.usage_reported, stream.usage_reported) if said is not None]
     told = "told" if all(reported) else "not always" if any(reported) else "not told"
     words = {"yes": "called", "failed": "fails", "untried": ""}

@@ -1,7 +1,8 @@
 """``openconductor pool headroom``: what could orchestration gain over this pool, before anyone pays for a training?
 
-In: a pool and a sample of a task. Out: every worker asked alone, in a folder that it can be resumed from; then who is
-right where, who adds to whom, who could go, the oracle's lead with and without luck, how many questions show a gain.
+In: a pool and a sample of a task. Out: every worker asked alone, in a folder that it can be resumed
+from; then who is right where, who adds to whom, who could go, the oracle's lead with and without
+luck, how many questions show a gain.
 """
 
 from __future__ import annotations
@@ -14,7 +15,17 @@ from typing import Annotated
 import typer
 
 from openconductor.cli import console
-from openconductor.cli.options import AsJson, AtOnce, Calls, Dollars, Limit, Out, Seed, TaskName, TaskPath
+from openconductor.cli.options import (
+    AsJson,
+    AtOnce,
+    Calls,
+    Dollars,
+    Limit,
+    Out,
+    Seed,
+    TaskName,
+    TaskPath,
+)
 from openconductor.cli.report import show_sections
 from openconductor.cli.runs import evaluated, interruptible, missing, own_folder
 from openconductor.errors import BudgetExceeded, ConfigError
@@ -28,12 +39,18 @@ MOST_COLUMNS = 10
 
 
 def headroom(  # noqa: PLR0913, PLR0917 - the options of a command
-    pool: Annotated[Path | None, typer.Argument(help="The pool file (TOML).", show_default="the gym's pool")] = None,
+    pool: Annotated[
+        Path | None, typer.Argument(help="The pool file (TOML).", show_default="the gym's pool")
+    ] = None,
     task: TaskName = "gym",
     task_path: TaskPath = None,
     limit: Limit = 100,
-    repeats: Annotated[int, typer.Option("--repeats", min=1, help="2 or more tell luck from skill.")] = 2,
-    gain: Annotated[list[float] | None, typer.Option("--gain", help="Points; how many questions show it?")] = None,
+    repeats: Annotated[
+        int, typer.Option("--repeats", min=1, help="2 or more tell luck from skill.")
+    ] = 2,
+    gain: Annotated[
+        list[float] | None, typer.Option("--gain", help="Points; how many questions show it?")
+    ] = None,
     seed: Seed = 0,
     concurrency: AtOnce = 32,
     dollars: Dollars = None,
@@ -43,13 +60,23 @@ def headroom(  # noqa: PLR0913, PLR0917 - the options of a command
 ) -> None:
     """Say what orchestrating the workers of a pool could gain.
 
-    Every worker is asked alone. Exits with 1 where the budget was spent first; what was asked is kept and shown.
+    Every worker is asked alone. Exits with 1 where the budget was spent first; what was asked is
+    kept and shown.
     """
     for one in gain or ():
         if not 0 < one <= 100:
             raise ConfigError(f"--gain: got {one:g}, expected points above 0 and up to 100")
-    asked, budget = {"name": task, "limit": limit, "path": task_path}, {"dollars": dollars, "calls": calls}
-    recipe = {"task": [asked], "repeats": repeats, "seed": seed, "concurrency": concurrency, "budget": budget}
+    asked, budget = (
+        {"name": task, "limit": limit, "path": task_path},
+        {"dollars": dollars, "calls": calls},
+    )
+    recipe = {
+        "task": [asked],
+        "repeats": repeats,
+        "seed": seed,
+        "concurrency": concurrency,
+        "budget": budget,
+    }
     folder, results, spent = ask_workers("headroom", pool, recipe, out)
     gains = tuple(one / 100 for one in gain or ()) or measure.GAINS
     found = measure.headroom(results.records, seed=seed, gains=gains)
@@ -62,11 +89,19 @@ def headroom(  # noqa: PLR0913, PLR0917 - the options of a command
         )
     if as_json:
         matrix = measure.outcome_matrix(results.records)
-        console.show_json({**found.to_json(), "matrix": matrix, "missing": results.missing, "folder": str(folder)})
+        console.show_json(
+            {**found.to_json(), "matrix": matrix, "missing": results.missing, "folder": str(folder)}
+        )
     else:
-        console.show(f"choosing the right worker for each question could gain {figures.gain(found)}")
+        console.show(
+            f"choosing the right worker for each question could gain {figures.gain(found)}"
+        )
         wide = len(found.workers) > MOST_COLUMNS
-        show_sections(part for part in figures.pool_sections(found) if not (wide and part.title == figures.ADDS))
+        show_sections(
+            part
+            for part in figures.pool_sections(found)
+            if not (wide and part.title == figures.ADDS)
+        )
     if results.missing:
         console.say(missing(results.missing))
     if spent is not None:
@@ -78,7 +113,10 @@ def ask_workers(
     name: str, pool: Path | None, recipe: Mapping[str, object], out: Path | None
 ) -> tuple[Path, Results, BudgetExceeded | None]:
     """Ask every worker of a pool alone: the run's folder, what is known now, and the budget if that was spent first."""
-    named = {"name": f"{name}-{GYM if pool is None else pool.stem}", "pool": GYM if pool is None else str(pool)}
+    named = {
+        "name": f"{name}-{GYM if pool is None else pool.stem}",
+        "pool": GYM if pool is None else str(pool),
+    }
     config = make_eval_config({**named, "systems": ["workers"], **recipe}, where="command line")
     folder = out or own_folder(config)
     try:

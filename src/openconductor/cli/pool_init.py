@@ -1,8 +1,8 @@
 """``openconductor pool init``: the first draft of a pool file.
 
-In: the names of the keys in the environment, and local servers. Out: TOML. No key is ever read beyond whether it is
-there, and none is written. The models are well-known ones from one small table, to be changed by hand; prices are
-those of ``prices.py``, a comment where none is known.
+In: the names of the keys in the environment, and local servers. Out: TOML. No key is ever read
+beyond whether it is there, and none is written. The models are well-known ones from one small
+table, to be changed by hand; prices are those of ``prices.py``, a comment where none is known.
 """
 
 from __future__ import annotations
@@ -21,13 +21,13 @@ from typing import Annotated, Any
 
 import typer
 
+from openconductor.calls.prices import FoundPrice, find_price, price_line
 from openconductor.cli import console
 from openconductor.cli.options import AsJson
 from openconductor.cli.pool_check import price_text
 from openconductor.config import dump_toml, validate
 from openconductor.errors import ConfigError
 from openconductor.pool import PoolFile
-from openconductor.prices import FoundPrice, find_price, price_line
 
 LOCAL_SECONDS = 1.0
 LOCAL_MODELS = 3
@@ -56,10 +56,18 @@ _GEMINI = "https://generativelanguage.googleapis.com/v1beta/openai"
 _CLAUDE = ("claude-sonnet-4-6", "claude-haiku-4-5")
 _OPEN = ("deepseek/deepseek-v3.2", "qwen/qwen3-235b-a22b-2507")
 VENDORS = (
-    Vendor("OpenAI", ("OPENAI_API_KEY",), "https://api.openai.com/v1", ("gpt-5", "gpt-5-mini"), "openai"),
+    Vendor(
+        "OpenAI",
+        ("OPENAI_API_KEY",),
+        "https://api.openai.com/v1",
+        ("gpt-5", "gpt-5-mini"),
+        "openai",
+    ),
     Vendor("Anthropic", ("ANTHROPIC_API_KEY",), "https://api.anthropic.com/v1", _CLAUDE),
     Vendor("Google", ("GEMINI_API_KEY", "GOOGLE_API_KEY"), _GEMINI, ("gemini-2.5-flash",)),
-    Vendor("OpenRouter", ("OPENROUTER_API_KEY",), "https://openrouter.ai/api/v1", _OPEN, "openrouter"),
+    Vendor(
+        "OpenRouter", ("OPENROUTER_API_KEY",), "https://openrouter.ai/api/v1", _OPEN, "openrouter"
+    ),
 )
 """The models that a draft begins with; any other model of the same service will do."""
 
@@ -85,12 +93,16 @@ class Draft:
 
 def init(
     path: Annotated[Path, typer.Argument(help="Where to write it.")] = Path("pool.toml"),
-    force: Annotated[bool, typer.Option("--force", help="Write over a file that is there.")] = False,
+    force: Annotated[
+        bool, typer.Option("--force", help="Write over a file that is there.")
+    ] = False,
     as_json: AsJson = False,
 ) -> None:
     """Write a pool file from your API keys and local servers."""
     if path.exists() and not force:
-        raise ConfigError(f"{path}: is there already; expected another path, or --force to write over it")
+        raise ConfigError(
+            f"{path}: is there already; expected another path, or --force to write over it"
+        )
     workers = find_workers(os.environ)
     if not workers:
         console.fail(
@@ -107,7 +119,13 @@ def init(
         return
     head = ("", "worker", "model", "key or server", "price in / out")
     rows = [
-        (str(ordinal), one.name, one.model, one.api_key_env or one.base_url or "", price_text(one.price.price))
+        (
+            str(ordinal),
+            one.name,
+            one.model,
+            one.api_key_env or one.base_url or "",
+            price_text(one.price.price),
+        )
         for ordinal, one in enumerate(workers)
     ]
     console.show_table(head, rows, words=range(len(head)), names=2)
@@ -121,12 +139,21 @@ def find_workers(environment: Mapping[str, str]) -> list[Draft]:
         key = next((name for name in vendor.keys if environment.get(name, "").strip()), None)
         address = vendor.base_url if vendor.provider == "openai_compatible" else None
         for model in vendor.models if key else ():
-            price, origin = find_price(model, base_url=vendor.base_url), f"{vendor.name}, for {key} is set"
-            found.append(Draft(_free_name(model, found), vendor.provider, model, address, key, price, origin))
+            price, origin = (
+                find_price(model, base_url=vendor.base_url),
+                f"{vendor.name}, for {key} is set",
+            )
+            found.append(
+                Draft(_free_name(model, found), vendor.provider, model, address, key, price, origin)
+            )
     mine = FoundPrice(None, "a server of your own")
     for provider, url in LOCAL.items():
         for model in _served(url)[:LOCAL_MODELS]:
-            found.append(Draft(_free_name(model, found), provider, model, url, None, mine, f"served at {url}"))
+            found.append(
+                Draft(
+                    _free_name(model, found), provider, model, url, None, mine, f"served at {url}"
+                )
+            )
     return found
 
 
@@ -134,7 +161,11 @@ def _free_name(model: str, taken: list[Draft]) -> str:
     """The last part of the model's name, or the next that is free."""
     name = model.rpartition("/")[2]
     names = {worker.name for worker in taken}
-    return next(one for one in chain([name], (f"{name}-{number}" for number in count(2))) if one not in names)
+    return next(
+        one
+        for one in chain([name], (f"{name}-{number}" for number in count(2)))
+        if one not in names
+    )
 
 
 def _served(url: str) -> list[str]:

@@ -1,7 +1,8 @@
 """``openconductor pool replay``: recorded answers as a table, from which workers can be replayed.
 
-In: the folder of an evaluation in which workers were asked alone, or one of JSON files of MMLU-Pro's published outputs,
-a model each. Out: a replay table and its note, without the questions' texts.
+In: the folder of an evaluation in which workers were asked alone, or one of JSON files of
+MMLU-Pro's published outputs, a model each. Out: a replay table and its note, without the questions'
+texts.
 """
 
 from __future__ import annotations
@@ -34,14 +35,17 @@ Recorded = dict[tuple[str, str, str], dict[str, list[tuple[str, Usage]]]]
 
 
 def replay(
-    source: Annotated[Path, typer.Argument(help="The folder of an `eval`, or of MMLU-Pro's JSON files, one a model.")],
+    source: Annotated[
+        Path,
+        typer.Argument(help="The folder of an `eval`, or of MMLU-Pro's JSON files, one a model."),
+    ],
     out: Annotated[Path, typer.Option("--out", help="The table to write, NAME.csv.gz.")],
     as_json: AsJson = False,
 ) -> None:
     """Record what models answered, to replay them as workers.
 
-    A question that one of them did not answer, as often as it was asked, is left out. A question's split follows its
-    id: of five, three are to learn from, one to choose by, one to test on.
+    A question that one of them did not answer, as often as it was asked, is left out. A question's
+    split follows its id: of five, three are to learn from, one to choose by, one to test on.
     """
     if not out.name.endswith(".csv.gz") or out.exists():
         raise ConfigError(f"--out {out}: expected a new file that ends with .csv.gz")
@@ -52,13 +56,22 @@ def replay(
     rows: list[dict[str, str]] = []
     for (name, category, right), said in sorted(recorded.items()):
         if all(len(said[model]) == most for model in models):
-            rows.append({"id": name, "category": category, "split": split_of(name), "answer": right})
+            rows.append(
+                {"id": name, "category": category, "split": split_of(name), "answer": right}
+            )
             for model in models:
                 rows[-1] |= cells_of(model, said[model])
     if not (rows and models):
-        raise ConfigError(f"{source}: got no question that all answered; expected an `eval` of workers, or JSON files")
+        raise ConfigError(
+            f"{source}: got no question that all answered; expected an `eval` of workers, or JSON files"
+        )
     write_table(out, rows, source=source.name, licence="unknown", date=date.today().isoformat())
-    made = {"questions": len(rows), "left_out": len(recorded) - len(rows), "models": models, "samples": most}
+    made = {
+        "questions": len(rows),
+        "left_out": len(recorded) - len(rows),
+        "models": models,
+        "samples": most,
+    }
     if as_json:
         console.show_json({"table": str(out), **made})
     else:
@@ -75,12 +88,16 @@ def _add_evaluation(folder: Path, recorded: Recorded) -> None:
     results = Results.load(folder)
     sheet, *others = load_sheets(results.config).values()
     if others or not isinstance(sheet.grader, ChoiceGrader):
-        raise ConfigError(f"{folder}: got the tasks {', '.join(results.tasks)}, expected one of multiple choice")
+        raise ConfigError(
+            f"{folder}: got the tasks {', '.join(results.tasks)}, expected one of multiple choice"
+        )
     keys = {one.id: (one.id, one.kind or one.task, str(one.reference)) for one in sheet.problems}
     for worker, records in alone((*results.records, *results.learning)).items():
         for record in sorted(records, key=lambda one: one.sample):
             if record.task == sheet.name and record.correct is not None:
-                recorded[keys[record.problem]][worker].append((record.extracted or "", record.usage))
+                recorded[keys[record.problem]][worker].append(
+                    (record.extracted or "", record.usage)
+                )
 
 
 def _add_outputs(folder: Path, recorded: Recorded) -> None:
@@ -93,8 +110,14 @@ def _add_outputs(folder: Path, recorded: Recorded) -> None:
                 where = f"{path}, entry {number}"
                 text = one[next(filter(one.__contains__, TEXTS), TEXTS[0])]
                 letter = one["pred"] if "pred" in one else extract_choice(text, style="mmlu-pro")
-                key = f"mmlu_pro/{one['question_id']}", str(one["category"]), LETTERS[LETTERS.index(one["answer"])]
+                key = (
+                    f"mmlu_pro/{one['question_id']}",
+                    str(one["category"]),
+                    LETTERS[LETTERS.index(one["answer"])],
+                )
                 recorded[key][model].append((letter or "", Usage(output_tokens=-(-len(text) // 4))))
         except (OSError, ValueError, LookupError, TypeError, AttributeError) as error:
-            expected = f"objects of question_id, category, answer (a letter) and one of {', '.join(TEXTS)}"
+            expected = (
+                f"objects of question_id, category, answer (a letter) and one of {', '.join(TEXTS)}"
+            )
             raise ConfigError(f"{where}: {error!r}; expected {expected}") from error

@@ -18,7 +18,7 @@ from openconductor.errors import JournalError
 from openconductor.evaluation.eval_config import EvalConfig
 from openconductor.evaluation.grid import Progress, run_grid
 from openconductor.evaluation.records import CONFIG, JOURNAL, Results, holds
-from openconductor.journal import JournalReader
+from openconductor.store import JournalReader
 from openconductor.types import Usage
 
 
@@ -37,7 +37,9 @@ def own_folder(config: EvalConfig) -> Path:
     return next(folder for folder in numbered if not folder.exists())
 
 
-def evaluated(config: EvalConfig, folder: Path, what: str, *, retry_failed: bool = False) -> Results:
+def evaluated(
+    config: EvalConfig, folder: Path, what: str, *, retry_failed: bool = False
+) -> Results:
     """Evaluate a recipe into a folder, or resume what is there; ``what`` names it beside the bar."""
     console.say(f"run folder: {folder}")
     with console.only_results_on_stdout(), console.progress_bar(what) as advance:
@@ -50,7 +52,9 @@ def evaluated(config: EvalConfig, folder: Path, what: str, *, retry_failed: bool
 
 
 @contextmanager
-def interruptible(folder: Path, go_on: str, journals: Iterable[str] = (JOURNAL,)) -> Generator[None]:
+def interruptible(
+    folder: Path, go_on: str, journals: Iterable[str] = (JOURNAL,)
+) -> Generator[None]:
     """On Ctrl-C in a run, say what the calls in its journals cost until now, and how to go on."""
     try:
         yield

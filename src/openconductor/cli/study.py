@@ -1,8 +1,9 @@
 """A study: the same recipe over several seeds and two controls, against the exact levels of the gym.
 
-In: a recipe of the gym. Out: one run folder a seed, one a control that must not learn, and ``study.json``: what each
-reached on held-out questions. Shares of the oracle are exact: the chance that the workflows which it wrote answer,
-not whether they did. Runs go on side by side as processes of their own, one thread each, and import nothing of this.
+In: a recipe of the gym. Out: one run folder a seed, one a control that must not learn, and
+``study.json``: what each reached on held-out questions. Shares of the oracle are exact: the chance
+that the workflows which it wrote answer, not whether they did. Runs go on side by side as processes
+of their own, one thread each, and import nothing of this.
 """
 
 from __future__ import annotations
@@ -21,13 +22,18 @@ from openconductor.gym.exact import ALL, Offered, expected_accuracy
 from openconductor.gym.levels import reference_levels
 from openconductor.gym.questions import GymQuestion, draw_questions
 from openconductor.gym.workers import DRAWN, profiles_of, world_of
-from openconductor.journal import JournalReader
 from openconductor.parser import parse_workflow
-from openconductor.storage import write_whole
+from openconductor.store import JournalReader
+from openconductor.store.storage import write_whole
 from openconductor.training.curves import Record
 from openconductor.training.examples import HELD_OUT_SEED
 from openconductor.training.run import keep_quiet
-from openconductor.training.train_config import TrainConfig, differences, dump_train_config, load_train_config
+from openconductor.training.train_config import (
+    TrainConfig,
+    differences,
+    dump_train_config,
+    load_train_config,
+)
 
 CONTROLS = ("shuffled", "flipped")
 _POLL = 0.5  # seconds
@@ -53,10 +59,12 @@ def study(
         on_progress: gets lines for people.
 
     Returns:
-        The reference levels, a row a run, and the summary (also in ``study.json``); ``seconds`` is work, not wall time.
+        The reference levels, a row a run, and the summary (also in ``study.json``); ``seconds`` is
+        work, not wall time.
 
     Raises:
-        ConfigError: the recipe is not the gym's, whose reference levels are known, or a run that is there has another.
+        ConfigError: the recipe is not the gym's, whose reference levels are known, or a run that is
+            there has another.
         OpenConductorError: a run failed; the message ends with what it said.
     """
     world = world_of(config.pool)
@@ -86,7 +94,11 @@ def study(
                 f"study: {run} holds a run of another recipe (config.toml: {changed}); expected the same recipe, or "
                 "another folder"
             )
-    _run_all({run: recipe for run, recipe in runs.items() if not (run / "results.json").is_file()}, jobs, say)
+    _run_all(
+        {run: recipe for run, recipe in runs.items() if not (run / "results.json").is_file()},
+        jobs,
+        say,
+    )
     offered = dict(enumerate(profiles_of(world)))
     questions = draw_questions("test", config.held_out.questions, seed=HELD_OUT_SEED)
     results = [
@@ -97,7 +109,10 @@ def study(
         for run in runs
     ]
     levels = reference_levels(questions, offered)
-    summary = summarise(results, {"random": levels.random, "best_worker": levels.best_worker, "oracle": levels.oracle})
+    summary = summarise(
+        results,
+        {"random": levels.random, "best_worker": levels.best_worker, "oracle": levels.oracle},
+    )
     write_whole(folder / "study.json", json.dumps(summary, indent=2) + "\n")
     return summary
 
@@ -107,9 +122,12 @@ def exact_accuracies(
 ) -> dict[str, dict[str, float]]:
     """The chances that the workflows of a finished run answer the held-out questions, by phase and kind of question.
 
-    Phases are ``start`` (as many as were played), ``sampled`` and ``greedy``; ``all`` is the mean over the questions.
+    Phases are ``start`` (as many as were played), ``sampled`` and ``greedy``; ``all`` is the mean
+    over the questions.
     """
-    chances: dict[str, dict[str, list[float]]] = {name: {"all": []} for name in ("start", "sampled", "greedy")}
+    chances: dict[str, dict[str, list[float]]] = {
+        name: {"all": []} for name in ("start", "sampled", "greedy")
+    }
     with JournalReader(run / "journal.sqlite") as journal:
         for outcome in journal.outcomes():
             phase, _, place = outcome.key.partition("/")
@@ -121,7 +139,10 @@ def exact_accuracies(
                     chance = expected_accuracy(question, workflow, offered)
                 for name in ("all", question.kind):
                     chances[phase].setdefault(name, []).append(chance)
-    return {phase: {kind: fmean(each) for kind, each in by_kind.items() if each} for phase, by_kind in chances.items()}
+    return {
+        phase: {kind: fmean(each) for kind, each in by_kind.items() if each}
+        for phase, by_kind in chances.items()
+    }
 
 
 def _run_all(runs: Mapping[Path, TrainConfig], jobs: int, say: Callable[[str], None]) -> None:
@@ -135,7 +156,15 @@ def _run_all(runs: Mapping[Path, TrainConfig], jobs: int, say: Callable[[str], N
                 run = waiting.pop(0)
                 recipe = run.with_suffix(".toml")
                 write_whole(recipe, dump_train_config(runs[run]))
-                command = [sys.executable, "-m", "openconductor", "train", str(recipe), "--out", str(run)]
+                command = [
+                    sys.executable,
+                    "-m",
+                    "openconductor",
+                    "train",
+                    str(recipe),
+                    "--out",
+                    str(run),
+                ]
                 command += ["--resume"] if (run / "config.toml").is_file() else []
                 with run.with_suffix(".log").open("ab") as log:
                     running[run] = subprocess.Popen(  # noqa: S603 - our own command line
@@ -184,6 +213,8 @@ def summarise(results: Sequence[Record], levels: dict[str, float]) -> Record:
         "worst_share_of_oracle": min(row["share_of_oracle"] for row in learners),
         "seconds": sum(row["seconds"] for row in rows),
         "controls_over_start": {
-            row["control"]: row["sampled"] / max(row["start"], 1e-9) for row in rows if row["control"] != "none"
+            row["control"]: row["sampled"] / max(row["start"], 1e-9)
+            for row in rows
+            if row["control"] != "none"
         },
     }

@@ -1,7 +1,7 @@
 """``openconductor task``: which benchmarks there are, what their problems look like, and whether their graders work.
 
-In: a task's name and, by option, a local file. Out: facts, a problem, or which canonical replies the grader refuses, as
-text or with ``--json``.
+In: a task's name and, by option, a local file. Out: facts, a problem, or which canonical replies
+the grader refuses, as text or with ``--json``.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from openconductor.config import registered
 from openconductor.errors import ConfigError
 from openconductor.graders import GRADERS
 from openconductor.graders.code_tests import CodeTests, IoTest
-from openconductor.serialisation import plain
+from openconductor.store.serialisation import plain
 from openconductor.tasks import TASKS, load_task
 from openconductor.tasks.check import CheckReport, check_task
 from openconductor.tasks.dataset import UnpinnedData
@@ -30,17 +30,31 @@ from openconductor.tasks.paper_mix import MixGrader
 task = typer.Typer(help="List benchmarks, look at their problems, check their graders.")
 
 Json = dict[str, object]
-Name = Annotated[str, typer.Argument(help="The task's name; `task list` lists them.", show_default=False)]
-Where = Annotated[
-    Path | None, typer.Option("--path", help="Local data: a file of JSON Lines, or a folder of <split>.jsonl.")
+Name = Annotated[
+    str, typer.Argument(help="The task's name; `task list` lists them.", show_default=False)
 ]
-Revision = Annotated[str | None, typer.Option("--revision", help="Another commit of the data set than the pinned one.")]
-Split = Annotated[str | None, typer.Option("--split", help="Which part of it; without it, the task's own default.")]
-Limit = Annotated[int | None, typer.Option("--limit", min=1, help="So many problems only, drawn by the seed.")]
-Seed = Annotated[int | None, typer.Option("--seed", help="Draws for --limit, and the order of choices.")]
+Where = Annotated[
+    Path | None,
+    typer.Option("--path", help="Local data: a file of JSON Lines, or a folder of <split>.jsonl."),
+]
+Revision = Annotated[
+    str | None,
+    typer.Option("--revision", help="Another commit of the data set than the pinned one."),
+]
+Split = Annotated[
+    str | None,
+    typer.Option("--split", help="Which part of it; without it, the task's own default."),
+]
+Limit = Annotated[
+    int | None, typer.Option("--limit", min=1, help="So many problems only, drawn by the seed.")
+]
+Seed = Annotated[
+    int | None, typer.Option("--seed", help="Draws for --limit, and the order of choices.")
+]
 Digest = Annotated[str | None, typer.Option("--sha256", help="What the data must hash to.")]
 Outcomes = Annotated[
-    Path | None, typer.Option("--outcomes", help="Of paper_mix: verdicts of `grade`, which tell what is hard.")
+    Path | None,
+    typer.Option("--outcomes", help="Of paper_mix: verdicts of `grade`, which tell what is hard."),
 ]
 
 SHOWN = 20  # findings for people; --json has all
@@ -57,7 +71,9 @@ def list_tasks(as_json: AsJson = False) -> None:
         return
     rows: list[list[str]] = []
     for name, one in tasks.items():
-        splits = ", ".join(f"{split} {count:,}" if count else split for split, count in _splits(one).items())
+        splits = ", ".join(
+            f"{split} {count:,}" if count else split for split, count in _splits(one).items()
+        )
         rows.append([name, splits, _judge(one), one.about])
     console.show_table(("task", "splits", "judged by", "what it is"), rows, words=range(4), names=4)
     console.say("data sets, commits and licences: --json")
@@ -77,18 +93,43 @@ def show(
     as_json: AsJson = False,
 ) -> None:
     """Show a problem as a worker sees it, and its reference."""
-    options = {"path": path, "split": split, "revision": revision, "limit": limit, "seed": seed, "sha256": sha256}
+    options = {
+        "path": path,
+        "split": split,
+        "revision": revision,
+        "limit": limit,
+        "seed": seed,
+        "sha256": sha256,
+    }
     made, loaded = _loaded(name, outcomes=outcomes, **options)
     place = _place(loaded, problem, name)
     item, source = loaded.items[place], loaded.source
     asked, reference = item.problem, _reference(item.problem.reference)
     if as_json:
-        place_in = {"task": made.name, "split": source.split, "place": place, "problems": len(loaded.items)}
-        known = {"id": asked.id, "kind": asked.kind, "subject": item.subject, "difficulty": item.difficulty}
+        place_in = {
+            "task": made.name,
+            "split": source.split,
+            "place": place,
+            "problems": len(loaded.items),
+        }
+        known = {
+            "id": asked.id,
+            "kind": asked.kind,
+            "subject": item.subject,
+            "difficulty": item.difficulty,
+        }
         known |= {"tags": list(item.tags), "question": asked.question, "reference": reference}
-        console.show_json({**place_in, **known, "canonical": item.canonical, "source": source.record()})
+        console.show_json(
+            {**place_in, **known, "canonical": item.canonical, "source": source.record()}
+        )
         return
-    facts = [f"{made.name}/{source.split}", f"{place} of {len(loaded.items)}", asked.id, asked.kind, item.subject]
+    facts = [
+        f"{made.name}/{source.split}",
+        f"{place} of {len(loaded.items)}",
+        asked.id,
+        asked.kind,
+        item.subject,
+    ]
     console.say(" · ".join(dict.fromkeys(filter(None, facts))))
     console.show_text(asked.question)
     console.say(f"reference: {_short(reference)}")
@@ -107,7 +148,9 @@ def check(
     seed: Seed = None,
     sha256: Digest = None,
     outcomes: Outcomes = None,
-    concurrency: Annotated[int, typer.Option("--concurrency", min=1, max=256, help="Replies graded at once.")] = 8,
+    concurrency: Annotated[
+        int, typer.Option("--concurrency", min=1, max=256, help="Replies graded at once.")
+    ] = 8,
     as_json: AsJson = False,
 ) -> None:
     """Check that the grader accepts every gold answer.
@@ -115,7 +158,14 @@ def check(
     Of programming tasks, every canonical solution; what it does not accept is listed.
     Exits with 0 where all that it decided on are accepted, with 1 where some are refused.
     """
-    options = {"path": path, "split": split, "revision": revision, "limit": limit, "seed": seed, "sha256": sha256}
+    options = {
+        "path": path,
+        "split": split,
+        "revision": revision,
+        "limit": limit,
+        "seed": seed,
+        "sha256": sha256,
+    }
     made, _ = _loaded(name, outcomes=outcomes, **options)
     with console.progress_bar("grading") as on_progress:
         report = asyncio.run(check_task(made, concurrency=concurrency, on_progress=on_progress))
@@ -155,7 +205,7 @@ def _place(loaded: Loaded, problem: str, name: str) -> int:
     )
 
 
-# ── what a task is ───────────────────────────────────────────────────────────────────────────────────────────────────
+# ── what a task is ────────────────────────────────────────────────────────────────────────────────
 def _described(made: Benchmark) -> Json:
     dataset = made.dataset
     return {
@@ -174,12 +224,16 @@ def _described(made: Benchmark) -> Json:
 def _judge(made: Benchmark) -> str:
     kind = type(made.grader)
     other = "by part" if kind is MixGrader else kind.__qualname__
-    return {target: name for name, target in GRADERS.items()}.get(f"{kind.__module__}:{kind.__qualname__}", other)
+    return {target: name for name, target in GRADERS.items()}.get(
+        f"{kind.__module__}:{kind.__qualname__}", other
+    )
 
 
 def _splits(made: Benchmark) -> dict[str, int | None]:
     """How many rows each split is known to have."""
-    files = {split: () if made.dataset is None else made.dataset.splits[split] for split in made.splits}
+    files = {
+        split: () if made.dataset is None else made.dataset.splits[split] for split in made.splits
+    }
     return {split: sum(file.rows or 0 for file in parts) or None for split, parts in files.items()}
 
 
@@ -196,7 +250,7 @@ def _reference(reference: object) -> object:
     return {"tests": len(reference.tests), "first": first, **known}
 
 
-# ── for people ───────────────────────────────────────────────────────────────────────────────────────────────────────
+# ── for people ────────────────────────────────────────────────────────────────────────────────────
 def _show_report(name: str, report: CheckReport) -> None:
     found = {"refused": report.refused, "undecided": report.undecided}
     checked = report.accepted + sum(map(len, found.values()))
@@ -206,7 +260,11 @@ def _show_report(name: str, report: CheckReport) -> None:
     print(f"{name}: {', '.join(parts)}")
     for what, findings in found.items():
         for finding in findings[:SHOWN]:
-            print(console.printable(f"{what}  {finding.id}  {_short(finding.extracted)}  {finding.note}"))
+            print(
+                console.printable(
+                    f"{what}  {finding.id}  {_short(finding.extracted)}  {finding.note}"
+                )
+            )
         if len(findings) > SHOWN:
             print(f"{what}  and {len(findings) - SHOWN} more: --json lists all")
     _say_source(report.source)

@@ -1,7 +1,7 @@
 """Evaluation: any Orchestrator over any problems, judged, counted, and said with how much certainty.
 
-In: an Orchestrator, problems, a grader. Out: an Outcome a problem and sample, in that order, whatever came first;
-``grid`` makes a whole evaluation of it, with estimates, intervals and tables.
+In: an Orchestrator, problems, a grader. Out: an Outcome a problem and sample, in that order,
+whatever came first; ``grid`` makes a whole evaluation of it, with estimates, intervals and tables.
 """
 
 from __future__ import annotations
@@ -61,10 +61,13 @@ async def evaluate(
 
     Raises:
         ConfigError: ``concurrency`` or ``samples`` is below 1.
-        OpenConductorError: one whose fate is *stop*, of the orchestrator or of the grader; what runs is cancelled.
+        OpenConductorError: one whose fate is *stop*, of the orchestrator or of the grader; what
+            runs is cancelled.
     """
     if concurrency < 1 or samples < 1:
-        raise ConfigError(f"evaluate: got concurrency {concurrency} and samples {samples}, expected at least 1 each")
+        raise ConfigError(
+            f"evaluate: got concurrency {concurrency} and samples {samples}, expected at least 1 each"
+        )
     outcomes: dict[tuple[int, int], Outcome] = {}
 
     async def ask(place: tuple[int, int]) -> None:
@@ -74,7 +77,11 @@ async def evaluate(
         if on_result is not None:
             on_result(outcomes[place])
 
-    await at_once(((index, sample) for index in range(len(problems)) for sample in range(samples)), ask, concurrency)
+    await at_once(
+        ((index, sample) for index in range(len(problems)) for sample in range(samples)),
+        ask,
+        concurrency,
+    )
     return [outcomes[place] for place in sorted(outcomes)]
 
 

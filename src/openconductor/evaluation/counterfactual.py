@@ -1,12 +1,13 @@
 """What each step of a plan is worth: the same question again, with one thing taken away, and what becomes of it.
 
-In: the records of a system, their problems, and a way to replay a workflow. Out: Counterfactuals: mean changes of
-accuracy by kind of edit, place of the step, topology and worker, with paired intervals; and what becomes of a system
-whose workflows are dealt out among other questions.
+In: the records of a system, their problems, and a way to replay a workflow. Out: Counterfactuals:
+mean changes of accuracy by kind of edit, place of the step, topology and worker, with paired
+intervals; and what becomes of a system whose workflows are dealt out among other questions.
 
-Every edited workflow is compared with the unedited one, replayed in the same way, on the same question and the same
-repeat. Not covered: recursion (of a record with several rounds nothing is replayed), and effects of two edits together.
-A step whose loss changes nothing may still be worth something where others fail.
+Every edited workflow is compared with the unedited one, replayed in the same way, on the same
+question and the same repeat. Not covered: recursion (of a record with several rounds nothing is
+replayed), and effects of two edits together. A step whose loss changes nothing may still be worth
+something where others fail.
 """
 
 from __future__ import annotations
@@ -21,7 +22,15 @@ from openconductor.baselines.instructions import solve
 from openconductor.episode import Stage
 from openconductor.evaluation import at_once, judged
 from openconductor.evaluation.records import Record
-from openconductor.evaluation.statistics import Difference, Estimate, Key, difference, estimate, grouped, holm
+from openconductor.evaluation.statistics import (
+    Difference,
+    Estimate,
+    Key,
+    difference,
+    estimate,
+    grouped,
+    holm,
+)
 from openconductor.gym.exact import expected_accuracy
 from openconductor.gym.questions import read_question
 from openconductor.measures import group_by, topology
@@ -46,7 +55,7 @@ WholeEdit = Literal["shuffled", "strangers", "silent"]
 _PLACES = ("only", "first", "middle", "last")
 
 
-# ── edits ────────────────────────────────────────────────────────────────────────────────────────────────────────────
+# ── edits ─────────────────────────────────────────────────────────────────────────────────────────
 def edits_of(
     workflow: Workflow, ordinals: Iterable[int], *, told: str, seed: str = ""
 ) -> Iterator[tuple[EditKind, int, Workflow]]:
@@ -65,7 +74,11 @@ def edits_of(
     known = sorted(ordinals)
     for index, step in enumerate(workflow):
         if len(workflow) > 1:
-            left = (_unseeing(workflow, place, index) for place in range(len(workflow)) if place != index)
+            left = (
+                _unseeing(workflow, place, index)
+                for place in range(len(workflow))
+                if place != index
+            )
             yield "drop", index, Workflow(tuple(left))
         others = [ordinal for ordinal in known if ordinal != step.worker]
         other = random.Random(f"swap/{seed}/{index}").choice(others) if others else step.worker
@@ -77,7 +90,11 @@ def edits_of(
         }
         for kind, changed in changes.items():
             if changed != step:
-                yield kind, index, Workflow((*workflow.steps[:index], changed, *workflow.steps[index + 1 :]))
+                yield (
+                    kind,
+                    index,
+                    Workflow((*workflow.steps[:index], changed, *workflow.steps[index + 1 :])),
+                )
 
 
 def _unseeing(workflow: Workflow, place: int, index: int) -> Step:
@@ -85,17 +102,20 @@ def _unseeing(workflow: Workflow, place: int, index: int) -> Step:
     step = workflow.steps[place]
     if step.access == "all":
         return step
-    return replace(step, access=tuple(one - (one > index) for one in workflow.visible(place) if one != index))
+    return replace(
+        step, access=tuple(one - (one > index) for one in workflow.visible(place) if one != index)
+    )
 
 
-# ── what was found ───────────────────────────────────────────────────────────────────────────────────────────────────
+# ── what was found ────────────────────────────────────────────────────────────────────────────────
 @dataclass(frozen=True, slots=True)
 class Effect:
     """What one kind of edit does to accuracy.
 
     Attributes:
         by: what the steps are grouped by: ``all``, ``position``, ``topology``, ``worker``.
-        group: which group: ``first``, ``middle``, ``last``, ``only``; a topology; a worker's name; "" of all.
+        group: which group: ``first``, ``middle``, ``last``, ``only``; a topology; a worker's name;
+            "" of all.
         change: edited less unedited, so what helps has a negative change.
         p_holm: its p-value, adjusted for all effects.
         edits: how many edited workflows it rests on.
@@ -114,11 +134,14 @@ class Counterfactuals:
     """What was found.
 
     Attributes:
-        records, left_out: how many were replayed, and not (no workflow, several rounds, no such problem).
-        replays, undecided: how many workflows were played, the unedited among them; of these, left out as undecided.
+        records, left_out: how many were replayed, and not (no workflow, several rounds, no such
+            problem).
+        replays, undecided: how many workflows were played, the unedited among them; of these, left
+            out as undecided.
         unedited: the accuracy of the unedited workflows, replayed.
         effects: by kind of edit, all steps first.
-        shuffled: accuracy with another question's workflow less with the own one; None where there is no other.
+        shuffled: accuracy with another question's workflow less with the own one; None where there
+            is no other.
         strangers: the same with every step done by another worker.
         silent: the same with every step only told to solve the question.
     """
@@ -138,7 +161,7 @@ class Counterfactuals:
         return asdict(self)
 
 
-# ── ways to replay ───────────────────────────────────────────────────────────────────────────────────────────────────
+# ── ways to replay ────────────────────────────────────────────────────────────────────────────────
 def pool_replay(
     pool: WorkerPool,
     grader: Callable[[Problem], Grader],
@@ -152,7 +175,9 @@ def pool_replay(
     """
 
     async def replay(problem: Problem, workflow: Workflow, repeat: int) -> float | None:
-        stage = Stage(pool, problem.question, sample=sample(problem, repeat), on_event=on_event, spent="data")
+        stage = Stage(
+            pool, problem.question, sample=sample(problem, repeat), on_event=on_event, spent="data"
+        )
         episode = await stage.play(lambda stage: stage.answer_by(workflow), None)
         correct = (await judged(problem, episode, grader(problem), repeat)).correct
         return None if correct is None else float(correct)
@@ -166,7 +191,7 @@ async def exact_replay(problem: Problem, workflow: Workflow, _repeat: int = 0) -
     return None if question is None else expected_accuracy(question, workflow)
 
 
-# ── the replays ──────────────────────────────────────────────────────────────────────────────────────────────────────
+# ── the replays ───────────────────────────────────────────────────────────────────────────────────
 class _Edit(NamedTuple):
     """What is played beside a record's own workflow: which edit of which of its steps."""
 
@@ -224,7 +249,9 @@ async def counterfactuals(
         before: list[tuple[Key, float]] = []
         after: list[tuple[Key, float]] = []
         for one in group:
-            own, edited = (scores[played(one.record, flow)] for flow in (one.record.workflows[0], one.workflow))
+            own, edited = (
+                scores[played(one.record, flow)] for flow in (one.record.workflows[0], one.workflow)
+            )
             if own is not None and edited is not None:
                 before.append((_key(one.record), own))
                 after.append((_key(one.record), edited))
@@ -234,7 +261,11 @@ async def counterfactuals(
     for one in edits:
         for kind, by, group in _groups(one, workers):
             groups.setdefault((by, kind, group), []).append(one)
-    found = [(name, one) for name in sorted(groups, key=_order) if (one := change(groups[name])) is not None]
+    found = [
+        (name, one)
+        for name in sorted(groups, key=_order)
+        if (one := change(groups[name])) is not None
+    ]
     adjusted = holm([one.p for _, one in found])
     own = grouped((key, scores[key, flow, repeat]) for key, flow, repeat in unedited)
     return Counterfactuals(
@@ -256,7 +287,10 @@ def _key(record: Record) -> Key:
 
 
 def _edits(
-    records: Sequence[Record], problems: Mapping[Key, Problem], workers: Mapping[int, str], seed: int
+    records: Sequence[Record],
+    problems: Mapping[Key, Problem],
+    workers: Mapping[int, str],
+    seed: int,
 ) -> Iterator[_Edit]:
     """Each record with one step changed, with all its steps done by others, and with none of them told anything."""
     for one in records:
@@ -265,8 +299,13 @@ def _edits(
         for kind, step, changed in edits_of(flow, workers, told=told, seed=drawn):
             yield _Edit(one, changed, kind, step)
         rng = random.Random(f"strangers/{drawn}")
-        others = [[ordinal for ordinal in workers if ordinal != step.worker] or [step.worker] for step in flow]
-        strangers = (replace(step, worker=rng.choice(some)) for step, some in zip(flow, others, strict=True))
+        others = [
+            [ordinal for ordinal in workers if ordinal != step.worker] or [step.worker]
+            for step in flow
+        ]
+        strangers = (
+            replace(step, worker=rng.choice(some)) for step, some in zip(flow, others, strict=True)
+        )
         yield _Edit(one, Workflow(tuple(strangers)), "strangers")
         yield _Edit(one, Workflow(tuple(replace(step, subtask=told) for step in flow)), "silent")
 
@@ -290,8 +329,15 @@ def _groups(edit: _Edit, workers: Mapping[int, str]) -> Iterator[tuple[EditKind,
         return
     workflow = edit.record.workflows[0]
     last, ordinal = len(workflow) - 1, workflow.steps[edit.step].worker
-    place = "only" if not last else "last" if edit.step == last else "middle" if edit.step else "first"
-    named = {"all": "", "position": place, "topology": topology(workflow), "worker": workers.get(ordinal, str(ordinal))}
+    place = (
+        "only" if not last else "last" if edit.step == last else "middle" if edit.step else "first"
+    )
+    named = {
+        "all": "",
+        "position": place,
+        "topology": topology(workflow),
+        "worker": workers.get(ordinal, str(ordinal)),
+    }
     for by, group in named.items():
         yield edit.kind, by, group
 

@@ -1,7 +1,8 @@
 """One evaluation from recipe to tables, in a folder that it can be resumed from at any moment; or its answers regraded.
 
-In: an EvalConfig and a folder. Out: in that folder ``config.toml``, ``environment.json`` (versions, inputs),
-``journal.sqlite`` (every call, and a record a question), the table in its forms, ``latency.json``; Results.
+In: an EvalConfig and a folder. Out: in that folder ``config.toml``, ``environment.json`` (versions,
+inputs), ``journal.sqlite`` (every call, and a record a question), the table in its forms,
+``latency.json``; Results.
 
 - **Phases.** First what trained baselines learn from (every worker alone, on questions that are not evaluated, and for
   MASRouter trials of collaborations), then the systems: all at once, or one after the other where they share calls, so
@@ -25,7 +26,8 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, NamedTuple, cast
 
-from openconductor.budget import BudgetMeter, PaidCall, check_price
+from openconductor.calls.budget import BudgetMeter, PaidCall, check_price
+from openconductor.calls.policies import LONG_PATIENCE_S, patient
 from openconductor.errors import BudgetExceeded, ConfigError
 from openconductor.evaluation import at_once, judged, records, systems, tables
 from openconductor.evaluation.eval_config import (
@@ -42,10 +44,9 @@ from openconductor.evaluation.eval_config import (
 from openconductor.evaluation.records import Record, Results
 from openconductor.evaluation.systems import Sheet, System
 from openconductor.events import CallEnded, Event
-from openconductor.journal import Journal, Spending
-from openconductor.policies import LONG_PATIENCE_S, patient
-from openconductor.serialisation import plain
-from openconductor.storage import make_folder, write_whole
+from openconductor.store import Journal, Spending
+from openconductor.store.serialisation import plain
+from openconductor.store.storage import make_folder, write_whole
 from openconductor.types import Budget, Episode, Problem
 
 SETTLING = 3
@@ -68,20 +69,28 @@ OnProgress = Callable[[Progress], None]
 
 
 async def run_grid(
-    config: EvalConfig, folder: str | Path, *, retry_failed: bool = False, on_progress: OnProgress | None = None
+    config: EvalConfig,
+    folder: str | Path,
+    *,
+    retry_failed: bool = False,
+    on_progress: OnProgress | None = None,
 ) -> Results:
     """Ask every system every question, as often as the recipe says, and write the tables.
 
     Args:
         config: the recipe.
-        folder: where the run is written; one that holds the same evaluation, whole or cut off, is resumed.
-        retry_failed: whether to ask again what failed (transport, provider, time) in an earlier run.
+        folder: where the run is written; one that holds the same evaluation, whole or cut off, is
+            resumed.
+        retry_failed: whether to ask again what failed (transport, provider, time) in an earlier
+            run.
         on_progress: told after each question.
 
     Raises:
-        ConfigError: the recipe names what there is not, or the folder holds something else; the message says what.
+        ConfigError: the recipe names what there is not, or the folder holds something else; the
+            message says what.
         TaskError: data are absent or changed.
-        BudgetExceeded: the evaluation's budget is spent; the tables show what there is, a larger one resumes it.
+        BudgetExceeded: the evaluation's budget is spent; the tables show what there is, a larger
+            one resumes it.
         AuthFailed, JournalError: nothing more can be asked, or kept; what was kept stays.
     """
     folder = Path(folder)
@@ -111,7 +120,7 @@ def write_tables(results: Results, folder: Path) -> None:
     write_whole(folder / "latency.json", json.dumps(records.latency(results), indent=2) + "\n")
 
 
-# ── what is going to be asked ────────────────────────────────────────────────────────────────────────────────────────
+# ── what is going to be asked ─────────────────────────────────────────────────────────────────────
 class _Plan:
     """A recipe, checked and loaded before anything is paid for."""
 
@@ -129,7 +138,11 @@ class _Plan:
         for spec in specs:
             workshop.check(spec)
         self.trained = {spec.name for spec in specs if systems.learns(spec, config)}
-        self.trials = config.learn.trials if any(systems.learns(spec, config, "trials") for spec in specs) else 0
+        self.trials = (
+            config.learn.trials
+            if any(systems.learns(spec, config, "trials") for spec in specs)
+            else 0
+        )
         sheets = list(systems.load_sheets(config).values())
         workshop.check_held_out(sheets)
         learning = [systems.load_learning(config, sheets)] if self.trained else []
@@ -143,12 +156,16 @@ class _Plan:
         # What is really asked: hindsight only looks back, at every worker.
         self.asked = [spec for spec in specs if spec.kind != HINDSIGHT]
         if len(self.asked) < len(specs):
-            self.asked += [one for name in self.workers if (one := Spec(WORKER, name)) not in self.asked]
+            self.asked += [
+                one for name in self.workers if (one := Spec(WORKER, name)) not in self.asked
+            ]
         self.total = len(self.asked) * config.repeats * sum(len(sheet.problems) for sheet in sheets)
-        self.total += sum(len(sheet.problems) for sheet in learning) * (len(self.workers) + self.trials)
+        self.total += sum(len(sheet.problems) for sheet in learning) * (
+            len(self.workers) + self.trials
+        )
 
 
-# ── asking ───────────────────────────────────────────────────────────────────────────────────────────────────────────
+# ── asking ────────────────────────────────────────────────────────────────────────────────────────
 _Key = tuple[str, str, str, int]
 
 
@@ -184,12 +201,22 @@ def open_purse(budget: Budget, spent: Spending) -> BudgetMeter:
 class _Run:
     """One run of a plan: what its journal lacks is asked, many at once."""
 
-    def __init__(self, plan: _Plan, journal: Journal, retry_failed: bool, on_progress: OnProgress | None) -> None:
+    def __init__(
+        self, plan: _Plan, journal: Journal, retry_failed: bool, on_progress: OnProgress | None
+    ) -> None:
         self._plan, self._config, self.journal = plan, plan.config, journal
         kept = records.kept_records(journal)
         # What a system that has answered since has learnt from stays, failed or not.
-        learnt = plan.learn.name if plan.learn is not None and any(one.system in plan.trained for one in kept) else None
-        self._kept = {_key(one) for one in kept if not retry_failed or one.status != "failed" or one.task == learnt}
+        learnt = (
+            plan.learn.name
+            if plan.learn is not None and any(one.system in plan.trained for one in kept)
+            else None
+        )
+        self._kept = {
+            _key(one)
+            for one in kept
+            if not retry_failed or one.status != "failed" or one.task == learnt
+        }
         self._places = asyncio.Semaphore(plan.config.concurrency)
         self.spent = journal.totals().spent
         budget = plan.config.budget.budget()
@@ -205,7 +232,10 @@ class _Run:
         for _, worker in workshop.pool:
             check_price(self.purse, worker)
         lessons = None if plan.learn is None else await self._learn(plan.learn)
-        every = [workshop.make(spec, lessons if spec.name in plan.trained else None) for spec in plan.asked]
+        every = [
+            workshop.make(spec, lessons if spec.name in plan.trained else None)
+            for spec in plan.asked
+        ]
         for together in [[system] for system in every] if plan.config.share_calls else [every]:
             await self._ask_all(together, plan.sheets, plan.config.repeats)
         await self.journal.wait_durable()
@@ -213,13 +243,17 @@ class _Run:
     async def _learn(self, sheet: Sheet) -> systems.Lessons:
         """What trained baselines learn from."""
         plan = self._plan
-        await self._ask_all([plan.workshop.make(Spec(WORKER, name)) for name in plan.workers], [sheet], 1)
+        await self._ask_all(
+            [plan.workshop.make(Spec(WORKER, name)) for name in plan.workers], [sheet], 1
+        )
         if plan.trials:
             await self._ask_all([plan.workshop.make(Spec(systems.EXPLORER))], [sheet], plan.trials)
         await self.journal.wait_durable()
         return systems.lessons_of(records.kept_records(self.journal), sheet, plan.workshop.pool)
 
-    async def _ask_all(self, asked: Sequence[System], sheets: Iterable[Sheet], repeats: int) -> None:
+    async def _ask_all(
+        self, asked: Sequence[System], sheets: Iterable[Sheet], repeats: int
+    ) -> None:
         """Ask question by question, each repeat of it to all systems, so that what a stop leaves is paired."""
         cells = [
             _Cell(system, sheet, problem, repeat)
@@ -262,9 +296,13 @@ class _Run:
         system, problem = cell.system, cell.problem
         named = "" if self._config.share_calls else system.name
         sample = records.sample_number(named, cell.sheet.name, problem.id, cell.repeat)
-        asked = system.orchestrator.ask(problem.question, budget=system.budget, on_event=sink, sample=sample)
+        asked = system.orchestrator.ask(
+            problem.question, budget=system.budget, on_event=sink, sample=sample
+        )
         try:
-            with PaidCall(self.purse) if self.purse is not None else nullcontext():  # what is asked inside is charged
+            with (
+                PaidCall(self.purse) if self.purse is not None else nullcontext()
+            ):  # what is asked inside is charged
                 return await asked
         except BudgetExceeded as error:
             if error.episode is None or (self.purse is not None and self.purse.ended_in(error)):
@@ -298,7 +336,7 @@ class _Sink:
         await self._run.journal.wait_durable()
 
 
-# ── grading again ────────────────────────────────────────────────────────────────────────────────────────────────────
+# ── grading again ─────────────────────────────────────────────────────────────────────────────────
 @dataclass(frozen=True, slots=True)
 class Move:
     """A verdict that is another one now; ``None`` is undecided."""
@@ -324,8 +362,8 @@ class Regraded:
 async def regrade(folder: str | Path) -> Regraded:
     """Grade the stored answers of an evaluation again, without calling anyone, and write its tables anew.
 
-    A moved verdict is a newer record of the same question; the older one stays in the journal. What has no answer stays
-    what it is, and so does what trained baselines learnt from.
+    A moved verdict is a newer record of the same question; the older one stays in the journal. What
+    has no answer stays what it is, and so does what trained baselines learnt from.
 
     Raises:
         ConfigError: the folder holds no evaluation, or its questions are not what they were.
@@ -341,14 +379,22 @@ async def regrade(folder: str | Path) -> Regraded:
             f"{folder}: its questions are others now: {'; '.join(changed)}; expected those that were asked"
         )
     sandbox, opened = systems.open_for(sheets.values(), config)
-    asked = {(sheet.name, problem.id): (sheet.grader, problem) for sheet in opened for problem in sheet.problems}
+    asked = {
+        (sheet.name, problem.id): (sheet.grader, problem)
+        for sheet in opened
+        for problem in sheet.problems
+    }
     pairs: list[tuple[Record, Record]] = []
 
     async def again(old: Record) -> None:
         grader, problem = asked[old.task, old.problem]
         answered = Episode(problem.question, (), old.answer, None, old.usage, old.seconds)
-        new = records.record_of(await judged(problem, answered, grader, old.sample), system=old.system)
-        now = replace(old, correct=new.correct, status=new.status, extracted=new.extracted, note=new.note)
+        new = records.record_of(
+            await judged(problem, answered, grader, old.sample), system=old.system
+        )
+        now = replace(
+            old, correct=new.correct, status=new.status, extracted=new.extracted, note=new.note
+        )
         pairs.append((old, now))
         if old != now:
             _keep(journal, now)
@@ -356,14 +402,20 @@ async def regrade(folder: str | Path) -> Regraded:
     try:
         with Journal(folder / records.JOURNAL) as journal:
             kept = records.kept_records(journal)
-            stored = [one for one in kept if one.answer is not None and (one.task, one.problem) in asked]
+            stored = [
+                one for one in kept if one.answer is not None and (one.task, one.problem) in asked
+            ]
             await at_once(stored, again, GRADED_AT_ONCE)
             await journal.wait_durable()
     finally:
         if sandbox is not None:
             await sandbox.aclose()
     pairs.sort(key=lambda pair: _key(pair[0]))
-    moves = (Move(*_key(new), old.correct, new.correct, new.note) for old, new in pairs if old.correct != new.correct)
+    moves = (
+        Move(*_key(new), old.correct, new.correct, new.note)
+        for old, new in pairs
+        if old.correct != new.correct
+    )
     results = Results.load(folder)
     write_tables(results, folder)
     return Regraded(len(pairs), tuple(moves), results)

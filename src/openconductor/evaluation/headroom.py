@@ -1,11 +1,13 @@
 """What a pool could give to orchestration, before anyone pays for a training; and the gym's levels for the demo.
 
-In: the records of every worker alone on the same questions. Out: Headroom: who is right where, who adds what nobody
-else has, who could be left out, the oracle's lead over the best worker, and how many questions it takes to see a gain.
+In: the records of every worker alone on the same questions. Out: Headroom: who is right where, who
+adds what nobody else has, who could be left out, the oracle's lead over the best worker, and how
+many questions it takes to see a gain.
 
-The best of noisy scores looks better than it is, so it is given as it seems (naive) and without luck: the best worker
-is fitted on other questions than those it is scored on, the best of each question chosen by its other repeats. Not
-covered: workflows of several steps, which may reach far beyond any choice of one worker a question.
+The best of noisy scores looks better than it is, so it is given as it seems (naive) and without
+luck: the best worker is fitted on other questions than those it is scored on, the best of each
+question chosen by its other repeats. Not covered: workflows of several steps, which may reach far
+beyond any choice of one worker a question.
 """
 
 from __future__ import annotations
@@ -53,7 +55,9 @@ OnProgress = Callable[[int, int, str], None]
 
 GAINS = (0.01, 0.02, 0.05, 0.10)
 FEWEST = 30  # questions on which a worker is called redundant
-NEXT_TO_NOTHING = 0.02  # the loss that a pool can bear: a worker without which no more is lost is redundant
+NEXT_TO_NOTHING = (
+    0.02  # the loss that a pool can bear: a worker without which no more is lost is redundant
+)
 FOLDS = 10
 PARTITIONS = 20
 LEVELS = ("conductor", "random", "best_worker", "best_fixed", "oracle")
@@ -67,7 +71,8 @@ class WorkerRow:
         name, accuracy: its name, and its share of right answers alone.
         only: the share of questions that it alone gets (right in most repeats).
         loss: by how much the pool's oracle falls without it (without luck where there are repeats).
-        redundant: True where a loss of more than two points is excluded, False where there is one for certain.
+        redundant: True where a loss of more than two points is excluded, False where there is one
+            for certain.
     """
 
     name: str
@@ -84,12 +89,16 @@ class Headroom:
     Attributes:
         repeats: the most decided answers of a worker to one question.
         workers: a row each, the best first.
-        best_naive, best_fitted: accuracy of the best worker on these questions, and of the best on other questions.
-        room_naive, room_corrected: the oracle's lead; corrected is None where questions were asked once.
+        best_naive, best_fitted: accuracy of the best worker on these questions, and of the best on
+            other questions.
+        room_naive, room_corrected: the oracle's lead; corrected is None where questions were asked
+            once.
         got_by: how many questions are got by no worker, by one, by two …
-        complementary: [row][column] is the share of questions that the row's worker gets and the column's does not.
+        complementary: [row][column] is the share of questions that the row's worker gets and the
+            column's does not.
         patterns: which workers get a question, and how many questions are like that.
-        needed: (gain, low, middle, high): questions to see the gain, over the workers that the best is paired with.
+        needed: (gain, low, middle, high): questions to see the gain, over the workers that the best
+            is paired with.
         visible: the smallest gain that as many questions as these show.
     """
 
@@ -114,17 +123,24 @@ class Headroom:
         """The same as plain values; shares are fractions, what is not known is null."""
         return {
             **asdict(self),
-            "patterns": [{"workers": list(names), "questions": count} for names, count in self.patterns],
+            "patterns": [
+                {"workers": list(names), "questions": count} for names, count in self.patterns
+            ],
             "needed": [
-                {"gain": gain, "questions": middle, "low": low, "high": high} for gain, low, middle, high in self.needed
+                {"gain": gain, "questions": middle, "low": low, "high": high}
+                for gain, low, middle, high in self.needed
             ],
         }
 
 
-def headroom(records: Iterable[Record], *, seed: int = 0, gains: Sequence[float] = GAINS) -> Headroom | None:
+def headroom(
+    records: Iterable[Record], *, seed: int = 0, gains: Sequence[float] = GAINS
+) -> Headroom | None:
     """What the workers of a pool leave to gain (``gains``: in (0, 1]); None where none alone has a decided answer."""
     by_worker = alone(records)
-    scores = {name: found for name, of_one in by_worker.items() if (found := scores_by_problem(of_one))}
+    scores = {
+        name: found for name, of_one in by_worker.items() if (found := scores_by_problem(of_one))
+    }
     best = best_single(scores, seed=seed)
     if best is None:
         return None
@@ -134,7 +150,9 @@ def headroom(records: Iterable[Record], *, seed: int = 0, gains: Sequence[float]
         for key, of_one in each.items():
             if fmean(of_one) > 0.5:
                 got[key].add(name)
-    masked = {name: sum(one.correct is None for one in of_one) for name, of_one in by_worker.items()}
+    masked = {
+        name: sum(one.correct is None for one in of_one) for name, of_one in by_worker.items()
+    }
     rows = [_row(name, scores, got, masked[name], seed) for name in scores]
     rows.sort(key=lambda row: -row.accuracy.value)
     names = [row.name for row in rows]
@@ -156,12 +174,25 @@ def headroom(records: Iterable[Record], *, seed: int = 0, gains: Sequence[float]
         room_corrected=None if corrected is None else difference(corrected, best.fitted, seed),
         got_by=tuple(sizes[size] for size in range(len(scores) + 1)),
         complementary=tuple(
-            tuple(sum(row in got[key] and column not in got[key] for key in got) / len(got) for column in names)
+            tuple(
+                sum(row in got[key] and column not in got[key] for key in got) / len(got)
+                for column in names
+            )
             for row in names
         ),
-        patterns=tuple(Counter(tuple(name for name in names if name in got[key]) for key in got).most_common(20)),
+        patterns=tuple(
+            Counter(tuple(name for name in names if name in got[key]) for key in got).most_common(
+                20
+            )
+        ),
         needed=tuple(
-            (gain, *(questions_needed(gain, spread) for spread in (spreads[0], median(spreads), spreads[-1])))
+            (
+                gain,
+                *(
+                    questions_needed(gain, spread)
+                    for spread in (spreads[0], median(spreads), spreads[-1])
+                ),
+            )
             for gain in (gains if spreads else ())
         ),
         visible=visible_gain(len(naive), median(spreads)) if spreads else None,
@@ -171,21 +202,25 @@ def headroom(records: Iterable[Record], *, seed: int = 0, gains: Sequence[float]
 def outcome_matrix(records: Iterable[Record]) -> dict[str, object]:
     """Who is right where, as plain values: ``right[question][worker]`` is the share of right answers.
 
-    It is None where none was decided. A question is its task, id and kind; other systems than workers are passed over.
+    It is None where none was decided. A question is its task, id and kind; other systems than
+    workers are passed over.
     """
     by_worker = alone(records)
     every = [record for of_one in by_worker.values() for record in of_one]
     questions = list(dict.fromkeys((record.task, record.problem, record.kind) for record in every))
     scores = [scores_by_problem(of_one) for of_one in by_worker.values()]
-    right = [[fmean(each[task, one]) if (task, one) in each else None for each in scores] for task, one, _ in questions]
+    right = [
+        [fmean(each[task, one]) if (task, one) in each else None for each in scores]
+        for task, one, _ in questions
+    ]
     return {"workers": list(by_worker), "questions": questions, "right": right}
 
 
 def questions_needed(gain: float, spread: float, *, power: float = 0.8) -> int:
     """How many questions a paired test at 5 % needs to see a gain with so much power (R. J. Connor, 1987).
 
-    ``spread`` is the variance over questions of the paired difference where there is no gain: for single answers the
-    share of questions on which the two differ, at least the gain.
+    ``spread`` is the variance over questions of the paired difference where there is no gain: for
+    single answers the share of questions on which the two differ, at least the gain.
 
     Raises:
         ValueError: a gain outside (0, 1], a negative spread, a power outside (0.5, 1).
@@ -194,16 +229,27 @@ def questions_needed(gain: float, spread: float, *, power: float = 0.8) -> int:
     (626, 155)
     """
     if not 0 < gain <= 1 or spread < 0 or not 0.5 < power < 1:
-        raise ValueError(f"got gain {gain}, spread {spread}, power {power}: expected (0, 1], at least 0, (0.5, 1)")
+        raise ValueError(
+            f"got gain {gain}, spread {spread}, power {power}: expected (0, 1], at least 0, (0.5, 1)"
+        )
     null = max(spread, gain)
     normal = NormalDist()
-    reach = normal.inv_cdf(0.975) * math.sqrt(null) + normal.inv_cdf(power) * math.sqrt(max(0.0, null - gain * gain))
+    reach = normal.inv_cdf(0.975) * math.sqrt(null) + normal.inv_cdf(power) * math.sqrt(
+        max(0.0, null - gain * gain)
+    )
     return math.ceil((reach / gain) ** 2)
 
 
 def visible_gain(questions: int, spread: float) -> float | None:
     """The smallest gain, in whole thousandths, that this many questions show with 80 % power; None where none does."""
-    return next((mark / 1000 for mark in range(1, 1001) if questions_needed(mark / 1000, spread) <= questions), None)
+    return next(
+        (
+            mark / 1000
+            for mark in range(1, 1001)
+            if questions_needed(mark / 1000, spread) <= questions
+        ),
+        None,
+    )
 
 
 def alone(records: Iterable[Record]) -> dict[str, list[Record]]:
@@ -212,9 +258,14 @@ def alone(records: Iterable[Record]) -> dict[str, list[Record]]:
     return group_by(asked, lambda record: record.system.removeprefix(ALONE))
 
 
-def _row(name: str, scores: Mapping[str, Scores], got: Mapping[Key, set[str]], masked: int, seed: int) -> WorkerRow:
+def _row(
+    name: str, scores: Mapping[str, Scores], got: Mapping[Key, set[str]], masked: int, seed: int
+) -> WorkerRow:
     others = {other: each for other, each in scores.items() if other != name}
-    whole, without = corrected_oracle(scores) or naive_oracle(scores), corrected_oracle(others) or naive_oracle(others)
+    whole, without = (
+        corrected_oracle(scores) or naive_oracle(scores),
+        corrected_oracle(others) or naive_oracle(others),
+    )
     loss = difference(whole, {key: without.get(key, [0.0]) for key in whole}, seed)
     assert loss is not None
     alone = [float(winners == {name}) for winners in got.values()]
@@ -233,7 +284,9 @@ def _spreads(best: str, scores: Mapping[str, Scores]) -> list[float]:
     """The variances of the paired differences between the best worker and each other one, in order."""
     found: list[float] = []
     for name, each in scores.items():
-        both = [fmean(of_one) - fmean(each[key]) for key, of_one in scores[best].items() if key in each]
+        both = [
+            fmean(of_one) - fmean(each[key]) for key, of_one in scores[best].items() if key in each
+        ]
         if name != best and len(both) > 1:
             found.append(variance(both))
     return sorted(found)
@@ -243,8 +296,8 @@ def _spreads(best: str, scores: Mapping[str, Scores]) -> list[float]:
 class BestSingle:
     """The best of several systems on these questions, of those that have decided at least half as many as any.
 
-    ``naive`` are its scores; ``fitted`` of each question the score of the system that is best on other questions (what
-    that one has not decided is left out), ``chosen`` how often each was that.
+    ``naive`` are its scores; ``fitted`` of each question the score of the system that is best on
+    other questions (what that one has not decided is left out), ``chosen`` how often each was that.
     """
 
     name: str
@@ -258,10 +311,16 @@ def best_single(systems: Mapping[str, Scores], *, seed: int = 0) -> BestSingle |
 
     As it seems, and by cross-fitting over ten folds, drawn 20 times.
     """
-    means = {name: {key: fmean(of_one) for key, of_one in scores.items()} for name, scores in systems.items() if scores}
+    means = {
+        name: {key: fmean(of_one) for key, of_one in scores.items()}
+        for name, scores in systems.items()
+        if scores
+    }
     if not means:
         return None
-    most = max(map(len, means.values()))  # one that failed on all but a few easy questions is not the best
+    most = max(
+        map(len, means.values())
+    )  # one that failed on all but a few easy questions is not the best
     means = {name: of_one for name, of_one in means.items() if 2 * len(of_one) >= most}
     name = max(means, key=lambda one: task_mean(means[one]))
     questions = sorted({key for scores in means.values() for key in scores})
@@ -279,7 +338,9 @@ def best_single(systems: Mapping[str, Scores], *, seed: int = 0) -> BestSingle |
                     found.setdefault(key, []).append(means[best][key])
     total = sum(chosen.values())
     fitted = {key: [fmean(found[key])] for key in sorted(found)}
-    return BestSingle(name, systems[name], fitted, {one: count / total for one, count in chosen.items()})
+    return BestSingle(
+        name, systems[name], fitted, {one: count / total for one, count in chosen.items()}
+    )
 
 
 def _best_outside(means: Mapping[str, Mapping[Key, float]], inside: frozenset[Key]) -> str | None:
@@ -287,7 +348,9 @@ def _best_outside(means: Mapping[str, Mapping[Key, float]], inside: frozenset[Ke
     outside: dict[str, float] = {}
     for name, of_one in means.items():
         if rest := {key: mean for key, mean in of_one.items() if key not in inside}:
-            outside[name] = round(task_mean(rest), 12)  # what was added up in another order is equal
+            outside[name] = round(
+                task_mean(rest), 12
+            )  # what was added up in another order is equal
     return max(outside, key=lambda name: outside[name], default=None)
 
 
@@ -323,7 +386,8 @@ def corrected_oracle(systems: Mapping[str, Scores]) -> dict[Key, list[float]] | 
 class GymTable:
     """What was measured on the held-out questions, by ``LEVELS``, by worker, and of the Conductor's own workflows.
 
-    ``best_worker`` is the worker that did best on just these questions, which flatters it (and never the Conductor).
+    ``best_worker`` is the worker that did best on just these questions, which flatters it (and
+    never the Conductor).
     """
 
     questions: int
@@ -359,16 +423,21 @@ class GymTable:
 
 
 async def gym_table(
-    conductor: Conductor, *, questions: int = 400, seed: int = 0, on_progress: OnProgress | None = None
+    conductor: Conductor,
+    *,
+    questions: int = 400,
+    seed: int = 0,
+    on_progress: OnProgress | None = None,
 ) -> GymTable:
     """Ask the Conductor and every reference the same questions of the test split; nothing is an expectation.
 
-    The Conductor's pool is ``gym_pool(seed)``, or some of its workers; the references have the same. ``on_progress`` is
-    told after each answer; the references come first.
+    The Conductor's pool is ``gym_pool(seed)``, or some of its workers; the references have the
+    same. ``on_progress`` is told after each answer; the references come first.
 
     Raises:
         ConfigError: ``questions`` is below 1.
-        OpenConductorError: the Conductor's provider failed on every question, or in a way that stops a run.
+        OpenConductorError: the Conductor's provider failed on every question, or in a way that
+            stops a run.
     """
     if questions < 1:
         raise ConfigError(f"gym_table.questions: got {questions}, expected at least 1")
@@ -388,7 +457,9 @@ async def gym_table(
         ours = [record_of(outcome, system=name) for outcome in outcomes]
         scores = scores_by_problem(ours)
         if not scores:
-            raise next(outcome.episode.error for outcome in outcomes if outcome.episode.error is not None)
+            raise next(
+                outcome.episode.error for outcome in outcomes if outcome.episode.error is not None
+            )
         levels[name] = estimate(scores, sum(record.correct is None for record in ours))
     workers = {worker.name: levels[worker.name].value for _, worker in pool}
     levels["best_worker"] = levels[max(workers, key=lambda name: workers[name])]
@@ -408,7 +479,9 @@ async def gym_table(
         topology_share=topology_shares(workflows),
         mean_steps=row.mean_steps,
         mean_steps_by_kind={
-            kind: mean_steps(workflow for record in ours if record.kind == kind for workflow in record.workflows)
+            kind: mean_steps(
+                workflow for record in ours if record.kind == kind for workflow in record.workflows
+            )
             for kind in KINDS
         },
         usage=sum((record.usage for record in ours), Usage()),
@@ -422,11 +495,15 @@ def references(pool: WorkerPool, seed: int = 0) -> dict[str, Orchestrator]:
     The best fixed workflow is one of them where all its workers are in the pool.
     """
     offered = {ordinal: PROFILES[ordinal] for ordinal in pool.ordinals}
-    systems: dict[str, Orchestrator] = {worker.name: SingleWorker(pool, ordinal) for ordinal, worker in pool}
+    systems: dict[str, Orchestrator] = {
+        worker.name: SingleWorker(pool, ordinal) for ordinal, worker in pool
+    }
     systems["random"] = RandomWorkflows(pool, seed=seed)
     if offered.keys() >= set(BEST_FIXED.workers):
         systems["best_fixed"] = BestFixed(pool)
-    systems[ORACLE] = PlannedOrchestrator(pool, lambda asked: oracle_workflow(_of_the_gym(asked), offered)[0])
+    systems[ORACLE] = PlannedOrchestrator(
+        pool, lambda asked: oracle_workflow(_of_the_gym(asked), offered)[0]
+    )
     return systems
 
 

@@ -1,10 +1,11 @@
 """What an evaluation keeps: records, and the folder of a run with its results.
 
-In: Outcomes; a run's folder. Out: Records, which hold everything that tables, reports and plots need and go into the
-run's journal as JSON; Results, which those are made of.
+In: Outcomes; a run's folder. Out: Records, which hold everything that tables, reports and plots
+need and go into the run's journal as JSON; Results, which those are made of.
 
-The order of Results is that of systems and tasks in the recipe, then of the problems' ids and the repeats: never the
-order in which answers came, so that a resumed run reads as an uninterrupted one. Conversations are in the journal.
+The order of Results is that of systems and tasks in the recipe, then of the problems' ids and the
+repeats: never the order in which answers came, so that a resumed run reads as an uninterrupted one.
+Conversations are in the journal.
 """
 
 from __future__ import annotations
@@ -37,11 +38,11 @@ from openconductor.evaluation.eval_config import (
     renamed,
     what_differs,
 )
-from openconductor.journal import JournalReader
 from openconductor.ledger import draw_entries
 from openconductor.measures import group_by
-from openconductor.serialisation import load
-from openconductor.storage import write_whole
+from openconductor.store import JournalReader
+from openconductor.store.serialisation import load
+from openconductor.store.storage import write_whole
 from openconductor.types import Price, Round, Usage, Workflow
 
 if TYPE_CHECKING:
@@ -62,7 +63,7 @@ Status = Literal["graded", "unparsed", "invalid", "refused", "ungraded", "failed
 MASKED: tuple[Status, ...] = ("ungraded", "failed")
 
 
-# ── records ──────────────────────────────────────────────────────────────────────────────────────────────────────────
+# ── records ───────────────────────────────────────────────────────────────────────────────────────
 @dataclass(frozen=True, slots=True)
 class RoundRecord:
     """One round.
@@ -85,7 +86,8 @@ class Record:
     """One problem (its id), asked for the ``sample``-th time, from 0, of one system.
 
     Attributes:
-        correct: right, wrong, or undecided (None: masked, never counted as wrong); ``status`` says why.
+        correct: right, wrong, or undecided (None: masked, never counted as wrong); ``status`` says
+            why.
         extracted, note: what the grader read off the answer, and what it said.
         calls: attempts at workers and planner, those of nested orchestrators included once.
         usage, seconds: everything it cost; wall time.
@@ -114,7 +116,8 @@ class Record:
     def valid(self) -> bool | None:
         """Whether the first round's text was a workflow; None where no Conductor wrote any.
 
-        A planner that could not be reached wrote none; one that declined, or was asked too much, wrote an invalid one.
+        A planner that could not be reached wrote none; one that declined, or was asked too much,
+        wrote an invalid one.
         """
         first = self.rounds[0] if self.rounds else None
         if first is None or not first.planned:
@@ -131,15 +134,28 @@ class Record:
     @property
     def workflows(self) -> tuple[Workflow, ...]:
         """The workflows of all rounds, those that only accept left out."""
-        return tuple(one.workflow for one in self.rounds if one.workflow is not None and one.workflow.steps)
+        return tuple(
+            one.workflow for one in self.rounds if one.workflow is not None and one.workflow.steps
+        )
 
 
 def record_of(outcome: Outcome, *, system: str, task: str | None = None) -> Record:
     """What is kept of an outcome of the system of this name; ``task`` is the problem's own by default."""
-    episode, grade, problem, error = outcome.episode, outcome.grade, outcome.problem, outcome.episode.error
+    episode, grade, problem, error = (
+        outcome.episode,
+        outcome.grade,
+        outcome.problem,
+        outcome.episode.error,
+    )
     status: Status = "graded"
     if error is not None:
-        status = "invalid" if isinstance(error, WorkflowError) else "refused" if caused_by_plan(error) else "failed"
+        status = (
+            "invalid"
+            if isinstance(error, WorkflowError)
+            else "refused"
+            if caused_by_plan(error)
+            else "failed"
+        )
     elif grade is None or grade.correct is None:
         status = "ungraded"
     elif not grade.correct and grade.note.startswith("unparsed"):
@@ -167,8 +183,9 @@ def record_of(outcome: Outcome, *, system: str, task: str | None = None) -> Reco
 def sample_number(system: str, task: str, problem: str, repeat: int) -> int:
     """The sample number of a cell's calls, below 2**53: 41 bits of a digest, then the repeat.
 
-    It tells its calls from all others, to the journal and to simulated workers, and depends on no order and on no other
-    cell. Two systems get two completions of the same call; where they share calls, ``system`` is "".
+    It tells its calls from all others, to the journal and to simulated workers, and depends on no
+    order and on no other cell. Two systems get two completions of the same call; where they share
+    calls, ``system`` is "".
 
     >>> sample_number("", "gym", "gym-1", 3) - sample_number("", "gym", "gym-1", 0)
     3
@@ -187,7 +204,9 @@ def kept_records(journal: JournalReader) -> list[Record]:
     try:
         found = [load(Record, one.record) for one in journal.outcomes()]
     except ValueError as error:
-        raise JournalError(f"journal {journal.path}: got a record that is not an evaluation's: {error}") from error
+        raise JournalError(
+            f"journal {journal.path}: got a record that is not an evaluation's: {error}"
+        ) from error
     named = (replace(one, system=renamed(one.system)) for one in found)
     return list({(one.system, one.task, one.problem, one.sample): one for one in named}.values())
 
@@ -199,21 +218,40 @@ def _round(one: Round) -> RoundRecord:
     return RoundRecord(one.workflow, one.completion is not None or bool(one.calls), reason, ended)
 
 
-# ── the folder of a run ──────────────────────────────────────────────────────────────────────────────────────────────
+# ── the folder of a run ───────────────────────────────────────────────────────────────────────────
 CONFIG = "config.toml"
 ENVIRONMENT = "environment.json"
 JOURNAL = "journal.sqlite"
-_PACKAGES = ("openconductor", "httptools", "numpy", "safetensors", "scikit-learn", "scipy", "tokenizers", "math-verify")
+_PACKAGES = (
+    "openconductor",
+    "httptools",
+    "numpy",
+    "safetensors",
+    "scikit-learn",
+    "scipy",
+    "tokenizers",
+    "math-verify",
+)
 
 
 def check_folder(folder: Path, config: EvalConfig, inputs: Plain) -> None:
     """Raise a ConfigError where a folder holds something else than this evaluation, or another one."""
     if not (folder / CONFIG).is_file():
         if folder.exists() and not folder.is_dir():
-            raise ConfigError(f"{folder}: is no folder, expected a new folder or one of an evaluation")
-        for name in sorted(path.name for path in folder.glob("*")):  # else a kill before the recipe left it
-            if name.removesuffix(".part") not in (CONFIG, ENVIRONMENT, JOURNAL) and not name.startswith(f"{JOURNAL}-"):
-                raise ConfigError(f"{folder}: holds {name!r}, expected a new folder or one of an evaluation")
+            raise ConfigError(
+                f"{folder}: is no folder, expected a new folder or one of an evaluation"
+            )
+        for name in sorted(
+            path.name for path in folder.glob("*")
+        ):  # else a kill before the recipe left it
+            if name.removesuffix(".part") not in (
+                CONFIG,
+                ENVIRONMENT,
+                JOURNAL,
+            ) and not name.startswith(f"{JOURNAL}-"):
+                raise ConfigError(
+                    f"{folder}: holds {name!r}, expected a new folder or one of an evaluation"
+                )
         return
     before, environment = read_folder(folder)
     if found := differences(before, config) or what_differs(environment.get("inputs"), inputs):
@@ -265,11 +303,13 @@ def read_folder(folder: Path) -> tuple[EvalConfig, Plain]:
     except (OSError, ValueError) as error:
         raise ConfigError(f"{folder}: {error}; expected the folder of an evaluation") from error
     if not isinstance(environment, dict):
-        raise ConfigError(f"{folder / ENVIRONMENT}: got {type(environment).__name__}, expected an object")
+        raise ConfigError(
+            f"{folder / ENVIRONMENT}: got {type(environment).__name__}, expected an object"
+        )
     return config, cast("Plain", environment)
 
 
-# ── results ──────────────────────────────────────────────────────────────────────────────────────────────────────────
+# ── results ───────────────────────────────────────────────────────────────────────────────────────
 @dataclass(frozen=True, slots=True)
 class Results:
     """The records of one evaluation.
@@ -279,7 +319,8 @@ class Results:
         workers, prices: names by ordinal; prices by name, None where not known.
         expected: how many records a whole evaluation has for each task.
         records: what was asked of the systems, in order.
-        learning: what the workers were asked for the trained baselines and for hindsight alone; in no table.
+        learning: what the workers were asked for the trained baselines and for hindsight alone; in
+            no table.
     """
 
     config: EvalConfig
@@ -305,8 +346,13 @@ class Results:
         try:
             inputs = cast("Mapping[str, Any]", environment["inputs"])
             workers = {one["ordinal"]: str(one["name"]) for one in inputs["workers"]}
-            prices = {str(one["name"]): one["price"] and load(Price, one["price"]) for one in inputs["workers"]}
-            asked = {name: one["problems"] * config.repeats for name, one in inputs["tasks"].items()}
+            prices = {
+                str(one["name"]): one["price"] and load(Price, one["price"])
+                for one in inputs["workers"]
+            }
+            asked = {
+                name: one["problems"] * config.repeats for name, one in inputs["tasks"].items()
+            }
         except (KeyError, TypeError, ValueError) as error:
             raise ConfigError(
                 f"{folder}: {error!r} in its description; expected the folder of an evaluation"
@@ -326,22 +372,39 @@ class Results:
         """Put records in order, and look back over them where the recipe asks for that.
 
         Raises:
-            ConfigError: the recipe names a system that there is not, or two records are of the same repeat.
+            ConfigError: the recipe names a system that there is not, or two records are of the same
+                repeat.
         """
         tasks = [table.name for table in config.task]
         systems = tuple(spec.name for spec in expand(config.systems, workers.values()))
         everything = sorted(records, key=lambda record: (record.problem, record.sample))
         cells = Counter((one.system, one.task, one.problem, one.sample) for one in everything)
         if len(cells) < len(everything):
-            raise ConfigError(f"records: got {cells.most_common(1)[0][0]} more than once, expected each repeat once")
+            raise ConfigError(
+                f"records: got {cells.most_common(1)[0][0]} more than once, expected each repeat once"
+            )
         inside = [record for record in everything if record.task in tasks]
         if HINDSIGHT in systems:
             inside += hindsight(inside, list(workers.values()))
         ours = [record for record in inside if record.system in systems]
-        ours.sort(key=lambda record: (systems.index(record.system), tasks.index(record.task)))  # stable
-        others = [record for record in everything if record.task not in tasks or record.system not in systems]
+        ours.sort(
+            key=lambda record: (systems.index(record.system), tasks.index(record.task))
+        )  # stable
+        others = [
+            record
+            for record in everything
+            if record.task not in tasks or record.system not in systems
+        ]
         others.sort(key=lambda record: (record.task, record.system))
-        return cls(config, systems, dict(workers), dict(prices or {}), dict(expected or {}), tuple(ours), tuple(others))
+        return cls(
+            config,
+            systems,
+            dict(workers),
+            dict(prices or {}),
+            dict(expected or {}),
+            tuple(ours),
+            tuple(others),
+        )
 
     @property
     def tasks(self) -> tuple[str, ...]:
@@ -350,7 +413,9 @@ class Results:
 
     def of(self, system: str, task: str | None = None) -> tuple[Record, ...]:
         """The records of one system, of one task or of all."""
-        return tuple(one for one in self.records if one.system == system and task in (None, one.task))
+        return tuple(
+            one for one in self.records if one.system == system and task in (None, one.task)
+        )
 
     def by_row(self) -> dict[tuple[str, str], list[Record]]:
         """The records of every system on every task; a row that was never asked is empty."""
@@ -366,18 +431,27 @@ class Results:
         return max(0, whole - len(self.records))
 
 
-def observations(records: Iterable[Record], questions: Mapping[str, str], workers: Sequence[str]) -> Observations:
+def observations(
+    records: Iterable[Record], questions: Mapping[str, str], workers: Sequence[str]
+) -> Observations:
     """What was seen of workers that answered alone (systems ``worker:NAME``), a row a question, a column a worker.
 
-    ``questions`` are texts by problem id. A cell is the share of right answers among the decided repeats, and the first
-    repeat's answer.
+    ``questions`` are texts by problem id. A cell is the share of right answers among the decided
+    repeats, and the first repeat's answer.
 
     Raises:
         ConfigError: there are no questions, or no workers.
     """
-    seen = group_by(sorted(records, key=lambda one: one.sample), lambda one: (one.problem, one.system))
-    cells = [[seen.get((problem, ALONE + worker), []) for worker in workers] for problem in questions]
-    decided = [[[float(one.correct) for one in cell if one.correct is not None] for cell in row] for row in cells]
+    seen = group_by(
+        sorted(records, key=lambda one: one.sample), lambda one: (one.problem, one.system)
+    )
+    cells = [
+        [seen.get((problem, ALONE + worker), []) for worker in workers] for problem in questions
+    ]
+    decided = [
+        [[float(one.correct) for one in cell if one.correct is not None] for cell in row]
+        for row in cells
+    ]
     return Observations(
         tuple(questions.values()),
         tuple(workers),
@@ -389,29 +463,42 @@ def observations(records: Iterable[Record], questions: Mapping[str, str], worker
 def hindsight(records: Sequence[Record], workers: Sequence[str]) -> list[Record]:
     """For each problem the records of the worker that did best on it, as those of a system of its own.
 
-    What was not decided for any worker is the first one's record: masked. Of ties the first worker counts.
+    What was not decided for any worker is the first one's record: masked. Of ties the first worker
+    counts.
     """
     found: list[Record] = []
     for task in sorted({record.task for record in records}):
-        alone = [record for record in records if record.task == task and record.system.startswith(ALONE)]
+        alone = [
+            record for record in records if record.task == task and record.system.startswith(ALONE)
+        ]
         problems = {record.problem: record.problem for record in alone}
         best = oracle_observed(observations(alone, problems, workers)) if alone else ()
-        chosen = {(problem, ALONE + (one or workers[0])) for problem, (_, one) in zip(problems, best, strict=True)}
-        found += [replace(one, system=HINDSIGHT) for one in alone if (one.problem, one.system) in chosen]
+        chosen = {
+            (problem, ALONE + (one or workers[0]))
+            for problem, (_, one) in zip(problems, best, strict=True)
+        }
+        found += [
+            replace(one, system=HINDSIGHT) for one in alone if (one.problem, one.system) in chosen
+        ]
     return found
 
 
-# ── latency ──────────────────────────────────────────────────────────────────────────────────────────────────────────
+# ── latency ───────────────────────────────────────────────────────────────────────────────────────
 def latency(results: Results) -> list[dict[str, object]]:
     """One object a system and task: quantiles of its episodes' wall time, and seconds of its workers' work.
 
-    An episode's seconds run from asking to answer, waits for limits among them. What was answered from a journal took
-    next to nothing: a run that was cut off and resumed says less about latency than one that was not.
+    An episode's seconds run from asking to answer, waits for limits among them. What was answered
+    from a journal took next to nothing: a run that was cut off and resumed says less about latency
+    than one that was not.
     """
     rows: list[dict[str, object]] = []
     for (system, task), records in results.by_row().items():
         seconds = [record.seconds for record in records]
-        cuts = quantiles(seconds, n=20, method="inclusive") if len(seconds) > 1 else seconds * 19 or [None] * 19
+        cuts = (
+            quantiles(seconds, n=20, method="inclusive")
+            if len(seconds) > 1
+            else seconds * 19 or [None] * 19
+        )
         rows.append(
             {
                 "system": system,
@@ -420,7 +507,9 @@ def latency(results: Results) -> list[dict[str, object]]:
                 "p50_seconds": cuts[9],
                 "p95_seconds": cuts[18],
                 "mean_seconds": fmean(seconds) if seconds else None,
-                "work_seconds": fmean(record.usage.seconds for record in records) if records else None,
+                "work_seconds": fmean(record.usage.seconds for record in records)
+                if records
+                else None,
             }
         )
     return rows

@@ -1,10 +1,12 @@
 """What kind of plan a workflow is, which plans there were, and whether they depend on the question.
 
-In: Workflows, with when they came and whether they were right. Out: strategies, patterns (the same plan whatever the
-workers are called), diversity over a training, mutual information of plan and question.
+In: Workflows, with when they came and whether they were right. Out: strategies, patterns (the same
+plan whatever the workers are called), diversity over a training, mutual information of plan and
+question.
 
-Only steps that reach the answer count. Who sees whom is taken without what is implied (``measures.direct_access``), so
-``"all"`` and index lists are alike. A step that sees nothing is an *attempt*. The first rule that fits:
+Only steps that reach the answer count. Who sees whom is taken without what is implied
+(``measures.direct_access``), so ``"all"`` and index lists are alike. A step that sees nothing is an
+*attempt*. The first rule that fits:
 
 1. ``accept``: no step.
 2. ``single``: one step.
@@ -17,8 +19,9 @@ Only steps that reach the answer count. Who sees whom is taken without what is i
 8. ``tree``: branches that run to one root.
 9. ``graph``: everything else.
 
-What subtasks say is read by English words; a workflow in another language is classified by its structure alone. The
-words are patterns, not understanding: ``tests/unit/evaluation`` holds golden cases, right and wrong.
+What subtasks say is read by English words; a workflow in another language is classified by its
+structure alone. The words are patterns, not understanding: ``tests/unit/evaluation`` holds golden
+cases, right and wrong.
 """
 
 from __future__ import annotations
@@ -33,12 +36,27 @@ from typing import Literal, get_args
 
 from openconductor.evaluation.records import Record
 from openconductor.evaluation.statistics import Estimate, Key, estimate, grouped
-from openconductor.journal import Journal
-from openconductor.measures import Topology, direct_access, entropy_bits, group_by, topology, unused_steps
+from openconductor.measures import (
+    Topology,
+    direct_access,
+    entropy_bits,
+    group_by,
+    topology,
+    unused_steps,
+)
+from openconductor.store import Journal
 from openconductor.types import Workflow
 
 Strategy = Literal[
-    "accept", "single", "debate", "planner-executor", "best-of-n", "verify-refine", "chain", "tree", "graph"
+    "accept",
+    "single",
+    "debate",
+    "planner-executor",
+    "best-of-n",
+    "verify-refine",
+    "chain",
+    "tree",
+    "graph",
 ]
 STRATEGIES: tuple[Strategy, ...] = get_args(Strategy)
 FIRST_PATTERNS = 50
@@ -75,7 +93,7 @@ _ARGUES = _words(
 )
 
 
-# ── one workflow ─────────────────────────────────────────────────────────────────────────────────────────────────────
+# ── one workflow ──────────────────────────────────────────────────────────────────────────────────
 def strategy(workflow: Workflow) -> Strategy:
     """The strategy of a workflow, by the rules above.
 
@@ -116,7 +134,8 @@ def pattern(workflow: Workflow) -> str:
     for step in workflow:
         letters.setdefault(step.worker, chr(ord("A") + len(letters) % 26))
     parts = [
-        letters[step.worker] + (f"({','.join(str(one + 1) for one in sorted(seen))})" if seen else "")
+        letters[step.worker]
+        + (f"({','.join(str(one + 1) for one in sorted(seen))})" if seen else "")
         for step, seen in zip(workflow.steps, direct_access(workflow), strict=True)
     ]
     return " · ".join(parts) or "accept"
@@ -125,16 +144,21 @@ def pattern(workflow: Workflow) -> str:
 def useful_part(workflow: Workflow) -> Workflow:
     """The workflow without the steps whose response cannot reach the answer; accesses are numbered anew."""
     unused = unused_steps(workflow)
-    place = {old: new for new, old in enumerate(index for index in range(len(workflow)) if index not in unused)}
+    place = {
+        old: new
+        for new, old in enumerate(index for index in range(len(workflow)) if index not in unused)
+    }
     return Workflow(
         tuple(
-            replace(workflow.steps[index], access=tuple(place[seen] for seen in workflow.visible(index)))
+            replace(
+                workflow.steps[index], access=tuple(place[seen] for seen in workflow.visible(index))
+            )
             for index in place
         )
     )
 
 
-# ── many workflows ───────────────────────────────────────────────────────────────────────────────────────────────────
+# ── many workflows ────────────────────────────────────────────────────────────────────────────────
 @dataclass(frozen=True, slots=True)
 class TimedPlan:
     """A workflow that was planned.
@@ -186,7 +210,17 @@ def first_patterns(planned: Iterable[TimedPlan]) -> tuple[Pattern, ...]:
     for (name, kind), of_one in groups.items():
         scores = grouped((("", one.problem), one.correct) for one in of_one)
         first, right = of_one[0], estimate(scores) if scores else None
-        found.append(Pattern(name, kind, topology(first.workflow), first.workflow, first.place, len(of_one), right))
+        found.append(
+            Pattern(
+                name,
+                kind,
+                topology(first.workflow),
+                first.workflow,
+                first.place,
+                len(of_one),
+                right,
+            )
+        )
     return tuple(found)
 
 
@@ -204,14 +238,15 @@ def diversity(planned: Iterable[TimedPlan]) -> tuple[Diversity, ...]:
     return tuple(found)
 
 
-# ── plan and question ────────────────────────────────────────────────────────────────────────────────────────────────
+# ── plan and question ─────────────────────────────────────────────────────────────────────────────
 @dataclass(frozen=True, slots=True)
 class Dependence:
     """How much a workflow says about its question.
 
     Attributes:
         on: what of the question was looked at: its ``kind``, or which ``question`` it is.
-        bits: mutual information of that and the workflow: who works, who sees whom, in what reaches the answer.
+        bits: mutual information of that and the workflow: who works, who sees whom, in what reaches
+            the answer.
         excess: the same less what chance gives on average; at least 0.
         p: how often chance gives as much.
         problems: how many questions it rests on.
@@ -230,9 +265,9 @@ class Dependence:
 def routing_dependence(records: Sequence[Record], *, seed: int = 0) -> Dependence | None:
     """Whether the first workflow of each record depends on the question; None where that cannot be told.
 
-    It is looked for by the question's kind (its task included) where there are several, with two questions each on
-    average at least, and by the question itself, where questions were asked repeatedly. Of both the clearer one is
-    given, its p-value doubled.
+    It is looked for by the question's kind (its task included) where there are several, with two
+    questions each on average at least, and by the question itself, where questions were asked
+    repeatedly. Of both the clearer one is given, its p-value doubled.
     """
     plans: dict[Key, list[Hashable]] = {}
     kinds: dict[Key, str] = {}
@@ -267,7 +302,11 @@ def _plan(workflow: Workflow, numbers: dict[Hashable, int]) -> int:
 
 
 def dependence(
-    labels: Sequence[str], groups: Sequence[Sequence[Hashable]], *, seed: int = 0, permutations: int = PERMUTATIONS
+    labels: Sequence[str],
+    groups: Sequence[Sequence[Hashable]],
+    *,
+    seed: int = 0,
+    permutations: int = PERMUTATIONS,
 ) -> Dependence:
     """Mutual information of the questions' labels and what each question got; labels are dealt out anew to see chance.
 
@@ -275,7 +314,10 @@ def dependence(
     """
     import numpy as np
 
-    names, plans = list(dict.fromkeys(labels)), list(dict.fromkeys(one for group in groups for one in group))
+    names, plans = (
+        list(dict.fromkeys(labels)),
+        list(dict.fromkeys(one for group in groups for one in group)),
+    )
     if len(plans) < 2 or len(names) < 2:
         return Dependence("kind", 0.0, 0.0, 1.0, len(groups), len(names), len(plans))
     question = np.array([index for index, group in enumerate(groups) for _ in group])
@@ -286,8 +328,12 @@ def dependence(
     shared: list[float] = []  # first as it is, then by chance
     for _ in range(1 + permutations):
         pairs = dealt[question] * len(plans) + got
-        table = np.bincount(pairs, minlength=len(names) * len(plans)).reshape(len(names), len(plans))
-        by_label, by_plan, both = (entropy_bits(of.tolist()) for of in (table.sum(1), table.sum(0), table.ravel()))
+        table = np.bincount(pairs, minlength=len(names) * len(plans)).reshape(
+            len(names), len(plans)
+        )
+        by_label, by_plan, both = (
+            entropy_bits(of.tolist()) for of in (table.sum(1), table.sum(0), table.ravel())
+        )
         shared.append(max(0.0, by_label + by_plan - both))
         dealt = generator.permutation(dealt)
     bits, *by_chance = shared
@@ -296,7 +342,7 @@ def dependence(
     return Dependence("kind", bits, excess, p, len(groups), len(names), len(plans))
 
 
-# ── a training's journal ─────────────────────────────────────────────────────────────────────────────────────────────
+# ── a training's journal ──────────────────────────────────────────────────────────────────────────
 def journaled_plans(path: Path) -> Iterator[TimedPlan]:
     """Every valid workflow of a journal in the order of its episodes; whether it was right is not known there.
 

@@ -1,7 +1,8 @@
 """What a recipe names, made and described: questions, workers, planners, and the systems that are asked.
 
-In: an EvalConfig, Specs, a journal to answer from; for trained baselines Lessons. Out: Sheets, a WorkerPool, Systems,
-and descriptions as plain values, which a run keeps and a resumed run must find the same. Nothing is asked here.
+In: an EvalConfig, Specs, a journal to answer from; for trained baselines Lessons. Out: Sheets, a
+WorkerPool, Systems, and descriptions as plain values, which a run keeps and a resumed run must find
+the same. Nothing is asked here.
 """
 
 from __future__ import annotations
@@ -20,6 +21,7 @@ from openconductor.baselines import baseline_options, make_baseline
 from openconductor.baselines.observed import Observations, text_of
 from openconductor.baselines.pools import changed_pool
 from openconductor.baselines.rewired import ablated
+from openconductor.calls.worker import Worker
 from openconductor.conductor import Conductor
 from openconductor.config import check_option
 from openconductor.errors import ConfigError, TaskError
@@ -41,15 +43,18 @@ from openconductor.evaluation.eval_config import (
 from openconductor.evaluation.records import Plain, Record, observations
 from openconductor.gym.questions import read_question
 from openconductor.gym.workers import gym_pool
-from openconductor.journal import Journal
 from openconductor.pool import WorkerPool
 from openconductor.protocols import Grader, Orchestrator, Provider
 from openconductor.providers import resolve
-from openconductor.providers.conductor_file import ConductorFile, question_digest, read_conductor_file
-from openconductor.serialisation import dumps, plain
+from openconductor.providers.conductor_file import (
+    ConductorFile,
+    question_digest,
+    read_conductor_file,
+)
+from openconductor.store import Journal
+from openconductor.store.serialisation import dumps, plain
 from openconductor.tasks import TASKS, load_task
 from openconductor.types import Budget, Problem
-from openconductor.worker import Worker
 
 if TYPE_CHECKING:
     from openconductor.baselines.collaboration import Trial
@@ -58,7 +63,16 @@ if TYPE_CHECKING:
 EXPLORER = "explorer"
 """What plays the trials that MASRouter learns from, beside the workers alone."""
 UNLIMITED = "unlimited"
-ABLATIONS = ("access", "calls", "examples", "max_steps", "one_worker", "rounds", "sequential", "subtasks")
+ABLATIONS = (
+    "access",
+    "calls",
+    "examples",
+    "max_steps",
+    "one_worker",
+    "rounds",
+    "sequential",
+    "subtasks",
+)
 """The options of ``conductor`` and ``planner``; ``calls`` is a question's budget, which unlimited rounds need."""
 
 _TAUGHT = ("observations", "trials")  # options that are Lessons
@@ -67,12 +81,13 @@ _ARGUMENTS = ("worker", "aggregator")  # options that are said behind the colon
 _OF_PYTHON = ("key", "workflow")  # options that no text can say
 
 
-# ── questions ────────────────────────────────────────────────────────────────────────────────────────────────────────
+# ── questions ─────────────────────────────────────────────────────────────────────────────────────
 @dataclass(frozen=True, slots=True)
 class Sheet:
     """The questions of one task, under the name that records give it, with their judge.
 
-    ``described`` is how many there are, a digest of what is asked and what is right, and where they came from.
+    ``described`` is how many there are, a digest of what is asked and what is right, and where they
+    came from.
     """
 
     name: str
@@ -107,7 +122,9 @@ def load_learning(config: EvalConfig, evaluated: Iterable[Sheet]) -> Sheet:
     try:
         sheet = _sheet(f"learn:{table.name}", table, config)
     except TaskError as error:
-        raise TaskError(f"learn, what trained systems learn from (path, task, split of [learn]): {error}") from error
+        raise TaskError(
+            f"learn, what trained systems learn from (path, task, split of [learn]): {error}"
+        ) from error
     tested = {problem.question for one in evaluated for problem in one.problems}
     if both := [problem.id for problem in sheet.problems if problem.question in tested]:
         raise TaskError(
@@ -132,16 +149,25 @@ def open_for(sheets: Iterable[Sheet], config: EvalConfig) -> tuple[Sandbox | Non
         return None, sheets
     sandbox = open_sandbox(unsafe=config.unsafe_code_exec)
     return sandbox, [
-        replace(sheet, grader=CodeGrader(sheet.grader.mode, sandbox)) if isinstance(sheet.grader, CodeGrader) else sheet
+        replace(sheet, grader=CodeGrader(sheet.grader.mode, sandbox))
+        if isinstance(sheet.grader, CodeGrader)
+        else sheet
         for sheet in sheets
     ]
 
 
 def _sheet(name: str, table: TaskTable, config: EvalConfig) -> Sheet:
-    options = {option: value for option, value in asdict(table).items() if option not in ("name", "task")}
-    task = load_task(table.task or table.name, **{**options, "seed": config.seed if table.seed is None else table.seed})
+    options = {
+        option: value for option, value in asdict(table).items() if option not in ("name", "task")
+    }
+    task = load_task(
+        table.task or table.name,
+        **{**options, "seed": config.seed if table.seed is None else table.seed},
+    )
     problems = task.load()
-    if config.pool == GYM and not all(read_question(one.question.split("\n\n", 1)[0]) for one in problems):
+    if config.pool == GYM and not all(
+        read_question(one.question.split("\n\n", 1)[0]) for one in problems
+    ):
         raise _unreadable(name)
     (most, count), *_ = Counter(problem.id for problem in problems).most_common(1) or [("", 0)]
     if count != 1:
@@ -150,23 +176,33 @@ def _sheet(name: str, table: TaskTable, config: EvalConfig) -> Sheet:
     digest = blake2b(digest_size=16, person=b"oc-problems")
     for one in problems:
         digest.update(dumps([one.id, one.question, one.reference, one.kind]).encode())
-    described = {"problems": len(problems), "digest": digest.hexdigest(), "source": task.source.record()}
+    described = {
+        "problems": len(problems),
+        "digest": digest.hexdigest(),
+        "source": task.source.record(),
+    }
     return Sheet(name, problems, task.grader, described)
 
 
-# ── workers ──────────────────────────────────────────────────────────────────────────────────────────────────────────
+# ── workers ───────────────────────────────────────────────────────────────────────────────────────
 def load_pool(config: EvalConfig) -> WorkerPool:
     """The workers, in the setting of the recipe.
 
     Raises:
-        ConfigError: the pool file is wrong, the recipe limits a worker that is not there, or the gym's workers were to
-            answer another task.
+        ConfigError: the pool file is wrong, the recipe limits a worker that is not there, or the
+            gym's workers were to answer another task.
     """
     asked = (*(one.task or one.name for one in config.task), config.learn.task)
-    strangers = [name for name in asked if name in TASKS and name != GYM]  # of others the questions are looked at
+    strangers = [
+        name for name in asked if name in TASKS and name != GYM
+    ]  # of others the questions are looked at
     if config.pool == GYM and strangers:
         raise _unreadable(strangers[0])
-    pool = gym_pool(config.seed or 0) if config.pool == GYM else WorkerPool.from_toml(Path(config.pool))
+    pool = (
+        gym_pool(config.seed or 0)
+        if config.pool == GYM
+        else WorkerPool.from_toml(Path(config.pool))
+    )
     for name in config.constrained:
         pool.ordinal_of(name)  # raises where there is none
 
@@ -187,7 +223,7 @@ def _unreadable(task: str) -> ConfigError:
     )
 
 
-# ── systems ──────────────────────────────────────────────────────────────────────────────────────────────────────────
+# ── systems ───────────────────────────────────────────────────────────────────────────────────────
 @dataclass(frozen=True, slots=True)
 class System:
     """Something that answers, under the name that tables give it; ``budget`` is what one question may cost it."""
@@ -210,7 +246,8 @@ def lessons_of(records: Iterable[Record], sheet: Sheet, pool: WorkerPool) -> Les
     from openconductor.baselines.collaboration import trial_of
 
     found = sorted(
-        (one for one in records if one.task == sheet.name), key=lambda one: (one.problem, one.system, one.sample)
+        (one for one in records if one.task == sheet.name),
+        key=lambda one: (one.problem, one.system, one.sample),
     )
     questions = {problem.id: problem.question for problem in sheet.problems}
     texts = {problem: text_of(question) for problem, question in questions.items()}
@@ -240,7 +277,9 @@ class Workshop:
 
     def __init__(self, config: EvalConfig, pool: WorkerPool) -> None:
         self.pool = pool
-        self.journal: Journal | None = None  # where finished calls are found; None where there are none to find
+        self.journal: Journal | None = (
+            None  # where finished calls are found; None where there are none to find
+        )
         self._config = config
         self._seed = config.seed or 0
         self._planners: dict[str, Provider | Worker] = {}
@@ -250,7 +289,8 @@ class Workshop:
         """The system of a spec; a trained baseline needs lessons (``learns``).
 
         Raises:
-            ConfigError: it names what there is not, or an option that it does not take or that is out of its range.
+            ConfigError: it names what there is not, or an option that it does not take or that is
+                out of its range.
         """
         if spec.kind in (CONDUCTOR, PLANNER):
             return self._conductor(spec)
@@ -260,25 +300,34 @@ class Workshop:
         if alone:
             return System(spec.name, make_baseline("single", pool, worker=0))
         if spec.kind == WORKER:
-            return System(spec.name, make_baseline("single", pool, worker=pool.ordinal_of(spec.argument)))
+            return System(
+                spec.name, make_baseline("single", pool, worker=pool.ordinal_of(spec.argument))
+            )
         if spec.kind == ORACLE:
             if self._config.pool != GYM:
                 raise ConfigError("only the gym has one, got a pool file; expected oracle_observed")
             from openconductor.evaluation.headroom import references
 
             return System(spec.name, references(pool, self._seed)[ORACLE])
-        given: dict[str, object] = {"seed": self._seed, **dict(spec.options), _argument(spec): spec.argument or None}
+        given: dict[str, object] = {
+            "seed": self._seed,
+            **dict(spec.options),
+            _argument(spec): spec.argument or None,
+        }
         if lessons is not None:
             given |= {name: getattr(lessons, name) for name in _TAUGHT}
         known = baseline_options(spec.kind)
-        options = {name: value for name, value in given.items() if name in known and value is not None}
+        options = {
+            name: value for name, value in given.items() if name in known and value is not None
+        }
         return System(spec.name, make_baseline(spec.kind, pool, **options))
 
     def check(self, spec: Spec) -> None:
         """Make sure that the system can be made, before anything is paid for: one that learns of made-up lessons.
 
         Raises:
-            ConfigError: it cannot; the message names the system, and the nearest of an option that is not known.
+            ConfigError: it cannot; the message names the system, and the nearest of an option that
+                is not known.
         """
         try:
             _check_names(spec)
@@ -294,11 +343,20 @@ class Workshop:
             TaskError: one did, or from others of the same split.
         """
         for sheet, (name, said) in product(sheets, self._learnt.items()):
-            source, known = cast("Plain", sheet.described["source"]), frozenset(said.learnt_questions)
-            splits = {f"{one.task}/{source['split']}" for one in sheet.problems} & {*said.learnt_splits}
+            source, known = (
+                cast("Plain", sheet.described["source"]),
+                frozenset(said.learnt_questions),
+            )
+            splits = {f"{one.task}/{source['split']}" for one in sheet.problems} & {
+                *said.learnt_splits
+            }
             both = sum(question_digest(one.question) in known for one in sheet.problems)
             if splits or both:
-                what = f"drawn from {', '.join(sorted(splits))}" if splits else f"{both} of {len(sheet.problems)}"
+                what = (
+                    f"drawn from {', '.join(sorted(splits))}"
+                    if splits
+                    else f"{both} of {len(sheet.problems)}"
+                )
                 raise TaskError(
                     f"task {sheet.name}: got questions that {name} learnt from ({what}); expected others: another "
                     "split, path or task"
@@ -307,23 +365,40 @@ class Workshop:
     def described(self, specs: Sequence[Spec]) -> Plain:
         """All that an answer, or its cost, depends on, as plain values; to be called after ``check``.
 
-        That is the workers (those that are only asked alone read no cards), what is behind each planner by its name,
-        and a digest of each file that a system was trained to before by its path, if there are any.
+        That is the workers (those that are only asked alone read no cards), what is behind each
+        planner by its name, and a digest of each file that a system was trained to before by its
+        path, if there are any.
         """
         cards = ("description",) if any(spec.kind != WORKER for spec in specs) else ()
         told = ("name", "identity", *cards, "price", "sampling")
-        workers = [{"ordinal": place, **{name: plain(getattr(one, name)) for name in told}} for place, one in self.pool]
+        workers = [
+            {"ordinal": place, **{name: plain(getattr(one, name)) for name in told}}
+            for place, one in self.pool
+        ]
         planned = [spec for spec in specs if spec.kind in (CONDUCTOR, PLANNER, PLANNER_ALONE)]
-        planners = {spec.argument or CONDUCTOR: str(getattr(self._planner(spec), "identity", "")) for spec in planned}
-        paths = sorted({str(value) for spec in specs for name, value in spec.options if name in _TRAINED})
-        trained = {path: blake2b(Path(path).read_bytes(), digest_size=16).hexdigest() for path in paths}
-        return {"workers": workers, "planners": planners, **({"trained": trained} if trained else {})}
+        planners = {
+            spec.argument or CONDUCTOR: str(getattr(self._planner(spec), "identity", ""))
+            for spec in planned
+        }
+        paths = sorted(
+            {str(value) for spec in specs for name, value in spec.options if name in _TRAINED}
+        )
+        trained = {
+            path: blake2b(Path(path).read_bytes(), digest_size=16).hexdigest() for path in paths
+        }
+        return {
+            "workers": workers,
+            "planners": planners,
+            **({"trained": trained} if trained else {}),
+        }
 
     async def aclose(self) -> None:
         """Close the connections of workers and planners on the running event loop."""
         await self.pool.aclose()
         for planner in self._planners.values():
-            close = getattr(planner.provider if isinstance(planner, Worker) else planner, "aclose", None)
+            close = getattr(
+                planner.provider if isinstance(planner, Worker) else planner, "aclose", None
+            )
             if close is not None:
                 await close()
 
@@ -331,7 +406,9 @@ class Workshop:
         from openconductor.baselines.collaboration import Trial
 
         names = tuple(worker.name for _, worker in self.pool)
-        seen = Observations(("Question?",), names, ((1.0,) * len(names),), (("Answer.",) * len(names),))
+        seen = Observations(
+            ("Question?",), names, ((1.0,) * len(names),), (("Answer.",) * len(names),)
+        )
         return Lessons(seen, tuple(Trial("Question?", "io", (name,), 1.0, 0.0) for name in names))
 
     def _alone(self, spec: Spec) -> Worker:
@@ -346,7 +423,9 @@ class Workshop:
                 expected = "planner:PROVIDER:MODEL" if not name else "'conductor' and options"
                 raise ConfigError(f"got {name!r} behind {spec.kind}; expected {expected}")
             told = {} if name else {"base_url": table.base_url, "key_env": table.api_key_env}
-            found = find_planner(name or table.planner or None, self.pool, in_gym=self._config.pool == GYM, **told)
+            found = find_planner(
+                name or table.planner or None, self.pool, in_gym=self._config.pool == GYM, **told
+            )
             if isinstance(found, str) and Path(found).is_dir():
                 self._learnt[name or CONDUCTOR] = read_conductor_file(Path(found))
             self._planners[name] = found if isinstance(found, Worker) else resolve(found)
@@ -354,7 +433,11 @@ class Workshop:
 
     def _conductor(self, spec: Spec) -> System:
         table = self._config.conductor
-        options: dict[str, Any] = {"rounds": table.rounds, "max_steps": table.max_steps, **dict(spec.options)}
+        options: dict[str, Any] = {
+            "rounds": table.rounds,
+            "max_steps": table.max_steps,
+            **dict(spec.options),
+        }
         if options["rounds"] == UNLIMITED:
             if "calls" not in options:
                 raise ConfigError(
@@ -368,10 +451,14 @@ class Workshop:
             if not isinstance(options.get(name, True), bool):
                 raise ConfigError(f"{name} {options[name]!r}, expected true or false")
         calls = options.pop("calls", None)
-        conductor = Conductor(self._planner(spec), pool=self.pool, max_steps=options.pop("max_steps"))
+        conductor = Conductor(
+            self._planner(spec), pool=self.pool, max_steps=options.pop("max_steps")
+        )
         if self.journal is not None:
             conductor = conductor.replaying(self.journal)
-        return System(spec.name, ablated(conductor, **options), None if calls is None else Budget(calls=calls))
+        return System(
+            spec.name, ablated(conductor, **options), None if calls is None else Budget(calls=calls)
+        )
 
 
 def learns(spec: Spec, config: EvalConfig, what: str = "observations") -> bool:

@@ -1,9 +1,9 @@
 """The table of an evaluation, its forms, and latencies.
 
-In: Results. Out: a Table: a row a system and task, differences against one system; as
-JSON, Markdown, CSV and LaTeX, the same bytes for the same records. Nothing in it depends on when or in which order
-things were asked: latency is in a file of its own. Shares are fractions in CSV and JSON, percent in Markdown and LaTeX;
-what is not known is empty, null or a dash, never 0.
+In: Results. Out: a Table: a row a system and task, differences against one system; as JSON,
+Markdown, CSV and LaTeX, the same bytes for the same records. Nothing in it depends on when or in
+which order things were asked: latency is in a file of its own. Shares are fractions in CSV and
+JSON, percent in Markdown and LaTeX; what is not known is empty, null or a dash, never 0.
 """
 
 from __future__ import annotations
@@ -20,7 +20,14 @@ from math import fsum, sqrt
 from statistics import fmean
 from typing import Any
 
-from openconductor.evaluation.eval_config import BOUNDS, GROUPS, HINDSIGHT, against_in, group_of, short_name
+from openconductor.evaluation.eval_config import (
+    BOUNDS,
+    GROUPS,
+    HINDSIGHT,
+    against_in,
+    group_of,
+    short_name,
+)
 from openconductor.evaluation.records import MASKED, Record, Results
 from openconductor.evaluation.statistics import (
     Difference,
@@ -51,16 +58,19 @@ class TableRow:
 
     Attributes:
         n, k: problems, and repeats of each.
-        accuracy, se, ci95: the mean over problems of the share of right answers among what was decided, its standard
-            error clustered by problem, its 95 % interval.
-        pass_at_k: the chance that one of k answers is right, over the problems whose k answers were all decided.
+        accuracy, se, ci95: the mean over problems of the share of right answers among what was
+            decided, its standard error clustered by problem, its 95 % interval.
+        pass_at_k: the chance that one of k answers is right, over the problems whose k answers were
+            all decided.
         dollars_per_question, tokens_per_question, calls_per_question: of a question asked once.
         right_per_dollar: right answers that a dollar buys.
-        validity, accuracy_given_valid: the share of planned first rounds that were workflows, and their accuracy.
+        validity, accuracy_given_valid: the share of planned first rounds that were workflows, and
+            their accuracy.
         routing_entropy_bits, mean_steps: of the workers' shares over steps; steps a workflow.
         unparsed, invalid, refused: records that count as wrong, and why (``records.Status``).
         ungraded, failed, masked: records that are masked, and why; both together.
-        cut: records in which a worker's answer was cut at its token limit; they are graded like all others.
+        cut: records in which a worker's answer was cut at its token limit; they are graded like all
+            others.
     """
 
     system: str
@@ -92,7 +102,8 @@ class TableRow:
 class Gap:
     """By how much a system is right more often than the one that it is compared with, on the same problems.
 
-    ``p_holm`` is adjusted for all comparisons of the table, those over all tasks (``average``) among them.
+    ``p_holm`` is adjusted for all comparisons of the table, those over all tasks (``average``)
+    among them.
     """
 
     system: str
@@ -115,7 +126,8 @@ class Table:
         rows: by system, then task; where there are several tasks, ``average`` last.
         against: the system that the others are compared with; None where there is no other.
         gaps: the others' differences from it.
-        learning: what the workers were asked for trained baselines, and what that cost; None where nothing was.
+        learning: what the workers were asked for trained baselines, and what that cost; None where
+            nothing was.
     """
 
     name: str
@@ -129,7 +141,9 @@ class Table:
 
     def to_json(self) -> dict[str, object]:
         """The table as plain values; shares are fractions, what is not known is null."""
-        return {"differences" if name == "gaps" else name: value for name, value in asdict(self).items()}
+        return {
+            "differences" if name == "gaps" else name: value for name, value in asdict(self).items()
+        }
 
     def row(self, system: str, task: str) -> TableRow:
         """One row; KeyError where there is none."""
@@ -145,7 +159,9 @@ def make_table(results: Results) -> Table:
     by_row, config = results.by_row(), results.config
     rows: list[TableRow] = []
     for system in results.systems:
-        mine = [make_row(system, task, by_row[system, task], config.repeats) for task in results.tasks]
+        mine = [
+            make_row(system, task, by_row[system, task], config.repeats) for task in results.tasks
+        ]
         rows += [*mine, _average(mine)] if len(mine) > 1 else mine
     against = against_in(results.systems, config.against) if len(results.systems) > 1 else None
     gaps = () if against is None else tuple(_gaps(results, by_row, against))
@@ -199,17 +215,31 @@ def make_row(system: str, task: str, records: Sequence[Record], repeats: int) ->
 def _average(rows: Sequence[TableRow]) -> TableRow:
     """The mean of a system's rows, each task weighing the same; counts are added up.
 
-    A number is known only where it is known for every task. The tasks' problems are independent, so the variance of
-    the mean is the sum of theirs over the square of their number.
+    A number is known only where it is known for every task. The tasks' problems are independent, so
+    the variance of the mean is the sum of theirs over the square of their number.
     """
-    values: dict[str, Any] = {"system": rows[0].system, "task": AVERAGE, "k": rows[0].k, "se": None, "ci95": None}
+    values: dict[str, Any] = {
+        "system": rows[0].system,
+        "task": AVERAGE,
+        "k": rows[0].k,
+        "se": None,
+        "ci95": None,
+    }
     for name in (one.name for one in fields(TableRow) if one.name not in values):
         each = [getattr(row, name) for row in rows]
-        values[name] = sum(each) if name in ("n", "masked", "cut", *_REASONS) else None if None in each else fmean(each)
+        values[name] = (
+            sum(each)
+            if name in ("n", "masked", "cut", *_REASONS)
+            else None
+            if None in each
+            else fmean(each)
+        )
     mean, dollars = values["accuracy"], values["dollars_per_question"]
     if mean is not None:
         values["se"] = sqrt(fsum(row.se**2 for row in rows if row.se is not None)) / len(rows)
-        values["ci95"] = averaged_interval([(row.accuracy or 0.0, *(row.ci95 or (0.0, 0.0))) for row in rows])
+        values["ci95"] = averaged_interval(
+            [(row.accuracy or 0.0, *(row.ci95 or (0.0, 0.0))) for row in rows]
+        )
     values["right_per_dollar"] = mean / dollars if mean is not None and dollars else None
     return TableRow(**values)
 
@@ -218,7 +248,9 @@ def _used(records: Sequence[Record]) -> Usage:
     return sum((record.usage for record in records), Usage())
 
 
-def _gaps(results: Results, by_row: Mapping[tuple[str, str], Sequence[Record]], against: str) -> list[Gap]:
+def _gaps(
+    results: Results, by_row: Mapping[tuple[str, str], Sequence[Record]], against: str
+) -> list[Gap]:
     """Every system against one, task by task and over all. Hindsight chose by these very answers: no test fits it."""
     seed = results.config.seed or 0
     found: list[tuple[str, str, Difference]] = []
@@ -229,23 +261,35 @@ def _gaps(results: Results, by_row: Mapping[tuple[str, str], Sequence[Record]], 
             compared = {
                 task: one
                 for task, (ours, theirs) in rows.items()
-                if (one := difference(scores_by_problem(ours), scores_by_problem(theirs), seed)) is not None
+                if (one := difference(scores_by_problem(ours), scores_by_problem(theirs), seed))
+                is not None
             }
             if len(compared) < len(rows):  # an average is known where all tasks are
                 compared.pop(AVERAGE, None)
             found += [(system, task, one) for task, one in compared.items()]
     adjusted = holm([apart.p for _, _, apart in found])
     return [
-        Gap(system, task, one.value, (one.low, one.high), one.p, p, one.problems, one.better, one.worse)
+        Gap(
+            system,
+            task,
+            one.value,
+            (one.low, one.high),
+            one.p,
+            p,
+            one.problems,
+            one.better,
+            one.worse,
+        )
         for (system, task, one), p in zip(found, adjusted, strict=True)
     ]
 
 
-# ── as files ─────────────────────────────────────────────────────────────────────────────────────────────────────────
+# ── as files ──────────────────────────────────────────────────────────────────────────────────────
 def table_files(table: Table) -> dict[str, str]:
     """The text of each file of a table, by its name."""
     return {
-        "table.json": json.dumps(table.to_json(), indent=2, ensure_ascii=False, allow_nan=False) + "\n",
+        "table.json": json.dumps(table.to_json(), indent=2, ensure_ascii=False, allow_nan=False)
+        + "\n",
         "table.md": _markdown(table),
         "table.csv": _csv(table),
         "table.tex": _latex(table),
@@ -262,7 +306,10 @@ def _markdown(table: Table) -> str:
     for title, (head, rows) in parts:
         if rows:
             lines += [f"## {_plain(title)}", ""]
-            lines += ["| " + " | ".join(map(_plain, cells)) + " |" for cells in (head, ["---"] * len(head), *rows)]
+            lines += [
+                "| " + " | ".join(map(_plain, cells)) + " |"
+                for cells in (head, ["---"] * len(head), *rows)
+            ]
             lines.append("")
     return "\n".join(lines)
 
@@ -285,26 +332,43 @@ def _csv(table: Table) -> str:
 def _latex(table: Table) -> str:
     """The tables of ``_markdown`` as ``tabular`` environments; needs the package booktabs.
 
-    Systems are grouped under short names, and the best of each task is bold, bounds aside. What is the same for
-    all is left out, and columns are close and their heads short, so that tables fit a page of one column.
+    Systems are grouped under short names, and the best of each task is bold, bounds aside. What is
+    the same for all is left out, and columns are close and their heads short, so that tables fit a
+    page of one column.
     """
     accuracy: dict[str, dict[str, float]] = {}
     for row in table.rows:
-        accuracy.setdefault(row.task, {})[row.system] = -1.0 if row.accuracy is None else row.accuracy
-    best = [max((one[name] for name in one if name not in BOUNDS), default=1.0) for one in accuracy.values()]
+        accuracy.setdefault(row.task, {})[row.system] = (
+            -1.0 if row.accuracy is None else row.accuracy
+        )
+    best = [
+        max((one[name] for name in one if name not in BOUNDS), default=1.0)
+        for one in accuracy.values()
+    ]
     lines, grid = [f"% {_tex(_about(table))}"], accuracy_grid(table)
     for head, rows in (grid, briefly(table), comparisons(table)):
         whole = head is grid[0] or len(rows) == 1
-        kept = [place for place in range(len(head)) if whole or not place or len({row[place] for row in rows}) > 1]
+        kept = [
+            place
+            for place in range(len(head))
+            if whole or not place or len({row[place] for row in rows}) > 1
+        ]
         lines += _tabular([_NARROW.get(head[place], head[place]) for place in kept]) if rows else []
         for group in GROUPS:
             inside = [row for row in rows if group_of(row[0]) == group]
-            lines += ["\\midrule", f"\\multicolumn{{{len(kept)}}}{{l}}{{\\textit{{{group}}}}} \\\\"] if inside else []
+            lines += (
+                ["\\midrule", f"\\multicolumn{{{len(kept)}}}{{l}}{{\\textit{{{group}}}}} \\\\"]
+                if inside
+                else []
+            )
             for row in inside:
                 _, *texts = (_tex(re.sub(r"(?<!\w)-(?=\d)", "−", row[place])) for place in kept)
                 if head is grid[0] and row[0] not in BOUNDS:
                     found = zip(texts, accuracy.values(), best, strict=True)
-                    texts = [f"\\textbf{{{text}}}" if of[row[0]] == top else text for text, of, top in found]
+                    texts = [
+                        f"\\textbf{{{text}}}" if of[row[0]] == top else text
+                        for text, of, top in found
+                    ]
                 lines.append(" & ".join([_tex(short_name(row[0])), *texts]) + " \\\\")
         lines += ["\\bottomrule", "\\end{tabular}}", ""] if rows else []
     return "\n".join(lines)
@@ -317,7 +381,12 @@ def _tabular(head: Cells) -> list[str]:
     named = sum(name in ("system", "task") for name in head)
     columns = "l" * named + "r" * (len(head) - named)
     close = "{\\footnotesize\\setlength{\\tabcolsep}{2pt}%"
-    return [close, f"\\begin{{tabular}}{{{columns}}}", "\\toprule", " & ".join(map(_tex, head)) + " \\\\"]
+    return [
+        close,
+        f"\\begin{{tabular}}{{{columns}}}",
+        "\\toprule",
+        " & ".join(map(_tex, head)) + " \\\\",
+    ]
 
 
 _COLUMNS = {
@@ -342,7 +411,11 @@ def accuracy_grid(table: Table) -> tuple[Cells, list[Cells]]:
     tasks = list(dict.fromkeys(row.task for row in table.rows))
     shown: dict[str, list[str]] = {}
     for row in table.rows:  # by system, then task
-        cell = UNKNOWN if row.accuracy is None else f"{100 * row.accuracy:.1f} ± {100 * (row.se or 0.0):.1f}"
+        cell = (
+            UNKNOWN
+            if row.accuracy is None
+            else f"{100 * row.accuracy:.1f} ± {100 * (row.se or 0.0):.1f}"
+        )
         shown.setdefault(row.system, [row.system]).append(cell)
     return ["system", *(f"{task}, %" for task in tasks)], list(shown.values())
 
@@ -367,7 +440,10 @@ def briefly(table: Table) -> tuple[Cells, list[Cells]]:
 
 def cut_answers(results: Results) -> list[str]:
     """A warning for each system and task of whose answers more than a few percent were cut at a token limit."""
-    counts = {row: (sum(one.cut for one in records), len(records)) for row, records in results.by_row().items()}
+    counts = {
+        row: (sum(one.cut for one in records), len(records))
+        for row, records in results.by_row().items()
+    }
     return [
         f"warning: {system} on {task}: in {cut} of {asked} answers a worker was cut at its token limit "
         f"({100 * cut / asked:.0f} %); a larger max_tokens would let it finish"
@@ -378,7 +454,16 @@ def cut_answers(results: Results) -> list[str]:
 
 def comparisons(table: Table) -> tuple[Cells, list[Cells]]:
     """Differences in points of percent, with what they are worth."""
-    head = ["system", "task", "difference, points", "95 %", "p (Holm)", "better", "worse", "problems"]
+    head = [
+        "system",
+        "task",
+        "difference, points",
+        "95 %",
+        "p (Holm)",
+        "better",
+        "worse",
+        "problems",
+    ]
     rows: list[Cells] = [
         [
             *(gap.system, gap.task, f"{100 * gap.difference:+.1f}"),
@@ -402,7 +487,13 @@ def _cell(row: TableRow, head: str) -> str:
         return f"{100 * value[0]:.1f} to {100 * value[1]:.1f}"
     if form == "dollars":  # never as a power of ten
         return (
-            "<0.000001" if 0 < value < 1e-6 else f"{value:.4f}" if value >= 0.01 else f"{value:.6f}" if value else "0"
+            "<0.000001"
+            if 0 < value < 1e-6
+            else f"{value:.4f}"
+            if value >= 0.01
+            else f"{value:.6f}"
+            if value
+            else "0"
         )
     return format(value, form)
 
@@ -411,14 +502,14 @@ def _about(table: Table) -> str:
     sizes: dict[str, int] = {}
     for row in table.rows:
         if row.task != AVERAGE:
-            sizes[row.task] = max(row.n, sizes.get(row.task, 0))  # a run that was stopped has fewer for some systems
+            sizes[row.task] = max(
+                row.n, sizes.get(row.task, 0)
+            )  # a run that was stopped has fewer for some systems
     sized = ", ".join(f"{task} (n = {n})" for task, n in sizes.items())
     said = f"{table.setting.capitalize()}, k = {table.repeats}, {sized}. "
     said += "Standard errors and intervals are clustered by problem."
     if any(row.system == HINDSIGHT for row in table.rows):
-        said += (
-            f" {HINDSIGHT} looks back at these very answers, luck included: a bound, not a system, and not compared."
-        )
+        said += f" {HINDSIGHT} looks back at these very answers, luck included: a bound, not a system, and not compared."
     if table.missing:
         lack = "1 answer is" if table.missing == 1 else f"{table.missing} answers are"
         said += f" {lack} missing: the evaluation was stopped."
@@ -435,7 +526,12 @@ def _plain(text: str) -> str:
 
 _TEX = str.maketrans(
     {character: f"\\{character}" for character in "&%$#_{}"}
-    | {"\\": "\\textbackslash{}", "~": "\\textasciitilde{}", "^": "\\textasciicircum{}", "|": "\\textbar{}"}
+    | {
+        "\\": "\\textbackslash{}",
+        "~": "\\textasciitilde{}",
+        "^": "\\textasciicircum{}",
+        "|": "\\textbar{}",
+    }
     | {"<": "$<$", ">": "$>$", "±": "$\\pm$", "–": "--", "−": "$-$"}
     | {"[": "{[}"}  # behind a row's end it would begin an option
 )

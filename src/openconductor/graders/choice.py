@@ -1,7 +1,8 @@
 r"""Multiple choice: the prompt, the extractor that belongs to it, and the grader.
 
-In: a question with its choices; a reply. Out: the prompt of a style; the letter that the same style reads off a reply.
-A prompt and its extractor are one unit, named by ``style``, because an extractor only finds what its prompt asks for:
+In: a question with its choices; a reply. Out: the prompt of a style; the letter that the same style
+reads off a reply. A prompt and its extractor are one unit, named by ``style``, because an extractor
+only finds what its prompt asks for:
 
 - ``ours``: thoughts are stripped, and the *last* letter that the reply states as its answer counts, wherever it is
   stated (``Answer: B``, ``the answer is (B)``, ``\boxed{B}``); else the last option that it calls the right one; else a
@@ -51,14 +52,16 @@ _CONTINUES = re.compile(r"['’]?[A-Za-z0-9]|-[A-Za-z]")
 _CLOSED = re.compile(r"\s*(?:[)\]}.,;:!*_`\"'$–—]|-\s|\\[)\]]|\n|$)")
 _OTHER = r"[\s*_)}\]$]*(?:or|and|/|,|&)\s*[*_({\[$]*"
 _ALONE = re.compile(r"[*_`$({\[\\]*[A-Za-z][*_`$)}\]\\]*(?:[.):]\s?[^\n]*)?")
-# A choice repeated with its letter, inside a sentence and up to its end: "… by issuing B. Accounting Standards".
+# A choice repeated with its letter, inside a sentence and up to its end: "… by issuing B.
+# Accounting Standards".
 _QUOTED = (
     r"[a-z,:] +(?<!part )(?<!figure )(?<!table )(?<!section )(?<!point )(?<!vitamin )(?<!and )(?<!or )"
     r"\(?([{}])[.):] +(?=[A-Z0-9])"
 )
 _TO_THE_END = r"[^\n.!?]{1,200}[.!]?\s*$"
 
-# From simple-evals (MIT licence), and from MMLU-Pro (Apache-2.0) without its five examples: what papers asked with.
+# From simple-evals (MIT licence), and from MMLU-Pro (Apache-2.0) without its five examples: what
+# papers asked with.
 _PROMPTS: dict[Style, str] = {
     "ours": "{question}\n\n{choices}\n\n"
     "Think step by step, then end with one line of the form 'Answer: X', where X is one of {listed}.",
@@ -71,7 +74,9 @@ _PROMPTS: dict[Style, str] = {
 }
 
 
-def choice_prompt(question: str, choices: Sequence[str], *, style: Style = "ours", subject: str = "") -> str:
+def choice_prompt(
+    question: str, choices: Sequence[str], *, style: Style = "ours", subject: str = ""
+) -> str:
     """The text that a worker sees.
 
     Args:
@@ -97,7 +102,9 @@ def choice_prompt(question: str, choices: Sequence[str], *, style: Style = "ours
     mark = "." if style == "mmlu-pro" else ")"
     return _PROMPTS[style].format(
         question=question.strip() if style == "ours" else question,
-        choices="\n".join(f"{letter}{mark} {choice}" for letter, choice in zip(letters, choices, strict=True)),
+        choices="\n".join(
+            f"{letter}{mark} {choice}" for letter, choice in zip(letters, choices, strict=True)
+        ),
         letters=letters,
         listed=", ".join(letters),
         about=f" about {subject}" if subject else "",
@@ -112,13 +119,16 @@ def shuffled(choices: Sequence[T], key: str) -> tuple[list[T], list[int]]:
         key: names the draw: a seed and the problem's id, say.
 
     Returns:
-        The choices in their new order, and the old place of each: the right one's new place is ``places.index(old)``.
+        The choices in their new order, and the old place of each: the right one's new place is
+        ``places.index(old)``.
 
     >>> shuffled(["red", "green", "blue"], "seed 0, problem 9")
     (['blue', 'red', 'green'], [2, 0, 1])
     """
     places = list(range(len(choices)))
-    places.sort(key=lambda place: blake2b(f"{place}\0{key}".encode("utf-8", "surrogatepass")).digest())
+    places.sort(
+        key=lambda place: blake2b(f"{place}\0{key}".encode("utf-8", "surrogatepass")).digest()
+    )
     return [choices[place] for place in places], places
 
 
@@ -151,7 +161,9 @@ class ChoiceGrader:
 
     def __init__(self, letters: str = LETTERS, *, style: Style = "ours") -> None:
         if not re.fullmatch(r"[A-Z]{2,}", letters):
-            raise ConfigError(f"choice grader: got the letters {letters!r}, expected two capitals or more")
+            raise ConfigError(
+                f"choice grader: got the letters {letters!r}, expected two capitals or more"
+            )
         one_of("choice grader, style", style, get_args(Style))
         self.letters = letters
         self.style: Style = style
@@ -163,7 +175,9 @@ class ChoiceGrader:
             GradingError: the reference is none of the letters.
         """
         if not isinstance(problem.reference, str) or problem.reference not in tuple(self.letters):
-            raise GradingError(f"problem {problem.id}: got the reference {problem.reference!r}, expected a letter")
+            raise GradingError(
+                f"problem {problem.id}: got the reference {problem.reference!r}, expected a letter"
+            )
         letter = extract_choice(answer, self.letters, style=self.style)
         if letter is None:
             return Grade(False, note="unparsed: no letter is stated as the answer, or two are")
@@ -173,17 +187,27 @@ class ChoiceGrader:
 def _extract(text: str, letters: str) -> str | None:
     """The letter of the last statement; None where that names two, or none is made."""
     for anchors in (_STATED, _CALLED_RIGHT):
-        found = [read for anchor in anchors.finditer(text) if (read := _letters_after(text, anchor.end(), letters))]
+        found = [
+            read
+            for anchor in anchors.finditer(text)
+            if (read := _letters_after(text, anchor.end(), letters))
+        ]
         if found:
             return found[-1] if len(found[-1]) == 1 else None
-    named = list(re.finditer(rf"(?<![A-Za-z])\(?([{letters}])\)? is (?:the )?(?:correct|right|best)\b", text))
+    named = list(
+        re.finditer(rf"(?<![A-Za-z])\(?([{letters}])\)? is (?:the )?(?:correct|right|best)\b", text)
+    )
     if named:
         return named[-1][1]
     alone = _letters_after(text, 0, letters) if _ALONE.fullmatch(text.strip()) else ""
     if len(alone) == 1:
         return alone
     quoted = re.findall(_QUOTED.format(letters), text.rstrip().rpartition("\n")[2])
-    return quoted[0] if len(quoted) == 1 and re.search(_QUOTED.format(letters) + _TO_THE_END, text) else None
+    return (
+        quoted[0]
+        if len(quoted) == 1 and re.search(_QUOTED.format(letters) + _TO_THE_END, text)
+        else None
+    )
 
 
 def _letters_after(text: str, place: int, letters: str) -> str:
@@ -194,8 +218,12 @@ def _letters_after(text: str, place: int, letters: str) -> str:
     letter = text[start : start + 1].upper()
     if not letter or letter not in letters or _CONTINUES.match(text, start + 1):
         return ""
-    enclosed = opened[0].endswith(("(", "{", "[", "*", "$", "`", '"', "'")) or bool(_CLOSED.match(text, start + 1))
-    other = re.compile(rf"{_OTHER}([{letters}])(?=\s*(?:[).,;:*$}}\]]|$|\n))").match(text, start + 1)
+    enclosed = opened[0].endswith(("(", "{", "[", "*", "$", "`", '"', "'")) or bool(
+        _CLOSED.match(text, start + 1)
+    )
+    other = re.compile(rf"{_OTHER}([{letters}])(?=\s*(?:[).,;:*$}}\]]|$|\n))").match(
+        text, start + 1
+    )
     if other is not None and other[1] != letter:
         return letter + other[1]
     # "the answer is a ...": an article; "the answer is I ...": a sentence.

@@ -1,12 +1,13 @@
 """Code: a program is right if it passes every test, in a sandbox that never holds what the tests expect.
 
-In: a Problem whose reference is CodeTests, and an answer that holds a program. Out: a Grade; its note says which test
-failed and how, and begins with the sandbox's level. Undecided (None) where the sandbox failed: that is no verdict on
-the program. CPU time judges; wall time only ends programs that sleep.
+In: a Problem whose reference is CodeTests, and an answer that holds a program. Out: a Grade; its
+note says which test failed and how, and begins with the sandbox's level. Undecided (None) where the
+sandbox failed: that is no verdict on the program. CPU time judges; wall time only ends programs
+that sleep.
 
-Not covered: whether the tests tell right from wrong; problems with several right outputs. A program may lie about its
-own value only, and does not know what is expected. Tests that cannot be judged outside (``CodeTests.unittest``) are
-weaker: ``unittest_driver`` names what can get past them.
+Not covered: whether the tests tell right from wrong; problems with several right outputs. A program
+may lie about its own value only, and does not know what is expected. Tests that cannot be judged
+outside (``CodeTests.unittest``) are weaker: ``unittest_driver`` names what can get past them.
 """
 
 from __future__ import annotations
@@ -39,17 +40,20 @@ class CodeGrader:
     """See the module's docstring.
 
     Args:
-        mode: ``strict``, or ``lcb-compat`` for numbers to be held against LiveCodeBench's: its comparisons (a returned
-            tuple is a list) and its imports before every program. What its runner breaks (reading stdin by other means
-            than ``input``, ``global``) works in both.
-        sandbox: where programs run; None: the best that this machine has, opened at the first grade.
+        mode: ``strict``, or ``lcb-compat`` for numbers to be held against LiveCodeBench's: its
+            comparisons (a returned tuple is a list) and its imports before every program. What its
+            runner breaks (reading stdin by other means than ``input``, ``global``) works in both.
+        sandbox: where programs run; None: the best that this machine has, opened at the first
+            grade.
         limits: of each test; None: 10 s of CPU, and 6 s (LiveCodeBench's) in ``lcb-compat``.
 
     Raises:
         ConfigError: an unknown mode.
     """
 
-    def __init__(self, mode: Mode = "strict", sandbox: Sandbox | None = None, limits: Limits | None = None) -> None:
+    def __init__(
+        self, mode: Mode = "strict", sandbox: Sandbox | None = None, limits: Limits | None = None
+    ) -> None:
         one_of("code grader, mode", mode, get_args(Mode))
         self.mode: Mode = mode
         self._sandbox = sandbox
@@ -73,7 +77,9 @@ class CodeGrader:
         text = with_preamble(program) if self.mode == "lcb-compat" else program
         try:
             sandbox = self._sandbox or await asyncio.to_thread(self._opened)
-            fault = await self._beside(sandbox, text, tests) or await self._outside(sandbox, text, tests)
+            fault = await self._beside(sandbox, text, tests) or await self._outside(
+                sandbox, text, tests
+            )
         except SandboxError as error:
             return Grade(None, program, f"undecided: {error}")
         return Grade(not fault, program, f"[{sandbox.level}] {fault or 'passed'}")
@@ -118,8 +124,14 @@ class CodeGrader:
         if not tests.unittest:
             return ""
         nonce = secrets.token_hex(16)
-        call = ((program, tests.unittest, tests.entry_point or "", nonce), dict[str, object](), False)
-        (result,) = await sandbox.run_batch(_driver(), [Run("", "check", [call])], limits=self._limits)
+        call = (
+            (program, tests.unittest, tests.entry_point or "", nonce),
+            dict[str, object](),
+            False,
+        )
+        (result,) = await sandbox.run_batch(
+            _driver(), [Run("", "check", [call])], limits=self._limits
+        )
         if result.verdict is not Verdict.OK or len(result.replies) != 1:
             return _ending(result)
         with suppress(NotPlain):
@@ -133,8 +145,12 @@ class CodeGrader:
 def room(groups: Sequence[Group]) -> int:
     """Bytes of output beyond the limit for which a right answer may have cause: some tests expect megabytes."""
 
-    def largest(test: IoTest | CallTest) -> int:  # characters of four bytes; 1 may be returned as True
-        return 4 * len(test.expected) if isinstance(test, IoTest) else 2 * len(encode(test.expected))
+    def largest(
+        test: IoTest | CallTest,
+    ) -> int:  # characters of four bytes; 1 may be returned as True
+        return (
+            4 * len(test.expected) if isinstance(test, IoTest) else 2 * len(encode(test.expected))
+        )
 
     return max(sum(map(largest, group)) for group in groups)
 
@@ -156,12 +172,18 @@ def _run(group: Group, entry_point: str | None) -> Run:
     if isinstance(group[0], IoTest):
         return Run(group[0].stdin)
     if entry_point is None:
-        raise GradingError("code tests: a CallTest without an entry point; expected CodeTests.entry_point")
-    calls = [(test.arguments, test.keywords, test.truth) for test in group if isinstance(test, CallTest)]
+        raise GradingError(
+            "code tests: a CallTest without an entry point; expected CodeTests.entry_point"
+        )
+    calls = [
+        (test.arguments, test.keywords, test.truth) for test in group if isinstance(test, CallTest)
+    ]
     try:
         encode([(positional, dict(keywords)) for positional, keywords, _ in calls])
     except NotPlain as error:
-        raise GradingError(f"code tests: the arguments hold {error}; expected plain builtins") from error
+        raise GradingError(
+            f"code tests: the arguments hold {error}; expected plain builtins"
+        ) from error
     return Run("", entry_point, calls)
 
 
@@ -172,4 +194,6 @@ def _ending(result: RunResult) -> str:
 
 @functools.cache
 def _driver() -> str:
-    return resources.files("openconductor.graders").joinpath("unittest_driver.py").read_text("utf-8")
+    return (
+        resources.files("openconductor.graders").joinpath("unittest_driver.py").read_text("utf-8")
+    )

@@ -1,9 +1,9 @@
 """Plain expressions of test programs, evaluated with nothing but literals, operators and a few pure functions.
 
-In: an expression and the values of its names. Out: its value, or a NotPlainExpression where it holds anything else.
-What a program under test returned may be among the values: it is a plain builtin by then, and whatever could make one
-of these operations slow or large is refused. The tree is held against a list of what is allowed before Python's
-``eval`` sees it, without builtins.
+In: an expression and the values of its names. Out: its value, or a NotPlainExpression where it
+holds anything else. What a program under test returned may be among the values: it is a plain
+builtin by then, and whatever could make one of these operations slow or large is refused. The tree
+is held against a list of what is allowed before Python's ``eval`` sees it, without builtins.
 """
 
 from __future__ import annotations
@@ -23,9 +23,40 @@ MAX_BITS = 100_000
 MAX_DIGITS = 1_000
 
 ALLOWED = (
-    *(ast.Constant, ast.Name, ast.Load, ast.List, ast.Tuple, ast.Set, ast.Dict, ast.UnaryOp, ast.unaryop, ast.BinOp),
-    *(ast.Add, ast.Sub, ast.Div, ast.FloorDiv, ast.BitAnd, ast.BitOr, ast.BitXor, ast.Mult, ast.Pow, ast.Mod),
-    *(ast.BoolOp, ast.boolop, ast.Compare, ast.cmpop, ast.IfExp, ast.Subscript, ast.Slice, ast.keyword),
+    *(
+        ast.Constant,
+        ast.Name,
+        ast.Load,
+        ast.List,
+        ast.Tuple,
+        ast.Set,
+        ast.Dict,
+        ast.UnaryOp,
+        ast.unaryop,
+        ast.BinOp,
+    ),
+    *(
+        ast.Add,
+        ast.Sub,
+        ast.Div,
+        ast.FloorDiv,
+        ast.BitAnd,
+        ast.BitOr,
+        ast.BitXor,
+        ast.Mult,
+        ast.Pow,
+        ast.Mod,
+    ),
+    *(
+        ast.BoolOp,
+        ast.boolop,
+        ast.Compare,
+        ast.cmpop,
+        ast.IfExp,
+        ast.Subscript,
+        ast.Slice,
+        ast.keyword,
+    ),
 )
 METHODS = {"join", "lower", "split", "strip", "upper"}
 """Of a text that is in the expression."""
@@ -44,7 +75,11 @@ def _refuse(what: str) -> NoReturn:
 
 
 def _range(*bounds: int) -> list[int]:
-    return list(range(*bounds)) if len(range(*bounds)) <= MAX_ITEMS else _refuse("a range of a million numbers")
+    return (
+        list(range(*bounds))
+        if len(range(*bounds)) <= MAX_ITEMS
+        else _refuse("a range of a million numbers")
+    )
 
 
 def _hashed(kind: Callable[..., Any], *items: Any) -> Any:
@@ -54,7 +89,9 @@ def _hashed(kind: Callable[..., Any], *items: Any) -> Any:
 
 
 def _round(number: Any, ndigits: int | None = None) -> Any:
-    return round(number, ndigits) if abs(ndigits or 0) <= MAX_DIGITS else _refuse(f"{ndigits} digits")
+    return (
+        round(number, ndigits) if abs(ndigits or 0) <= MAX_DIGITS else _refuse(f"{ndigits} digits")
+    )
 
 
 def _times(left: Any, right: Any) -> Any:
@@ -65,16 +102,24 @@ def _times(left: Any, right: Any) -> Any:
 
 
 def _power(left: Any, right: Any) -> Any:
-    if isinstance(left, int) and isinstance(right, int) and abs(right) * max(1, left.bit_length()) > MAX_BITS:
+    if (
+        isinstance(left, int)
+        and isinstance(right, int)
+        and abs(right) * max(1, left.bit_length()) > MAX_BITS
+    ):
         _refuse(f"a power with the exponent {right}")
     return left**right
 
 
 def _modulo(left: Any, right: Any) -> Any:
-    return _refuse("a text that formats") if isinstance(left, (str, bytes)) else left % right  # to any width
+    return (
+        _refuse("a text that formats") if isinstance(left, (str, bytes)) else left % right
+    )  # to any width
 
 
-_BUILTINS = "abs all any bool complex float int isinstance len list max min repr sorted str sum tuple"
+_BUILTINS = (
+    "abs all any bool complex float int isinstance len list max min repr sorted str sum tuple"
+)
 _MATH = "ceil fabs floor isclose isinf isnan sqrt e inf nan pi"
 _HASHED = (dict, frozenset, set)
 _FUNCTIONS: dict[str, Any] = {
@@ -91,7 +136,9 @@ _FUNCTIONS: dict[str, Any] = {
 }
 _NAMES = {
     **_FUNCTIONS,
-    **{kind.__name__: kind for kind in _HASHED},  # not called, but the second argument of ``isinstance``
+    **{
+        kind.__name__: kind for kind in _HASHED
+    },  # not called, but the second argument of ``isinstance``
     **{f"{name}()": function for name, function in _FUNCTIONS.items()},
 }
 """What the names of a compiled expression are; a function that is called has another one."""
@@ -102,10 +149,14 @@ def evaluate(expression: ast.expr | str, names: Mapping[str, object]) -> object:
 
     Raises:
         NotPlainExpression: it holds what is not evaluated here.
-        TypeError, ValueError, ArithmeticError, LookupError, AttributeError: as Python raises them, of values that do
-        not fit.
+        TypeError, ValueError, ArithmeticError, LookupError, AttributeError: as Python raises them,
+        of values that do not fit.
     """
-    tree = ast.parse(expression, mode="eval").body if isinstance(expression, str) else copy.deepcopy(expression)
+    tree = (
+        ast.parse(expression, mode="eval").body
+        if isinstance(expression, str)
+        else copy.deepcopy(expression)
+    )
     tree = ast.fix_missing_locations(ast.Expression(_Plain(names).visit(tree)))
     return eval(compile(tree, "condition", "eval"), {**_NAMES, **names, "__builtins__": {}})  # noqa: S307 - see above
 
@@ -127,12 +178,20 @@ class _Plain(ast.NodeTransformer):
 
     def visit_Attribute(self, node: ast.Attribute) -> ast.AST:
         dotted = ast.unparse(node)
-        return ast.Name(dotted, ast.Load()) if dotted in _FUNCTIONS else _refuse(f"the attribute {dotted[:80]}")
+        return (
+            ast.Name(dotted, ast.Load())
+            if dotted in _FUNCTIONS
+            else _refuse(f"the attribute {dotted[:80]}")
+        )
 
     def visit_BinOp(self, node: ast.BinOp) -> ast.AST:
         self.generic_visit(node)
         slow = type(node.op).__name__
-        return ast.Call(ast.Name(f"{slow}()", ast.Load()), [node.left, node.right], []) if slow in _FUNCTIONS else node
+        return (
+            ast.Call(ast.Name(f"{slow}()", ast.Load()), [node.left, node.right], [])
+            if slow in _FUNCTIONS
+            else node
+        )
 
     def visit_Call(self, node: ast.Call) -> ast.AST:
         dotted = ast.unparse(node.func)
@@ -146,4 +205,8 @@ class _Plain(ast.NodeTransformer):
         for keyword in node.keywords:
             if keyword.arg is None or callable(_FUNCTIONS.get(ast.unparse(keyword.value))):
                 _refuse(ast.unparse(node)[:80])
-        return ast.Call(function, [self.visit(item) for item in node.args], [self.visit(k) for k in node.keywords])
+        return ast.Call(
+            function,
+            [self.visit(item) for item in node.args],
+            [self.visit(k) for k in node.keywords],
+        )

@@ -1,8 +1,9 @@
 """The tests of a programming problem, as values; and assert-style test programs turned into them.
 
-In: rows of a task's file, or a test program that asserts (MBPP, HumanEval). Out: CodeTests. Each test is an input and
-what the output must be, so that only inputs need to enter a sandbox. What cannot be turned is kept as ``unittest``: a
-program that runs beside the answer, with the weaknesses that ``unittest_driver`` names.
+In: rows of a task's file, or a test program that asserts (MBPP, HumanEval). Out: CodeTests. Each
+test is an input and what the output must be, so that only inputs need to enter a sandbox. What
+cannot be turned is kept as ``unittest``: a program that runs beside the answer, with the weaknesses
+that ``unittest_driver`` names.
 """
 
 from __future__ import annotations
@@ -40,10 +41,11 @@ class CallTest:
         arguments: positional; plain builtins, as are all values here.
         expected: the value that must be returned.
         keywords: arguments by name.
-        equality: ``"typed"``: of the same types throughout, so that a tuple is no list and 1.0 is not 1 (the graders'
-            ``lcb-compat`` mode relaxes it); ``"python"``: as ``==`` of the builtins says, where the test itself says
-            ``==``.
-        condition: instead of ``expected``: an expression over ``_``, the returned value, that must be true.
+        equality: ``"typed"``: of the same types throughout, so that a tuple is no list and 1.0 is
+            not 1 (the graders' ``lcb-compat`` mode relaxes it); ``"python"``: as ``==`` of the
+            builtins says, where the test itself says ``==``.
+        condition: instead of ``expected``: an expression over ``_``, the returned value, that must
+            be true.
     """
 
     arguments: tuple[object, ...]
@@ -64,9 +66,10 @@ class CodeTests:
 
     Args:
         tests: judged outside of the sandbox.
-        entry_point: the function of the CallTests: ``"name"``, ``"Class.method"``, or a method of a class ``Solution``.
-        unittest: a test program that runs beside the answer: classes of ``unittest``, a function ``check(candidate)``,
-            or plain assertions. None where ``tests`` say it all.
+        entry_point: the function of the CallTests: ``"name"``, ``"Class.method"``, or a method of a
+            class ``Solution``.
+        unittest: a test program that runs beside the answer: classes of ``unittest``, a function
+            ``check(candidate)``, or plain assertions. None where ``tests`` say it all.
     """
 
     tests: tuple[IoTest | CallTest, ...] = ()
@@ -84,7 +87,12 @@ def from_rows(rows: Sequence[Mapping[str, object]], entry_point: str | None = No
     for number, row in enumerate(rows):
         if "input" in row and "output" in row:
             tests.append(IoTest(str(row["input"]), str(row["output"])))
-        elif "args" in row and "expected" in row and entry_point and isinstance(row["args"], (list, tuple, dict)):
+        elif (
+            "args" in row
+            and "expected" in row
+            and entry_point
+            and isinstance(row["args"], (list, tuple, dict))
+        ):
             args = cast("Sequence[object] | dict[str, object]", row["args"])
             positional, keywords = ((), args) if isinstance(args, dict) else (tuple(args), {})
             tests.append(CallTest(positional, row["expected"], keywords))
@@ -118,12 +126,14 @@ def from_asserts(source: str, entry_point: str | None = None) -> CodeTests:
     """Turn assertions into tests that are judged outside, where that can be done without running anything.
 
     Args:
-        source: a test program: ``assert`` statements, or a function ``check(candidate)`` that holds them. Simple
-            assignments and loops over constants are followed.
-        entry_point: the function under test; None: the first function that an assertion calls and that is no builtin.
+        source: a test program: ``assert`` statements, or a function ``check(candidate)`` that holds
+            them. Simple assignments and loops over constants are followed.
+        entry_point: the function under test; None: the first function that an assertion calls and
+            that is no builtin.
 
     Returns:
-        The tests; ``unittest`` is the whole program where any of its statements could not be turned.
+        The tests; ``unittest`` is the whole program where any of its statements could not be
+        turned.
 
     Raises:
         TaskError: no Python, or no function to be tested.
@@ -132,21 +142,38 @@ def from_asserts(source: str, entry_point: str | None = None) -> CodeTests:
         body: list[ast.stmt] = ast.parse(source).body
     except SyntaxError as error:
         raise TaskError(f"test program: {error}; expected Python") from error
-    checks = [node for node in body if isinstance(node, ast.FunctionDef) and node.name == "check" and node.args.args]
+    checks = [
+        node
+        for node in body
+        if isinstance(node, ast.FunctionDef) and node.name == "check" and node.args.args
+    ]
     names = {checks[0].args.args[0].arg} if checks else set[str]()
     entry_point = entry_point or _first_called(body)
     if entry_point is None:
         raise TaskError("test program: no function is called in it; expected an entry point")
     conversion = _Conversion({*names, entry_point})
-    conversion.follow([*[node for node in body if node not in checks], *(checks[0].body if checks else [])])
+    conversion.follow(
+        [*[node for node in body if node not in checks], *(checks[0].body if checks else [])]
+    )
     return CodeTests(tuple(conversion.tests), entry_point, None if conversion.complete else source)
 
 
 def _first_called(body: Sequence[ast.stmt]) -> str | None:
     """The first function called that is no builtin; else the first of all (some tasks redefine ``sum``)."""
-    asserted = [node for statement in body if isinstance(statement, ast.Assert) for node in ast.walk(statement)]
-    called = [node.func.id for node in asserted if isinstance(node, ast.Call) and isinstance(node.func, ast.Name)]
-    return next((name for name in called if not hasattr(builtins, name)), called[0] if called else None)
+    asserted = [
+        node
+        for statement in body
+        if isinstance(statement, ast.Assert)
+        for node in ast.walk(statement)
+    ]
+    called = [
+        node.func.id
+        for node in asserted
+        if isinstance(node, ast.Call) and isinstance(node.func, ast.Name)
+    ]
+    return next(
+        (name for name in called if not hasattr(builtins, name)), called[0] if called else None
+    )
 
 
 class _Conversion:
@@ -187,15 +214,23 @@ class _Conversion:
         if not filled.calls and evaluate(test, self._values):
             return
         if len(filled.calls) != 1 or len(self.tests) >= MAX_TESTS:
-            raise NotPlainExpression("an assertion that never holds, or calls the function more than once")
+            raise NotPlainExpression(
+                "an assertion that never holds, or calls the function more than once"
+            )
         call = filled.calls[0]
         arguments = tuple(evaluate(node, self._values) for node in call.args)
-        keywords = {str(keyword.arg): evaluate(keyword.value, self._values) for keyword in call.keywords if keyword.arg}
+        keywords = {
+            str(keyword.arg): evaluate(keyword.value, self._values)
+            for keyword in call.keywords
+            if keyword.arg
+        }
         if len(keywords) < len(call.keywords):
             raise NotPlainExpression("keywords of a dict")
         expected = None
         match test:
-            case ast.Compare(ast.Call(), [ast.Eq()], [right]) if condition.startswith(f"{HOLE} == "):
+            case ast.Compare(ast.Call(), [ast.Eq()], [right]) if condition.startswith(
+                f"{HOLE} == "
+            ):
                 expected, condition = evaluate(right, self._values), None
             case _:
                 self._try_out(condition)
@@ -229,4 +264,8 @@ class _Filled(ast.NodeTransformer):
         return ast.Name(HOLE, ast.Load())
 
     def visit_Name(self, node: ast.Name) -> ast.AST:
-        return ast.parse(repr(self._values[node.id]), mode="eval").body if node.id in self._values else node
+        return (
+            ast.parse(repr(self._values[node.id]), mode="eval").body
+            if node.id in self._values
+            else node
+        )

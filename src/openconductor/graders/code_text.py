@@ -1,7 +1,7 @@
 """Finding the program in an answer, and what LiveCodeBench puts before one.
 
-In: a worker's text. Out: a program's text, or None. Nothing is parsed or repaired: a program that does not compile is
-wrong.
+In: a worker's text. Out: a program's text, or None. Nothing is parsed or repaired: a program that
+does not compile is wrong.
 """
 
 from __future__ import annotations
@@ -21,9 +21,7 @@ STARTS_A_PROGRAM = re.compile(
 FUTURE = re.compile(r"^from[ \t]+__future__[ \t]+import[^\n]*\n?", re.MULTILINE)
 PYTHON = {"", "py", "python", "python3", "python2", "py3", "pypy", "pypy3"}
 
-_MODULES = (
-    "string re datetime collections heapq bisect copy math random statistics itertools functools operator io sys json"
-)
+_MODULES = "string re datetime collections heapq bisect copy math random statistics itertools functools operator io sys json"
 PREAMBLE = (
     "".join(f"from {name} import *\n" for name in [*_MODULES.split(), "builtins", "typing"])
     + "".join(f"import {name}\n" for name in _MODULES.split())
@@ -35,14 +33,19 @@ PREAMBLE = (
 def program_of(answer: str) -> str | None:
     """The program in an answer, or None.
 
-    It is the last fenced block that is Python or says nothing of its language; without fences, the whole text where it
-    begins like a program. Thoughts do not count (``strip_thoughts``). A fence that is never closed ends with the text.
+    It is the last fenced block that is Python or says nothing of its language; without fences, the
+    whole text where it begins like a program. Thoughts do not count (``strip_thoughts``). A fence
+    that is never closed ends with the text.
     """
     answer = strip_thoughts(answer)
     fences = list(FENCE.finditer(answer))
     if not fences:
         return answer if STARTS_A_PROGRAM.match(answer.lstrip()) else None
-    blocks = [fence["block"] for fence in fences if fence["language"].lower() in PYTHON and fence["block"].strip()]
+    blocks = [
+        fence["block"]
+        for fence in fences
+        if fence["language"].lower() in PYTHON and fence["block"].strip()
+    ]
     return blocks[-1] if blocks else None
 
 

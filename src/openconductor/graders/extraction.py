@@ -1,14 +1,16 @@
 r"""Where the answer is in a reply. In: a worker's reply. Out: what it marks as its answer, or why nothing is.
 
-Thoughts are stripped first. Then the first of these that is there decides, and nothing falls through to the next:
+Thoughts are stripped first. Then the first of these that is there decides, and nothing falls
+through to the next:
 
 1. the last box, ``\boxed{...}`` or ``\fbox{...}``. Where it is empty, not closed or without braces there is no answer:
-   an earlier box is never taken. Boxes that one list joins (``\boxed{1} \text{ and } \boxed{2}``) are one answer of
-   several items; boxes from different places of a reply are not.
+   an earlier box is never taken. Boxes that one list joins (``\boxed{1} \text{ and } \boxed{2}``)
+   are one answer of several items; boxes from different places of a reply are not.
 2. the last line marked as the answer: ``Answer: ...``, ``the final answer is ...``.
 3. a reply that is nothing but one expression, which is its own answer.
 
-Not covered: an answer that is marked by nothing. A number found in prose is a guess, and a guess is no verdict.
+Not covered: an answer that is marked by nothing. A number found in prose is a guess, and a guess is
+no verdict.
 """
 
 from __future__ import annotations
@@ -18,7 +20,8 @@ from dataclasses import dataclass
 
 _TAG = re.compile(r"<\s*(/?)\s*(?:think|thinking|thoughts?|reasoning)\s*>", re.IGNORECASE)
 _BOX = re.compile(r"\\(?:boxed|fbox)(?![A-Za-z])\s*")
-# What may stand between two boxes of one list: blanks, math delimiters, a comma, "and" or "or", the next one's name.
+# What may stand between two boxes of one list: blanks, math delimiters, a comma, "and" or "or", the
+# next one's name.
 _BLANK = re.compile(r"\\[ ,;:!]|\\q?quad(?![a-z])|\\[()\[\]]|[\s$&~]")
 _JOINT = re.compile(
     r"(?:\\text\s*\{\s*(?:,|;|,?\s*and|,?\s*or)\s*\}|,?(?:and|or)|[,;])+(?:[A-Za-z](?:_\{?\w{1,3}\}?)?=)?",
@@ -91,7 +94,8 @@ def find_answer(reply: str) -> Found:
 def strip_thoughts(reply: str) -> str:
     """The reply without its thoughts; one that is not closed reaches to the end.
 
-    Where a thought is closed that was never opened (a chat template opens it), all that stands before it is thought.
+    Where a thought is closed that was never opened (a chat template opens it), all that stands
+    before it is thought.
 
     >>> strip_thoughts("<think>Is it 3? <b>4</b></think> It is 4. <think>Or").strip()
     'It is 4.'
@@ -128,7 +132,9 @@ def find_boxed(text: str) -> Found | None:
         between = "" if content is None else text[box.end() + len(content) + 2 : start]
         joined = 0 < len(between) <= _JOINT_CHARACTERS and _JOINT.fullmatch(_BLANK.sub("", between))
         if not items and not (content or "").strip():
-            return Found(why="the last box is not closed" if content is None else "the last box is empty")
+            return Found(
+                why="the last box is not closed" if content is None else "the last box is empty"
+            )
         if content is None or not content.strip() or (items and not joined):
             break
         items.append(content.strip())
@@ -152,7 +158,9 @@ def _marked_line(text: str) -> str | None:
     """What follows the last mark that anything follows; "" where nothing follows any, None where there is no mark."""
     text = text[-_LAST_CHARACTERS:]
     marks = list(_MARK.finditer(text))[-_LAST_MARKS:]
-    values = (_sentence(text[mark.end() : mark.end() + _MARKED_CHARACTERS]) for mark in reversed(marks))
+    values = (
+        _sentence(text[mark.end() : mark.end() + _MARKED_CHARACTERS]) for mark in reversed(marks)
+    )
     return next(filter(None, values), "") if marks else None
 
 

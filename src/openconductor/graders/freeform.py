@@ -1,6 +1,7 @@
 """Free-form answers (as RLPR's): the rule that fits the kind of reference decides, or nobody does.
 
-In: a problem whose reference is a FreeFormAnswer, or a text. Out: right, wrong, or undecided (None).
+In: a problem whose reference is a FreeFormAnswer, or a text. Out: right, wrong, or undecided
+(None).
 
 ======  ==================================================================================================
 choice  the letter, as ``choice`` reads it
@@ -10,11 +11,13 @@ math    as ``math`` compares it, exactly unless a tolerance is given
 text    the same words, case, articles and punctuation aside; other words are undecided, for they may mean the same
 ======  ==================================================================================================
 
-A judge (a Worker) may be asked about what the rules leave undecided, never about what they decide. It is off unless one
-is passed in, and its verdicts stay apart: their note begins with "judge:". It sees the question, the reference and what
-was extracted, not the reply, so that a reply cannot plead with it; a judge that fails leaves the answer undecided.
+A judge (a Worker) may be asked about what the rules leave undecided, never about what they decide.
+It is off unless one is passed in, and its verdicts stay apart: their note begins with "judge:". It
+sees the question, the reference and what was extracted, not the reply, so that a reply cannot plead
+with it; a judge that fails leaves the answer undecided.
 
-Not covered: whether a judge is right. Its verdicts are a language model's, and belong into no default reward.
+Not covered: whether a judge is right. Its verdicts are a language model's, and belong into no
+default reward.
 """
 
 from __future__ import annotations
@@ -70,7 +73,8 @@ class FreeFormAnswer:
     Attributes:
         text: the answer.
         kind: which rule judges; None is read off the text.
-        tolerance: of a number, the largest error relative to it; None is what rounding to its digits allows.
+        tolerance: of a number, the largest error relative to it; None is what rounding to its
+            digits allows.
     """
 
     text: str
@@ -95,7 +99,8 @@ class FreeFormGrader:
 
     Args:
         judge: who is asked about what the rules leave undecided; None: nobody.
-        workers: the processes that read formulas; None is the pool that all graders of this process share.
+        workers: the processes that read formulas; None is the pool that all graders of this process
+            share.
     """
 
     def __init__(self, judge: Judge | None = None, *, workers: MathWorkers | None = None) -> None:
@@ -106,11 +111,16 @@ class FreeFormGrader:
         """Grade one answer.
 
         Raises:
-            GradingError: the reference is not an answer of a known kind, or the math workers failed.
+            GradingError: the reference is not an answer of a known kind, or the math workers
+                failed.
             ConfigError: math-verify is needed and not installed.
             AuthFailed: the judge's key is missing or wrong.
         """
-        reference = FreeFormAnswer(problem.reference) if isinstance(problem.reference, str) else problem.reference
+        reference = (
+            FreeFormAnswer(problem.reference)
+            if isinstance(problem.reference, str)
+            else problem.reference
+        )
         if not isinstance(reference, FreeFormAnswer) or not reference.text.strip():
             raise GradingError(
                 f"problem {problem.id}: got the reference {problem.reference!r}, expected a FreeFormAnswer"
@@ -138,10 +148,16 @@ class FreeFormGrader:
         if found.text is None:
             return Grade(False, note=f"unparsed: {found.why}")
         if len(found.text) > LONGEST:
-            return Grade(False, found.text[:LONGEST], f"unreadable: longer than {LONGEST} characters")
+            return Grade(
+                False, found.text[:LONGEST], f"unreadable: longer than {LONGEST} characters"
+            )
         if kind == "text":
             same = _words(reference.text) == _words(found.text)
-            return Grade(True if same else None, found.text, "same words" if same else "undecided: other words")
+            return Grade(
+                True if same else None,
+                found.text,
+                "same words" if same else "undecided: other words",
+            )
         if kind == "number":
             gold = read_numeral(normalise(reference.text), letters=True)
             if gold is None:
@@ -151,11 +167,17 @@ class FreeFormGrader:
                 return _grade_number(gold, number, tolerance, found.text)
             if tolerance is None and gold.value:
                 tolerance = float(_half_a_place(gold) / abs(gold.value)) or None
-        return await MathGrader(tolerance, workers=self._workers).compare(reference.text, found.items)
+        return await MathGrader(tolerance, workers=self._workers).compare(
+            reference.text, found.items
+        )
 
-    async def _judged(self, judge: Judge, problem: Problem, reference: FreeFormAnswer, extracted: str) -> Grade:
+    async def _judged(
+        self, judge: Judge, problem: Problem, reference: FreeFormAnswer, extracted: str
+    ) -> Grade:
         prompt = _JUDGE_PROMPT.format(
-            question=problem.question, reference=reference.text, answer=extracted[:_JUDGED_CHARACTERS]
+            question=problem.question,
+            reference=reference.text,
+            answer=extracted[:_JUDGED_CHARACTERS],
         )
         call = CallContext(episode=f"judge {problem.id}")
         try:
@@ -195,7 +217,11 @@ def _grade_number(gold: Numeral, answer: Numeral, tolerance: float | None, extra
         return Grade(False, extracted, "number")
     error = abs(gold.value - answer.value * size)
     if tolerance is not None:
-        return Grade(error <= Fraction(tolerance) * abs(gold.value), extracted, f"number, within {tolerance:g}")
+        return Grade(
+            error <= Fraction(tolerance) * abs(gold.value),
+            extracted,
+            f"number, within {tolerance:g}",
+        )
     if error <= _half_a_place(gold):
         return Grade(True, extracted, "number, rounded as the reference is")
     if answer.value and error <= _half_a_place(answer) * size and answer.significant >= 2:

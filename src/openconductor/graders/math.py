@@ -1,6 +1,7 @@
 r"""The math grader: whether an answer and a reference are the same mathematical value.
 
-In: a problem whose reference is a text (``\frac{1}{2}``, ``x=5``, ``\text{even}``, or a solution with its boxes). Out:
+In: a problem whose reference is a text (``\frac{1}{2}``, ``x=5``, ``\text{even}``, or a solution
+with its boxes). Out:
 right, wrong or undecided, with what was read off the answer and why.
 
 1. ``extraction`` finds the answer: the last box, the line marked as the answer, or a reply that is nothing else. Where
@@ -9,15 +10,18 @@ right, wrong or undecided, with what was read off the answer and why.
 3. ``numerals`` compares plain numbers exactly, here in this process.
 4. ``math_workers`` ask math-verify about the rest, in processes that can be killed.
 
-Integers are exact, always; so is everything else unless the task gives a tolerance, which is relative to the reference.
+Integers are exact, always; so is everything else unless the task gives a tolerance, which is
+relative to the reference.
 
-**Whose fault is it?** An answer that is a bomb (CPU time spent, out of memory twice, a crash twice) is *wrong*, for
-that is the answer's own doing, and masking it would reward writing one. A *reference* that cannot be read, or is a bomb
-itself, leaves the answer undecided. Workers that do not start or get no CPU time raise a GradingError, which masks the
-reward: infrastructure never changes one.
+**Whose fault is it?** An answer that is a bomb (CPU time spent, out of memory twice, a crash twice)
+is *wrong*, for that is the answer's own doing, and masking it would reward writing one. A
+*reference* that cannot be read, or is a bomb itself, leaves the answer undecided. Workers that do
+not start or get no CPU time raise a GradingError, which masks the reward: infrastructure never
+changes one.
 
-Not covered: proofs, whether a form was asked for ("in simplest form": 2/4 is 1/2 here), which variable a list belongs
-to (``a=1, b=2`` answered ``2, 1``), and ``\log`` without a base, which is taken to be decimal.
+Not covered: proofs, whether a form was asked for ("in simplest form": 2/4 is 1/2 here), which
+variable a list belongs to (``a=1, b=2`` answered ``2, 1``), and ``\log`` without a base, which is
+taken to be decimal.
 """
 
 from __future__ import annotations
@@ -46,17 +50,22 @@ class MathGrader:
     """Compares mathematical values.
 
     Args:
-        tolerance: the largest error of a number, relative to the reference; None is exact. References written as
-            integers are exact in any case.
-        workers: the processes that read formulas; None is the pool that all graders of this process share.
+        tolerance: the largest error of a number, relative to the reference; None is exact.
+            References written as integers are exact in any case.
+        workers: the processes that read formulas; None is the pool that all graders of this process
+            share.
 
     Raises:
         ConfigError: the tolerance is not at least 0 and below 1.
     """
 
-    def __init__(self, tolerance: float | None = None, *, workers: MathWorkers | None = None) -> None:
+    def __init__(
+        self, tolerance: float | None = None, *, workers: MathWorkers | None = None
+    ) -> None:
         if tolerance is not None and not 0 <= tolerance < 1:
-            raise ConfigError(f"math grader: got the tolerance {tolerance!r}, expected 0 to below 1, or None")
+            raise ConfigError(
+                f"math grader: got the tolerance {tolerance!r}, expected 0 to below 1, or None"
+            )
         self.tolerance = tolerance
         self._workers = workers
 
@@ -68,7 +77,9 @@ class MathGrader:
             ConfigError: math-verify is needed and not installed.
         """
         if not isinstance(problem.reference, str) or not problem.reference.strip():
-            raise GradingError(f"problem {problem.id}: got the reference {problem.reference!r}, expected a text")
+            raise GradingError(
+                f"problem {problem.id}: got the reference {problem.reference!r}, expected a text"
+            )
         found = find_answer(answer)
         if not found.items:
             return Grade(False, note=f"unparsed: {found.why}")
@@ -86,7 +97,9 @@ class MathGrader:
         """
         extracted = ", ".join(items)
         if len(extracted) > LONGEST:
-            return Grade(False, extracted[:LONGEST], f"unreadable: longer than {LONGEST} characters")
+            return Grade(
+                False, extracted[:LONGEST], f"unreadable: longer than {LONGEST} characters"
+            )
         gold = normalise(_value_of(reference))
         answers = [normalise(item) for item in items]
         whole = ", ".join(answers)
@@ -129,7 +142,9 @@ class MathGrader:
             return equal_numerals(number, answered, tolerance=self.tolerance), "number"
         if _IN_BASE.search(gold) or _IN_BASE.search(answer):
             return False, "numbers in a base are compared as they are written"
-        if _SPACED_DIGITS.search(answer) and (number is not None or not _SPACED_DIGITS.search(gold)):
+        if _SPACED_DIGITS.search(answer) and (
+            number is not None or not _SPACED_DIGITS.search(gold)
+        ):
             return False, "unreadable: digits with blanks between them"
         return None
 
@@ -138,7 +153,10 @@ def _formulas(gold: str, number: Numeral | None, answers: Sequence[str]) -> list
     """The reference and the answers as formulas in the reference's unit; None where one has another kind of unit."""
     formula, unit = split_unit(gold)
     if number is not None and not number.percent:
-        formula, unit = rf"\frac{{{number.value.numerator}}}{{{number.value.denominator}}}", number.unit
+        formula, unit = (
+            rf"\frac{{{number.value.numerator}}}{{{number.value.denominator}}}",
+            number.unit,
+        )
         formula = str(number.value) if number.value.denominator == 1 else formula
     formulas = [formula.removeprefix("$")]
     for answer in answers:

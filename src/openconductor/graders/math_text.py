@@ -1,10 +1,11 @@
 r"""Mathematical text in one form: what means the same in LaTeX, plain text and Unicode is written the same.
 
-In: an answer or a reference as it was written. Out: LaTeX that ``numerals`` and ``math_worker`` read.
+In: an answer or a reference as it was written. Out: LaTeX that ``numerals`` and ``math_worker``
+read.
 
-Nothing here looks at the other side: a text is normalised by itself, so a reference cannot pull an answer towards it.
-Braces that were lost on the way are put back only where one reading is left (``\beginpmatrix``, ``\frac3*sqrt(3)4``);
-``\frac2707`` has three, and is left alone.
+Nothing here looks at the other side: a text is normalised by itself, so a reference cannot pull an
+answer towards it. Braces that were lost on the way are put back only where one reading is left
+(``\beginpmatrix``, ``\frac3*sqrt(3)4``); ``\frac2707`` has three, and is left alone.
 """
 
 from __future__ import annotations
@@ -39,9 +40,15 @@ _REWRITES: tuple[tuple[re.Pattern[str], str], ...] = tuple(
         (r"(?<=\d)\\[,;: ](?=\d{3}(?!\d))", ""),
         (r"\{\s*,\s*\}", ","),
         (r"\\q?quad(?![a-zA-Z])|(?<!\\)\\[,;: ]|~", " "),
-        (r"\\text\s*\{[\s,;]*(?:and|or)?[\s,;]*\}|,?\s*(?<![a-zA-Z\\])(?:and|or)(?![a-zA-Z])\s*", ", "),
+        (
+            r"\\text\s*\{[\s,;]*(?:and|or)?[\s,;]*\}|,?\s*(?<![a-zA-Z\\])(?:and|or)(?![a-zA-Z])\s*",
+            ", ",
+        ),
         (r"(?:,\s*){2,}", ", "),
-        (r"\s*(?:\\text\s*\{\s*(?:percent(?:age)?|pct)\s*\}|(?<![a-zA-Z\\])(?:percent(?:age)?|pct)\b)", r"\\%"),
+        (
+            r"\s*(?:\\text\s*\{\s*(?:percent(?:age)?|pct)\s*\}|(?<![a-zA-Z\\])(?:percent(?:age)?|pct)\b)",
+            r"\\%",
+        ),
         (r"\s*(?<!\\)%", r"\\%"),
         (r"\\leq(?:slant)?(?![a-zA-Z])|<=", r"\\le "),
         (r"\\geq(?:slant)?(?![a-zA-Z])|>=", r"\\ge "),
@@ -57,7 +64,10 @@ _REWRITES: tuple[tuple[re.Pattern[str], str], ...] = tuple(
         (r"\*", r"\\cdot "),
         (r"(?<![a-zA-Z\\])(?:infinity|inf|oo)(?![a-zA-Z])", r"\\infty "),
         (r"(?<![a-zA-Z\\])(pi|theta|alpha|beta|gamma|lambda|phi|omega)(?![a-zA-Z])", r"\\\1 "),
-        (r"(?<![a-zA-Z\\])(arc(?:sin|cos|tan)|(?:sin|cos|tan)h?|cot|sec|csc|ln|log|exp)(?![a-zA-Z])", r"\\\1 "),
+        (
+            r"(?<![a-zA-Z\\])(arc(?:sin|cos|tan)|(?:sin|cos|tan)h?|cot|sec|csc|ln|log|exp)(?![a-zA-Z])",
+            r"\\\1 ",
+        ),
         (r"\\?\bsqrt\s*(\d+)", r"\\sqrt{\1}"),
         (r"\^\s*([+-]?\d+)", r"^{\1}"),
         (r"\^\s*(-[a-zA-Z])", r"^{\1}"),
@@ -69,8 +79,12 @@ _LOST_BRACES = re.compile(r"\\frac\s*(\d*)\s*\\cdot\s*(\\sqrt\{[^{}]*\})\s*(\d+)
 _ARGUMENT = re.compile(r"(\\?\bsqrt|\^)\s*\(")
 _GROUPS = re.compile(r"[+-]?\d{1,3}(?: \d{3})+(?:\.\d+)?")
 _MONEY = re.compile(r"[+-]?\s*\\?\$\s*(?=[\d.])")
-_NAME = r"(?:\\text\s*\{[^{}]*\}|(?<![a-zA-Z\\])(?:\\text|\\mbox)?[a-zA-Z]{2,})\s*(?:\^\s*\{?-?\d\}?)?"
-_BEHIND = re.compile(rf"(?<=[\w}})\]])\s*(?:\^\\circ|{_NAME}(?:[\s/]*{_NAME}){{0,3}}(?:\s*/\s*[a-z])?)\s*$")
+_NAME = (
+    r"(?:\\text\s*\{[^{}]*\}|(?<![a-zA-Z\\])(?:\\text|\\mbox)?[a-zA-Z]{2,})\s*(?:\^\s*\{?-?\d\}?)?"
+)
+_BEHIND = re.compile(
+    rf"(?<=[\w}})\]])\s*(?:\^\\circ|{_NAME}(?:[\s/]*{_NAME}){{0,3}}(?:\s*/\s*[a-z])?)\s*$"
+)
 _ANGLE = re.compile(r"\\(?:sin|cos|tan|cot|sec|csc)[^,]*\^\\circ$")
 _TEXT = re.compile(r"\\text\s*\{([^{}]*)\}")
 _WORDS = re.compile(r"[^\W\d_][\w\s'’.,;:-]*")
@@ -86,7 +100,9 @@ def normalise(text: str) -> str:
     if "matrix" not in text and "array" not in text:
         text = _DOUBLED.sub(r"\\", text)  # escaped once too often, as in JSON
     money = _MONEY.match(text)
-    text = (money[0].replace("\\", "") if money else "") + re.sub(r"\\?\$", "", text[money.end() if money else 0 :])
+    text = (money[0].replace("\\", "") if money else "") + re.sub(
+        r"\\?\$", "", text[money.end() if money else 0 :]
+    )
     for pattern, replacement in _REWRITES:
         text = pattern.sub(replacement, text)
     text = _LOST_BRACES.sub(r"\\frac{\1\2}{\3}", _braces_for_parentheses(text))
@@ -128,7 +144,10 @@ def words_of(text: str) -> str | None:
 
 def same_text(one: str, other: str) -> bool:
     """Whether two normalised texts are written the same, blanks and the marks of plain text aside."""
-    squeezed = [re.sub(r"(?<!\d) +| +(?!\d)", "", _TEXT.sub(lambda match: match[1], text)) for text in (one, other)]
+    squeezed = [
+        re.sub(r"(?<!\d) +| +(?!\d)", "", _TEXT.sub(lambda match: match[1], text))
+        for text in (one, other)
+    ]
     return bool(squeezed[0]) and squeezed[0] == squeezed[1]
 
 

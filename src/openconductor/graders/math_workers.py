@@ -1,15 +1,18 @@
 """Math workers: processes that can be killed, for formulas that can be bombs.
 
-In: pairs of formulas, from any thread. Out: what ``math_worker`` says of each, or how the process that read it ended.
+In: pairs of formulas, from any thread. Out: what ``math_worker`` says of each, or how the process
+that read it ended.
 
-A pool judges as many pairs at once as it has processes; one more stands by, so that a verdict after a bomb waits for
-no start. CPU time alone makes a bomb, counted by the kernel, so that a busy machine makes none; and a process that did
-not give a verdict is not believed at once: another one, which has been waiting, tries the pair again. The first try has
-a part of the CPU time, the second one all of it.
+A pool judges as many pairs at once as it has processes; one more stands by, so that a verdict after
+a bomb waits for no start. CPU time alone makes a bomb, counted by the kernel, so that a busy
+machine makes none; and a process that did not give a verdict is not believed at once: another one,
+which has been waiting, tries the pair again. The first try has a part of the CPU time, the second
+one all of it.
 
-The processes are started by path (``python -P math_worker.py``): not forked from this one, not importing its
-``__main__``. They have no environment but their paths, ignore the keyboard, end when this process does, and spend no
-more than their CPU time even where nobody is left to kill them. A forked child starts its own.
+The processes are started by path (``python -P math_worker.py``): not forked from this one, not
+importing its ``__main__``. They have no environment but their paths, ignore the keyboard, end when
+this process does, and spend no more than their CPU time even where nobody is left to kill them. A
+forked child starts its own.
 """
 
 from __future__ import annotations
@@ -34,7 +37,9 @@ from typing import Literal, cast
 
 from openconductor.errors import ConfigError, GradingError
 
-Verdict = Literal["equal", "different", "unread gold", "unread answer", "memory", "cpu", "crash", "starved"]
+Verdict = Literal[
+    "equal", "different", "unread gold", "unread answer", "memory", "cpu", "crash", "starved"
+]
 """What a worker says of a pair; or how it ended: out of memory, of CPU time, in a crash, or hardly running."""
 DECIDED: tuple[Verdict, ...] = ("equal", "different", "unread gold", "unread answer")
 
@@ -67,12 +72,16 @@ class MathProcess(subprocess.Popen[bytes]):
                     stdin=subprocess.DEVNULL,
                     stdout=subprocess.DEVNULL,
                     stderr=subprocess.DEVNULL,
-                    env={name: os.environ[name] for name in _KEPT_ENVIRONMENT if name in os.environ},
+                    env={
+                        name: os.environ[name] for name in _KEPT_ENVIRONMENT if name in os.environ
+                    },
                     start_new_session=True,
                     pass_fds=[theirs.fileno()],
                 )
             except OSError as error:
-                raise GradingError(f"math worker: {error}; expected to start {command[0]}") from error
+                raise GradingError(
+                    f"math worker: {error}; expected to start {command[0]}"
+                ) from error
 
     def judge(self, pair: Mapping[str, object]) -> tuple[Verdict, bool]:
         """The verdict on a pair, and whether the gold had been read by then.
@@ -113,7 +122,9 @@ class MathWorkers:
 
     def __init__(self, processes: int | None = None, *, memory: int = MEMORY) -> None:
         if find_spec("math_verify") is None or find_spec("antlr4") is None:
-            raise ConfigError('grader math: math-verify is not installed; pip install "openconductor[grade]"')
+            raise ConfigError(
+                'grader math: math-verify is not installed; pip install "openconductor[grade]"'
+            )
         self.processes = processes or min(os.cpu_count() or 1, 8)
         self.memory = memory
         self._open()
@@ -127,7 +138,9 @@ class MathWorkers:
         self._all: set[MathProcess] = set()
         self._closed = False
 
-    async def judge(self, gold: str, answers: Sequence[str], tolerance: float | None) -> tuple[Verdict, bool]:
+    async def judge(
+        self, gold: str, answers: Sequence[str], tolerance: float | None
+    ) -> tuple[Verdict, bool]:
         """The verdict on one pair, and whether the gold had been read by then; callable from any event loop.
 
         Args:
@@ -169,8 +182,12 @@ class MathWorkers:
 
     def _judge_once(self, pair: Mapping[str, object]) -> tuple[Verdict, bool]:
         with self._lock:
-            self._idle = [process for process in self._idle if process.poll() is None]  # some may have been killed
-            while len(self._idle) < 2:  # the second one is the spare, which starts while the first one works
+            self._idle = [
+                process for process in self._idle if process.poll() is None
+            ]  # some may have been killed
+            while (
+                len(self._idle) < 2
+            ):  # the second one is the spare, which starts while the first one works
                 self._idle.insert(0, self._started())
             process = self._idle.pop()
         verdict = None
@@ -180,7 +197,9 @@ class MathWorkers:
         finally:
             with self._lock:
                 if verdict in DECIDED:
-                    self._idle.append(process)  # last in, first out: it has parsed golds in its memory
+                    self._idle.append(
+                        process
+                    )  # last in, first out: it has parsed golds in its memory
                 else:
                     process.kill()
                     process.wait()

@@ -2,15 +2,16 @@ r"""Plain numbers as answers write them, compared exactly and without any algebr
 
 In: texts that ``math_text`` has normalised. Out: numbers, and whether two of them are equal.
 
-A plain number is an integer, decimal, fraction, mixed number, repeating decimal, number with a power of ten or in a
-base, with thousands separators, a percent sign, a currency or a unit if it likes: ``1,234``, ``-3/4``, ``1\frac45``,
-``0.\overline{3}``, ``6.02\times10^{23}``, ``52_8``, ``28\%``, ``\$5``, ``10\text{ cm}``. All are quotients of integers,
-so equality is exact at every size; the integers of AIME never leave this module.
+A plain number is an integer, decimal, fraction, mixed number, repeating decimal, number with a
+power of ten or in a base, with thousands separators, a percent sign, a currency or a unit if it
+likes: ``1,234``, ``-3/4``, ``1\frac45``, ``0.\overline{3}``, ``6.02\times10^{23}``, ``52_8``,
+``28\%``, ``\$5``, ``10\text{ cm}``. All are quotients of integers, so equality is exact at every
+size; the integers of AIME never leave this module.
 
-Forgiven are a missing base, a missing unit and a percent sign on one side only. Not forgiven are another base, a unit
-of another kind (of one kind, values are converted; ``cm^2`` and ``cm^3`` are two kinds), and rounding: that takes a
-tolerance, but for a decimal of ten or more significant digits, which may stand for the number that it begins
-(``0.3333333333`` for 1/3).
+Forgiven are a missing base, a missing unit and a percent sign on one side only. Not forgiven are
+another base, a unit of another kind (of one kind, values are converted; ``cm^2`` and ``cm^3`` are
+two kinds), and rounding: that takes a tolerance, but for a decimal of ten or more significant
+digits, which may stand for the number that it begins (``0.3333333333`` for 1/3).
 """
 
 from __future__ import annotations
@@ -40,7 +41,9 @@ _KINDS = (
 )
 _PATTERNS = tuple(map(re.compile, _KINDS))
 # Not thousands, and more than zeros: "3,0" is a list.
-_DECIMAL_COMMA = re.compile(r"(?P<comma>(?!\d+,0+(?!\d)|[1-9]\d{0,2},\d{3}(?!\d))\d+,\d+)(?![\d,.])")
+_DECIMAL_COMMA = re.compile(
+    r"(?P<comma>(?!\d+,0+(?!\d)|[1-9]\d{0,2},\d{3}(?!\d))\d+,\d+)(?![\d,.])"
+)
 _SIGN = re.compile(r"([+-]?)\s*(\\?\$|€|£)?\s*")
 _CURRENCIES = {"€": "euro", "£": "GBP"}
 _PERCENT = re.compile(r"(?:\\?%|\\text\{\s*percent\s*\}|percent|pct)(?:age)?\s*$")
@@ -78,8 +81,10 @@ def read_numeral(text: str, *, letters: bool = False, comma: bool = False) -> Nu
 
     Args:
         text: a normalised text.
-        letters: whether a single letter behind the number is a unit (``5 m``) rather than a variable.
-        comma: whether a comma may be the decimal point (``2,75``), as in an answer; in a reference it parts a list.
+        letters: whether a single letter behind the number is a unit (``5 m``) rather than a
+            variable.
+        comma: whether a comma may be the decimal point (``2,75``), as in an answer; in a reference
+            it parts a list.
 
     >>> read_numeral("1\\frac{4}{5}").value, read_numeral("28\\%").percent, read_numeral("5t"), read_numeral("2,75")
     (Fraction(9, 5), True, None, None)
@@ -90,7 +95,9 @@ def read_numeral(text: str, *, letters: bool = False, comma: bool = False) -> Nu
     sign = _SIGN.match(text)
     assert sign is not None  # it matches nothing, too
     for pattern in (_DECIMAL_COMMA, *_PATTERNS) if comma else _PATTERNS:
-        if (match := pattern.match(text, sign.end())) is None or (numeral := _read(match.groupdict())) is None:
+        if (match := pattern.match(text, sign.end())) is None or (
+            numeral := _read(match.groupdict())
+        ) is None:
             continue
         if (numeral := _with_tail(numeral, text[match.end() :], letters=letters)) is None:
             continue
@@ -106,9 +113,12 @@ def equal_numerals(gold: Numeral, answer: Numeral, *, tolerance: float | None = 
     Args:
         gold: the reference.
         answer: what was answered.
-        tolerance: the largest error, relative to the gold; None is exact. Golds written as integers are always exact.
+        tolerance: the largest error, relative to the gold; None is exact. Golds written as integers
+            are always exact.
     """
-    if gold.base is not None or answer.base is not None:  # compared as written: "in base 8" is what was asked for
+    if (
+        gold.base is not None or answer.base is not None
+    ):  # compared as written: "in base 8" is what was asked for
         same = gold.whole and answer.whole and gold.value == answer.value >= 0
         return same and (answer.base in {gold.base, None} or (gold.base, answer.base) == (None, 10))
     size = ratio(gold.unit, answer.unit)
@@ -116,9 +126,14 @@ def equal_numerals(gold: Numeral, answer: Numeral, *, tolerance: float | None = 
         return False
     largest_error = Fraction(0) if tolerance is None or gold.whole else Fraction(tolerance)
     long = gold if answer.place is None else answer
-    begins = (gold.place is None) != (answer.place is None) and size == 1 and long.significant >= ENOUGH_DIGITS
+    begins = (
+        (gold.place is None) != (answer.place is None)
+        and size == 1
+        and long.significant >= ENOUGH_DIGITS
+    )
     return any(
-        abs(wanted - got * size) <= largest_error * abs(wanted) or (begins and abs(wanted - got) < (long.place or 0))
+        abs(wanted - got * size) <= largest_error * abs(wanted)
+        or (begins and abs(wanted - got) < (long.place or 0))
         for wanted, got in _readings(gold, answer)
     )
 
@@ -140,21 +155,33 @@ def _decimal(text: str) -> Numeral:
     value = Fraction(f"{digits or 0}.{decimals or 0}")
     if not decimals:
         return Numeral(value, whole=True)
-    return Numeral(value, place=Fraction(1, 10 ** len(decimals)), significant=len((digits + decimals).lstrip("0")))
+    return Numeral(
+        value,
+        place=Fraction(1, 10 ** len(decimals)),
+        significant=len((digits + decimals).lstrip("0")),
+    )
 
 
 def _read(parts: dict[str, str | None]) -> Numeral | None:
     """The number that the named parts of a match make; None where they make none."""
     if "top" in parts:
-        top, under = (_decimal(parts[side] or parts.get(f"{side}1") or "").value for side in ("top", "under"))
+        top, under = (
+            _decimal(parts[side] or parts.get(f"{side}1") or "").value for side in ("top", "under")
+        )
         if not under or (parts["whole"] and not 0 < top / under < 1):
             return None
         return Numeral(top / under + int(parts["whole"] or 0))
     if base := parts.get("base"):
-        return Numeral(Fraction(parts["digits"] or 0), whole=True, base=int(base)) if 1 < int(base) <= 36 else None
+        return (
+            Numeral(Fraction(parts["digits"] or 0), whole=True, base=int(base))
+            if 1 < int(base) <= 36
+            else None
+        )
     if repeated := parts.get("repeated"):
         before = _decimal(parts["before"] or "")
-        return Numeral(before.value + (before.place or 1) * Fraction(int(repeated), 10 ** len(repeated) - 1))
+        return Numeral(
+            before.value + (before.place or 1) * Fraction(int(repeated), 10 ** len(repeated) - 1)
+        )
     if with_comma := parts.get("comma"):
         return _decimal(with_comma.replace(",", "."))
     numeral, exponent = _decimal(parts["number"] or "1"), parts.get("exponent")

@@ -1,10 +1,12 @@
 r"""Units behind a number: which they are, and how many of the basic one they make.
 
-In: what stands behind a number ("cm", "\text{ square inches}", "m/s^2"). Out: a Unit, or None where it is not known.
+In: what stands behind a number ("cm", "\text{ square inches}", "m/s^2"). Out: a Unit, or None where
+it is not known.
 
-A closed list, because the units that answers carry are few. A library of units (pint) would be one more dependency of
-the core's graders, reads every letter as a unit (``5t`` is no 5 tonnes but 5 times t), and knows neither "people" nor
-"apples". What is not in the list is no unit here: callers treat it as a name of what was counted.
+A closed list, because the units that answers carry are few. A library of units (pint) would be one
+more dependency of the core's graders, reads every letter as a unit (``5t`` is no 5 tonnes but 5
+times t), and knows neither "people" nor "apples". What is not in the list is no unit here: callers
+treat it as a name of what was counted.
 """
 
 from __future__ import annotations
@@ -33,7 +35,8 @@ def ratio(unit: Unit | None, other: Unit | None) -> Fraction | None:
     return other.size / unit.size if unit.dimension == other.dimension else None
 
 
-# "basic unit: names = size, …". Sizes are exact; what has none (months, currencies against each other) is basic itself.
+# "basic unit: names = size, …". Sizes are exact; what has none (months, currencies against each
+# other) is basic itself.
 _TABLE = """
 metre: m metre meter = 1, mm millimetre millimeter = 1/1000, cm centimetre centimeter = 1/100, dm = 1/10,
  km kilometre kilometer = 1000, nm nanometre nanometer = 1/1000000000, μm µm um micrometre micrometer = 1/1000000,
@@ -141,7 +144,12 @@ def _named(name: str, *, letters: bool) -> Unit | None:
     if name in _SPEEDS:
         return read_unit(_SPEEDS[name], letters=True)
     units = _units()
-    for form in (name, name.lower(), name.lower().removesuffix("s"), name.lower().removesuffix("es")):
+    for form in (
+        name,
+        name.lower(),
+        name.lower().removesuffix("s"),
+        name.lower().removesuffix("es"),
+    ):
         if form in units and (form == name or len(form) > 2):
             return units[form]
     return None

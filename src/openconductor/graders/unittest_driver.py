@@ -1,20 +1,23 @@
 """Runs a test program beside the answer that it tests, in one module of one process. The weaker way to judge code.
 
-In: the answer, a test program (unittest, ``check(candidate)`` or plain assertions). Out: a report, which ``code``
-believes only if its nonce is right and it names no fault. This file is sent into the sandbox as the program; ``scan``
-reads the answer and ``check`` runs the tests, each in a process of its own.
+In: the answer, a test program (unittest, ``check(candidate)`` or plain assertions). Out: a report,
+which ``code`` believes only if its nonce is right and it names no fault. This file is sent into the
+sandbox as the program; ``scan`` reads the answer and ``check`` runs the tests, each in a process of
+its own.
 
-What is done against cheats. ``scan`` finds what only cheats need, before any of the answer is run. The functions and
-classes of builtins, unittest and every module that the tests import are put back as they were once the answer has been
-imported, and compared after every test. Tests are called by the names that their text holds; skips and expected
-failures count as failures. Where the answer hides a builtin, the tests see the builtin. ``check(candidate)`` and plain
-assertions get plain values from the answer's functions. An answer that ends the process has no verdict.
+What is done against cheats. ``scan`` finds what only cheats need, before any of the answer is run.
+The functions and classes of builtins, unittest and every module that the tests import are put back
+as they were once the answer has been imported, and compared after every test. Tests are called by
+the names that their text holds; skips and expected failures count as failures. Where the answer
+hides a builtin, the tests see the builtin. ``check(candidate)`` and plain assertions get plain
+values from the answer's functions. An answer that ends the process has no verdict.
 
-What it cannot hold, for answer and tests share a process: an answer that hides from ``scan`` (names put together from
-pieces, code from strings, other ways to a frame or to a mock) can walk the stack to the nonce and forge the report;
-returned objects whose comparison lies, where ``scan`` does not see it, pass unittest's assertions; what is patched
-while a test runs and put back before it ends; tests that take helpers from the answer believe them. In training, use
-tasks with inputs and outputs.
+What it cannot hold, for answer and tests share a process: an answer that hides from ``scan`` (names
+put together from pieces, code from strings, other ways to a frame or to a mock) can walk the stack
+to the nonce and forge the report; returned objects whose comparison lies, where ``scan`` does not
+see it, pass unittest's assertions; what is patched while a test runs and put back before it ends;
+tests that take helpers from the answer believe them. In training, use tasks with inputs and
+outputs.
 """
 
 from __future__ import annotations
@@ -32,8 +35,26 @@ if TYPE_CHECKING:
     from typing import Any
 
 SUSPICIOUS_NAMES = {
-    *("_getframe", "_current_frames", "currentframe", "f_back", "f_locals", "f_globals", "f_builtins", "tb_frame"),
-    *("gi_frame", "cr_frame", "ag_frame", "settrace", "setprofile", "get_objects", "get_referrers", "get_referents"),
+    *(
+        "_getframe",
+        "_current_frames",
+        "currentframe",
+        "f_back",
+        "f_locals",
+        "f_globals",
+        "f_builtins",
+        "tb_frame",
+    ),
+    *(
+        "gi_frame",
+        "cr_frame",
+        "ag_frame",
+        "settrace",
+        "setprofile",
+        "get_objects",
+        "get_referrers",
+        "get_referents",
+    ),
     *("walk_stack", "walk_tb", "getargvalues", "getouterframes", "getinnerframes"),
     *("__subclasses__", "__builtins__", "__build_class__", "ctypes", "_ctypes"),
 }
@@ -93,15 +114,22 @@ def _faults(node: ast.AST, judges: set[str]) -> Iterator[str]:  # noqa: C901, PL
             yield f"{name} is always true"
         case ast.Assign(targets, ast.Lambda()):
             yield from (f"sets {name}" for name in map(_root, targets) if name in COMPARISONS)
-        case ast.Attribute() | ast.Subscript() if isinstance(node.ctx, (ast.Store, ast.Del)) and _root(node) in judges:
-            yield f"writes to {_root(node)}"
-        case ast.Attribute(ast.Attribute(attr=name)) if name in COMPARISONS:  # a mock's: ``m.__eq__.return_value``
-            yield f"sets {name}"
-        case ast.Attribute(attr=name, ctx=ast.Store() | ast.Del()) | ast.keyword(name) if name in COMPARISONS:
-            yield f"sets {name}"
-        case ast.Attribute(attr=name) if ast.unparse(node) in {"inspect.stack", "inspect.trace"} or (
-            name == "ANY" and _root(node) in judges
+        case ast.Attribute() | ast.Subscript() if (
+            isinstance(node.ctx, (ast.Store, ast.Del)) and _root(node) in judges
         ):
+            yield f"writes to {_root(node)}"
+        case ast.Attribute(ast.Attribute(attr=name)) if (
+            name in COMPARISONS
+        ):  # a mock's: ``m.__eq__.return_value``
+            yield f"sets {name}"
+        case ast.Attribute(attr=name, ctx=ast.Store() | ast.Del()) | ast.keyword(name) if (
+            name in COMPARISONS
+        ):
+            yield f"sets {name}"
+        case ast.Attribute(attr=name) if ast.unparse(node) in {
+            "inspect.stack",
+            "inspect.trace",
+        } or (name == "ANY" and _root(node) in judges):
             yield f"uses {ast.unparse(node)}"
         case ast.Call(ast.Name("setattr" | "delattr"), [changed, *_]) if _root(changed) in judges:
             yield f"writes to {_root(changed)}"
@@ -111,7 +139,9 @@ def _faults(node: ast.AST, judges: set[str]) -> Iterator[str]:  # noqa: C901, PL
 
 def _is_always_true(function: ast.FunctionDef) -> bool:
     returns = [node.value for node in ast.walk(function) if isinstance(node, ast.Return)]
-    return bool(returns) and all(isinstance(value, ast.Constant) and bool(value.value) for value in returns)
+    return bool(returns) and all(
+        isinstance(value, ast.Constant) and bool(value.value) for value in returns
+    )
 
 
 def _root(node: ast.AST) -> str:
@@ -134,14 +164,18 @@ def check(candidate: str, tests: str, entry_point: str, nonce: str) -> dict[str,
         return {"nonce": nonce, "fault": f"suspicious: {', '.join(suspicious)}"}
     tree = ast.parse(tests)
     cases = tests_of(tree)
-    judges = ("unittest", "unittest.mock") if cases or "unittest" in tests else ()  # half the time of a short check
+    judges = (
+        ("unittest", "unittest.mock") if cases or "unittest" in tests else ()
+    )  # half the time of a short check
     pristine = Pristine({"builtins", "os", "os.path", "sys", *judges, *imported_by(tree)})
     answer = sys.modules["__test__"] = ModuleType("__test__")
     space = answer.__dict__
     space.update(__builtins__=builtins, __file__="__test__.py", sys=sys, os=os, environ=os.environ)
     execute(ast.parse(candidate), space)
     pristine.restore()
-    functions = {name: plainly(value) for name, value in space.items() if isinstance(value, FunctionType)}
+    functions = {
+        name: plainly(value) for name, value in space.items() if isinstance(value, FunctionType)
+    }
     seen: dict[str, Any] = {} if cases else functions
     for name in space:
         if hasattr(builtins, name) and name != entry_point and not name.startswith("__"):
@@ -159,7 +193,8 @@ def check(candidate: str, tests: str, entry_point: str, nonce: str) -> dict[str,
 
 def execute(program: ast.Module, space: dict[str, Any]) -> None:
     """Run a program in a namespace, without this file's ``from __future__``."""
-    exec(compile(ast.fix_missing_locations(program), "program.py", "exec", dont_inherit=True), space)  # noqa: S102
+    code = compile(ast.fix_missing_locations(program), "program.py", "exec", dont_inherit=True)
+    exec(code, space)  # noqa: S102
 
 
 def tests_of(tree: ast.Module) -> list[tuple[str, str]]:
@@ -170,9 +205,18 @@ def tests_of(tree: ast.Module) -> list[tuple[str, str]]:
             continue
         bases = [ast.unparse(base) for base in node.bases]
         if any(base.endswith("TestCase") or base in methods for base in bases):
-            own = {item.name for item in node.body if isinstance(item, (ast.FunctionDef, ast.AsyncFunctionDef))}
+            own = {
+                item.name
+                for item in node.body
+                if isinstance(item, (ast.FunctionDef, ast.AsyncFunctionDef))
+            }
             methods[node.name] = own.union(*(methods.get(base, ()) for base in bases))
-    return [(name, method) for name, found in methods.items() for method in sorted(found) if method[:4] == "test"]
+    return [
+        (name, method)
+        for name, found in methods.items()
+        for method in sorted(found)
+        if method[:4] == "test"
+    ]
 
 
 def imported_by(tree: ast.Module) -> list[str]:
@@ -181,7 +225,12 @@ def imported_by(tree: ast.Module) -> list[str]:
     for node in ast.walk(tree):
         if isinstance(node, ast.Import):
             names += [alias.name for alias in node.names]
-        elif isinstance(node, ast.ImportFrom) and node.module and not node.level and node.module != "__future__":
+        elif (
+            isinstance(node, ast.ImportFrom)
+            and node.module
+            and not node.level
+            and node.module != "__future__"
+        ):
             names += [node.module, *(f"{node.module}.{alias.name}" for alias in node.names)]
     return names
 
@@ -191,8 +240,14 @@ class Seeing(ast.NodeTransformer):
 
     def __init__(self, tree: ast.Module, seen: dict[str, Any]) -> None:
         nodes = list(ast.walk(tree))
-        stored = {node.id for node in nodes if isinstance(node, ast.Name) and not isinstance(node.ctx, ast.Load)}
-        named = {getattr(node, field, None) for node in nodes for field in ("asname", "name", "arg")}
+        stored = {
+            node.id
+            for node in nodes
+            if isinstance(node, ast.Name) and not isinstance(node.ctx, ast.Load)
+        }
+        named = {
+            getattr(node, field, None) for node in nodes for field in ("asname", "name", "arg")
+        }
         self._seen = set(seen) - stored - named
 
     def visit_Name(self, node: ast.Name) -> ast.AST:
@@ -212,13 +267,19 @@ class Pristine:
             except ImportError:
                 continue  # the tests will say so themselves
         self._modules = {
-            name: module for name, module in sys.modules.items() if name in names or name.split(".")[0] == "unittest"
+            name: module
+            for name, module in sys.modules.items()
+            if name in names or name.split(".")[0] == "unittest"
         }
         self._code: list[tuple[ModuleType | type[Any], dict[str, object]]] = []
         for module in self._modules.values():
             self._code.append((module, _code_of(module)))
             for value in vars(module).values():
-                if isinstance(value, type) and value.__module__ == module.__name__ and value.__flags__ & PYTHON_TYPE:
+                if (
+                    isinstance(value, type)
+                    and value.__module__ == module.__name__
+                    and value.__flags__ & PYTHON_TYPE
+                ):
                     self._code.append((value, _code_of(value)))
 
     def changed(self) -> list[tuple[ModuleType | type[Any], str, object]]:
@@ -246,7 +307,9 @@ def run_cases(space: dict[str, Any], cases: list[tuple[str, str]], pristine: Pri
     """Run unittest's tests by name, if there are any; the first fault."""
     changed, result = pristine.changed(), None
     if cases:
-        unittest: Any = __import__("unittest")  # an import statement would have it imported for every program
+        unittest: Any = __import__(
+            "unittest"
+        )  # an import statement would have it imported for every program
 
         class Watched(unittest.TestResult):
             def stopTest(self, test: object) -> None:  # noqa: N802 - unittest's name

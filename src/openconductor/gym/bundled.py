@@ -18,11 +18,14 @@ def bundled_folder() -> Path:
     """The folder of the bundled Conductor.
 
     Raises:
-        ConfigError: it is not there, not whole, or not in plain files (a package that is run from an archive).
+        ConfigError: it is not there, not whole, or not in plain files (a package that is run from
+            an archive).
     """
     folder = files("openconductor.gym") / "bundled"
     if not isinstance(folder, Path):
-        raise ConfigError(f"the bundled Conductor: got {folder}, expected plain files: install the package unpacked")
+        raise ConfigError(
+            f"the bundled Conductor: got {folder}, expected plain files: install the package unpacked"
+        )
     missing = [name for name in FILES if not (folder / name).is_file()]
     if missing:
         raise ConfigError(

@@ -1,8 +1,9 @@
 """Reference levels: what to expect, exactly, of orchestration that knows more or less.
 
-In: a question, or many. Out: the best fixed workflow (one choice of workers and access for every question, its subtasks
-as good as they can be) with its expected accuracy, and the mean expected accuracies of every level. Only the random
-level is estimated: its workflows are drawn, though each one's accuracy is exact.
+In: a question, or many. Out: the best fixed workflow (one choice of workers and access for every
+question, its subtasks as good as they can be) with its expected accuracy, and the mean expected
+accuracies of every level. Only the random level is estimated: its workflows are drawn, though each
+one's accuracy is exact.
 """
 
 from __future__ import annotations
@@ -13,7 +14,14 @@ from itertools import combinations, permutations
 from math import prod
 from statistics import fmean
 
-from openconductor.gym.exact import ALL, Offered, alone_accuracy, expected_accuracy, oracle_workflow, random_accuracy
+from openconductor.gym.exact import (
+    ALL,
+    Offered,
+    alone_accuracy,
+    expected_accuracy,
+    oracle_workflow,
+    random_accuracy,
+)
 from openconductor.gym.questions import GymQuestion
 from openconductor.gym.workers import FURTHER
 from openconductor.gym.world import COMPARE, Skill, perform
@@ -54,7 +62,8 @@ class ReferenceLevels:
     Attributes:
         random: random workflows.
         workers: each worker alone, by name.
-        best_fixed: the best constant choice of workers and access; None where no search has been made for it.
+        best_fixed: the best constant choice of workers and access; None where no search has been
+            made for it.
         oracle: the best workflow of each question.
     """
 
@@ -74,14 +83,21 @@ def reference_levels(
 ) -> ReferenceLevels:
     """The levels over some questions (at least one); ``draws`` random workflows are averaged for each question."""
     return ReferenceLevels(
-        random=fmean(random_accuracy(question, offered, draws=draws, seed=seed) for question in questions),
-        workers={one.name: fmean(alone_accuracy(question, one) for question in questions) for one in offered.values()},
-        best_fixed=fmean(fixed_accuracy(question) for question in questions) if offered == ALL else None,
+        random=fmean(
+            random_accuracy(question, offered, draws=draws, seed=seed) for question in questions
+        ),
+        workers={
+            one.name: fmean(alone_accuracy(question, one) for question in questions)
+            for one in offered.values()
+        },
+        best_fixed=fmean(fixed_accuracy(question) for question in questions)
+        if offered == ALL
+        else None,
         oracle=fmean(oracle_workflow(question, offered)[1] for question in questions),
     )
 
 
-# ── the best subtasks of a constant ──────────────────────────────────────────────────────────────────────────────────
+# ── the best subtasks of a constant ───────────────────────────────────────────────────────────────
 Shape = tuple[tuple[Skill, ...], tuple[tuple[int, ...], ...], bool]
 """The skills that a question asks for, the orders of its operations that lead to the answer, whether it is smudged.
 
@@ -113,7 +129,9 @@ def _best(question: GymQuestion, constant: Constant) -> tuple[tuple[_Part, ...],
         ways: dict[frozenset[int], list[tuple[frozenset[int], tuple[int, ...]]]] = {}
         for order in orders:
             for start, end in combinations(range(len(order) + 1), 2):
-                ways.setdefault(frozenset(order[:end]), []).append((frozenset(order[:start]), order[start:end]))
+                ways.setdefault(frozenset(order[:end]), []).append(
+                    (frozenset(order[:start]), order[start:end])
+                )
         last = len(constant.workers) - 1
         plans = _plans(ways, constant.access, last, {last: frozenset(range(len(skills)))})
         bounds = {plan: _bound(question, constant, plan) for plan in plans}
@@ -135,18 +153,24 @@ def _plans(
         yield ()
         return
     seen, goal = access[index], wanted.get(index)
-    choices: list[tuple[_Part, Mapping[int, frozenset[int]]]] = []  # with what each wants of earlier steps
+    choices: list[
+        tuple[_Part, Mapping[int, frozenset[int]]]
+    ] = []  # with what each wants of earlier steps
     if goal is None:
         choices.append((NOTHING, {}))
     else:
         # A worker continues from the last response that it sees, or from the question.
-        starts = ((before, part) for before, part in ways.get(goal, ()) if bool(before) == bool(seen))
+        starts = (
+            (before, part) for before, part in ways.get(goal, ()) if bool(before) == bool(seen)
+        )
         choices += ((part, {seen[-1]: before} if seen else {}) for before, part in starts)
         answers = (some for count in range(1, len(seen) + 1) for some in combinations(seen, count))
         choices += ((COMPARE[0], dict.fromkeys(some, goal)) for some in answers)
     for part, more in choices:
         if all(wanted.get(step, work) == work for step, work in more.items()):
-            yield from ((*plan, part) for plan in _plans(ways, access, index - 1, {**wanted, **more}))
+            yield from (
+                (*plan, part) for plan in _plans(ways, access, index - 1, {**wanted, **more})
+            )
 
 
 def _bound(question: GymQuestion, constant: Constant, plan: Sequence[_Part]) -> float:
@@ -154,7 +178,9 @@ def _bound(question: GymQuestion, constant: Constant, plan: Sequence[_Part]) -> 
     chances: list[float] = []
     for worker, seen, part in zip(constant.workers, constant.access, plan, strict=True):
         if isinstance(part, str):
-            chances.append(min(1.0, sum(chances[step] for step in seen)) if part == COMPARE[0] else 0.0)
+            chances.append(
+                min(1.0, sum(chances[step] for step in seen)) if part == COMPARE[0] else 0.0
+            )
         else:
             done = prod(ALL[worker].best_phrase(question.operations[index][0])[0] for index in part)
             chances.append(done * FURTHER ** (len(part) - 1) * (chances[seen[-1]] if seen else 1.0))
@@ -166,6 +192,8 @@ def _workflow(question: GymQuestion, constant: Constant, plan: Sequence[_Part]) 
     steps: list[Step] = []
     for worker, seen, part in zip(constant.workers, constant.access, plan, strict=True):
         if not isinstance(part, str):
-            part = ", then ".join(ALL[worker].best_phrase(question.operations[index][0])[1] for index in part)  # noqa: PLW2901
+            part = ", then ".join(  # noqa: PLW2901
+                ALL[worker].best_phrase(question.operations[index][0])[1] for index in part
+            )
         steps.append(Step(worker, part, seen))
     return Workflow(tuple(steps))

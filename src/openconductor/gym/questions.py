@@ -1,8 +1,8 @@
 """The gym's questions: drawn by seed, read back from their text.
 
-In: a split, a seed and an index, or a text. Out: a ``GymQuestion``. Splits never overlap: a chain of operations
-belongs to one split by its hash (so the chains of the test split are never trained on), and so does the text of a
-question of one operation.
+In: a split, a seed and an index, or a text. Out: a ``GymQuestion``. Splits never overlap: a chain
+of operations belongs to one split by its hash (so the chains of the test split are never trained
+on), and so does the text of a question of one operation.
 """
 
 from __future__ import annotations
@@ -42,7 +42,11 @@ JOINERS: tuple[str, ...] = (", then ", ", next ", " and then ")
 SMUDGED = "the smudged list"
 LARGEST = 99
 _LENGTHS = (3, 4, 5)
-_SHARES: Mapping[Split, range] = {"train": range(14), "validation": range(14, 17), "test": range(17, 20)}
+_SHARES: Mapping[Split, range] = {
+    "train": range(14),
+    "validation": range(14, 17),
+    "test": range(17, 20),
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,7 +87,11 @@ class GymQuestion:
         """The question with its reference answer, as a task's problem; the id is a hash of the text."""
         digest = blake2b(self.text.encode(), digest_size=8).hexdigest()
         return Problem(
-            id=f"gym-{digest}", question=self.text, reference=write_value(self.answer), task="gym", kind=self.kind
+            id=f"gym-{digest}",
+            question=self.text,
+            reference=write_value(self.answer),
+            task="gym",
+            kind=self.kind,
         )
 
 
@@ -112,7 +120,10 @@ def read_question(text: str) -> GymQuestion | None:
 def split_of(kind: Kind, composition: tuple[str, ...], text: str) -> Split:
     """The one split that a question belongs to."""
     key = " ".join(composition) if kind in ("pair", "triple") else text
-    share = int.from_bytes(blake2b(key.encode(), digest_size=4, person=b"gym-split").digest(), "big") % 20
+    share = (
+        int.from_bytes(blake2b(key.encode(), digest_size=4, person=b"gym-split").digest(), "big")
+        % 20
+    )
     return next(split for split, shares in _SHARES.items() if share in shares)
 
 
@@ -134,15 +145,22 @@ def draw_question(split: Split, kind: Kind, rng: random.Random) -> GymQuestion:
     while True:
         length = {"single": 1, "pair": 2, "triple": 3, "smudged": 1}[kind]
         names = rng.choice(compositions(length, split))
-        value = tuple(str(number) for number in rng.sample(range(2, LARGEST + 1), rng.choice(_LENGTHS)))
+        value = tuple(
+            str(number) for number in rng.sample(range(2, LARGEST + 1), rng.choice(_LENGTHS))
+        )
         wordings: list[Wording] = [rng.choice(WORDINGS) for _ in names]
-        phrases = [OPERATIONS[name].phrase(wording) for name, wording in zip(names, wordings, strict=True)]
+        phrases = [
+            OPERATIONS[name].phrase(wording) for name, wording in zip(names, wordings, strict=True)
+        ]
         joiner = rng.choice(JOINERS)
         subject = f"{SMUDGED} {write_value(value)}" if kind == "smudged" else write_value(value)
         text = f"{rng.choice(OPENERS)} {subject}, {joiner.join(phrases)}."
         question = read_question(text)
         assert question is not None, text
-        if _every_operation_matters(question) and split_of(kind, question.composition, text) == split:
+        if (
+            _every_operation_matters(question)
+            and split_of(kind, question.composition, text) == split
+        ):
             return question
 
 
@@ -161,7 +179,8 @@ def draw_questions(
 ) -> list[GymQuestion]:
     """Draw ``count`` questions; question ``i`` depends only on (split, seed, i, mix), not on how many are drawn.
 
-    Kinds are dealt in proportion to ``mix`` by a low-discrepancy sequence, so that any stretch is balanced.
+    Kinds are dealt in proportion to ``mix`` by a low-discrepancy sequence, so that any stretch is
+    balanced.
     """
     if split not in SPLITS:
         raise ConfigError(f"gym split: got {split!r}, expected one of {', '.join(SPLITS)}")
@@ -173,7 +192,9 @@ def draw_questions(
 
 def _kind_at(index: int, mix: Mapping[Kind, float]) -> Kind:
     total = sum(mix.values())
-    point = (index * 0.6180339887498949) % 1.0 * total  # the golden ratio spreads any stretch of indices evenly
+    point = (
+        (index * 0.6180339887498949) % 1.0 * total
+    )  # the golden ratio spreads any stretch of indices evenly
     for kind in KINDS:
         point -= mix.get(kind, 0.0)
         if point < 0:

@@ -1,9 +1,10 @@
 """Random workflows: valid, readable, and ignorant of who is good at what.
 
-In: a random state and a question. Out: a workflow drawn uniformly in each choice: how many of the question's operations
-it names (in their order, so that the steps read as a plan) and which, each step's worker, wording and access (nothing,
-the step before, or all), and, where it ends in a comparison, how many independent attempts that compares. This one
-distribution is the *random* reference level and the cold start's only teacher.
+In: a random state and a question. Out: a workflow drawn uniformly in each choice: how many of the
+question's operations it names (in their order, so that the steps read as a plan) and which, each
+step's worker, wording and access (nothing, the step before, or all), and, where it ends in a
+comparison, how many independent attempts that compares. This one distribution is the *random*
+reference level and the cold start's only teacher.
 """
 
 from __future__ import annotations
@@ -49,7 +50,9 @@ def random_workflow(
     return Workflow(tuple(steps))
 
 
-def random_round(rng: random.Random, question: GymQuestion, ordinals: Sequence[int], *, max_steps: int = 5) -> Round:
+def random_round(
+    rng: random.Random, question: GymQuestion, ordinals: Sequence[int], *, max_steps: int = 5
+) -> Round:
     """A round to follow: a random workflow, and an answer that has nothing to do with it.
 
     The answer is the right one, one with a wrong item, or an admitted failure.
@@ -57,7 +60,9 @@ def random_round(rng: random.Random, question: GymQuestion, ordinals: Sequence[i
     workflow = random_workflow(rng, question, ordinals, max_steps=max_steps)
     wrong = list(question.answer)
     place = rng.randrange(len(wrong))
-    wrong[place] = rng.choice([str(number) for number in range(1, LARGEST + 1) if str(number) != wrong[place]])
+    wrong[place] = rng.choice(
+        [str(number) for number in range(1, LARGEST + 1) if str(number) != wrong[place]]
+    )
     answer = rng.choice((write_value(question.answer), write_value(tuple(wrong)), LOST))
     results = [StepResult(step) for step in workflow]
     results[-1] = StepResult(workflow.steps[-1], Completion(answer))
@@ -87,8 +92,9 @@ def write_index(cards: Mapping[int, str]) -> str:
 def write_thought(workflow: Workflow, question: GymQuestion, said: Sequence[str] = ()) -> str:
     """The thought before the three lists: how many steps, and each subtask beside the worker chosen for it.
 
-    With ``said``, the category that is looked for in the cards stands between a subtask and its worker.
-    Where the list is smudged, a remark says so; a comparison reads answers, not the list, so nothing is remarked there.
+    With ``said``, the category that is looked for in the cards stands between a subtask and its
+    worker. Where the list is smudged, a remark says so; a comparison reads answers, not the list,
+    so nothing is remarked there.
 
     >>> from openconductor.gym.questions import read_question
     >>> steps = (Step(3, "sort the list"), Step(4, "compare the answers", "all"))

@@ -1,8 +1,9 @@
 """The gym's eight workers: fallible, complementary, and blind to all but the text they are sent.
 
-In: the turns of one call. Out: an answer drawn from that worker's distribution of outcomes. The draw is keyed by
-(seed, question, sample, round, step, attempt), never by the order of calls. ``outcomes`` is the one place that says how
-a worker behaves: the simulation draws from it, the exact levels sum over it.
+In: the turns of one call. Out: an answer drawn from that worker's distribution of outcomes. The
+draw is keyed by (seed, question, sample, round, step, attempt), never by the order of calls.
+``outcomes`` is the one place that says how a worker behaves: the simulation draws from it, the
+exact levels sum over it.
 """
 
 from __future__ import annotations
@@ -82,12 +83,47 @@ def _price(input_: str, output: str) -> Price:
 
 
 PROFILES: tuple[Profile, ...] = (
-    Profile("maven", "generalist, good if asked formally", _skills(0.45), "formal", 0.3, _price("3", "15"), 2.0),
+    Profile(
+        "maven",
+        "generalist, good if asked formally",
+        _skills(0.45),
+        "formal",
+        0.3,
+        _price("3", "15"),
+        2.0,
+    ),
     Profile("counter", "sums", _skills(0.1, sums=0.97), "plain", 0.5, _price("1", "4"), 0.8),
-    Profile("novice", "cheap and weak at everything", _skills(0.2), None, 1.0, _price("0.02", "0.05"), 0.2),
-    Profile("lister", "order of lists", _skills(0.1, order=0.97), "formal", 0.5, _price("1", "4"), 0.9),
-    Profile("referee", "compares answers", _skills(0.1), None, 1.0, _price("1.5", "6"), 1.0, referee=True),
-    Profile("scribe", "ways of writing", _skills(0.1, writing=0.97), "formal", 0.5, _price("0.8", "3"), 1.1),
+    Profile(
+        "novice",
+        "cheap and weak at everything",
+        _skills(0.2),
+        None,
+        1.0,
+        _price("0.02", "0.05"),
+        0.2,
+    ),
+    Profile(
+        "lister", "order of lists", _skills(0.1, order=0.97), "formal", 0.5, _price("1", "4"), 0.9
+    ),
+    Profile(
+        "referee",
+        "compares answers",
+        _skills(0.1),
+        None,
+        1.0,
+        _price("1.5", "6"),
+        1.0,
+        referee=True,
+    ),
+    Profile(
+        "scribe",
+        "ways of writing",
+        _skills(0.1, writing=0.97),
+        "formal",
+        0.5,
+        _price("0.8", "3"),
+        1.1,
+    ),
     Profile("jack", "cheap all-rounder", _skills(0.35), None, 1.0, _price("0.1", "0.4"), 0.5),
     Profile("converter", "units", _skills(0.1, units=0.97), "plain", 0.5, _price("1", "4"), 0.7),
 )
@@ -128,13 +164,19 @@ def outcomes(profile: Profile, view: View) -> list[Likely]:
     chance = FURTHER ** (len(operations) - 1)
     for operation, wording in operations:
         chance *= profile.success(operation, wording)
-    done = perform((operation for operation, _ in operations), view.seen[-1] if view.seen else view.question.value)
+    done = perform(
+        (operation for operation, _ in operations),
+        view.seen[-1] if view.seen else view.question.value,
+    )
     if done is None:
         return [Likely(1.0, None)]
     if view.seen or not view.question.smudged:
         return _with_failures(chance, done, view)
     misread = Likely(MISREAD * chance, mistaken(view), mistake=True)
-    failed = [Likely(MISREAD * weight, seen, slip) for weight, seen, slip in _with_failures(chance, done, view)[1:]]
+    failed = [
+        Likely(MISREAD * weight, seen, slip)
+        for weight, seen, slip in _with_failures(chance, done, view)[1:]
+    ]
     return [*_with_failures(chance, done, view, 1 - MISREAD), misread, *failed]
 
 
@@ -151,7 +193,8 @@ def _with_failures(chance: float, done: Value, view: View, weight: float = 1.0) 
 def _compare(view: View, spots: float, steady: float) -> list[Likely]:
     """The majority of the answers if there is one, else the candidate that is recognised, else any that is trusted.
 
-    ``spots`` is the chance to recognise what is right and what is wrong, ``steady`` that the work itself succeeds.
+    ``spots`` is the chance to recognise what is right and what is wrong, ``steady`` that the work
+    itself succeeds.
     """
     candidates = [candidate for candidate in view.seen if candidate is not None]
     if not candidates:
@@ -162,8 +205,15 @@ def _compare(view: View, spots: float, steady: float) -> list[Likely]:
     right = view.question.answer
     recognised = right if right in candidates else None
     results: list[Likely] = []
-    for weight, candidate in [(spots, recognised), *(((1 - spots) / len(candidates), one) for one in candidates)]:
-        results += [Likely(weight, None)] if candidate is None else _with_failures(steady, candidate, view, weight)
+    for weight, candidate in [
+        (spots, recognised),
+        *(((1 - spots) / len(candidates), one) for one in candidates),
+    ]:
+        results += (
+            [Likely(weight, None)]
+            if candidate is None
+            else _with_failures(steady, candidate, view, weight)
+        )
     return results
 
 
@@ -177,11 +227,20 @@ class SimulatedWorker:
     @property
     def identity(self) -> str:
         """What it is behind its name, and its draws: a journal must not take one world's or seed's for another's."""
-        drawn = "" if self.profile in PROFILES else blake2b(repr(self.profile).encode(), digest_size=8).hexdigest()
+        drawn = (
+            ""
+            if self.profile in PROFILES
+            else blake2b(repr(self.profile).encode(), digest_size=8).hexdigest()
+        )
         return f"gym {self.profile.name}{drawn and f' ({drawn})'} {self.seed}"
 
     async def complete(
-        self, messages: Sequence[Message], sampling: Sampling, *, call: CallContext, on_text: OnText | None = None
+        self,
+        messages: Sequence[Message],
+        sampling: Sampling,
+        *,
+        call: CallContext,
+        on_text: OnText | None = None,
     ) -> Completion:
         """Answer from the text of the turns alone."""
         text = self._answer(messages, call)
@@ -208,34 +267,47 @@ class SimulatedWorker:
         draw = blake2b(key.encode(), digest_size=24, person=b"gym-draw").digest()
         if int.from_bytes(draw[16:], "big") / 2**64 < REFUSES:
             return None
-        replies = tuple(read_value(message.content) for message in messages if message.role == "assistant")
+        replies = tuple(
+            read_value(message.content) for message in messages if message.role == "assistant"
+        )
         view = View(question, instruction, replies, STEPS * call.round + step)
         point = int.from_bytes(draw[:8], "big") / 2**64
         outcome = Likely(1.0, None)
-        for outcome in outcomes(self.profile, view):  # the last one stands where rounding leaves a rest
+        for outcome in outcomes(
+            self.profile, view
+        ):  # the last one stands where rounding leaves a rest
             point -= outcome.chance
             if point < 0:
                 break
-        seen = mistaken(view, int.from_bytes(draw[8:16], "big")) if outcome.mistake else outcome.seen
+        seen = (
+            mistaken(view, int.from_bytes(draw[8:16], "big")) if outcome.mistake else outcome.seen
+        )
         return LOST if seen is None else write_value(seen)
 
 
 def mistaken(view: View, draw: int = 0) -> Value:
     """A plausible wrong value: the work done on a list in which one item was misread.
 
-    ``draw`` says which item, and by how much; what can be made of them is the same, so 0 stands for all. The size of
-    the slip carries the step, so that mistakes of different steps, and of four rounds, do not agree by chance.
+    ``draw`` says which item, and by how much; what can be made of them is the same, so 0 stands for
+    all. The size of the slip carries the step, so that mistakes of different steps, and of four
+    rounds, do not agree by chance.
     """
     start = view.seen[-1] if view.seen else view.question.value
     start = view.question.value if start is None else start
     index = draw % len(start)
     item = start[index]
     rounds, step = divmod(view.step, STEPS)
-    slip = str(int(item) + 1 + step + STEPS * ((draw // 64 + rounds) % 4)) if item.isdigit() else f"x{item}"
+    slip = (
+        str(int(item) + 1 + step + STEPS * ((draw // 64 + rounds) % 4))
+        if item.isdigit()
+        else f"x{item}"
+    )
     wrong = (*start[:index], slip, *start[index + 1 :])
     if asks_to_compare(view.instruction):
         return wrong
-    return perform((operation for operation, _ in find_operations(view.instruction)), wrong) or wrong
+    return (
+        perform((operation for operation, _ in find_operations(view.instruction)), wrong) or wrong
+    )
 
 
 DRAWN = "drawn"
@@ -252,7 +324,8 @@ PROBED = 50
 def world_of(pool: str) -> World | None:
     """The world that a pool's name names; None where it is not the gym's.
 
-    ``gym`` is world 0, ``gym:7`` world 7, ``gym:drawn`` other workers for each question, ``gym:drawn:7`` drawn ones.
+    ``gym`` is world 0, ``gym:7`` world 7, ``gym:drawn`` other workers for each question,
+    ``gym:drawn:7`` drawn ones.
 
     Raises:
         ConfigError: there is no such world.
@@ -263,7 +336,9 @@ def world_of(pool: str) -> World | None:
     if re.fullmatch(rf"{DRAWN}(:[0-9]+)?", number):
         return number
     if colon and not (number.isascii() and number.isdigit()):
-        raise ConfigError(f"pool {pool!r}: got world {number!r}, expected a whole number, as in 'gym:7', or {DRAWN}")
+        raise ConfigError(
+            f"pool {pool!r}: got world {number!r}, expected a whole number, as in 'gym:7', or {DRAWN}"
+        )
     return int(number or 0)
 
 
@@ -271,7 +346,8 @@ def world_of(pool: str) -> World | None:
 def profiles_of(world: World) -> tuple[Profile, ...]:
     """The workers of a world: 0 is ``PROFILES``; any other number has the same in other places, liking other wordings.
 
-    A text draws other workers, each by itself: good at one skill or two, at none but a little at all, or a referee.
+    A text draws other workers, each by itself: good at one skill or two, at none but a little at
+    all, or a referee.
     """
     if not world:
         return PROFILES
@@ -303,15 +379,24 @@ def _drawn_worker(world: str, number: int) -> Profile:
 def _card(profile: Profile, rng: random.Random) -> str:
     """What a probe of ``PROBED`` questions of each category finds out about a worker."""
     # It compares a right answer with a wrong one, which no slip makes right.
-    chances = {COMPARING: _chance(profile, "turn it around", COMPARE[0], (("9", "17", "4"), ("1", "17", "4")))}
+    chances = {
+        COMPARING: _chance(
+            profile, "turn it around", COMPARE[0], (("9", "17", "4"), ("1", "17", "4"))
+        )
+    }
     for operation in OPERATIONS.values():
         for wording in WORDINGS:
             chances[f"{operation.skill} {wording}"] = _chance(profile, operation.phrase(wording))
-    drawn = {category: [rng.random() < chance for _ in range(PROBED)] for category, chance in chances.items()}
+    drawn = {
+        category: [rng.random() < chance for _ in range(PROBED)]
+        for category, chance in chances.items()
+    }
     return write_card({category: sum(right) / PROBED for category, right in drawn.items()})
 
 
-def _chance(profile: Profile, asked: str, instruction: str = "", seen: tuple[Seen, ...] = ()) -> float:
+def _chance(
+    profile: Profile, asked: str, instruction: str = "", seen: tuple[Seen, ...] = ()
+) -> float:
     """The chance that a worker answers a question of one operation after the answers that it sees."""
     question = read_question(f"Take 4 17 9, {asked}.")
     assert question is not None
@@ -322,7 +407,9 @@ def _chance(profile: Profile, asked: str, instruction: str = "", seen: tuple[See
 def gym_pool(seed: int = 0, world: World = 0) -> WorkerPool:
     """The gym's eight workers, as they are in a world, with their cards; the same seed draws the same answers."""
     workers = [
-        Worker(SimulatedWorker(profile, seed), name=profile.name, description=card, price=profile.price)
+        Worker(
+            SimulatedWorker(profile, seed), name=profile.name, description=card, price=profile.price
+        )
         for profile, card in zip(profiles_of(world), _cards(seed, world), strict=True)
     ]
     return WorkerPool(workers)

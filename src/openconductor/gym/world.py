@@ -1,8 +1,8 @@
 """What can be done to a list in the gym: eight operations of four skills, each with a formal and a plain wording.
 
-In: texts and values. Out: the operations that a text names, and what they make of a value. A value is a tuple of items
-(``("4", "17")``), written as its items with blanks between. Every operation is injective on multisets of items, so a
-mistake never heals by itself.
+In: texts and values. Out: the operations that a text names, and what they make of a value. A value
+is a tuple of items (``("4", "17")``), written as its items with blanks between. Every operation is
+injective on multisets of items, so a mistake never heals by itself.
 """
 
 from __future__ import annotations
@@ -59,11 +59,32 @@ def _spell(number: int) -> str:
 OPERATIONS: dict[str, Operation] = {
     operation.name: operation
     for operation in (
-        Operation("reverse", "order", "reverse the list", "turn it around", lambda v: v[::-1], numeric=False),
+        Operation(
+            "reverse",
+            "order",
+            "reverse the list",
+            "turn it around",
+            lambda v: v[::-1],
+            numeric=False,
+        ),
         Operation("sort", "order", "sort the list", "put it in order", _sorted, numeric=False),
-        Operation("double", "sums", "double every number", "make each twice as big", _each(lambda n: 2 * n)),
-        Operation("increment", "sums", "increment every number", "add one to each", _each(lambda n: n + 1)),
-        Operation("minutes", "units", "convert hours to minutes", "say the hours in minutes", _each(lambda n: 60 * n)),
+        Operation(
+            "double",
+            "sums",
+            "double every number",
+            "make each twice as big",
+            _each(lambda n: 2 * n),
+        ),
+        Operation(
+            "increment", "sums", "increment every number", "add one to each", _each(lambda n: n + 1)
+        ),
+        Operation(
+            "minutes",
+            "units",
+            "convert hours to minutes",
+            "say the hours in minutes",
+            _each(lambda n: 60 * n),
+        ),
         Operation(
             "centimetres",
             "units",
@@ -72,7 +93,13 @@ OPERATIONS: dict[str, Operation] = {
             _each(lambda n: 100 * n),
         ),
         Operation("spell", "writing", "spell every digit", "read the digits aloud", _each(_spell)),
-        Operation("binary", "writing", "write in binary", "use only zeros and ones", _each(lambda n: f"{n:b}b")),
+        Operation(
+            "binary",
+            "writing",
+            "write in binary",
+            "use only zeros and ones",
+            _each(lambda n: f"{n:b}b"),
+        ),
     )
 }
 
@@ -80,7 +107,9 @@ COMPARE: tuple[str, ...] = ("compare the answers", "check the answers")
 """How a comparison is asked for: any worker counts votes, only a referee checks."""
 
 _BY_PHRASE: dict[str, tuple[Operation, Wording]] = {
-    operation.phrase(wording): (operation, wording) for operation in OPERATIONS.values() for wording in WORDINGS
+    operation.phrase(wording): (operation, wording)
+    for operation in OPERATIONS.values()
+    for wording in WORDINGS
 }
 _PHRASE = re.compile("|".join(sorted(map(re.escape, _BY_PHRASE), key=len, reverse=True)))
 _COMPARE = re.compile("|".join(COMPARE))
@@ -94,7 +123,9 @@ def find_operations(text: str) -> tuple[tuple[Operation, Wording], ...]:
 def perform(operations: Iterable[Operation], value: Value | None) -> Value | None:
     """What operations make of a value; None where there is none, or one of them cannot be applied."""
     for operation in operations:
-        if value is None or (operation.numeric and not (is_numeric(value) and sum(map(len, value)) < 100)):
+        if value is None or (
+            operation.numeric and not (is_numeric(value) and sum(map(len, value)) < 100)
+        ):
             return None
         value = operation.apply(value)
     return value
@@ -120,4 +151,6 @@ def read_value(text: str) -> Value | None:
     return items if items and all(_ITEM.fullmatch(item) for item in items) else None
 
 
-_ITEM = re.compile(r"x*(?:[0-9]+|[01]+b|(?:zero|one|two|three|four|five|six|seven|eight|nine)(?:-[a-z]+)*)")
+_ITEM = re.compile(
+    r"x*(?:[0-9]+|[01]+b|(?:zero|one|two|three|four|five|six|seven|eight|nine)(?:-[a-z]+)*)"
+)

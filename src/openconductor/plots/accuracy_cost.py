@@ -2,8 +2,9 @@
 # pyright: reportUnknownMemberType=false
 """Accuracy against what a question costs, with the Pareto front (like the paper's Figure 5).
 
-In: the records of all systems. Out: a figure: dollars a question where every price is known, else tokens, else calls,
-on a logarithmic axis. Systems that know the answers are bounds: they are drawn, and are never part of the front.
+In: the records of all systems. Out: a figure: dollars a question where every price is known, else
+tokens, else calls, on a logarithmic axis. Systems that know the answers are bounds: they are drawn,
+and are never part of the front.
 """
 
 from __future__ import annotations
@@ -39,7 +40,8 @@ def accuracy_cost(material: Material) -> Drawn:
     """Draw it; in words where no system was evaluated, nothing was decided, or nothing was used."""
     if not material.records:
         return NO_RECORD
-    # A mean over other tasks says nothing: only systems with a decided answer to every task are compared.
+    # A mean over other tasks says nothing: only systems with a decided answer to every task are
+    # compared.
     tasks = {record.task for record in material.records if record.correct is not None}
     if not tasks:
         return f"Nothing could be decided: all {len(material.records):,} records are masked (ungraded or failed)."
@@ -48,18 +50,25 @@ def accuracy_cost(material: Material) -> Drawn:
         for name, records in material.by_system.items()
         if tasks <= {record.task for record in records if record.correct is not None}
     }
-    right = {name: one for name, records in compared.items() if (one := accuracy(records)) is not None}
-    unpriced = any(record.usage.unpriced_calls for records in compared.values() for record in records)
+    right = {
+        name: one for name, records in compared.items() if (one := accuracy(records)) is not None
+    }
+    unpriced = any(
+        record.usage.unpriced_calls for records in compared.values() for record in records
+    )
     units = [
         unit
         for unit, of in MEASURES.items()
-        if not (unpriced and unit == DOLLARS) and any(sum(map(of, records)) > 0 for records in compared.values())
+        if not (unpriced and unit == DOLLARS)
+        and any(sum(map(of, records)) > 0 for records in compared.values())
     ]
     unit = units[0] if units else "calls a question"
     found = {name: mean_cost(compared[name], MEASURES[unit]) for name in right}
     costs = {name: one for name, one in found.items() if one is not None and one.value}
     if not costs:
-        return "No system used a dollar, a token or a call: there is no cost to hold accuracy against."
+        return (
+            "No system used a dollar, a token or a call: there is no cost to hold accuracy against."
+        )
     from matplotlib.ticker import LogLocator, NullFormatter
 
     figure, (panel,) = opened(2.6)
@@ -73,30 +82,53 @@ def accuracy_cost(material: Material) -> Drawn:
             ys.append(-less)
     if xs:
         xs.append(max(one.high for one in costs.values()))
-        panel.plot(xs, [*ys, ys[-1]], drawstyle="steps-post", color=GREY, linewidth=1.0, label="Pareto front")
+        panel.plot(
+            xs,
+            [*ys, ys[-1]],
+            drawstyle="steps-post",
+            color=GREY,
+            linewidth=1.0,
+            label="Pareto front",
+        )
     written, hidden, drawn = labels(material.by_system), list[str](), list[tuple[float, float]]()
     many = Counter(groups.values())
     for name in sorted(
-        costs, key=lambda one: (groups[one] in FOLDED, groups[one] != "", one != UNTRAINED, -right[one].value)
+        costs,
+        key=lambda one: (
+            groups[one] in FOLDED,
+            groups[one] != "",
+            one != UNTRAINED,
+            -right[one].value,
+        ),
     ):
         place, look = (math.log10(costs[name].value), right[name].value), FOLDED.get(groups[name])
         if groups[name] == GROUPS[3]:
             own = material.look_of(name)["color"]
             panel.axhline(place[1], color=own, linestyle=(0, (1, 1)), label=written[name], zorder=1)
-        elif any(all(abs(a - b) < near for a, b, near in zip(place, one, NEAR, strict=True)) for one in drawn):
+        elif any(
+            all(abs(a - b) < near for a, b, near in zip(place, one, NEAR, strict=True))
+            for one in drawn
+        ):
             hidden.append(written[name])
         else:
-            said = written[name] if look is None else f"{groups[name].lower()} ({many[groups[name]]})"
+            said = (
+                written[name] if look is None else f"{groups[name].lower()} ({many[groups[name]]})"
+            )
             point(panel, costs[name], right[name], look or material.look_of(name), said)
             drawn.append(place)
     panel.set_xscale("log")
     low, high = panel.get_xlim()
-    panel.xaxis.set_major_locator(LogLocator(subs=(1, 2, 5) if high < 40 * low else (1,), numticks=7))
+    panel.xaxis.set_major_locator(
+        LogLocator(subs=(1, 2, 5) if high < 40 * low else (1,), numticks=7)
+    )
     panel.xaxis.set_major_formatter("{x:g}")
     panel.xaxis.set_minor_formatter(NullFormatter())
     panel.set_xlabel(unit)
     in_percent(panel, "y", "right (%)")
-    masked, size = sum(one.masked for one in right.values()), spanned(one.problems for one in right.values())
+    masked, size = (
+        sum(one.masked for one in right.values()),
+        spanned(one.problems for one in right.values()),
+    )
     left = ", ".join(written[name] for name in written if name not in costs)
     known = ", ".join(written[name] for name in BOUNDS if name in costs and name != material.ours)
     why = "not every price is known" if unpriced else "nothing costs any"
@@ -107,6 +139,8 @@ def accuracy_cost(material: Material) -> Drawn:
         f"Lines, for they know the answers or the workers: {known}." if known else "",
         f"Not drawn, for they would lie on another marker: {', '.join(hidden)}." if hidden else "",
         "" if unit == DOLLARS else f"Not in dollars: {why}.",
-        f"Not drawn, for lack of {unit.split(' a ')[0]} or of a decided answer to some task: {left}." if left else "",
+        f"Not drawn, for lack of {unit.split(' a ')[0]} or of a decided answer to some task: {left}."
+        if left
+        else "",
     ]
     return figure, " ".join(filter(None, said))

@@ -1,10 +1,10 @@
 """The curve of a training, as figures need it.
 
-In: a run folder, or its ``curves.jsonl`` as ``training.curves`` writes it. Out: an Iteration a line. Read only: the
-training may still be writing.
+In: a run folder, or its ``curves.jsonl`` as ``training.curves`` writes it. Out: an Iteration a
+line. Read only: the training may still be writing.
 
-An iteration in which nothing could be measured says 0 in the file; here it is None, so that a figure shows a gap and
-never a fall to zero.
+An iteration in which nothing could be measured says 0 in the file; here it is None, so that a
+figure shows a gap and never a fall to zero.
 """
 
 from __future__ import annotations
@@ -39,7 +39,8 @@ class Iteration:
         validity, accuracy: of the decided rollouts; None where there was none.
         given_valid: accuracy of the valid ones; None where none was valid.
         routing_entropy: of the workers' shares over steps; None where there was no step.
-        worker_share: each worker's share of the steps, by name in pool order; empty where there was no step.
+        worker_share: each worker's share of the steps, by name in pool order; empty where there was
+            no step.
         topology: how many workflows had each shape.
         by_kind: accuracy by kind of question.
     """
@@ -65,7 +66,8 @@ def read_curve(path: Path | str) -> tuple[Iteration, ...]:
     """The iterations of a curve, in order.
 
     Args:
-        path: a run folder, or the file itself. A last line that is not whole is left out: it is being written.
+        path: a run folder, or the file itself. A last line that is not whole is left out: it is
+            being written.
 
     Raises:
         ConfigError: there is no such file, or it is no curve; says which line.
@@ -75,7 +77,9 @@ def read_curve(path: Path | str) -> tuple[Iteration, ...]:
     try:
         lines = file.read_text(encoding="utf-8").splitlines(keepends=True)
     except (OSError, UnicodeDecodeError) as error:
-        raise ConfigError(f"curve {file}: {error}; expected the folder of a training, or its {FILE}") from error
+        raise ConfigError(
+            f"curve {file}: {error}; expected the folder of a training, or its {FILE}"
+        ) from error
     iterations: list[Iteration] = []
     for number, line in enumerate(lines, start=1):
         try:
@@ -93,9 +97,15 @@ def terms(path: Path | str) -> str:
     """What the questions of a training offered, where its folder says that they did not offer all workers; else ""."""
     file = Path(path, RECIPE)
     offered = (
-        tomllib.loads(file.read_text(encoding="utf-8")).get("rollout", {}).get("offered") if file.is_file() else ()
+        tomllib.loads(file.read_text(encoding="utf-8")).get("rollout", {}).get("offered")
+        if file.is_file()
+        else ()
     )
-    return f"In the training each question offered {offered[0]} to {offered[1]} of the workers." if offered else ""
+    return (
+        f"In the training each question offered {offered[0]} to {offered[1]} of the workers."
+        if offered
+        else ""
+    )
 
 
 def _iteration(record: Mapping[str, Any]) -> Iteration:
@@ -113,7 +123,9 @@ def _iteration(record: Mapping[str, Any]) -> Iteration:
         routing_entropy=float(record["routing_entropy_bits"]) if stepped else None,
         worker_share=shares if stepped else {},
         topology={str(name): int(count) for name, count in record["topology"].items()},
-        by_kind={str(kind): float(share) for kind, share in record.get("accuracy_by_kind", {}).items()},
+        by_kind={
+            str(kind): float(share) for kind, share in record.get("accuracy_by_kind", {}).items()
+        },
     )
 
 
@@ -125,9 +137,10 @@ def window_of(count: int) -> int:
 def smoothed(values: Sequence[float | None], window: int) -> list[tuple[float, float, float]]:
     """The mean of the last ``window`` values at each place, gaps left out, and its 95 % interval.
 
-    The mean is NaN where all are gaps, the interval where there are too few values. It is Student's over the values in
-    the window, taken as independent: it says how sure the level is, not how far single iterations lie apart. Where the
-    curve rises or falls within the window it is wider than need be.
+    The mean is NaN where all are gaps, the interval where there are too few values. It is Student's
+    over the values in the window, taken as independent: it says how sure the level is, not how far
+    single iterations lie apart. Where the curve rises or falls within the window it is wider than
+    need be.
 
     >>> [mean for mean, _, _ in smoothed([1.0, None, 3.0], 2)]
     [1.0, 1.0, 3.0]

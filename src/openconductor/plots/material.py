@@ -2,8 +2,8 @@
 # pyright: reportUnknownMemberType=false
 """What figures are drawn from: an evaluation's records, a training's curve, names; and what most figures ask of it.
 
-In: Records, a curve, the workers' names. Out: a Material, which every figure takes: which system is the Conductor,
-which is a worker alone, how each is drawn, how records are parted by task or kind.
+In: Records, a curve, the workers' names. Out: a Material, which every figure takes: which system is
+the Conductor, which is a worker alone, how each is drawn, how records are parted by task or kind.
 """
 
 from __future__ import annotations
@@ -26,7 +26,15 @@ from openconductor.types import Workflow
 MOST_PARTS = 12
 """The most rows or columns of a figure by kind; the smallest kinds beyond are put together."""
 NO_RECORD = "No record of an evaluation was given."
-_COLOURS = ("#0072B2", "#E69F00", "#009E73", "#D55E00", "#56B4E9", "#CC79A7", "#595959")  # yellow is lost on paper
+_COLOURS = (
+    "#0072B2",
+    "#E69F00",
+    "#009E73",
+    "#D55E00",
+    "#56B4E9",
+    "#CC79A7",
+    "#595959",
+)  # yellow is lost on paper
 _MARKERS = "os^DvPX<p>"
 _LINES: tuple[Any, ...] = ("-", (0, (4, 1.5)), (0, (1.2, 1.2)), (0, (5, 1.2, 1.2, 1.2)))
 
@@ -39,7 +47,8 @@ class Material:
         records: of an evaluation, of all systems.
         workers: the workers' names by ordinal; one that is not named is called by its number.
         curve: of a training.
-        system: which system the figures are about; None is ``conductor``, else the first that plans.
+        system: which system the figures are about; None is ``conductor``, else the first that
+            plans.
         terms: what the training's questions offered, where that is not what the evaluation's do.
     """
 
@@ -64,7 +73,9 @@ class Material:
     @cached_property
     def names(self) -> tuple[str, ...]:
         """All workers that are known of: by ordinal, then those of the curve alone, then others."""
-        played = {step.worker for record in self.records for flow in record.workflows for step in flow}
+        played = {
+            step.worker for record in self.records for flow in record.workflows for step in flow
+        }
         found = dict.fromkeys(map(self.worker, sorted({*self.workers, *played})))
         found |= dict.fromkeys(name for iteration in self.curve for name in iteration.worker_share)
         return tuple(found | dict.fromkeys(name.removeprefix(ALONE) for name in self.alone))
@@ -81,14 +92,19 @@ class Material:
     def look_of(self, system: str) -> Look:
         """How a system is drawn in all figures: ours a black star, everything but workers alone hollow.
 
-        The looks of other systems follow on those of the workers, so no two share colour and marker.
+        The looks of other systems follow on those of the workers, so no two share colour and
+        marker.
         """
         if system == self.ours:
             return {"color": "black", "marker": "*", "markersize": 6.0, "zorder": 4}
         if system.startswith(ALONE):
             return look(self.names.index(system.removeprefix(ALONE)))
         others = [name for name in self.by_system if name != self.ours and name not in self.alone]
-        return {**look(len(self.names) + others.index(system)), "markerfacecolor": "none", "markersize": 6.0}
+        return {
+            **look(len(self.names) + others.index(system)),
+            "markerfacecolor": "none",
+            "markersize": 6.0,
+        }
 
     def no_workflow(self) -> str:
         """Why there is no workflow of ours to draw; "" where there is one."""
@@ -107,7 +123,11 @@ def first_workflows(records: Iterable[Record]) -> dict[tuple[str, str], list[Wor
     found: dict[tuple[str, str], list[Workflow]] = {}
     for record in records:
         flows = found.setdefault((record.task, record.problem), [])
-        flows += [one.workflow for one in record.rounds[:1] if one.workflow is not None and one.workflow.steps]
+        flows += [
+            one.workflow
+            for one in record.rounds[:1]
+            if one.workflow is not None and one.workflow.steps
+        ]
     return found
 
 
@@ -135,10 +155,15 @@ def in_order(kinds: Iterable[str]) -> list[str]:
     for known in (KINDS, ("easy", "medium", "hard")):
         if kinds <= set(known):
             return [kind for kind in known if kind in kinds]
-    return sorted(kinds, key=lambda kind: [(part.isdecimal(), part.zfill(20)) for part in re.split("([0-9]+)", kind)])
+    return sorted(
+        kinds,
+        key=lambda kind: [
+            (part.isdecimal(), part.zfill(20)) for part in re.split("([0-9]+)", kind)
+        ],
+    )
 
 
-# ── looks and names ──────────────────────────────────────────────────────────────────────────────────────────────────
+# ── looks and names ───────────────────────────────────────────────────────────────────────────────
 def look(place: int) -> Look:
     """How the series at a place is drawn; the first seventy differ in colour and marker taken together.
 
@@ -155,15 +180,20 @@ def look(place: int) -> Look:
 def label(name: str) -> str:
     """The name of a system or worker as figures write it: on one line, its middle left out if it is long.
 
-    Letters that the font lacks are escaped. Names of models share their beginnings and differ at their ends, so most of
-    the end is kept.
+    Letters that the font lacks are escaped. Names of models share their beginnings and differ at
+    their ends, so most of the end is kept.
 
     >>> label("worker:a-very-long-model-name-2026-11-21-instruct")
     'a-ver…-11-21-instruct'
     """
     plain = (one if unicodedata.category(one)[0] != "C" else " " for one in short_name(name))
-    known = (one if ord(one) in _letters() else one.encode("ascii", "backslashreplace").decode() for one in plain)
-    text = " ".join("".join(known).split()).lstrip("_") or "(no name)"  # matplotlib leaves out labels that begin with _
+    known = (
+        one if ord(one) in _letters() else one.encode("ascii", "backslashreplace").decode()
+        for one in plain
+    )
+    text = (
+        " ".join("".join(known).split()).lstrip("_") or "(no name)"
+    )  # matplotlib leaves out labels that begin with _
     return text if len(text) <= 22 else f"{text[:5]}…{text[-15:]}"
 
 

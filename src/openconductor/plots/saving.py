@@ -22,7 +22,7 @@ from openconductor.plots.sheet import Drawn, finish, in_words, styled
 from openconductor.plots.training import training_accuracy, worker_share
 from openconductor.plots.workers import worker_kind, worker_rounds
 from openconductor.plots.workflow_length import workflow_length
-from openconductor.storage import make_folder, write_whole
+from openconductor.store.storage import make_folder, write_whole
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -46,7 +46,8 @@ class Drawing:
 
     Attributes:
         title: what it shows.
-        caption: what was counted, and what the intervals are; of an empty figure why there is nothing to draw.
+        caption: what was counted, and what the intervals are; of an empty figure why there is
+            nothing to draw.
         empty: whether it says in words why there is nothing to draw.
         figure: matplotlib's.
     """
@@ -80,8 +81,10 @@ def save_all(
 
     Args:
         records: of an evaluation, of all systems; none draws the figures of the training alone.
-        folder: where the files go; made where it is not there. Files of the same names are replaced.
-        curves: a training's run folder, or its ``curves.jsonl``; None draws the figures of the evaluation alone.
+        folder: where the files go; made where it is not there. Files of the same names are
+            replaced.
+        curves: a training's run folder, or its ``curves.jsonl``; None draws the figures of the
+            evaluation alone.
         workers: the workers' names by ordinal.
         system: which system they are about; by default ``conductor``, else the first that plans.
 
@@ -89,11 +92,14 @@ def save_all(
         What was drawn, by the figure's name.
 
     Raises:
-        ConfigError: matplotlib is not installed, the curve cannot be read, or there is neither a record nor a curve.
+        ConfigError: matplotlib is not installed, the curve cannot be read, or there is neither a
+            record nor a curve.
         JournalError: a file could not be written.
     """
     if not records and curves is None:
-        raise ConfigError("plots: got no record and no curve, expected one of them: an evaluation's or a training's")
+        raise ConfigError(
+            "plots: got no record and no curve, expected one of them: an evaluation's or a training's"
+        )
     curve, said = ((), "") if curves is None else (read_curve(curves), terms(curves))
     material = Material(records, workers or {}, curve, system, said)
     make_folder(Path(folder))
@@ -125,7 +131,11 @@ def draw(name: str, material: Material) -> Drawing:
 def rendered(drawing: Drawing, form: Literal["svg", "png"]) -> bytes:
     """A figure as the bytes of a file, with title and caption in its metadata. No date, no version, no random id."""
     about = {"Title": drawing.title, "Description": drawing.caption}
-    about |= {"Creator": "OpenConductor", "Date": None} if form == "svg" else {"Software": "OpenConductor"}
+    about |= (
+        {"Creator": "OpenConductor", "Date": None}
+        if form == "svg"
+        else {"Software": "OpenConductor"}
+    )
     stream = io.BytesIO()
     with styled():
         drawing.figure.savefig(stream, format=form, metadata=about)

@@ -2,8 +2,9 @@
 # pyright: reportUnknownMemberType=false
 """One sheet of paper: panels, a title and a legend, laid out by matplotlib.
 
-In: sizes and what to draw. Out: a matplotlib Figure of one column's width (3.5 inches). Made without pyplot: no global
-state, no window, fit for threads and servers. matplotlib is imported when a sheet is opened.
+In: sizes and what to draw. Out: a matplotlib Figure of one column's width (3.5 inches). Made
+without pyplot: no global state, no window, fit for threads and servers. matplotlib is imported when
+a sheet is opened.
 """
 
 from __future__ import annotations
@@ -42,11 +43,16 @@ def styled() -> Generator[None]:
     with needing("plots", "plots"):
         from matplotlib import style
 
-    with _STYLING, style.context(["default", str(files("openconductor.plots").joinpath("paper.mplstyle"))]):
+    with (
+        _STYLING,
+        style.context(["default", str(files("openconductor.plots").joinpath("paper.mplstyle"))]),
+    ):
         yield
 
 
-def opened(height: float, rows: int = 1, columns: int = 1, **more: Any) -> tuple[Figure, list[Axes]]:
+def opened(
+    height: float, rows: int = 1, columns: int = 1, **more: Any
+) -> tuple[Figure, list[Axes]]:
     """An empty figure with panels.
 
     Args:
@@ -80,13 +86,16 @@ def finish(figure: Figure, title: str) -> None:
     if entries:
         columns = max(1, min(4, 70 // (9 + max(map(len, entries)))))
         figure.set_figheight(figure.get_figheight() + 0.13 * -(-len(entries) // columns))
-        figure.legend(list(entries.values()), list(entries), loc="outside lower center", ncols=columns)
+        figure.legend(
+            list(entries.values()), list(entries), loc="outside lower center", ncols=columns
+        )
     figure.draw_without_rendering()
-    # A figure that is drawn again lays itself out again, not quite as before: two files of it would differ.
+    # A figure that is drawn again lays itself out again, not quite as before: two files of it would
+    # differ.
     figure.set_layout_engine("none")
 
 
-# ── what several figures need of a panel ─────────────────────────────────────────────────────────────────────────────
+# ── what several figures need of a panel ──────────────────────────────────────────────────────────
 def in_percent(panel: Axes, axis: Literal["x", "y"], label: str) -> None:
     """Write the fractions on an axis as percentages, and name it."""
     from matplotlib.ticker import FuncFormatter, MaxNLocator
@@ -113,7 +122,9 @@ def in_rows(panel: Axes, names: Sequence[str], beside: Sequence[str] = ()) -> No
         right.spines["right"].set_visible(False)
 
 
-def point(panel: Axes, x: float | Estimate, y: float | Estimate, look: Look, label: str = "") -> None:
+def point(
+    panel: Axes, x: float | Estimate, y: float | Estimate, look: Look, label: str = ""
+) -> None:
     """Draw a point with its intervals, along each axis on which it is an estimate."""
     (across, width), (up, height) = _with_ends(x), _with_ends(y)
     own: Look = {"zorder": 3, **look, "linestyle": "none", "elinewidth": 0.7, "label": label}

@@ -29,26 +29,45 @@ _ROUNDS: dict[str, Look] = {
 def worker_kind(material: Material) -> Drawn:
     """A heat map: how often each worker alone, and the Conductor, is right about each kind of question."""
     parts = by_part(material.records)
-    systems = [*material.alone[:MOST_ROWS], *(one for one in (UNTRAINED, material.ours) if one in material.by_system)]
-    found = [[accuracy([one for one in part if one.system == system]) for part in parts.values()] for system in systems]
+    systems = [
+        *material.alone[:MOST_ROWS],
+        *(one for one in (UNTRAINED, material.ours) if one in material.by_system),
+    ]
+    found = [
+        [accuracy([one for one in part if one.system == system]) for part in parts.values()]
+        for system in systems
+    ]
     cells = [[math.nan if one is None else one.value for one in row] for row in found]
     if all(math.isnan(value) for row in cells for value in row):
         return "Neither a worker alone nor a system that plans has a decided answer."
     figure, (panel,) = opened(0.9 + 0.17 * len(systems))
-    across, down = ([place - 0.5 for place in range(count + 1)] for count in (len(parts), len(systems)))
-    panel.pcolormesh(across, down, cells, cmap="Blues", vmin=0, vmax=1.1, edgecolor="white", linewidth=0.5)
+    across, down = (
+        [place - 0.5 for place in range(count + 1)] for count in (len(parts), len(systems))
+    )
+    panel.pcolormesh(
+        across, down, cells, cmap="Blues", vmin=0, vmax=1.1, edgecolor="white", linewidth=0.5
+    )
     panel.set_facecolor(FAINT)
     panel.grid(visible=False)
     for place, row in enumerate(cells):
         for over, value in enumerate(row):
-            text, colour = "–" if math.isnan(value) else f"{100 * value:.0f}", "white" if value > 0.6 else "black"
+            text, colour = (
+                "–" if math.isnan(value) else f"{100 * value:.0f}",
+                "white" if value > 0.6 else "black",
+            )
             panel.text(over, place, text, ha="center", va="center", fontsize=5.8, color=colour)
     in_rows(panel, list(labels(systems).values()))
     turned: Look = {"rotation": 20, "ha": "right"} if len(parts) > 5 else {}
     panel.set_xticks(range(len(parts)), list(labels(parts).values()), **turned)
-    sizes = ", ".join(f"{name} {len({(one.task, one.problem) for one in part})}" for name, part in parts.items())
+    sizes = ", ".join(
+        f"{name} {len({(one.task, one.problem) for one in part})}" for name, part in parts.items()
+    )
     masked = sum(one.masked for row in found for one in row if one is not None)
-    left = f" Not shown: {len(material.alone) - MOST_ROWS} workers." if len(material.alone) > MOST_ROWS else ""
+    left = (
+        f" Not shown: {len(material.alone) - MOST_ROWS} workers."
+        if len(material.alone) > MOST_ROWS
+        else ""
+    )
     return figure, (
         f"Right answers in percent; n, questions: {sizes}. {masked:,} records are masked and left out; a dash: nothing "
         f"was decided.{left}"
@@ -64,9 +83,14 @@ def worker_rounds(material: Material) -> Drawn:
     if not revised:
         return f"{label(name)} was asked for one round only, so there is none to compare with."
     later = [one.workflow for record in records for one in record.rounds[1:]]
-    new, accepted = sum(bool(flow) for flow in later), sum(flow is not None and not flow for flow in later)
+    new, accepted = (
+        sum(bool(flow) for flow in later),
+        sum(flow is not None and not flow for flow in later),
+    )
     rounds = [_shares(material, records, where) for where in (slice(1), slice(1, None))]
-    workers = [worker for worker in material.names if any(of and of[worker].value for of in rounds)][:MOST_ROWS]
+    workers = [
+        worker for worker in material.names if any(of and of[worker].value for of in rounds)
+    ][:MOST_ROWS]
     figure, (panel,) = opened(0.7 + 0.2 * len(workers))
     for shift, of, (when, look) in zip((-0.17, 0.17), rounds, _ROUNDS.items(), strict=True):
         for place, worker in enumerate(workers if of else ()):

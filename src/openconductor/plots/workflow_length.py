@@ -23,23 +23,44 @@ def workflow_length(material: Material) -> Drawn:
     ours = material.by_system[material.ours]
     parts = by_part(ours)
     questions = {name: first_workflows(part) for name, part in parts.items()}
-    lengths = {name: [len(flow) for flows in of.values() for flow in flows] for name, of in questions.items()}
+    lengths = {
+        name: [len(flow) for flows in of.values() for flow in flows]
+        for name, of in questions.items()
+    }
     figure, (panel,) = opened(0.8 + 0.21 * len(parts))
     start = [0.0] * len(parts)
     for steps, colour in enumerate(_COLOURS, start=1):
-        counts = [Counter(min(one, len(_COLOURS)) for one in some)[steps] for some in lengths.values()]
+        counts = [
+            Counter(min(one, len(_COLOURS)) for one in some)[steps] for some in lengths.values()
+        ]
         if any(counts):
-            shares = [count / (len(some) or 1) for count, some in zip(counts, lengths.values(), strict=True)]
+            shares = [
+                count / (len(some) or 1)
+                for count, some in zip(counts, lengths.values(), strict=True)
+            ]
             name = f"{steps}{'+' if steps == len(_COLOURS) else ''} step{'s' if steps > 1 else ''}"
             bars = panel.barh(
-                range(len(parts)), shares, 0.72, start, color=colour, edgecolor=INK, linewidth=0.3, label=name
+                range(len(parts)),
+                shares,
+                0.72,
+                start,
+                color=colour,
+                edgecolor=INK,
+                linewidth=0.3,
+                label=name,
             )
             written = [f"{100 * share:.0f}" if share >= 0.08 else "" for share in shares]
-            panel.bar_label(bars, written, label_type="center", color="white" if steps > 4 else "black")
+            panel.bar_label(
+                bars, written, label_type="center", color="white" if steps > 4 else "black"
+            )
             start = [low + share for low, share in zip(start, shares, strict=True)]
-    means = {name: [fmean(map(len, flows)) for flows in of.values() if flows] for name, of in questions.items()}
+    means = {
+        name: [fmean(map(len, flows)) for flows in of.values() if flows]
+        for name, of in questions.items()
+    }
     beside = [
-        f"n = {len(lengths[name]):,}" + (f", mean {fmean(means[name]):.1f}" if means[name] else "") for name in parts
+        f"n = {len(lengths[name]):,}" + (f", mean {fmean(means[name]):.1f}" if means[name] else "")
+        for name in parts
     ]
     in_rows(panel, [label(name) for name in parts], beside)
     in_percent(panel, "x", "workflows (%)")

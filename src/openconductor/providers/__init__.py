@@ -1,7 +1,8 @@
 """The shelf of providers. In: whatever a user may call a worker's provider. Out: a Provider.
 
-``PROVIDERS`` maps a name to ``module:attribute``; nothing is imported before it is asked for. Packages outside this one
-add theirs with the entry-point group ``openconductor.providers``, or are named as ``module:attribute``.
+``PROVIDERS`` maps a name to ``module:attribute``; nothing is imported before it is asked for.
+Packages outside this one add theirs with the entry-point group ``openconductor.providers``, or are
+named as ``module:attribute``.
 """
 
 from __future__ import annotations
@@ -40,18 +41,22 @@ WorkerFunction = Callable[[list[Message]], str | Awaitable[str]]
 ProviderLike = Provider | Orchestrator | WorkerFunction | str | Path
 
 
-def resolve(provider: ProviderLike, *, timeout_s: float | None = None, read_timeout_s: float | None = None) -> Provider:
+def resolve(
+    provider: ProviderLike, *, timeout_s: float | None = None, read_timeout_s: float | None = None
+) -> Provider:
     """Make a Provider of what a user named.
 
     Args:
-        provider: a Provider (returned as it is), ``"provider:model"`` or ``"module:attribute:model"``, a checkpoint
-            folder, an Orchestrator, or a plain or async function ``(list[Message]) -> str``.
-        timeout_s: total deadline of a call, in seconds, for a provider that is made here and takes one.
+        provider: a Provider (returned as it is), ``"provider:model"`` or
+            ``"module:attribute:model"``, a checkpoint folder, an Orchestrator, or a plain or async
+            function ``(list[Message]) -> str``.
+        timeout_s: total deadline of a call, in seconds, for a provider that is made here and takes
+            one.
         read_timeout_s: the longest silence of its server, in seconds, likewise.
 
     Raises:
-        ConfigError: it is none of these; the provider's name is not known (the nearest is named); the folder holds no
-            checkpoint; the provider's extra is not installed.
+        ConfigError: it is none of these; the provider's name is not known (the nearest is named);
+            the folder holds no checkpoint; the provider's extra is not installed.
     """
     if isinstance(provider, str | Path):
         return _from_text(provider, {"timeout_s": timeout_s, "read_timeout_s": read_timeout_s})
@@ -76,10 +81,11 @@ def create(name: str, model: str, **options: object) -> Provider:
     """Make the provider that is registered under ``name``.
 
     Args:
-        name: a key of ``PROVIDERS``, an entry point, or ``module:attribute``: what makes a Provider, or anything that
-            ``resolve`` makes one of, of the model and options.
+        name: a key of ``PROVIDERS``, an entry point, or ``module:attribute``: what makes a
+            Provider, or anything that ``resolve`` makes one of, of the model and options.
         model: the model's name, or the folder for a provider that reads one.
-        options: what the provider takes by keyword (``base_url``, ``api_key_env``, ``timeout_s`` …).
+        options: what the provider takes by keyword (``base_url``, ``api_key_env``, ``timeout_s``
+            …).
 
     Raises:
         ConfigError: the name is not known, its extra is missing, or it does not take an option.
@@ -88,7 +94,9 @@ def create(name: str, model: str, **options: object) -> Provider:
     try:
         inspect.signature(factory).bind(model, **options)
     except TypeError as error:
-        taken = ", ".join(list(inspect.signature(factory).parameters)[1:]) or "nothing but the model"
+        taken = (
+            ", ".join(list(inspect.signature(factory).parameters)[1:]) or "nothing but the model"
+        )
         raise ConfigError(f"provider {name!r}: {error}; expected options among: {taken}") from error
     with needing(f"provider {name!r}", _extra(name)):
         return resolve(cast("ProviderLike", factory(model, **options)))
@@ -111,11 +119,17 @@ def _from_text(text: str | Path, seconds: Mapping[str, float | None]) -> Provide
     looks_like_path = isinstance(text, Path) or os.sep in name or name in ("", ".", "..")
     if looks_like_path or not colon:
         near = nearest(name.partition(":")[0], registered(PROVIDERS, "provider"))
-        hint = "" if looks_like_path else f" (the nearest provider is {near!r}, as in '{near}:model')"
-        raise ConfigError(f"provider {str(text)!r}: no such folder; expected 'provider:model' or a folder{hint}")
+        hint = (
+            "" if looks_like_path else f" (the nearest provider is {near!r}, as in '{near}:model')"
+        )
+        raise ConfigError(
+            f"provider {str(text)!r}: no such folder; expected 'provider:model' or a folder{hint}"
+        )
     if not model.strip():
         raise ConfigError(f"provider {text!r}: no model; expected '{name}:model'")
-    options = {key: value for key, value in seconds.items() if value is not None and takes(name, key)}
+    options = {
+        key: value for key, value in seconds.items() if value is not None and takes(name, key)
+    }
     return create(name, model, **options)
 
 
@@ -124,7 +138,9 @@ def _factory(name: str) -> Callable[..., object]:
     with needing(f"provider {name!r}", _extra(name)):
         found = load_registered(PROVIDERS, name, what="provider")
     if not callable(found):
-        raise ConfigError(f"provider {name!r}: got {found!r}, expected what makes a provider of a model")
+        raise ConfigError(
+            f"provider {name!r}: got {found!r}, expected what makes a provider of a model"
+        )
     return found
 
 

@@ -1,8 +1,9 @@
 """Models that run in this process. In: turns, sampling. Out: a Completion; what waits together is generated together.
 
-Calls that come while a batch runs are the next batch, in one thread a model. A request's draws do not depend on its
-batch, for each has random numbers of its own; only the rounding of floats can tell (padding changes the last bits of a
-logit). A caller that has gone (``Meter`` ends a call at its deadline) leaves its batch at the next token.
+Calls that come while a batch runs are the next batch, in one thread a model. A request's draws do
+not depend on its batch, for each has random numbers of its own; only the rounding of floats can
+tell (padding changes the last bits of a logit). A caller that has gone (``Meter`` ends a call at
+its deadline) leaves its batch at the next token.
 """
 
 from __future__ import annotations
@@ -74,7 +75,9 @@ class BatchingProvider(ABC):
     prices_itself = True
     may_be_blank = True
 
-    def __init__(self, thread: str, *, positions: int, max_tokens: int, ends: Sequence[int], batch: int) -> None:
+    def __init__(
+        self, thread: str, *, positions: int, max_tokens: int, ends: Sequence[int], batch: int
+    ) -> None:
         self._thread = thread
         self._positions = positions
         self._max_tokens = max_tokens
@@ -83,28 +86,40 @@ class BatchingProvider(ABC):
         self._waiting: deque[BatchRow] = deque()
 
     async def complete(
-        self, messages: Sequence[Message], sampling: Sampling, *, call: CallContext, on_text: OnText | None = None
+        self,
+        messages: Sequence[Message],
+        sampling: Sampling,
+        *,
+        call: CallContext,
+        on_text: OnText | None = None,
     ) -> Completion:
         """Complete the conversation; ``on_text`` gets the text as it grows.
 
-        Greedy where the temperature is None or 0. Otherwise the draws are keyed by ``sampling.seed`` (None is 0), the
-        texts of the turns, and the call's sample, round, step and attempt: the same call draws the same text.
+        Greedy where the temperature is None or 0. Otherwise the draws are keyed by
+        ``sampling.seed`` (None is 0), the texts of the turns, and the call's sample, round, step
+        and attempt: the same call draws the same text.
 
-        A completion may be blank: that is what the model wrote, and no failure. It ends with ``finish_reason`` "length"
-        at ``sampling.max_tokens`` (None: the model's), or at the model's last position. ``usage.seconds`` is the
-        call's share of the time that its batches took; what runs here costs 0 dollars.
+        A completion may be blank: that is what the model wrote, and no failure. It ends with
+        ``finish_reason`` "length" at ``sampling.max_tokens`` (None: the model's), or at the model's
+        last position. ``usage.seconds`` is the call's share of the time that its batches took; what
+        runs here costs 0 dollars.
 
         Raises:
             ContextTooLong: the prompt leaves no position for a token.
-            Rejected: a message has parts (images), the turns have no text, or the chat template refuses them.
+            Rejected: a message has parts (images), the turns have no text, or the chat template
+                refuses them.
             WorkerError: the computation failed.
-            ConfigError: the temperature is negative or no number, ``max_tokens`` is below 1, or the body holds what
-                this model does not know.
+            ConfigError: the temperature is negative or no number, ``max_tokens`` is below 1, or the
+                body holds what this model does not know.
         """
         if not 0 <= (sampling.temperature or 0.0) < math.inf:
-            raise ConfigError(f"sampling.temperature: got {sampling.temperature}, expected a number of at least 0")
+            raise ConfigError(
+                f"sampling.temperature: got {sampling.temperature}, expected a number of at least 0"
+            )
         if sampling.max_tokens is not None and sampling.max_tokens < 1:
-            raise ConfigError(f"sampling.max_tokens: got {sampling.max_tokens}, expected at least 1")
+            raise ConfigError(
+                f"sampling.max_tokens: got {sampling.max_tokens}, expected at least 1"
+            )
         self._check_body(sampling)
         row = BatchRow(tuple(messages), sampling, call, streams=on_text is not None)
         self._waiting.append(row)
@@ -120,7 +135,7 @@ class BatchingProvider(ABC):
             raise said
         return said
 
-    # ── what a model says of itself; all but the first in the thread ─────────────────────────────────────────────────
+    # ── what a model says of itself; all but the first in the thread ──────────────────────────────
     @abstractmethod
     def _check_body(self, sampling: Sampling) -> None:
         """Raise a ConfigError where ``sampling.body`` holds what is not known here."""
@@ -137,7 +152,7 @@ class BatchingProvider(ABC):
     def _generate(self, rows: list[BatchRow]) -> None:
         """Complete all requests together: ``_take`` for each next token, until each row is over."""
 
-    # ── the thread ───────────────────────────────────────────────────────────────────────────────────────────────────
+    # ── the thread ────────────────────────────────────────────────────────────────────────────────
     def _work(self) -> None:
         """Generate what waits; it comes here once a call, and finds nothing where a batch was whole."""
         batch = [self._waiting.popleft() for _ in range(min(self._batch, len(self._waiting)))]
@@ -164,12 +179,20 @@ class BatchingProvider(ABC):
         if not count:
             raise Rejected(f"{self!r}: the prompt is empty, expected some text")
         if count >= self._positions:
-            raise ContextTooLong(f"{self!r}: a prompt of {count} tokens, expected at most {self._positions - 1}")
+            raise ContextTooLong(
+                f"{self!r}: a prompt of {count} tokens, expected at most {self._positions - 1}"
+            )
         row.limit = min(sampling.max_tokens or self._max_tokens, self._positions - count)
-        if sampling.temperature:  # random numbers of its own: the same whenever and beside whatever it is made
+        if (
+            sampling.temperature
+        ):  # random numbers of its own: the same whenever and beside whatever it is made
             text = "".join(message.content for message in row.messages)
-            key = f"{sampling.seed or 0}/{call.sample}/{call.round}/{call.step}/{call.attempt}/{text}"
-            digest = blake2b(key.encode("utf-8", "surrogatepass"), digest_size=16, person=b"onnx-lm").digest()
+            key = (
+                f"{sampling.seed or 0}/{call.sample}/{call.round}/{call.step}/{call.attempt}/{text}"
+            )
+            digest = blake2b(
+                key.encode("utf-8", "surrogatepass"), digest_size=16, person=b"onnx-lm"
+            ).digest()
             row.draws = np.random.Generator(np.random.PCG64(int.from_bytes(digest, "big")))
 
     def _take(self, row: BatchRow, token: int) -> None:
@@ -186,5 +209,7 @@ class BatchingProvider(ABC):
             row.streamed = len(sure)
             row.reply(piece)
         if last:
-            usage = Usage(input_tokens=len(row.prompt), output_tokens=len(row.ids), seconds=row.seconds)
+            usage = Usage(
+                input_tokens=len(row.prompt), output_tokens=len(row.ids), seconds=row.seconds
+            )
             row.reply(Completion(text, usage=usage, finish_reason="stop" if ended else "length"))

@@ -1,7 +1,8 @@
 """What a chat server's failures mean. In: a status, a body, an error object. Out: the WorkerError of the right kind.
 
-The kind decides the fate: what the plan caused (a context too long, a refusal) is graded, what the wire caused is made
-again or masked, a wrong key stops the run. No message ever holds the key, in whatever form the server echoed it.
+The kind decides the fate: what the plan caused (a context too long, a refusal) is graded, what the
+wire caused is made again or masked, a wrong key stops the run. No message ever holds the key, in
+whatever form the server echoed it.
 """
 
 from __future__ import annotations
@@ -22,7 +23,9 @@ from openconductor.privacy import MARK, forms, secrets_of_environment
 Json = Mapping[str, object]
 
 ECHO_CHARACTERS = 300  # how much of a server's words goes into an error message
-SCANNED_CHARACTERS = 4096  # how much of them is looked through for the key before they are cut to that
+SCANNED_CHARACTERS = (
+    4096  # how much of them is looked through for the key before they are cut to that
+)
 WINDOW = 12  # this many characters of a key in a row are taken for it: a server may have cut what it echoes
 
 _CONTEXT_CODES = ("context_length_exceeded", "exceed_context_size_error", "context_window_exceeded")
@@ -31,7 +34,12 @@ _CONTEXT_WORDS = re.compile(
     r"|maximum (prompt|input|sequence) length",
     re.IGNORECASE,
 )
-_REFUSAL_CODES = ("content_filter", "content_policy_violation", "invalid_prompt", "responsibleaipolicyviolation")
+_REFUSAL_CODES = (
+    "content_filter",
+    "content_policy_violation",
+    "invalid_prompt",
+    "responsibleaipolicyviolation",
+)
 _REFUSAL_WORDS = re.compile(r"content (management )?policy|usage policy|flagged", re.IGNORECASE)
 _QUOTA_CODES = ("insufficient_quota", "billing_hard_limit_reached")
 _LIMIT_CODES = ("rate_limit_exceeded", "rate_limit_error", *_QUOTA_CODES)
@@ -39,11 +47,16 @@ _KEY_CODES = ("invalid_api_key", "authentication_error")
 _KEY_WORDS = re.compile(r"api key not valid|(invalid|incorrect) api key", re.IGNORECASE)
 _REJECTED_CODES = ("invalid_request_error", "not_found_error", "model_not_found")
 
-_PASSING = (408, 409, 425)  # statuses of the client's that are about this moment, not about the request
+_PASSING = (
+    408,
+    409,
+    425,
+)  # statuses of the client's that are about this moment, not about the request
 _LASTING = (501, 505)  # and of the server's that are about the request
 
 _KEY_SHAPED = re.compile(
-    r"(\b(sk|rk|pk|gsk|xai|hf|pplx|ghp|glpat)[-_]|\bAIza|\bbearer\s+)(?=[\w.~+/=-]*\d)[\w.~+/=-]{12,}", re.IGNORECASE
+    r"(\b(sk|rk|pk|gsk|xai|hf|pplx|ghp|glpat)[-_]|\bAIza|\bbearer\s+)(?=[\w.~+/=-]*\d)[\w.~+/=-]{12,}",
+    re.IGNORECASE,
 )
 
 _NUMBER = re.compile(r"[0-9]{1,9}(\.[0-9]+)?")
@@ -126,14 +139,18 @@ def _classify(status: int, code: str, words: str, wait: float | None) -> errors.
         return errors.RateLimited(said, status=status, retryable=not spent, retry_after=wait)
     if status == 401 or code in _KEY_CODES or (status == 400 and _KEY_WORDS.search(words)):
         return errors.AuthFailed(said, status=status)
-    if code in _CONTEXT_CODES or (status in (200, 400, 413, 422, 500) and _CONTEXT_WORDS.search(words)):
+    if code in _CONTEXT_CODES or (
+        status in (200, 400, 413, 422, 500) and _CONTEXT_WORDS.search(words)
+    ):
         return errors.ContextTooLong(said, status=status)
     if code in _REFUSAL_CODES or (status in (200, 400, 403) and _REFUSAL_WORDS.search(words)):
         return errors.Refused(said, status=status)
     if status == 403:
         return errors.AuthFailed(said, status=status)
     if status >= 500 or status in _PASSING or (status == 200 and code not in _REJECTED_CODES):
-        return errors.ServerFailed(said, status=status, retryable=status not in _LASTING, retry_after=wait)
+        return errors.ServerFailed(
+            said, status=status, retryable=status not in _LASTING, retry_after=wait
+        )
     return errors.Rejected(said, status=status)
 
 
@@ -142,12 +159,14 @@ def excerpt(words: str | bytes, *, end: bool = False) -> str:
 
     Of what is too long the beginning is shown, or the ``end``.
 
-    Without those that were read here, in any form and any piece of them; without the environment's others; without what
-    has the shape of somebody's.
+    Without those that were read here, in any form and any piece of them; without the environment's
+    others; without what has the shape of somebody's.
     """
     start = words[: 4 * SCANNED_CHARACTERS]
     text = start.decode("utf-8", "replace") if isinstance(start, bytes) else start
-    line = " ".join("".join(character if character.isprintable() else " " for character in text).split())
+    line = " ".join(
+        "".join(character if character.isprintable() else " " for character in text).split()
+    )
     line = line[:SCANNED_CHARACTERS]
     for key in tuple(_keys):
         line = _without(key, line)
@@ -163,10 +182,13 @@ def excerpt(words: str | bytes, *, end: bool = False) -> str:
 def retry_after(headers: Mapping[str, str]) -> float | None:
     """The seconds to wait that a response's headers (names in small letters) say, or None.
 
-    ``retry-after-ms`` (OpenAI, Azure) is finer, so it comes first; ``Retry-After`` is in seconds or an HTTP date
-    (RFC 9110, 10.2.3).
+    ``retry-after-ms`` (OpenAI, Azure) is finer, so it comes first; ``Retry-After`` is in seconds or
+    an HTTP date (RFC 9110, 10.2.3).
     """
-    milliseconds, text = headers.get("retry-after-ms", "").strip(), headers.get("retry-after", "").strip()
+    milliseconds, text = (
+        headers.get("retry-after-ms", "").strip(),
+        headers.get("retry-after", "").strip(),
+    )
     if _NUMBER.fullmatch(milliseconds):
         return float(milliseconds) / 1000
     if _NUMBER.fullmatch(text):

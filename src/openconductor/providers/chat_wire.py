@@ -1,7 +1,8 @@
 """The chat-completions wire, without the wire: what is sent and what comes back, as pure functions.
 
-In: turns and sampling; bytes of a body or of an event stream. Out: a request body; a Completion, or the WorkerError
-that says what was wrong. A finish reason is required: what ends without one was cut, whatever its text looks like.
+In: turns and sampling; bytes of a body or of an event stream. Out: a request body; a Completion, or
+the WorkerError that says what was wrong. A finish reason is required: what ends without one was
+cut, whatever its text looks like.
 """
 
 from __future__ import annotations
@@ -26,32 +27,47 @@ LIMIT_KEYS = ("max_tokens", "max_completion_tokens")
 MAX_TOKENS = 10**9
 """A usage that names more is nonsense, and not counted: no store and no bill could hold it."""
 
-# The reasons that are documented (OpenAI, Anthropic, OpenRouter, text-generation-inference, Mistral, Zhipu).
-# What is not here is a failure: whether the answer is whole is then not known, and neither guess may decide a reward.
+# The reasons that are documented (OpenAI, Anthropic, OpenRouter, text-generation-inference,
+# Mistral, Zhipu). What is not here is a failure: whether the answer is whole is then not known, and
+# neither guess may decide a reward.
 _REASONS: Mapping[FinishReason, Sequence[str]] = {
     "stop": ("stop", "end_turn", "stop_sequence", "eos", "eos_token"),
     "length": ("length", "max_tokens", "model_length"),
     "tool_calls": ("tool_calls", "tool_call", "function_call", "tool_use"),
-    "content_filter": ("content_filter", "refusal", "safety", "sensitive"),  # Gemini adds ": REASON"
+    "content_filter": (
+        "content_filter",
+        "refusal",
+        "safety",
+        "sensitive",
+    ),  # Gemini adds ": REASON"
 }
-_FINISH: Mapping[str, FinishReason] = {theirs: ours for ours, reasons in _REASONS.items() for theirs in reasons}
+_FINISH: Mapping[str, FinishReason] = {
+    theirs: ours for ours, reasons in _REASONS.items() for theirs in reasons
+}
 _CUT = ("error", "abort", "network_error", "insufficient_system_resource")
 
 _ENCODE = json.JSONEncoder(allow_nan=False, separators=(",", ":")).encode
 _DECODE = json.JSONDecoder().raw_decode  # json.loads would guess the encoding of each event anew
 
 
-# ── the request ──────────────────────────────────────────────────────────────────────────────────────────────────────
+# ── the request ───────────────────────────────────────────────────────────────────────────────────
 def request_body(
-    model: str, messages: Sequence[Message], sampling: Sampling, *, stream: bool, limit_key: str = "max_tokens"
+    model: str,
+    messages: Sequence[Message],
+    sampling: Sampling,
+    *,
+    stream: bool,
+    limit_key: str = "max_tokens",
 ) -> dict[str, object]:
     """The body of a request; ``sampling.body`` is laid over it as it is, so it has the last word.
 
     Args:
         model: the model's name at the server.
-        messages: the turns. Parts with a ``type`` (images) follow the text of their turn; a part without one holds
-            fields of the turn itself (``tool_calls``, ``tool_call_id``, ``name``), laid over it as they are.
-        sampling: what is None is not sent. ``max_tokens`` is not sent where ``body`` names a limit itself.
+        messages: the turns. Parts with a ``type`` (images) follow the text of their turn; a part
+            without one holds fields of the turn itself (``tool_calls``, ``tool_call_id``,
+            ``name``), laid over it as they are.
+        sampling: what is None is not sent. ``max_tokens`` is not sent where ``body`` names a limit
+            itself.
         stream: whether to ask for an event stream that ends with the usage.
         limit_key: how this server calls the limit of output tokens.
     """
@@ -104,7 +120,10 @@ def _plain(value: object) -> object:
 def _turn(message: Message) -> dict[str, object]:
     typed = [plain(part) for part in message.parts if "type" in part]
     text: list[object] = [{"type": "text", "text": message.content}] if message.content else []
-    turn: dict[str, object] = {"role": message.role, "content": [*text, *typed] if typed else message.content}
+    turn: dict[str, object] = {
+        "role": message.role,
+        "content": [*text, *typed] if typed else message.content,
+    }
     for part in message.parts:
         if "type" not in part:
             turn |= plain(part)
@@ -113,12 +132,12 @@ def _turn(message: Message) -> dict[str, object]:
     return turn
 
 
-# ── the response ──────────────────────────────────────────────────────────────────────────────────────────────────────
+# ── the response ──────────────────────────────────────────────────────────────────────────────────
 class EventStream:
     """Splits server-sent events into their data, however the bytes are cut.
 
-    Works on bytes, so a character that is split over two chunks is whole before it is decoded. Lines end in LF or CRLF
-    (a bare CR is no line end here). Comments and other fields are skipped.
+    Works on bytes, so a character that is split over two chunks is whole before it is decoded.
+    Lines end in LF or CRLF (a bare CR is no line end here). Comments and other fields are skipped.
     """
 
     __slots__ = ("_data", "_rest")
@@ -150,8 +169,10 @@ class Reply:
     """What has been said so far, by one body or by the chunks of a stream; only the first choice is read.
 
     Attributes:
-        on_text: gets each piece of text of a stream, and the text of a body once that is known to be whole.
-        usage: what the server has reported as used; None is not known. It stands also where the answer fails.
+        on_text: gets each piece of text of a stream, and the text of a body once that is known to
+            be whole.
+        usage: what the server has reported as used; None is not known. It stands also where the
+            answer fails.
     """
 
     on_text: OnText | None = None
@@ -181,8 +202,8 @@ class Reply:
         """Take in the data of one event of a stream; returns whether it was the last.
 
         Raises:
-            MalformedResponse: no JSON; not the shape of a chunk. TruncatedResponse: JSON that was cut; an error object
-                after a part of the answer had come.
+            MalformedResponse: no JSON; not the shape of a chunk. TruncatedResponse: JSON that was
+                cut; an error object after a part of the answer had come.
             WorkerError: of the kind that an error object stands for, where nothing had come.
         """
         data = data.strip()
@@ -197,17 +218,26 @@ class Reply:
         """The whole answer, of a call that took ``seconds`` and sent ``body_sent``.
 
         Raises:
-            TruncatedResponse: no finish reason was given, or one that says that the server broke off.
+            TruncatedResponse: no finish reason was given, or one that says that the server broke
+                off.
             Refused: the worker refused, or a filter left nothing.
             EmptyResponse: there is neither text nor a tool call, and no token limit was reached.
-            MalformedResponse: the finish reason is not known, so that nobody can say whether the answer is whole.
+            MalformedResponse: the finish reason is not known, so that nobody can say whether the
+                answer is whole.
         """
         self._say("", final=True)
-        text, finish = "".join(self.text), _FINISH.get(self.finish.lower().partition(":")[0].strip())
+        text, finish = (
+            "".join(self.text),
+            _FINISH.get(self.finish.lower().partition(":")[0].strip()),
+        )
         silent = not (self.tool_calls or text.strip())
         if finish is None or (silent and (finish != "length" or self.refusal)):
             raise self._failure(finish, len(text))
-        thought = "".join(self.reasoning).encode("utf-16-le", "surrogatepass").decode("utf-16-le", "replace")
+        thought = (
+            "".join(self.reasoning)
+            .encode("utf-16-le", "surrogatepass")
+            .decode("utf-16-le", "replace")
+        )
         if self.on_text is not None and (unheard := text[self._heard :]):
             self.on_text(unheard)
         usage = replace(self.usage or Usage(), seconds=seconds)
@@ -218,7 +248,9 @@ class Reply:
         given = excerpt(self.finish)
         if finish is not None and (self.refusal or finish == "content_filter"):
             words = excerpt(self.refusal) or "a content filter left nothing of the answer"
-            return errors.Refused(f"the worker refused: {words} (finish reason {given!r})", status=200)
+            return errors.Refused(
+                f"the worker refused: {words} (finish reason {given!r})", status=200
+            )
         if finish is not None:
             words = f"status 200, finish reason {given!r}, and neither text nor tool call"
             return errors.EmptyResponse(words, status=200)
@@ -282,23 +314,29 @@ class Reply:
     def _take_call(self, piece: _Node, position: int) -> None:
         """Lay a piece of a tool call onto what is known of it: names are set, arguments grow.
 
-        A piece with an id and a name of its own begins another call, also under an index that was there before: some
-        servers (Gemini) give one index to all calls of a stream.
+        A piece with an id and a name of its own begins another call, also under an index that was
+        there before: some servers (Gemini) give one index to all calls of a stream.
         """
         if _is_deeper(piece, 100):  # whoever keeps it goes down into it
             raise _garbage("`tool_calls`", "lists in lists without end")
         index: int = piece["index"] if isinstance(piece.get("index"), int) else position
         given, known = _inner(piece, "function"), self._calls.get(index)
-        if known is None or (given.get("name") and piece.get("id") and known.get("id") not in (None, piece["id"])):
+        if known is None or (
+            given.get("name") and piece.get("id") and known.get("id") not in (None, piece["id"])
+        ):
             known = self._calls[index] = {}
             self.tool_calls.append(known)
         before = cast("dict[str, Any]", known.get("function", {}))
         if isinstance(whole := given.get("arguments"), dict):  # as some servers send them
             given = {**given, "arguments": json.dumps(whole, ensure_ascii=False)}
         arguments = _text(before, "arguments") + _text(given, "arguments")
-        known |= {name: value for name, value in piece.items() if name != "index" and value is not None}
+        known |= {
+            name: value for name, value in piece.items() if name != "index" and value is not None
+        }
         if "function" in known:
-            known["function"] = before | {name: value for name, value in given.items() if value is not None}
+            known["function"] = before | {
+                name: value for name, value in given.items() if value is not None
+            }
             if "arguments" in given or arguments:
                 known["function"] |= {"arguments": arguments}
 
@@ -317,22 +355,28 @@ def read_object(raw: bytes) -> Json:
         cut = ended or raw[-1:] != b"}" or why.startswith("Unterminated")
     if cut and raw[:1] == b"{":
         raise errors.TruncatedResponse(f"JSON cut after {len(raw)} bytes", status=200)
-    raise errors.MalformedResponse(f"expected a JSON object, got {excerpt(raw)!r} ({why})", status=200)
+    raise errors.MalformedResponse(
+        f"expected a JSON object, got {excerpt(raw)!r} ({why})", status=200
+    )
 
 
 def read_usage(usage: Json) -> Usage:
     """Tokens used; what is absent counts 0.
 
-    Of a bill with a figure that cannot be (negative, a word) nothing is taken: the rest would pass for all of it.
-    The output includes the reasoning: some servers leave it out of ``completion_tokens`` (xAI, Gemini), and there the
-    total says so.
+    Of a bill with a figure that cannot be (negative, a word) nothing is taken: the rest would pass
+    for all of it. The output includes the reasoning: some servers leave it out of
+    ``completion_tokens`` (xAI, Gemini), and there the total says so.
     """
-    figures = [usage.get(name) or 0 for name in ("prompt_tokens", "completion_tokens", "total_tokens")]
+    figures = [
+        usage.get(name) or 0 for name in ("prompt_tokens", "completion_tokens", "total_tokens")
+    ]
     if not all(type(figure) is int and 0 <= figure <= MAX_TOKENS for figure in figures):
         return Usage()
     read, wrote, total = cast("list[int]", figures)
     written = max(wrote, total - read)
-    cached = _count(_inner(usage, "prompt_tokens_details"), "cached_tokens") or _count(usage, "prompt_cache_hit_tokens")
+    cached = _count(_inner(usage, "prompt_tokens_details"), "cached_tokens") or _count(
+        usage, "prompt_cache_hit_tokens"
+    )
     reasoning = _count(_inner(usage, "completion_tokens_details"), "reasoning_tokens")
     return Usage(read, min(cached, read), written, min(reasoning, written))
 

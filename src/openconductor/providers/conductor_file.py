@@ -13,7 +13,7 @@ from pydantic import PositiveInt
 from openconductor.config import validate
 from openconductor.errors import ConfigError
 from openconductor.prompt import PromptOptions
-from openconductor.serialisation import dumps
+from openconductor.store.serialisation import dumps
 from openconductor.types import Question
 
 NAME = "conductor.json"
@@ -27,7 +27,8 @@ class ConductorFile:
         prompt: how the Conductor was asked.
         max_tokens: of a completion.
         max_steps: of a workflow.
-        chat: ``plain`` is the messages' contents in a row (the tiny Conductor); ``template`` the tokenizer's own.
+        chat: ``plain`` is the messages' contents in a row (the tiny Conductor); ``template`` the
+            tokenizer's own.
         learnt_splits: ``task/split`` of the problems that it learnt from.
         learnt_questions: the ``question_digest`` of each of them; none of those that are drawn.
     """

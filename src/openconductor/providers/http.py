@@ -1,9 +1,10 @@
 """Requests to one server over connections that are kept. In: a path, a body. Out: a Connection to send them on.
 
-Each event loop has connections of its own. The one that was used last goes first, so that those beyond what is needed
-grow old and are closed. A name is looked up once for all who ask at the same time; of several addresses the first that
-answers is taken (happy eyeballs, RFC 8305); https goes through a proxy's tunnel, plain http is handed to the proxy.
-Also what every provider checks its options with, and what ends its calls by their deadlines.
+Each event loop has connections of its own. The one that was used last goes first, so that those
+beyond what is needed grow old and are closed. A name is looked up once for all who ask at the same
+time; of several addresses the first that answers is taken (happy eyeballs, RFC 8305); https goes
+through a proxy's tunnel, plain http is handed to the proxy. Also what every provider checks its
+options with, and what ends its calls by their deadlines.
 """
 
 from __future__ import annotations
@@ -59,9 +60,9 @@ class Server(NamedTuple):
 class PerLoop(Generic[T]):
     """One thing for each event loop, closed by ``aclose``, or else when its loop shuts down.
 
-    ``asyncio.run`` and servers shut their loop down; one that is closed by hand should be given ``shutdown_asyncgens``
-    first: a loop finishes the asynchronous generators that were begun on it, which is the last moment when things can
-    be closed in order.
+    ``asyncio.run`` and servers shut their loop down; one that is closed by hand should be given
+    ``shutdown_asyncgens`` first: a loop finishes the asynchronous generators that were begun on it,
+    which is the last moment when things can be closed in order.
 
     Args:
         make: makes the thing, on its loop.
@@ -118,8 +119,8 @@ class HttpClient:
     """The connections to one server, kept alive, those of each event loop apart; ``PerLoop`` says when they close.
 
     Args:
-        base_url: where all paths begin (``checked_url``). The proxy that the environment names for it is used, and its
-            certificates (SSL_CERT_FILE, SSL_CERT_DIR).
+        base_url: where all paths begin (``checked_url``). The proxy that the environment names for
+            it is used, and its certificates (SSL_CERT_FILE, SSL_CERT_DIR).
         read_timeout_s: the longest silence of the server, in seconds; None is none.
 
     Raises:
@@ -132,7 +133,9 @@ class HttpClient:
         try:
             host = host if host.isascii() else host.encode("idna").decode()
         except UnicodeError:
-            raise ConfigError(f"host {excerpt(host)!r}: expected a name that can be looked up") from None
+            raise ConfigError(
+                f"host {excerpt(host)!r}: expected a name that can be looked up"
+            ) from None
         self._server = Server(parts.scheme, host, parts.port or _PORTS[parts.scheme])
         self._path = quote(parts.path, safe=_PLAIN)
         named = None if proxy_bypass(host) else getproxies_environment().get(parts.scheme)
@@ -144,7 +147,8 @@ class HttpClient:
         """A connection that is free, or a new one; for a ``with`` block, which ends the exchange on it.
 
         Raises:
-            Unreachable: there is none (``retryable`` where there may be one soon, which a bad certificate is not).
+            Unreachable: there is none (``retryable`` where there may be one soon, which a bad
+                certificate is not).
         """
         pool = await self.pools.get()
         while pool.idle:
@@ -155,16 +159,24 @@ class HttpClient:
         try:
             async with scope:
                 return await self._dial(pool)
-        except (OSError, UnicodeError) as error:  # TimeoutError, ssl.SSLError and our own Unreachable are OSErrors
+        except (
+            OSError,
+            UnicodeError,
+        ) as error:  # TimeoutError, ssl.SSLError and our own Unreachable are OSErrors
             words = f"no connection: {excerpt(f'{type(error).__name__}: {error}')}"
             final = isinstance(error, ssl.SSLCertVerificationError | UnicodeError)
         if scope.expired():
             words = f"no connection within {CONNECT_SECONDS} s"
-        raise Unreachable(words, retryable=not final)  # out here, so that no error hangs on ours as its context
+        raise Unreachable(
+            words, retryable=not final
+        )  # out here, so that no error hangs on ours as its context
 
     def head(self, path: str, fields: str, size: int) -> bytes:
         """The head of a POST of ``size`` bytes to a path below ``base_url``, with further header lines."""
-        authority, path = self._server.place.removesuffix(f":{_PORTS[self._server.scheme]}"), self._path + path
+        authority, path = (
+            self._server.place.removesuffix(f":{_PORTS[self._server.scheme]}"),
+            self._path + path,
+        )
         if self._proxy is not None and self._server.scheme == "http":  # asked of the proxy itself
             path, fields = f"http://{authority}{path}", fields + self._proxy_fields
         return (
@@ -182,21 +194,32 @@ class HttpClient:
         """A new connection to the server, through the proxy where there is one."""
         loop, there = asyncio.get_running_loop(), self._proxy or self._server
         found = await pool.addresses(there)
-        opened = await start_connection(found, happy_eyeballs_delay=NEXT_ADDRESS_SECONDS, interleave=1)
+        opened = await start_connection(
+            found, happy_eyeballs_delay=NEXT_ADDRESS_SECONDS, interleave=1
+        )
         tls, name = (self._tls, there.host) if there.scheme == "https" else (None, None)
         _, connection = await loop.create_connection(
-            lambda: Connection(pool, self._read_timeout_s), sock=opened, ssl=tls, server_hostname=name
+            lambda: Connection(pool, self._read_timeout_s),
+            sock=opened,
+            ssl=tls,
+            server_hostname=name,
         )
         if self._proxy is None or self._server.scheme == "http":
             return connection
         place = self._server.place
         try:
-            connection.send(f"CONNECT {place} HTTP/1.1\r\nHost: {place}\r\n{self._proxy_fields}\r\n".encode("latin-1"))
+            connection.send(
+                f"CONNECT {place} HTTP/1.1\r\nHost: {place}\r\n{self._proxy_fields}\r\n".encode(
+                    "latin-1"
+                )
+            )
             await connection.answered()
             if connection.status != 200 or connection.transport is None:
                 raise OSError(f"the proxy answered with status {connection.status}")
             host = self._server.host
-            secured = await loop.start_tls(connection.transport, connection, self._tls, server_hostname=host)
+            secured = await loop.start_tls(
+                connection.transport, connection, self._tls, server_hostname=host
+            )
             if secured is None:
                 raise ConnectionAbortedError("the proxy closed the tunnel")
         except BaseException:
@@ -220,8 +243,12 @@ class _Pool(Connections):
         if looking is None or (looking.done() and (late or looking.exception() is not None)):
             self._asked = loop.time()
             look_up = loop.getaddrinfo(there.host, there.port, type=socket.SOCK_STREAM)
-            looking = self._looking = cast("asyncio.Future[Addresses]", asyncio.ensure_future(look_up))
-            looking.add_done_callback(lambda task: task.cancelled() or task.exception())  # else asyncio complains
+            looking = self._looking = cast(
+                "asyncio.Future[Addresses]", asyncio.ensure_future(look_up)
+            )
+            looking.add_done_callback(
+                lambda task: task.cancelled() or task.exception()
+            )  # else asyncio complains
         return await asyncio.shield(looking)  # who is cancelled does not take it from the others
 
 
@@ -232,7 +259,9 @@ def _read_proxy(url: str) -> tuple[Server, str]:
         port = parts.port or _PORTS.get(parts.scheme, 0)
         if parts.scheme not in _PORTS or not parts.hostname:
             raise ValueError
-    except ValueError:  # a port that is none, another kind of proxy (SOCKS); not shown, it may hold a password
+    except (
+        ValueError
+    ):  # a port that is none, another kind of proxy (SOCKS); not shown, it may hold a password
         raise ConfigError(
             "the environment's proxy (not shown): expected http(s)://[user:password@]host[:port]"
         ) from None
@@ -241,7 +270,7 @@ def _read_proxy(url: str) -> tuple[Server, str]:
     return Server(parts.scheme, parts.hostname, port), "" if parts.username is None else basic
 
 
-# ── what every provider checks, and what is around each of its calls ─────────────────────────────────────────────────
+# ── what every provider checks, and what is around each of its calls ──────────────────────────────
 def checked_name(name: str, words: str) -> str:
     """The name of a model or a tool; a ConfigError where it is blank."""
     if not name.strip():
@@ -258,7 +287,9 @@ def checked_url(url: str) -> str:
     except ValueError:
         parts = urlsplit("")
     if "@" in parts.netloc or parts.query or parts.fragment:
-        raise ConfigError(f"base_url: it has credentials, a query or a fragment (not shown); {wanted}")
+        raise ConfigError(
+            f"base_url: it has credentials, a query or a fragment (not shown); {wanted}"
+        )
     if parts.scheme not in _PORTS or not parts.hostname:
         raise ConfigError(f"base_url: got {excerpt(url)!r}, {wanted}")
     return url.rstrip("/")
@@ -277,12 +308,16 @@ def checked_variable(name: str | None) -> str | None:
 def checked_seconds(name: str, seconds: float | None) -> float | None:
     """Seconds above 0, or None; else a ConfigError."""
     if seconds is not None and not 0 < seconds < inf:
-        raise ConfigError(f"{name}: got {seconds!r}, expected seconds above 0, or None for no limit")
+        raise ConfigError(
+            f"{name}: got {seconds!r}, expected seconds above 0, or None for no limit"
+        )
     return seconds
 
 
 @asynccontextmanager
-async def attempt(where: str, timeout_s: float | None, deadline: float | None) -> AsyncGenerator[None]:
+async def attempt(
+    where: str, timeout_s: float | None, deadline: float | None
+) -> AsyncGenerator[None]:
     """Around one call: ends it by the earlier of both limits, and says in each WorkerError where it happened.
 
     Args:

@@ -1,8 +1,9 @@
 """One connection that speaks HTTP/1.1. In: requests, one after another. Out: each response's head, then its body.
 
-llhttp (of ``httptools``) reads the framing. This file decides when to stop: a longest silence, a bound on the body and
-on all that is not body; the deadline is the caller's, who cancels. A connection whose exchange did not end in order is
-never used again, and nothing is sent twice. Why not a whole HTTP library: docs/decisions/001-http-core.md.
+llhttp (of ``httptools``) reads the framing. This file decides when to stop: a longest silence, a
+bound on the body and on all that is not body; the deadline is the caller's, who cancels. A
+connection whose exchange did not end in order is never used again, and nothing is sent twice. Why
+not a whole HTTP library: docs/decisions/001-http-core.md.
 """
 
 from __future__ import annotations
@@ -15,7 +16,13 @@ from typing import Self, cast
 
 import httptools
 
-from openconductor.errors import ConnectionLost, MalformedResponse, Unreachable, WorkerError, WorkerTimeout
+from openconductor.errors import (
+    ConnectionLost,
+    MalformedResponse,
+    Unreachable,
+    WorkerError,
+    WorkerTimeout,
+)
 
 BUFFER_BYTES = 16 * 1024
 """What one read takes. The buffer is kept: a fresh one for each read costs more than all of llhttp."""
@@ -56,11 +63,13 @@ class Connections:
 class Connection(asyncio.BufferedProtocol):
     """A connection and the exchange on it: ``send``, ``answered``, then the body; a ``with`` block ends it.
 
-    Whatever goes wrong is raised by the wait that meets it, and not before: what came in time is read first.
+    Whatever goes wrong is raised by the wait that meets it, and not before: what came in time is
+    read first.
 
     Args:
         owner: where it is kept while it is open, and while it is idle.
-        silence_s: the longest silence of the server within an exchange, in seconds; None is no limit.
+        silence_s: the longest silence of the server within an exchange, in seconds; None is no
+            limit.
 
     Attributes:
         status, headers: the response's, once ``answered`` has returned; names are in small letters.
@@ -89,7 +98,7 @@ class Connection(asyncio.BufferedProtocol):
         self.status = 0
         self.headers = _NOTHING
 
-    # ── an exchange ──────────────────────────────────────────────────────────────────────────────────────────────────
+    # ── an exchange ───────────────────────────────────────────────────────────────────────────────
     @property
     def usable(self) -> bool:
         """Whether a request can be sent."""
@@ -135,7 +144,9 @@ class Connection(asyncio.BufferedProtocol):
         data = b"".join(self._pieces)
         self._pieces.clear()
         if self._body > MAX_RESPONSE_BYTES:
-            words = f"a response of {self._body} bytes or more, expected at most {MAX_RESPONSE_BYTES}"
+            words = (
+                f"a response of {self._body} bytes or more, expected at most {MAX_RESPONSE_BYTES}"
+            )
             raise MalformedResponse(words, status=self.status, retryable=False)
         return data
 
@@ -164,12 +175,21 @@ class Connection(asyncio.BufferedProtocol):
         return self
 
     def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
     ) -> None:
         """End the exchange: the connection is kept where the response came to its end, and else closed."""
         transport = self.transport
-        # A server may answer before it has read all of a request; the rest of that would be taken for the next one.
-        clean = self.complete and self._keeps and transport is not None and not transport.get_write_buffer_size()
+        # A server may answer before it has read all of a request; the rest of that would be taken
+        # for the next one.
+        clean = (
+            self.complete
+            and self._keeps
+            and transport is not None
+            and not transport.get_write_buffer_size()
+        )
         self._reset(busy=False)
         if clean and self.usable:
             self._owner.idle.append(self)
@@ -208,12 +228,16 @@ class Connection(asyncio.BufferedProtocol):
 
     def _break(self, words: object) -> None:
         """Close, and let whoever waits know why."""
-        self._fault = MalformedResponse(f"the response breaks HTTP: {words}", status=self.status or None)
+        self._fault = MalformedResponse(
+            f"the response breaks HTTP: {words}", status=self.status or None
+        )
         self.abort()
 
     def _gone(self, error: Exception | None) -> WorkerError:
         """What it means that the connection was lost."""
-        words = f"{type(error).__name__}: {error}" if error is not None else "the connection was closed"
+        words = (
+            f"{type(error).__name__}: {error}" if error is not None else "the connection was closed"
+        )
         if self.status:
             return ConnectionLost(f"the response broke off: {words}", status=self.status)
         if error is not None:
@@ -222,14 +246,17 @@ class Connection(asyncio.BufferedProtocol):
             return ConnectionLost("the connection was closed within the headers of the response")
         return Unreachable("the server closed the connection without a response", sent=self._sent)
 
-    # ── what the transport calls ─────────────────────────────────────────────────────────────────────────────────────
+    # ── what the transport calls ──────────────────────────────────────────────────────────────────
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         """The connection stands."""
         self.transport = cast("asyncio.Transport", transport)  # uvloop's are none, but do the same
         self._parser = httptools.HttpResponseParser(self)
-        # As most clients: servers that end lines with LF alone, or write blanks after a chunk's size, are understood.
+        # As most clients: servers that end lines with LF alone, or write blanks after a chunk's
+        # size, are understood.
         self._parser.set_dangerous_leniencies(
-            lenient_headers=True, lenient_optional_cr_before_lf=True, lenient_spaces_after_chunk_size=True
+            lenient_headers=True,
+            lenient_optional_cr_before_lf=True,
+            lenient_spaces_after_chunk_size=True,
         )
         self._owner.open.add(self)
         if self._owner.closed:
@@ -253,7 +280,10 @@ class Connection(asyncio.BufferedProtocol):
             self._keeps = False
             if not self.complete:
                 self._break(error.__context__ or error)  # what a callback raised is the context
-        if not self.complete and self._wire - self._body > OVERHEAD_BYTES + OVERHEAD_A_BYTE * self._body:
+        if (
+            not self.complete
+            and self._wire - self._body > OVERHEAD_BYTES + OVERHEAD_A_BYTE * self._body
+        ):
             self._break(f"{self._wire} bytes, {self._body} of them body")
         self._wake()
 
@@ -266,14 +296,16 @@ class Connection(asyncio.BufferedProtocol):
         if self._timer is not None:
             self._timer.cancel()
         if self._busy and not self.complete and self._fault is None:
-            framed = "content-length" in self.headers or self._header("transfer-encoding").endswith("chunked")
+            framed = "content-length" in self.headers or self._header("transfer-encoding").endswith(
+                "chunked"
+            )
             if exc is None and self.status and not framed:
                 self.complete = True
             else:
                 self._fault = self._gone(exc)
         self._wake()
 
-    # ── what llhttp calls; what is raised here ends its reading ──────────────────────────────────────────────────────
+    # ── what llhttp calls; what is raised here ends its reading ───────────────────────────────────
     def on_message_begin(self) -> None:
         """A response begins."""
         if self.complete:
@@ -293,7 +325,10 @@ class Connection(asyncio.BufferedProtocol):
         fields, self._fields = reversed(self._fields), []  # of repeated ones the first counts
         if status < 200:
             return
-        self.headers = {name.decode("latin-1").lower(): value.decode("latin-1").strip() for name, value in fields}
+        self.headers = {
+            name.decode("latin-1").lower(): value.decode("latin-1").strip()
+            for name, value in fields
+        }
         self.status = status
         if self._header("content-encoding") not in ("", "identity"):
             raise ValueError("a content encoding, which was not asked for")

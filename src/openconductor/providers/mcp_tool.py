@@ -1,9 +1,10 @@
 """A tool of an MCP server as a worker (extra ``mcp``). In: turns. Out: what the tool answered, as text.
 
-Through the official SDK. The text of the last user's turn, or the subtask alone, is one argument of the tool;
-``Sampling.body`` holds further ones. A server's session is opened at the first call and kept, one an event loop, by a
-task of its own (the SDK's contexts must be left by the task that entered them); what breaks it is a failure of the
-calls that it carried, and the next call opens another.
+Through the official SDK. The text of the last user's turn, or the subtask alone, is one argument of
+the tool; ``Sampling.body`` holds further ones. A server's session is opened at the first call and
+kept, one an event loop, by a task of its own (the SDK's contexts must be left by the task that
+entered them); what breaks it is a failure of the calls that it carried, and the next call opens
+another.
 """
 
 from __future__ import annotations
@@ -46,7 +47,9 @@ class _Session:
 
     def __init__(self, hold: Callable[[_Session], Coroutine[None, None, None]]) -> None:
         self.opened: asyncio.Future[Client] = asyncio.get_running_loop().create_future()
-        self.opened.add_done_callback(lambda opened: opened.cancelled() or opened.exception())  # nobody may wait for it
+        self.opened.add_done_callback(
+            lambda opened: opened.cancelled() or opened.exception()
+        )  # nobody may wait for it
         self.closing = asyncio.Event()
         self.schema: Mapping[str, object] = {}
         self.status = 0  # of the last HTTP response that refused a request
@@ -65,7 +68,9 @@ class _Tail:
         reader, writer = os.pipe()
         self.errlog = os.fdopen(writer, "w")
         self._kept, self._secrets = b"", [secret for secret in secrets if len(secret) >= SHORTEST]
-        self._thread = threading.Thread(target=self._read, args=(reader,), name="openconductor-mcp", daemon=True)
+        self._thread = threading.Thread(
+            target=self._read, args=(reader,), name="openconductor-mcp", daemon=True
+        )
         self._thread.start()
 
     def _read(self, reader: int) -> None:
@@ -87,27 +92,32 @@ class _Tail:
 class McpToolProvider(http.Closing):
     """Calls one tool of a server, over stdio or streamable HTTP.
 
-    Nothing is known about tokens or price. A session is closed by ``aclose``, at the end of ``async with``, or else
-    when ``asyncio.run`` (or whoever runs the event loop) cancels the tasks that are left; a cancelled call leaves it
-    open. A step's subtask is the text of its last turn; where it sees no other step, the question stands before it,
-    unless ``send`` is ``subtask``.
+    Nothing is known about tokens or price. A session is closed by ``aclose``, at the end of ``async
+    with``, or else when ``asyncio.run`` (or whoever runs the event loop) cancels the tasks that are
+    left; a cancelled call leaves it open. A step's subtask is the text of its last turn; where it
+    sees no other step, the question stands before it, unless ``send`` is ``subtask``.
 
     Args:
         tool: the tool's name at the server.
-        command: starts a server that speaks over its standard input and output: a program and its arguments. It gets
-            the few environment variables that it needs to run (PATH, HOME …) and those in ``env``; what it writes to
-            its standard error is kept from the terminal, and its end is shown where the server does not start.
+        command: starts a server that speaks over its standard input and output: a program and its
+            arguments. It gets the few environment variables that it needs to run (PATH, HOME …) and
+            those in ``env``; what it writes to its standard error is kept from the terminal, and
+            its end is shown where the server does not start.
         url: where a server speaks streamable HTTP; exactly one of ``command`` and ``url`` is given.
-        argument: the tool's argument that gets the text; None: the only required one that is a string.
-        send: what that text is: the last ``turn``, or the step's ``subtask`` alone (the last turn, where no step asks).
-        api_key_env: the environment variable whose value goes to ``url`` as a bearer token; None is none.
+        argument: the tool's argument that gets the text; None: the only required one that is a
+            string.
+        send: what that text is: the last ``turn``, or the step's ``subtask`` alone (the last turn,
+            where no step asks).
+        api_key_env: the environment variable whose value goes to ``url`` as a bearer token; None is
+            none.
         env: further environment variables that ``command`` gets, by name.
-        timeout_s: total deadline of a call, in seconds; None is none. ``call.deadline`` holds beside it.
+        timeout_s: total deadline of a call, in seconds; None is none. ``call.deadline`` holds
+            beside it.
 
     Attributes:
         tool: as given.
-        identity: what stands behind a worker's name; a command's arguments, which may hold what is private, are in it
-            as a digest.
+        identity: what stands behind a worker's name; a command's arguments, which may hold what is
+            private, are in it as a digest.
         remote: whether the server is behind a network.
 
     Raises:
@@ -127,7 +137,9 @@ class McpToolProvider(http.Closing):
         timeout_s: float | None = 600.0,
     ) -> None:
         if (command is None) == (url is None):
-            raise errors.ConfigError("command, url: expected exactly one of a server's command and its URL")
+            raise errors.ConfigError(
+                "command, url: expected exactly one of a server's command and its URL"
+            )
         self.tool = http.checked_name(tool, "a tool's name at the server")
         self._command = None if command is None else _checked_command(command)
         self._url = None if url is None else http.checked_url(url)
@@ -136,7 +148,9 @@ class McpToolProvider(http.Closing):
         self.api_key_env = http.checked_variable(api_key_env)
         self._env = tuple(cast(str, http.checked_variable(name)) for name in env)
         if self._url is None and self.api_key_env is not None:
-            raise errors.ConfigError("api_key_env: a command gets its keys by `env`, expected none beside `command`")
+            raise errors.ConfigError(
+                "api_key_env: a command gets its keys by `env`, expected none beside `command`"
+            )
         self._timeout_s = http.checked_seconds("timeout_s", timeout_s)
         self._held = http.PerLoop(lambda: _Session(self._hold), _Session.aclose)
 
@@ -161,33 +175,49 @@ class McpToolProvider(http.Closing):
         return f"{type(self).__name__}({self.tool!r} of {self._server})"
 
     async def complete(
-        self, messages: Sequence[Message], sampling: Sampling, *, call: CallContext, on_text: OnText | None = None
+        self,
+        messages: Sequence[Message],
+        sampling: Sampling,
+        *,
+        call: CallContext,
+        on_text: OnText | None = None,
     ) -> Completion:
         """Call the tool; ``on_text`` gets the answer in one piece, ``body_sent`` is the call's name and arguments.
 
-        Texts of the answer are joined by line breaks; of images and other media there is a note of their kind.
+        Texts of the answer are joined by line breaks; of images and other media there is a note of
+        their kind.
 
         Raises:
             WorkerError: of the kinds below; the tool itself failed (not retryable).
-            ConfigError: the server has no such tool; ``argument`` is none of its, or none is named and it has not
-                exactly one that is required and a string.
+            ConfigError: the server has no such tool; ``argument`` is none of its, or none is named
+                and it has not exactly one that is required and a string.
             Rejected: the turn has parts (images); the server refuses the arguments.
             AuthFailed, RateLimited, ServerFailed: the HTTP server said so.
-            Unreachable: no server; ConnectionLost: it went away; WorkerTimeout: the deadline passed.
+            Unreachable: no server; ConnectionLost: it went away; WorkerTimeout: the deadline
+                passed.
             MalformedResponse: it does not speak MCP; EmptyResponse: the tool answered nothing.
         """
         started = time.perf_counter()
-        async with http.attempt(f"tool {self.tool!r} of {self._server}", self._timeout_s, call.deadline):
+        async with http.attempt(
+            f"tool {self.tool!r} of {self._server}", self._timeout_s, call.deadline
+        ):
             subtask = call.subtask if self._send == "subtask" else None
-            arguments, text = await self._call(messages if subtask is None else [Message("user", subtask)], sampling)
+            arguments, text = await self._call(
+                messages if subtask is None else [Message("user", subtask)], sampling
+            )
         if on_text is not None:
             on_text(text)
         usage = Usage(seconds=time.perf_counter() - started)
         return Completion(text, usage=usage, body_sent={"name": self.tool, "arguments": arguments})
 
-    async def _call(self, messages: Sequence[Message], sampling: Sampling) -> tuple[dict[str, object], str]:
+    async def _call(
+        self, messages: Sequence[Message], sampling: Sampling
+    ) -> tuple[dict[str, object], str]:
         """(arguments, answer) of one call."""
-        turn = next((message for message in reversed(messages) if message.role == "user"), Message("user", ""))
+        turn = next(
+            (message for message in reversed(messages) if message.role == "user"),
+            Message("user", ""),
+        )
         if turn.parts:
             raise errors.Rejected("got a turn with parts (images), expected text alone")
         held = await self._held.get()
@@ -218,7 +248,11 @@ class McpToolProvider(http.Closing):
                     f"{nearest(self._argument, list(properties))!r}"
                 )
             return self._argument
-        required = [name for name in cast("Sequence[str]", schema.get("required") or ()) if name not in given]
+        required = [
+            name
+            for name in cast("Sequence[str]", schema.get("required") or ())
+            if name not in given
+        ]
         texts = [name for name in required if properties.get(name, {}).get("type") == "string"]
         if len(texts) != 1:
             listed = ", ".join(properties) or "none"
@@ -228,7 +262,7 @@ class McpToolProvider(http.Closing):
             )
         return texts[0]
 
-    # ── the session ──────────────────────────────────────────────────────────────────────────────────────────────────
+    # ── the session ───────────────────────────────────────────────────────────────────────────────
     async def _hold(self, held: _Session) -> None:
         """Open a session, keep it until it is to be closed, and close it; its failures are those of its calls."""
         passed = {name: os.environ[name] for name in self._env if name in os.environ}
@@ -237,13 +271,19 @@ class McpToolProvider(http.Closing):
             async with AsyncExitStack() as stack:
                 async with asyncio.timeout(http.CONNECT_SECONDS):
                     if self._command is not None and tail is not None:
-                        server = StdioServerParameters(command=self._command[0], args=[*self._command[1:]], env=passed)
+                        server = StdioServerParameters(
+                            command=self._command[0], args=[*self._command[1:]], env=passed
+                        )
                         transport = stdio_client(server, errlog=tail.errlog)
                     else:
-                        client = await stack.enter_async_context(_http_client(held, self.api_key_env))
+                        client = await stack.enter_async_context(
+                            _http_client(held, self.api_key_env)
+                        )
                         transport = streamable_http_client(cast(str, self._url), http_client=client)
                     client = await stack.enter_async_context(Client(transport))
-                    held.schema = cast("Mapping[str, object]", (await self._described(client)).input_schema)
+                    held.schema = cast(
+                        "Mapping[str, object]", (await self._described(client)).input_schema
+                    )
                 held.opened.set_result(client)
                 await held.closing.wait()
         except _BROKEN as error:
@@ -256,7 +296,9 @@ class McpToolProvider(http.Closing):
             if tail is not None:
                 tail.errlog.close()
             if not held.opened.done():
-                held.opened.set_exception(errors.Unreachable("the session was ended before it was open"))
+                held.opened.set_exception(
+                    errors.Unreachable("the session was ended before it was open")
+                )
 
     async def _described(self, client: Client) -> mcp_types.Tool:
         """The tool as the server describes it, or a ConfigError."""
@@ -290,7 +332,11 @@ def _failed(error: Exception, status: int, *, opening: bool = False) -> errors.O
         if error.code == mcp_types.INTERNAL_ERROR:
             return errors.ServerFailed(words, status=None)
         if error.code == mcp_types.CONNECTION_CLOSED:
-            return errors.Unreachable(f"the server went away: {words}") if opening else errors.ConnectionLost(words)
+            return (
+                errors.Unreachable(f"the server went away: {words}")
+                if opening
+                else errors.ConnectionLost(words)
+            )
         if not (opening or error.code == mcp_types.PARSE_ERROR):
             return errors.Rejected(words)
     elif isinstance(error, TimeoutError):
@@ -320,7 +366,11 @@ def _text_of(block: mcp_types.ContentBlock) -> str:
         return block.text
     if isinstance(block, mcp_types.EmbeddedResource):
         resource = block.resource
-        return resource.text if isinstance(resource, mcp_types.TextResourceContents) else f"[{resource.uri}]"
+        return (
+            resource.text
+            if isinstance(resource, mcp_types.TextResourceContents)
+            else f"[{resource.uri}]"
+        )
     return f"[{block.uri}]" if isinstance(block, mcp_types.ResourceLink) else f"[{block.mime_type}]"
 
 
@@ -340,5 +390,7 @@ def _http_client(held: _Session, variable: str | None) -> httpx2.AsyncClient:
 def _checked_command(command: object) -> tuple[str, ...]:
     words = cast("Sequence[object]", command) if isinstance(command, list | tuple) else ()
     if not words or not all(isinstance(word, str) and word for word in words):
-        raise errors.ConfigError(f"command: got {command!r}, expected a list of a program and its arguments")
+        raise errors.ConfigError(
+            f"command: got {command!r}, expected a list of a program and its arguments"
+        )
     return cast("tuple[str, ...]", tuple(words))

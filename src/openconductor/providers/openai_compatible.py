@@ -1,9 +1,10 @@
 """The OpenAI-compatible client. In: turns and sampling. Out: a Completion, or a typed WorkerError.
 
-One client for OpenAI, OpenRouter, vLLM, Ollama, llama.cpp and the compatible endpoints of others. What it is strict
-about: a response must say why it ended; the deadline is that of the whole call, so that a dripping stream cannot evade
-it; a response is bounded in size; redirects are not followed; the key is read from the environment at each call and is
-never in an error, a log or the body on record.
+One client for OpenAI, OpenRouter, vLLM, Ollama, llama.cpp and the compatible endpoints of others.
+What it is strict about: a response must say why it ended; the deadline is that of the whole call,
+so that a dripping stream cannot evade it; a response is bounded in size; redirects are not
+followed; the key is read from the environment at each call and is never in an error, a log or the
+body on record.
 """
 
 from __future__ import annotations
@@ -29,22 +30,28 @@ OPENROUTER_URL = "https://openrouter.ai/api/v1"
 class OpenAICompatibleProvider(http.Closing):
     """A model behind ``POST {base_url}/chat/completions``.
 
-    Streams where ``on_text`` is given, asks for one piece otherwise. Connections are kept alive, one pool an event
-    loop; the pool is closed by ``aclose``, at the end of ``async with``, or else when its event loop shuts down
-    (``asyncio.run`` and servers do that; a loop that is closed by hand should be given ``shutdown_asyncgens`` first).
+    Streams where ``on_text`` is given, asks for one piece otherwise. Connections are kept alive,
+    one pool an event loop; the pool is closed by ``aclose``, at the end of ``async with``, or else
+    when its event loop shuts down (``asyncio.run`` and servers do that; a loop that is closed by
+    hand should be given ``shutdown_asyncgens`` first).
 
     Args:
         model: the model's name at the server.
-        base_url: where the API begins, ``/v1`` included; http(s), without credentials, query or fragment.
-        api_key_env: the environment variable that holds the key. None: ``OPENAI_API_KEY`` at OpenAI's own address, and
-            no key anywhere else (a key is never sent to a host that it was not named for).
-        timeout_s: total deadline of a call, in seconds; None is none. ``call.deadline`` holds beside it.
-        read_timeout_s: the longest silence of the server, in seconds; None (a model may think for long) is none.
+        base_url: where the API begins, ``/v1`` included; http(s), without credentials, query or
+            fragment.
+        api_key_env: the environment variable that holds the key. None: ``OPENAI_API_KEY`` at
+            OpenAI's own address, and no key anywhere else (a key is never sent to a host that it
+            was not named for).
+        timeout_s: total deadline of a call, in seconds; None is none. ``call.deadline`` holds
+            beside it.
+        read_timeout_s: the longest silence of the server, in seconds; None (a model may think for
+            long) is none.
 
     Attributes:
         model, base_url: as given.
         api_key_env: the variable that is read; None where no key is sent.
-        identity: what stands behind a worker's name: with the messages and the sampling, all that an answer hangs on.
+        identity: what stands behind a worker's name: with the messages and the sampling, all that
+            an answer hangs on.
 
     Raises:
         ConfigError: the URL, the variable's name or a timeout is none.
@@ -65,11 +72,15 @@ class OpenAICompatibleProvider(http.Closing):
         self.base_url = http.checked_url(base_url)
         host = urlsplit(self.base_url).hostname
         at_openai = host == urlsplit(OPENAI_URL).hostname
-        self.api_key_env = http.checked_variable(OPENAI_KEY if api_key_env is None and at_openai else api_key_env)
+        self.api_key_env = http.checked_variable(
+            OPENAI_KEY if api_key_env is None and at_openai else api_key_env
+        )
         self._timeout_s = http.checked_seconds("timeout_s", timeout_s)
         # OpenAI's reasoning models refuse max_tokens; many other servers know nothing else.
         self._limit_key = "max_completion_tokens" if at_openai else "max_tokens"
-        self._http = http.HttpClient(self.base_url, http.checked_seconds("read_timeout_s", read_timeout_s))
+        self._http = http.HttpClient(
+            self.base_url, http.checked_seconds("read_timeout_s", read_timeout_s)
+        )
         self._held = self._http.pools
 
     @property
@@ -81,31 +92,45 @@ class OpenAICompatibleProvider(http.Closing):
         return f"{type(self).__name__}({self.model!r}, base_url={self.base_url!r})"
 
     async def complete(
-        self, messages: Sequence[Message], sampling: Sampling, *, call: CallContext, on_text: OnText | None = None
+        self,
+        messages: Sequence[Message],
+        sampling: Sampling,
+        *,
+        call: CallContext,
+        on_text: OnText | None = None,
     ) -> Completion:
         """Ask the model; ``usage.seconds`` is the wall time of the call, ``body_sent`` what was sent (never the key).
 
         Raises:
-            WorkerError: of the kinds below; ``.usage`` is what the server had reported as used, None where nothing.
+            WorkerError: of the kinds below; ``.usage`` is what the server had reported as used,
+                None where nothing.
             AuthFailed: 401, 403, or the variable for the key is not set.
             RateLimited: 429 or a spent quota, with Retry-After where the server names it.
             ContextTooLong, Refused: the server says so; a content filter that left nothing.
-            Rejected: another status from 300 to 499. ServerFailed: 5xx, with Retry-After; an error object.
+            Rejected: another status from 300 to 499. ServerFailed: 5xx, with Retry-After; an error
+                object.
             Unreachable: no connection, or one that was closed before a response began.
             WorkerTimeout: the total deadline, or ``read_timeout_s``, passed.
-            TruncatedResponse: the response was cut, or gave no finish reason; ConnectionLost: it broke off.
-            MalformedResponse: no HTTP, no chat completion, a finish reason that is not known, too large a response;
-                WrongContentType: neither JSON nor a stream.
+            TruncatedResponse: the response was cut, or gave no finish reason; ConnectionLost: it
+                broke off.
+            MalformedResponse: no HTTP, no chat completion, a finish reason that is not known, too
+                large a response; WrongContentType: neither JSON nor a stream.
             EmptyResponse: success, and neither text nor tool call.
             ConfigError: ``sampling.body`` or a part holds what JSON does not know.
         """
         started = perf_counter()
-        body = request_body(self.model, messages, sampling, stream=on_text is not None, limit_key=self._limit_key)
+        body = request_body(
+            self.model, messages, sampling, stream=on_text is not None, limit_key=self._limit_key
+        )
         payload = encode(body)
         reply = Reply(on_text, usage=Usage())  # nothing is used before the request is sent
         try:
-            async with http.attempt(f"{self.model} at {self.base_url}", self._timeout_s, call.deadline):
-                key_of(self.api_key_env)  # it is there, or nothing is sent; no frame that may raise holds it
+            async with http.attempt(
+                f"{self.model} at {self.base_url}", self._timeout_s, call.deadline
+            ):
+                key_of(
+                    self.api_key_env
+                )  # it is there, or nothing is sent; no frame that may raise holds it
                 with await self._http.connect() as response:
                     await self._exchange(response, payload, reply)
                 return reply.completion(seconds=perf_counter() - started, body_sent=body)
@@ -117,12 +142,19 @@ class OpenAICompatibleProvider(http.Closing):
     async def _exchange(self, response: Connection, payload: bytes, reply: Reply) -> None:
         """Send the request and read the answer into ``reply``."""
         reply.usage = None
-        response.send(self._http.head("/chat/completions", _fields(self.api_key_env), len(payload)), payload)
+        response.send(
+            self._http.head("/chat/completions", _fields(self.api_key_env), len(payload)), payload
+        )
         await response.answered()
         status = response.status
         if not 200 <= status < 300:
             raise failure(status, await response.start(), wait=retry_after(response.headers))
-        kind = (response.headers.get("content-type") or "application/json").partition(";")[0].strip().lower()
+        kind = (
+            (response.headers.get("content-type") or "application/json")
+            .partition(";")[0]
+            .strip()
+            .lower()
+        )
         if kind == "text/event-stream":
             events = EventStream()
             while piece := await response.piece():
@@ -149,7 +181,9 @@ def _fields(variable: str | None) -> str:
 ollama = partial(OpenAICompatibleProvider, base_url="http://localhost:11434/v1")
 """A model of a local Ollama; no key."""
 
-openrouter = partial(OpenAICompatibleProvider, base_url=OPENROUTER_URL, api_key_env="OPENROUTER_API_KEY")
+openrouter = partial(
+    OpenAICompatibleProvider, base_url=OPENROUTER_URL, api_key_env="OPENROUTER_API_KEY"
+)
 """A model of OpenRouter."""
 
 vllm = partial(OpenAICompatibleProvider, base_url="http://localhost:8000/v1")

@@ -1,6 +1,7 @@
 """An orchestrator as a worker: a Conductor (or a baseline) that answers one step of another one's workflow.
 
-In: the turns of the step. Out: the inner episode's answer, with everything that it used, or the error that ended it.
+In: the turns of the step. Out: the inner episode's answer, with everything that it used, or the
+error that ended it.
 """
 
 from __future__ import annotations
@@ -17,7 +18,8 @@ from openconductor.types import Budget, Completion, Message, Sampling
 MAX_DEPTH = 3
 """How many orchestrators may stand above one another inside the outermost one; a cycle of pools ends here."""
 
-# ``Orchestrator.ask`` takes no CallContext, so the call that it works for travels to it by way of the task's context.
+# ``Orchestrator.ask`` takes no CallContext, so the call that it works for travels to it by way of
+# the task's context.
 working_for: ContextVar[CallContext | None] = ContextVar("openconductor_working_for", default=None)
 """The call, of another orchestrator, that an episode begun here works for; None at the top."""
 
@@ -35,16 +37,22 @@ class OrchestratorProvider:
         return f"OrchestratorProvider({self._orchestrator!r})"
 
     async def complete(
-        self, messages: Sequence[Message], sampling: Sampling, *, call: CallContext, on_text: OnText | None = None
+        self,
+        messages: Sequence[Message],
+        sampling: Sampling,
+        *,
+        call: CallContext,
+        on_text: OnText | None = None,
     ) -> Completion:
         """Ask the orchestrator; ``on_text`` gets the answer in one piece.
 
-        What is left until ``call.deadline`` is the inner episode's budget of seconds; of calls, tokens and dollars it
-        has what the budget of the call that it works for has left (``budget.open_meter``).
+        What is left until ``call.deadline`` is the inner episode's budget of seconds; of calls,
+        tokens and dollars it has what the budget of the call that it works for has left
+        (``budget.open_meter``).
 
         Raises:
-            WorkerError: the inner episode ended in one (raised as it is, with ``.episode``), its plan was no workflow,
-                or orchestrators are nested deeper than ``MAX_DEPTH``.
+            WorkerError: the inner episode ended in one (raised as it is, with ``.episode``), its
+                plan was no workflow, or orchestrators are nested deeper than ``MAX_DEPTH``.
             WorkerTimeout: the deadline passed.
         """
         above = working_for.get()
@@ -65,7 +73,9 @@ class OrchestratorProvider:
         except BudgetExceeded as error:
             if left is None or error.limit != "seconds":
                 raise
-            raise WorkerTimeout(f"the inner episode did not end by the call's deadline: {error}") from error
+            raise WorkerTimeout(
+                f"the inner episode did not end by the call's deadline: {error}"
+            ) from error
         finally:
             working_for.reset(token)
         if episode.answer is not None and episode.answer.strip():

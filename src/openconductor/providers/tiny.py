@@ -1,9 +1,10 @@
 """A trained tiny Conductor as a provider, in this process: a Qwen2 in numpy. In: turns and sampling. Out: a Completion.
 
-A checkpoint folder holds ``model.safetensors``, ``config.json``, ``tokenizer.json`` and ``conductor.json`` (how the
-Conductor was trained to be asked). Sources: arXiv 2407.10671 section 2.2 (the architecture), 2104.09864 (rotary
-positions). Not covered: rotary scaling, sliding windows, activations other than SiLU, chat templates other than the
-messages' contents in a row (each is a ConfigError). ``batching`` says how calls become batches.
+A checkpoint folder holds ``model.safetensors``, ``config.json``, ``tokenizer.json`` and
+``conductor.json`` (how the Conductor was trained to be asked). Sources: arXiv 2407.10671 section
+2.2 (the architecture), 2104.09864 (rotary positions). Not covered: rotary scaling, sliding windows,
+activations other than SiLU, chat templates other than the messages' contents in a row (each is a
+ConfigError). ``batching`` says how calls become batches.
 """
 
 from __future__ import annotations
@@ -42,7 +43,7 @@ Cache = list[Floats]
 """Keys and values of each layer, each [B, K, P, D]: B sequences, K key/value heads, P positions, D units a head."""
 
 
-# ── the model ────────────────────────────────────────────────────────────────────────────────────────────────────────
+# ── the model ─────────────────────────────────────────────────────────────────────────────────────
 @dataclass(frozen=True, slots=True)
 class Architecture:
     """What ``config.json`` says of how to compute; the rest of it is not looked at."""
@@ -78,7 +79,8 @@ class Checkpoint:
         """Read a folder.
 
         Raises:
-            ConfigError: a file is missing, malformed, or does not fit the others; the message names it.
+            ConfigError: a file is missing, malformed, or does not fit the others; the message names
+                it.
         """
         described = read_conductor_file(folder)
         where = folder / "config.json"
@@ -86,9 +88,15 @@ class Checkpoint:
         config |= cast("dict[str, object]", config.get("rope_parameters") or {})
         known = {key.name: config[key.name] for key in fields(Architecture) if key.name in config}
         shape = validate(known, Architecture, where=str(where))
-        tokenizer = _read(folder / "tokenizer.json", _tokenizer, "a tokenizer as `tokenizers` saves it")
-        if (last := max(tokenizer.get_vocab_size() - 1, shape.eos_token_id, shape.pad_token_id)) >= shape.vocab_size:
-            raise ConfigError(f"{where}: got tokens up to {last}, expected below vocab_size, {shape.vocab_size}")
+        tokenizer = _read(
+            folder / "tokenizer.json", _tokenizer, "a tokenizer as `tokenizers` saves it"
+        )
+        if (
+            last := max(tokenizer.get_vocab_size() - 1, shape.eos_token_id, shape.pad_token_id)
+        ) >= shape.vocab_size:
+            raise ConfigError(
+                f"{where}: got tokens up to {last}, expected below vocab_size, {shape.vocab_size}"
+            )
         chat = folder / "chat_template.jinja"
         if chat.is_file() and (template := chat.read_text(encoding="utf-8")) != PLAIN_CHAT:
             raise ConfigError(
@@ -98,7 +106,10 @@ class Checkpoint:
 
         def tried(path: Path) -> Self:
             made = cls(
-                described, shape, tokenizer, {name: one.astype(np.float32) for name, one in load_file(path).items()}
+                described,
+                shape,
+                tokenizer,
+                {name: one.astype(np.float32) for name, one in load_file(path).items()},
             )
             place = np.zeros((1, 1), np.int64)
             made.step(place, place + 1, place, made.empty_cache(1))
@@ -107,7 +118,9 @@ class Checkpoint:
                 raise ValueError("more layers or other tokens than config.json names")
             return made
 
-        return _read(folder / WEIGHTS, tried, "the weights that training saved, of config.json's sizes")
+        return _read(
+            folder / WEIGHTS, tried, "the weights that training saved, of config.json's sizes"
+        )
 
     def empty_cache(self, batch: int) -> Cache:
         """The cache of a batch of which nothing has been read yet."""
@@ -125,24 +138,34 @@ class Checkpoint:
         earlier = np.tri(new, total, total - new, dtype=np.bool_)
         seen = earlier & (mask[:, None, None, None, :] > 0)  # [B, 1, 1, T, P + T]
         units = shape.hidden_size // shape.num_attention_heads
-        frequencies = np.float32(shape.rope_theta) ** -(np.arange(0, units, 2, dtype=np.float32) / np.float32(units))
+        frequencies = np.float32(shape.rope_theta) ** -(
+            np.arange(0, units, 2, dtype=np.float32) / np.float32(units)
+        )
         angles = places.astype(np.float32)[:, None, :, None] * frequencies  # [B, 1, T, D / 2]
         turn = np.cos(angles), np.sin(angles)
-        hidden = self.weights["model.embed_tokens.weight"][ids.reshape(-1)]  # [B x T, C], as everywhere below
+        hidden = self.weights["model.embed_tokens.weight"][
+            ids.reshape(-1)
+        ]  # [B x T, C], as everywhere below
         present: Cache = []
         for layer in range(shape.num_hidden_layers):
             name = f"model.layers.{layer}"
             read = self._norm(f"{name}.input_layernorm", hidden)
-            mixed, held = self._attention(f"{name}.self_attn", read, seen, turn, cache[2 * layer : 2 * layer + 2])
+            mixed, held = self._attention(
+                f"{name}.self_attn", read, seen, turn, cache[2 * layer : 2 * layer + 2]
+            )
             hidden = hidden + mixed
             present += held
             read = self._norm(f"{name}.post_attention_layernorm", hidden)
             gate = self._linear(f"{name}.mlp.gate_proj", read)
             with np.errstate(over="ignore"):  # exp of a large number is infinity, and the gate shut
                 gate = gate / (np.float32(1) + np.exp(-gate))
-            hidden = hidden + self._linear(f"{name}.mlp.down_proj", gate * self._linear(f"{name}.mlp.up_proj", read))
+            hidden = hidden + self._linear(
+                f"{name}.mlp.down_proj", gate * self._linear(f"{name}.mlp.up_proj", read)
+            )
         last = self._norm("model.norm", hidden.reshape(batch, new, -1)[:, -1])
-        return self._linear("model.embed_tokens" if shape.tie_word_embeddings else "lm_head", last), present
+        return self._linear(
+            "model.embed_tokens" if shape.tie_word_embeddings else "lm_head", last
+        ), present
 
     def _linear(self, name: str, x: Floats) -> Floats:
         product = x @ self.weights[f"{name}.weight"].T
@@ -154,20 +177,32 @@ class Checkpoint:
         return cast("Floats", x / size * self.weights[f"{name}.weight"])
 
     def _attention(
-        self, name: str, x: Floats, seen: NDArray[np.bool_], turn: tuple[Floats, Floats], past: Cache
+        self,
+        name: str,
+        x: Floats,
+        seen: NDArray[np.bool_],
+        turn: tuple[Floats, Floats],
+        past: Cache,
     ) -> tuple[Floats, Cache]:
         """Grouped-query attention over the cached and the new positions; G query heads share each of K keys."""
         batch, new = seen.shape[0], seen.shape[3]
         shared, units = past[0].shape[1], past[0].shape[3]
 
         def heads(part: str) -> Floats:  # [B x T, heads x D] to [B, heads, T, D]
-            return self._linear(f"{name}.{part}", x).reshape(batch, new, -1, units).transpose(0, 2, 1, 3)
+            return (
+                self._linear(f"{name}.{part}", x)
+                .reshape(batch, new, -1, units)
+                .transpose(0, 2, 1, 3)
+            )
 
-        query = _rotated(heads("q_proj"), turn).reshape(batch, shared, -1, new, units)  # [B, K, G, T, D]
+        query = _rotated(heads("q_proj"), turn).reshape(
+            batch, shared, -1, new, units
+        )  # [B, K, G, T, D]
         key = np.concatenate((past[0], _rotated(heads("k_proj"), turn)), axis=2)  # [B, K, P + T, D]
         value = np.concatenate((past[1], heads("v_proj")), axis=2)
         scores = query @ key[:, :, None].swapaxes(3, 4) * np.float32(units**-0.5)
-        # Not minus infinity: a padded position sees nothing at all, and its softmax must still be a number.
+        # Not minus infinity: a padded position sees nothing at all, and its softmax must still be a
+        # number.
         scores = np.where(seen, scores, np.finfo(np.float32).min)
         scores = np.exp(scores - scores.max(axis=-1, keepdims=True))
         scores /= scores.sum(axis=-1, keepdims=True)
@@ -178,7 +213,10 @@ class Checkpoint:
 def _rotated(heads: Floats, turn: tuple[Floats, Floats]) -> Floats:
     """Turn the pairs (unit i, unit i + D / 2) of each head by the position's angles (arXiv 2104.09864)."""
     (cosine, sine), (first, second) = turn, np.split(heads, 2, axis=3)
-    return cast("Floats", np.concatenate((first * cosine - second * sine, second * cosine + first * sine), axis=3))
+    return cast(
+        "Floats",
+        np.concatenate((first * cosine - second * sine, second * cosine + first * sine), axis=3),
+    )
 
 
 def _read(path: Path, parse: Callable[[Path], T], expected: str) -> T:
@@ -205,19 +243,20 @@ def _tokenizer(path: Path) -> Tokenizer:
     return tokenizer
 
 
-# ── the provider ─────────────────────────────────────────────────────────────────────────────────────────────────────
+# ── the provider ──────────────────────────────────────────────────────────────────────────────────
 class TinyProvider(BatchingProvider):
     """A trained Conductor, read from its checkpoint folder, that runs in this process, on one thread.
 
-    ``sampling`` and ``prompt_options`` are what the checkpoint was trained with, and what ``Conductor`` takes for its
-    defaults.
+    ``sampling`` and ``prompt_options`` are what the checkpoint was trained with, and what
+    ``Conductor`` takes for its defaults.
 
     Attributes:
         folder: where it was read from.
         prompt_options: how to ask it.
         sampling: greedy, up to the checkpoint's ``max_tokens``.
         max_steps: the most steps of a workflow that it was trained to write.
-        identity: what it is behind its name: the folder, and which model is there (its size and time).
+        identity: what it is behind its name: the folder, and which model is there (its size and
+            time).
 
     Raises:
         ConfigError: a file is missing, malformed, or does not fit the others; the message names it.
@@ -226,7 +265,11 @@ class TinyProvider(BatchingProvider):
     def __init__(self, path: str | Path) -> None:
         self.folder = Path(path)
         self._checkpoint = Checkpoint.read(self.folder)
-        described, shape, model = self._checkpoint.described, self._checkpoint.shape, (self.folder / WEIGHTS).stat()
+        described, shape, model = (
+            self._checkpoint.described,
+            self._checkpoint.shape,
+            (self.folder / WEIGHTS).stat(),
+        )
         self.prompt_options: PromptOptions = described.prompt
         self.sampling = Sampling(max_tokens=described.max_tokens)
         self.max_steps = described.max_steps
@@ -244,7 +287,9 @@ class TinyProvider(BatchingProvider):
 
     def _check_body(self, sampling: Sampling) -> None:
         if sampling.body:
-            raise ConfigError(f"sampling.body: got {dict(sampling.body)!r}; a checkpoint that runs here takes none")
+            raise ConfigError(
+                f"sampling.body: got {dict(sampling.body)!r}; a checkpoint that runs here takes none"
+            )
 
     def _tokens(self, row: BatchRow) -> list[int]:
         text = "".join(message.content for message in row.messages)
@@ -258,7 +303,9 @@ class TinyProvider(BatchingProvider):
         checkpoint, longest = self._checkpoint, max(len(row.prompt) for row in rows)
         padding = [longest - len(row.prompt) for row in rows]
         pad = checkpoint.shape.pad_token_id
-        ids = np.array([[pad] * less + row.prompt for less, row in zip(padding, rows, strict=True)], np.int64)
+        ids = np.array(
+            [[pad] * less + row.prompt for less, row in zip(padding, rows, strict=True)], np.int64
+        )
         mask = np.array([[0] * less + [1] * (longest - less) for less in padding], np.int64)
         places = np.maximum(np.cumsum(mask, axis=-1) - 1, 0)
         cache = checkpoint.empty_cache(len(rows))

@@ -4,8 +4,9 @@
 """
 
 # torch and transformers are typed in part only; everything else of strict mode holds.
-# pyright: reportMissingTypeStubs=false, reportPrivateImportUsage=false, reportUnknownArgumentType=false
-# pyright: reportUnknownMemberType=false, reportUnknownParameterType=false, reportUnknownVariableType=false
+# pyright: reportMissingTypeStubs=false, reportPrivateImportUsage=false
+# pyright: reportUnknownArgumentType=false, reportUnknownMemberType=false
+# pyright: reportUnknownParameterType=false, reportUnknownVariableType=false
 
 from __future__ import annotations
 
@@ -26,8 +27,7 @@ from openconductor.config import one_of
 from openconductor.errors import ConfigError, Rejected
 from openconductor.prompt import PromptOptions
 from openconductor.providers.batching import BatchingProvider, BatchRow
-from openconductor.providers.conductor_file import NAME as CONDUCTOR_FILE
-from openconductor.providers.conductor_file import read_conductor_file
+from openconductor.providers.conductor_file import NAME as CONDUCTOR_FILE, read_conductor_file
 from openconductor.types import Sampling
 
 MAX_BATCH = 16
@@ -42,17 +42,21 @@ DTYPES = ("auto", "float32", "bfloat16", "float16")
 class TransformersProvider(BatchingProvider):
     """A causal LM that ``transformers`` loads, asked through its chat template.
 
-    It is loaded when it is made. Of ``Sampling.body``, ``chat_template_kwargs`` is known: what the chat template takes
-    (``{"enable_thinking": False}``).
+    It is loaded when it is made. Of ``Sampling.body``, ``chat_template_kwargs`` is known: what the
+    chat template takes (``{"enable_thinking": False}``).
 
     Args:
-        model: a folder, or a name on the hub (downloaded by ``transformers`` where it is not in its cache).
-        device: where it runs (``"cpu"``, ``"cuda"``, ``"cuda:1"``, ``"mps"``); None: a GPU where there is one.
-        dtype: of its weights: ``"float32"``, ``"bfloat16"``, ``"float16"``, or ``"auto"``, as they were saved.
+        model: a folder, or a name on the hub (downloaded by ``transformers`` where it is not in its
+            cache).
+        device: where it runs (``"cpu"``, ``"cuda"``, ``"cuda:1"``, ``"mps"``); None: a GPU where
+            there is one.
+        dtype: of its weights: ``"float32"``, ``"bfloat16"``, ``"float16"``, or ``"auto"``, as they
+            were saved.
 
     Attributes:
         model: as given.
-        prompt_options, sampling, max_steps: how a trained Conductor wants to be asked; None of any other model.
+        prompt_options, sampling, max_steps: how a trained Conductor wants to be asked; None of any
+            other model.
         identity: what stands behind a worker's name.
 
     Raises:
@@ -63,7 +67,9 @@ class TransformersProvider(BatchingProvider):
     sampling: Sampling | None = None
     max_steps: int | None = None
 
-    def __init__(self, model: str | Path, *, device: str | None = None, dtype: str = "auto") -> None:
+    def __init__(
+        self, model: str | Path, *, device: str | None = None, dtype: str = "auto"
+    ) -> None:
         self.model = str(model)
         self._tokenizer, self._lm = _loaded(self.model, device, dtype)
         self._device = self._lm.device
@@ -72,7 +78,9 @@ class TransformersProvider(BatchingProvider):
         self.identity = f"transformers {self.model} {self._lm.dtype} {commit}".strip()
         given = cast("int | list[int] | None", getattr(own, "eos_token_id", None))
         ends = [given] if isinstance(given, int) else given or [self._tokenizer.eos_token_id]
-        positions = cast("int | None", getattr(config.get_text_config(), "max_position_embeddings", None))
+        positions = cast(
+            "int | None", getattr(config.get_text_config(), "max_position_embeddings", None)
+        )
         if (Path(model) / CONDUCTOR_FILE).is_file():
             said = read_conductor_file(Path(model))
             self.prompt_options, self.max_steps = said.prompt, said.max_steps
@@ -91,7 +99,9 @@ class TransformersProvider(BatchingProvider):
     def _check_body(self, sampling: Sampling) -> None:
         options, got = sampling.body.get("chat_template_kwargs", {}), dict(sampling.body)
         if set(got) - {"chat_template_kwargs"} or not isinstance(options, Mapping):
-            raise ConfigError(f"sampling.body: got {got!r}, expected nothing but a table `chat_template_kwargs`")
+            raise ConfigError(
+                f"sampling.body: got {got!r}, expected nothing but a table `chat_template_kwargs`"
+            )
 
     def _tokens(self, row: BatchRow) -> list[int]:
         turns = [{"role": message.role, "content": message.content} for message in row.messages]
@@ -112,7 +122,10 @@ class TransformersProvider(BatchingProvider):
         ids = [[filler] * (longest - len(row.prompt)) + row.prompt for row in rows]
         mask = [[0] * (longest - len(row.prompt)) + [1] * len(row.prompt) for row in rows]
         settings = hf.GenerationConfig(
-            max_new_tokens=max(row.limit for row in rows), do_sample=False, pad_token_id=filler, eos_token_id=None
+            max_new_tokens=max(row.limit for row in rows),
+            do_sample=False,
+            pad_token_id=filler,
+            eos_token_id=None,
         )
         last = time.perf_counter()
 
@@ -140,20 +153,25 @@ class TransformersProvider(BatchingProvider):
 
 def _draw(rows: Sequence[BatchRow], _ids: torch.Tensor, scores: torch.Tensor) -> torch.Tensor:
     """The scores, but for the rows that sample: one token is left to each, drawn by a number of its own."""
-    drawn = [(index, row, row.draws) for index, row in enumerate(rows) if row.draws and not row.over]
+    drawn = [
+        (index, row, row.draws) for index, row in enumerate(rows) if row.draws and not row.over
+    ]
     if not drawn:
         return scores
     indices = [index for index, _, _ in drawn]
     heat = torch.tensor([[row.sampling.temperature] for _, row, _ in drawn], device=scores.device)
     logits = scores[indices].float()
     mass = ((logits - logits.amax(dim=1, keepdim=True)) / heat).exp().cumsum(dim=1)
-    points = torch.tensor([[draws.random()] for _, _, draws in drawn], device=scores.device) * mass[:, -1:]
+    points = (
+        torch.tensor([[draws.random()] for _, _, draws in drawn], device=scores.device)
+        * mass[:, -1:]
+    )
     tokens = (mass <= points).sum(dim=1, keepdim=True).clamp(max=scores.shape[1] - 1)
     chosen = torch.full_like(scores[indices], -torch.inf).scatter(1, tokens, 0.0)
     return scores.index_copy(0, torch.tensor(indices, device=scores.device), chosen)
 
 
-# ── loading ──────────────────────────────────────────────────────────────────────────────────────────────────────────
+# ── loading ───────────────────────────────────────────────────────────────────────────────────────
 def tokenizer_class(name: str | Path) -> Any:
     """The class that reads a tokenizer as it was saved: AutoTokenizer rebuilds a Qwen2's, and with it other ids."""
     with suppress(OSError, ValueError, AttributeError):
@@ -163,18 +181,28 @@ def tokenizer_class(name: str | Path) -> Any:
     return hf.AutoTokenizer
 
 
-def _loaded(name: str, device: str | None, dtype: str) -> tuple[hf.PreTrainedTokenizerBase, hf.PreTrainedModel]:
+def _loaded(
+    name: str, device: str | None, dtype: str
+) -> tuple[hf.PreTrainedTokenizerBase, hf.PreTrainedModel]:
     one_of("dtype", dtype, DTYPES)
     where = device or torch.accelerator.current_accelerator(check_available=True) or "cpu"
     try:
         torch.empty(0, device=where)
     except (RuntimeError, AssertionError) as error:  # torch asserts that it was built for it
-        raise ConfigError(f"device: got {device!r}, which is not there: {' '.join(str(error).split())}") from error
+        raise ConfigError(
+            f"device: got {device!r}, which is not there: {' '.join(str(error).split())}"
+        ) from error
     try:
         tokenizer = cast("hf.PreTrainedTokenizerBase", tokenizer_class(name).from_pretrained(name))
-        model = cast("hf.PreTrainedModel", hf.AutoModelForCausalLM.from_pretrained(name, dtype=dtype))
+        model = cast(
+            "hf.PreTrainedModel", hf.AutoModelForCausalLM.from_pretrained(name, dtype=dtype)
+        )
     except (OSError, ValueError, KeyError, RuntimeError) as error:
-        raise ConfigError(f"model {name!r}: could not be loaded: {' '.join(str(error).split())}") from error
+        raise ConfigError(
+            f"model {name!r}: could not be loaded: {' '.join(str(error).split())}"
+        ) from error
     if not tokenizer.chat_template:
-        raise ConfigError(f"model {name!r}: its tokenizer has no chat template, expected a model that can chat")
+        raise ConfigError(
+            f"model {name!r}: its tokenizer has no chat template, expected a model that can chat"
+        )
     return tokenizer, cast("hf.PreTrainedModel", cast(Any, model).to(where).eval())

@@ -1,6 +1,7 @@
 """The report's parts: sentences and tables of texts, the same for terminals and for the page.
 
-In: a Report. Out: Sections. Nothing is computed here but what p-values are among so many, and nothing is drawn.
+In: a Report. Out: Sections. Nothing is computed here but what p-values are among so many, and
+nothing is drawn.
 """
 
 from __future__ import annotations
@@ -30,7 +31,12 @@ EDITS = {
     "untold": "only told to solve",
 }
 ADDS = "Who adds to whom"
-_PLACES = {"all": "any step", "position": "{} step", "topology": "shape {}", "worker": "steps of {}"}
+_PLACES = {
+    "all": "any step",
+    "position": "{} step",
+    "topology": "shape {}",
+    "worker": "steps of {}",
+}
 INTERVAL = "95 % interval"
 """The heading of a column that belongs to the one before it."""
 
@@ -48,7 +54,8 @@ class Section:
         brief: how many rows, the first ones, are enough on a terminal; None is all.
         drawn: a difference a row, which the page draws beside it; empty where none is drawn.
         figures: the names of the figures of ``plots`` that belong here.
-        groups: the group of each row, by which the page orders them; empty where rows are not grouped.
+        groups: the group of each row, by which the page orders them; empty where rows are not
+            grouped.
     """
 
     title: str
@@ -67,7 +74,11 @@ def heading(report: Report) -> str:
     """What the report is of."""
     found = report.orchestration
     often = "once" if found.repeats == 1 else f"up to {found.repeats} times"
-    missing = f"; {counted(report.missing, 'record')} of the evaluation are missing" if report.missing else ""
+    missing = (
+        f"; {counted(report.missing, 'record')} of the evaluation are missing"
+        if report.missing
+        else ""
+    )
     return f"{found.system} on {', '.join(found.tasks)}: {counted(found.questions, 'question')}, asked {often}{missing}"
 
 
@@ -88,7 +99,9 @@ def sections(report: Report) -> Iterator[Section]:
         yield _counterfactuals(found.counterfactuals)
     if report.headroom is not None:
         said = "in hindsight" if report.headroom.oracle_corrected is None else "without luck"
-        yield _pool(report.headroom, f"The best worker of each question, {said}: {gain(report.headroom)}.")
+        yield _pool(
+            report.headroom, f"The best worker of each question, {said}: {gain(report.headroom)}."
+        )
     if report.training is not None:
         yield _training(report.training)
 
@@ -100,7 +113,13 @@ def pool_sections(found: Headroom) -> Iterator[Section]:
     if len(names) > 1:
         line = "The share of questions that the row's worker gets and the column's does not, in percent."
         rows = [
-            (name, *(NOTHING if name == other else f"{100 * one:.0f}" for other, one in zip(names, some, strict=True)))
+            (
+                name,
+                *(
+                    NOTHING if name == other else f"{100 * one:.0f}"
+                    for other, one in zip(names, some, strict=True)
+                ),
+            )
             for name, some in zip(names, found.complementary, strict=True)
         ]
         yield Section(ADDS, (line,), ("", *names), rows)
@@ -108,7 +127,7 @@ def pool_sections(found: Headroom) -> Iterator[Section]:
     yield Section("Who gets the same questions", (), ("right", "questions"), rows, brief=10)
 
 
-# ── where it stands ──────────────────────────────────────────────────────────────────────────────────────────────────
+# ── where it stands ───────────────────────────────────────────────────────────────────────────────
 def _levels(found: Orchestration) -> Section:
     """Every level with its interval, the lead over it, what is won of the headroom, the rival at equal cost."""
     best, fitted, oracle, system = found.best_single, found.best_fitted, found.oracle, found.system
@@ -139,20 +158,29 @@ def _levels(found: Orchestration) -> Section:
         lines.append(f"{wrong} over {best.name} is {say.gain(best.strict)}.")
     if found.effort is not None:
         lines.append(_effort_line(found.effort, system))
-    tested = [level.lead for _, level in known if level.lead is not None and level.system != HINDSIGHT]
+    tested = [
+        level.lead for _, level in known if level.lead is not None and level.system != HINDSIGHT
+    ]
     chances = iter(holm([lead.p for lead in tested]))
     return Section(
         "Where it stands",
         lines,
         ("", "right, %", INTERVAL, f"lead of {system}", INTERVAL, "p (Holm)"),
         [
-            (name, *_share(level.accuracy), *(("", "", "") if level is ours else _lead(level, chances)))
+            (
+                name,
+                *_share(level.accuracy),
+                *(("", "", "") if level is ours else _lead(level, chances)),
+            )
             for name, level in known
         ],
         marked=[level for _, level in known].index(ours),
         drawn=[level.lead for _, level in known],
         figures=("accuracy_cost",),
-        groups=[GROUPS[0] if level is ours else group_of(level.system.partition(",")[0]) for _, level in known],
+        groups=[
+            GROUPS[0] if level is ours else group_of(level.system.partition(",")[0])
+            for _, level in known
+        ],
     )
 
 
@@ -181,17 +209,19 @@ def _headroom_lines(found: Orchestration) -> list[str]:
         return [
             f"{lost}The oracle's lead over the best worker may be nothing, so no share of it can be said to be won."
         ]
-    ends = (
-        f"{100 * won.low:.0f} to {100 * won.high:.0f} %{', above 100 by luck of the draw' if won.high >= 1.005 else ''}"
-    )
-    return [f"{lost}Of the oracle's lead over the best worker, {100 * won.value:.0f} % are won ({ends})."]
+    ends = f"{100 * won.low:.0f} to {100 * won.high:.0f} %{', above 100 by luck of the draw' if won.high >= 1.005 else ''}"
+    return [
+        f"{lost}Of the oracle's lead over the best worker, {100 * won.value:.0f} % are won ({ends})."
+    ]
 
 
 def _form(found: Orchestration) -> Section:
     """How many plans were valid, and why the others were not."""
     if found.validity is None:
         return Section("Form", (f"There is no validity: {found.no_validity}.",))
-    lines = [f"Valid plans: {say.share(found.validity)}. Of these, {say.share(found.given_valid)} are right."]
+    lines = [
+        f"Valid plans: {say.share(found.validity)}. Of these, {say.share(found.given_valid)} are right."
+    ]
     if found.invalid:
         reasons = (f"{why or 'unknown'} {count}" for why, count in found.invalid.items())
         lines.append(f"Not valid: {', '.join(reasons)}")
@@ -206,21 +236,29 @@ def _changed(changed: Change) -> Section:
         "right, where both were valid": changed.given_valid,
     }
     rows = [
-        (name, *_gain(one), *((NOTHING, NOTHING) if one is None else (say.chance(one.p), f"{one.problems:,}")))
+        (
+            name,
+            *_gain(one),
+            *((NOTHING, NOTHING) if one is None else (say.chance(one.p), f"{one.problems:,}")),
+        )
         for name, one in found.items()
     ]
     form, skill = changed.by_form, changed.by_skill
     both = counted(changed.questions, "question")
-    lines = [f"Trained less untrained, which gets {say.share(changed.before)} right, on {both} that both were asked."]
+    lines = [
+        f"Trained less untrained, which gets {say.share(changed.before)} right, on {both} that both were asked."
+    ]
     if form is not None:
-        lines.append(f"Of the gain, {say.gain(form)} are more valid plans and {say.gain(skill)} better ones.")
+        lines.append(
+            f"Of the gain, {say.gain(form)} are more valid plans and {say.gain(skill)} better ones."
+        )
     before, after = say.number(changed.entropy_before), say.number(changed.entropy_after)
     lines.append(f"Routing entropy: {before} bits before, {after} after.")
     head = ("", "points", INTERVAL, "p", "questions")
     return Section("What the training changed", lines, head, rows, drawn=list(found.values()))
 
 
-# ── how it works ─────────────────────────────────────────────────────────────────────────────────────────────────────
+# ── how it works ──────────────────────────────────────────────────────────────────────────────────
 def _routing(found: Routing) -> Section:
     whole, one = found.whole, found.dependence
     lines = [
@@ -234,23 +272,50 @@ def _routing(found: Routing) -> Section:
     if found.wasted is not None and found.wasted.value > 0:
         lines.append(f"Steps whose response cannot reach the answer: {say.share(found.wasted)}.")
     parts = {"worker": whole.workers, "shape": whole.topologies, "strategy": whole.strategies}
-    rows = [(what, name, *_share(one)) for what, shares in parts.items() for name, one in shares.items()]
-    return Section("Who works, and how", lines, ("", "", "share, %", INTERVAL), rows, frozenset((0, 1)))
+    rows = [
+        (what, name, *_share(one)) for what, shares in parts.items() for name, one in shares.items()
+    ]
+    return Section(
+        "Who works, and how", lines, ("", "", "share, %", INTERVAL), rows, frozenset((0, 1))
+    )
 
 
 def _groups(
-    title: str, groups: Iterable[RoutingGroup], leads: Mapping[str, Difference], figures: Sequence[str] = ()
+    title: str,
+    groups: Iterable[RoutingGroup],
+    leads: Mapping[str, Difference],
+    figures: Sequence[str] = (),
 ) -> Section:
     rows = [
         (
-            *(one.name, f"{one.questions:,}", say.share(one.accuracy).replace(" %", ""), points(leads.get(one.name))),
+            *(
+                one.name,
+                f"{one.questions:,}",
+                say.share(one.accuracy).replace(" %", ""),
+                points(leads.get(one.name)),
+            ),
             *(say.number(one.steps, 1), say.number(one.entropy, 1)),
-            *(say.largest(one.workers), say.largest(one.topologies, 3), say.largest(one.strategies, 3)),
+            *(
+                say.largest(one.workers),
+                say.largest(one.topologies, 3),
+                say.largest(one.strategies, 3),
+            ),
         )
         for one in groups
     ]
-    head = ("", "questions", "right, %", "lead over best worker", "steps", "bits", "workers, %", "shapes, %")
-    return Section(title, (), (*head, "strategies, %"), rows, frozenset((0, 6, 7, 8)), figures=figures)
+    head = (
+        "",
+        "questions",
+        "right, %",
+        "lead over best worker",
+        "steps",
+        "bits",
+        "workers, %",
+        "shapes, %",
+    )
+    return Section(
+        title, (), (*head, "strategies, %"), rows, frozenset((0, 6, 7, 8)), figures=figures
+    )
 
 
 def _counterfactuals(found: Counterfactuals) -> Section:
@@ -262,9 +327,15 @@ def _counterfactuals(found: Counterfactuals) -> Section:
         for one in found.effects
     ]
     masked = f", {found.undecided} of them undecided" if found.undecided else ""
-    left = f"; {counted(found.left_out, 'record')} without one plan are left out" if found.left_out else ""
+    left = (
+        f"; {counted(found.left_out, 'record')} without one plan are left out"
+        if found.left_out
+        else ""
+    )
     right = say.share(found.unedited)
-    lines = [f"{counted(found.replays, 'replay')}{masked}{left}. Unedited plans, replayed: {right} right."]
+    lines = [
+        f"{counted(found.replays, 'replay')}{masked}{left}. Unedited plans, replayed: {right} right."
+    ]
     if found.shuffled is not None:
         lines.append(f"With another question's plan: {say.gain(found.shuffled)}.")
     if found.strangers is not None and found.silent is not None:
@@ -281,7 +352,7 @@ def _counterfactuals(found: Counterfactuals) -> Section:
     )
 
 
-# ── the pool, the training ───────────────────────────────────────────────────────────────────────────────────────────
+# ── the pool, the training ────────────────────────────────────────────────────────────────────────
 def gain(found: Headroom) -> str:
     """What the best worker of each question gains, and over whom: what is without luck, over a choice without luck."""
     room, oracle = found.room_corrected, found.oracle_corrected
@@ -289,7 +360,11 @@ def gain(found: Headroom) -> str:
     if room is None or oracle is None:
         room, oracle, single = found.room_naive, found.oracle_naive, found.best_naive
         whose, luck = f"{found.best}, the best worker on these questions", ", luck included"
-    both = "" if room.problems == oracle.problems else f" on the {room.problems:,} questions that both have decided"
+    both = (
+        ""
+        if room.problems == oracle.problems
+        else f" on the {room.problems:,} questions that both have decided"
+    )
     return (
         f"{points(room)} points{both} over {whose} ({percent(single)} %), to {percent(oracle)} % (95 % interval of the "
         f"gain {span(room)}{luck})"
@@ -300,7 +375,9 @@ def _pool(found: Headroom, *lines: str) -> Section:
     fate = {True: "could go", False: "adds", None: "open"}
     said = list(lines)
     if found.oracle_corrected is None:
-        said.append("With one answer each, luck cannot be told from skill: ask each question at least twice.")
+        said.append(
+            "With one answer each, luck cannot be told from skill: ask each question at least twice."
+        )
     nobody, *some = found.got_by
     got = "".join(f", {count:,} for {size}" for size, count in enumerate(some, start=1) if count)
     asked = counted(found.questions, "question")
@@ -315,13 +392,21 @@ def _pool(found: Headroom, *lines: str) -> Section:
     if needed:
         said.append("Questions to see a gain with 80 % power: " + "; ".join(needed) + ".")
     if found.visible is not None:
-        said.append(f"The smallest gain that this number of questions can show: {100 * found.visible:.1f} points.")
+        said.append(
+            f"The smallest gain that this number of questions can show: {100 * found.visible:.1f} points."
+        )
     return Section(
         "What the pool could give",
         said,
         ("", "right, %", INTERVAL, "only it, %", "points lost without it", INTERVAL, ""),
         [
-            (one.name, *_share(one.accuracy), percent(one.only), *_gain(one.loss), fate[one.redundant])
+            (
+                one.name,
+                *_share(one.accuracy),
+                percent(one.only),
+                *_gain(one.loss),
+                fate[one.redundant],
+            )
             for one in found.workers
         ],
         frozenset((0, 6)),
@@ -342,12 +427,16 @@ def _training(found: Training) -> Section:
         for name, (one, digits, per) in measures.items()
     ]
     counts = counted(found.iterations, "iteration")
-    lines = [f"{counts}; the first and the last {found.window}, rollouts on training questions. {found.terms}".rstrip()]
+    lines = [
+        f"{counts}; the first and the last {found.window}, rollouts on training questions. {found.terms}".rstrip()
+    ]
     if found.diversity:
         tenths = ", ".join(f"{one.strategies:.1f}" for one in found.diversity)
         lines.append(f"Effective number of strategies in each tenth of the training: {tenths}.")
     figures = ("training_accuracy", "worker_share")
-    return Section("The training", lines, ("", "at its beginning", "at its end"), rows, figures=figures)
+    return Section(
+        "The training", lines, ("", "at its beginning", "at its end"), rows, figures=figures
+    )
 
 
 def _share(one: Estimate | None) -> tuple[str, str]:

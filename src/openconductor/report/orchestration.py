@@ -1,11 +1,13 @@
 """The figures of the orchestration report: where a Conductor stands between chance, its workers, and the oracle.
 
-In: the records of one evaluation (the Conductor, workers alone, random, best_fixed, an oracle), and if wanted those of
-the untrained Conductor. Out: an Orchestration, everything in it with a 95 % interval clustered by question.
+In: the records of one evaluation (the Conductor, workers alone, random, best_fixed, an oracle), and
+if wanted those of the untrained Conductor. Out: an Orchestration, everything in it with a 95 %
+interval clustered by question.
 
-Each question weighs the same. Differences are paired by question. What could not be decided is left out of every share
-and counted by system, with its reason. The best single worker is given twice: as it seems on these questions (too
-good: it was chosen on them) and chosen on other questions (``evaluation.headroom``).
+Each question weighs the same. Differences are paired by question. What could not be decided is left
+out of every share and counted by system, with its reason. The best single worker is given twice: as
+it seems on these questions (too good: it was chosen on them) and chosen on other questions
+(``evaluation.headroom``).
 """
 
 from __future__ import annotations
@@ -20,10 +22,29 @@ from typing import Any, get_args
 from openconductor.errors import ConfigError
 from openconductor.evaluation import statistics
 from openconductor.evaluation.counterfactual import Counterfactuals
-from openconductor.evaluation.eval_config import ALONE, CONDUCTOR, HINDSIGHT, ORACLE, PLANNER, PLANNER_ALONE
-from openconductor.evaluation.headroom import BestSingle, best_single, corrected_oracle, naive_oracle
+from openconductor.evaluation.eval_config import (
+    ALONE,
+    CONDUCTOR,
+    HINDSIGHT,
+    ORACLE,
+    PLANNER,
+    PLANNER_ALONE,
+)
+from openconductor.evaluation.headroom import (
+    BestSingle,
+    best_single,
+    corrected_oracle,
+    naive_oracle,
+)
 from openconductor.evaluation.records import MASKED, Record, Status
-from openconductor.evaluation.statistics import Difference, Estimate, Key, Scores, difference, scores_by_problem
+from openconductor.evaluation.statistics import (
+    Difference,
+    Estimate,
+    Key,
+    Scores,
+    difference,
+    scores_by_problem,
+)
 from openconductor.evaluation.strategies import Pattern, TimedPlan, first_patterns
 from openconductor.report.rivals import (
     Change,
@@ -56,10 +77,12 @@ class Level:
         system: its name.
         accuracy: its share of right answers; None where nothing was decided.
         lead: the Conductor's accuracy less its; None where no question was decided by both.
-        strict: the same where what could not be decided, or was not asked, counts as wrong for both: it shows whether
-            the lead rests on what was left out; None where next to nothing was.
+        strict: the same where what could not be decided, or was not asked, counts as wrong for
+            both: it shows whether the lead rests on what was left out; None where next to nothing
+            was.
         cost: what it costs, the Conductor's cost being 1; None where a price is not known.
-        unsure: whether more than a tenth of its answers could not be decided, and it may be as good as the Conductor.
+        unsure: whether more than a tenth of its answers could not be decided, and it may be as good
+            as the Conductor.
     """
 
     system: str
@@ -98,28 +121,35 @@ class Orchestration:
     Attributes:
         system: which system is reported on.
         tasks: the tasks.
-        questions, repeats: how many different questions it was asked, and how often the one asked most.
+        questions, repeats: how many different questions it was asked, and how often the one asked
+            most.
         counts: of every system, how many records there are of each status.
         invalid: why plans of the system were no workflows, by the parser's reason.
         validity: the share of its completions that are workflows; None where no Conductor planned.
         accuracy: its share of right answers.
         given_valid: the same of its valid plans.
         best_single: the worker that does best alone on these very questions.
-        best_fitted: the worker that does best on other questions, scored on these (``system`` is the one chosen most).
+        best_fitted: the worker that does best on other questions, scored on these (``system`` is
+            the one chosen most).
         chosen: how often each worker is the best on other questions.
         random, best_fixed, oracle: those levels, where the evaluation has them.
-        oracle_corrected: the best worker of each question without luck; None where questions were asked once.
+        oracle_corrected: the best worker of each question without luck; None where questions were
+            asked once.
         captured: the share of the headroom that is won.
         planner_alone: the Conductor's own model, asked as a worker is; None where it was not.
-        by_itself: the better of ``planner_alone`` and ``best_single`` on each kind of question, where both are there.
+        by_itself: the better of ``planner_alone`` and ``best_single`` on each kind of question,
+            where both are there.
         told: whether the subtasks of its first round say the answers that come back.
         told_later: the same of later rounds, which may repeat what was answered before.
-        parts: its lead over the best worker by task where there are several, else by kind of question.
+        parts: its lead over the best worker by task where there are several, else by kind of
+            question.
         others: all further systems; ablations of this one are those of its name with other options.
         workers: every worker alone, by its name.
         unasked: the pool's workers that were not asked alone, or of whom nothing was decided.
-        unsure: workers of whose answers more than a tenth could not be decided, and which may be as good as the system.
-        effort: the best worker with a vote, at about the system's cost; None where no worker was asked alone.
+        unsure: workers of whose answers more than a tenth could not be decided, and which may be as
+            good as the system.
+        effort: the best worker with a vote, at about the system's cost; None where no worker was
+            asked alone.
         routing: who gets the work, and what the plans look like.
         change: against the untrained system, where that is known.
         patterns: the first distinct patterns of its plans.
@@ -206,7 +236,9 @@ def orchestration(
     for record in records:
         by_system.setdefault(record.system, []).append(record)
     if system not in by_system:
-        raise ConfigError(f"report: no record of {system!r}, expected one of {', '.join(by_system) or 'none'}")
+        raise ConfigError(
+            f"report: no record of {system!r}, expected one of {', '.join(by_system) or 'none'}"
+        )
     mine = by_system[system]
     scores = {name: scores_by_problem(of_one) for name, of_one in by_system.items()}
     ours = scores[system]
@@ -227,7 +259,9 @@ def orchestration(
         strict = None if lead is None else _strict(mine, both, seed)
         return Level(name, _estimate(theirs), lead, strict, relative_cost(both, mine), unsure)
 
-    levels = {name: one for name, theirs in scores.items() if (one := level(name, theirs)) is not None}
+    levels = {
+        name: one for name, theirs in scores.items() if (one := level(name, theirs)) is not None
+    }
     itself = levels.get(_planner_alone(system))
     known = {system, _planner_alone(system), "random", "best_fixed", *ORACLES, *alone}
     groups = _groups(mine)
@@ -242,15 +276,25 @@ def orchestration(
         questions=len(asked),
         repeats=max(asked.values()),
         counts={
-            name: {"records": len(some), **dict.fromkeys(get_args(Status), 0), **Counter(one.status for one in some)}
+            name: {
+                "records": len(some),
+                **dict.fromkeys(get_args(Status), 0),
+                **Counter(one.status for one in some),
+            }
             for name, some in by_system.items()
         },
-        invalid=dict(Counter(r.rounds[0].reason for r in mine if r.status == "invalid" and r.rounds).most_common()),
+        invalid=dict(
+            Counter(
+                r.rounds[0].reason for r in mine if r.status == "invalid" and r.rounds
+            ).most_common()
+        ),
         validity=_estimate(validity_by_problem(mine)),
         accuracy=_estimate(ours),
         given_valid=_estimate(scores_by_problem(record for record in mine if record.valid)),
         best_single=None if best is None else levels[best.name],
-        best_fitted=None if best is None else level(max(chosen, key=chosen.__getitem__), best.fitted),
+        best_fitted=None
+        if best is None
+        else level(max(chosen, key=chosen.__getitem__), best.fitted),
         chosen=chosen,
         random=levels.get("random"),
         best_fixed=levels.get("best_fixed"),
@@ -260,7 +304,9 @@ def orchestration(
         planner_alone=itself,
         by_itself=level("the better of both on each kind", by_itself),
         told=None if best is None else told(mine, _wrong_answers(by_system), best.naive, seed),
-        told_later=None if best is None else told(mine, _wrong_answers(by_system), best.naive, seed, later=True),
+        told_later=None
+        if best is None
+        else told(mine, _wrong_answers(by_system), best.naive, seed, later=True),
         parts={} if best is None else _parts(groups, ours, best.naive, seed),
         others=tuple(one for name, one in levels.items() if name not in known),
         workers={name.removeprefix(ALONE): levels[name] for name in alone},
@@ -270,7 +316,9 @@ def orchestration(
         routing=routing(mine, workers, seed=seed),
         change=change(before, mine, workers=len(workers), seed=seed) if before else None,
         patterns=first_patterns(
-            TimedPlan(flow, 0, one.correct, f"{one.task}/{one.problem}") for one in mine for flow in one.workflows
+            TimedPlan(flow, 0, one.correct, f"{one.task}/{one.problem}")
+            for one in mine
+            for flow in one.workflows
         ),
         counterfactuals=counterfactuals,
     )
@@ -282,7 +330,7 @@ def _planner_alone(system: str) -> str:
     return PLANNER_ALONE + colon + rest if kind in (CONDUCTOR, PLANNER) else ""
 
 
-# ── what a lead rests on ─────────────────────────────────────────────────────────────────────────────────────────────
+# ── what a lead rests on ──────────────────────────────────────────────────────────────────────────
 def _groups(records: Sequence[Record]) -> dict[Key, str]:
     """What each question is counted under: its task where there are several, else its kind, the small ones together."""
     tasks = {one.task for one in records}
@@ -293,7 +341,9 @@ def _groups(records: Sequence[Record]) -> dict[Key, str]:
     return {key: kind if sizes[kind] >= SMALL else "other kinds" for key, kind in kinds.items()}
 
 
-def _parts(groups: Mapping[Key, str], ours: Scores, theirs: Scores, seed: int) -> dict[str, Difference]:
+def _parts(
+    groups: Mapping[Key, str], ours: Scores, theirs: Scores, seed: int
+) -> dict[str, Difference]:
     """The lead by group, where there are several."""
     found: dict[str, Difference] = {}
     for group in dict.fromkeys(groups.values()):
@@ -308,14 +358,20 @@ def _best_of_each(groups: Mapping[Key, str], first: Scores, second: Scores) -> S
     for group in dict.fromkeys(groups.values()):
         keys = [key for key in groups if groups[key] == group and key in first and key in second]
         for scored, chosen in ((keys[::2], keys[1::2]), (keys[1::2], keys[::2])):
-            better = max((first, second), key=lambda side: fmean([fmean(side[key]) for key in chosen] or [0.0]))
+            better = max(
+                (first, second),
+                key=lambda side: fmean([fmean(side[key]) for key in chosen] or [0.0]),
+            )
             found |= {key: better[key] for key in scored}
     return found
 
 
 def _strict(mine: Sequence[Record], theirs: Sequence[Record], seed: int) -> Difference | None:
     """The lead where what was left out counts as wrong; None where next to nothing was."""
-    sides = [scores_by_problem(replace(one, correct=bool(one.correct)) for one in side) for side in (mine, theirs)]
+    sides = [
+        scores_by_problem(replace(one, correct=bool(one.correct)) for one in side)
+        for side in (mine, theirs)
+    ]
     asked = sides[0].keys() | sides[1].keys()
     masked = max(fmean(one.correct is None for one in side) for side in (mine, theirs))
     if masked <= NEGLIGIBLE and all(asked == side.keys() for side in sides):
@@ -350,7 +406,9 @@ def _captured(ours: Scores, best: BestSingle | None, oracle: Scores | None) -> C
     if best is None or oracle is None:
         return None
     keys = [key for key in ours if key in best.naive and key in oracle]
-    tops, bottoms = ([fmean(side[key]) - fmean(best.naive[key]) for key in keys] for side in (ours, oracle))
+    tops, bottoms = (
+        [fmean(side[key]) - fmean(best.naive[key]) for key in keys] for side in (ours, oracle)
+    )
     if not keys or fmean(bottoms) <= 0:
         return None
     low, high = statistics.ratio_interval(tops, bottoms) or (None, None)

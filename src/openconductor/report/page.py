@@ -1,10 +1,12 @@
 """The report's files: its values, its figures, and one HTML file that needs nothing else: no network, no script.
 
-In: a Report and the Results it was made of. Out: ``report.json``, ``figures/``, and ``report.html``: for screens, light
-and dark, and for paper; the same report and figures give the same bytes.
+In: a Report and the Results it was made of. Out: ``report.json``, ``figures/``, and
+``report.html``: for screens, light and dark, and for paper; the same report and figures give the
+same bytes.
 
-The page is ``page.html.j2`` with ``page.css``. Its content security policy forbids everything but that style sheet (by
-its hash) and images that the page holds. Jinja escapes all text, so a worker named ``<script>`` is harmless.
+The page is ``page.html.j2`` with ``page.css``. Its content security policy forbids everything but
+that style sheet (by its hash) and images that the page holds. Jinja escapes all text, so a worker
+named ``<script>`` is harmless.
 """
 
 from __future__ import annotations
@@ -21,7 +23,14 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from openconductor.errors import ConfigError
-from openconductor.evaluation.eval_config import CONDUCTOR, GROUPS, UNTRAINED, dump_eval_config, group_of, short_name
+from openconductor.evaluation.eval_config import (
+    CONDUCTOR,
+    GROUPS,
+    UNTRAINED,
+    dump_eval_config,
+    group_of,
+    short_name,
+)
 from openconductor.evaluation.records import MASKED, Results, latency, read_folder
 from openconductor.evaluation.statistics import mean_interval
 from openconductor.evaluation.tables import make_table
@@ -29,14 +38,20 @@ from openconductor.report import words
 from openconductor.report.figures import INTERVAL, heading, sections
 from openconductor.report.report import Report
 from openconductor.report.words import NOTHING
-from openconductor.storage import make_folder, write_whole
+from openconductor.store.storage import make_folder, write_whole
 
 if TYPE_CHECKING:
     from openconductor.plots import Picture
 
 
 def write_report(
-    report: Report, results: Results, folder: Path, out: Path, *, curves: Path | None = None, old: Results | None = None
+    report: Report,
+    results: Results,
+    folder: Path,
+    out: Path,
+    *,
+    curves: Path | None = None,
+    old: Results | None = None,
 ) -> dict[str, Any]:
     """Write a report's files.
 
@@ -49,8 +64,9 @@ def write_report(
         old: the evaluation of the untrained system, for figures.
 
     Returns:
-        Where they are: ``report`` (its values, as JSON), ``page`` (HTML, which needs no other file; None without the
-        extra ``plots``), ``figures`` (SVG files by name, PNG files beside them; none without the extra).
+        Where they are: ``report`` (its values, as JSON), ``page`` (HTML, which needs no other file;
+        None without the extra ``plots``), ``figures`` (SVG files by name, PNG files beside them;
+        none without the extra).
 
     Raises:
         ConfigError: the curve cannot be read.
@@ -78,14 +94,20 @@ def can_draw() -> bool:
     return all(find_spec(name) is not None for name in ("matplotlib", "jinja2"))
 
 
-def render(report: Report, figures: Mapping[str, Picture], results: Results, environment: Mapping[str, object]) -> str:
+def render(
+    report: Report,
+    figures: Mapping[str, Picture],
+    results: Results,
+    environment: Mapping[str, object],
+) -> str:
     """The text of the page.
 
     Args:
         report: what it says.
         figures: what ``plots.save_all`` has drawn, by the figure's name.
         results: what the report was made of: what the systems cost, and the recipe.
-        environment: what the run's folder says about where it was made (``read_folder``): versions and the data.
+        environment: what the run's folder says about where it was made (``read_folder``): versions
+            and the data.
 
     Raises:
         ConfigError: Jinja2 is not installed; the message says the command that installs it.
@@ -94,7 +116,9 @@ def render(report: Report, figures: Mapping[str, Picture], results: Results, env
         from jinja2 import Environment, PackageLoader, StrictUndefined
     except ImportError as error:
         install = 'pip install "openconductor[plots]"'
-        raise ConfigError(f"page: {error}; expected the extra 'plots' to be installed: {install}") from error
+        raise ConfigError(
+            f"page: {error}; expected the extra 'plots' to be installed: {install}"
+        ) from error
 
     maker = Environment(
         loader=PackageLoader("openconductor.report", ""),

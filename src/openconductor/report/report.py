@@ -2,8 +2,9 @@
 
 In: the Results of an evaluation. Out: a Report.
 
-Two evaluations are only compared where both asked the same questions of the same workers: ids alone do not tell, for
-another seed gives the same ids to other questions. So what the folders say of their inputs must be equal.
+Two evaluations are only compared where both asked the same questions of the same workers: ids alone
+do not tell, for another seed gives the same ids to other questions. So what the folders say of
+their inputs must be equal.
 """
 
 from __future__ import annotations
@@ -19,21 +20,32 @@ from pathlib import Path
 from statistics import fmean
 from typing import Any, cast
 
-from openconductor.budget import PaidCall
+from openconductor.calls.budget import PaidCall
 from openconductor.errors import ConfigError
-from openconductor.evaluation.counterfactual import Counterfactuals, counterfactuals, exact_replay, pool_replay
+from openconductor.evaluation.counterfactual import (
+    Counterfactuals,
+    counterfactuals,
+    exact_replay,
+    pool_replay,
+)
 from openconductor.evaluation.eval_config import CONDUCTOR
 from openconductor.evaluation.grid import open_purse
 from openconductor.evaluation.headroom import Headroom, headroom
 from openconductor.evaluation.records import JOURNAL, Record, Results, read_folder, sample_number
 from openconductor.evaluation.statistics import Estimate, mean_interval
-from openconductor.evaluation.strategies import Diversity, Pattern, diversity, first_patterns, journaled_plans
+from openconductor.evaluation.strategies import (
+    Diversity,
+    Pattern,
+    diversity,
+    first_patterns,
+    journaled_plans,
+)
 from openconductor.evaluation.systems import load_pool, load_sheets
-from openconductor.journal import Journal, JournalReader
 from openconductor.plots.iterations import read_curve, terms, window_of
 from openconductor.plots.material import Material
 from openconductor.report.orchestration import Orchestration, orchestration
 from openconductor.report.verdict import Judgement, judge
+from openconductor.store import Journal, JournalReader
 from openconductor.types import Budget, Completion, Problem, Workflow
 
 _WORKER = ("ordinal", "name", "identity", "sampling")
@@ -52,8 +64,9 @@ class Course:
 class Training:
     """What a training's curve says: form, skill and routing at its beginning and its end.
 
-    Rollouts are sampled on training questions, so nothing here is a result on held-out ones, and the verdict does not
-    rest on it. Intervals are over iterations: they say how sure the level is, not how a repeated training would end.
+    Rollouts are sampled on training questions, so nothing here is a result on held-out ones, and
+    the verdict does not rest on it. Intervals are over iterations: they say how sure the level is,
+    not how a repeated training would end.
 
     Attributes:
         iterations: how many there were.
@@ -61,7 +74,8 @@ class Training:
         validity, given_valid, accuracy: shares.
         routing_entropy: bits.
         shapes: the effective number of shapes of workflows.
-        diversity: strategies and patterns in each tenth of the training, where a journal holds its plans.
+        diversity: strategies and patterns in each tenth of the training, where a journal holds its
+            plans.
         patterns: the first distinct patterns, from the same journal.
         terms: what its questions offered, where that is not what the evaluation's do.
         study: of a run of a study what ``train --study`` found: this seed and the others.
@@ -82,7 +96,10 @@ class Training:
     def to_json(self) -> dict[str, object]:
         """The same as plain values."""
         names = ("pattern", "strategy", "first", "count")
-        return {**asdict(self), "patterns": [{name: getattr(one, name) for name in names} for one in self.patterns]}
+        return {
+            **asdict(self),
+            "patterns": [{name: getattr(one, name) for name in names} for one in self.patterns],
+        }
 
 
 @dataclass(frozen=True, slots=True)
@@ -122,7 +139,7 @@ class Report:
         }
 
 
-# ── what a report is made of ─────────────────────────────────────────────────────────────────────────────────────────
+# ── what a report is made of ──────────────────────────────────────────────────────────────────────
 def make_report(
     results: Results,
     *,
@@ -135,9 +152,10 @@ def make_report(
 
     Args:
         results: of the evaluation.
-        system: which system is reported on; by default ``conductor``, else the first one that plans.
-        before: an evaluation of the untrained Conductor on the same questions (``same_questions``): of the system of
-            this name, else of ``conductor``.
+        system: which system is reported on; by default ``conductor``, else the first one that
+            plans.
+        before: an evaluation of the untrained Conductor on the same questions (``same_questions``):
+            of the system of this name, else of ``conductor``.
         training_folder: a training's run, or its ``curves.jsonl``.
         found: what replays have shown (``replays.replayed``).
 
@@ -149,12 +167,21 @@ def make_report(
     earlier = () if before is None else before.of(system) or before.of(CONDUCTOR)
     if before is not None and not earlier:
         there = ", ".join(before.systems)
-        raise ConfigError(f"before: no record of {system!r} or 'conductor', expected one of {there}")
+        raise ConfigError(
+            f"before: no record of {system!r} or 'conductor', expected one of {there}"
+        )
     figures = orchestration(
-        results.records, system=system, before=earlier, workers=results.workers, counterfactuals=found, seed=seed
+        results.records,
+        system=system,
+        before=earlier,
+        workers=results.workers,
+        counterfactuals=found,
+        seed=seed,
     )
     if figures.change is not None and not figures.change.questions:
-        raise ConfigError("before: none of its questions was asked here, expected an evaluation on the same questions")
+        raise ConfigError(
+            "before: none of its questions was asked here, expected an evaluation on the same questions"
+        )
     return Report(
         name=results.config.name,
         setting=results.config.setting,
@@ -178,7 +205,9 @@ def chosen(results: Results, system: str | None) -> str:
         raise ConfigError(f"system: got {system!r}, expected one of {every}")
     ours = Material(results.records, system=system).ours
     if not ours:
-        raise ConfigError(f"report: no system here writes plans, expected one, or --system with one of {every}")
+        raise ConfigError(
+            f"report: no system here writes plans, expected one, or --system with one of {every}"
+        )
     return ours
 
 
@@ -201,12 +230,17 @@ def training(folder: Path) -> Training:
     return Training(
         iterations=len(curve),
         window=window,
-        **{name: course(name) for name in ("validity", "given_valid", "accuracy", "routing_entropy")},
+        **{
+            name: course(name)
+            for name in ("validity", "given_valid", "accuracy", "routing_entropy")
+        },
         shapes=course("diversity"),
         diversity=diversity(plans),
         patterns=first_patterns(plans),
         terms=terms(folder),
-        study={**json.loads(study.read_text("utf-8")), "run": folder.name} if study.is_file() else None,
+        study={**json.loads(study.read_text("utf-8")), "run": folder.name}
+        if study.is_file()
+        else None,
     )
 
 
@@ -217,7 +251,8 @@ class Completions:
     Attributes:
         sampled: how many.
         invalid: why those that are not workflows are none, with how often, the most frequent first.
-        examples: the last one right, the last one wrong, and the last one of each reason, as they were kept.
+        examples: the last one right, the last one wrong, and the last one of each reason, as they
+            were kept.
     """
 
     sampled: int
@@ -240,7 +275,9 @@ def completions(folder: Path, *, iterations: range) -> Completions:
     for one in of_these:
         reason = one["invalid"]
         invalid.update([reason] if reason else [])
-        right = one.get("correct", {1.0: True, 0.5: False}.get(one["reward"]))  # older journals have the reward alone
+        right = one.get(
+            "correct", {1.0: True, 0.5: False}.get(one["reward"])
+        )  # older journals have the reward alone
         last[reason or {True: "right", False: "wrong"}.get(right, "masked")] = one
     return Completions(len(of_these), tuple(invalid.most_common()), tuple(last.values()))
 
@@ -253,7 +290,7 @@ def _level(values: Sequence[float | None]) -> Estimate | None:
     return Estimate(fmean(known), low, high, len(known))
 
 
-# ── two evaluations ──────────────────────────────────────────────────────────────────────────────────────────────────
+# ── two evaluations ───────────────────────────────────────────────────────────────────────────────
 def same_questions(folder: Path, before: Path) -> Results:
     """The results in ``before``, whose evaluation asked the same questions of the same workers as that in ``folder``.
 
@@ -271,14 +308,18 @@ def same_questions(folder: Path, before: Path) -> Results:
     tasks, others = (one["tasks"] for one in inputs)
     shared = [name for name in tasks if name in others]
     if not shared:
-        raise ConfigError(f"before: got tasks {', '.join(others)}, expected those of {folder}: {', '.join(tasks)}")
+        raise ConfigError(
+            f"before: got tasks {', '.join(others)}, expected those of {folder}: {', '.join(tasks)}"
+        )
     for name in shared:
         if tasks[name].get("digest") != others[name].get("digest"):
             raise ConfigError(
                 f"before: task {name}: got {others[name].get('problems')} other questions than the "
                 f"{tasks[name].get('problems')} of {folder}; expected the same: one split, limit and seed for both"
             )
-    ours, theirs = ([[one.get(name) for name in _WORKER] for one in side["workers"]] for side in inputs)
+    ours, theirs = (
+        [[one.get(name) for name in _WORKER] for one in side["workers"]] for side in inputs
+    )
     if ours != theirs:
         raise ConfigError(
             f"before: got other workers than {folder} has, expected the same pool and setting: else nobody can tell "
@@ -287,7 +328,7 @@ def same_questions(folder: Path, before: Path) -> Results:
     return Results.load(before)
 
 
-# ── replays ───────────────────────────────────────────────────────────────────────────────────────────────────────────
+# ── replays ───────────────────────────────────────────────────────────────────────────────────────
 REPLAYS = "counterfactual.sqlite"
 """The journal of the calls that replays made, beside the run's own."""
 
@@ -295,7 +336,9 @@ REPLAYS = "counterfactual.sqlite"
 def replays_are_free(results: Results, folder: Path) -> bool:
     """Whether plans can be replayed at no cost: in the gym, and over workers that are recorded models."""
     said = cast("Mapping[str, Any]", read_folder(folder)[1].get("inputs", {}))
-    return results.config.in_gym or all(str(one["identity"]).startswith("replay_pool ") for one in said["workers"])
+    return results.config.in_gym or all(
+        str(one["identity"]).startswith("replay_pool ") for one in said["workers"]
+    )
 
 
 async def replayed(
@@ -311,7 +354,8 @@ async def replayed(
 
     Args:
         results: of the evaluation in ``folder``.
-        folder: the run's; new calls are journaled there in ``counterfactual.sqlite``, so that a second replay is free.
+        folder: the run's; new calls are journaled there in ``counterfactual.sqlite``, so that a
+            second replay is free.
         system: whose plans.
         limit: the plans of this many questions only, evenly spread.
         dollars: what all replays may cost; None is no limit.
@@ -324,7 +368,9 @@ async def replayed(
     """
     records = _some(results.of(system), limit)
     if not records:
-        raise ConfigError(f"report: no record of {system!r}, expected one of {', '.join(results.systems)}")
+        raise ConfigError(
+            f"report: no record of {system!r}, expected one of {', '.join(results.systems)}"
+        )
     sheets, config = load_sheets(results.config), results.config
     problems = {(name, one.id): one for name, sheet in sheets.items() for one in sheet.problems}
     asked = partial(
@@ -340,20 +386,25 @@ async def replayed(
         return await asked(exact_replay)
     named = {id(problem): name for (name, _), problem in problems.items()}
     with JournalReader(folder / JOURNAL) as run, Journal(folder / REPLAYS) as journal:
-        purse = None if dollars is None else open_purse(Budget(dollars=dollars), journal.totals().spent)
+        purse = (
+            None if dollars is None else open_purse(Budget(dollars=dollars), journal.totals().spent)
+        )
         pool = load_pool(config)
         replay = pool_replay(
             pool.replaying(_Replays(journal, run)),
             lambda problem: sheets[named[id(problem)]].grader,
             on_event=journal,
-            # The number that the evaluation's own calls have, so that unedited plans are found in its journal.
+            # The number that the evaluation's own calls have, so that unedited plans are found in
+            # its journal.
             sample=lambda problem, repeat: sample_number(
                 "" if config.share_calls else system, named[id(problem)], problem.id, repeat
             ),
         )
 
         async def paid(problem: Problem, workflow: Workflow, repeat: int) -> float | None:
-            with nullcontext() if purse is None else PaidCall(purse):  # what is asked inside is charged to it
+            with (
+                nullcontext() if purse is None else PaidCall(purse)
+            ):  # what is asked inside is charged to it
                 return await replay(problem, workflow, repeat)
 
         try:

@@ -2,14 +2,16 @@
 
 In: records. Out: a Change, an Effort and a Told, differences with 95 % intervals.
 
-Accuracy is validity times accuracy given valid, so a gain splits into two parts without a rest (E. M. Kitagawa, 1955):
-what more valid plans bring at the mean accuracy, and what better plans bring at the mean validity. The skill that the
-verdict looks at is compared on questions where both wrote valid plans: else the easy questions, whose plans are valid
-first, would make the untrained one look skilled.
+Accuracy is validity times accuracy given valid, so a gain splits into two parts without a rest (E.
+M. Kitagawa, 1955):
+what more valid plans bring at the mean accuracy, and what better plans bring at the mean validity.
+The skill that the verdict looks at is compared on questions where both wrote valid plans: else the
+easy questions, whose plans are valid first, would make the untrained one look skilled.
 
-A plan of five calls may win by its five calls alone. The fair rival is the best single worker with a vote over as many
-of its own answers (self-consistency, X. Wang et al., 2023). The evaluation has such a vote as ``consensus:NAME``; else
-it is read off the repeats that the worker was asked anyway, and costs nothing more.
+A plan of five calls may win by its five calls alone. The fair rival is the best single worker with
+a vote over as many of its own answers (self-consistency, X. Wang et al., 2023). The evaluation has
+such a vote as ``consensus:NAME``; else it is read off the repeats that the worker was asked anyway,
+and costs nothing more.
 """
 
 from __future__ import annotations
@@ -46,7 +48,7 @@ UNPRICED = "calls, for a price is not known"
 """The unit of cost where calls are all that can be counted, which says nothing of equal cost."""
 
 
-# ── before the training ──────────────────────────────────────────────────────────────────────────────────────────────
+# ── before the training ───────────────────────────────────────────────────────────────────────────
 @dataclass(frozen=True, slots=True)
 class Change:
     """What is different after the training.
@@ -58,7 +60,8 @@ class Change:
         given_valid: the same where both wrote a valid plan; None where there is no such question.
         before: the share of right answers of the untrained one.
         by_form: the part of the gain in accuracy that more valid plans bring.
-        by_skill: the part that better plans bring; the two add up to the gain. None where one side had no valid plan.
+        by_skill: the part that better plans bring; the two add up to the gain. None where one side
+            had no valid plan.
         entropy_before, entropy_after: of routing, in bits.
     """
 
@@ -73,7 +76,9 @@ class Change:
     entropy_after: Estimate | None
 
 
-def change(before: Sequence[Record], after: Sequence[Record], *, workers: int, seed: int = 0) -> Change:
+def change(
+    before: Sequence[Record], after: Sequence[Record], *, workers: int, seed: int = 0
+) -> Change:
     """What a training changed, on the questions that both were asked.
 
     Args:
@@ -101,10 +106,14 @@ def change(before: Sequence[Record], after: Sequence[Record], *, workers: int, s
 
 def validity_by_problem(records: Iterable[Record]) -> dict[Key, list[float]]:
     """Of each question, whether its plans were workflows; a planner that could not be reached wrote none."""
-    return grouped((_key(one), one.valid) for one in records if one.valid or one.status not in MASKED)
+    return grouped(
+        (_key(one), one.valid) for one in records if one.valid or one.status not in MASKED
+    )
 
 
-def _form_and_skill(before: Sequence[Record], after: Sequence[Record]) -> tuple[Estimate | None, Estimate | None]:
+def _form_and_skill(
+    before: Sequence[Record], after: Sequence[Record]
+) -> tuple[Estimate | None, Estimate | None]:
     """How much of the gain is form and how much is skill, with jackknife intervals over questions."""
     import numpy as np
 
@@ -112,10 +121,14 @@ def _form_and_skill(before: Sequence[Record], after: Sequence[Record]) -> tuple[
     for side in (before, after):
         decided = [one for one in side if one.correct is not None and one.valid is not None]
         shares += [grouped((_key(one), one.valid) for one in decided), scores_by_problem(decided)]
-    table: Any = np.array([[fmean(side[key]) for side in shares] for key in shares[2] if key in shares[0]])
+    table: Any = np.array(
+        [[fmean(side[key]) for side in shares] for key in shares[2] if key in shares[0]]
+    )
     count = len(table)
     without: Any = (table.sum(axis=0) - table) / (count - 1) if count > 1 else None
-    if without is None or not (without[:, [0, 2]] > 1e-9).all():  # one side has no valid plan, or one alone
+    if (
+        without is None or not (without[:, [0, 2]] > 1e-9).all()
+    ):  # one side has no valid plan, or one alone
         return None, None
     found: list[Estimate] = []
     for value, some in zip(_split(table.mean(axis=0)), _split(without.T), strict=True):
@@ -128,14 +141,16 @@ def _split(shares: Any) -> tuple[Any, Any]:
     """Form and skill, of the shares of valid plans and of right answers before, and both after."""
     valid, right, valid_now, right_now = shares
     given, given_now = right / valid, right_now / valid_now
-    return (valid_now - valid) * (given_now + given) / 2, (given_now - given) * (valid_now + valid) / 2
+    return (valid_now - valid) * (given_now + given) / 2, (given_now - given) * (
+        valid_now + valid
+    ) / 2
 
 
 def _key(record: Record) -> Key:
     return record.task, record.problem
 
 
-# ── at equal cost ────────────────────────────────────────────────────────────────────────────────────────────────────
+# ── at equal cost ─────────────────────────────────────────────────────────────────────────────────
 @dataclass(frozen=True, slots=True)
 class Effort:
     """A single worker with a vote, at about the system's cost.
@@ -146,10 +161,11 @@ class Effort:
         accuracy: its share of right answers.
         lead: the system's accuracy less its; None where no question was decided by both.
         cost: what it costs, the system's cost being 1.
-        votes: how many answers vote where they are repeats of the worker alone (1: it alone); 0 is a system of the
-            evaluation.
+        votes: how many answers vote where they are repeats of the worker alone (1: it alone); 0 is
+            a system of the evaluation.
         wanted: how many answers of the worker alone cost as much as one of the system's.
-        unit: what cost was counted in: ``dollars``; ``calls`` where nothing costs anything; else ``UNPRICED``.
+        unit: what cost was counted in: ``dollars``; ``calls`` where nothing costs anything; else
+            ``UNPRICED``.
     """
 
     name: str
@@ -190,11 +206,14 @@ class _Rival(NamedTuple):
         return task_mean({key: fmean(of_one) for key, of_one in self.scores.items()})
 
 
-def effort(by_system: Mapping[str, Sequence[Record]], system: str, best: str, seed: int = 0) -> Effort | None:
+def effort(
+    by_system: Mapping[str, Sequence[Record]], system: str, best: str, seed: int = 0
+) -> Effort | None:
     """The strongest vote of a single worker at about the system's cost.
 
-    It is the best worker's, or another one's that is better than the best worker alone (votes of a weak worker would
-    be no rival). Where there is none at about that cost, it is the best worker's that is nearest in cost.
+    It is the best worker's, or another one's that is better than the best worker alone (votes of a
+    weak worker would be no rival). Where there is none at about that cost, it is the best worker's
+    that is nearest in cost.
 
     Args:
         by_system: the records of each system.
@@ -213,13 +232,27 @@ def effort(by_system: Mapping[str, Sequence[Record]], system: str, best: str, se
     own = list(_rivals(by_system, best, unit, base))
     floor = next(rival.accuracy for rival in own if rival.votes == 1)
     others = [name for name in by_system if name.startswith(ALONE) and name != best]
-    strong = [rival for name in others for rival in _rivals(by_system, name, unit, base) if rival.accuracy > floor]
+    strong = [
+        rival
+        for name in others
+        for rival in _rivals(by_system, name, unit, base)
+        if rival.accuracy > floor
+    ]
     equal = [rival for rival in (*own, *strong) if 1 / LIKE <= rival.cost <= LIKE]
     nearest = min(own, key=lambda rival: abs(math.log(rival.cost)))
     chosen = max(equal, key=lambda rival: rival.accuracy, default=nearest)
     lead = difference(scores_by_problem(ours), chosen.scores, seed)
     worker = best.removeprefix(ALONE)
-    return Effort(chosen.name, worker, estimate(chosen.scores), lead, chosen.cost, chosen.votes, base / once, unit)
+    return Effort(
+        chosen.name,
+        worker,
+        estimate(chosen.scores),
+        lead,
+        chosen.cost,
+        chosen.votes,
+        base / once,
+        unit,
+    )
 
 
 def vote(answers: Sequence[tuple[str | None, float]], times: int) -> float:
@@ -241,10 +274,16 @@ def vote(answers: Sequence[tuple[str | None, float]], times: int) -> float:
     return fmean(scores)
 
 
-def _rivals(by_system: Mapping[str, Sequence[Record]], alone: str, unit: str, base: float) -> Iterator[_Rival]:
+def _rivals(
+    by_system: Mapping[str, Sequence[Record]], alone: str, unit: str, base: float
+) -> Iterator[_Rival]:
     """One worker with a vote and alone; what has no cost, or nothing decided, is left out."""
     worker, records = alone.removeprefix(ALONE), by_system[alone]
-    systems = {name: some for name, some in by_system.items() if name.partition("?")[0] == f"consensus:{worker}"}
+    systems = {
+        name: some
+        for name, some in by_system.items()
+        if name.partition("?")[0] == f"consensus:{worker}"
+    }
     for name, some in {**systems, f"{worker} alone": records}.items():
         scores, paid = scores_by_problem(some), cost(some, unit) / base
         if not scores or paid <= 0 or (unit == "dollars" and not _priced(some)):
@@ -252,7 +291,9 @@ def _rivals(by_system: Mapping[str, Sequence[Record]], alone: str, unit: str, ba
         yield _Rival(name, int(name not in systems), scores, paid)
         repeats = () if name in systems else range(3, min(map(len, scores.values())) + 1)
         for times in repeats:  # a vote of two is the first one's answer
-            yield _Rival(f"{worker}, a vote of {times}", times, _votes(records, times), times * paid)
+            yield _Rival(
+                f"{worker}, a vote of {times}", times, _votes(records, times), times * paid
+            )
 
 
 def _votes(records: Sequence[Record], times: int) -> Scores:
@@ -281,16 +322,20 @@ def _unit(*systems: Sequence[Record]) -> str:
 
 def _priced(records: Sequence[Record]) -> bool:
     """Whether all calls have a price, and not all are free."""
-    return not any(record.usage.unpriced_calls for record in records) and cost(records, "dollars") > 0
+    return (
+        not any(record.usage.unpriced_calls for record in records) and cost(records, "dollars") > 0
+    )
 
 
 def cost(records: Sequence[Record], unit: str) -> float:
     """What a question costs, every task weighing the same; what was masked was paid for as well."""
-    paid = grouped((_key(one), float(one.usage.dollars if unit == "dollars" else one.calls)) for one in records)
+    paid = grouped(
+        (_key(one), float(one.usage.dollars if unit == "dollars" else one.calls)) for one in records
+    )
     return task_mean({key: fmean(of_one) for key, of_one in paid.items()})
 
 
-# ── answers that the plan itself tells ───────────────────────────────────────────────────────────────────────────────
+# ── answers that the plan itself tells ────────────────────────────────────────────────────────────
 @dataclass(frozen=True, slots=True)
 class Told:
     """Subtasks that say the answer which comes back: then the planner may have answered, and the workers repeated it.
@@ -299,7 +344,8 @@ class Told:
         share: of the right answers, those that a subtask says, more often than any other answer.
         by_chance: how often the right answers to other questions are said in these subtasks.
         beyond: the one less the other.
-        lead: the lead over the best worker where an answer that was told counts as little as chance would have it.
+        lead: the lead over the best worker where an answer that was told counts as little as chance
+            would have it.
     """
 
     share: float
@@ -315,7 +361,12 @@ FEW_ANSWERS = 12
 
 
 def told(
-    mine: Sequence[Record], wrong: Mapping[Key, set[str]], best: Scores, seed: int, *, later: bool = False
+    mine: Sequence[Record],
+    wrong: Mapping[Key, set[str]],
+    best: Scores,
+    seed: int,
+    *,
+    later: bool = False,
 ) -> Told | None:
     """Whether a system's subtasks say the answers that come back; None where nothing that was planned is right.
 
@@ -333,7 +384,9 @@ def told(
         if one.correct:
             right.setdefault((one.task, one.kind), {})[_key(one)] = said_by(one)
     scores: list[tuple[Key, float]] = []
-    found: list[tuple[Key, float, float]] = []  # whether an answer was told, and how often others were
+    found: list[
+        tuple[Key, float, float]
+    ] = []  # whether an answer was told, and how often others were
     for one in mine:
         said, flows = said_by(one), one.workflows[1:] if later else one.workflows[:1]
         credit = float(bool(one.correct))
@@ -343,14 +396,20 @@ def told(
             choices = wrong.get(_key(one), set[str]()) | (answers[one.task] if few else set[str]())
             others = [text for key, text in right[one.task, one.kind].items() if key != _key(one)]
             some = others[:: max(1, len(others) // MOST_ANSWERS)]
-            tells, chance = _tells(plan, said, choices), fmean([_tells(plan, text, choices) for text in some] or [0.0])
+            tells, chance = (
+                _tells(plan, said, choices),
+                fmean([_tells(plan, text, choices) for text in some] or [0.0]),
+            )
             found.append((_key(one), float(tells), chance))
             credit = chance if tells else credit
         if one.correct is not None:
             scores.append((_key(one), credit))
     if not found:
         return None
-    beyond = [fmean(of_one) for of_one in grouped((key, tells - chance) for key, tells, chance in found).values()]
+    beyond = [
+        fmean(of_one)
+        for of_one in grouped((key, tells - chance) for key, tells, chance in found).values()
+    ]
     return Told(
         fmean(tells for _, tells, _ in found),
         fmean(chance for *_, chance in found),
@@ -374,13 +433,17 @@ def plain_words(text: str) -> str:
     """
     text = re.sub(r"\\(boxed|text\w*|mathrm|mathbf)\b", " ", text.casefold())
     text = re.sub(r"[^\w.+\-/^<>%\\]|_", " ", re.sub(r"(?<=\d),(?=\d{3})", "", text))
-    return " ".join(re.sub(r"^(-?\d+)\.0+$", r"\1", bare) for word in text.split() if (bare := word.strip(".")))
+    return " ".join(
+        re.sub(r"^(-?\d+)\.0+$", r"\1", bare) for word in text.split() if (bare := word.strip("."))
+    )
 
 
 def _tells(text: str, answer: str, choices: set[str]) -> bool:
     """Whether a text names an answer, and more often than any other choice."""
     named = _count(text, answer)
-    return named > 0 and all(_count(text, other) < named for other in choices if other and other != answer)
+    return named > 0 and all(
+        _count(text, other) < named for other in choices if other and other != answer
+    )
 
 
 def _count(text: str, answer: str) -> int:

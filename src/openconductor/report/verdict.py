@@ -1,7 +1,7 @@
 """The verdict: did a Conductor gain by orchestrating? One line and its reasons, by rules written down beforehand.
 
-In: an Orchestration. Out: a Judgement. The rules and their reasons are in ``docs/report.md``; in short, the first that
-fits:
+In: an Orchestration. Out: a Judgement. The rules and their reasons are in ``docs/report.md``; in
+short, the first that fits:
 
 1. ``format gain only``: with the untrained Conductor's records: validity rose, accuracy given valid did not.
    Where that is open, a gain is not looked for: it could be of form alone.
@@ -18,10 +18,11 @@ fits:
 7. ``undecided``: none is answered by no, but not all by yes: there are too few questions, too much was left out, or
    there is nothing to compare with.
 
-Each question is answered by *yes*, *no*, *open* (too few questions to tell), *left out* (only what was left out makes
-it a yes) or *unknown* (nothing to compare with). A comparison is *no* only where it excludes a gain of one point; what
-is merely not significant among few questions is *open*. For *yes* the stricter baseline counts (the best worker on
-these questions, which flatters it), for *no* the more lenient one (the best worker on other questions), too.
+Each question is answered by *yes*, *no*, *open* (too few questions to tell), *left out* (only what
+was left out makes it a yes) or *unknown* (nothing to compare with). A comparison is *no* only where
+it excludes a gain of one point; what is merely not significant among few questions is *open*. For
+*yes* the stricter baseline counts (the best worker on these questions, which flatters it), for *no*
+the more lenient one (the best worker on other questions), too.
 """
 
 from __future__ import annotations
@@ -134,7 +135,9 @@ def judge(found: Orchestration) -> Judgement:
     label, why = _conclude(asked, found)
     line = f"{label}: {why}{_beside(found)}"
     reasons = tuple(finding.reason for finding in asked.values())
-    return Judgement(label, line, reasons, {name: finding.answer for name, finding in asked.items()})
+    return Judgement(
+        label, line, reasons, {name: finding.answer for name, finding in asked.items()}
+    )
 
 
 def _conclude(asked: dict[str, _Finding], found: Orchestration) -> tuple[Label, str]:
@@ -142,23 +145,31 @@ def _conclude(asked: dict[str, _Finding], found: Orchestration) -> tuple[Label, 
     form, collapsed = asked.get(FORMAT, _Finding("no", "")), asked[COLLAPSE]
     gain = {name: asked[name] for name in (BEST, EQUAL_COST, OTHERS, FIXED, WORKERS, DEPENDS)}
     if found.accuracy is None:
-        return "undecided (too much left out)", f"none of {found.masked:,} answers of {found.system} could be decided"
+        return (
+            "undecided (too much left out)",
+            f"none of {found.masked:,} answers of {found.system} could be decided",
+        )
     if form.answer == "yes":
-        return "format gain only", form.reason + ("; routing collapsed, too" if collapsed.answer == "yes" else "")
+        return "format gain only", form.reason + (
+            "; routing collapsed, too" if collapsed.answer == "yes" else ""
+        )
     if collapsed.answer == "yes":
         return "collapse", collapsed.reason
     if gain[WORKERS].answer == "no":
         return "answers itself", gain[WORKERS].reason
     if form.answer in ("open", "unknown"):
         return FAILED[form.answer], form.reason
-    # Plans may differ from question to question and win by what they have in common: one of two must exclude that.
+    # Plans may differ from question to question and win by what they have in common: one of two
+    # must exclude that.
     if gain[FIXED].answer == "unknown" and _needs_own(found):
         gain[FIXED] = _Finding("yes", gain[FIXED].reason)
     answers = {name: finding.answer for name, finding in gain.items()}
     if set(answers.values()) == {"yes"}:
         if found.effort is not None and found.effort.votes == 1:
             del gain[EQUAL_COST]  # the rival at equal cost is the best worker itself
-        return "orchestration gain", "; ".join(finding.reason for finding in gain.values() if finding.reason)
+        return "orchestration gain", "; ".join(
+            finding.reason for finding in gain.values() if finding.reason
+        )
     if answers[BEST] == "yes" and answers[EQUAL_COST] == "no":
         return "gain by more calls only", f"{gain[BEST].reason}, but {gain[EQUAL_COST].reason}"
     said: dict[Answer, list[str]] = {}
@@ -192,10 +203,13 @@ def _beside(found: Orchestration) -> str:
     return said
 
 
-# ── the questions ────────────────────────────────────────────────────────────────────────────────────────────────────
+# ── the questions ─────────────────────────────────────────────────────────────────────────────────
 def _format_only(changed: Change) -> _Finding:
     if changed.validity is None:
-        return _Finding("unknown", "validity before and after cannot be compared: no question was planned by both")
+        return _Finding(
+            "unknown",
+            "validity before and after cannot be compared: no question was planned by both",
+        )
     said = f"validity {_points(changed.validity)} after the training"
     if not _better(changed.validity):
         return _Finding("no", f"{said}: no gain in format")
@@ -228,7 +242,9 @@ def _collapsed(found: Orchestration) -> _Finding:
     lead = found.workers[name].lead if name in found.workers else None
     if lead is None:
         said += "; it was not asked alone, so nothing shows that the system is better"
-        return _Finding("unknown", f"{said}, but {why}") if depends == "yes" else _Finding("yes", said)
+        return (
+            _Finding("unknown", f"{said}, but {why}") if depends == "yes" else _Finding("yes", said)
+        )
     said += f", and the system is {_points(lead)} against that worker alone"
     if _better(lead):
         return _Finding("no", said)
@@ -240,17 +256,26 @@ def _collapsed(found: Orchestration) -> _Finding:
 def _over_best(found: Orchestration) -> _Finding:
     seeming = found.best_single
     if seeming is None:
-        return _Finding("unknown", "no worker alone has a decided answer, so there is no best worker to compare with")
+        return _Finding(
+            "unknown",
+            "no worker alone has a decided answer, so there is no best worker to compare with",
+        )
     if seeming.lead is None:
         return _nothing_shared(found, seeming)
-    said = f"{_points(seeming.lead)} against {seeming.name}, the best worker alone on these questions"
+    said = (
+        f"{_points(seeming.lead)} against {seeming.name}, the best worker alone on these questions"
+    )
     if found.unasked and _better(seeming.lead):
-        return _Finding("unknown", f"{said}; but of the pool {', '.join(found.unasked)} were not asked alone")
+        return _Finding(
+            "unknown", f"{said}; but of the pool {', '.join(found.unasked)} were not asked alone"
+        )
     if found.unsure and not _no_gain(seeming.lead):
         failed = ", ".join(name.removeprefix(ALONE) for name in found.unsure)
         why = f"the best worker is not known: too many answers of {failed} could not be decided"
         return _Finding("unknown", f"{said}; but {why}")
-    if len(found.tasks) > 1 and (lacking := [task for task in found.tasks if task not in found.parts]):
+    if len(found.tasks) > 1 and (
+        lacking := [task for task in found.tasks if task not in found.parts]
+    ):
         return _Finding("unknown", f"{said}; but no worker was decided on {', '.join(lacking)}")
     if _better(seeming.lead):
         return _compared(seeming, said)
@@ -268,15 +293,22 @@ def _at_equal_cost(found: Orchestration) -> _Finding:
     rival = found.effort
     if rival is None or rival.lead is None:
         return _Finding("unknown", "nothing is known of the best worker at equal cost")
-    said = f"{_points(rival.lead)} against {rival.name} at {rival.cost:.2f} of the cost ({rival.unit})"
+    said = (
+        f"{_points(rival.lead)} against {rival.name} at {rival.cost:.2f} of the cost ({rival.unit})"
+    )
     if rival.unit == UNPRICED:
         return _Finding("unknown", f"{said}: whether that is equal cost cannot be told")
     if rival.enough if _better(rival.lead) else rival.fair:
         known = next((one for one in found.others if one.system == rival.name), None)
-        return _compared(replace(known, lead=rival.lead) if known else Level(rival.name, None, rival.lead), said)
+        return _compared(
+            replace(known, lead=rival.lead) if known else Level(rival.name, None, rival.lead), said
+        )
     vote = f"consensus:{rival.worker}?n={round(rival.wanted)}"
     why = f"no vote of the best worker at equal cost was evaluated ({vote} would cost as much)"
-    return _Finding("unknown", why if rival.wanted > 1 else f"{said}: it costs more, and nothing cheaper was evaluated")
+    return _Finding(
+        "unknown",
+        why if rival.wanted > 1 else f"{said}: it costs more, and nothing cheaper was evaluated",
+    )
 
 
 def _over_others(found: Orchestration) -> _Finding:
@@ -285,18 +317,38 @@ def _over_others(found: Orchestration) -> _Finding:
     named = [one for one in found.others if one.lead is not None and one.system not in BOUNDS]
     rivals = [one for one in named if one.system.partition("?")[0] != own]
     chance = [found.random] if found.random is not None and found.random.lead is not None else []
-    fair = [*(one for one in rivals if one.cost is None or one.cost <= LIKE), *chance]  # chance at any cost
-    dearer = [one for one in rivals if one not in fair and one.lead is not None and not _better(one.lead)]
-    findings = [_compared(one, f"{_points(one.lead)} against {one.name}") for one in fair if one.lead is not None]
-    noted = f"not shown to be better than {', '.join(one.name for one in dearer)}, which cost more" if dearer else ""
+    fair = [
+        *(one for one in rivals if one.cost is None or one.cost <= LIKE),
+        *chance,
+    ]  # chance at any cost
+    dearer = [
+        one for one in rivals if one not in fair and one.lead is not None and not _better(one.lead)
+    ]
+    findings = [
+        _compared(one, f"{_points(one.lead)} against {one.name}")
+        for one in fair
+        if one.lead is not None
+    ]
+    noted = (
+        f"not shown to be better than {', '.join(one.name for one in dearer)}, which cost more"
+        if dearer
+        else ""
+    )
     for answer in FAILED:
         if failed := [finding.reason for finding in findings if finding.answer == answer]:
             return _Finding(answer, "; ".join(failed))
     closest = min((one for one in fair if one not in chance), key=_low, default=None)
     if closest is None:
         return _Finding("yes", noted)
-    beaten = f"better than {len(fair)} other systems" if len(fair) > 1 else "better than the other system"
-    return _Finding("yes", f"{beaten}, {_points(closest.lead)} against {closest.name}" + (noted and f"; {noted}"))
+    beaten = (
+        f"better than {len(fair)} other systems"
+        if len(fair) > 1
+        else "better than the other system"
+    )
+    return _Finding(
+        "yes",
+        f"{beaten}, {_points(closest.lead)} against {closest.name}" + (noted and f"; {noted}"),
+    )
 
 
 def _over_fixed(found: Orchestration) -> _Finding:
@@ -311,12 +363,19 @@ def _over_fixed(found: Orchestration) -> _Finding:
 
 def _by_workers(found: Orchestration) -> _Finding:
     """Whether the workers answer, and not the model that plans."""
-    told, later, itself, replays = found.told, found.told_later, found.planner_alone, found.counterfactuals
+    told, later, itself, replays = (
+        found.told,
+        found.told_later,
+        found.planner_alone,
+        found.counterfactuals,
+    )
     if found.routing.top is None:
         return _Finding("unknown", "no step was planned, so nothing shows that a worker answers")
     if told is not None and _tells(told) and told.lead is not None and not _better(told.lead):
         said = f"of its right answers {told.share:.0%} stand in its own subtasks (by chance {told.by_chance:.0%})"
-        return _Finding("no", f"{said}; without these {_points(told.lead)} against the best worker alone")
+        return _Finding(
+            "no", f"{said}; without these {_points(told.lead)} against the best worker alone"
+        )
     if itself is not None and itself.lead is None:
         return _Finding("unknown", "the planner alone has no decided answer to these questions")
     if itself is not None:
@@ -329,7 +388,9 @@ def _by_workers(found: Orchestration) -> _Finding:
         return _Finding("yes", f"{_points(itself.lead)} against the planner alone")
     if later is not None and _tells(later):
         said = f"of its right answers {later.share:.0%} stand in the subtasks of later rounds"
-        return _Finding("unknown", f"{said}, maybe from the round before; planner_alone was not asked")
+        return _Finding(
+            "unknown", f"{said}, maybe from the round before; planner_alone was not asked"
+        )
     if replays is not None and replays.strangers is not None and replays.silent is not None:
         swapped, silent = replays.strangers, replays.silent
         said = f"with other workers {_points(swapped)}, with subtasks that say nothing {_points(silent)}"
@@ -347,13 +408,22 @@ def _depends(found: Orchestration) -> _Finding:
     if shuffled is not None:
         own = _turned(shuffled)
         if _no_gain(own):
-            return _Finding("no", f"the system does not need its own workflow for each question{replayed}")
+            return _Finding(
+                "no", f"the system does not need its own workflow for each question{replayed}"
+            )
         if _better(own):
             return _Finding("yes", f"the workflow is needed by its question{replayed}")
-        replayed += ", which is too wide to tell" if own.problems >= FEWEST else f" ({own.problems} questions)"
+        replayed += (
+            ", which is too wide to tell"
+            if own.problems >= FEWEST
+            else f" ({own.problems} questions)"
+        )
     if one is None:
         why = "no replays, no repeats, and one kind of question, or too many"
-        return _Finding("unknown", f"whether the workflow depends on the question cannot be told: {why}{replayed}")
+        return _Finding(
+            "unknown",
+            f"whether the workflow depends on the question cannot be told: {why}{replayed}",
+        )
     beyond = f"{one.excess:.2f} bits about the {about(one.on)} beyond chance"
     said = f"the workflow holds {beyond} (p = {one.p:.3f}){replayed}"
     if one.p <= DEPENDENCE_ALPHA and one.excess >= DEPENDENCE_BITS:
@@ -362,13 +432,20 @@ def _depends(found: Orchestration) -> _Finding:
         always = "the workflow is always the same, but for the order of steps"
         return _Finding("no" if one.problems >= FEWEST else "open", f"{always}: {said}")
     if one.problems >= DEPENDENCE_QUESTIONS:
-        asked = "the question" if one.on == "question" else "the kind of question; replays or repeats would tell more"
-        return _Finding("no" if one.on == "question" else "unknown", f"nothing ties the workflow to {asked}: {said}")
+        asked = (
+            "the question"
+            if one.on == "question"
+            else "the kind of question; replays or repeats would tell more"
+        )
+        return _Finding(
+            "no" if one.on == "question" else "unknown",
+            f"nothing ties the workflow to {asked}: {said}",
+        )
     few = f"too few questions ({one.problems}) to tell whether the workflow depends on the question"
     return _Finding("open", f"{few}: {said}")
 
 
-# ── what an interval says ────────────────────────────────────────────────────────────────────────────────────────────
+# ── what an interval says ─────────────────────────────────────────────────────────────────────────
 def _better(one: Difference) -> bool:
     return one.p < ALPHA and one.problems >= FEWEST and one.low > 0
 
@@ -404,13 +481,17 @@ def _compared(level: Level, said: str) -> _Finding:
         return _Finding("no", said) if lead is None or _no_gain(lead) else _open(said, lead)
     if strict is None or _better(strict):
         return _Finding("yes", said)
-    return _Finding("left out", f"{said}; {_points(strict)} where what could not be decided counts as wrong")
+    return _Finding(
+        "left out", f"{said}; {_points(strict)} where what could not be decided counts as wrong"
+    )
 
 
 def _open(said: str, one: Difference | Estimate) -> _Finding:
     """Nothing can be said by an interval that may look as if something could; how many questions might do."""
     if one.problems < FEWEST:
-        return _Finding("open", f"{said}: too few questions to tell ({one.problems})" + _needed(one))
+        return _Finding(
+            "open", f"{said}: too few questions to tell ({one.problems})" + _needed(one)
+        )
     return _Finding("open", f"{said}: too wide to tell{_needed(one)}")
 
 
@@ -423,11 +504,15 @@ def _needed(one: Difference | Estimate) -> str:
         return f"; about {max(FEWEST, questions_needed(one.value, spread)):,} questions would show a gain like this one"
     margin = max(MARGIN - one.value, MARGIN / 2)
     enough = math.ceil(spread * (1.645 / margin) ** 2)
-    return f"; about {max(FEWEST, enough):,} questions would exclude a gain of {100 * MARGIN:g} point"
+    return (
+        f"; about {max(FEWEST, enough):,} questions would exclude a gain of {100 * MARGIN:g} point"
+    )
 
 
 def _nothing_shared(found: Orchestration, level: Level) -> _Finding:
-    return _Finding("unknown", f"{found.system} and {level.system} have no decided question in common")
+    return _Finding(
+        "unknown", f"{found.system} and {level.system} have no decided question in common"
+    )
 
 
 def _shuffled(found: Orchestration) -> Difference | None:

@@ -1,6 +1,7 @@
 """How the report says its figures, in one way for terminals and pages.
 
-In: estimates, differences. Out: short texts. Shares are percentages, differences percentage points, entropies bits.
+In: estimates, differences. Out: short texts. Shares are percentages, differences percentage points,
+entropies bits.
 """
 
 from __future__ import annotations
@@ -89,7 +90,12 @@ def largest(shares: Mapping[str, Estimate], most: int = 4) -> str:
     'b 74, a 25'
     """
     ranked = sorted(shares.items(), key=lambda entry: -entry[1].value)
-    return ", ".join(f"{name} {100 * one.value:.0f}" for name, one in ranked[:most] if one.value >= 0.01) or NOTHING
+    return (
+        ", ".join(
+            f"{name} {100 * one.value:.0f}" for name, one in ranked[:most] if one.value >= 0.01
+        )
+        or NOTHING
+    )
 
 
 def counted(count: int, one: str, several: str = "") -> str:

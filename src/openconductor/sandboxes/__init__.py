@@ -1,7 +1,7 @@
 """Sandboxes: one file a way to run a program that nobody trusts.
 
-In: a program's text and its runs. Out: what each run did (``RunResult``), never whether it is right (the graders'
-business). Which layers hold is the backend's ``level``, and every result carries it.
+In: a program's text and its runs. Out: what each run did (``RunResult``), never whether it is right
+(the graders' business). Which layers hold is the backend's ``level``, and every result carries it.
 """
 
 from __future__ import annotations
@@ -51,8 +51,8 @@ class Limits:
 
     Args:
         cpu_s: seconds of CPU, of all its processes together. This judges.
-        wall_s: seconds by the clock, less those that the program waited for a free core. This only guards against
-            programs that sleep. None: three times ``cpu_s``, and five more.
+        wall_s: seconds by the clock, less those that the program waited for a free core. This only
+            guards against programs that sleep. None: three times ``cpu_s``, and five more.
         memory_mb: resident memory of all its processes together, in MiB.
         output_bytes: the longest stdout, stderr and reply, each.
         file_mb: the size of the private /tmp, and of the largest file, in MiB.
@@ -87,10 +87,12 @@ class Run:
 
     Args:
         stdin: the text on standard input.
-        entry_point: the function: ``"function"`` or ``"Class.method"``; where a class ``Solution`` has a method of the
-            function's name, that is called. ``__name__`` is then not ``"__main__"``.
-        calls: (positional arguments, keywords, truth) for each call, one after the other in one process; plain
-            builtins. With ``truth`` only whether the returned value is true is wanted; it may then be of any type.
+        entry_point: the function: ``"function"`` or ``"Class.method"``; where a class ``Solution``
+            has a method of the function's name, that is called. ``__name__`` is then not
+            ``"__main__"``.
+        calls: (positional arguments, keywords, truth) for each call, one after the other in one
+            process; plain builtins. With ``truth`` only whether the returned value is true is
+            wanted; it may then be of any type.
     """
 
     stdin: str = ""
@@ -102,9 +104,10 @@ class Run:
 class RunResult:
     """What a run did.
 
-    ``exit_code`` is negative for a signal, None where the sandbox ended the run. ``cpu_s`` is that of all processes.
-    ``level`` names the backend. ``replies`` are the values that the calls returned, as tagged JSON (``encoding``) and
-    as the program claims: a program can lie about its own values, and about nothing else.
+    ``exit_code`` is negative for a signal, None where the sandbox ended the run. ``cpu_s`` is that
+    of all processes. ``level`` names the backend. ``replies`` are the values that the calls
+    returned, as tagged JSON (``encoding``) and as the program claims: a program can lie about its
+    own values, and about nothing else.
     """
 
     stdout: str
@@ -155,7 +158,8 @@ def open_sandbox(name: str = "auto", *, unsafe: bool = False, **options: object)
     """A sandbox by name.
 
     Args:
-        name: one of ``SANDBOXES``, or ``"auto"``: the first of bubblewrap and Docker that works here.
+        name: one of ``SANDBOXES``, or ``"auto"``: the first of bubblewrap and Docker that works
+            here.
         unsafe: allows ``"plain"``, which protects nothing, also as what is left of ``"auto"``.
         **options: those of its class.
 
@@ -169,14 +173,21 @@ def open_sandbox(name: str = "auto", *, unsafe: bool = False, **options: object)
             raise SandboxError("no sandbox works here: " + "; ".join(faults.values()))
         name = best or "plain"
     if name not in SANDBOXES:
-        raise ConfigError(f"sandbox: got {name!r}, expected one of {', '.join((*SANDBOXES, 'auto'))}")
+        raise ConfigError(
+            f"sandbox: got {name!r}, expected one of {', '.join((*SANDBOXES, 'auto'))}"
+        )
     module, _, attribute = SANDBOXES[name].partition(":")
     made: Callable[..., BatchedSandbox] = getattr(importlib.import_module(module), attribute)
     return made(**options, **({"unsafe": unsafe} if name == "plain" else {}))
 
 
 def run_untrusted(
-    code: str, *, stdin: str = "", cpu_s: float = 10.0, wall_s: float | None = None, memory_mb: int = 1024
+    code: str,
+    *,
+    stdin: str = "",
+    cpu_s: float = 10.0,
+    wall_s: float | None = None,
+    memory_mb: int = 1024,
 ) -> RunResult:
     """Run a Python program that nobody trusts, in the best sandbox that this machine has. Blocks.
 
@@ -201,7 +212,8 @@ def run_untrusted(
 def survey() -> tuple[str | None, dict[str, str]]:
     """The sandbox that ``"auto"`` opens here, None where none works; and why those before it do not, by name.
 
-    That one works is found out once; that it does not may pass, and is found out again after ``PROBED_S``.
+    That one works is found out once; that it does not may pass, and is found out again after
+    ``PROBED_S``.
     """
     faults: dict[str, str] = {}
     for name in ("bubblewrap", "docker"):

@@ -1,16 +1,18 @@
 """The default on Linux: bubblewrap puts a Python into namespaces of its own, behind a system-call filter.
 
-In: limits. Out: the command that starts it. A program inside sees /usr, /lib and the Python that runs it, all
-read-only; a private /tmp, /proc and a handful of devices; no network but its own loopback; nobody else's processes; a
-fixed environment. bubblewrap is started with that environment, so that no process inside has the caller's.
-``supervisor`` is process 1 (``--as-pid-1``) and adds the limits that the kernel does not keep.
+In: limits. Out: the command that starts it. A program inside sees /usr, /lib and the Python that
+runs it, all read-only; a private /tmp, /proc and a handful of devices; no network but its own
+loopback; nobody else's processes; a fixed environment. bubblewrap is started with that environment,
+so that no process inside has the caller's. ``supervisor`` is process 1 (``--as-pid-1``) and adds
+the limits that the kernel does not keep.
 
-As root, bubblewrap makes no user namespace: ``supervisor`` gives up root for a uid that no other sandbox has, since the
-kernel exempts root from the limit on processes. As a plain user there is a user namespace, inside of which nobody is
-anybody.
+As root, bubblewrap makes no user namespace: ``supervisor`` gives up root for a uid that no other
+sandbox has, since the kernel exempts root from the limit on processes. As a plain user there is a
+user namespace, inside of which nobody is anybody.
 
-Not covered: faults of the kernel, which is shared; timing; reading what is in /usr; memory of the machine that bursts
-up within 50 ms; and on kernels before 5.14, as a plain user, fork bombs are ended after 50 ms instead of refused.
+Not covered: faults of the kernel, which is shared; timing; reading what is in /usr; memory of the
+machine that bursts up within 50 ms; and on kernels before 5.14, as a plain user, fork bombs are
+ended after 50 ms instead of refused.
 """
 
 from __future__ import annotations
@@ -63,8 +65,8 @@ class BubblewrapSandbox(BatchedSandbox):
     """See the module's docstring.
 
     Args:
-        packages: whether programs can import what is installed for this interpreter (its site-packages become
-            readable).
+        packages: whether programs can import what is installed for this interpreter (its
+            site-packages become readable).
 
     Raises:
         SandboxError: not Linux, no bubblewrap, or no filter for this machine.
@@ -75,7 +77,9 @@ class BubblewrapSandbox(BatchedSandbox):
     def __init__(self, *, packages: bool = False) -> None:
         super().__init__()
         if sys.platform != "linux":
-            raise SandboxError(f"bubblewrap sandbox: got {sys.platform}, expected Linux; Docker works elsewhere")
+            raise SandboxError(
+                f"bubblewrap sandbox: got {sys.platform}, expected Linux; Docker works elsewhere"
+            )
         found = shutil.which("bwrap")
         if found is None:
             raise SandboxError(f"bubblewrap sandbox: got no bwrap on the PATH; {INSTALL}")
@@ -88,7 +92,9 @@ class BubblewrapSandbox(BatchedSandbox):
         self._packages = [path for path in found_here if path not in self._moved]
         self._filter = build_filter(platform.machine())
         self._sized = version(found) >= SIZES_TMPFS
-        self._uids = itertools.count(int.from_bytes(os.urandom(2), "little")) if may_give_up_root() else None
+        self._uids = (
+            itertools.count(int.from_bytes(os.urandom(2), "little")) if may_give_up_root() else None
+        )
 
     @contextmanager
     def launching(self, limits: Limits) -> Generator[Launch, None, None]:
@@ -101,7 +107,11 @@ class BubblewrapSandbox(BatchedSandbox):
         try:
             os.write(writer, self._filter)  # shorter than a pipe
             os.close(writer)
-            setup = {"uid": uid, "paths": [*self._packages, *self._moved.values()], "count_processes": counted}
+            setup = {
+                "uid": uid,
+                "paths": [*self._packages, *self._moved.values()],
+                "count_processes": counted,
+            }
             command = (*self._command(limits), "--seccomp", str(reader), "--", *python)
             yield Launch(command, setup, (reader,), isolated=True)
         finally:
@@ -114,7 +124,8 @@ class BubblewrapSandbox(BatchedSandbox):
             command += ["--ro-bind-try", path, path]
         seen = {folder: folder for folder in outermost((sys.base_prefix, *self._packages))}
         for folder, inside in (seen | self._moved).items():
-            # Folders on the way that bubblewrap makes for a bind are for root alone, those of --dir are for all.
+            # Folders on the way that bubblewrap makes for a bind are for root alone, those of --dir
+            # are for all.
             command += ["--dir", str(Path(inside).parent), "--ro-bind", folder, inside]
         size = ["--size", str(limits.file_mb << 20)] if self._sized else []
         command += [*FILES, "--perms", "1777", *size, "--tmpfs", "/tmp"]  # noqa: S108 - its own
@@ -135,17 +146,23 @@ def version(bwrap: str) -> tuple[int, int]:
         SandboxError: it does not say.
     """
     try:
-        asked = subprocess.run([bwrap, "--version"], capture_output=True, text=True, check=True, timeout=60)  # noqa: S603
+        asked = subprocess.run(  # noqa: S603
+            [bwrap, "--version"], capture_output=True, text=True, check=True, timeout=60
+        )
     except (OSError, subprocess.SubprocessError) as error:
         raise SandboxError(f"bubblewrap sandbox: {bwrap}: {error}") from error
     if (numbers := numbers_in(asked.stdout)) == (0, 0):
-        raise SandboxError(f"bubblewrap sandbox: {bwrap} --version: got {asked.stdout!r}, expected a version")
+        raise SandboxError(
+            f"bubblewrap sandbox: {bwrap} --version: got {asked.stdout!r}, expected a version"
+        )
     return numbers
 
 
 def outermost(folders: tuple[str, ...]) -> list[str]:
     """The folders that are in none of the others, nor in /usr, which is there anyway."""
-    distinct = {os.path.realpath(folder) for folder in folders} | {os.path.normpath(folder) for folder in folders}
+    distinct = {os.path.realpath(folder) for folder in folders} | {
+        os.path.normpath(folder) for folder in folders
+    }
     kept: list[str] = []
     for folder in sorted(distinct):
         if not any(Path(folder).is_relative_to(other) for other in ("/usr", *kept)):
@@ -173,7 +190,9 @@ def may_give_up_root() -> bool:
     found = re.search(r"^CapEff:\s*([0-9a-f]+)$", status, re.MULTILINE)
     held = int(found[1], 16) if found else 0
     mapped = (Path(f"/proc/self/{name}").read_text("ascii") for name in ("uid_map", "gid_map"))
-    return all(held >> number & 1 for number in NEEDED_CAPABILITIES) and all(map(_gives_uids, mapped))
+    return all(held >> number & 1 for number in NEEDED_CAPABILITIES) and all(
+        map(_gives_uids, mapped)
+    )
 
 
 def _gives_uids(table: str) -> bool:

@@ -1,13 +1,13 @@
 """The process of one run inside a sandbox: it becomes a plain Python process and executes the program.
 
-In: the set-up, a run, and the inner ends of its pipes. Out: the program's own output; for calls also a line of tagged
-JSON each, on descriptor 3. The text of this file is sent into the sandbox, beside ``supervisor``. From the program on,
-nothing in this process can be trusted: it may change every function here, and all that it can gain is to lie about its
-own value.
+In: the set-up, a run, and the inner ends of its pipes. Out: the program's own output; for calls
+also a line of tagged JSON each, on descriptor 3. The text of this file is sent into the sandbox,
+beside ``supervisor``. From the program on, nothing in this process can be trusted: it may change
+every function here, and all that it can gain is to lie about its own value.
 """
 
-# No ``from __future__``, which the program would inherit; no ``typing``, ``pathlib`` or ``signal``: each costs
-# milliseconds to import, in every sandbox.
+# No ``from __future__``, which the program would inherit; no ``typing``, ``pathlib`` or ``signal``:
+# each costs milliseconds to import, in every sandbox.
 
 import atexit
 import builtins
@@ -35,7 +35,8 @@ def be_candidate(setup: "dict[str, Any]", run: "dict[str, Any]", pipes: list[int
     """Turn this freshly forked process into the program's. Never returns.
 
     Raises:
-        SystemExit: so that Python ends as it would by itself; only where the program may have left something to that.
+        SystemExit: so that Python ends as it would by itself; only where the program may have left
+            something to that.
     """
     code, slowly, program = 1, False, setup["program"]
     try:
@@ -56,10 +57,14 @@ def become_plain(setup: "dict[str, Any]", pipes: list[int]) -> None:
     """A session, descriptors, limits and a ``sys`` like those of a Python that was started with the program."""
     os.setsid()
     # The pipes may have been given low numbers: they are moved out of the way first.
-    for number, descriptor in enumerate([os.dup2(pipe, 60 + index) for index, pipe in enumerate(pipes)]):
+    for number, descriptor in enumerate(
+        [os.dup2(pipe, 60 + index) for index, pipe in enumerate(pipes)]
+    ):
         os.dup2(descriptor, number, inheritable=number < REPLY)
     os.closerange(REPLY + 1, 4096)
-    if sys.platform == "linux":  # let process 1 see how much memory it shares; else all of it would count twice
+    if (
+        sys.platform == "linux"
+    ):  # let process 1 see how much memory it shares; else all of it would count twice
         os.register_at_fork(before=lambda: prctl(PR_SET_DUMPABLE, 1))
     lower(resource.RLIMIT_AS, setup["memory_mb"] * 2 << 20)
     lower(resource.RLIMIT_CPU, int(setup["cpu_s"]) + 2)
@@ -88,8 +93,9 @@ def finish(code: int) -> int:
 def call(entry: str, calls: "list[tuple[Any, Any, bool]]") -> int:
     """Call a function of the program, and write what it returned to descriptor 3; the exit code.
 
-    The function is the method of ``Class.method``; else the method of a class ``Solution``, else the function of the
-    module, in this order, for ``from operator import *`` may have brought a function of the same name.
+    The function is the method of ``Class.method``; else the method of a class ``Solution``, else
+    the function of the module, in this order, for ``from operator import *`` may have brought a
+    function of the same name.
     """
     try:
         names = vars(sys.modules["program"])
@@ -120,7 +126,8 @@ def execute(program: str, name: str) -> int:
     module.__dict__.update(__builtins__=builtins, __file__="program.py")
     sys.modules[name] = module
     try:
-        # From text: ``compile`` would make the classes of every kind of syntax node, 1 ms in each process.
+        # From text: ``compile`` would make the classes of every kind of syntax node, 1 ms in each
+        # process.
         exec(program, module.__dict__)  # noqa: S102 - what a sandbox is for
     except BaseException:  # noqa: BLE001 - a user's own function
         return report()

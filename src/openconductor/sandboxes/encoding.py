@@ -1,11 +1,13 @@
 """Plain values as tagged JSON, so that no object of an untrusted program ever reaches the process that judges it.
 
-In: None, bool, int, float, complex, str, bytes, list, tuple, set, frozenset, dict, and subclasses of these (taken as
-what they extend, by the methods of the base class). Out: a line of JSON, in which what JSON lacks is an object of one
-key, such as ``{"tuple": [1, 2]}``; and back, plain builtins only. ``canonical`` brings two texts into a form that is
-equal where the values are; it hashes nothing, so values chosen to collide cost nothing.
+In: None, bool, int, float, complex, str, bytes, list, tuple, set, frozenset, dict, and subclasses
+of these (taken as what they extend, by the methods of the base class). Out: a line of JSON, in
+which what JSON lacks is an object of one key, such as ``{"tuple": [1, 2]}``; and back, plain
+builtins only. ``canonical`` brings two texts into a form that is equal where the values are; it
+hashes nothing, so values chosen to collide cost nothing.
 
-The text of this file is also sent into the sandbox, where each import costs: ``json`` is imported outside alone.
+The text of this file is also sent into the sandbox, where each import costs: ``json`` is imported
+outside alone.
 """
 
 # pyright: reportUnknownVariableType=false, reportUnknownArgumentType=false
@@ -35,7 +37,8 @@ def encode(value: object, depth: int = 0) -> str:
     """The text of a value, on one line; dicts keep their order.
 
     Raises:
-        NotPlain: another type, or more than ``MAX_DEPTH`` levels (so that a list that holds itself ends).
+        NotPlain: another type, or more than ``MAX_DEPTH`` levels (so that a list that holds itself
+            ends).
     """
     kind = type(value)
     if depth > MAX_DEPTH:
@@ -60,7 +63,8 @@ def encode(value: object, depth: int = 0) -> str:
     if issubclass(kind, list):
         return f"[{', '.join([encode(item, depth + 1) for item in list.__iter__(value)])}]"  # type: ignore[arg-type]
     if issubclass(kind, dict):
-        pairs = [f"[{encode(key, depth + 1)}, {encode(item, depth + 1)}]" for key, item in dict.items(value)]  # type: ignore[arg-type]
+        items = dict.items(value)  # type: ignore[arg-type]
+        pairs = [f"[{encode(key, depth + 1)}, {encode(item, depth + 1)}]" for key, item in items]
         return f'{{"dict": [{", ".join(pairs)}]}}'
     for base, tag in _TAG_OF.items():
         if issubclass(kind, base):
@@ -74,13 +78,15 @@ def decode(text: str) -> object:
     """The value of ``encode``'s text, in builtins only.
 
     Raises:
-        NotPlain: it is not such a text (any may be passed), or holds more than ``MAX_HASHED`` elements of sets and keys
-            of dicts in all.
+        NotPlain: it is not such a text (any may be passed), or holds more than ``MAX_HASHED``
+            elements of sets and keys of dicts in all.
     """
     try:
         return _value(_read(text), [])
     except (TypeError, ValueError, RecursionError) as error:
-        raise error if isinstance(error, NotPlain) else NotPlain(f"what cannot be a value: {error}") from error
+        raise (
+            error if isinstance(error, NotPlain) else NotPlain(f"what cannot be a value: {error}")
+        ) from error
 
 
 def canonical(text: str, *, by_value: bool = False) -> str:
@@ -90,7 +96,8 @@ def canonical(text: str, *, by_value: bool = False) -> str:
 
     Args:
         text: an encoding; any text may be passed.
-        by_value: 1, 1.0, True and 1+0j are equal, and so are a set and a frozenset, as Python's ``==`` says.
+        by_value: 1, 1.0, True and 1+0j are equal, and so are a set and a frozenset, as Python's
+            ``==`` says.
 
     Raises:
         NotPlain: the text is not an encoding.

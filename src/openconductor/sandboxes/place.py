@@ -1,18 +1,22 @@
 """What process 1 of a sandbox works in and ends after each run, and the proof that nobody else's is among it.
 
-In: a folder, and whether there is a namespace around it. Out: a Place, which cannot be had where it could harm anybody;
-nothing else in this package signals many processes, and nothing at all in the sandbox removes files: a folder that a
-run has touched is left to the sandbox's end. The text of this file is sent into the sandbox.
+In: a folder, and whether there is a namespace around it. Out: a Place, which cannot be had where it
+could harm anybody; nothing else in this package signals many processes, and nothing at all in the
+sandbox removes files: a folder that a run has touched is left to the sandbox's end. The text of
+this file is sent into the sandbox.
 
-Two kinds. *Private*: this is process 1 of a process-id namespace and was alone in it when the Place was made, so that a
-signal to everybody reaches only what has been started since; the folder is a mount of its own, and empty. *Not
-private* (backend ``plain``): the folder bears our name, is ours alone, no link, and empty; only the process group of
-one child is ended, while the child is not reaped yet, so that its number cannot be somebody else's.
+Two kinds. *Private*: this is process 1 of a process-id namespace and was alone in it when the Place
+was made, so that a signal to everybody reaches only what has been started since; the folder is a
+mount of its own, and empty. *Not private* (backend ``plain``): the folder bears our name, is ours
+alone, no link, and empty; only the process group of one child is ended, while the child is not
+reaped yet, so that its number cannot be somebody else's.
 
-Not covered: not private, processes of a program that have left its group, and whatever these do to the folder.
+Not covered: not private, processes of a program that have left its group, and whatever these do to
+the folder.
 """
 
-# ``posix`` is what ``os`` is made of: ``os`` itself takes 1 ms to import, in every sandbox, and ``pathlib`` 10.
+# ``posix`` is what ``os`` is made of: ``os`` itself takes 1 ms to import, in every sandbox, and
+# ``pathlib`` 10.
 
 from __future__ import annotations
 
@@ -37,15 +41,21 @@ class Place:
 
     def __init__(self, folder: str, *, private: bool) -> None:
         if private and not alone():
-            sys.exit(f"got process {os.getpid()}, expected process 1, alone in a namespace of its own")
+            sys.exit(
+                f"got process {os.getpid()}, expected process 1, alone in a namespace of its own"
+            )
         self.private = private
         try:
-            self._descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
+            self._descriptor = os.open(
+                folder, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
+            )
         except OSError as error:
             sys.exit(f"got {error}, expected an empty folder of its own")
         held = len(os.listdir(self._descriptor))
         if held or not (self._is_mounted(folder) if private else self._is_temporary(folder)):
-            sys.exit(f"got the folder {folder} with {held} things in it, expected an empty one of its own")
+            sys.exit(
+                f"got the folder {folder} with {held} things in it, expected an empty one of its own"
+            )
         self._found = os.fstat(self._descriptor)
 
     def untouched(self) -> bool:

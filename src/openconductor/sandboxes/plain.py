@@ -1,9 +1,10 @@
 """No sandbox: a plain process in a temporary folder, with limits. Only for programs that somebody answers for.
 
-In: limits. Out: the command that starts a Python, in a session of its own with a fixed environment. What holds: CPU,
-memory of one process, sizes of files and output, and the clock. What does not: a program reads and writes whatever the
-caller may, reaches the network, sees and signals the caller's other processes, and what leaves its process group
-outlives it. It is opened by an explicit flag alone, and every result says ``plain``.
+In: limits. Out: the command that starts a Python, in a session of its own with a fixed environment.
+What holds: CPU, memory of one process, sizes of files and output, and the clock. What does not: a
+program reads and writes whatever the caller may, reaches the network, sees and signals the caller's
+other processes, and what leaves its process group outlives it. It is opened by an explicit flag
+alone, and every result says ``plain``.
 """
 
 from __future__ import annotations
@@ -35,7 +36,9 @@ class PlainSandbox(BatchedSandbox):
     def __init__(self, *, unsafe: bool = False) -> None:
         super().__init__()
         if unsafe is not True:
-            raise ConfigError("sandbox 'plain': it protects nothing; expected unsafe=True from whoever wants that")
+            raise ConfigError(
+                "sandbox 'plain': it protects nothing; expected unsafe=True from whoever wants that"
+            )
 
     @contextmanager
     def launching(self, limits: Limits) -> Generator[Launch, None, None]:

@@ -1,9 +1,10 @@
 """The system-call filter of the bubblewrap sandbox, as the BPF program that the kernel takes.
 
-In: a machine name (``platform.machine()``). Out: bytes for ``bwrap --seccomp``. A deny list: what reaches into other
-processes, the kernel or other namespaces, and what holds memory that nobody counts, fails with EPERM. Of the system
-calls since Linux 5.1, and of those to come, only a few are there at all. Written out here, because libseccomp's Python
-bindings are no wheel that every machine has, and the format is eight bytes an instruction.
+In: a machine name (``platform.machine()``). Out: bytes for ``bwrap --seccomp``. A deny list: what
+reaches into other processes, the kernel or other namespaces, and what holds memory that nobody
+counts, fails with EPERM. Of the system calls since Linux 5.1, and of those to come, only a few are
+there at all. Written out here, because libseccomp's Python bindings are no wheel that every machine
+has, and the format is eight bytes an instruction.
 
 Not covered: faults of the kernel in what is allowed.
 """
@@ -15,7 +16,8 @@ import struct
 
 from openconductor.errors import SandboxError
 
-# name: (x86-64, arm64); None where that machine has no such call. From the kernel's syscall tables, v6.18.
+# name: (x86-64, arm64); None where that machine has no such call. From the kernel's syscall tables,
+# v6.18.
 DENIED: dict[str, tuple[int | None, int | None]] = {
     # into other processes
     "ptrace": (101, 117),
@@ -71,7 +73,8 @@ DENIED: dict[str, tuple[int | None, int | None]] = {
     "vhangup": (153, 58),
     "sync": (162, 81),
     "syncfs": (306, 267),
-    # instances that the kernel counts for a user, those outside too: a sandbox could leave none to the host
+    # instances that the kernel counts for a user, those outside too: a sandbox could leave none to
+    # the host
     "inotify_init": (253, None),
     "inotify_init1": (294, 26),
     # memory outside of what process 1 counts: not mapped by anybody, or kept by the kernel
@@ -84,7 +87,8 @@ DENIED: dict[str, tuple[int | None, int | None]] = {
 }
 FIRST_ALIKE = 424
 """From here on the numbers are the same on all machines, and only what is listed next is there; the rest, and with it
-whatever a future kernel adds, is answered as if the kernel did not have it. So is clone3 (435): its flags lie in
+whatever a future kernel adds, is answered as if the kernel did not have it. So is clone3 (435): its
+flags lie in
 memory, where a filter cannot look, and C libraries fall back on clone."""
 HARMLESS = {
     "pidfd_send_signal": 424,
@@ -117,7 +121,13 @@ X32 = 0x40000000
 
 _LOAD, _AND, _RETURN = 0x20, 0x54, 0x06
 _EQUAL, _AT_LEAST, _ANY_BIT = 0x15, 0x35, 0x45
-_NUMBER, _ARCH, _FIRST, _SECOND, _FOURTH = 0, 4, 16, 24, 40  # the low halves: both machines are little-endian
+_NUMBER, _ARCH, _FIRST, _SECOND, _FOURTH = (
+    0,
+    4,
+    16,
+    24,
+    40,
+)  # the low halves: both machines are little-endian
 
 
 def _op(code: int, value: int, yes: int = 0, no: int = 0) -> bytes:
@@ -125,7 +135,9 @@ def _op(code: int, value: int, yes: int = 0, no: int = 0) -> bytes:
 
 
 _ALLOW, _KILL = _op(_RETURN, 0x7FFF0000), _op(_RETURN, 0x80000000)
-_FAIL, _ABSENT, _NO_FAMILY = (_op(_RETURN, 0x00050000 | no) for no in (errno.EPERM, errno.ENOSYS, errno.EAFNOSUPPORT))
+_FAIL, _ABSENT, _NO_FAMILY = (
+    _op(_RETURN, 0x00050000 | no) for no in (errno.EPERM, errno.ENOSYS, errno.EAFNOSUPPORT)
+)
 
 
 def _own(argument: int) -> bytes:
@@ -139,10 +151,15 @@ _PARTLY = {
     PRLIMIT: _own(_FIRST),
     SETAFFINITY: _own(_FIRST),
     SETPRIORITY: _own(_FIRST) + _own(_SECOND),
-    MMAP: _op(_LOAD, _FOURTH) + _op(_AND, SHARED_ANONYMOUS) + _op(_EQUAL, SHARED_ANONYMOUS, 0, 1) + _FAIL,
+    MMAP: _op(_LOAD, _FOURTH)
+    + _op(_AND, SHARED_ANONYMOUS)
+    + _op(_EQUAL, SHARED_ANONYMOUS, 0, 1)
+    + _FAIL,
     SIGACTION: _op(_LOAD, _FIRST) + _op(_EQUAL, SIGCHLD, 0, 3) + _own(_SECOND),
     SOCKET: _op(_LOAD, _FIRST)
-    + b"".join(_op(_EQUAL, family, len(FAMILIES) - index, 0) for index, family in enumerate(FAMILIES))
+    + b"".join(
+        _op(_EQUAL, family, len(FAMILIES) - index, 0) for index, family in enumerate(FAMILIES)
+    )
     + _NO_FAMILY,
 }
 """What a call must pass that is allowed in part; it begins by loading what it looks at, and falls through if it may."""
@@ -155,7 +172,9 @@ def build_filter(machine: str) -> bytes:
         SandboxError: there is no table for that machine.
     """
     if machine not in MACHINES:
-        raise SandboxError(f"seccomp filter: got the machine {machine!r}, expected one of {', '.join(MACHINES)}")
+        raise SandboxError(
+            f"seccomp filter: got the machine {machine!r}, expected one of {', '.join(MACHINES)}"
+        )
     column, arch = MACHINES[machine]
     parts = [_op(_LOAD, _ARCH), _op(_EQUAL, arch, 1, 0), _KILL, _op(_LOAD, _NUMBER)]
     if machine == "x86_64":  # the same calls under other numbers

@@ -1,11 +1,12 @@
 """Sandboxes, seen from outside: start one, check what it became, send it runs, end it; batches of runs in threads.
 
-In: a backend's ``launching`` (a context that yields a ``Launch``), a program, runs. Out: a RunResult a run, or a
-SandboxError. ``run_batch`` is for the event loop, ``run_now`` for everybody else. Many more sandboxes at a time than
-cores would only share the cores.
+In: a backend's ``launching`` (a context that yields a ``Launch``), a program, runs. Out: a
+RunResult a run, or a SandboxError. ``run_batch`` is for the event loop, ``run_now`` for everybody
+else. Many more sandboxes at a time than cores would only share the cores.
 
-The first bytes sent are the code that runs inside (``encoding``, ``candidate``, ``place``, ``supervisor``), compiled
-already where the Python inside is the one outside; then come frames, as ``supervisor`` says.
+The first bytes sent are the code that runs inside (``encoding``, ``candidate``, ``place``,
+``supervisor``), compiled already where the Python inside is the one outside; then come frames, as
+``supervisor`` says.
 """
 
 from __future__ import annotations
@@ -72,9 +73,10 @@ class Launch:
 
     Args:
         command: what to execute; the descriptors 0 and 1 of process 1 are one socket.
-        setup: what process 1 is told beside the limits, where it differs from the default: ``uid`` (None: stay),
-            ``scratch`` (the folder that may be written to, empty at the start), ``private`` (it must be process 1),
-            ``paths`` (for imports) and ``count_processes`` (whether the kernel counts them for this sandbox alone).
+        setup: what process 1 is told beside the limits, where it differs from the default: ``uid``
+            (None: stay), ``scratch`` (the folder that may be written to, empty at the start),
+            ``private`` (it must be process 1), ``paths`` (for imports) and ``count_processes``
+            (whether the kernel counts them for this sandbox alone).
         descriptors: passed on to the command.
         environment: of the command, all of it.
         isolated: process 1 must be process 1, no root, without capabilities, filtered.
@@ -99,7 +101,9 @@ class _Broken(Exception):
 class Batch:
     """One program and its runs: a sandbox for all of them, and a new one where a run has left something behind."""
 
-    def __init__(self, sandbox: BatchedSandbox, program: str, runs: Sequence[Run], limits: Limits) -> None:
+    def __init__(
+        self, sandbox: BatchedSandbox, program: str, runs: Sequence[Run], limits: Limits
+    ) -> None:
         self._sandbox = sandbox
         self._program = program
         self._runs = runs
@@ -161,7 +165,9 @@ class Batch:
             except _Broken as error:
                 what = "" if ended(process, 1.0) else " (it still runs, and is ended)"
                 said.seek(0)
-                text = said.read(HEAD_BYTES).decode("utf-8", "replace").strip() or "nothing on stderr"
+                text = (
+                    said.read(HEAD_BYTES).decode("utf-8", "replace").strip() or "nothing on stderr"
+                )
                 fault = "was cancelled" if self._cancelled else f"{error}{what}: {text}"
                 raise SandboxError(f"{level} sandbox: {fault}") from error
             finally:
@@ -179,19 +185,29 @@ class Batch:
     def _made(self, run: Run, talk: BinaryIO) -> tuple[RunResult, bool]:
         """A run's result, and whether the sandbox is clean after it."""
         stdin = run.stdin.encode("utf-8", "surrogatepass")
-        calls = [(tuple(positional), dict(keywords), truth) for positional, keywords, truth in run.calls]
+        calls = [
+            (tuple(positional), dict(keywords), truth) for positional, keywords, truth in run.calls
+        ]
         frame = {"stdin": stdin, "entry_point": run.entry_point, "calls": calls}
         answer: dict[str, Any] = self._asked(frame, talk, self._limits.wall_guard_s * 5 + GRACE_S)
         try:
             if max(answer["sizes"]) > self._limits.output_bytes:
                 raise _Broken(f"answered {max(answer['sizes'])} bytes")
-            stdout, stderr, reply = (talk.read(size).decode("utf-8", "replace") for size in answer["sizes"])
+            stdout, stderr, reply = (
+                talk.read(size).decode("utf-8", "replace") for size in answer["sizes"]
+            )
             replies = tuple(reply.split("\n")[:-1])
             stopped, status = answer["stopped"], cast(int, answer["status"])
-            verdict = Verdict(stopped) if stopped else verdict_of(status, stderr, len(replies) == len(calls))
+            verdict = (
+                Verdict(stopped)
+                if stopped
+                else verdict_of(status, stderr, len(replies) == len(calls))
+            )
             used = float(answer["cpu_s"] + 0), float(answer["wall_s"] + 0)
             exit_code = None if stopped else status
-            result = RunResult(stdout, stderr, verdict, exit_code, *used, self._sandbox.level, replies)
+            result = RunResult(
+                stdout, stderr, verdict, exit_code, *used, self._sandbox.level, replies
+            )
             return result, bool(answer["clean"])
         except (KeyError, TypeError, ValueError, OSError) as error:
             raise _Broken(f"answered what is no result: {error!r}") from error
@@ -244,7 +260,11 @@ class BatchedSandbox(ABC):
     ) -> list[RunResult]:
         """See ``Sandbox.run_batch``. A cancelled caller is let go once its sandbox has ended."""
         if self._threads is None:  # starting and ending a sandbox is in part waiting for the kernel
-            cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+            cores = (
+                len(os.sched_getaffinity(0))
+                if hasattr(os, "sched_getaffinity")
+                else os.cpu_count() or 1
+            )
             self._threads = ThreadPoolExecutor(cores + (cores + 1) // 2, f"sandbox-{self.level}")
         batch = Batch(self, program, runs, limits)
         future = self._threads.submit(batch.run, go_on)
@@ -290,7 +310,9 @@ def check(state: Mapping[str, object], level: str) -> None:
     Raises:
         SandboxError: it is not; says what it is.
     """
-    no_capabilities = all(int(str(state.get(name)) or "f", 16) == 0 for name in ("CapEff", "CapPrm"))
+    no_capabilities = all(
+        int(str(state.get(name)) or "f", 16) == 0 for name in ("CapEff", "CapPrm")
+    )
     private = state["pid"] == 1 and state["uid"] != 0
     if not (private and no_capabilities and state["NoNewPrivs"] == "1" and state["Seccomp"] == "2"):
         raise SandboxError(
@@ -312,7 +334,9 @@ def preloaded(program: str) -> list[str]:
     Read off by a pattern: no parser of ours takes apart what nobody trusts.
     """
     found = dict.fromkeys(IMPORTS.findall(FOR_CHECKERS.sub("", program)))
-    return [name for name in found if name in sys.stdlib_module_names and name not in NOT_PRELOADED][:64]
+    return [
+        name for name in found if name in sys.stdlib_module_names and name not in NOT_PRELOADED
+    ][:64]
 
 
 @functools.cache

@@ -1,20 +1,23 @@
 """Process 1 of a sandbox: forks a process a run, counts what it uses, ends it, and answers outside.
 
-In: frames (a length, then a marshalled dict): first the set-up and the program, then one frame a run. Out, on
-descriptor 1: a line of tagged JSON each; after that of a run come the bytes of its output. The text of this file is
-sent into the sandbox and runs there, with ``encoding``, ``candidate`` and ``place`` beside it and no other part of the
-package. It never runs the program's code itself.
+In: frames (a length, then a marshalled dict): first the set-up and the program, then one frame a
+run. Out, on descriptor 1: a line of tagged JSON each; after that of a run come the bytes of its
+output. The text of this file is sent into the sandbox and runs there, with ``encoding``,
+``candidate`` and ``place`` beside it and no other part of the package. It never runs the program's
+code itself.
 
-What holds here, whatever the program does: process 1 of a process-id namespace gets no signal from inside; it is not
-dumpable, so that nobody inside can open its memory or its descriptors; the system-call filter keeps others from
-changing its limits and priority. Outside such a namespace (backend ``plain``) none of that holds.
+What holds here, whatever the program does: process 1 of a process-id namespace gets no signal from
+inside; it is not dumpable, so that nobody inside can open its memory or its descriptors; the
+system-call filter keeps others from changing its limits and priority. Outside such a namespace
+(backend ``plain``) none of that holds.
 
-Not covered: without our filter (``docker``, ``plain``), processor time of children that a program has the kernel reap
-unseen (SIGCHLD ignored), once they ended; kernel memory of pipes and sockets, bounded by the limits on files and
-processes alone.
+Not covered: without our filter (``docker``, ``plain``), processor time of children that a program
+has the kernel reap unseen (SIGCHLD ignored), once they ended; kernel memory of pipes and sockets,
+bounded by the limits on files and processes alone.
 """
 
-# ``posix`` is what ``os`` is made of: ``os`` itself takes 1 ms to import, in every sandbox, and ``typing`` 3.
+# ``posix`` is what ``os`` is made of: ``os`` itself takes 1 ms to import, in every sandbox, and
+# ``typing`` 3.
 
 from __future__ import annotations
 
@@ -28,7 +31,13 @@ import select
 import sys
 import time
 
-from openconductor.sandboxes.candidate import PR_SET_DUMPABLE, STACK_BYTES, be_candidate, lower, prctl
+from openconductor.sandboxes.candidate import (
+    PR_SET_DUMPABLE,
+    STACK_BYTES,
+    be_candidate,
+    lower,
+    prctl,
+)
 from openconductor.sandboxes.encoding import encode
 from openconductor.sandboxes.place import Place
 
@@ -86,7 +95,9 @@ def received(control: io.BufferedReader) -> dict[str, Any] | None:
 def harden(setup: dict[str, Any]) -> None:
     """Give up root, and let nobody look into this process; then the limits that all share."""
     signals: Any = __import__("_signal")
-    signals.signal(signals.SIGINT, signals.SIG_DFL)  # process 1 is spared the signals that it does not handle
+    signals.signal(
+        signals.SIGINT, signals.SIG_DFL
+    )  # process 1 is spared the signals that it does not handle
     if LINUX:  # where the machine runs out of memory, what is in here goes first
         with io.FileIO("/proc/self/oom_score_adj", "w") as file:
             file.write(b"1000")
@@ -94,14 +105,22 @@ def harden(setup: dict[str, Any]) -> None:
         os.setgroups([])
         os.setresgid(setup["uid"], setup["uid"], setup["uid"])
         os.setresuid(setup["uid"], setup["uid"], setup["uid"])
-    # A change of uid has made this process not dumpable already: its files in /proc are root's then. That can be told
-    # only with root's uid in sight.
+    # A change of uid has made this process not dumpable already: its files in /proc are root's
+    # then. That can be told only with root's uid in sight.
     if LINUX and (os.getuid() == 0 or os.stat("/proc/self/maps").st_uid != 0):
         prctl(PR_SET_DUMPABLE, 0)
     os.umask(0o077)
     os.chdir(setup["scratch"])
-    os.environ[b"HOME"] = setup["scratch"].encode()  # from which ``os.environ`` is made, if it is imported
-    limits = {"CORE": 0, "FSIZE": setup["file_mb"] << 20, "NOFILE": 64, "STACK": STACK_BYTES, "MEMLOCK": 0}
+    os.environ[b"HOME"] = setup[
+        "scratch"
+    ].encode()  # from which ``os.environ`` is made, if it is imported
+    limits = {
+        "CORE": 0,
+        "FSIZE": setup["file_mb"] << 20,
+        "NOFILE": 64,
+        "STACK": STACK_BYTES,
+        "MEMLOCK": 0,
+    }
     if setup["count_processes"]:
         limits["NPROC"] = setup["processes"] + 1
     if LINUX:
@@ -109,7 +128,9 @@ def harden(setup: dict[str, Any]) -> None:
     for name, value in limits.items():
         lower(getattr(resource, f"RLIMIT_{name}"), value)
     sys.path[:0] = setup["paths"]
-    if not hasattr(builtins, "exit"):  # Python was started without ``site``, which defines these two
+    if not hasattr(
+        builtins, "exit"
+    ):  # Python was started without ``site``, which defines these two
         builtins.exit = builtins.quit = leave
 
 
@@ -123,7 +144,11 @@ def state() -> dict[str, object]:
     lines = read("/proc/self/status").decode("utf-8", "replace").splitlines() if LINUX else []
     fields = dict(line.split(":\t", 1) for line in lines if ":\t" in line)
     wanted = ("CapEff", "CapPrm", "NoNewPrivs", "Seccomp")
-    return {"pid": os.getpid(), "uid": os.getuid(), **{name: fields.get(name, "").strip() for name in wanted}}
+    return {
+        "pid": os.getpid(),
+        "uid": os.getuid(),
+        **{name: fields.get(name, "").strip() for name in wanted},
+    }
 
 
 def read(path: str) -> bytes:
@@ -135,7 +160,9 @@ def read(path: str) -> bytes:
 class Supervised:
     """One run, from its fork to the end of everything that it started."""
 
-    def __init__(self, setup: dict[str, Any], place: Place, run: dict[str, Any], control: int) -> None:
+    def __init__(
+        self, setup: dict[str, Any], place: Place, run: dict[str, Any], control: int
+    ) -> None:
         self._setup, self._place, self._control = setup, place, control
         self._stopped, self._over, self._status = "", False, 0
         self._reaped_s = self._live_s = 0.0
@@ -154,7 +181,9 @@ class Supervised:
         self._poll.register(control, 0)  # only to hear that the process outside has gone
         for descriptor in (self._feed, *self._output):
             os.set_blocking(descriptor, False)
-            self._poll.register(descriptor, select.POLLOUT if descriptor == self._feed else select.POLLIN)
+            self._poll.register(
+                descriptor, select.POLLOUT if descriptor == self._feed else select.POLLIN
+            )
         self._open = {self._feed, *self._output}
         try:  # readable once the child has ended; where the kernel has none, ticks are shorter
             ended = os.pidfd_open(self._child)
@@ -177,9 +206,15 @@ class Supervised:
             os.close(descriptor)
         if not self._stopped and self._reaped_s > self._setup["cpu_s"]:
             self._stopped = "cpu_timeout"
-        outputs = [bytes(content[: self._setup["output_bytes"]]) for content in self._output.values()]
+        outputs = [
+            bytes(content[: self._setup["output_bytes"]]) for content in self._output.values()
+        ]
         end = {"stopped": self._stopped, "status": self._status, "clean": self._place.untouched()}
-        used = {"cpu_s": max(self._reaped_s, self._live_s), "wall_s": wall_s, "sizes": list(map(len, outputs))}
+        used = {
+            "cpu_s": max(self._reaped_s, self._live_s),
+            "wall_s": wall_s,
+            "sizes": list(map(len, outputs)),
+        }
         return [f"{encode({**end, **used})}\n".encode(), *outputs]
 
     def _wait(self) -> None:
@@ -195,7 +230,9 @@ class Supervised:
         if self._place.private or not hasattr(os, "waitid"):
             self._reap(os.WNOHANG)
         else:
-            self._over = os.waitid(os.P_PID, self._child, os.WEXITED | os.WNOHANG | os.WNOWAIT) is not None
+            self._over = (
+                os.waitid(os.P_PID, self._child, os.WEXITED | os.WNOHANG | os.WNOWAIT) is not None
+            )
         if not self._over and time.monotonic() - self._ticked >= TICK_S:
             self._tick()
 
@@ -244,9 +281,14 @@ class Supervised:
         wall_s = self._ticked - self._begun
         if self._live_s > setup["cpu_s"]:
             self._stopped = "cpu_timeout"
-        elif sum(resident for _, _, resident in processes) > setup["memory_mb"] << 20 and self._too_heavy():
+        elif (
+            sum(resident for _, _, resident in processes) > setup["memory_mb"] << 20
+            and self._too_heavy()
+        ):
             self._stopped = "memory"
-        elif len(processes) > 2 * setup["processes"]:  # where the kernel's own limit could not be set
+        elif (
+            len(processes) > 2 * setup["processes"]
+        ):  # where the kernel's own limit could not be set
             self._stopped = "runtime_error"
         elif self._place.private and too_full(setup["scratch"], setup["file_mb"]):
             self._stopped = "output_limit"
@@ -256,10 +298,12 @@ class Supervised:
     def _too_heavy(self) -> bool:
         """Whether the processes hold more bytes than the limit, what they share counted once.
 
-        One look may err: a process that ends meanwhile leaves its share to those that are looked at after it.
+        One look may err: a process that ends meanwhile leaves its share to those that are looked at
+        after it.
         """
         return all(
-            sum(proportional(pid, resident) for pid, _, resident in self._processes()) > self._setup["memory_mb"] << 20
+            sum(proportional(pid, resident) for pid, _, resident in self._processes())
+            > self._setup["memory_mb"] << 20
             for _ in range(LOOKS_AT_MEMORY)
         )
 
@@ -273,8 +317,16 @@ class Supervised:
                 fields = read(f"/proc/{name}/stat").rpartition(b")")[2].split()
             except OSError:
                 continue  # it has just ended
-            if self._place.private or int(fields[3]) == self._child:  # outside a namespace: the child's session
-                found.append((int(name), sum(map(int, fields[11:15])) / TICKS_A_SECOND, int(fields[21]) * PAGE))
+            if (
+                self._place.private or int(fields[3]) == self._child
+            ):  # outside a namespace: the child's session
+                found.append(
+                    (
+                        int(name),
+                        sum(map(int, fields[11:15])) / TICKS_A_SECOND,
+                        int(fields[21]) * PAGE,
+                    )
+                )
         return found
 
 
@@ -289,7 +341,9 @@ def proportional(pid: int, resident: int) -> int:
         return 0
     except OSError:
         return resident
-    return next((int(line.split()[1]) << 10 for line in lines if line.startswith(b"Pss:")), resident)
+    return next(
+        (int(line.split()[1]) << 10 for line in lines if line.startswith(b"Pss:")), resident
+    )
 
 
 def waited_for_core(pid: int) -> float:

@@ -1,7 +1,8 @@
 """The server: HTTP in front of the gateway, and the process that serves until it is told to stop.
 
-In: a gateway, keys, a config. Out: an ASGI app, and ``run``, which blocks. A client that goes away ends its episode,
-streamed or not; one that sends a head without end, or that does not read, is let go.
+In: a gateway, keys, a config. Out: an ASGI app, and ``run``, which blocks. A client that goes away
+ends its episode, streamed or not; one that sends a head without end, or that does not read, is let
+go.
 """
 
 from __future__ import annotations
@@ -41,9 +42,15 @@ from openconductor.serving.serve_config import ServeConfig
 
 APIS: tuple[Api, ...] = (CHAT, RESPONSES, MESSAGES)
 
-_RETRIED = frozenset({429, 503})  # what a client may send again without paying twice: nothing had been done
-_STALLED_S = 60.0  # how long a client may take for its head, between pieces of its body, or without reading
-_DEEPEST = 100  # lists and objects in one another in a body: the journal and others go down into them
+_RETRIED = frozenset(
+    {429, 503}
+)  # what a client may send again without paying twice: nothing had been done
+_STALLED_S = (
+    60.0  # how long a client may take for its head, between pieces of its body, or without reading
+)
+_DEEPEST = (
+    100  # lists and objects in one another in a body: the journal and others go down into them
+)
 _MOST = 100_000  # values in a body
 _ENDS_AT_ONCE = 5.0  # seconds that a turn has to come to its end once it is cancelled
 _HEAD_BYTES = 65_536  # of a request, before its body
@@ -70,8 +77,14 @@ class Endpoint:
             headers = Headers(scope=scope)
             tenant = self.keys.find(headers)
             # A browser lets any page send a request, and only keeps the answer from it.
-            if (origin := headers.get("origin")) is not None and not {origin, "*"} & {*self.config.origins}:
-                raise RequestFailed(403, "origin_not_allowed", f"origin: got {origin!r}, which `origins` does not list")
+            if (origin := headers.get("origin")) is not None and not {origin, "*"} & {
+                *self.config.origins
+            }:
+                raise RequestFailed(
+                    403,
+                    "origin_not_allowed",
+                    f"origin: got {origin!r}, which `origins` does not list",
+                )
             request = self.api.read(await _body(receive, self.config))
             if request.model in self.gateway.models:
                 model = request.model
@@ -159,9 +172,13 @@ async def _body(receive: Receive, config: ServeConfig) -> Json:
     try:
         data = _parsed(b"".join(pieces).decode("utf-8-sig"))
     except (ValueError, RecursionError) as error:
-        raise RequestFailed(400, "invalid_json", f"the body: {error}; expected a JSON object") from None
+        raise RequestFailed(
+            400, "invalid_json", f"the body: {error}; expected a JSON object"
+        ) from None
     if not isinstance(data, dict):
-        raise RequestFailed(400, "invalid_json", f"the body: got {type(data).__name__}, expected a JSON object")
+        raise RequestFailed(
+            400, "invalid_json", f"the body: got {type(data).__name__}, expected a JSON object"
+        )
     return cast("Json", data)
 
 
@@ -177,7 +194,9 @@ def _parsed(text: str) -> object:
         if level > _DEEPEST or next(room, None) is None:
             raise ValueError(f"got more than {_DEEPEST} levels or {_MOST} values")
         if isinstance(value, dict):
-            return {_sendable(key): read(inner, level + 1) for key, inner in cast("Json", value).items()}
+            return {
+                _sendable(key): read(inner, level + 1) for key, inner in cast("Json", value).items()
+            }
         if isinstance(value, list):
             return [read(inner, level + 1) for inner in cast("list[object]", value)]
         return _sendable(value) if isinstance(value, str) else value
@@ -214,12 +233,13 @@ def _hints(error: RequestFailed, turn: Turn | None) -> dict[str, str]:
     headers = _named(turn.id if turn is not None and turn.id else uuid.uuid4().hex)
     if error.retry_after is not None:
         headers["retry-after"] = str(max(1, math.ceil(error.retry_after)))
-    # The official clients repeat what failed with 409, 429 or 5xx by themselves: an episode that was paid for is not.
+    # The official clients repeat what failed with 409, 429 or 5xx by themselves: an episode that
+    # was paid for is not.
     headers["x-should-retry"] = "true" if turn is None and error.status in _RETRIED else "false"
     return headers
 
 
-# ── the other paths ──────────────────────────────────────────────────────────────────────────────────────────────────
+# ── the other paths ───────────────────────────────────────────────────────────────────────────────
 class _Pages:
     """What is not asked of a model."""
 
@@ -238,7 +258,9 @@ class _Pages:
         """``GET /v1/models/NAME``."""
         name = request.path_params["name"]
         if name not in self._gateway.offered(self._keys.find(request.headers)):
-            raise RequestFailed(404, "model_not_found", f"model: got {name!r}; GET /v1/models lists them")
+            raise RequestFailed(
+                404, "model_not_found", f"model: got {name!r}; GET /v1/models lists them"
+            )
         return _Sent(self._model(name))
 
     async def episode(self, request: Request) -> Response:
@@ -271,20 +293,29 @@ class _Pages:
 
     async def metrics(self, request: Request) -> Response:
         """``GET /metrics``, for Prometheus."""
-        return Response(self._gateway.metrics.render(), media_type="text/plain; version=0.0.4; charset=utf-8")
+        return Response(
+            self._gateway.metrics.render(), media_type="text/plain; version=0.0.4; charset=utf-8"
+        )
 
     async def openapi(self, request: Request) -> Response:
         """``GET /openapi.json``: what the server takes and answers."""
         return _Sent(openapi(APIS))
 
     def _model(self, name: str) -> Json:
-        return {"id": name, "object": "model", "created": self._started, "owned_by": "openconductor"}
+        return {
+            "id": name,
+            "object": "model",
+            "created": self._started,
+            "owned_by": "openconductor",
+        }
 
 
 def build_app(gateway: Gateway, keys: KeyRing, config: ServeConfig) -> Starlette:
     """The ASGI app."""
     pages = _Pages(gateway, keys, config)
-    routes = [Route(api.path, Endpoint(api, gateway, keys, config), methods=["POST"]) for api in APIS]
+    routes = [
+        Route(api.path, Endpoint(api, gateway, keys, config), methods=["POST"]) for api in APIS
+    ]
     routes += [
         Route("/v1/messages/count_tokens", pages.count, methods=["POST"]),
         Route("/v1/models", pages.models),
@@ -301,7 +332,9 @@ def build_app(gateway: Gateway, keys: KeyRing, config: ServeConfig) -> Starlette
     )  # fmt: skip
     handlers = {RequestFailed: _failure, 404: _not_found, 405: _not_found, Exception: _fault}
     app = Starlette(
-        routes=routes, middleware=[cors] if config.origins else [], exception_handlers=cast("Any", handlers)
+        routes=routes,
+        middleware=[cors] if config.origins else [],
+        exception_handlers=cast("Any", handlers),
     )
     app.router.redirect_slashes = False  # to an address that the client's Host header says
     return app
@@ -317,19 +350,27 @@ async def _failure(request: Request, error: Exception) -> Response:
 async def _not_found(request: Request, error: Exception) -> Response:
     status = cast("Any", error).status_code
     words = f"{request.method} {request.url.path}: there is nothing; POST to one of {[api.path for api in APIS]}"
-    return await _failure(request, RequestFailed(status, "not_found" if status == 404 else "method_not_allowed", words))
+    return await _failure(
+        request,
+        RequestFailed(status, "not_found" if status == 404 else "method_not_allowed", words),
+    )
 
 
 async def _fault(request: Request, error: Exception) -> Response:
-    log.error("%s %s failed by a fault of the server", request.method, request.url.path, exc_info=error)
-    return await _failure(request, RequestFailed(500, "internal_error", "a fault of the server; its log says more"))
+    log.error(
+        "%s %s failed by a fault of the server", request.method, request.url.path, exc_info=error
+    )
+    return await _failure(
+        request, RequestFailed(500, "internal_error", "a fault of the server; its log says more")
+    )
 
 
-# ── the process ──────────────────────────────────────────────────────────────────────────────────────────────────────
+# ── the process ───────────────────────────────────────────────────────────────────────────────────
 class ClientConnection(HttpToolsProtocol):
     """Ends with a client that sends a head without end, or does not get on with it, or does not read.
 
-    And with one that sends a request before it has its answer: uvicorn would read no more, and not see it leave.
+    And with one that sends a request before it has its answer: uvicorn would read no more, and not
+    see it leave.
     """
 
     _stalled: asyncio.TimerHandle | None = None
@@ -358,7 +399,9 @@ class ClientConnection(HttpToolsProtocol):
     def data_received(self, data: bytes) -> None:
         """Count what comes of a head, and leave out its offer of HTTP/2, behind which a body would be no HTTP/1."""
         busy = self.cycle and not self.cycle.response_complete
-        if not busy and (end := data.find(b"\r\n\r\n")) > 0:  # Java's client makes it with its requests
+        if (
+            not busy and (end := data.find(b"\r\n\r\n")) > 0
+        ):  # Java's client makes it with its requests
             data = _OFFER.sub(b"", data[:end]) + data[end:]
         super().data_received(data)
         if self._head is not None:

@@ -2,7 +2,8 @@
 
 In: a ClientRequest and the tenant that sent it. Out: a Turn, under way.
 
-Not here: HTTP (``app``), how an API reads and writes (``apis``), keys and their budgets (``key_ring``).
+Not here: HTTP (``app``), how an API reads and writes (``apis``), keys and their budgets
+(``key_ring``).
 """
 
 from __future__ import annotations
@@ -18,9 +19,9 @@ from functools import partial
 from typing import TYPE_CHECKING, cast
 
 from openconductor.baselines.single import SingleWorker
+from openconductor.calls.policies import offered_calls
 from openconductor.config import nearest
 from openconductor.evaluation.eval_config import CONDUCTOR
-from openconductor.policies import offered_calls
 from openconductor.prompt import check_question
 from openconductor.serving.apis.wire import (
     RECALLS,
@@ -39,12 +40,12 @@ from openconductor.serving.turn import Ask, Called, Turn, renamed
 from openconductor.types import Budget, Message
 
 if TYPE_CHECKING:
+    from openconductor.calls.worker import Worker
     from openconductor.conductor import Conductor
-    from openconductor.journal import Journal
     from openconductor.pool import WorkerPool
     from openconductor.protocols import Orchestrator
     from openconductor.serving.key_ring import Tenant
-    from openconductor.worker import Worker
+    from openconductor.store import Journal
 
 TIDY_S = 0.5
 """How often failed requests are cleared away, at most: all objects are looked at for it."""
@@ -79,7 +80,11 @@ class Gateway:
         self.baselines = dict(baselines or {})
         self.reasoning: Reasoning = reasoning
         self.names = {ordinal: worker.name for ordinal, worker in self.pool}
-        self.models = [CONDUCTOR, *self.baselines, *(f"{DIRECT}{name}" for name in self.names.values())]
+        self.models = [
+            CONDUCTOR,
+            *self.baselines,
+            *(f"{DIRECT}{name}" for name in self.names.values()),
+        ]
         self.draining = False
         self._turns: set[Turn] = set()
         self._called: OrderedDict[tuple[str, str], Called] = OrderedDict()  # by key and episode
@@ -129,27 +134,42 @@ class Gateway:
     def stop(self) -> None:
         """End every turn that is under way, with an error that says why."""
         for turn in self._turns:
-            turn.cancel(RequestFailed(503, "shutting_down", "the server shut down before the answer was whole"))
+            turn.cancel(
+                RequestFailed(
+                    503, "shutting_down", "the server shut down before the answer was whole"
+                )
+            )
 
-    # ── who is asked ─────────────────────────────────────────────────────────────────────────────────────────────────
-    async def _who(self, request: ClientRequest, tenant: Tenant, control: Control) -> tuple[Ask, bool]:
+    # ── who is asked ──────────────────────────────────────────────────────────────────────────────
+    async def _who(
+        self, request: ClientRequest, tenant: Tenant, control: Control
+    ) -> tuple[Ask, bool]:
         """What asks, and whether what the last step writes is the answer for sure, and can be shown as it is written.
 
         Raises:
             RequestFailed: the request may not ask that, or cannot be asked of it.
         """
         pool, model = self._workers(control), request.model
-        budget = Budget(control.max_calls, control.max_tokens, control.max_dollars, control.max_seconds)
+        budget = Budget(
+            control.max_calls, control.max_tokens, control.max_dollars, control.max_seconds
+        )
         if model.startswith(DIRECT):
             ordinal = _ordinal(pool, model.removeprefix(DIRECT))
             if ordinal is None:
-                raise RequestFailed(403, "worker_not_allowed", f"model: {model!r} is not among the workers allowed")
+                raise RequestFailed(
+                    403, "worker_not_allowed", f"model: {model!r} is not among the workers allowed"
+                )
             return partial(SingleWorker(pool, ordinal).ask, request.turns, budget=budget), True
         if model in self.baselines:
             if len(pool) < len(self.pool):
-                raise invalid("conductor", f"{model!r} asks the whole pool; expected no choice of workers")
+                raise invalid(
+                    "conductor", f"{model!r} asks the whole pool; expected no choice of workers"
+                )
             if request.wish.body.get("tools"):
-                raise invalid("tools", f"{model!r} cannot call tools; expected {CONDUCTOR!r} or {DIRECT}WORKER")
+                raise invalid(
+                    "tools",
+                    f"{model!r} cannot call tools; expected {CONDUCTOR!r} or {DIRECT}WORKER",
+                )
             return partial(self.baselines[model].ask, request.turns, budget=budget), False
         conductor = copy(self.conductor)
         conductor.pool = pool
@@ -177,7 +197,7 @@ class Gateway:
             raise invalid("conductor", "no worker of the pool meets it, expected at least one")
         return self.pool if len(kept) == len(self.pool) else self.pool.subset(kept)
 
-    # ── what a conversation follows on ───────────────────────────────────────────────────────────────────────────────
+    # ── what a conversation follows on ────────────────────────────────────────────────────────────
     def _remember(self, key: str, episode: str, called: Called) -> None:
         """Keep at hand what called tools."""
         self._called[key, episode] = called
@@ -192,7 +212,9 @@ class Gateway:
         episodes = {None if one is None else one[0] for one in found}
         if len(episodes) != 1 or (episode := episodes.pop()) is None:
             return None
-        return self._called.get((tenant.name, episode)) or await asyncio.to_thread(self._journaled, episode, tenant)
+        return self._called.get((tenant.name, episode)) or await asyncio.to_thread(
+            self._journaled, episode, tenant
+        )
 
     def _record(self, episode: str, tenant: Tenant) -> Mapping[str, object] | None:
         """What was kept of a request; None where it was not this tenant's, or is not there."""
@@ -219,7 +241,9 @@ class Gateway:
         before = await asyncio.to_thread(self._conversation, episode, tenant)
         if before is None:
             words = f"previous_response_id: got 'resp_{episode}', expected the id of an earlier answer of this key"
-            raise RequestFailed(404, "previous_response_not_found", words, param="previous_response_id")
+            raise RequestFailed(
+                404, "previous_response_not_found", words, param="previous_response_id"
+            )
         own, rest = request.turns[: request.instructed], request.turns[request.instructed :]
         return (*own, *before, *rest)
 
@@ -230,10 +254,17 @@ class Gateway:
             RequestFailed: there is no such answer of this tenant's, or it was not kept.
         """
         said: dict[str, str] = {}
-        for episode in {str(part[RECALLS]) for turn in turns for part in turn.parts if RECALLS in part}:
+        for episode in {
+            str(part[RECALLS]) for turn in turns for part in turn.parts if RECALLS in part
+        }:
             told = await asyncio.to_thread(self._conversation, episode, tenant)
             if told is None:
-                raise RequestFailed(404, "item_not_found", f"input: there is no message 'msg_{episode}'", param="input")
+                raise RequestFailed(
+                    404,
+                    "item_not_found",
+                    f"input: there is no message 'msg_{episode}'",
+                    param="input",
+                )
             said[episode] = told[-1].content
         return tuple(_recalled(turn, said) for turn in turns) if said else turns
 
@@ -243,7 +274,11 @@ class Gateway:
         if record is None or told is None or told.question is None or told.answer is None:
             return None
         asked = told.question
-        turns = (Message("user", asked),) if isinstance(asked, str) else asked[cast("int", record["instructed"]) :]
+        turns = (
+            (Message("user", asked),)
+            if isinstance(asked, str)
+            else asked[cast("int", record["instructed"]) :]
+        )
         called = self._journaled(episode, tenant) if record.get("tools") else None
         parts = () if called is None else ({"tool_calls": renamed(called.calls, episode)},)
         return (*turns, Message("assistant", told.answer, parts))
@@ -255,7 +290,7 @@ class Gateway:
         return None if whole is None else {**whole, "request": record}
 
 
-# ── pieces ───────────────────────────────────────────────────────────────────────────────────────────────────────────
+# ── pieces ────────────────────────────────────────────────────────────────────────────────────────
 def _is_offered(worker: Worker, control: Control) -> bool:
     named = control.workers is None or worker.name in control.workers
     tagged = control.tags is None or not set(control.tags).isdisjoint(worker.tags)
@@ -265,7 +300,9 @@ def _is_offered(worker: Worker, control: Control) -> bool:
 
 
 def _size(called: Called) -> int:
-    return sum(len(turn.content) + (len(str(turn.parts)) if turn.parts else 0) for turn in called.messages)
+    return sum(
+        len(turn.content) + (len(str(turn.parts)) if turn.parts else 0) for turn in called.messages
+    )
 
 
 def _ordinal(pool: WorkerPool, name: str) -> int | None:
@@ -284,7 +321,9 @@ def _recalled(turn: Message, said: Mapping[str, str]) -> Message:
 
 def _last_said(turns: Sequence[Message]) -> tuple[str, Sequence[Message]]:
     """What an assistant said last, and the turns since."""
-    since = next((index for index in range(len(turns), 0, -1) if turns[index - 1].role == "assistant"), 0)
+    since = next(
+        (index for index in range(len(turns), 0, -1) if turns[index - 1].role == "assistant"), 0
+    )
     return turns[since - 1].content if since else "", turns[since:]
 
 
@@ -300,4 +339,8 @@ def _with_results(called: Called, turns: Sequence[Message]) -> tuple[Message, ..
             named = {"tool_call_id": own[index] if index < len(own) else _identifier(turn)}
             parts = (*(part for part in parts if "tool_call_id" not in part), named)
         told.append(replace(turn, parts=parts))
-    return (*called.messages, Message("assistant", said, ({"tool_calls": list(called.calls)},)), *told)
+    return (
+        *called.messages,
+        Message("assistant", said, ({"tool_calls": list(called.calls)},)),
+        *told,
+    )

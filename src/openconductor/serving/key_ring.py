@@ -1,7 +1,7 @@
 """Who may ask what, how often, and for how much: API keys and their purses.
 
-In: the keys of a ServeConfig, a journal that says what was spent before, the headers of a request. Out: a Tenant, and a
-Tab for each request; a RequestFailed for those that may not.
+In: the keys of a ServeConfig, a journal that says what was spent before, the headers of a request.
+Out: a Tenant, and a Tab for each request; a RequestFailed for those that may not.
 
 - **Keys.** Only hashes are kept, and none is ever shown.
 - **Money.** The requests of a key share a purse: each call reserves the most that it may cost, and settles when it has
@@ -11,8 +11,8 @@ Tab for each request; a RequestFailed for those that may not.
   does, time stands still until the clock has come back, so that no purse is filled twice. What earlier processes spent
   counts from its period on, and before it, too: where the clock was set back meanwhile, nothing is given back.
 
-Not covered: several processes on one journal; calls that were under way when a process was killed; what a broken-off
-call wrote where neither its worker nor its request has a limit of tokens.
+Not covered: several processes on one journal; calls that were under way when a process was killed;
+what a broken-off call wrote where neither its worker nor its request has a limit of tokens.
 """
 
 from __future__ import annotations
@@ -29,13 +29,13 @@ from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from decimal import Decimal
 
-from openconductor.budget import BudgetMeter
+from openconductor.calls.budget import BudgetMeter
+from openconductor.calls.policies import most_tokens
 from openconductor.errors import OpenConductorError
 from openconductor.events import CallEnded, Event
-from openconductor.journal import JournaledCall, JournalReader
-from openconductor.policies import most_tokens
 from openconductor.serving.apis.wire import Control, RequestFailed, failed, invalid, least
 from openconductor.serving.serve_config import DIRECT, KeyTable
+from openconductor.store import JournaledCall, JournalReader
 from openconductor.types import Budget, Call, Usage
 
 SERVED = "serve/"
@@ -65,21 +65,31 @@ def cost_of(call: Call | JournaledCall) -> Decimal:
     """What a key is charged for a call, in US dollars: its price, or the most that it could be where nobody says."""
     if call.replayed:
         return Decimal(0)
-    if not call.usage.unpriced_calls or call.price is None or call.messages is None or call.sampling is None:
+    if (
+        not call.usage.unpriced_calls
+        or call.price is None
+        or call.messages is None
+        or call.sampling is None
+    ):
         return call.usage.dollars
     read, written = most_tokens(call.messages, call.sampling)
     return call.usage.dollars + call.price.dollars(Usage(read, 0, written))
 
 
-def past_charges(journal: JournalReader, since: Mapping[str, float]) -> Iterator[tuple[str, float, Decimal]]:
+def past_charges(
+    journal: JournalReader, since: Mapping[str, float]
+) -> Iterator[tuple[str, float, Decimal]]:
     """What requests of these keys have cost that began at these times (seconds since 1970) or later.
 
-    A request that never ended, because its process was killed, costs what its calls in the journal do.
+    A request that never ended, because its process was killed, costs what its calls in the journal
+    do.
 
     Returns:
         The key's name, when the request began, and its dollars, for each.
     """
-    for key, record in ((one.key, one.record) for one in journal.outcomes() if one.key.startswith(SERVED)):
+    for key, record in (
+        (one.key, one.record) for one in journal.outcomes() if one.key.startswith(SERVED)
+    ):
         name, began, charged = record["key"], record["began"], record["charged"]
         if name in since and began >= since[name]:
             calls = () if charged is not None else journal.calls(key.removeprefix(SERVED))
@@ -111,8 +121,10 @@ class Tab:
 
     Attributes:
         key: the table of the key.
-        began: when it began, in seconds since 1970: to be kept with ``charged``, for it names the period.
-        purse: what its calls are paid from, with a ``PaidCall`` around the asking; None where nothing limits it.
+        began: when it began, in seconds since 1970: to be kept with ``charged``, for it names the
+            period.
+        purse: what its calls are paid from, with a ``PaidCall`` around the asking; None where
+            nothing limits it.
         charged: US dollars until now.
     """
 
@@ -126,7 +138,8 @@ class Tab:
     def hear(self, event: Event) -> None:
         """Charge the call that has ended, if one has.
 
-        Of one that is an orchestrator itself nothing but its own end is ever told, so nothing counts twice.
+        Of one that is an orchestrator itself nothing but its own end is ever told, so nothing
+        counts twice.
         """
         if isinstance(event, CallEnded) and not event.call.replayed:
             dollars = cost_of(event.call)
@@ -170,7 +183,11 @@ class Tenant:
     def may_ask(self, model: str) -> bool:
         """Whether the key allows a model, and the worker that it is."""
         models, workers = self._key.models, self._key.workers
-        hidden = workers is not None and model.startswith(DIRECT) and model.removeprefix(DIRECT) not in workers
+        hidden = (
+            workers is not None
+            and model.startswith(DIRECT)
+            and model.removeprefix(DIRECT) not in workers
+        )
         return not hidden and (models is None or model in models)
 
     def limited(self, control: Control) -> Control:
@@ -179,12 +196,16 @@ class Tenant:
         Raises:
             RequestFailed: it asks only for workers that the key does not allow.
         """
-        told: dict[str, object] = {name: least(getattr(self._key, name), getattr(control, name)) for name in LIMITS}
+        told: dict[str, object] = {
+            name: least(getattr(self._key, name), getattr(control, name)) for name in LIMITS
+        }
         if (allowed := self._key.workers) is not None:
             wanted = allowed if control.workers is None else control.workers
             told["workers"] = [name for name in allowed if name in wanted]
             if not told["workers"]:
-                raise invalid("conductor.workers", f"got {wanted}, expected some of {', '.join(allowed)}")
+                raise invalid(
+                    "conductor.workers", f"got {wanted}, expected some of {', '.join(allowed)}"
+                )
         return control.model_copy(update=told)
 
     @contextmanager
@@ -192,13 +213,16 @@ class Tenant:
         """Take a place for one request, for as long as it runs.
 
         Raises:
-            RequestFailed: the key's money is spent, or it has too many requests, at once or in the last minute.
+            RequestFailed: the key's money is spent, or it has too many requests, at once or in the
+                last minute.
         """
         self._now = max(self._now, self._clock())
         if self._now >= self._account.end:
             self._account = self._open_account()
         key, account, now = self._key, self._account, self._ticks()
-        if key.dollars and account.spent >= key.dollars:  # of no dollars at all, calls that are free are made
+        if (
+            key.dollars and account.spent >= key.dollars
+        ):  # of no dollars at all, calls that are free are made
             raise _no_money(key, account)
         while self._recent and self._recent[0] <= now - _MINUTE_S:
             self._recent.popleft()
@@ -218,8 +242,12 @@ class Tenant:
         """That of the period that it is now."""
         dollars, (start, end) = self._key.dollars, period_at(self._now, self._key)
         spent = sum((cost for began, cost in self._later if began >= start), Decimal(0))
-        self._later = [one for one in self._later if one[0] >= end]  # from where the clock was before it was set back
-        purse = None if dollars is None else BudgetMeter(Budget(dollars=dollars), now=0.0, purse=True)
+        self._later = [
+            one for one in self._later if one[0] >= end
+        ]  # from where the clock was before it was set back
+        purse = (
+            None if dollars is None else BudgetMeter(Budget(dollars=dollars), now=0.0, purse=True)
+        )
         if purse is not None:
             purse.add(dollars=spent)
         return _Account(end, spent, purse)
@@ -248,7 +276,9 @@ class KeyRing:
     ) -> None:
         now, past = clock(), defaultdict[str, list[Past]](list)
         since = {key.name: period_at(now, key)[0] for key in keys if key.dollars is not None}
-        for name, began, dollars in past_charges(journal, since) if journal is not None and since else ():
+        for name, began, dollars in (
+            past_charges(journal, since) if journal is not None and since else ()
+        ):
             past[name].append((began, dollars))
         self._tenants = [(key.hash, Tenant(key, past[key.name], clock, ticks)) for key in keys]
         self._anyone = None if keys else Tenant(KeyTable("", ""), (), clock, ticks)
@@ -265,15 +295,22 @@ class KeyRing:
         if self._anyone is not None:
             return self._anyone
         scheme, _, bearer = headers.get("authorization", "").strip().partition(" ")
-        brought = (bearer.strip() if scheme.lower() == "bearer" else "", headers.get("x-api-key", "").strip())
+        brought = (
+            bearer.strip() if scheme.lower() == "bearer" else "",
+            headers.get("x-api-key", "").strip(),
+        )
         found: Tenant | None = None
         for digest in map(hash_key, filter(None, brought)):
             for known, tenant in self._tenants:  # all of them, so that the time says nothing
                 if hmac.compare_digest(known, digest):
                     found = found or tenant
         if found is None:
-            expected = "expected a key of this server, as `Authorization: Bearer KEY` or `x-api-key: KEY`"
-            raise RequestFailed(401, "invalid_api_key", f"no API key, or not a valid one (not shown); {expected}")
+            expected = (
+                "expected a key of this server, as `Authorization: Bearer KEY` or `x-api-key: KEY`"
+            )
+            raise RequestFailed(
+                401, "invalid_api_key", f"no API key, or not a valid one (not shown); {expected}"
+            )
         return found
 
 
@@ -284,7 +321,9 @@ def _no_money(key: KeyTable, account: _Account) -> RequestFailed:
     spent = f"${account.spent:f} of ${key.dollars:f} are spent, and what is left is less than a call may cost"
     if key.dollars is not None and account.spent >= key.dollars:
         spent = f"${account.spent:f} of ${key.dollars:f} are spent"
-    return RequestFailed(402, "insufficient_quota", f"the budget of the key {key.name!r}: {spent}{ends}")
+    return RequestFailed(
+        402, "insufficient_quota", f"the budget of the key {key.name!r}: {spent}{ends}"
+    )
 
 
 def _too_many(limit: str, after: float) -> RequestFailed:

@@ -1,7 +1,8 @@
 """What a server counts, for Prometheus. In: the ends of requests and of calls. Out: a page of figures.
 
-Every label comes from our own configuration and code, none from a client: who asks for a model that there is not is
-counted under ``unknown``. Dollars are floats here; the exact ones are in the journal.
+Every label comes from our own configuration and code, none from a client: who asks for a model that
+there is not is counted under ``unknown``. Dollars are floats here; the exact ones are in the
+journal.
 """
 
 from __future__ import annotations
@@ -26,22 +27,39 @@ class Metrics:
             return Counter(f"openconductor_{name}", about, labels, registry=registry)
 
         def histogram(name: str, about: str, *labels: str) -> Histogram:
-            return Histogram(f"openconductor_{name}", about, labels, registry=registry, buckets=_SECONDS)
+            return Histogram(
+                f"openconductor_{name}", about, labels, registry=registry, buckets=_SECONDS
+            )
 
         self._requests = counter("requests", "Requests that have ended.", "api", "model", "status")
-        self._took = histogram("request_seconds", "From a request to the end of its answer.", "api", "model")
-        self._first = histogram("first_byte_seconds", "From a request to the first byte of its answer.", "api")
-        self._flying = Gauge("openconductor_episodes_in_flight", "Episodes under way.", ["api"], registry=registry)
-        self._calls = counter("calls", "Calls of workers that have ended, each attempt.", "worker", "outcome")
-        self._tokens = counter("tokens", "Tokens; the cached are input, the reasoning output.", "worker", "kind")
-        self._dollars = counter("dollars", "US dollars of the calls whose price is known.", "worker")
+        self._took = histogram(
+            "request_seconds", "From a request to the end of its answer.", "api", "model"
+        )
+        self._first = histogram(
+            "first_byte_seconds", "From a request to the first byte of its answer.", "api"
+        )
+        self._flying = Gauge(
+            "openconductor_episodes_in_flight", "Episodes under way.", ["api"], registry=registry
+        )
+        self._calls = counter(
+            "calls", "Calls of workers that have ended, each attempt.", "worker", "outcome"
+        )
+        self._tokens = counter(
+            "tokens", "Tokens; the cached are input, the reasoning output.", "worker", "kind"
+        )
+        self._dollars = counter(
+            "dollars", "US dollars of the calls whose price is known.", "worker"
+        )
         self._unpriced = counter("unpriced_calls", "Calls whose price is not known.", "worker")
-        self._charged = counter("key_dollars", "US dollars that a key was charged, by its name.", "key")
+        self._charged = counter(
+            "key_dollars", "US dollars that a key was charged, by its name.", "key"
+        )
 
     def hear(self, event: Event) -> None:
         """Count a call that has ended, if one has; not one that a journal answered, which was paid before.
 
-        Of a worker that is an orchestrator its own call alone is told, with all that it used: nothing counts twice.
+        Of a worker that is an orchestrator its own call alone is told, with all that it used:
+        nothing counts twice.
         """
         if not isinstance(event, CallEnded) or event.call.replayed:
             return

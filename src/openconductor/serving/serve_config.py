@@ -1,7 +1,8 @@
 """What a server is told: where it listens, what it serves, and the keys with their limits.
 
-In: values (``config.load_toml`` reads them). Out: a ``ServeConfig``, and a ConfigError where it cannot be served.
-Defaults are the gym with the bundled Conductor on loopback, for anyone there, which costs nothing.
+In: values (``config.load_toml`` reads them). Out: a ``ServeConfig``, and a ConfigError where it
+cannot be served. Defaults are the gym with the bundled Conductor on loopback, for anyone there,
+which costs nothing.
 """
 
 from __future__ import annotations
@@ -17,7 +18,8 @@ from typing import Annotated, Literal
 from pydantic import Field
 
 from openconductor.baselines import BASELINES
-from openconductor.budget import BudgetMeter, check_price
+from openconductor.calls.budget import BudgetMeter, check_price
+from openconductor.calls.worker import Worker
 from openconductor.config import one_of, registered
 from openconductor.errors import ConfigError
 from openconductor.evaluation.eval_config import CONDUCTOR, GYM, EvalConfig, read_spec
@@ -26,7 +28,6 @@ from openconductor.pool import WorkerPool
 from openconductor.privacy import secrets_of_environment
 from openconductor.serving.apis.wire import Reasoning
 from openconductor.types import Budget
-from openconductor.worker import Worker
 
 DIRECT = "direct:"
 """How the name of a model begins that is one worker alone."""
@@ -51,7 +52,8 @@ class KeyTable:
         period: ``day`` or ``month`` (of UTC), or ``total``; a month where only ``dollars`` is told.
         rpm: requests begun in any 60 seconds.
         concurrency: requests at once.
-        max_dollars, max_seconds, max_calls, max_tokens, max_steps, max_rounds: of each request, whatever it says.
+        max_dollars, max_seconds, max_calls, max_tokens, max_steps, max_rounds: of each request,
+            whatever it says.
     """
 
     name: Annotated[str, Field(pattern=r"\S")]
@@ -77,8 +79,10 @@ class ServeConfig:
     Attributes:
         host, port: where it listens; an address beyond this machine needs keys.
         pool: a pool file, or ``gym``.
-        conductor: ``provider:model``, a checkpoint folder, or ``worker:NAME`` of the pool; "" is the bundled one.
-        max_steps: the most steps of a workflow; None is as many as the checkpoint was trained to write, else 5.
+        conductor: ``provider:model``, a checkpoint folder, or ``worker:NAME`` of the pool; "" is
+            the bundled one.
+        max_steps: the most steps of a workflow; None is as many as the checkpoint was trained to
+            write, else 5.
         max_rounds: the most rounds, where a request does not say; a key can limit it.
         fallback: whether a failed step goes to the next healthy worker.
         baselines: models beside the Conductor, as evaluations name them (``consensus:gpt-5?n=5``).
@@ -116,7 +120,9 @@ def model_names(config: ServeConfig, pool: WorkerPool) -> tuple[str, ...]:
     return (CONDUCTOR, *baselines, *(f"{DIRECT}{worker.name}" for _, worker in pool))
 
 
-def check_serve_config(config: ServeConfig, pool: WorkerPool, planner: Worker, *, where: str) -> None:
+def check_serve_config(
+    config: ServeConfig, pool: WorkerPool, planner: Worker, *, where: str
+) -> None:
     """Make sure that what is told can be served and paid for, before anything listens.
 
     Args:
@@ -126,8 +132,9 @@ def check_serve_config(config: ServeConfig, pool: WorkerPool, planner: Worker, *
         where: the source in errors.
 
     Raises:
-        ConfigError: an address beyond loopback without a key; two keys of one name or hash; a hash that is none; a
-            model or a worker that there is not; a budget over a worker without a price; a period without a budget.
+        ConfigError: an address beyond loopback without a key; two keys of one name or hash; a hash
+            that is none; a model or a worker that there is not; a budget over a worker without a
+            price; a period without a budget.
     """
     if not config.key and not _is_loopback(config.host):
         raise ConfigError(
@@ -137,12 +144,18 @@ def check_serve_config(config: ServeConfig, pool: WorkerPool, planner: Worker, *
     for text in config.baselines:
         spec = read_spec(text)
         if ":" not in spec.kind:
-            one_of(f"{where}: baselines", spec.kind, sorted({*BASELINES, *registered({}, "baseline")}))
+            one_of(
+                f"{where}: baselines", spec.kind, sorted({*BASELINES, *registered({}, "baseline")})
+            )
         if learns(spec, EvalConfig(pool=config.pool)):
-            raise ConfigError(f"{where}: baselines: {spec.name} learns from questions; expected one that needs none")
+            raise ConfigError(
+                f"{where}: baselines: {spec.name} learns from questions; expected one that needs none"
+            )
         Workshop(EvalConfig(pool=config.pool), pool).check(spec)
     for name in ("name", "hash"):
-        (value, count), *_ = Counter(getattr(key, name) for key in config.key).most_common(1) or [("", 0)]
+        (value, count), *_ = Counter(getattr(key, name) for key in config.key).most_common(1) or [
+            ("", 0)
+        ]
         if count > 1:
             shown = f"{value!r} twice" if name == "name" else "one twice"
             raise ConfigError(f"{where}: key: {name}: got {shown}, expected each once")
@@ -153,7 +166,9 @@ def check_serve_config(config: ServeConfig, pool: WorkerPool, planner: Worker, *
         _check_key(key, config, pool, planner, f"{where}: key {key.name!r}")
 
 
-def _check_key(key: KeyTable, config: ServeConfig, pool: WorkerPool, planner: Worker, where: str) -> None:
+def _check_key(
+    key: KeyTable, config: ServeConfig, pool: WorkerPool, planner: Worker, where: str
+) -> None:
     if not _HASH.fullmatch(key.hash):  # not shown: it may be the key itself
         raise ConfigError(
             f"{where}: hash: got something else (not shown), expected sha256: and 64 hexadecimal digits, as "

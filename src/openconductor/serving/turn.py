@@ -1,7 +1,7 @@
 """One episode under way for a client: what it shows, what it answers, what it costs.
 
-In: the events of an episode. Out: pieces of reasoning and text in order, then an answer or a failure. What it spends
-is on its tenant's bill and in the journal, however it ends.
+In: the events of an episode. Out: pieces of reasoning and text in order, then an answer or a
+failure. What it spends is on its tenant's bill and in the journal, however it ends.
 """
 
 from __future__ import annotations
@@ -14,12 +14,20 @@ from contextlib import ExitStack, nullcontext
 from dataclasses import dataclass
 from decimal import Decimal
 
-from openconductor.budget import PaidCall
+from openconductor.calls.budget import PaidCall
+from openconductor.calls.policies import wishing
 from openconductor.episode import FanOut
 from openconductor.errors import OpenConductorError, TruncatedResponse
-from openconductor.events import Answered, Asked, CallEnded, Event, Planned, StepEnded, StepStarted, StepText
-from openconductor.journal import Journal
-from openconductor.policies import wishing
+from openconductor.events import (
+    Answered,
+    Asked,
+    CallEnded,
+    Event,
+    Planned,
+    StepEnded,
+    StepStarted,
+    StepText,
+)
 from openconductor.serving.apis.wire import (
     ClientRequest,
     Json,
@@ -34,6 +42,7 @@ from openconductor.serving.apis.wire import (
 )
 from openconductor.serving.key_ring import SERVED, Tab
 from openconductor.serving.metrics import Metrics
+from openconductor.store import Journal
 from openconductor.types import Episode, Message, Sampling, StepResult, Workflow
 
 SHOWN = 200
@@ -94,7 +103,7 @@ class Turn:
         self._settled = False
         self._tab = tab
 
-    # ── its life ─────────────────────────────────────────────────────────────────────────────────────────────────────
+    # ── its life ──────────────────────────────────────────────────────────────────────────────────
     def start(self, ask: Ask, wish: Sampling, place: ExitStack) -> None:
         """Begin, which is what comes before anything else; ``place`` is given up when it is over."""
         self._task = asyncio.create_task(self._run(ask, wish))
@@ -122,7 +131,9 @@ class Turn:
     def cancel(self, why: RequestFailed | None = None) -> None:
         """Cancel everything that it does; ``why`` is what its client is told."""
         if not self._task.done():
-            self._ended_by = self._ended_by or why or RequestFailed(499, "cancelled", "the client went away")
+            self._ended_by = (
+                self._ended_by or why or RequestFailed(499, "cancelled", "the client went away")
+            )
             self._task.cancel()
 
     async def ended(self) -> None:
@@ -158,7 +169,9 @@ class Turn:
         """
         await self.ended()
         if self._task.cancelled():
-            raise self._ended_by or RequestFailed(500, "internal_error", "the episode was cancelled from inside")
+            raise self._ended_by or RequestFailed(
+                500, "internal_error", "the episode was cancelled from inside"
+            )
         error = self._task.exception()
         if error is None:
             return self._served(self._task.result())
@@ -172,7 +185,9 @@ class Turn:
             raise failed(episode.error or OpenConductorError("no answer and no error"))
         step, calls, finish = answering_step(episode), (), "stop"
         said = step and step.completion
-        if said is not None and said.text == episode.answer:  # else a vote, or a text of a baseline's own
+        if (
+            said is not None and said.text == episode.answer
+        ):  # else a vote, or a text of a baseline's own
             calls = renamed(said.tool_calls, episode.id)
             ended = "tool_calls" if calls else "stop"
             finish = ended if said.finish_reason in ("stop", "tool_calls") else said.finish_reason
@@ -186,10 +201,12 @@ class Turn:
             RequestFailed: what was shown is no part of it.
         """
         if not answer.text.startswith(self._said):
-            raise RequestFailed(502, "worker_failed", "the worker wrote something else than its answer came to be")
+            raise RequestFailed(
+                502, "worker_failed", "the worker wrote something else than its answer came to be"
+            )
         return answer.text[len(self._said) :]
 
-    # ── what it hears ────────────────────────────────────────────────────────────────────────────────────────────────
+    # ── what it hears ─────────────────────────────────────────────────────────────────────────────
     def __call__(self, event: Event) -> None:
         """Take an event in."""
         match event:
@@ -233,7 +250,9 @@ class Turn:
             self._think(f"\n{step} failed ({getattr(result.error, 'outcome', 'cancelled')}).")
             return
         whole = self._shown == "full" and event.step != self._last
-        self._think(f"\n{step} answered {_bill(result)}." + (f"\n{result.completion.text}" if whole else ""))
+        self._think(
+            f"\n{step} answered {_bill(result)}." + (f"\n{result.completion.text}" if whole else "")
+        )
 
     def _plan(self, event: Planned) -> None:
         if self._shown == "off":
@@ -258,14 +277,18 @@ class Turn:
             self._news.append((part, text))
             self._stir.set()
 
-    # ── its bill ─────────────────────────────────────────────────────────────────────────────────────────────────────
+    # ── its bill ──────────────────────────────────────────────────────────────────────────────────
     def _settle(self, episode: Episode | None = None) -> None:
         """Put what it came to on the tenant's bill, and into the journal."""
         self._settled = True
         step = answering_step(episode) if episode is not None else None
-        calls = step.completion.tool_calls if step is not None and step.completion is not None else ()
+        calls = (
+            step.completion.tool_calls if step is not None and step.completion is not None else ()
+        )
         if step is not None and calls:
-            self._remember(self._tab.key.name, self.id, Called(self._names[step.asked], step.messages, calls))
+            self._remember(
+                self._tab.key.name, self.id, Called(self._names[step.asked], step.messages, calls)
+            )
         self._metrics.charged(self._tab.key.name, self._tab.charged)
         self._keep(self._tab.charged, tools=bool(calls))
 
@@ -277,13 +300,17 @@ class Turn:
         self._journal.put_outcome(f"{SERVED}{self.id}", record, texts=False)
 
 
-# ── pieces ───────────────────────────────────────────────────────────────────────────────────────────────────────────
+# ── pieces ────────────────────────────────────────────────────────────────────────────────────────
 def renamed(calls: Sequence[Mapping[str, object]], episode: str) -> tuple[Json, ...]:
     """A worker's calls of tools under our ids."""
     functions = (as_object(call.get("function")) for call in calls)
-    told = ({"name": str(one.get("name", "")), "arguments": str(one.get("arguments") or "{}")} for one in functions)
+    told = (
+        {"name": str(one.get("name", "")), "arguments": str(one.get("arguments") or "{}")}
+        for one in functions
+    )
     return tuple(
-        {"id": call_id(episode, index), "type": "function", "function": function} for index, function in enumerate(told)
+        {"id": call_id(episode, index), "type": "function", "function": function}
+        for index, function in enumerate(told)
     )
 
 

@@ -1,7 +1,8 @@
 """Benchmarks: problems and the grader that judges them. In: a name and options. Out: a task.
 
-``TASKS`` names them lazily as ``module:attribute``; each attribute is a ``Dataset``, or makes a task of options. Other
-packages add theirs with the entry-point group ``openconductor.tasks``, or are named as ``module:attribute``.
+``TASKS`` names them lazily as ``module:attribute``; each attribute is a ``Dataset``, or makes a
+task of options. Other packages add theirs with the entry-point group ``openconductor.tasks``, or
+are named as ``module:attribute``.
 """
 
 from __future__ import annotations
@@ -43,13 +44,14 @@ def load_task(name: str, **options: object) -> Benchmark:
 
     Args:
         name: one of ``TASKS``, an entry point, or ``module:attribute``.
-        **options: ``path`` (a local file or folder), ``revision`` (a commit of the data set), ``split`` (what
-            ``load()`` loads), ``limit``, ``seed`` and ``sha256`` (what the bytes must hash to); None is the default.
-            Some tasks take fewer, and ``paper_mix`` also ``outcomes``.
+        **options: ``path`` (a local file or folder), ``revision`` (a commit of the data set),
+            ``split`` (what ``load()`` loads), ``limit``, ``seed`` and ``sha256`` (what the bytes
+            must hash to); None is the default. Some tasks take fewer, and ``paper_mix`` also
+            ``outcomes``.
 
     Raises:
-        ConfigError: there is no such task, or it has no such option, or the option is of a wrong type; names the
-            nearest. Or what has the name makes no task.
+        ConfigError: there is no such task, or it has no such option, or the option is of a wrong
+            type; names the nearest. Or what has the name makes no task.
     """
     make: Any = load_registered(TASKS, name, what="task")
     if not callable(make):
@@ -66,7 +68,9 @@ def load_task(name: str, **options: object) -> Benchmark:
             check_option(option, known, f"task {name}")
         kinds, expected = ((int,), "an integer") if option in _INTEGERS else ((str, Path), "a text")
         if not isinstance(value, kinds) or isinstance(value, bool) or value == "":
-            raise ConfigError(f"task {name}: option {option}: got {shorten(value)}, expected {expected}")
+            raise ConfigError(
+                f"task {name}: option {option}: got {shorten(value)}, expected {expected}"
+            )
     try:
         task = make(**given)
     except TypeError as error:  # an abstract method, or a parameter that no option names

@@ -1,7 +1,8 @@
 """Whether a task's grader accepts what is right. In: a task. Out: which canonical replies it accepts, and which not.
 
-A canonical reply is the gold answer in the form that the prompt asks for, or the reference solution that the data
-hold. One that is refused is a fault of the data, of the grader, or of this machine (a library that a solution needs).
+A canonical reply is the gold answer in the form that the prompt asks for, or the reference solution
+that the data hold. One that is refused is a fault of the data, of the grader, or of this machine (a
+library that a solution needs).
 """
 
 from __future__ import annotations
@@ -52,7 +53,9 @@ class CheckReport:
         return not self.refused and (self.accepted > 0 or not self.undecided)
 
 
-async def check_task(task: Benchmark, *, concurrency: int = 8, on_progress: OnProgress | None = None) -> CheckReport:
+async def check_task(
+    task: Benchmark, *, concurrency: int = 8, on_progress: OnProgress | None = None
+) -> CheckReport:
     """Grade every canonical reply of the default split.
 
     Args:
@@ -65,7 +68,9 @@ async def check_task(task: Benchmark, *, concurrency: int = 8, on_progress: OnPr
         ConfigError: an extra that the grader needs is not installed.
     """
     loaded = task.read()
-    answered = [(item.problem, item.canonical) for item in loaded.items if item.canonical is not None]
+    answered = [
+        (item.problem, item.canonical) for item in loaded.items if item.canonical is not None
+    ]
     gate, graded = asyncio.Semaphore(concurrency), 0
 
     async def graded_one(problem: Problem, canonical: str) -> Grade:
@@ -84,7 +89,9 @@ async def check_task(task: Benchmark, *, concurrency: int = 8, on_progress: OnPr
         grade = grading.result()
         found[grade.correct].append(Finding(problem.id, grade.extracted, grade.note))
     unanswered = len(loaded.items) - len(answered)
-    return CheckReport(loaded.source, len(found[True]), tuple(found[False]), tuple(found[None]), unanswered)
+    return CheckReport(
+        loaded.source, len(found[True]), tuple(found[False]), tuple(found[None]), unanswered
+    )
 
 
 async def judged(grader: Grader, problem: Problem, answer: str) -> Grade:

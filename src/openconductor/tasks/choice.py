@@ -1,11 +1,13 @@
 """Multiple choice: MMLU, GPQA-Diamond. In: rows with a question and its choices. Out: Items.
 
-Shapes: ``{id, question, choices, answer}`` (local; the answer is an index from 0 or a letter), the same without an id
-(MMLU), ``{question_id, question, options, answer}`` (MMLU-Pro), and GPQA's columns.
+Shapes: ``{id, question, choices, answer}`` (local; the answer is an index from 0 or a letter), the
+same without an id (MMLU), ``{question_id, question, options, answer}`` (MMLU-Pro), and GPQA's
+columns.
 
-Choices keep their published order unless a seed draws another. GPQA's columns put the right choice first, so its order
-is always drawn (with 0 where there is no seed). A choice that speaks of the others by their places ("both A and C",
-"all of the above") must not move: such a question keeps its order.
+Choices keep their published order unless a seed draws another. GPQA's columns put the right choice
+first, so its order is always drawn (with 0 where there is no seed). A choice that speaks of the
+others by their places ("both A and C", "all of the above") must not move: such a question keeps its
+order.
 """
 
 from __future__ import annotations
@@ -41,7 +43,9 @@ def letter_at(row: Row, field: str, count: int) -> str:
         TaskError: there is no such choice.
     """
     letters, value = LETTERS[:count], row.identity(field)
-    letter = letters[value : value + 1] if isinstance(value, int) and value >= 0 else str(value).strip()
+    letter = (
+        letters[value : value + 1] if isinstance(value, int) and value >= 0 else str(value).strip()
+    )
     if len(letter) != 1 or letter not in letters:
         raise row.wrong(field, value, f"a letter of {letters}, or an index from 0 to {count - 1}")
     return letter
@@ -57,7 +61,14 @@ def _with_options(row: Row) -> Item:
 
 def _listed(row: Row, field: str, subject: str) -> Item:
     choices = choices_of(row, field)
-    return _item(row, row.text("question"), choices, letter_at(row, "answer", len(choices)), subject, row.seed)
+    return _item(
+        row,
+        row.text("question"),
+        choices,
+        letter_at(row, "answer", len(choices)),
+        subject,
+        row.seed,
+    )
 
 
 def _gpqa(row: Row) -> Item:
@@ -67,11 +78,15 @@ def _gpqa(row: Row) -> Item:
     return _item(row, row.text("Question"), choices, "A", subject, row.seed or 0)
 
 
-def _item(row: Row, question: str, choices: Sequence[str], letter: str, subject: str, seed: int | None) -> Item:
+def _item(
+    row: Row, question: str, choices: Sequence[str], letter: str, subject: str, seed: int | None
+) -> Item:
     if seed is not None and not any(_OF_OTHERS.search(choice) for choice in choices):
         choices, places = shuffled(choices, f"{seed} {row.id}")
         letter = LETTERS[places.index(LETTERS.index(letter))]
-    return row.item(choice_prompt(question, choices, subject=subject), letter, f"Answer: {letter}", subject)
+    return row.item(
+        choice_prompt(question, choices, subject=subject), letter, f"Answer: {letter}", subject
+    )
 
 
 SHAPES = (
@@ -89,9 +104,13 @@ MMLU = _dataset(
     "c30699e8356da336a370243923dbaf21066bb9fe",
     "MIT",
     {
-        "test": parquet("all/test", "74a41822ce7d3def56e1682f958469c04642a5336a5ce912fa375fdb90fb25d7", 14042),
+        "test": parquet(
+            "all/test", "74a41822ce7d3def56e1682f958469c04642a5336a5ce912fa375fdb90fb25d7", 14042
+        ),
         "validation": parquet(
-            "all/validation", "66cdf0b090ccb657d18d13cd81e31fdc55c3467da9642ffb178653268a97c8ef", 1531
+            "all/validation",
+            "66cdf0b090ccb657d18d13cd81e31fdc55c3467da9642ffb178653268a97c8ef",
+            1531,
         ),
         "dev": parquet("all/dev", None, 285),
         "auxiliary_train": parquet("all/auxiliary_train", None, 99842),

@@ -1,8 +1,8 @@
 """Programs: HumanEval, MBPP, BigCodeBench-Hard, and local problems with tests. In: rows. Out: Items.
 
-Shapes: ``{id, question, starter_code?, tests, entry_point?, solution?}`` (local; ``tests`` is a list of ``{input,
-output}`` or ``{args, expected}``, or a test program), and those of HumanEval, MBPP and BigCodeBench as published.
-Nothing is run here.
+Shapes: ``{id, question, starter_code?, tests, entry_point?, solution?}`` (local; ``tests`` is a
+list of ``{input, output}`` or ``{args, expected}``, or a test program), and those of HumanEval,
+MBPP and BigCodeBench as published. Nothing is run here.
 """
 
 from __future__ import annotations
@@ -26,7 +26,9 @@ def row_tests(row: Row) -> CodeTests:
     Raises:
         TaskError: a field is missing or of the wrong type, or a test is of no known shape.
     """
-    defined = (name for name in _DEFINED.findall(row.text_or("starter_code")) if not name.startswith("__"))
+    defined = (
+        name for name in _DEFINED.findall(row.text_or("starter_code")) if not name.startswith("__")
+    )
     entry_point = row.text_or("entry_point") or next(defined, None)
     if isinstance(row.values.get("tests"), str):
         return asserted(row, "tests", row.text("tests"), entry_point)
@@ -44,28 +46,43 @@ def asserted(row: Row, field: str, source: str, entry_point: str | None) -> Code
 def _local(row: Row) -> Item:
     tests, question = row_tests(row), row.text("question")
     starter, solution = row.text_or("starter_code"), row.text_or("solution")
-    text = function_prompt(question, starter=starter) if tests.entry_point else program_prompt(question)
-    return row.item(text, tests, fenced(solution) if solution.strip() else None, row.text_or("subject"))
+    text = (
+        function_prompt(question, starter=starter)
+        if tests.entry_point
+        else program_prompt(question)
+    )
+    return row.item(
+        text, tests, fenced(solution) if solution.strip() else None, row.text_or("subject")
+    )
 
 
 def _humaneval(row: Row) -> Item:
-    return _completed(row, "prompt", asserted(row, "test", row.text("test"), row.text("entry_point")))
+    return _completed(
+        row, "prompt", asserted(row, "test", row.text("test"), row.text("entry_point"))
+    )
 
 
 def _bigcodebench(row: Row) -> Item:
-    return _completed(row, "complete_prompt", CodeTests((), row.text("entry_point"), row.text("test")))
+    return _completed(
+        row, "complete_prompt", CodeTests((), row.text("entry_point"), row.text("test"))
+    )
 
 
 def _completed(row: Row, field: str, tests: CodeTests) -> Item:
     prompt = row.text(field)
-    return row.item(function_prompt("", starter=prompt), tests, fenced(prompt + row.text("canonical_solution")))
+    return row.item(
+        function_prompt("", starter=prompt), tests, fenced(prompt + row.text("canonical_solution"))
+    )
 
 
 def _mbpp(row: Row) -> Item:
     asserts = row.texts("test_list")
     if not asserts:
         raise row.wrong("test_list", [], "a list of assertions, of at least one")
-    before = [*(row.texts("test_imports") if row.has("test_imports") else ()), row.text_or("test_setup_code")]
+    before = [
+        *(row.texts("test_imports") if row.has("test_imports") else ()),
+        row.text_or("test_setup_code"),
+    ]
     text = row.text("text") if row.has("text") else row.text("prompt")
     tests = asserted(row, "test_list", "\n".join([*filter(str.strip, before), *asserts]), None)
     # One assertion names the function and its arguments; the others stay hidden.
@@ -75,8 +92,14 @@ def _mbpp(row: Row) -> Item:
 
 LOCAL = Shape(("id", "question", "tests"), _local, id="id")
 SHAPES = (
-    Shape(("task_id", "complete_prompt", "canonical_solution", "test", "entry_point"), _bigcodebench, id="task_id"),
-    Shape(("task_id", "prompt", "canonical_solution", "test", "entry_point"), _humaneval, id="task_id"),
+    Shape(
+        ("task_id", "complete_prompt", "canonical_solution", "test", "entry_point"),
+        _bigcodebench,
+        id="task_id",
+    ),
+    Shape(
+        ("task_id", "prompt", "canonical_solution", "test", "entry_point"), _humaneval, id="task_id"
+    ),
     Shape(("task_id", "code", "test_list"), _mbpp, id="task_id"),
     LOCAL,
 )
@@ -88,7 +111,13 @@ HUMANEVAL = _dataset(
     "openai/openai_humaneval",
     "7dce6050a7d6d172f3cc5c32aa97f52fa1a2e544",
     "MIT",
-    {"test": parquet("openai_humaneval/test", "2f2871a15fbc95b6c683043359f4ed8e144c5a1c4f24f25f66bc51f598dfcfb6", 164)},
+    {
+        "test": parquet(
+            "openai_humaneval/test",
+            "2f2871a15fbc95b6c683043359f4ed8e144c5a1c4f24f25f66bc51f598dfcfb6",
+            164,
+        )
+    },
 )
 
 MBPP = _dataset(
@@ -98,12 +127,26 @@ MBPP = _dataset(
     "4bb6404fdc6cacfda99d4ac4205087b89d32030c",
     "CC BY 4.0",
     {
-        "test": parquet("sanitized/test", "e9e9efa2c0d59ef5e55537a9d126b8f875d5ac010a8d75628d76824884e15850", 257),
-        "train": parquet("sanitized/train", "d95f8ad6d2fff08fe4826122d6e3e31f75716825d0c5c340d297aca5e9e0de0e", 120),
-        "validation": parquet(
-            "sanitized/validation", "27e065fcab3c863959933328a7fdbf404e1bcb5464b1be6fe0dcd9530e420204", 43
+        "test": parquet(
+            "sanitized/test",
+            "e9e9efa2c0d59ef5e55537a9d126b8f875d5ac010a8d75628d76824884e15850",
+            257,
         ),
-        "prompt": parquet("sanitized/prompt", "73c623309b7b5d65fd5661204b35f779f8e66301aa9832d1ad4b8fc3b21151fd", 7),
+        "train": parquet(
+            "sanitized/train",
+            "d95f8ad6d2fff08fe4826122d6e3e31f75716825d0c5c340d297aca5e9e0de0e",
+            120,
+        ),
+        "validation": parquet(
+            "sanitized/validation",
+            "27e065fcab3c863959933328a7fdbf404e1bcb5464b1be6fe0dcd9530e420204",
+            43,
+        ),
+        "prompt": parquet(
+            "sanitized/prompt",
+            "73c623309b7b5d65fd5661204b35f779f8e66301aa9832d1ad4b8fc3b21151fd",
+            7,
+        ),
     },
     notes=("the prompt shows one of a problem's assertions; the usual one shows all of them",),
 )
@@ -114,7 +157,11 @@ BIGCODEBENCH_HARD = _dataset(
     "bigcode/bigcodebench-hard",
     "298d2cc7b96612e15e47313c3603ee124cee0c1f",
     "Apache-2.0",
-    {"test": parquet("data/v0.1.4", "73a4270b43feb81abefad7bb1b592937c768ea45c3263bedc1cabd30a9a6ce79", 148)},
+    {
+        "test": parquet(
+            "data/v0.1.4", "73a4270b43feb81abefad7bb1b592937c768ea45c3263bedc1cabd30a9a6ce79", 148
+        )
+    },
     notes=(
         "judged by its own unittest classes beside the answer, which a program that tries can get past",
         "some canonical solutions need libraries of 2021 to 2023, or a network: `task check` lists them",

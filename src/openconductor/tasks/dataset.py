@@ -9,11 +9,12 @@ A task is made of a ``Dataset`` with options:
 ``seed``      draws for ``limit``, and draws the order of choices; None leaves choices in their published order
 ``sha256``    what the bytes must hash to (``Source.sha256``)
 
-Files of the hub are fetched one by one and checked against their SHA-256 before anything reads them; no script of a
-data set is ever run. Fetching takes the extra ``tasks`` (``datasets`` and the hub client below it); what was fetched
-before is read from the client's cache, also without a network. A commit or digest is in a task's data only where
-independent public records agree on it (docs/tasks.md lists them). Where none could be had, the revision is None: the
-newest commit is taken, with a warning, and recorded.
+Files of the hub are fetched one by one and checked against their SHA-256 before anything reads
+them; no script of a data set is ever run. Fetching takes the extra ``tasks`` (``datasets`` and the
+hub client below it); what was fetched before is read from the client's cache, also without a
+network. A commit or digest is in a task's data only where independent public records agree on it
+(docs/tasks.md lists them). Where none could be had, the revision is None: the newest commit is
+taken, with a warning, and recorded.
 """
 
 from __future__ import annotations
@@ -34,7 +35,9 @@ from openconductor.tasks.items import Benchmark, DataFile, Item, LeftOut, Loaded
 from openconductor.tasks.rows import Row, Unusable, needs, read_rows, sha256_of
 
 COMMIT = re.compile(r"[0-9a-f]{40}")
-_LOCAL = "a local file of JSON Lines: path=FILE (`task`: --path FILE, `eval`: --task-path NAME=FILE)"
+_LOCAL = (
+    "a local file of JSON Lines: path=FILE (`task`: --path FILE, `eval`: --task-path NAME=FILE)"
+)
 
 
 class UnpinnedData(UserWarning):
@@ -47,7 +50,8 @@ class Shape:
 
     Attributes:
         fields: those that tell this shape from the others.
-        item: makes an Item of a row; raises Unusable where the row holds no problem that can be graded.
+        item: makes an Item of a row; raises Unusable where the row holds no problem that can be
+            graded.
         id: the field that holds the id; None: the row's number is its id.
     """
 
@@ -68,10 +72,12 @@ class Dataset:
     Attributes:
         name: the task's name in the registry.
         about: what it is, in a line.
-        id: the name of the data set on the hub; "" is published nowhere, and needs the option ``path``.
+        id: the name of the data set on the hub; "" is published nowhere, and needs the option
+            ``path``.
         revision: the commit; None where none is known for certain.
         licence: of the data.
-        splits: the files of each split, the default split first; digests and rows are those at the commit.
+        splits: the files of each split, the default split first; digests and rows are those at the
+            commit.
         shapes: the forms that a row may have; the first whose fields are all there counts.
         grader: makes the judge.
         notes: what a reader of a run should know about these data.
@@ -109,7 +115,9 @@ class DatasetTask(Benchmark):
         sha256: str | None = None,
     ) -> None:
         if path is not None and revision is not None:
-            raise ConfigError(f"task option revision: got {revision!r} beside path; a local file has none")
+            raise ConfigError(
+                f"task option revision: got {revision!r} beside path; a local file has none"
+            )
         super().__init__(
             dataset.name,
             dataset.about,
@@ -136,11 +144,15 @@ class DatasetTask(Benchmark):
         names = ", ".join(file.name for file in expected.values())
         whole = digest([*digests.values()])
         if self._sha256 is not None and whole != self._sha256.lower():
-            raise TaskError(f"task {self.name}: {names}: got the SHA-256 {whole}, expected {self._sha256}")
+            raise TaskError(
+                f"task {self.name}: {names}: got the SHA-256 {whole}, expected {self._sha256}"
+            )
         counts = Counter[Path]()
         rows = self._rows(expected, split, counts)
         if self._limit is not None:
-            drawn = heapq.nsmallest(self._limit, rows, key=lambda row: draw_key(self._seed or 0, row.id))
+            drawn = heapq.nsmallest(
+                self._limit, rows, key=lambda row: draw_key(self._seed or 0, row.id)
+            )
             rows = iter(sorted(drawn, key=lambda row: row.number))
         items: list[Item] = []
         left_out: list[LeftOut] = []
@@ -157,7 +169,9 @@ class DatasetTask(Benchmark):
             source,
             pinned=source.pinned or self._sha256 is not None,
             sha256=whole,
-            files=tuple(DataFile(file.name, digests[path], counts[path]) for path, file in expected.items()),
+            files=tuple(
+                DataFile(file.name, digests[path], counts[path]) for path, file in expected.items()
+            ),
             rows=counts.total(),
             problems=len(items),
             fields=tuple(fields),
@@ -173,7 +187,9 @@ class DatasetTask(Benchmark):
         path = self.path / f"{split}.jsonl" if self.path.is_dir() else self.path
         return {path: DataFile(str(path))}, Source("local file", split)
 
-    def _rows(self, files: Mapping[Path, DataFile], split: str, counts: Counter[Path]) -> Iterator[Row]:
+    def _rows(
+        self, files: Mapping[Path, DataFile], split: str, counts: Counter[Path]
+    ) -> Iterator[Row]:
         """All rows, each with an id of its own; counts those of each file."""
         seen: dict[str, str] = {}
         for path, file in files.items():
@@ -183,11 +199,15 @@ class DatasetTask(Benchmark):
                 given = row.identity(field) if field else f"{self.name}/{split}/{row.number}"
                 name = given if isinstance(given, str) else f"{self.name}/{given}"
                 if name in seen:
-                    raise TaskError(f"{row.where}: the id {name!r} is that of {seen[name]}; expected one of its own")
+                    raise TaskError(
+                        f"{row.where}: the id {name!r} is that of {seen[name]}; expected one of its own"
+                    )
                 seen[name] = row.where
                 yield replace(row, task=self.name, id=name, seed=self._seed)
             if file.rows not in (None, counts[path]):
-                raise TaskError(f"task {self.name}: {file.name}: got {counts[path]} rows, expected {file.rows}")
+                raise TaskError(
+                    f"task {self.name}: {file.name}: got {counts[path]} rows, expected {file.rows}"
+                )
 
     def _shape(self, row: Row) -> Shape:
         """The first shape whose fields are all there, or else the nearest: its adapter says what is missing."""
@@ -202,11 +222,15 @@ class DatasetTask(Benchmark):
 def digest(digests: Sequence[str]) -> str:
     """One digest for all files; see ``Source.sha256``."""
     return (
-        digests[0] if len(digests) == 1 else hashlib.sha256("".join(f"{one}\n" for one in digests).encode()).hexdigest()
+        digests[0]
+        if len(digests) == 1
+        else hashlib.sha256("".join(f"{one}\n" for one in digests).encode()).hexdigest()
     )
 
 
-def fetch(dataset: Dataset, split: str, *, revision: str | None) -> tuple[dict[Path, DataFile], Source]:
+def fetch(
+    dataset: Dataset, split: str, *, revision: str | None
+) -> tuple[dict[Path, DataFile], Source]:
     """Fetch the files of a split; gives their local copies, each with what is known of it at its commit.
 
     Args:
@@ -224,7 +248,9 @@ def fetch(dataset: Dataset, split: str, *, revision: str | None) -> tuple[dict[P
     pinned = COMMIT.fullmatch(commit) is not None
     files: dict[Path, DataFile] = {}
     for file in dataset.splits[split]:
-        path, commit = _download(dataset, file.name, commit or None)  # the other files are of the same commit
+        path, commit = _download(
+            dataset, file.name, commit or None
+        )  # the other files are of the same commit
         known = file if commit == dataset.revision else DataFile(file.name)
         files[path] = replace(known, name=f"{dataset.id}/{file.name}")
     if not pinned:

@@ -1,6 +1,7 @@
 """The gym as a benchmark: problems drawn by seed, judged by exact comparison.
 
-In: a split and a seed. Out: problems; the kind of each can be read off its text with ``read_question``.
+In: a split and a seed. Out: problems; the kind of each can be read off its text with
+``read_question``.
 """
 
 from __future__ import annotations
@@ -31,5 +32,7 @@ class GymTask(Benchmark):
             for question in draw_questions(cast("Split", split), self._count, seed=self._seed)
         )
         note = f"{self._count} questions drawn with seed {self._seed}"
-        source = Source("drawn", split, pinned=True, licence="Apache-2.0", problems=len(items), notes=(note,))
+        source = Source(
+            "drawn", split, pinned=True, licence="Apache-2.0", problems=len(items), notes=(note,)
+        )
         return Loaded(items, source)

@@ -1,7 +1,7 @@
 """What a task is: problems, what is known beside them, who judges, and where all of it came from.
 
-In: nothing. Out: frozen values, and what every task offers. ``Source`` is what a run writes down, so that the same
-problems can be had again.
+In: nothing. Out: frozen values, and what every task offers. ``Source`` is what a run writes down,
+so that the same problems can be had again.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, cast
 
 from openconductor.errors import ConfigError, TaskError
 from openconductor.protocols import Grader
-from openconductor.serialisation import plain
+from openconductor.store.serialisation import plain
 from openconductor.types import Problem
 
 if TYPE_CHECKING:
@@ -27,7 +27,8 @@ class Item:
 
     Attributes:
         problem: what a worker and the grader see.
-        canonical: a whole reply that is right, in the form that the prompt asks for; None where the data have none.
+        canonical: a whole reply that is right, in the form that the prompt asks for; None where the
+            data have none.
         subject: the kind of problem, as the data name it; "" where they do not.
         difficulty: from 0 (easiest) to 1 (hardest), as the data say; None where they say nothing.
         tags: what is known to be wrong with the problem, such as ``multiple-solutions``.
@@ -65,9 +66,11 @@ class Source:
         dataset: its name on the hub, ``local file``, ``drawn`` or ``mix``.
         split: which part of it.
         revision: the commit that was loaded; None for what has none.
-        pinned: whether the same bytes are loaded next time: by a full commit hash, or an expected SHA-256.
+        pinned: whether the same bytes are loaded next time: by a full commit hash, or an expected
+            SHA-256.
         licence: of the data, as their publishers name it.
-        sha256: of one file, its own; of several, that of their hex digests, a line each; None where none was read.
+        sha256: of one file, its own; of several, that of their hex digests, a line each; None where
+            none was read.
         files: what was read.
         rows, problems: how many rows were read, and how many problems were made of them.
         fields: the fields of the first row.
@@ -153,8 +156,8 @@ class Benchmark(ABC):
         """The problems of one split, in order; "" is the default one.
 
         Raises:
-            TaskError: the data are absent, are not of any known shape, or are not what they were; or there is no such
-                split.
+            TaskError: the data are absent, are not of any known shape, or are not what they were;
+                or there is no such split.
             ConfigError: the extra is not installed.
         """
         return tuple(item.problem for item in self.read(split).items)
@@ -164,13 +167,19 @@ class Benchmark(ABC):
         split = split or self.splits[0]
         if split not in self._loaded:
             if wrong := self._wrong_split(split):
-                raise TaskError(wrong + ("; other splits need local files: path=FOLDER" if self.dataset else ""))
+                raise TaskError(
+                    wrong + ("; other splits need local files: path=FOLDER" if self.dataset else "")
+                )
             self._loaded[split] = self._read(split)
         return self._loaded[split]
 
     def _wrong_split(self, split: str) -> str:
         known = self._local or split in self.splits
-        return "" if known else f"task {self.name}: got the split {split!r}, expected one of {', '.join(self.splits)}"
+        return (
+            ""
+            if known
+            else f"task {self.name}: got the split {split!r}, expected one of {', '.join(self.splits)}"
+        )
 
     @abstractmethod
     def _read(self, split: str) -> Loaded: ...

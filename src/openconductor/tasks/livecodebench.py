@@ -1,13 +1,17 @@
 """LiveCodeBench, V1 and V6. In: rows as published (code_generation_lite). Out: Items.
 
-Its hidden tests are a pickle, compressed and in base64. **It is never unpickled**: a pickle can run anything. Its
-opcodes are read one by one, and only those that make a single text are let through; that text is JSON.
+Its hidden tests are a pickle, compressed and in base64. **It is never unpickled**: a pickle can run
+anything. Its opcodes are read one by one, and only those that make a single text are let through;
+that text is JSON.
 
-``livecodebench_v1`` is the first release: 400 problems from May 2023 to March 2024. ``livecodebench_v6`` is what the
-sixth added: 175 problems, to April 2025; its split ``release`` is all up to there, V1 among it (1,055 problems).
+``livecodebench_v1`` is the first release: 400 problems from May 2023 to March 2024.
+``livecodebench_v6`` is what the sixth added: 175 problems, to April 2025; its split ``release`` is
+all up to there, V1 among it (1,055 problems).
 
-The judge is ``lcb-compat``, for figures are held against LiveCodeBench's. Problems of its list of errata carry a tag:
-of several right outputs only one is accepted, or the tests are wrong, or the problem is interactive.
+The judge is ``lcb-compat``, for figures are held against LiveCodeBench's. Problems of its list of
+errata carry a tag:
+of several right outputs only one is accepted, or the tests are wrong, or the problem is
+interactive.
 """
 
 from __future__ import annotations
@@ -26,7 +30,7 @@ from pydantic import Field
 
 from openconductor.graders.code import CodeGrader
 from openconductor.graders.code_tests import CodeTests, IoTest, from_json_lines
-from openconductor.serialisation import load
+from openconductor.store.serialisation import load
 from openconductor.tasks.code import LOCAL
 from openconductor.tasks.dataset import Dataset, Shape
 from openconductor.tasks.items import DataFile, Item
@@ -41,7 +45,8 @@ _DIFFICULTIES = {"easy": 0.0, "medium": 0.5, "hard": 1.0}
 _TEXT = {"SHORT_BINUNICODE", "BINUNICODE", "BINUNICODE8", "UNICODE"}
 _AROUND = {"PROTO", "FRAME", "MEMOIZE", "PUT", "BINPUT", "LONG_BINPUT", "STOP"}
 
-# ERRATA.md of LiveCodeBench/LiveCodeBench at 28fef95 (July 2025): ids, and titles of those that have no id there.
+# ERRATA.md of LiveCodeBench/LiveCodeBench at 28fef95 (July 2025): ids, and titles of those that
+# have no id there.
 _ERRATA = {
     "multiple-solutions": (
         "abc311_c abc326_d abc327_b abc333_e abc343_e abc362_c find-words-containing-character find-the-peaks "
@@ -50,7 +55,9 @@ _ERRATA = {
     "interactive": "abc337_e abc355_e",
     "wrong-tests": "abc350_c apply-operations-to-make-string-empty most-frequent-ids arc189_a",
 }
-ERRATA: Mapping[str, str] = {name: fault for fault, names in _ERRATA.items() for name in names.split()}
+ERRATA: Mapping[str, str] = {
+    name: fault for fault, names in _ERRATA.items() for name in names.split()
+}
 
 
 def hidden_tests(text: str) -> str:
@@ -84,7 +91,9 @@ def pickled_text(pickled: bytes) -> str:
         if opcode.name in _TEXT:
             texts.append(cast(str, argument))
         elif opcode.name not in _AROUND:
-            raise ValueError(f"a pickle with the opcode {opcode.name}; expected one of a single text")
+            raise ValueError(
+                f"a pickle with the opcode {opcode.name}; expected one of a single text"
+            )
     if len(texts) != 1:
         raise ValueError(f"a pickle of {len(texts)} texts, expected one")
     return texts[0]
@@ -106,7 +115,12 @@ def _published(row: Row) -> Item:
     tests = [
         test
         for field in ("public_test_cases", "private_test_cases")
-        for test in _json(row, field, list[_Test], "a JSON list of tests with the texts input, output and testtype")
+        for test in _json(
+            row,
+            field,
+            list[_Test],
+            "a JSON list of tests with the texts input, output and testtype",
+        )
     ]
     kinds = {test.testtype for test in tests}
     inputs, outputs = [test.input for test in tests], [test.output for test in tests]
@@ -119,7 +133,9 @@ def _published(row: Row) -> Item:
             reference = from_json_lines(inputs, outputs, called.func_name)
         text = function_prompt(content, starter=row.text_or("starter_code"))
     else:
-        raise row.wrong("public_test_cases", sorted(kinds), "tests of one type, stdin or functional")
+        raise row.wrong(
+            "public_test_cases", sorted(kinds), "tests of one type, stdin or functional"
+        )
     slug = row.text_or("question_title").strip().lower().replace(" ", "-")
     fault = ERRATA.get(row.id) or ERRATA.get(slug)
     return replace(
@@ -140,14 +156,27 @@ def _json(row: Row, field: str, kind: type[T], expected: str) -> T:
         raise row.wrong(field, found, expected) from error
 
 
-SHAPES = (Shape(("question_id", "question_content", "metadata"), _published, id="question_id"), LOCAL)
+SHAPES = (
+    Shape(("question_id", "question_content", "metadata"), _published, id="question_id"),
+    LOCAL,
+)
 _RELEASE = (
     DataFile("test.jsonl", "2bd02b38beb48e8c46b5b9987095d999ff38cd8efc255ea5d58974317c48f63f", 400),
-    DataFile("test2.jsonl", "095df7c5daf15f882c51a9deb84085cff1e073495a5dbcf95015a564d485f3a3", 111),
-    DataFile("test3.jsonl", "28ed26cc83363ce3f1fe2d5fad9f8393077beb1907b167a31bd3b32f80801b79", 101),
-    DataFile("test4.jsonl", "d711138ddaebfcf5f8ec6a4283ee677298c0f5c5d374a235af92aaf0584510da", 101),
-    DataFile("test5.jsonl", "7f77571c2a6df0c2a72a3277650309f67e01e0008e18117e624633df53f81214", 167),
-    DataFile("test6.jsonl", "bb4c364f71921c4495a6ad15abe1a927350b720009f4933e2e71f8af0f6fd1f5", 175),
+    DataFile(
+        "test2.jsonl", "095df7c5daf15f882c51a9deb84085cff1e073495a5dbcf95015a564d485f3a3", 111
+    ),
+    DataFile(
+        "test3.jsonl", "28ed26cc83363ce3f1fe2d5fad9f8393077beb1907b167a31bd3b32f80801b79", 101
+    ),
+    DataFile(
+        "test4.jsonl", "d711138ddaebfcf5f8ec6a4283ee677298c0f5c5d374a235af92aaf0584510da", 101
+    ),
+    DataFile(
+        "test5.jsonl", "7f77571c2a6df0c2a72a3277650309f67e01e0008e18117e624633df53f81214", 167
+    ),
+    DataFile(
+        "test6.jsonl", "bb4c364f71921c4495a6ad15abe1a927350b720009f4933e2e71f8af0f6fd1f5", 175
+    ),
 )
 
 LIVECODEBENCH_V1 = Dataset(

@@ -1,7 +1,8 @@
 r"""Mathematics: MATH (train), MATH500, AIME 2025, GSM8K. In: rows with a problem and its answer. Out: Items.
 
-Shapes: ``{id, problem, answer}`` (local, AIME 2025), with ``unique_id`` for ``id`` (MATH-500), ``{problem, solution,
-level, type}`` (MATH: the solution boxes it), ``{question, answer}`` with ``#### 42`` at the end (GSM8K).
+Shapes: ``{id, problem, answer}`` (local, AIME 2025), with ``unique_id`` for ``id`` (MATH-500),
+``{problem, solution, level, type}`` (MATH: the solution boxes it), ``{question, answer}`` with
+``#### 42`` at the end (GSM8K).
 """
 
 from __future__ import annotations
@@ -43,7 +44,9 @@ def _marked(row: Row) -> Item:
 
 def _item(row: Row, problem: str, answer: str) -> Item:
     """The level is 1 to 5, or "Level 1" to "Level 5"; else ("Level ?") there is none, and the subject is the kind."""
-    item = row.item(boxed_prompt(problem), answer, boxed(answer), row.text_or("subject", row.text_or("type")))
+    item = row.item(
+        boxed_prompt(problem), answer, boxed(answer), row.text_or("subject", row.text_or("type"))
+    )
     level = re.fullmatch(r"(?:Level )?([1-5])", str(row.values.get("level")))
     if level is None:
         return item
@@ -66,8 +69,12 @@ MATH = _dataset(
     "0530c78699ea5e8eb5530600900e1f328b48acad",
     "MIT",
     {
-        "train": parquet("data/train", "eca6e667f4305dd5e5ba09b4fd55e7f3174a0fbe361cdfd4c44758b593a76933", 7500),
-        "test": parquet("data/test", "7dca8d6e41af88ecf82f2b5f36eb5530e083aaaa86ee325f62bd5c31535178c6", 5000),
+        "train": parquet(
+            "data/train", "eca6e667f4305dd5e5ba09b4fd55e7f3174a0fbe361cdfd4c44758b593a76933", 7500
+        ),
+        "test": parquet(
+            "data/test", "7dca8d6e41af88ecf82f2b5f36eb5530e083aaaa86ee325f62bd5c31535178c6", 5000
+        ),
     },
     notes=("the test split holds the 500 problems of math500",),
 )
@@ -78,7 +85,15 @@ MATH500 = _dataset(
     "HuggingFaceH4/MATH-500",
     "6e4ed1a2a79af7d8630a6b768ec859cb5af4d3be",
     "MIT (problems: hendrycks/math; split: openai/prm800k)",
-    {"test": (DataFile("test.jsonl", "35dc41080a3680858b27fa7e0533d2d547825316fc5dafe5d316f4ccc5a06132", 500),)},
+    {
+        "test": (
+            DataFile(
+                "test.jsonl",
+                "35dc41080a3680858b27fa7e0533d2d547825316fc5dafe5d316f4ccc5a06132",
+                500,
+            ),
+        )
+    },
 )
 
 AIME25 = _dataset(
@@ -87,7 +102,13 @@ AIME25 = _dataset(
     "math-ai/aime25",
     "563bb8404243c5f09de6ec262f2db674fe5bce9b",
     "not stated; the problems are the MAA's",
-    {"test": (DataFile("test.jsonl", "b4e273c02d3e7fe1b74b59eae768fc8230bfb0f79539890cb56f4361caac0331", 30),)},
+    {
+        "test": (
+            DataFile(
+                "test.jsonl", "b4e273c02d3e7fe1b74b59eae768fc8230bfb0f79539890cb56f4361caac0331", 30
+            ),
+        )
+    },
 )
 
 GSM8K = _dataset(
@@ -97,7 +118,11 @@ GSM8K = _dataset(
     "740312add88f781978c0658806c59bc2815b9866",
     "MIT",
     {
-        "test": parquet("main/test", "ee7b8da9e381df27b9e3f7758a159ab2bdaa4dbaa910546cbbc47e0cb44e4f59", 1319),
-        "train": parquet("main/train", "ea82612ea9582142387730c793eb67d3b12849002bc0b7fa6f8efafa7351419d", 7473),
+        "test": parquet(
+            "main/test", "ee7b8da9e381df27b9e3f7758a159ab2bdaa4dbaa910546cbbc47e0cb44e4f59", 1319
+        ),
+        "train": parquet(
+            "main/train", "ea82612ea9582142387730c793eb67d3b12849002bc0b7fa6f8efafa7351419d", 7473
+        ),
     },
 )

@@ -1,10 +1,11 @@
 """The paper's training mix: 960 hard and diverse problems of MATH, MMLU, RLPR and LiveCodeBench V1.
 
-In: the four tasks, from the hub or from a folder of ``math.jsonl``, ``mmlu.jsonl``, ``rlpr.jsonl`` and
-``livecodebench_v1.jsonl``; by option, measured outcomes. Out: one task whose grader asks the right one of four.
+In: the four tasks, from the hub or from a folder of ``math.jsonl``, ``mmlu.jsonl``, ``rlpr.jsonl``
+and ``livecodebench_v1.jsonl``; by option, measured outcomes. Out: one task whose grader asks the
+right one of four.
 
-The paper (section 4, arXiv 2512.04388) says which sets, how many problems, and that they are hard and diverse. It does
-not say, and here is decided:
+The paper (section 4, arXiv 2512.04388) says which sets, how many problems, and that they are hard
+and diverse. It does not say, and here is decided:
 
 - the shares: equal, 240 of each;
 - which split of MMLU: ``auxiliary_train``, its own training pool; ``test`` is evaluated on;
@@ -56,7 +57,9 @@ class MixGrader:
         """
         if problem.task not in self.graders:
             names = ", ".join(self.graders)
-            raise GradingError(f"problem {problem.id}: got a problem of {problem.task!r}, expected one of {names}")
+            raise GradingError(
+                f"problem {problem.id}: got a problem of {problem.task!r}, expected one of {names}"
+            )
         return await self.graders[problem.task].grade(problem, answer)
 
 
@@ -65,11 +68,13 @@ class PaperMix(Benchmark):
 
     Args:
         path: a folder of local files, one a part; None fetches the parts.
-        limit: how many problems in all, shared out equally; what a small part lacks is not made up for by the others.
+        limit: how many problems in all, shared out equally; what a small part lacks is not made up
+            for by the others.
         seed: draws what difficulty and diversity leave open, and the order of the mix.
         split: ``train``, the only one.
-        outcomes: JSON Lines of ``{id, correct}``, as ``openconductor grade`` writes them, or ``{id, pass_rate}``;
-            ids are those of the mix's problems (``task show paper_mix``), and null counts as not measured.
+        outcomes: JSON Lines of ``{id, correct}``, as ``openconductor grade`` writes them, or ``{id,
+            pass_rate}``; ids are those of the mix's problems (``task show paper_mix``), and null
+            counts as not measured.
 
     Raises:
         ConfigError: an option is wrong.
@@ -89,12 +94,18 @@ class PaperMix(Benchmark):
             names = ", ".join(f"{part.name}.jsonl" for part, _ in PARTS)
             raise ConfigError(f"task paper_mix: got the path {path}, expected a folder of {names}")
         self.parts = [
-            DatasetTask(part, path=None if path is None else Path(path) / f"{part.name}.jsonl", split=part_split)
+            DatasetTask(
+                part,
+                path=None if path is None else Path(path) / f"{part.name}.jsonl",
+                split=part_split,
+            )
             for part, part_split in PARTS
         ]
         about = f"the paper's training mix: {PROBLEMS} hard and diverse problems of four tasks"
         grader = MixGrader({task.name: task.grader for task in self.parts})
-        super().__init__("paper_mix", about, (SPLIT,), grader, split=split, limit=limit, least=len(PARTS))
+        super().__init__(
+            "paper_mix", about, (SPLIT,), grader, split=split, limit=limit, least=len(PARTS)
+        )
         self._count, self._seed = limit, seed
         self._pass_rates = read_pass_rates(Path(outcomes)) if outcomes is not None else {}
 
@@ -109,7 +120,9 @@ class PaperMix(Benchmark):
             picked = select(items, share, seed=self._seed, pass_rates=self._pass_rates)
             chosen += picked
             sources.append(loaded.source)
-            notes.append(f"{task.name}/{loaded.source.split}: {len(picked)} of {len(items)}, {self._signal(items)}")
+            notes.append(
+                f"{task.name}/{loaded.source.split}: {len(picked)} of {len(items)}, {self._signal(items)}"
+            )
         chosen.sort(key=lambda item: draw_key(self._seed, item.problem.id))
         source = Source(
             "mix",
@@ -128,7 +141,11 @@ class PaperMix(Benchmark):
         if measured := sum(item.problem.id in self._pass_rates for item in items):
             return f"by the pass rates of {measured}"
         stated = any(item.difficulty is not None for item in items)
-        return "by their stated difficulty" if stated else "by diversity alone: nothing says how hard they are"
+        return (
+            "by their stated difficulty"
+            if stated
+            else "by diversity alone: nothing says how hard they are"
+        )
 
 
 def read_pass_rates(path: Path) -> dict[str, float]:

@@ -1,8 +1,9 @@
 r"""What a worker is asked, beside the problem itself. In: a problem's text. Out: the question of a Problem.
 
-A prompt and its grader's extractor are one unit: ``\boxed{}`` is what ``graders.extraction`` looks for first, the last
-fenced Python block is what ``graders.code_text`` runs. Multiple choice keeps its prompts with its extractors
-(``graders.choice.choice_prompt``). ``boxed`` and ``fenced`` wrap an answer as the prompts ask.
+A prompt and its grader's extractor are one unit: ``\boxed{}`` is what ``graders.extraction`` looks
+for first, the last fenced Python block is what ``graders.code_text`` runs. Multiple choice keeps
+its prompts with its extractors (``graders.choice.choice_prompt``). ``boxed`` and ``fenced`` wrap an
+answer as the prompts ask.
 """
 
 from __future__ import annotations
@@ -12,7 +13,9 @@ _PROGRAM = (
     "Write a Python program that reads the input from standard input and prints the answer to standard output. "
     "End with the whole program in one block that begins with ```python."
 )
-_FUNCTION = "End with the whole solution, its imports among it, in one block that begins with ```python."
+_FUNCTION = (
+    "End with the whole solution, its imports among it, in one block that begins with ```python."
+)
 
 
 def boxed_prompt(problem: str) -> str:

@@ -5,8 +5,9 @@
 ``freeform``  ``{id, answer, reference, kind?, tolerance?}``
 ``code``      ``{id, answer, tests, entry_point?, starter_code?}``; ``tests`` as in local rows, or a test program
 
-Lines are read by a thread, graded side by side and given back in their order; twice as many are in memory as are graded
-at once, however long the stream. A line that is not a row ends the stream, after the verdicts on all lines before it.
+Lines are read by a thread, graded side by side and given back in their order; twice as many are in
+memory as are graded at once, however long the stream. A line that is not a row ends the stream,
+after the verdicts on all lines before it.
 """
 
 from __future__ import annotations
@@ -48,7 +49,9 @@ class Submission:
     grader: Grader
 
 
-def submissions(kind: Kind, *, mode: Mode = "strict", sandbox: Sandbox | None = None) -> Callable[[Row], Submission]:
+def submissions(
+    kind: Kind, *, mode: Mode = "strict", sandbox: Sandbox | None = None
+) -> Callable[[Row], Submission]:
     """What makes a submission of a row.
 
     Args:
@@ -73,13 +76,22 @@ def submissions(kind: Kind, *, mode: Mode = "strict", sandbox: Sandbox | None = 
     def read(row: Row) -> Submission:
         name = row.identity("id")
         reference, grader = judged_by(row)
-        return Submission(name, Problem(str(name), "", reference, "regrade"), row.text("answer", blank=True), grader)
+        return Submission(
+            name,
+            Problem(str(name), "", reference, "regrade"),
+            row.text("answer", blank=True),
+            grader,
+        )
 
     return read
 
 
 async def regrade(
-    lines: Iterable[bytes], read: Callable[[Row], Submission], *, concurrency: int = 8, name: str = "stdin"
+    lines: Iterable[bytes],
+    read: Callable[[Row], Submission],
+    *,
+    concurrency: int = 8,
+    name: str = "stdin",
 ) -> AsyncGenerator[Verdict]:
     """Grade lines as they come.
 
@@ -93,7 +105,8 @@ async def regrade(
         A verdict for each line that is not blank, in the order of the lines.
 
     Raises:
-        ConfigError: a line is not a row (names it), or an extra that the grader needs is not installed.
+        ConfigError: a line is not a row (names it), or an extra that the grader needs is not
+            installed.
     """
     loop, stopped = asyncio.get_running_loop(), threading.Event()
     window, gate = threading.Semaphore(2 * concurrency), asyncio.Semaphore(concurrency)
@@ -106,7 +119,12 @@ async def regrade(
         one = read(row)
         async with gate:
             grade = await judged(one.grader, one.problem, one.answer)
-        return {"id": one.id, "correct": grade.correct, "extracted": grade.extracted, "note": grade.note}
+        return {
+            "id": one.id,
+            "correct": grade.correct,
+            "extracted": grade.extracted,
+            "note": grade.note,
+        }
 
     def arrive(line: bytes, number: int) -> None:
         if not stopped.is_set():
@@ -126,7 +144,8 @@ async def regrade(
                 end = error
             loop.call_soon_threadsafe(arrived.put_nowait, end)
 
-    # A daemon: a thread that waits for a line cannot be woken, and must not hold up the end of the program.
+    # A daemon: a thread that waits for a line cannot be woken, and must not hold up the end of the
+    # program.
     threading.Thread(target=pump, name="regrade-lines", daemon=True).start()
     try:
         while isinstance(task := await arrived.get(), asyncio.Task):

@@ -1,7 +1,8 @@
 """RLPR (general reasoning with free-form answers). In: rows with a question and its answer. Out: Items.
 
-Shapes: ``{id, question, answer, kind?, tolerance?}`` (local), and the one that RLPR publishes: a chat in ``prompt``, of
-which the last user turn is the question, and the answer in ``reward_model.ground_truth``.
+Shapes: ``{id, question, answer, kind?, tolerance?}`` (local), and the one that RLPR publishes: a
+chat in ``prompt``, of which the last user turn is the question, and the answer in
+``reward_model.ground_truth``.
 """
 
 from __future__ import annotations
@@ -45,9 +46,13 @@ def _published(row: Row) -> Item:
     if not isinstance(question, str) or not question.strip():
         raise row.wrong("prompt", row.values["prompt"], "a chat with a user's turn")
     judged = row.values["reward_model"]
-    answer = cast("dict[str, object]", judged).get("ground_truth") if isinstance(judged, dict) else None
+    answer = (
+        cast("dict[str, object]", judged).get("ground_truth") if isinstance(judged, dict) else None
+    )
     if not isinstance(answer, str) or not answer.strip():
-        raise row.wrong("reward_model", row.values["reward_model"], "an object with the text ground_truth")
+        raise row.wrong(
+            "reward_model", row.values["reward_model"], "an object with the text ground_truth"
+        )
     return _item(row, question, FreeFormAnswer(answer), row.text_or("ability"))
 
 

@@ -1,9 +1,9 @@
 """Rows of data files, field by field: JSON Lines (also gzipped), CSV, Parquet. In: a path. Out: typed values.
 
-A file is read as a stream, so only one row at a time is in memory. A byte order mark, CRLF line ends and blank lines
-do no harm; everything else that is not one JSON object a line is a TaskError with its line. Nothing is converted
-silently: what is not of the expected type is an error that names the file, the line, the field, what was got and what
-was expected.
+A file is read as a stream, so only one row at a time is in memory. A byte order mark, CRLF line
+ends and blank lines do no harm; everything else that is not one JSON object a line is a TaskError
+with its line. Nothing is converted silently: what is not of the expected type is an error that
+names the file, the line, the field, what was got and what was expected.
 """
 
 from __future__ import annotations
@@ -53,9 +53,13 @@ class Row:
     id: str = ""
     seed: int | None = None
 
-    def item(self, question: str, reference: object, canonical: str | None, subject: str = "") -> Item:
+    def item(
+        self, question: str, reference: object, canonical: str | None, subject: str = ""
+    ) -> Item:
         """The item of this row whose kind is its subject."""
-        return Item(Problem(self.id, question, reference, self.task, kind=subject), canonical, subject)
+        return Item(
+            Problem(self.id, question, reference, self.task, kind=subject), canonical, subject
+        )
 
     def has(self, field: str) -> bool:
         """Whether a field is there and is not null."""
@@ -84,7 +88,11 @@ class Row:
 
     def amount(self, field: str) -> float | None:
         """A number; None where the field is absent or null."""
-        return float(cast(float, self._value(field, int | float, "a number"))) if self.has(field) else None
+        return (
+            float(cast(float, self._value(field, int | float, "a number")))
+            if self.has(field)
+            else None
+        )
 
     def texts(self, field: str) -> list[str]:
         """A list of texts; each may be blank."""
@@ -111,7 +119,9 @@ class Row:
     def _value(self, field: str, kind: type | UnionType, expected: str) -> object:
         if field not in self.values:
             names = ", ".join(sorted(self.values)) or "none"
-            raise TaskError(f"{self.where}: field {field!r}: missing; got the fields {names}, expected {expected}")
+            raise TaskError(
+                f"{self.where}: field {field!r}: missing; got the fields {names}, expected {expected}"
+            )
         value = self.values[field]
         if not isinstance(value, kind) or isinstance(value, bool):
             raise self.wrong(field, value, expected)
@@ -125,12 +135,13 @@ class Row:
         return items
 
 
-# ── files ────────────────────────────────────────────────────────────────────────────────────────────────────────────
+# ── files ─────────────────────────────────────────────────────────────────────────────────────────
 def read_rows(path: Path, *, name: str, start: int = 0) -> Iterator[Row]:
     """The rows of a file.
 
     Args:
-        path: the file; ``.parquet``, ``.csv`` and ``.gz`` are known by their ends, all else is JSON Lines.
+        path: the file; ``.parquet``, ``.csv`` and ``.gz`` are known by their ends, all else is JSON
+            Lines.
         name: what errors call it.
         start: the number of its first row.
 
@@ -164,7 +175,9 @@ def json_row(data: bytes, name: str, line: int) -> Row | None:
             return None
         value = json.loads(text)
     except UnicodeDecodeError as error:
-        raise TaskError(f"{where}: byte {error.start} is not UTF-8; expected a JSON object in UTF-8") from error
+        raise TaskError(
+            f"{where}: byte {error.start} is not UTF-8; expected a JSON object in UTF-8"
+        ) from error
     except (ValueError, RecursionError) as error:
         raise TaskError(f"{where}: not JSON: {error}; expected one JSON object a line") from error
     if not isinstance(value, dict):
@@ -208,7 +221,10 @@ def _csv(path: Path, name: str) -> _Rows:
         with path.open(encoding="utf-8-sig", newline="") as file:
             reader = csv.DictReader(file)
             for values in reader:
-                yield {str(key): value for key, value in values.items() if key}, f"{name}, line {reader.line_num}"
+                yield (
+                    {str(key): value for key, value in values.items() if key},
+                    f"{name}, line {reader.line_num}",
+                )
     except (UnicodeDecodeError, csv.Error) as error:
         raise TaskError(f"{name}: not CSV in UTF-8: {error}") from error
 
@@ -216,7 +232,9 @@ def _csv(path: Path, name: str) -> _Rows:
 def _parquet(path: Path, name: str) -> _Rows:
     parquet: Any = needs("pyarrow.parquet")
     try:
-        rows = (row for batch in parquet.ParquetFile(path).iter_batches() for row in batch.to_pylist())
+        rows = (
+            row for batch in parquet.ParquetFile(path).iter_batches() for row in batch.to_pylist()
+        )
         for number, values in enumerate(rows):
             yield values, f"{name}, row {number}"
     except ValueError as error:

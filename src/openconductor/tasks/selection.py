@@ -10,7 +10,8 @@ Two steps, both depending on the seed and on ids alone, never on the order of th
 2. **Diversity.** Subjects take turns. Each gives the problem that is least like those it gave before (farthest point
    over TF-IDF, cosine); its first is drawn. So no subject crowds out another, and near duplicates come last.
 
-TF-IDF is written out here, in 25 lines of plain Python: it is all that is needed of a library of its size.
+TF-IDF is written out here, in 25 lines of plain Python: it is all that is needed of a library of
+its size.
 """
 
 from __future__ import annotations
@@ -43,10 +44,16 @@ def select(
         pass_rates: measured, by id: the fraction of answers that were right, 0 to 1.
     """
     hardness = {item.problem.id: _hardness(item, pass_rates or {}) for item in items}
-    ordered = sorted(items, key=lambda item: (hardness[item.problem.id], draw_key(seed, item.problem.id)), reverse=True)
+    ordered = sorted(
+        items,
+        key=lambda item: (hardness[item.problem.id], draw_key(seed, item.problem.id)),
+        reverse=True,
+    )
     if len(ordered) > POOL * count:
         least = hardness[ordered[POOL * count - 1].problem.id]
-        ordered = [item for item in ordered if hardness[item.problem.id] >= least][: LARGEST_POOL * count]
+        ordered = [item for item in ordered if hardness[item.problem.id] >= least][
+            : LARGEST_POOL * count
+        ]
     return _spread(ordered, count, seed)
 
 
@@ -65,7 +72,9 @@ def _hardness(item: Item, pass_rates: Mapping[str, float]) -> tuple[int, float]:
 
 def _spread(items: Sequence[Item], count: int, seed: int) -> list[Item]:
     """Take turns among subjects, each giving what is least like what it gave before."""
-    vectors = dict(zip(map(_id, items), tf_idf([item.problem.question for item in items]), strict=True))
+    vectors = dict(
+        zip(map(_id, items), tf_idf([item.problem.question for item in items]), strict=True)
+    )
     likeness = dict.fromkeys(vectors, 0.0)
     subjects = group_by(items, lambda item: item.subject)
     turns = deque(sorted(subjects, key=lambda subject: draw_key(seed, subject)))
@@ -92,7 +101,8 @@ def tf_idf(texts: Sequence[str]) -> list[Vector]:
     All numbers are one word, for a problem with other numbers is the same problem again.
     """
     counts = [
-        Counter(_NUMBER if word[0].isdecimal() else word for word in _WORD.findall(text.casefold())) for text in texts
+        Counter(_NUMBER if word[0].isdecimal() else word for word in _WORD.findall(text.casefold()))
+        for text in texts
     ]
     known_in = Counter(word for count in counts for word in count)
     vectors: list[Vector] = []

@@ -1,9 +1,10 @@
 """The tiny Conductor and the folders that a training writes: models, tokenizers, checkpoints, whole or not at all.
 
-In: sizes and a seed, or a folder. Out: a model with its tokenizer (torch), and folders that a reader never sees
-half-written. The tiny Conductor is a Qwen2 of a few hundred thousand parameters; its tokenizer has one token for each
-phrase of the gym and of the wire, and spells all else, so a subtask is copied as it is. Load it with
-``PreTrainedTokenizerFast``: ``AutoTokenizer`` rebuilds the pre-tokenizer of a Qwen2 checkpoint and with it other ids.
+In: sizes and a seed, or a folder. Out: a model with its tokenizer (torch), and folders that a
+reader never sees half-written. The tiny Conductor is a Qwen2 of a few hundred thousand parameters;
+its tokenizer has one token for each phrase of the gym and of the wire, and spells all else, so a
+subtask is copied as it is. Load it with ``PreTrainedTokenizerFast``: ``AutoTokenizer`` rebuilds the
+pre-tokenizer of a Qwen2 checkpoint and with it other ids.
 """
 
 from __future__ import annotations
@@ -49,7 +50,9 @@ COMPLETE = "complete"
 TOLERANCE = 1e-3
 """The largest difference between the runtime's logits and torch's with which a checkpoint is handed out."""
 
-_TEXT = """What's 1234 + 30?\n\nmodel_id = [0, 12]\nsubtasks = ["Add.  Don't guess", "Check it."]\n"""
+_TEXT = (
+    """What's 1234 + 30?\n\nmodel_id = [0, 12]\nsubtasks = ["Add.  Don't guess", "Check it."]\n"""
+)
 PAD, END, UNKNOWN = "<pad>", "<end>", "<unk>"
 _WIRE = (
     *("model_id = [", "\nmodel_id = [", "]\nsubtasks = [", "]\naccess_list = ["),
@@ -66,12 +69,14 @@ _CARDS = (
 )
 
 
-# ── models and tokenizers ────────────────────────────────────────────────────────────────────────────────────────────
-def build_tokenizer(*, cards: bool = False, recurring: Sequence[str] = ()) -> PreTrainedTokenizerFast:
+# ── models and tokenizers ─────────────────────────────────────────────────────────────────────────
+def build_tokenizer(
+    *, cards: bool = False, recurring: Sequence[str] = ()
+) -> PreTrainedTokenizerFast:
     """The tiny Conductor's tokenizer, the same on every machine; it loses nothing on printable ASCII.
 
-    With ``cards`` it also has a token for what the cards of the gym's workers are made of, and it has one for each of
-    the ``recurring`` texts.
+    With ``cards`` it also has a token for what the cards of the gym's workers are made of, and it
+    has one for each of the ``recurring`` texts.
     """
     characters = sorted(set(string.printable))
     vocabulary = {token: index for index, token in enumerate((PAD, END, UNKNOWN, *characters))}
@@ -79,7 +84,9 @@ def build_tokenizer(*, cards: bool = False, recurring: Sequence[str] = ()) -> Pr
     backend.pre_tokenizer = pre_tokenizers.Split(Regex(r"[\s\S]"), "isolated")
     backend.decoder = decoders.Fuse()
     numbers = [f" {number}" for number in range(LARGEST + 1)]
-    phrases = [operation.phrase(wording) for operation in OPERATIONS.values() for wording in WORDINGS]
+    phrases = [
+        operation.phrase(wording) for operation in OPERATIONS.values() for wording in WORDINGS
+    ]
     texts = [
         *_WIRE,
         *OPENERS,
@@ -93,16 +100,24 @@ def build_tokenizer(*, cards: bool = False, recurring: Sequence[str] = ()) -> Pr
         *(_CARDS if cards else ()),
         *recurring,
     ]
-    backend.add_tokens([AddedToken(text, normalized=False) for text in dict.fromkeys(texts) if len(text) > 1])
+    backend.add_tokens(
+        [AddedToken(text, normalized=False) for text in dict.fromkeys(texts) if len(text) > 1]
+    )
     backend.add_special_tokens([AddedToken(token, special=True) for token in (PAD, END, UNKNOWN)])
     tokenizer = PreTrainedTokenizerFast(
-        tokenizer_object=backend, pad_token=PAD, eos_token=END, unk_token=UNKNOWN, padding_side="left"
+        tokenizer_object=backend,
+        pad_token=PAD,
+        eos_token=END,
+        unk_token=UNKNOWN,
+        padding_side="left",
     )
     tokenizer.chat_template = PLAIN_CHAT
     return tokenizer
 
 
-def build_model(config: ModelConfig, tokenizer: PreTrainedTokenizerFast, *, seed: int) -> Qwen2ForCausalLM:
+def build_model(
+    config: ModelConfig, tokenizer: PreTrainedTokenizerFast, *, seed: int
+) -> Qwen2ForCausalLM:
     """A fresh tiny model with weights drawn by seed."""
     torch.manual_seed(seed)
     architecture = Qwen2Config(
@@ -131,7 +146,11 @@ def is_conductor(name: str) -> bool:
 def is_tiny(name: str) -> bool:
     """Whether a name is the folder of a tiny Conductor."""
     template = Path(name) / "chat_template.jinja"
-    return is_conductor(name) and template.is_file() and template.read_text(encoding="utf-8") == PLAIN_CHAT
+    return (
+        is_conductor(name)
+        and template.is_file()
+        and template.read_text(encoding="utf-8") == PLAIN_CHAT
+    )
 
 
 def check_base(name: str) -> None:
@@ -153,7 +172,8 @@ def load_model(
 
     Args:
         name: the folder, or the name on the hub.
-        dtype: of the weights. Those that learn are float32: at the learning rates of GRPO, bfloat16 ones do not move.
+        dtype: of the weights. Those that learn are float32: at the learning rates of GRPO, bfloat16
+            ones do not move.
 
     Raises:
         ConfigError: it cannot be loaded, weights are missing, or it has no chat template.
@@ -164,7 +184,11 @@ def load_model(
         raise _not_loaded(name, error) from error
     model, found = cast("tuple[PreTrainedModel, dict[str, object]]", loaded)
     # transformers fills what is missing with random numbers, and only warns.
-    checked = found if is_conductor(str(name)) else {key: found[key] for key in ("missing_keys", "mismatched_keys")}
+    checked = (
+        found
+        if is_conductor(str(name))
+        else {key: found[key] for key in ("missing_keys", "mismatched_keys")}
+    )
     if wrong := {what.replace("_", " "): keys for what, keys in checked.items() if keys}:
         raise ConfigError(f"checkpoint {name}: got {wrong} in its weights, expected none")
     tokenizer = load_tokenizer(name)
@@ -186,7 +210,9 @@ def load_tokenizer(name: str | Path) -> PreTrainedTokenizerBase:
     except (OSError, ValueError, KeyError, RuntimeError) as error:
         raise _not_loaded(name, error) from error
     if not tokenizer.chat_template:
-        raise ConfigError(f"model {name}: its tokenizer has no chat template, expected an instruction-tuned model")
+        raise ConfigError(
+            f"model {name}: its tokenizer has no chat template, expected an instruction-tuned model"
+        )
     if tokenizer.pad_token_id is None:
         tokenizer.pad_token = tokenizer.eos_token
     return tokenizer
@@ -195,10 +221,12 @@ def load_tokenizer(name: str | Path) -> PreTrainedTokenizerBase:
 def servers_read_alike(folder: Path) -> bool:
     """Whether vLLM and ``transformers serve`` split a text as the Conductor in this folder does.
 
-    They load tokenizers by ``AutoTokenizer``, which gives each qwen2 the splitting of Qwen's, whatever it was saved
-    with.
+    They load tokenizers by ``AutoTokenizer``, which gives each qwen2 the splitting of Qwen's,
+    whatever it was saved with.
     """
-    return AutoTokenizer.from_pretrained(folder).encode(_TEXT) == load_tokenizer(folder).encode(_TEXT)
+    return AutoTokenizer.from_pretrained(folder).encode(_TEXT) == load_tokenizer(folder).encode(
+        _TEXT
+    )
 
 
 def end_ids(model: PreTrainedModel) -> frozenset[int]:
@@ -208,7 +236,9 @@ def end_ids(model: PreTrainedModel) -> frozenset[int]:
 
 
 def _not_loaded(name: str | Path, error: Exception) -> ConfigError:
-    return ConfigError(f"model.base {str(name)!r}: could not be loaded: {' '.join(str(error).split())}")
+    return ConfigError(
+        f"model.base {str(name)!r}: could not be loaded: {' '.join(str(error).split())}"
+    )
 
 
 def with_adapters(model: PreTrainedModel, config: ModelConfig) -> PreTrainedModel:
@@ -226,7 +256,10 @@ def adapters(config: ModelConfig) -> Any:
 
     targets = list(config.lora_targets) or "all-linear"
     return LoraConfig(
-        r=config.lora_rank, lora_alpha=2 * config.lora_rank, target_modules=targets, task_type="CAUSAL_LM"
+        r=config.lora_rank,
+        lora_alpha=2 * config.lora_rank,
+        target_modules=targets,
+        task_type="CAUSAL_LM",
     )
 
 
@@ -236,7 +269,9 @@ def whole_weights(trainer: Trainer) -> tuple[PreTrainedModel, dict[str, torch.Te
     Every process must call it; only the first gets all weights.
     """
     accelerator = trainer.accelerator
-    sharded = cast("Any", trainer).deepspeed or trainer.model  # DeepSpeed's engine alone can gather its weights
+    sharded = (
+        cast("Any", trainer).deepspeed or trainer.model
+    )  # DeepSpeed's engine alone can gather its weights
     state = cast("dict[str, torch.Tensor]", accelerator.get_state_dict(sharded))
     model = cast("Any", accelerator.unwrap_model(trainer.model))
     if not hasattr(model, "merge_and_unload") or not accelerator.is_main_process:
@@ -245,7 +280,9 @@ def whole_weights(trainer: Trainer) -> tuple[PreTrainedModel, dict[str, torch.Te
 
     # Merged in a model of its own: the trainer's may be spread over processes.
     base = cast("PreTrainedModel", model.get_base_model())
-    plain = cast("PreTrainedModel", AutoModelForCausalLM.from_config(base.config, dtype=torch.float32))
+    plain = cast(
+        "PreTrainedModel", AutoModelForCausalLM.from_config(base.config, dtype=torch.float32)
+    )
     plain.generation_config = base.generation_config
     adapted = cast("Any", get_peft_model(plain, model.peft_config["default"]))
     adapted.load_state_dict(state)
@@ -253,12 +290,13 @@ def whole_weights(trainer: Trainer) -> tuple[PreTrainedModel, dict[str, torch.Te
     return merged, merged.state_dict()
 
 
-# ── folders ──────────────────────────────────────────────────────────────────────────────────────────────────────────
+# ── folders ───────────────────────────────────────────────────────────────────────────────────────
 @contextmanager
 def storing(what: Path) -> Generator[None]:
     """Turn a failing disk into a JournalError that says what could not be written.
 
-    torch and safetensors wrap a full disk into errors of their own; torch's is known by its text alone.
+    torch and safetensors wrap a full disk into errors of their own; torch's is known by its text
+    alone.
     """
     try:
         yield
@@ -349,7 +387,9 @@ def save_conductor(
     with whole_folder(folder) as part:
         model.save_pretrained(part, state_dict=weights)
         tokenizer.save_pretrained(part)
-        (part / "conductor.json").write_text(json.dumps(described, indent=2) + "\n", encoding="utf-8")
+        (part / "conductor.json").write_text(
+            json.dumps(described, indent=2) + "\n", encoding="utf-8"
+        )
         if plain:
             difference = largest_difference(Checkpoint.read(part), cast("Qwen2ForCausalLM", model))
             if not difference <= TOLERANCE:
@@ -376,20 +416,29 @@ def save_learnt(
 def largest_difference(checkpoint: Checkpoint, model: Qwen2ForCausalLM) -> float:
     """How far the runtime's logits are from torch's, at most, on random tokens.
 
-    Two sequences are read at once, as a prompt and then a token at a time through the cache, and each position is
-    compared with the logits that torch computes of the whole text without one.
+    Two sequences are read at once, as a prompt and then a token at a time through the cache, and
+    each position is compared with the logits that torch computes of the whole text without one.
     """
     length = min(12, checkpoint.shape.max_position_embeddings)
-    ids = torch.randint(checkpoint.shape.vocab_size, (2, length), generator=torch.Generator().manual_seed(0))
+    ids = torch.randint(
+        checkpoint.shape.vocab_size, (2, length), generator=torch.Generator().manual_seed(0)
+    )
     training = model.training
     with torch.no_grad():
-        expected = model.eval()(input_ids=ids.to(model.device), use_cache=False).logits.float().cpu().numpy()
+        expected = (
+            model.eval()(input_ids=ids.to(model.device), use_cache=False)
+            .logits.float()
+            .cpu()
+            .numpy()
+        )
     model.train(training)
     mask = np.ones(ids.shape, np.int64)
     places = mask.cumsum(1) - 1
     cache, worst, start = checkpoint.empty_cache(2), 0.0, 0
     for end in range(length // 2, length + 1):
-        logits, cache = checkpoint.step(ids[:, start:end].numpy(), mask[:, :end], places[:, start:end], cache)
+        logits, cache = checkpoint.step(
+            ids[:, start:end].numpy(), mask[:, :end], places[:, start:end], cache
+        )
         worst = max(worst, float(np.abs(logits - expected[:, end - 1]).max()))
         start = end
     return worst

@@ -1,8 +1,9 @@
 """What a training has learnt: its curve and its model card.
 
-In: the problems of an iteration and how their completions were scored. Out: a record (validity, accuracy, accuracy
-given valid, shares, entropies, steps, topologies, groups without spread, truncation) appended to ``curves.jsonl``, and
-warnings when validity rises and accuracy given valid does not (format only), or routing collapses onto one worker.
+In: the problems of an iteration and how their completions were scored. Out: a record (validity,
+accuracy, accuracy given valid, shares, entropies, steps, topologies, groups without spread,
+truncation) appended to ``curves.jsonl``, and warnings when validity rises and accuracy given valid
+does not (format only), or routing collapses onto one worker.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ from openconductor.errors import WorkflowError, WorkflowReason
 from openconductor.measures import entropy_bits, topology
 from openconductor.pool import WorkerPool
 from openconductor.reward import Scored, answered_dollars
-from openconductor.storage import write_whole
+from openconductor.store.storage import write_whole
 from openconductor.training.checkpoint import storing
 from openconductor.training.rollout import is_undecided
 from openconductor.training.train_config import load_train_config
@@ -36,14 +37,18 @@ def kind_of(problem: Problem, *, again: bool = False) -> str:
     return (problem.kind if problem.task == "gym" else problem.task) + again * ", again"
 
 
-def measure(kinds: Sequence[str], scored: Sequence[Scored], pool: WorkerPool, *, group: int = 1) -> Record:
+def measure(
+    kinds: Sequence[str], scored: Sequence[Scored], pool: WorkerPool, *, group: int = 1
+) -> Record:
     """Measure what was scored (an iteration, or an evaluation); neighbours of ``group`` belong to one question.
 
-    ``kinds`` says of which kind each question is. ``accuracy_given_valid`` is None where no workflow is valid.
-    With imitation in recursion, ``group`` second rounds may be of several questions: ``groups_without_spread`` is then
-    about first rounds only in part.
+    ``kinds`` says of which kind each question is. ``accuracy_given_valid`` is None where no
+    workflow is valid. With imitation in recursion, ``group`` second rounds may be of several
+    questions: ``groups_without_spread`` is then about first rounds only in part.
     """
-    played = [(kind, one) for kind, one in zip(kinds, scored, strict=True) if one.correct is not None]
+    played = [
+        (kind, one) for kind, one in zip(kinds, scored, strict=True) if one.correct is not None
+    ]
     rewards = [one.reward for one in scored if one.reward is not None]
     workflows = [
         (kind, workflow)
@@ -57,7 +62,10 @@ def measure(kinds: Sequence[str], scored: Sequence[Scored], pool: WorkerPool, *,
     workers = Counter(step.worker for step in steps)
     groups = [scored[start : start + group] for start in range(0, len(scored), group)]
     errors = [one.episode.error for _, one in played]
-    cut = sum(isinstance(error, WorkflowError) and error.reason is WorkflowReason.TRUNCATED for error in errors)
+    cut = sum(
+        isinstance(error, WorkflowError) and error.reason is WorkflowReason.TRUNCATED
+        for error in errors
+    )
     by_kind: dict[str, list[Step]] = defaultdict(list)
     for kind, workflow in workflows:
         by_kind[kind] += workflow
@@ -71,12 +79,18 @@ def measure(kinds: Sequence[str], scored: Sequence[Scored], pool: WorkerPool, *,
         "truncated": cut / count,
         "undecided": sum(is_undecided(one) for one in scored) / max(1, len(scored)),
         "dollars": sum(answered_dollars(one.episode) for _, one in played) / count,
-        "groups_without_spread": sum(len({one.reward for one in members} - {None}) < 2 for members in groups)
+        "groups_without_spread": sum(
+            len({one.reward for one in members} - {None}) < 2 for members in groups
+        )
         / max(1, len(groups)),
         "routing_entropy_bits": entropy_bits(workers.values()),
         "routing_entropy_by_subtask_bits": _entropy_by_subtask(steps),
-        "routing_entropy_by_kind_bits": {kind: _entropy_by_subtask(each) for kind, each in sorted(by_kind.items())},
-        "worker_share": {worker.name: workers[ordinal] / max(1, len(steps)) for ordinal, worker in pool},
+        "routing_entropy_by_kind_bits": {
+            kind: _entropy_by_subtask(each) for kind, each in sorted(by_kind.items())
+        },
+        "worker_share": {
+            worker.name: workers[ordinal] / max(1, len(steps)) for ordinal, worker in pool
+        },
         "topology": dict(Counter(topology(workflow) for _, workflow in workflows)),
         "steps_by_kind": _means((kind, len(workflow)) for kind, workflow in workflows),
         "accuracy_by_kind": _means((kind, float(one.correct is True)) for kind, one in played),
@@ -88,7 +102,9 @@ def _entropy_by_subtask(steps: Sequence[Step]) -> float:
     by_subtask: dict[str, Counter[int]] = defaultdict(Counter)
     for step in steps:
         by_subtask[step.subtask][step.worker] += 1
-    return sum(entropy_bits(each.values()) * each.total() for each in by_subtask.values()) / max(1, len(steps))
+    return sum(entropy_bits(each.values()) * each.total() for each in by_subtask.values()) / max(
+        1, len(steps)
+    )
 
 
 def _means(values: Iterable[tuple[str, float]]) -> dict[str, float]:
@@ -113,7 +129,8 @@ def read_curve(path: Path) -> list[Record]:
 class Curve:
     """An append-only file of records; a resumed run drops what came after its checkpoint.
 
-    ``after`` counts the rounds of imitation before GRPO: a record's ``iteration`` counts on from there.
+    ``after`` counts the rounds of imitation before GRPO: a record's ``iteration`` counts on from
+    there.
     """
 
     path: Path
@@ -142,11 +159,15 @@ def warnings(records: Sequence[Record]) -> list[str]:
     windows = records[-2 * _WINDOW : -_WINDOW], records[-_WINDOW:]
 
     def means(key: str) -> list[float]:
-        return [fmean(value for record in window if (value := record[key]) is not None) for window in windows]
+        return [
+            fmean(value for record in window if (value := record[key]) is not None)
+            for window in windows
+        ]
 
     found: list[str] = []
     valid, entropy = means("validity"), means("routing_entropy_bits")
-    # Only where each window holds a valid workflow; where one holds none, nothing is known of its skill.
+    # Only where each window holds a valid workflow; where one holds none, nothing is known of its
+    # skill.
     if valid[0] > 0 and valid[1] > valid[0] + _RISE:
         right = means("accuracy_given_valid")
         if right[1] <= right[0] + _RISE:
@@ -155,9 +176,13 @@ def warnings(records: Sequence[Record]) -> list[str]:
                 f"({right[0]:.2f} -> {right[1]:.2f}): format is being learnt, not orchestration"
             )
     if entropy[1] < 0.5 <= entropy[0]:
-        found.append(f"routing entropy fell to {entropy[1]:.2f} bits: routing is collapsing onto one worker")
+        found.append(
+            f"routing entropy fell to {entropy[1]:.2f} bits: routing is collapsing onto one worker"
+        )
     if means("groups_without_spread")[1] > 0.9:
-        found.append("more than 90 % of the groups have no spread of rewards: there is little left to learn from")
+        found.append(
+            "more than 90 % of the groups have no spread of rewards: there is little left to learn from"
+        )
     return found
 
 
@@ -170,7 +195,7 @@ vLLM and `transformers serve`: they would split its text as Qwen's tokenizers do
 }
 
 
-# ── the model card ────────────────────────────────────────────────────────────────────────────────────────────────────
+# ── the model card ────────────────────────────────────────────────────────────────────────────────
 def model_card(run: Path, results: Record, *, served: bool) -> str:
     """What a reader of an exported Conductor should know, in Markdown; ``served``: servers split as it does."""
     config = load_train_config(run / "config.toml")
@@ -221,17 +246,28 @@ At most {told["max_tokens"]} tokens and {told["max_steps"]} steps.
 
 def _phases(results: Record) -> str:
     rows = ["| | accuracy | given valid | validity |", "|---|---|---|---|"]
-    for key, name in (("start", "before rewards"), ("sampled", "sampled at temperature 1"), ("greedy", "greedy")):
-        shares = [_percent(results[key][measure]) for measure in ("accuracy", "accuracy_given_valid", "validity")]
+    for key, name in (
+        ("start", "before rewards"),
+        ("sampled", "sampled at temperature 1"),
+        ("greedy", "greedy"),
+    ):
+        shares = [
+            _percent(results[key][measure])
+            for measure in ("accuracy", "accuracy_given_valid", "validity")
+        ]
         rows.append(f"| {name} | {' | '.join(shares)} |")
     return "\n".join(rows)
 
 
 def _ends(curve: list[Record]) -> str:
-    window = max(1, min(_WINDOW, len(curve) // 4))  # the two ends of a short training must not be the same
+    window = max(
+        1, min(_WINDOW, len(curve) // 4)
+    )  # the two ends of a short training must not be the same
     rows = [f"| | first {window} iterations | last {window} |", "|---|---|---|"]
     for measure in ("validity", "accuracy", "routing_entropy_bits", "masked"):
-        ends = [fmean(record[measure] for record in part) for part in (curve[:window], curve[-window:])]
+        ends = [
+            fmean(record[measure] for record in part) for part in (curve[:window], curve[-window:])
+        ]
         rows.append(f"| {measure.replace('_', ' ')} | {ends[0]:.3f} | {ends[1]:.3f} |")
     return "\n".join(rows)
 

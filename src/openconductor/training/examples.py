@@ -1,8 +1,8 @@
 """What a training learns from and is measured on, and what every phase of it needs.
 
-In: a recipe. Out: one list of problems for training (in order, iteration after iteration) and one held out, and who
-grades them. A problem depends only on its index and the seed, so a resumed run sees what an uninterrupted one would
-have seen.
+In: a recipe. Out: one list of problems for training (in order, iteration after iteration) and one
+held out, and who grades them. A problem depends only on its index and the seed, so a resumed run
+sees what an uninterrupted one would have seen.
 """
 
 from __future__ import annotations
@@ -57,7 +57,8 @@ def load_questions(config: TrainConfig) -> Questions:
     """Load a recipe's problems, before anything is paid for.
 
     Raises:
-        ConfigError: there is no such task, two of them have one name, or there is no such function for the reward.
+        ConfigError: there is no such task, two of them have one name, or there is no such function
+            for the reward.
         TaskError: data are absent, or a question is both learnt from and held out.
     """
     data, held_out = config.data, config.held_out
@@ -80,9 +81,15 @@ def load_questions(config: TrainConfig) -> Questions:
             )
     graders: dict[str, Grader] = {}
     for task in (learning, *measuring):
-        own = task.grader.graders if isinstance(task.grader, MixGrader) else {task.name: task.grader}
-        if two := [name for name in own if type(own[name]) is not type(graders.get(name, own[name]))]:
-            raise ConfigError(f"held_out.task: got two tasks that call themselves {two[0]!r}, expected different names")
+        own = (
+            task.grader.graders if isinstance(task.grader, MixGrader) else {task.name: task.grader}
+        )
+        if two := [
+            name for name in own if type(own[name]) is not type(graders.get(name, own[name]))
+        ]:
+            raise ConfigError(
+                f"held_out.task: got two tasks that call themselves {two[0]!r}, expected different names"
+            )
         graders |= own
     return Questions(MixGrader(graders), learnt, tested)
 
@@ -100,7 +107,8 @@ def _loaded(section: str, task: Task, split: str) -> Sequence[Problem]:
 def training_problems(config: TrainConfig, questions: Questions) -> list[Problem]:
     """The problems of each of GRPO's iterations, in order, behind those of all rounds of imitation.
 
-    An iteration has ``rollout.questions`` problems; half as many in recursion, where each has two rounds.
+    An iteration has ``rollout.questions`` problems; half as many in recursion, where each has two
+    rounds.
     """
     count = config.rollout.iterations * config.rollout.questions // config.rollout.rounds
     return _walked(config, questions, config.imitate.rounds * _asked(config), count)
@@ -111,7 +119,8 @@ def imitation_problems(
 ) -> list[Problem]:
     """The problems of one round of imitation; in the gym, which draws them, kinds count by weight, too.
 
-    A round has ``imitate.questions`` problems; half as many in recursion, where each is asked twice.
+    A round has ``imitate.questions`` problems; half as many in recursion, where each is asked
+    twice.
     """
     return _walked(config, questions, number * _asked(config), _asked(config), weights)
 
@@ -122,7 +131,11 @@ def _asked(config: TrainConfig) -> int:
 
 
 def _walked(
-    config: TrainConfig, questions: Questions, start: int, count: int, weights: Mapping[str, float] | None = None
+    config: TrainConfig,
+    questions: Questions,
+    start: int,
+    count: int,
+    weights: Mapping[str, float] | None = None,
 ) -> list[Problem]:
     """``count`` problems from the place ``start`` on."""
     if questions.learnt:
@@ -131,21 +144,28 @@ def _walked(
         kind: share * (weights or {}).get(kind, 1.0)
         for kind, share in zip(KINDS, config.data.mix or (1.0,) * len(KINDS), strict=True)
     }
-    return [one.problem() for one in draw_questions("train", count, seed=config.data.seed, mix=mix, start=start)]
+    return [
+        one.problem()
+        for one in draw_questions("train", count, seed=config.data.seed, mix=mix, start=start)
+    ]
 
 
 def held_out_problems(config: TrainConfig, questions: Questions) -> list[Problem]:
     """``held_out.questions`` problems that no training sees, the tasks in turn; all where there are fewer."""
     count, tasks = config.held_out.questions, questions.held_out
     if not tasks:
-        return [question.problem() for question in draw_questions("test", count, seed=HELD_OUT_SEED)]
+        return [
+            question.problem() for question in draw_questions("test", count, seed=HELD_OUT_SEED)
+        ]
     split, share = config.held_out.split, -(-count // len(tasks))
     chosen = [_shuffled(config, problems, split, min(share, len(problems))) for problems in tasks]
     in_turn = zip_longest(*chosen)  # so that the first few, too, are an equal share of each
     return [problem for several in in_turn for problem in several if problem is not None][:count]
 
 
-def _shuffled(config: TrainConfig, problems: Sequence[Problem], split: str, count: int) -> list[Problem]:
+def _shuffled(
+    config: TrainConfig, problems: Sequence[Problem], split: str, count: int
+) -> list[Problem]:
     """Problems shuffled by seed; walked through again when they run out."""
     order, chosen = list(problems), list[Problem]()
     while len(chosen) < count:

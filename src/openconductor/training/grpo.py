@@ -1,8 +1,9 @@
 """GRPO through TRL, with the workflow's reward, from one process to several machines.
 
-In: a model, problems and a scorer. Out: a trained model, checkpoints, a curve. The trainer is TRL's own; what is added
-here: the first process scores for all, two rounds of one question (recursion), the two controls that must not learn,
-and the curve.
+In: a model, problems and a scorer. Out: a trained model, checkpoints, a curve. The trainer is TRL's
+own; what is added
+here: the first process scores for all, two rounds of one question (recursion), the two controls
+that must not learn, and the curve.
 """
 
 from __future__ import annotations
@@ -34,16 +35,26 @@ from openconductor.reward import Scored, episode_reward, priced_rewards
 from openconductor.training.checkpoint import WholeCheckpoints, adapters, end_ids
 from openconductor.training.curves import Curve, kind_of, measure
 from openconductor.training.examples import Setup
-from openconductor.training.rollout import Sampled, check_masked, completion_of, draw_pool, render_chat
+from openconductor.training.rollout import (
+    Sampled,
+    check_masked,
+    completion_of,
+    draw_pool,
+    render_chat,
+)
 from openconductor.training.train_config import TrainConfig
 from openconductor.types import Problem, Round
 
 T = TypeVar("T")
 _REPORT_EVERY = 10  # iterations
-PATIENCE_S = 24 * 3600  # how long the other processes wait for the first one, which waits for the workers
+PATIENCE_S = (
+    24 * 3600
+)  # how long the other processes wait for the first one, which waits for the workers
 
 
-def grpo_arguments(config: TrainConfig, folder: Path, *, cpu: bool, processes: int = 1) -> GRPOConfig:
+def grpo_arguments(
+    config: TrainConfig, folder: Path, *, cpu: bool, processes: int = 1
+) -> GRPOConfig:
     """The recipe in TRL's words (TRL 1.16; ``warmup_steps`` below 1 is a share of the steps).
 
     Raises:
@@ -52,7 +63,9 @@ def grpo_arguments(config: TrainConfig, folder: Path, *, cpu: bool, processes: i
     rollout, optim = config.rollout, config.optim
     share = rollout.questions * rollout.completions // processes
     micro = min(optim.micro_batch, share)
-    whole = rollout.completions * rollout.rounds if rollout.rounds > 1 else 1  # both rounds of a question together
+    whole = (
+        rollout.completions * rollout.rounds if rollout.rounds > 1 else 1
+    )  # both rounds of a question together
     if rollout.questions * rollout.completions % (micro * processes) or share % whole:
         raise ConfigError(
             f"rollout.questions x rollout.completions: got {rollout.questions} x {rollout.completions} over "
@@ -111,7 +124,10 @@ def rows_of(problems: Sequence[Problem], setup: Setup) -> list[dict[str, Any]]:
     rows: list[dict[str, Any]] = []
     for index, problem in enumerate(problems):
         prompt = render_chat(problem.question, config, draw_pool(config, setup.pool, str(index)))
-        rows += [{"prompt": prompt, "problem": index, "round": number} for number in range(config.rollout.rounds)]
+        rows += [
+            {"prompt": prompt, "problem": index, "round": number}
+            for number in range(config.rollout.rounds)
+        ]
     return rows
 
 
@@ -138,11 +154,18 @@ class Rewards:
         return self.setup.scorer.score(sampled, phase=f"iteration {iteration}{phase}")
 
     def finish(
-        self, scored: Sequence[Scored], kinds: Sequence[str], iteration: int, *, group: int, phase: str = "grpo"
+        self,
+        scored: Sequence[Scored],
+        kinds: Sequence[str],
+        iteration: int,
+        *,
+        group: int,
+        phase: str = "grpo",
     ) -> list[float | None]:
         """Record an iteration or a round, and return its rewards: the true ones, but for the two controls.
 
-        To imitate is to learn from what was graded right, so there a recipe's own reward can only mask.
+        To imitate is to learn from what was graded right, so there a recipe's own reward can only
+        mask.
 
         ``kinds`` says of which kind each completion's question is.
 
@@ -169,7 +192,10 @@ class Rewards:
         check_masked(scored)
         rewards = [one.reward for one in scored]
         if phase == "imitate":
-            rewards = [None if one.reward is None else episode_reward(one.episode, one.grade) for one in scored]
+            rewards = [
+                None if one.reward is None else episode_reward(one.episode, one.grade)
+                for one in scored
+            ]
         weights = {"dollars": config.reward.dollars, "seconds": config.reward.seconds}
         if phase == "grpo" and any(weights.values()):
             groups = [scored[start : start + group] for start in range(0, len(scored), group)]
@@ -207,8 +233,8 @@ def gathered(local: list[T]) -> list[T]:
 class ConductorTrainer(WholeCheckpoints, GRPOTrainer):
     """TRL's trainer with rewards of the first process, and checkpoints that are whole or absent.
 
-    TRL calls a reward function in every process; here one process scores the completions of all, which keeps limits,
-    budget and journal in one place.
+    TRL calls a reward function in every process; here one process scores the completions of all,
+    which keeps limits, budget and journal in one place.
     """
 
     def __init__(self, rewards: Rewards, **options: Any) -> None:
@@ -229,10 +255,15 @@ class ConductorTrainer(WholeCheckpoints, GRPOTrainer):
         """The iteration under way, the rounds of imitation counted."""
         return self.rewards.curve.after + self.state.global_step
 
-    def sampled(self, rows: Sequence[dict[str, Any]], ids: Sequence[Sequence[int]], place: int) -> list[Sampled]:
+    def sampled(
+        self, rows: Sequence[dict[str, Any]], ids: Sequence[Sequence[int]], place: int
+    ) -> list[Sampled]:
         """Rows and what was sampled for them, in the scorer's words; ``place`` is the first row's in its batch."""
         group = self.config.rollout.completions
-        texts = cast("list[str]", cast("Any", self.processing_class).batch_decode(list(ids), skip_special_tokens=True))
+        texts = cast(
+            "list[str]",
+            cast("Any", self.processing_class).batch_decode(list(ids), skip_special_tokens=True),
+        )
         return [
             Sampled(
                 self.rewards.problems[row["problem"]],
@@ -247,12 +278,21 @@ class ConductorTrainer(WholeCheckpoints, GRPOTrainer):
         self.rows = inputs
         made = super()._generate_and_score_completions(inputs)
         if self.config.rollout.rounds > 1:
-            weights = [self.config.rollout.first_round if row["round"] == 0 else 1.0 for row in inputs]
-            made["advantages"] = made["advantages"] * torch.tensor(weights, device=made["advantages"].device)
+            weights = [
+                self.config.rollout.first_round if row["round"] == 0 else 1.0 for row in inputs
+            ]
+            made["advantages"] = made["advantages"] * torch.tensor(
+                weights, device=made["advantages"].device
+            )
         return made
 
     def _generate_single_turn(
-        self, prompt_ids: Any, images: Any, multimodal_fields: Any, num_generations: int, has_tool_images: bool = False
+        self,
+        prompt_ids: Any,
+        images: Any,
+        multimodal_fields: Any,
+        num_generations: int,
+        has_tool_images: bool = False,
     ) -> Any:
         """TRL's, a few rows at a time without vLLM, so that the memory of sampling does not grow with the batch."""
         size = self.config.rollout.sample_batch
@@ -263,11 +303,17 @@ class ConductorTrainer(WholeCheckpoints, GRPOTrainer):
         ids: list[list[int]] = []
         for start in range(0, len(prompt_ids), size):
             part = prompt_ids[start : start + size]
-            ids += super()._generate_single_turn(part, images, multimodal_fields, num_generations, has_tool_images)[0]
+            ids += super()._generate_single_turn(
+                part, images, multimodal_fields, num_generations, has_tool_images
+            )[0]
         return ids, None
 
     def _calculate_rewards(
-        self, inputs: list[dict[str, Any]], prompts: Any, completions: Any, completion_ids_list: list[list[int]]
+        self,
+        inputs: list[dict[str, Any]],
+        prompts: Any,
+        completions: Any,
+        completion_ids_list: list[list[int]],
     ) -> torch.Tensor:
         """The rewards of all processes' completions [B, 1]; NaN is masked."""
         start = self.accelerator.process_index * len(inputs)
@@ -280,7 +326,9 @@ class ConductorTrainer(WholeCheckpoints, GRPOTrainer):
             else:
                 scored = self._score_second(everything)
             kinds = [kind_of(one.problem, again=number > 0) for one, number in everything]
-            return self.rewards.finish(scored, kinds, self.iteration, group=self.config.rollout.completions)
+            return self.rewards.finish(
+                scored, kinds, self.iteration, group=self.config.rollout.completions
+            )
 
         rewards = on_first(score)
         values = [[float("nan") if reward is None else reward] for reward in rewards]
@@ -311,7 +359,8 @@ def _rounds(scored: Sequence[Scored]) -> list[Round]:
 def _two_rounds(prompts: list[Any], trainer: GRPOTrainer) -> dict[str, Any]:
     """Sample the first rounds, play them, and sample a second round of each, which is shown the first.
 
-    TRL's ``rollout_func``. The rows of a process are whole questions: G first rounds, then G second ones.
+    TRL's ``rollout_func``. The rows of a process are whole questions: G first rounds, then G second
+    ones.
     """
     assert isinstance(trainer, ConductorTrainer)
     inner = cast("Any", trainer)  # TRL's own steps, which a rollout_func is made of
@@ -361,7 +410,8 @@ def run_grpo(
     """Train the model in place on the problems, from a checkpoint in the folder on.
 
     Raises:
-        TrainingStopped: the curve raised an alarm, and the recipe says to stop then; a checkpoint has been written.
+        TrainingStopped: the curve raised an alarm, and the recipe says to stop then; a checkpoint
+            has been written.
     """
     config = rewards.setup.config
     cpu = not torch.cuda.is_available()
@@ -377,7 +427,9 @@ def run_grpo(
         trainer.add_callback(_Alarmed(rewards))
     trainer.train(resume_from_checkpoint=None if checkpoint is None else str(checkpoint))
     if trainer.state.global_step < config.rollout.iterations:
-        raise TrainingStopped(f"{on_first(lambda: rewards.alarm)}. A checkpoint is written; --resume goes on from it")
+        raise TrainingStopped(
+            f"{on_first(lambda: rewards.alarm)}. A checkpoint is written; --resume goes on from it"
+        )
     return trainer
 
 

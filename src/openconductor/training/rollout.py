@@ -1,8 +1,9 @@
 """Sampling and scoring: what a model completes, many prompts at once, and what each completion is worth.
 
-In: a model and problems. Out: completions, and a Scored each. This is the training's own view (torch, batched); what a
-user runs goes through a Provider and ``Conductor.ask``. The first of a training's processes scores for all of them: it
-holds the journal, the budget and the workers' limits, so nothing is paid for twice and no limit counts per process.
+In: a model and problems. Out: completions, and a Scored each. This is the training's own view
+(torch, batched); what a user runs goes through a Provider and ``Conductor.ask``. The first of a
+training's processes scores for all of them: it holds the journal, the budget and the workers'
+limits, so nothing is paid for twice and no limit counts per process.
 """
 
 from __future__ import annotations
@@ -17,22 +18,27 @@ from functools import lru_cache
 from typing import Any, TypeVar, cast
 
 import torch
-from transformers import GenerationConfig, LogitsProcessorList, PreTrainedModel, PreTrainedTokenizerBase
+from transformers import (
+    GenerationConfig,
+    LogitsProcessorList,
+    PreTrainedModel,
+    PreTrainedTokenizerBase,
+)
 
 from openconductor.baselines.single import SingleWorker
-from openconductor.budget import PaidCall, check_price
+from openconductor.calls.budget import PaidCall, check_price
 from openconductor.config import load_registered
 from openconductor.errors import ConfigError, GradingError, TrainingStopped, WorkflowError
 from openconductor.evaluation.grid import open_purse
 from openconductor.graders.code import CodeGrader
 from openconductor.graders.freeform import FreeFormGrader
 from openconductor.gym.workers import DRAWN, gym_pool, world_of
-from openconductor.journal import Journal
 from openconductor.parser import parse_workflow
 from openconductor.pool import WorkerPool
 from openconductor.prompt import render_prompt
 from openconductor.protocols import CallContext, Grader, OnEvent
 from openconductor.reward import RewardFunction, RewardValue, Scored
+from openconductor.store import Journal
 from openconductor.tasks.paper_mix import MixGrader
 from openconductor.training.checkpoint import end_ids
 from openconductor.training.train_config import TrainConfig
@@ -45,14 +51,19 @@ MASKED = 0.2
 """The largest share of an iteration's rewards that may be masked."""
 
 
-# ── sampling ──────────────────────────────────────────────────────────────────────────────────────────────────────────
+# ── sampling ──────────────────────────────────────────────────────────────────────────────────────
 def render_chat(
     question: Question, config: TrainConfig, pool: WorkerPool, previous: Round | None = None
 ) -> list[dict[str, str]]:
     """The Conductor's prompt as the plain dictionaries of a chat template; ``previous`` is the round before, if any."""
     options, max_steps = config.prompt.options(), config.rollout.max_steps
     messages = render_prompt(
-        question, pool.ordinals, options=options, max_steps=max_steps, cards=pool.cards, previous=previous
+        question,
+        pool.ordinals,
+        options=options,
+        max_steps=max_steps,
+        cards=pool.cards,
+        previous=previous,
     )
     return [{"role": message.role, "content": message.content} for message in messages]
 
@@ -66,13 +77,17 @@ def write_prompt(
 ) -> str:
     """The Conductor's prompt as the text that the model completes; ``previous`` is the round before, if any."""
     chat = render_chat(question, config, pool, previous)
-    return cast("str", tokenizer.apply_chat_template(chat, tokenize=False, add_generation_prompt=True))
+    return cast(
+        "str", tokenizer.apply_chat_template(chat, tokenize=False, add_generation_prompt=True)
+    )
 
 
 def completion_of(text: str, ids: Sequence[int], ends: frozenset[int]) -> Completion:
     """What a model completed, the end's token among its ids where it came to one."""
     ended = bool(ids) and ids[-1] in ends
-    return Completion(text, usage=Usage(output_tokens=len(ids)), finish_reason="stop" if ended else "length")
+    return Completion(
+        text, usage=Usage(output_tokens=len(ids)), finish_reason="stop" if ended else "length"
+    )
 
 
 def complete(
@@ -88,12 +103,17 @@ def complete(
 ) -> list[Completion]:
     """Complete prompts in batches; ``temperature`` None is greedy. The model's own sampling settings do not count.
 
-    In the completions that are ``explored``, ``explore`` multiplies the temperature of the first token where it is
-    mostly a number: among the tokens that begin with a digit and whose chance is not below ``LIKELY``.
+    In the completions that are ``explored``, ``explore`` multiplies the temperature of the first
+    token where it is mostly a number: among the tokens that begin with a digit and whose chance is
+    not below ``LIKELY``.
     """
     torch.manual_seed(seed)
     ends, size = end_ids(model), config.rollout.sample_batch
-    numbers = _numbers(tokenizer, cast("int", model.config.vocab_size)) if explore > 1 and any(explored) else None
+    numbers = (
+        _numbers(tokenizer, cast("int", model.config.vocab_size))
+        if explore > 1 and any(explored)
+        else None
+    )
     settings = GenerationConfig(
         max_new_tokens=config.rollout.max_tokens,
         do_sample=temperature is not None,
@@ -114,12 +134,17 @@ def complete(
             add_special_tokens=False,  # the chat template has written them
         )
         batch.pop("token_type_ids", None)
-        with torch.no_grad(), torch.autocast(model.device.type, torch.bfloat16, enabled=config.optim.bf16):
+        with (
+            torch.no_grad(),
+            torch.autocast(model.device.type, torch.bfloat16, enabled=config.optim.bf16),
+        ):
             width = batch["input_ids"].shape[1]
             rows = torch.tensor(explored[start : start + size]).unsqueeze(1)
             processors = [] if numbers is None else [_Explored(rows, width, numbers, explore)]
             ids = cast("Any", model).generate(
-                **batch.to(model.device), generation_config=settings, logits_processor=LogitsProcessorList(processors)
+                **batch.to(model.device),
+                generation_config=settings,
+                logits_processor=LogitsProcessorList(processors),
             )
         for row in ids[:, width:].tolist():
             end = next((place for place, token in enumerate(row) if token in ends), len(row))
@@ -155,7 +180,9 @@ class _Explored:
         numbers, chances = self.numbers.to(scores.device), torch.softmax(scores.float(), -1)
         may = numbers & (chances >= LIKELY)
         rows = self.rows.to(scores.device) & ((chances * numbers).sum(-1, keepdim=True) > 0.5)
-        return torch.where(rows, (scores / self.temperature).masked_fill(~may, float("-inf")), scores)
+        return torch.where(
+            rows, (scores / self.temperature).masked_fill(~may, float("-inf")), scores
+        )
 
 
 def unreadable(completion: Completion, config: TrainConfig, ordinals: Sequence[int]) -> str:
@@ -191,7 +218,7 @@ async def gather_or_end(played: Iterable[Awaitable[T]]) -> list[T]:
         await asyncio.gather(*tasks, return_exceptions=True)
 
 
-# ── scoring ───────────────────────────────────────────────────────────────────────────────────────────────────────────
+# ── scoring ───────────────────────────────────────────────────────────────────────────────────────
 @dataclass(frozen=True, slots=True)
 class Sampled:
     """One completion to score.
@@ -218,18 +245,25 @@ class Scorer:
         config: the recipe.
         pool: the workers.
         grader: the judge of the final answers.
-        journal: gets a record of each completion, and of the workers' calls where they cost anything.
+        journal: gets a record of each completion, and of the workers' calls where they cost
+            anything.
     """
 
-    def __init__(self, config: TrainConfig, pool: WorkerPool, grader: Grader, journal: Journal) -> None:
+    def __init__(
+        self, config: TrainConfig, pool: WorkerPool, grader: Grader, journal: Journal
+    ) -> None:
         self._config, self._pool, self._journal = config, pool, journal
         limits = Budget(dollars=config.budget.dollars, calls=config.budget.calls)
         self._purse = None if limits == Budget() else open_purse(limits, journal.totals().spent)
         for _, worker in pool:
             check_price(self._purse, worker)
             if config.reward.dollars and worker.price is None:
-                raise ConfigError(f"reward.dollars: got a pool whose worker {worker.name!r} has no price, expected one")
-        paid = world_of(config.pool) is None  # the gym's workers cost nothing and answer a repeated call alike
+                raise ConfigError(
+                    f"reward.dollars: got a pool whose worker {worker.name!r} has no price, expected one"
+                )
+        paid = (
+            world_of(config.pool) is None
+        )  # the gym's workers cost nothing and answer a repeated call alike
         self._score = RewardFunction(
             pool,
             _as_configured(grader, config, pool, journal),
@@ -239,7 +273,9 @@ class Scorer:
             on_event=journal if paid else None,
             value=reward_value(config),
         )
-        self._runner = asyncio.Runner()  # one loop for the whole run: connections stay open between iterations
+        self._runner = (
+            asyncio.Runner()
+        )  # one loop for the whole run: connections stay open between iterations
 
     def score(self, sampled: Sequence[Sampled], *, phase: str) -> list[Scored]:
         """Score completions at the same time; ``phase`` names them in the journal.
@@ -294,7 +330,9 @@ def check_masked(scored: Sequence[Scored]) -> None:
         return
     reasons: dict[str, int] = {}
     for one in masked:
-        why = str(one.episode.error or (one.grade.note if one.grade else "")) or "no reason was given"
+        why = (
+            str(one.episode.error or (one.grade.note if one.grade else "")) or "no reason was given"
+        )
         reasons[why] = reasons.get(why, 0) + 1
     most = max(reasons, key=lambda why: reasons[why])
     raise TrainingStopped(
@@ -315,7 +353,9 @@ def reward_value(config: TrainConfig) -> RewardValue | None:
     try:
         inspect.signature(found).bind(None, None, None)
     except TypeError as error:
-        raise ConfigError(f"reward.function: {error}; expected one of (problem, episode, grade)") from error
+        raise ConfigError(
+            f"reward.function: {error}; expected one of (problem, episode, grade)"
+        ) from error
     return found
 
 
@@ -330,12 +370,21 @@ class _Deciding:
         return replace(grade, correct=False) if grade.correct is None else grade
 
 
-def _as_configured(grader: Grader, config: TrainConfig, pool: WorkerPool, on_event: OnEvent) -> Grader:
+def _as_configured(
+    grader: Grader, config: TrainConfig, pool: WorkerPool, on_event: OnEvent
+) -> Grader:
     """The grader, with what the recipe says about answers that the rules cannot decide."""
     if isinstance(grader, MixGrader):
-        return MixGrader({name: _as_configured(one, config, pool, on_event) for name, one in grader.graders.items()})
+        return MixGrader(
+            {
+                name: _as_configured(one, config, pool, on_event)
+                for name, one in grader.graders.items()
+            }
+        )
     if isinstance(grader, CodeGrader):
-        return grader  # its rules decide everything: what it leaves undecided is a sandbox that failed
+        return (
+            grader  # its rules decide everything: what it leaves undecided is a sandbox that failed
+        )
     if config.reward.judge and isinstance(grader, FreeFormGrader):
         grader = FreeFormGrader(judge=_Judge(SingleWorker(pool, config.reward.judge), on_event))
     return _Deciding(grader) if config.reward.undecided == "wrong" else grader
@@ -350,7 +399,9 @@ class _Judge:
     async def complete(self, messages: Sequence[Message], *, call: CallContext) -> Completion:
         episode = await self._worker.ask(messages, on_event=self._on_event)
         if episode.answer is None:
-            raise GradingError(f"the judge failed: {episode.error}")  # masks: no failure of it makes an answer wrong
+            raise GradingError(
+                f"the judge failed: {episode.error}"
+            )  # masks: no failure of it makes an answer wrong
         return Completion(episode.answer)
 
 

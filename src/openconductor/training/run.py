@@ -1,10 +1,12 @@
 """One training from recipe to checkpoint, in a folder that can be resumed at any moment.
 
-In: a TrainConfig and a folder. Out: in that folder ``config.toml``, ``environment.json``, ``start.json``,
-``cold_start/``, ``imitated/``, ``checkpoints/``, ``curves.jsonl``, ``journal.sqlite`` (every completion with its
-reward, and what the workers said and cost), ``conductor/`` (what ``Conductor`` loads) and ``results.json``. Every file
-appears whole or not at all; a checkpoint counts only when its mark of completeness is there. Started by ``accelerate
-launch`` or ``torchrun``, the processes learn together, and the first one alone writes, measures and pays.
+In: a TrainConfig and a folder. Out: in that folder ``config.toml``, ``environment.json``,
+``start.json``, ``cold_start/``, ``imitated/``, ``checkpoints/``, ``curves.jsonl``,
+``journal.sqlite`` (every completion with its reward, and what the workers said and cost),
+``conductor/`` (what ``Conductor`` loads) and ``results.json``. Every file appears whole or not at
+all; a checkpoint counts only when its mark of completeness is there. Started by ``accelerate
+launch`` or ``torchrun``, the processes learn together, and the first one alone writes, measures and
+pays.
 """
 
 from __future__ import annotations
@@ -31,12 +33,12 @@ from transformers import PreTrainedModel, PreTrainedTokenizerBase
 from transformers.utils import logging
 
 import openconductor
+from openconductor.calls.policies import LONG_PATIENCE_S, patient
 from openconductor.errors import ConfigError, TrainingStopped
 from openconductor.gym.workers import DRAWN, gym_pool, world_of
-from openconductor.journal import Journal
-from openconductor.policies import LONG_PATIENCE_S, patient
 from openconductor.pool import WorkerPool
-from openconductor.storage import write_whole
+from openconductor.store import Journal
+from openconductor.store.storage import write_whole
 from openconductor.training.checkpoint import (
     build_model,
     build_tokenizer,
@@ -52,14 +54,42 @@ from openconductor.training.checkpoint import (
     storing,
 )
 from openconductor.training.curves import Curve, Record, kind_of, measure, model_card, read_curve
-from openconductor.training.examples import Setup, held_out_problems, load_questions, training_problems
+from openconductor.training.examples import (
+    Setup,
+    held_out_problems,
+    load_questions,
+    training_problems,
+)
 from openconductor.training.grpo import PATIENCE_S, Rewards, run_grpo
 from openconductor.training.imitation import imitate, lost_kinds
-from openconductor.training.rollout import Sampled, Scorer, check_masked, complete, draw_pool, unreadable, write_prompt
+from openconductor.training.rollout import (
+    Sampled,
+    Scorer,
+    check_masked,
+    complete,
+    draw_pool,
+    unreadable,
+    write_prompt,
+)
 from openconductor.training.supervised import cold_start, phrases_of
-from openconductor.training.train_config import TrainConfig, differences, dump_train_config, load_train_config
+from openconductor.training.train_config import (
+    TrainConfig,
+    differences,
+    dump_train_config,
+    load_train_config,
+)
 
-_PACKAGES = ("openconductor", "torch", "transformers", "trl", "accelerate", "tokenizers", "datasets", "peft", "vllm")
+_PACKAGES = (
+    "openconductor",
+    "torch",
+    "transformers",
+    "trl",
+    "accelerate",
+    "tokenizers",
+    "datasets",
+    "peft",
+    "vllm",
+)
 _SHOWN = 3  # completions of a start that writes too few valid workflows
 
 
@@ -68,26 +98,32 @@ def keep_quiet(line: str) -> None:
 
 
 def train(
-    config: TrainConfig, folder: str | Path, *, resume: bool = False, on_progress: Callable[[str], None] | None = None
+    config: TrainConfig,
+    folder: str | Path,
+    *,
+    resume: bool = False,
+    on_progress: Callable[[str], None] | None = None,
 ) -> Record:
     """Train a Conductor.
 
     Args:
         config: the recipe.
         folder: where the run is written; it must be new or empty, unless ``resume``.
-        resume: continue from the last whole checkpoint; the curve is the one of an uninterrupted run, and no call that
-            the run's journal holds is paid for again. A run that is finished returns its results.
+        resume: continue from the last whole checkpoint; the curve is the one of an uninterrupted
+            run, and no call that the run's journal holds is paid for again. A run that is finished
+            returns its results.
         on_progress: gets lines for people, from the first process.
 
     Returns:
-        The results: the start, and the trained Conductor at temperature 1 and greedy, each measured on held-out
-        questions, with seconds of work.
+        The results: the start, and the trained Conductor at temperature 1 and greedy, each measured
+        on held-out questions, with seconds of work.
 
     Raises:
-        ConfigError: the folder is in use, its run has another recipe, or there is no such base model.
+        ConfigError: the folder is in use, its run has another recipe, or there is no such base
+            model.
         TaskError: data are absent, or a question is both learnt from and held out.
-        TrainingStopped: the model writes too few valid workflows to begin with, or too many rewards are masked, of an
-            iteration or of a measurement.
+        TrainingStopped: the model writes too few valid workflows to begin with, or too many rewards
+            are masked, of an iteration or of a measurement.
         BudgetExceeded: the training's budget is spent; a larger one resumes it.
         JournalError: the disk failed; what was written before stays.
     """
@@ -98,7 +134,10 @@ def train(
     tiny = not config.model.base or is_tiny(config.model.base)
     if tiny:
         torch.set_num_threads(1)  # a tiny model is up to four times slower on several threads
-    with quiet_libraries(bars=not tiny), ExitStack() as opened:  # a large model may have to be downloaded
+    with (
+        quiet_libraries(bars=not tiny),
+        ExitStack() as opened,
+    ):  # a large model may have to be downloaded
         _check_installed(config)
         if config.model.base:
             check_base(config.model.base)
@@ -118,7 +157,9 @@ def train(
             scorer = Scorer(config, pool, questions.grader, journal)
             opened.callback(scorer.close)
         if tiny:  # its runtime computes in float32, and so must what is sampled and learnt
-            config = config.model_copy(update={"optim": config.optim.model_copy(update={"bf16": False})})
+            config = config.model_copy(
+                update={"optim": config.optim.model_copy(update={"bf16": False})}
+            )
         _run(Setup(config, folder, pool, questions, scorer, say), state)
         state.wait_for_everyone()
         return json.loads(results.read_text(encoding="utf-8"))
@@ -146,7 +187,9 @@ def _run(setup: Setup, state: PartialState) -> None:
         "control": config.reward.control,
         "lost": lost,
         "start": json.loads((folder / "start.json").read_text(encoding="utf-8")),
-        "sampled": _score(setup, _sample(setup, model, tokenizer, temperature=1.0), phase="sampled"),
+        "sampled": _score(
+            setup, _sample(setup, model, tokenizer, temperature=1.0), phase="sampled"
+        ),
         "greedy": _score(setup, _sample(setup, model, tokenizer, temperature=None), phase="greedy"),
         "seconds": {"start": started - begun, "learning": learnt - started},
     }
@@ -161,7 +204,9 @@ def _check_installed(config: TrainConfig) -> None:
     }
     for key, packages in wanted.items():
         if missing := [package for package in packages if find_spec(package) is None]:
-            raise ConfigError(f"{key}: {', '.join(missing)} not installed; pip install {' '.join(missing)}")
+            raise ConfigError(
+                f"{key}: {', '.join(missing)} not installed; pip install {' '.join(missing)}"
+            )
 
 
 @contextmanager
@@ -190,9 +235,14 @@ def _open_folder(config: TrainConfig, folder: Path, *, resume: bool) -> str:
     if folder.exists() and not folder.is_dir():
         raise ConfigError(f"run folder {folder}: is a file, expected a folder")
     if not stored.is_file():
-        begun = ("environment.json", "config.toml")  # or a part of one: of a run that was killed while it began
+        begun = (
+            "environment.json",
+            "config.toml",
+        )  # or a part of one: of a run that was killed while it began
         if folder.is_dir() and not all(one.name.startswith(begun) for one in folder.iterdir()):
-            raise ConfigError(f"run folder {folder}: is not empty and holds no run, expected a new folder")
+            raise ConfigError(
+                f"run folder {folder}: is not empty and holds no run, expected a new folder"
+            )
         if resume:
             raise ConfigError(f"run folder {folder}: holds no run to resume")
         folder.mkdir(parents=True, exist_ok=True)
@@ -200,9 +250,14 @@ def _open_folder(config: TrainConfig, folder: Path, *, resume: bool) -> str:
         write_whole(stored, dump_train_config(config))
         return ""
     if not resume:
-        raise ConfigError(f"run folder {folder}: holds a run already; resume it, or choose another folder")
+        raise ConfigError(
+            f"run folder {folder}: holds a run already; resume it, or choose another folder"
+        )
     before = load_train_config(stored)
-    free = {"budget": config.budget, "alarms": config.alarms}  # both may change when a run is resumed
+    free = {
+        "budget": config.budget,
+        "alarms": config.alarms,
+    }  # both may change when a run is resumed
     if changed := differences(before.model_copy(update=free), config):
         raise ConfigError(
             f"run folder {folder}: its run has another recipe (config.toml: {changed}), expected the same"
@@ -213,10 +268,11 @@ def _open_folder(config: TrainConfig, folder: Path, *, resume: bool) -> str:
     latest = begun.get("resumed", [begun])[-1]
     if not (changed := ", ".join(name for name in now if latest.get(name) != now[name])):
         return ""
-    write_whole(environment, json.dumps({**begun, "resumed": [*begun.get("resumed", []), now]}, indent=2) + "\n")
-    return (
-        f"resumed with another {changed} than before (environment.json): the curve may differ from an uninterrupted one"
+    write_whole(
+        environment,
+        json.dumps({**begun, "resumed": [*begun.get("resumed", []), now]}, indent=2) + "\n",
     )
+    return f"resumed with another {changed} than before (environment.json): the curve may differ from an uninterrupted one"
 
 
 def _environment() -> dict[str, object]:
@@ -225,7 +281,9 @@ def _environment() -> dict[str, object]:
         "python": platform.python_version(),
         "system": f"{platform.system()} {platform.machine()}",
         "device": "cuda" if torch.cuda.is_available() else "cpu",
-        "versions": {found.name: found.version for found in distributions() if found.name in _PACKAGES},
+        "versions": {
+            found.name: found.version for found in distributions() if found.name in _PACKAGES
+        },
         "source": source_hash(),
     }
 
@@ -234,7 +292,8 @@ def source_hash() -> str:
     """A hash of the package's code: two runs with the same one were made by the same program."""
     root = Path(openconductor.__file__).parent
     files = (
-        path.relative_to(root).as_posix().encode() + b"\0" + path.read_bytes() for path in sorted(root.rglob("*.py"))
+        path.relative_to(root).as_posix().encode() + b"\0" + path.read_bytes()
+        for path in sorted(root.rglob("*.py"))
     )
     return hashlib.sha256(b"\0".join((*files, b""))).hexdigest()
 
@@ -248,7 +307,9 @@ def _starting_point(setup: Setup) -> tuple[PreTrainedModel, PreTrainedTokenizerB
         if config.model.base:
             model, tokenizer = load_model(config.model.base)
         else:
-            tokenizer = build_tokenizer(cards=config.prompt.cards, recurring=phrases_of(setup.questions.learnt))
+            tokenizer = build_tokenizer(
+                cards=config.prompt.cards, recurring=phrases_of(setup.questions.learnt)
+            )
             model = build_model(config.model, tokenizer, seed=config.seed)
         trainer = cold_start(model, tokenizer, setup, setup.folder / "cold_start_checkpoints")
         save_learnt(trainer, tokenizer, config, folder)
@@ -262,12 +323,18 @@ def _learn(setup: Setup, state: PartialState) -> list[str]:
     Returns:
         The kinds of question that imitation lost, for which GRPO was not started.
     """
-    config, conductor, path = setup.config, setup.folder / "conductor", setup.folder / "curves.jsonl"
+    config, conductor, path = (
+        setup.config,
+        setup.folder / "conductor",
+        setup.folder / "curves.jsonl",
+    )
     imitated, checkpoints = setup.folder / "imitated", setup.folder / "imitate_checkpoints"
     learnt = setup.questions.learnt
     if config.imitate.rounds and not is_complete(imitated):
         model, tokenizer = _starting_point(setup)
-        save_learnt(imitate(model, tokenizer, setup, checkpoints), tokenizer, config, imitated, learnt)
+        save_learnt(
+            imitate(model, tokenizer, setup, checkpoints), tokenizer, config, imitated, learnt
+        )
         del model
         gc.collect()  # the trainer and its optimiser hold each other
     shutil.rmtree(checkpoints, ignore_errors=True)
@@ -278,23 +345,33 @@ def _learn(setup: Setup, state: PartialState) -> list[str]:
     model, tokenizer = load_model(imitated) if config.imitate.rounds else _starting_point(setup)
     if lost or not config.rollout.iterations:
         if lost:
-            setup.say(f"warning: GRPO is not started: {', '.join(lost)} had been solved and no longer is")
+            setup.say(
+                f"warning: GRPO is not started: {', '.join(lost)} had been solved and no longer is"
+            )
         if state.is_main_process:
             save_conductor(model, tokenizer, config, conductor, learnt=learnt)
         state.wait_for_everyone()
         return lost
     checkpoint, done = last_checkpoint(setup.folder / "checkpoints")
     after = len(rounds)
-    curve = Curve.open(path, after=after, done=done) if state.is_main_process else Curve(path, after=after)
+    curve = (
+        Curve.open(path, after=after, done=done)
+        if state.is_main_process
+        else Curve(path, after=after)
+    )
     state.wait_for_everyone()
     rewards = Rewards(setup, training_problems(config, setup.questions), curve)
     folder = setup.folder / "checkpoints"
-    trainer = run_grpo(model, tokenizer, rewards, folder, checkpoint=checkpoint, processes=state.num_processes)
+    trainer = run_grpo(
+        model, tokenizer, rewards, folder, checkpoint=checkpoint, processes=state.num_processes
+    )
     save_learnt(trainer, tokenizer, config, conductor, learnt)
     return lost
 
 
-def _measure_start(setup: Setup, model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase) -> Record:
+def _measure_start(
+    setup: Setup, model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase
+) -> Record:
     """How the model does before it learns from rewards; measured once, and kept.
 
     Raises:
@@ -307,7 +384,8 @@ def _measure_start(setup: Setup, model: PreTrainedModel, tokenizer: PreTrainedTo
     sampled = _sample(setup, model, tokenizer, count, temperature=1.0)
     pools = [draw_pool(setup.config, setup.pool, one.key) for one in sampled]
     reasons = [
-        unreadable(one.completion, setup.config, pool.ordinals) for one, pool in zip(sampled, pools, strict=True)
+        unreadable(one.completion, setup.config, pool.ordinals)
+        for one, pool in zip(sampled, pools, strict=True)
     ]
     validity = reasons.count("") / count
     if validity < settings.validity:
@@ -347,7 +425,9 @@ def _sample(
         write_prompt(tokenizer, problem.question, config, draw_pool(config, setup.pool, key))
         for problem, key in zip(asked, keys, strict=True)
     ]
-    completions = complete(model, tokenizer, prompts, config=config, temperature=temperature, seed=0)
+    completions = complete(
+        model, tokenizer, prompts, config=config, temperature=temperature, seed=0
+    )
     return [
         Sampled(problem, said, index // len(problems), key)
         for index, (problem, said, key) in enumerate(zip(asked, completions, keys, strict=True))
@@ -366,21 +446,27 @@ def _score(setup: Setup, sampled: Sequence[Sampled], *, phase: str) -> Record:
     return measure([kind_of(one.problem) for one in sampled], scored, setup.pool)
 
 
-def export(run: Path, folder: Path, *, dtype: Literal["bfloat16", "float16", "float32"] | None = None) -> Path:
+def export(
+    run: Path, folder: Path, *, dtype: Literal["bfloat16", "float16", "float32"] | None = None
+) -> Path:
     """Write a finished run's Conductor into a new folder, which is returned.
 
     Args:
         run: the folder of the training.
         folder: where to write; it must not be there yet.
-        dtype: of the weights; default: bfloat16, and float32 for a tiny Conductor, whose runtime reads no other.
+        dtype: of the weights; default: bfloat16, and float32 for a tiny Conductor, whose runtime
+            reads no other.
 
     Raises:
-        ConfigError: the run is not finished, the folder is there, or a tiny Conductor is wanted in another dtype.
+        ConfigError: the run is not finished, the folder is there, or a tiny Conductor is wanted in
+            another dtype.
         JournalError: the disk failed.
     """
     conductor = run / "conductor"
     if not is_conductor(str(conductor)) or not (run / "results.json").is_file():
-        raise ConfigError(f"export: {run} holds no finished training, expected conductor/ and results.json in it")
+        raise ConfigError(
+            f"export: {run} holds no finished training, expected conductor/ and results.json in it"
+        )
     if folder.exists():
         raise ConfigError(f"export: {folder} is there already, expected a new folder")
     tiny = is_tiny(str(conductor))
@@ -397,6 +483,8 @@ def export(run: Path, folder: Path, *, dtype: Literal["bfloat16", "float16", "fl
         tokenizer.save_pretrained(part)
         shutil.copy(conductor / "conductor.json", part)
         results = cast("Record", json.loads((run / "results.json").read_text(encoding="utf-8")))
-        (part / "README.md").write_text(model_card(run, results, served=servers_read_alike(part)), encoding="utf-8")
+        (part / "README.md").write_text(
+            model_card(run, results, served=servers_read_alike(part)), encoding="utf-8"
+        )
         part.replace(folder)
     return folder

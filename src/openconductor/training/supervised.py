@@ -1,7 +1,8 @@
 """Supervised learning of workflows: transformers' own loop, and the cold start on random workflows.
 
-In: a model. Out: one that was trained, with checkpoints that a later call resumes from. The random workflows of the
-cold start are valid and ignorant of who is good at what: they teach the form and nothing else.
+In: a model. Out: one that was trained, with checkpoints that a later call resumes from. The random
+workflows of the cold start are valid and ignorant of who is good at what: they teach the form and
+nothing else.
 """
 
 from __future__ import annotations
@@ -30,7 +31,14 @@ from transformers.trainer_callback import PrinterCallback
 from openconductor.baselines.observed import text_of
 from openconductor.errors import ConfigError
 from openconductor.gym.questions import KINDS, draw_question
-from openconductor.gym.sampling import count_of, draw_said, random_round, random_workflow, write_index, write_thought
+from openconductor.gym.sampling import (
+    count_of,
+    draw_said,
+    random_round,
+    random_workflow,
+    write_index,
+    write_thought,
+)
 from openconductor.prompt import render_workflow
 from openconductor.training.checkpoint import WholeCheckpoints, last_checkpoint, with_adapters
 from openconductor.training.examples import Setup
@@ -64,13 +72,24 @@ LATER = (
     "Put the results above together into one complete final answer.",
 )
 """Instructions for a step that sees earlier ones."""
-THOUGHTS = ("{} will do here.", "{} for this question.", "{}: no more is needed.", "{}, so that a slip is found.")
+THOUGHTS = (
+    "{} will do here.",
+    "{} for this question.",
+    "{}: no more is needed.",
+    "{}, so that a slip is found.",
+)
 """What is said before the lists; it begins with the number of steps."""
-SHAPES = ("{}: a single one.", "{}: each sees those before.", "{}: attempts, and a last one that sees them all.")
+SHAPES = (
+    "{}: a single one.",
+    "{}: each sees those before.",
+    "{}: attempts, and a last one that sees them all.",
+)
 """What is said instead where shapes are named (``cold_start.shapes``)."""
 
 
-def cold_start(model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase, setup: Setup, folder: Path) -> Trainer:
+def cold_start(
+    model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase, setup: Setup, folder: Path
+) -> Trainer:
     """Train the model on random workflows, from the last checkpoint in the folder on; returns the trainer."""
     config, settings = setup.config, setup.config.cold_start
     problems = setup.questions.learnt
@@ -82,7 +101,9 @@ def cold_start(model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase, setup
         if problems:
             question = rng.choice(problems).question
             draw = shaped_plan if settings.shapes else random_plan
-            workflow, thought = draw(rng, offered, max_steps=config.rollout.max_steps, config=config)
+            workflow, thought = draw(
+                rng, offered, max_steps=config.rollout.max_steps, config=config
+            )
         else:
             turn, kind = divmod(index, len(KINDS))
             if index < settings.reading * settings.batch:
@@ -100,7 +121,9 @@ def cold_start(model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase, setup
     warmup = min(WARMUP, settings.steps // 4)
     trainer = WholeCheckpoints(
         model=with_adapters(model, config.model),
-        args=arguments(config, settings, folder, schedule="linear", warmup=warmup, steps=settings.steps),
+        args=arguments(
+            config, settings, folder, schedule="linear", warmup=warmup, steps=settings.steps
+        ),
         train_dataset=Rows(row, settings.steps * settings.batch),
         data_collator=lambda rows: collated(rows, cast("int", tokenizer.pad_token_id)),
         callbacks=[_Told(setup.say, settings.steps)],
@@ -113,15 +136,23 @@ def phrases_of(problems: Sequence[Problem]) -> list[str]:
 
     Without problems, in the gym, there are none: it has its own.
     """
-    words = Counter(word for one in problems for word in {*re.findall(" [A-Za-z]+", text_of(one.question))})
+    words = Counter(
+        word for one in problems for word in {*re.findall(" [A-Za-z]+", text_of(one.question))}
+    )
     often = sorted(word for word, count in words.items() if count * 100 >= len(problems))
-    return [*FIRST, *LATER, *(thought.format("") for thought in THOUGHTS + SHAPES), *often] if problems else []
+    return (
+        [*FIRST, *LATER, *(thought.format("") for thought in THOUGHTS + SHAPES), *often]
+        if problems
+        else []
+    )
 
 
 def reading_row(tokenizer: PreTrainedTokenizerBase, setup: Setup, key: str) -> Row:
     """An exercise in reading cards: the workers that the key draws, and who of them is listed for what."""
     pool = draw_pool(setup.config, setup.pool, key)
-    return row_of(tokenizer, write_prompt(tokenizer, "?", setup.config, pool), write_index(pool.cards))
+    return row_of(
+        tokenizer, write_prompt(tokenizer, "?", setup.config, pool), write_index(pool.cards)
+    )
 
 
 def random_plan(
@@ -129,8 +160,8 @@ def random_plan(
 ) -> tuple[Workflow, str]:
     """A valid workflow for any question, and a thought: its length, workers, accesses and wordings are drawn uniformly.
 
-    The last of several steps always sees some: else they were for nothing, and a worker that puts answers together
-    would look bad before access is learnt.
+    The last of several steps always sees some: else they were for nothing, and a worker that puts
+    answers together would look bad before access is learnt.
     """
     steps: list[Step] = []
     size = rng.randint(1, max_steps)
@@ -139,7 +170,9 @@ def random_plan(
         if index and (index == size - 1 or rng.random() < 0.7):
             seen = sorted(rng.sample(range(index), rng.randint(1, index)))
             access = "all" if config.prompt.access == "binary" else tuple(seen)
-        steps.append(Step(rng.choice(list(ordinals)), rng.choice(LATER if access else FIRST), access))
+        steps.append(
+            Step(rng.choice(list(ordinals)), rng.choice(LATER if access else FIRST), access)
+        )
     return Workflow(tuple(steps)), rng.choice(THOUGHTS).format(count_of(size))
 
 
@@ -148,9 +181,9 @@ def shaped_plan(
 ) -> tuple[Workflow, str]:
     """A plan of one of three shapes, and a thought that names it: a single step, a chain, attempts and a merge.
 
-    Its steps are by different workers, any of them in any place; attempts, whose order is nothing, stand in the order
-    of their workers, so that it is soon learnt that they differ. Its length is drawn uniformly, and so is its shape
-    from three steps on.
+    Its steps are by different workers, any of them in any place; attempts, whose order is nothing,
+    stand in the order of their workers, so that it is soon learnt that they differ. Its length is
+    drawn uniformly, and so is its shape from three steps on.
     """
     size = rng.randint(1, min(max_steps, len(ordinals)))
     shape = min(size - 1, rng.randint(1, 2))
@@ -166,7 +199,10 @@ def shaped_plan(
 def row_of(tokenizer: PreTrainedTokenizerBase, prompt: str, completion: str) -> Row:
     """A prompt and what is to be written for it, as a row."""
     said = tokenizer.encode(completion, add_special_tokens=False)
-    return tokenizer.encode(prompt, add_special_tokens=False), [*said, cast("int", tokenizer.eos_token_id)]
+    return tokenizer.encode(prompt, add_special_tokens=False), [
+        *said,
+        cast("int", tokenizer.eos_token_id),
+    ]
 
 
 class Rows(Dataset[T]):
@@ -188,11 +224,19 @@ class _Told(TrainerCallback):
     def __init__(self, say: Callable[[str], None], steps: int) -> None:
         self._say, self._steps = say, steps
 
-    def on_log(self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **options: Any) -> None:
+    def on_log(
+        self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **options: Any
+    ) -> None:
         """What transformers calls when it logs a step."""
         step, logged = state.global_step - 1, options.get("logs") or {}
-        if state.is_world_process_zero and "loss" in logged and step % max(1, self._steps // 10) == 0:
-            self._say(f"cold start: step {step} of {self._steps}, loss {logged['loss']:.3f} nats a token")
+        if (
+            state.is_world_process_zero
+            and "loss" in logged
+            and step % max(1, self._steps // 10) == 0
+        ):
+            self._say(
+                f"cold start: step {step} of {self._steps}, loss {logged['loss']:.3f} nats a token"
+            )
 
 
 def arguments(

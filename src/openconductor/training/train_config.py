@@ -1,7 +1,7 @@
 """What a training is told: few fields, one level deep. Class defaults are the paper; a recipe lists its differences.
 
-In: a TOML file and ``key=value`` overrides. Out: a ``TrainConfig``, or a ConfigError that names the nearest key.
-Source of the defaults: arXiv 2512.04388, section 4 and its table of hyperparameters.
+In: a TOML file and ``key=value`` overrides. Out: a ``TrainConfig``, or a ConfigError that names the
+nearest key. Source of the defaults: arXiv 2512.04388, section 4 and its table of hyperparameters.
 """
 
 from __future__ import annotations
@@ -52,10 +52,14 @@ class ModelConfig(_Section):
     """The Conductor's language model: a checkpoint to start from, or the sizes of a fresh tiny one.
 
     Attributes:
-        base: a folder or hub name; an empty one builds a fresh tiny model, which needs a cold start.
-        lora_rank: learn adapters of this rank and leave the base's weights alone; 0 learns all weights.
-        lora_targets: the linear layers that get adapters, by the ends of their names; empty is all of them.
-        hidden, intermediate, layers, heads, positions: sizes of the fresh model, in units, blocks and tokens.
+        base: a folder or hub name; an empty one builds a fresh tiny model, which needs a cold
+            start.
+        lora_rank: learn adapters of this rank and leave the base's weights alone; 0 learns all
+            weights.
+        lora_targets: the linear layers that get adapters, by the ends of their names; empty is all
+            of them.
+        hidden, intermediate, layers, heads, positions: sizes of the fresh model, in units, blocks
+            and tokens.
         initializer_range: standard deviation of the fresh weights.
     """
 
@@ -89,14 +93,15 @@ class SupervisedConfig(_Section):
 class ColdStartConfig(SupervisedConfig):
     """Supervised learning of the form on random workflows, which say nothing about who is good at what.
 
-    A fresh model needs it, a base model only where it writes too few valid workflows by itself. The learning rate falls
-    in a straight line.
+    A fresh model needs it, a base model only where it writes too few valid workflows by itself. The
+    learning rate falls in a straight line.
 
     Attributes:
-        reading: the first of the steps, which learn nothing but to read cards (in the gym, with ``prompt.cards``): a
-            fresh model does not come to look up who is listed for what from workflows alone.
-        shapes: plans are single steps, chains, or attempts and a merge, by different workers, and named so; else any.
-            The gym has its own.
+        reading: the first of the steps, which learn nothing but to read cards (in the gym, with
+            ``prompt.cards``): a fresh model does not come to look up who is listed for what from
+            workflows alone.
+        shapes: plans are single steps, chains, or attempts and a merge, by different workers, and
+            named so; else any. The gym has its own.
     """
 
     reading: NonNegative = 0
@@ -108,8 +113,8 @@ class StartConfig(_Section):
 
     Attributes:
         prompts: completions that are sampled and read.
-        validity: the least share of valid workflows with which the training goes on; below it, it stops before any
-            worker is paid.
+        validity: the least share of valid workflows with which the training goes on; below it, it
+            stops before any worker is paid.
         workflows: of the completions that are also executed and graded, at most.
     """
 
@@ -121,23 +126,26 @@ class StartConfig(_Section):
 class ImitateConfig(SupervisedConfig):
     """Imitation of its own successes, in rounds before GRPO (rejection-sampling fine-tuning).
 
-    A round samples, scores, and learns from what was right. Each round multiplies a workflow's chance by its rate of
-    success: steps are bounded, nothing is pushed down, and no kind of question decides the shape of another.
+    A round samples, scores, and learns from what was right. Each round multiplies a workflow's
+    chance by its rate of success: steps are bounded, nothing is pushed down, and no kind of
+    question decides the shape of another.
 
     Attributes:
         rounds: at most (0: none), the last ones included.
-        sharpen: of them, the last ones, which do not explore; they begin when no kind of question gets better.
+        sharpen: of them, the last ones, which do not explore; they begin when no kind of question
+            gets better.
         questions, completions: sampled in a round.
         steps, batch, micro_batch: of supervised learning in a round.
         learning_rate: after a warm-up; it stays.
-        reading: the share of learning that goes to reading cards, as in ``cold_start.reading``: else it is forgotten.
-        anchor: how often a question without a success is learnt from (one of its valid workflows), where one with a
-            success counts 1. It keeps form and shape where nothing is solved yet.
-        explore: a factor on the temperature of the first token where it is a number, in one of a question's
-            completions. The thoughts of the cold start begin with the number of steps: more than 1 holds shapes in play
-            that pay only once routing is known.
-        contested: a question of which all completions are right teaches nothing: it tells no plan from another, and
-            where many are such, the better plan wins more slowly.
+        reading: the share of learning that goes to reading cards, as in ``cold_start.reading``:
+            else it is forgotten.
+        anchor: how often a question without a success is learnt from (one of its valid workflows),
+            where one with a success counts 1. It keeps form and shape where nothing is solved yet.
+        explore: a factor on the temperature of the first token where it is a number, in one of a
+            question's completions. The thoughts of the cold start begin with the number of steps:
+            more than 1 holds shapes in play that pay only once routing is known.
+        contested: a question of which all completions are right teaches nothing: it tells no plan
+            from another, and where many are such, the better plan wins more slowly.
     """
 
     rounds: NonNegative = 0
@@ -156,13 +164,17 @@ class PromptConfig(_Section):
     """What the Conductor is shown."""
 
     template: Literal["full", "compact"] = "full"
-    examples: Literal["none", "in_distribution", "mixed", "out_of_distribution"] = "out_of_distribution"
+    examples: Literal["none", "in_distribution", "mixed", "out_of_distribution"] = (
+        "out_of_distribution"
+    )
     access: Literal["binary", "index"] = "binary"
     cards: bool = False
 
     def options(self) -> PromptOptions:
         """The same, as the prompt floor takes it."""
-        return PromptOptions(template=self.template, examples=self.examples, access=self.access, cards=self.cards)
+        return PromptOptions(
+            template=self.template, examples=self.examples, access=self.access, cards=self.cards
+        )
 
 
 class RolloutConfig(_Section):
@@ -171,17 +183,21 @@ class RolloutConfig(_Section):
     Attributes:
         iterations: of GRPO (0: none, after imitation alone).
         questions, completions: how many questions an iteration, and completions of each (a group).
-        temperature: of sampling; top_p, top_k and penalties are off, whatever the model's own settings are.
+        temperature: of sampling; top_p, top_k and penalties are off, whatever the model's own
+            settings are.
         max_tokens: of a completion.
         max_steps: of a workflow.
         sample_batch: completions that one process samples at once, at most (without vLLM).
-        engine: what samples: transformers, vLLM in the training's processes, or a vLLM server at ``vllm_url``.
+        engine: what samples: transformers, vLLM in the training's processes, or a vLLM server at
+            ``vllm_url``.
         vllm_memory: the share of a GPU's memory that vLLM takes in the training's processes.
         vllm_url: the server's address.
-        offered: (fewest, most) workers that a question offers, drawn anew for each; () offers the whole pool.
-        rounds: 2 is recursion: half of an iteration's completions are second rounds, each of which is shown a first
-            round of the same question.
-        first_round: the weight of the first rounds' advantages, which are normalised apart from the second rounds'.
+        offered: (fewest, most) workers that a question offers, drawn anew for each; () offers the
+            whole pool.
+        rounds: 2 is recursion: half of an iteration's completions are second rounds, each of which
+            is shown a first round of the same question.
+        first_round: the weight of the first rounds' advantages, which are normalised apart from the
+            second rounds'.
     """
 
     iterations: NonNegative = 200
@@ -210,15 +226,19 @@ class RewardConfig(_Section):
     ``control`` breaks it on purpose, to show that nothing else teaches.
 
     Attributes:
-        control: ``shuffled`` deals each iteration's rewards out at random, ``flipped`` trains towards wrong answers.
+        control: ``shuffled`` deals each iteration's rewards out at random, ``flipped`` trains
+            towards wrong answers.
         grade_timeout_s: seconds after which a verdict counts as undecided.
-        undecided: what an answer is worth that its grader cannot decide: 0.5 (``wrong``), or nothing (``masked``). A
-            grader that fails always masks.
-        dollars, seconds: how much of its reward a right answer may lose in GRPO for what it cost and how long it took
-            (``priced_rewards``); less than a half together, so that right is worth more than cheap.
-        judge: the name of a worker of the pool that decides free-form answers which the rules cannot; "" is none.
-        function: what GRPO learns from instead, ``module:attribute`` of a function (problem, episode, grade) -> a
-            number, or None to mask; "" is none. What counts as right, and is imitated, stays what the grader says.
+        undecided: what an answer is worth that its grader cannot decide: 0.5 (``wrong``), or
+            nothing (``masked``). A grader that fails always masks.
+        dollars, seconds: how much of its reward a right answer may lose in GRPO for what it cost
+            and how long it took (``priced_rewards``); less than a half together, so that right is
+            worth more than cheap.
+        judge: the name of a worker of the pool that decides free-form answers which the rules
+            cannot; "" is none.
+        function: what GRPO learns from instead, ``module:attribute`` of a function (problem,
+            episode, grade) -> a number, or None to mask; "" is none. What counts as right, and is
+            imitated, stays what the grader says.
     """
 
     control: Literal["none", "shuffled", "flipped"] = "none"
@@ -243,10 +263,12 @@ class OptimConfig(_Section):
     Attributes:
         warmup: share of the iterations over which the learning rate rises.
         epsilon: the clip range of the ratio.
-        scale: divide advantages by the standard deviation of their group (``group``), or not (``none``).
+        scale: divide advantages by the standard deviation of their group (``group``), or not
+            (``none``).
         micro_batch: completions a backward pass at most (gradients add up to the whole batch).
         grad_clip: the largest norm of a gradient.
-        bf16: compute in bfloat16 (a tiny Conductor in float32 always); the weights that learn are float32.
+        bf16: compute in bfloat16 (a tiny Conductor in float32 always); the weights that learn are
+            float32.
         checkpointing: compute activations twice to hold fewer of them.
     """
 
@@ -266,7 +288,8 @@ class HeldOutConfig(_Section):
 
     Attributes:
         task: the task, or several; "" is the one that is learnt from.
-        path: as in ``data``; "" is the same path for the same task, else where the task is published.
+        path: as in ``data``; "" is the same path for the same task, else where the task is
+            published.
         split: of which split, of each task.
         questions: at most this many, an equal share of each task; all where there are fewer.
     """
@@ -286,10 +309,11 @@ class TrainConfig(_Section):
     """One experiment.
 
     Attributes:
-        pool: a pool file; or ``gym``, its workers in another world (``gym:7``), or workers that are drawn anew for
-            each question (``gym:drawn``).
+        pool: a pool file; or ``gym``, its workers in another world (``gym:7``), or workers that are
+            drawn anew for each question (``gym:drawn``).
         save_every: iterations between checkpoints.
-        alarms: what a warning of GRPO's curve does: it is told, or it also ends the run, with a checkpoint.
+        alarms: what a warning of GRPO's curve does: it is told, or it also ends the run, with a
+            checkpoint.
     """
 
     name: str = "conductor"
@@ -327,7 +351,11 @@ class TrainConfig(_Section):
         drawn = "none: the gym's questions are drawn"
         too_long = fresh and rollout.max_tokens >= model.positions
         wrong = (
-            ("model.heads", f"a divisor of hidden = {model.hidden}", fresh and model.hidden % model.heads),
+            (
+                "model.heads",
+                f"a divisor of hidden = {model.hidden}",
+                fresh and model.hidden % model.heads,
+            ),
             ("model.lora_rank", "0 for a fresh model", fresh and model.lora_rank),
             ("rollout.max_tokens", f"less than model.positions = {model.positions}", too_long),
             (
@@ -340,12 +368,21 @@ class TrainConfig(_Section):
                 "an even number with rollout.rounds = 2",
                 rollout.rounds > 1 and imitate.questions % 2,
             ),
-            ("rollout.offered", "the fewest first", rollout.offered and rollout.offered[0] > rollout.offered[1]),
-            ("cold_start.steps", "more without model.base: a fresh model writes nothing", fresh and not cold.steps),
+            (
+                "rollout.offered",
+                "the fewest first",
+                rollout.offered and rollout.offered[0] > rollout.offered[1],
+            ),
+            (
+                "cold_start.steps",
+                "more without model.base: a fresh model writes nothing",
+                fresh and not cold.steps,
+            ),
             (
                 "cold_start.reading",
                 f"fewer than cold_start.steps = {cold.steps}, and 0 without prompt.cards and the gym",
-                cold.reading and not (self.prompt.cards and learnt_gym and cold.reading < cold.steps),
+                cold.reading
+                and not (self.prompt.cards and learnt_gym and cold.reading < cold.steps),
             ),
             (
                 "prompt.cards",
@@ -357,14 +394,26 @@ class TrainConfig(_Section):
                 "0 without prompt.cards and the gym",
                 imitate.reading and not (self.prompt.cards and learnt_gym),
             ),
-            ("cold_start.micro_batch", f"a divisor of {cold.batch}", cold.batch % min(cold.batch, cold.micro_batch)),
+            (
+                "cold_start.micro_batch",
+                f"a divisor of {cold.batch}",
+                cold.batch % min(cold.batch, cold.micro_batch),
+            ),
             (
                 "imitate.micro_batch",
                 f"a divisor of {imitate.batch}",
                 imitate.batch % min(imitate.batch, imitate.micro_batch),
             ),
-            ("imitate.sharpen", f"at most rounds = {imitate.rounds}", imitate.sharpen > imitate.rounds > 0),
-            ("rollout.iterations", "more without imitate.rounds", not rollout.iterations and not imitate.rounds),
+            (
+                "imitate.sharpen",
+                f"at most rounds = {imitate.rounds}",
+                imitate.sharpen > imitate.rounds > 0,
+            ),
+            (
+                "rollout.iterations",
+                "more without imitate.rounds",
+                not rollout.iterations and not imitate.rounds,
+            ),
             (
                 "held_out.task",
                 f"the gym for both, beside data.task {data.task!r}",
@@ -388,13 +437,19 @@ class TrainConfig(_Section):
                 f"less than half together with dollars = {self.reward.dollars}",
                 self.reward.dollars + self.reward.seconds >= 0.5,
             ),
-            ("reward.function", "none with priced rewards: it can price them itself", priced and self.reward.function),
+            (
+                "reward.function",
+                "none with priced rewards: it can price them itself",
+                priced and self.reward.function,
+            ),
             ("held_out.split", "'test' for the gym", gym and held_out.split != "test"),
         )
         for key, expected, is_wrong in wrong:
             if is_wrong:
                 section, _, name = key.partition(".")
-                raise ValueError(f"{key}: got {self.model_dump()[section][name]!r}, expected {expected}")
+                raise ValueError(
+                    f"{key}: got {self.model_dump()[section][name]!r}, expected {expected}"
+                )
         return self
 
 
@@ -402,8 +457,8 @@ def load_train_config(path: Path, overrides: Sequence[str] = ()) -> TrainConfig:
     """Read a recipe.
 
     Raises:
-        ConfigError: the file cannot be read, is a recipe of an evaluation, a key is unknown, or a value is out of its
-            range.
+        ConfigError: the file cannot be read, is a recipe of an evaluation, a key is unknown, or a
+            value is out of its range.
     """
     tables = read_toml(path)
     if "systems" in tables or isinstance(tables.get("task"), list):
@@ -417,7 +472,11 @@ def load_train_config(path: Path, overrides: Sequence[str] = ()) -> TrainConfig:
 def differences(there: TrainConfig, here: TrainConfig) -> str:
     """Where two recipes differ, in words: ``seed: 1 there, 2 here``; "" where they are the same."""
     stored, given = _values(there), _values(here)
-    return ", ".join(f"{key}: {stored[key]} there, {given[key]} here" for key in given if stored[key] != given[key])
+    return ", ".join(
+        f"{key}: {stored[key]} there, {given[key]} here"
+        for key in given
+        if stored[key] != given[key]
+    )
 
 
 def _values(config: TrainConfig) -> dict[str, str]:
@@ -425,7 +484,9 @@ def _values(config: TrainConfig) -> dict[str, str]:
     values = config.model_dump(mode="json")
     tables = {name: table for name, table in values.items() if isinstance(table, dict)}
     return {key: json.dumps(value) for key, value in values.items() if key not in tables} | {
-        f"{name}.{key}": json.dumps(value) for name, table in tables.items() for key, value in table.items()
+        f"{name}.{key}": json.dumps(value)
+        for name, table in tables.items()
+        for key, value in table.items()
     }
 
 

@@ -8,7 +8,10 @@ from typing import Any
 import anthropic
 from driver import ADD, AGAIN, QUESTION, SCHEMA, drive
 
-PARAMETERS: Any = {"type": "object", "properties": {"a": {"type": "integer"}, "b": {"type": "integer"}}}
+PARAMETERS: Any = {
+    "type": "object",
+    "properties": {"a": {"type": "integer"}, "b": {"type": "integer"}},
+}
 
 
 def ask(
@@ -31,10 +34,17 @@ def ask(
     return {
         "text": "".join(block.text for block in answer.content if block.type == "text"),
         "pieces": len(pieces),
-        "thoughts": "\n".join(block.thinking for block in answer.content if block.type == "thinking"),
+        "thoughts": "\n".join(
+            block.thinking for block in answer.content if block.type == "thinking"
+        ),
         "usage": [read, used.output_tokens, read + used.output_tokens],
         "calls": [[block.id, block.input] for block in answer.content if block.type == "tool_use"],
-        "said": [{"role": "assistant", "content": [block.model_dump(exclude_none=True) for block in answer.content]}],
+        "said": [
+            {
+                "role": "assistant",
+                "content": [block.model_dump(exclude_none=True) for block in answer.content],
+            }
+        ],
         "details": used.model_dump(),
     }
 
@@ -47,7 +57,10 @@ def tools(url: str, how: str = "", stream: bool = False) -> Any:
     turns = [user(QUESTION)]
     for _ in range(3):
         told = ask(
-            url, turns=turns, stream=stream, tools=[{"name": "add", "description": ADD, "input_schema": PARAMETERS}]
+            url,
+            turns=turns,
+            stream=stream,
+            tools=[{"name": "add", "description": ADD, "input_schema": PARAMETERS}],
         )
         if not told["calls"]:
             return told
@@ -60,7 +73,9 @@ def tools(url: str, how: str = "", stream: bool = False) -> Any:
 
 
 def structured(url: str, how: str = "") -> Any:
-    return json.loads(ask(url, output_config={"format": {"type": "json_schema", "schema": SCHEMA}})["text"])
+    return json.loads(
+        ask(url, output_config={"format": {"type": "json_schema", "schema": SCHEMA}})["text"]
+    )
 
 
 def turns(url: str, how: str = "") -> Any:
@@ -68,4 +83,6 @@ def turns(url: str, how: str = "") -> Any:
     return [first, ask(url, turns=[user(QUESTION), *first["said"], user(AGAIN)])]
 
 
-drive({"ask": ask, "tools": tools, "structured": structured, "turns": turns}, anthropic.AnthropicError)
+drive(
+    {"ask": ask, "tools": tools, "structured": structured, "turns": turns}, anthropic.AnthropicError
+)

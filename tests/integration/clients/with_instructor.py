@@ -30,13 +30,19 @@ def ask(
     url: str, how: str = "", model: str = "conductor", stream: bool = False, idle: float | None = None,
     turns: Any = (), **extra: Any,
 ) -> Any:  # fmt: skip
-    options: Any = {"model": model, "messages": [*turns, user(AGAIN if turns else QUESTION)], "extra_body": extra}
+    options: Any = {
+        "model": model,
+        "messages": [*turns, user(AGAIN if turns else QUESTION)],
+        "extra_body": extra,
+    }
     options |= {"stream": True, "stream_options": {"include_usage": True}} if stream else {}
     answer = client(url, idle).chat.completions.create(response_model=None, **options)
     if stream:
         chunks = list(answer)
         pieces = [
-            chunk.choices[0].delta.content for chunk in chunks if chunk.choices and chunk.choices[0].delta.content
+            chunk.choices[0].delta.content
+            for chunk in chunks
+            if chunk.choices and chunk.choices[0].delta.content
         ]
         text, used = "".join(pieces), chunks[-1].usage
     else:
@@ -52,14 +58,20 @@ def structured(url: str, how: str = "", mode: str = "TOOLS", stream: bool = Fals
     at, options = client(url, mode=mode), {"model": "conductor", "messages": [user(QUESTION)]}
     if not stream:
         return at.chat.completions.create(response_model=Place, **options).model_dump()
-    parts = [part.model_dump() for part in at.chat.completions.create_partial(response_model=Place, **options)]
+    parts = [
+        part.model_dump()
+        for part in at.chat.completions.create_partial(response_model=Place, **options)
+    ]
     assert len(parts) > 1
     return parts[-1]
 
 
 def turns(url: str, how: str = "") -> Any:
     first = ask(url)
-    return [first, ask(url, turns=[user(QUESTION), {"role": "assistant", "content": first["text"]}])]
+    return [
+        first,
+        ask(url, turns=[user(QUESTION), {"role": "assistant", "content": first["text"]}]),
+    ]
 
 
 drive({"ask": ask, "structured": structured, "turns": turns}, openai.OpenAIError, InstructorError)

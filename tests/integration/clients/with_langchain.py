@@ -16,17 +16,31 @@ from langchain_openai import ChatOpenAI
 LOOP = asyncio.new_event_loop()  # one: clients keep their connections
 
 
-def make(url: str, how: str, name: str = "conductor", idle: float | None = None, **extra: Any) -> Any:
+def make(
+    url: str, how: str, name: str = "conductor", idle: float | None = None, **extra: Any
+) -> Any:
     if how == "anthropic":
         more: Any = {"model_kwargs": {"extra_body": extra}} if extra else {}
-        return ChatAnthropic(model=name, base_url=url, api_key="none", timeout=idle, max_tokens=500, **more)
-    more = {"extra_body": extra, "use_responses_api": how == "responses", "stream_chunk_timeout": idle}
-    return ChatOpenAI(model=name, base_url=f"{url}/v1", api_key="none", stream_usage=True, timeout=idle, **more)
+        return ChatAnthropic(
+            model=name, base_url=url, api_key="none", timeout=idle, max_tokens=500, **more
+        )
+    more = {
+        "extra_body": extra,
+        "use_responses_api": how == "responses",
+        "stream_chunk_timeout": idle,
+    }
+    return ChatOpenAI(
+        model=name, base_url=f"{url}/v1", api_key="none", stream_usage=True, timeout=idle, **more
+    )
 
 
 def told(message: BaseMessage, pieces: int = 0, how: str = "") -> Any:
     blocks, used = message.content_blocks, message.usage_metadata  # type: ignore[attr-defined]
-    shown = {"thoughts": "\n".join(block["reasoning"] for block in blocks if block["type"] == "reasoning")}
+    shown = {
+        "thoughts": "\n".join(
+            block["reasoning"] for block in blocks if block["type"] == "reasoning"
+        )
+    }
     return {"text": message.text, "pieces": pieces, "details": used, **(shown if how != "chat" else {}),
             "usage": [used[f"{name}_tokens"] for name in ("input", "output", "total")]}  # fmt: skip
 

@@ -33,7 +33,12 @@ def told(response: Any) -> Any:
 
 
 def ask(
-    url: str, how: str, model: str = "conductor", stream: bool = False, idle: float | None = None, **extra: Any
+    url: str,
+    how: str,
+    model: str = "conductor",
+    stream: bool = False,
+    idle: float | None = None,
+    **extra: Any,
 ) -> Any:
     of = make(url, how, model, idle)
     if extra:  # nor for fields of the body
@@ -72,4 +77,8 @@ def turns(url: str, how: str) -> Any:
     return [told(talk.prompt(text, stream=False)) for text in (QUESTION, AGAIN)]
 
 
-drive({"ask": ask, "tools": tools, "structured": structured, "turns": turns}, openai.OpenAIError, llm.ModelError)
+drive(
+    {"ask": ask, "tools": tools, "structured": structured, "turns": turns},
+    openai.OpenAIError,
+    llm.ModelError,
+)

@@ -8,7 +8,10 @@ from typing import Any
 import openai
 from driver import ADD, AGAIN, QUESTION, SCHEMA, drive
 
-PARAMETERS: Any = {"type": "object", "properties": {"a": {"type": "integer"}, "b": {"type": "integer"}}}
+PARAMETERS: Any = {
+    "type": "object",
+    "properties": {"a": {"type": "integer"}, "b": {"type": "integer"}},
+}
 FUNCTION: Any = {"name": "add", "description": ADD, "parameters": PARAMETERS}
 
 
@@ -22,7 +25,12 @@ def user(text: str) -> Any:
 
 
 def ask(
-    url: str, how: str, model: str = "conductor", stream: bool = False, idle: float | None = None, **extra: Any
+    url: str,
+    how: str,
+    model: str = "conductor",
+    stream: bool = False,
+    idle: float | None = None,
+    **extra: Any,
 ) -> Any:
     options: Any = {"model": model, "extra_body": extra}
     if how == "responses":
@@ -36,7 +44,9 @@ def chat(at: openai.OpenAI, stream: bool, **options: Any) -> Any:
         message, usage = answer.choices[0].message, answer.usage
         pieces, thoughts = [message.content or ""], [getattr(message, "reasoning_content", "")]
     else:
-        with at.chat.completions.stream(**options, stream_options={"include_usage": True}) as events:
+        with at.chat.completions.stream(
+            **options, stream_options={"include_usage": True}
+        ) as events:
             chunks = [event.chunk for event in events if event.type == "chunk"]
             answer = events.get_final_completion()
         message, usage = answer.choices[0].message, chunks[-1].usage
@@ -59,8 +69,12 @@ def respond(at: openai.OpenAI, stream: bool, **options: Any) -> Any:
         with at.responses.stream(**options) as events:
             pieces = [event.delta for event in events if event.type == "response.output_text.delta"]
             answer = events.get_final_response()
-    thoughts = [part.text for item in answer.output if item.type == "reasoning" for part in item.summary]
-    calls = [[item.call_id, item.arguments] for item in answer.output if item.type == "function_call"]
+    thoughts = [
+        part.text for item in answer.output if item.type == "reasoning" for part in item.summary
+    ]
+    calls = [
+        [item.call_id, item.arguments] for item in answer.output if item.type == "function_call"
+    ]
     used = [answer.usage.input_tokens, answer.usage.output_tokens, answer.usage.total_tokens]
     said = [item.model_dump(exclude_none=True) for item in answer.output]
     return {"text": answer.output_text, "pieces": len(pieces), "thoughts": "\n".join(thoughts), "calls": calls,
@@ -72,10 +86,20 @@ def tools(url: str, how: str, stream: bool = False) -> Any:
     for _ in range(3):
         if how == "responses":
             told = respond(
-                at, stream, input=turns, tools=[{"type": "function", "strict": False, **FUNCTION}], **options
+                at,
+                stream,
+                input=turns,
+                tools=[{"type": "function", "strict": False, **FUNCTION}],
+                **options,
             )
         else:
-            told = chat(at, stream, messages=turns, tools=[{"type": "function", "function": FUNCTION}], **options)
+            told = chat(
+                at,
+                stream,
+                messages=turns,
+                tools=[{"type": "function", "function": FUNCTION}],
+                **options,
+            )
         turns += told["said"]
         for identifier, arguments in told["calls"]:
             result = str(sum(json.loads(arguments).values()))
@@ -94,7 +118,9 @@ def structured(url: str, how: str) -> Any:
         told = respond(client(url), False, input=QUESTION, model="conductor", text={"format": form})
     else:
         form = {"type": form.pop("type"), "json_schema": form}
-        told = chat(client(url), False, messages=[user(QUESTION)], model="conductor", response_format=form)
+        told = chat(
+            client(url), False, messages=[user(QUESTION)], model="conductor", response_format=form
+        )
     return json.loads(told["text"])
 
 
@@ -102,9 +128,15 @@ def turns(url: str, how: str) -> Any:
     at = client(url)
     if how == "responses":
         first = respond(at, False, input=QUESTION, model="conductor")
-        return [first, respond(at, False, input=AGAIN, model="conductor", previous_response_id=first["id"])]
+        return [
+            first,
+            respond(at, False, input=AGAIN, model="conductor", previous_response_id=first["id"]),
+        ]
     first = chat(at, False, messages=[user(QUESTION)], model="conductor")
-    return [first, chat(at, False, messages=[user(QUESTION), *first["said"], user(AGAIN)], model="conductor")]
+    return [
+        first,
+        chat(at, False, messages=[user(QUESTION), *first["said"], user(AGAIN)], model="conductor"),
+    ]
 
 
 drive({"ask": ask, "tools": tools, "structured": structured, "turns": turns}, openai.OpenAIError)

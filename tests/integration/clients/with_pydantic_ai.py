@@ -35,11 +35,20 @@ def agent(url: str, how: str, name: str = "conductor", output: Any = str) -> Age
 
 def told(result: Any, text: str, pieces: int = 0) -> Any:
     thoughts = [
-        part.content for message in result.all_messages() for part in message.parts if isinstance(part, ThinkingPart)
+        part.content
+        for message in result.all_messages()
+        for part in message.parts
+        if isinstance(part, ThinkingPart)
     ]
     used = result.usage() if callable(result.usage) else result.usage
     sums = [used.input_tokens, used.output_tokens, used.input_tokens + used.output_tokens]
-    return {"text": text, "pieces": pieces, "thoughts": "\n".join(thoughts), "usage": sums, "details": repr(used)}
+    return {
+        "text": text,
+        "pieces": pieces,
+        "thoughts": "\n".join(thoughts),
+        "usage": sums,
+        "details": repr(used),
+    }
 
 
 def run(of: Agent[None, Any], stream: bool, question: str = QUESTION, **options: Any) -> Any:
@@ -52,7 +61,12 @@ def run(of: Agent[None, Any], stream: bool, question: str = QUESTION, **options:
 
 
 def ask(
-    url: str, how: str, model: str = "conductor", stream: bool = False, idle: float | None = None, **extra: Any
+    url: str,
+    how: str,
+    model: str = "conductor",
+    stream: bool = False,
+    idle: float | None = None,
+    **extra: Any,
 ) -> Any:
     settings: Any = {"extra_body": extra} if extra else {}
     settings |= {} if idle is None else {"timeout": httpx2.Timeout(60, read=idle)}

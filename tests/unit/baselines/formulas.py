@@ -55,22 +55,30 @@ def triplets(apart: np.ndarray) -> np.ndarray:
     pairs = [[(j, k) for j in others[i] for k in others[i] if j < k] for i in range(count)]
     return np.stack(
         [
-            np.mean([(apart[..., i, j] + apart[..., i, k] - apart[..., j, k]) / 2 for j, k in pairs[i]], axis=0)
+            np.mean(
+                [(apart[..., i, j] + apart[..., i, k] - apart[..., j, k]) / 2 for j, k in pairs[i]],
+                axis=0,
+            )
             for i in range(count)
         ],
         axis=-1,
     )
 
 
-def neighbourly(shares_by_topic: Sequence[Sequence[float]], neighbours: int, draws: int = 4000) -> float:
+def neighbourly(
+    shares_by_topic: Sequence[Sequence[float]], neighbours: int, draws: int = 4000
+) -> float:
     """What dependent Smoothie reaches where all neighbours are of the question's topic, by drawing what it sees.
 
-    A question and its neighbours: who is right is drawn, wrong answers all differ, the least noisy is taken.
+    A question and its neighbours: who is right is drawn, wrong answers all differ, the least noisy
+    is taken.
     """
     rng = np.random.default_rng(0)
     got: list[float] = []
     for shares in shares_by_topic:
-        right = (rng.random((draws, neighbours + 1, len(shares))) < np.asarray(shares)).astype(float)
+        right = (rng.random((draws, neighbours + 1, len(shares))) < np.asarray(shares)).astype(
+            float
+        )
         apart = 1 - np.einsum("dni,dnj->dij", right, right) / (neighbours + 1)
         taken = triplets(apart).argmin(axis=-1)
         got.append(float(right[np.arange(draws), 0, taken].mean()))

@@ -38,14 +38,18 @@ class Planted:
         text = self.says(messages, call.sample, call.round, call.step)
         return Completion(text, usage=Usage(input_tokens=10, output_tokens=5))
 
-    def says(self, messages: Sequence[Message], sample: int = 0, round_: int = 0, step: int = 0) -> str:
+    def says(
+        self, messages: Sequence[Message], sample: int = 0, round_: int = 0, step: int = 0
+    ) -> str:
         """What it answers; of the first step of the first sample where nothing is said."""
         key = f"{self.identity}/{asked(messages)}/{sample}/{round_}/{step}"
         return self._say(messages, random.Random(key))
 
 
 def planted_pool(**workers: Say) -> WorkerPool:
-    return WorkerPool([Worker(Planted(name, say), name=name, price=PRICE) for name, say in workers.items()])
+    return WorkerPool(
+        [Worker(Planted(name, say), name=name, price=PRICE) for name, say in workers.items()]
+    )
 
 
 def calls_of(pool: WorkerPool) -> int:
@@ -73,7 +77,9 @@ async def hang(messages: Sequence[Message]) -> str:
     return ""
 
 
-async def answers(system: Orchestrator, questions: Sequence[Question], *, sample: int = 0) -> list[str | None]:
+async def answers(
+    system: Orchestrator, questions: Sequence[Question], *, sample: int = 0
+) -> list[str | None]:
     """One answer a question, many asked at once."""
     gate = asyncio.Semaphore(64)
 

@@ -1,8 +1,9 @@
 """What each baseline must reach on a pool whose workers are known, computed from the baseline's definition.
 
-A case is a planted pool, a system, and the accuracy that the definition predicts: from the workers' chances alone, by
-formula or by going through all outcomes, never from what was measured. Half of the cases are pools on which the system
-must *not* gain. As a program this prints the table of docs/baselines.md.
+A case is a planted pool, a system, and the accuracy that the definition predicts: from the workers'
+chances alone, by formula or by going through all outcomes, never from what was measured. Half of
+the cases are pools on which the system must *not* gain. As a program this prints the table of
+docs/baselines.md.
 """
 
 from __future__ import annotations
@@ -100,18 +101,24 @@ def repeated(make: Callable[[], WorkerPool], system: Callable[[WorkerPool], Orch
     return play
 
 
-# ── how cases are played ─────────────────────────────────────────────────────────────────────────────────────────────
+# ── how cases are played ──────────────────────────────────────────────────────────────────────────
 def watched(pool: WorkerPool, questions: Sequence[str]) -> Observations:
     """What a pool's workers answer to questions, each alone; right or wrong is judged, but Smoothie does not look."""
     alone = [provider_of(pool, ordinal) for ordinal in pool.ordinals]
-    table = tuple(tuple(worker.says([Message("user", question)]) for worker in alone) for question in questions)
+    table = tuple(
+        tuple(worker.says([Message("user", question)]) for worker in alone)
+        for question in questions
+    )
     right = tuple(
-        tuple(float(is_right(question, said)) for said in row) for question, row in zip(questions, table, strict=True)
+        tuple(float(is_right(question, said)) for said in row)
+        for question, row in zip(questions, table, strict=True)
     )
     return Observations(tuple(questions), tuple(worker.name for _, worker in pool), right, table)
 
 
-def taught(make: Callable[[], WorkerPool], system: Callable[[WorkerPool, Observations, int], Orchestrator]) -> Play:
+def taught(
+    make: Callable[[], WorkerPool], system: Callable[[WorkerPool, Observations, int], Orchestrator]
+) -> Play:
     """How a case is played whose system learns from what single workers did on other questions."""
 
     async def play(seed: int) -> tuple[list[bool], int]:
@@ -119,7 +126,9 @@ def taught(make: Callable[[], WorkerPool], system: Callable[[WorkerPool, Observa
         before = [question for question, _ in draw_topics(LEARNT, seed=100 + seed)]
         now = [question for question, _ in draw_topics(ASKED, seed=200 + seed)]
         said = await answers(system(pool, watched(pool, before), seed), now)
-        return [is_right(question, one) for question, one in zip(now, said, strict=True)], calls_of(pool)
+        return [is_right(question, one) for question, one in zip(now, said, strict=True)], calls_of(
+            pool
+        )
 
     return play
 
@@ -133,7 +142,9 @@ def teamed(make: Callable[[], WorkerPool], tries: int = 8) -> Play:
         now = [question for question, _ in draw_topics(ASKED, seed=200 + seed)]
         trials: list[Trial] = []
         for sample in range(tries):
-            trials += await asyncio.gather(*(tried(Explorer(pool, seed=seed), question, sample) for question in before))
+            trials += await asyncio.gather(
+                *(tried(Explorer(pool, seed=seed), question, sample) for question in before)
+            )
         system = MASRouter(pool, trials=trials, seed=seed)
         calls = calls_of(pool)
         said = await answers(system, now)
@@ -146,12 +157,14 @@ async def tried(explorer: Explorer, question: str, sample: int) -> Trial:
     episode = await explorer.ask(question, sample=sample)
     workflow = episode.rounds[0].workflow
     assert workflow is not None
-    trial = trial_of(question, question, workflow, explorer.pool, right=float(episode.answer == RIGHT))
+    trial = trial_of(
+        question, question, workflow, explorer.pool, right=float(episode.answer == RIGHT)
+    )
     assert trial is not None
     return trial
 
 
-# ── cases ────────────────────────────────────────────────────────────────────────────────────────────────────────────
+# ── cases ─────────────────────────────────────────────────────────────────────────────────────────
 def consensus_cases() -> list[Case]:
     """Votes of one worker: independent ones, and votes that hang together by the question."""
 
@@ -162,10 +175,20 @@ def consensus_cases() -> list[Case]:
     right = "right 0.6, each call anew"
     torn = (majority(0.9, 5) + majority(0.3, 5)) / 2
     return [
-        *(case(right, noisy(0.6), n, "binomial majority", majority(0.6, n), 0.6) for n in (1, 5, 9)),
-        case("right 0.4, each call anew", noisy(0.4), 5, "binomial majority", majority(0.4, 5), 0.4),
+        *(
+            case(right, noisy(0.6), n, "binomial majority", majority(0.6, n), 0.6)
+            for n in (1, 5, 9)
+        ),
         case(
-            "right 0.4, else one of three", scattered(0.4, 3), 5, "plurality", plurality((0.4, 0.2, 0.2, 0.2), 5), 0.4
+            "right 0.4, each call anew", noisy(0.4), 5, "binomial majority", majority(0.4, 5), 0.4
+        ),
+        case(
+            "right 0.4, else one of three",
+            scattered(0.4, 3),
+            5,
+            "plurality",
+            plurality((0.4, 0.2, 0.2, 0.2), 5),
+            0.4,
         ),
         case("0.9 on half, 0.3 on half", uneven(0.9, 0.3), 5, "mean of two majorities", torn, 0.6),
     ]
@@ -174,12 +197,16 @@ def consensus_cases() -> list[Case]:
 def reflection_cases() -> list[Case]:
     """Revisions as a chain of two states, right and wrong."""
 
-    def case(pool: str, first: float, mends: float, breaks: float, n: int, content: Sequence[str] = ()) -> Case:
+    def case(
+        pool: str, first: float, mends: float, breaks: float, n: int, content: Sequence[str] = ()
+    ) -> Case:
         play = repeated(
             lambda: planted_pool(a=revising(first, mends, breaks, content)),
             lambda workers: Reflection(workers, "a", n=n),
         )
-        predicted = revised(first, 0 if WRONG in content else mends, 0 if RIGHT in content else breaks, n)
+        predicted = revised(
+            first, 0 if WRONG in content else mends, 0 if RIGHT in content else breaks, n
+        )
         calls = None if content else n + 1
         return Case(f"reflection, n = {n}", pool, "two-state chain", predicted, first, calls, play)
 
@@ -188,8 +215,12 @@ def reflection_cases() -> list[Case]:
         case("right 0.3, mends 0.3, breaks 0", 0.3, 0.3, 0.0, 5),
         case("right 0.6, mends 0.3, breaks 0.2", 0.6, 0.3, 0.2, 5),
         case("right 0.6, mends 0, breaks 0.1", 0.6, 0.0, 0.1, 5),
-        case("right 0.6, mends 0.3, breaks 0.2, lets what is right stand", 0.6, 0.3, 0.2, 5, [RIGHT]),
-        case("right 0.6, mends 0.3, breaks 0.2, lets what is wrong stand", 0.6, 0.3, 0.2, 5, [WRONG]),
+        case(
+            "right 0.6, mends 0.3, breaks 0.2, lets what is right stand", 0.6, 0.3, 0.2, 5, [RIGHT]
+        ),
+        case(
+            "right 0.6, mends 0.3, breaks 0.2, lets what is wrong stand", 0.6, 0.3, 0.2, 5, [WRONG]
+        ),
     ]
 
 
@@ -197,7 +228,9 @@ def mixture_cases() -> list[Case]:
     """Proposals that are counted, or drawn from."""
     shares = (0.75, 0.7, 0.7, 0.65, 0.6)
 
-    def case(pool: str, workers: Sequence[Say], layers: int, rule: str, predicted: float, single: float) -> Case:
+    def case(
+        pool: str, workers: Sequence[Say], layers: int, rule: str, predicted: float, single: float
+    ) -> Case:
         def make() -> WorkerPool:
             return planted_pool(**{f"w{index}": say for index, say in enumerate(workers)})
 
@@ -210,8 +243,22 @@ def mixture_cases() -> list[Case]:
     text = "right 0.75, 0.7, 0.7, 0.65, 0.6"
     mean = sum(shares) / len(shares)
     return [
-        case(f"{text}; merged by count", counting, 1, "Poisson-binomial majority", jury(shares), max(shares)),
-        case(f"{text}; merged by count", counting, 2, "the same: layer 2 agrees", jury(shares), max(shares)),
+        case(
+            f"{text}; merged by count",
+            counting,
+            1,
+            "Poisson-binomial majority",
+            jury(shares),
+            max(shares),
+        ),
+        case(
+            f"{text}; merged by count",
+            counting,
+            2,
+            "the same: layer 2 agrees",
+            jury(shares),
+            max(shares),
+        ),
         case(f"{text}; merged by chance", guessing, 1, "mean of the workers", mean, max(shares)),
     ]
 
@@ -249,9 +296,12 @@ def smoothie_cases() -> list[Case]:
     chosen = shares[int(noise_of(shares).argmin())]
     topics = ((0.95, 0.3, 0.6, 0.4), (0.3, 0.95, 0.6, 0.4))
     experts = [knowing(*both) for both in zip(*topics, strict=True)]
-    # Own answers alone: agreement of the two that are ever right decides; else the first answer is taken.
+    # Own answers alone: agreement of the two that are ever right decides; else the first answer is
+    # taken.
     own = repeated_topics(pool_of(knowing(0.9), knowing(0.9), knowing(0.0)), Smoothie)
-    accents = [knowing(share, accent=accent) for share, accent in zip((0.3, 0.9, 0.6), "abc", strict=True)]
+    accents = [
+        knowing(share, accent=accent) for share, accent in zip((0.3, 0.9, 0.6), "abc", strict=True)
+    ]
     best = max(np.mean(topics, axis=0))
     return [
         Case("smoothie-lite, independent", "right 0.4, 0.85, 0.65, 0.1", "who is least noisy by the formula", chosen,
@@ -267,7 +317,9 @@ def smoothie_cases() -> list[Case]:
     ]  # fmt: skip
 
 
-def repeated_topics(make: Callable[[], WorkerPool], system: Callable[[WorkerPool], Orchestrator]) -> Play:
+def repeated_topics(
+    make: Callable[[], WorkerPool], system: Callable[[WorkerPool], Orchestrator]
+) -> Play:
     """How a case over topics is played whose system learns nothing."""
     return taught(make, lambda pool, seen, seed: system(pool))
 
@@ -322,7 +374,9 @@ def report() -> None:
         right = [one for rights, _ in outcomes for one in rights]
         return sum(right), len(right), sum(calls for _, calls in outcomes)
 
-    print("| system | workers | prediction | predicted | measured | 99.9 % interval | best worker | calls |")
+    print(
+        "| system | workers | prediction | predicted | measured | 99.9 % interval | best worker | calls |"
+    )
     print("|---|---|---|---|---|---|---|---|")
     for case in cases():
         right, count, calls = asyncio.run(played(case))

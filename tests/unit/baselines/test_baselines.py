@@ -17,16 +17,24 @@ from openconductor.baselines.collaboration import Explorer, trial_of
 from openconductor.baselines.observed import Observations
 from openconductor.baselines.planned import Heuristic, PlannedOrchestrator, RandomWorkflows
 from openconductor.baselines.single import SingleWorker
-from openconductor.events import Answered, Asked, CallEnded, Event, RoundEnded, StepEnded, StepStarted
+from openconductor.events import (
+    Answered,
+    Asked,
+    CallEnded,
+    Event,
+    RoundEnded,
+    StepEnded,
+    StepStarted,
+)
 from openconductor.gym.exact import expected_accuracy, oracle_workflow
 from openconductor.gym.questions import draw_questions
 from openconductor.gym.workers import gym_pool, profiles_of
-from openconductor.journal import Journal
 from openconductor.ledger import draw_up
 from openconductor.parser import validate_workflow
 from openconductor.pool import Worker, WorkerPool
 from openconductor.prompt import SOLVE_SUBTASK
 from openconductor.protocols import Orchestrator
+from openconductor.store import Journal
 from openconductor.types import Budget, Message, Question, Step, Usage, Workflow
 
 CHAIN = Workflow((Step(0, "First."), Step(1, "Second.", (0,))))
@@ -50,7 +58,9 @@ OPTIONS: dict[str, dict[str, object]] = {
     "single": {"worker": 1},
     "smoothie-lite": {"observations": SEEN, "mode": "dependent"},
 }
-EVERY = pytest.mark.parametrize("name", sorted({*BASELINES} - {"heuristic"}))  # that one answers the gym alone
+EVERY = pytest.mark.parametrize(
+    "name", sorted({*BASELINES} - {"heuristic"})
+)  # that one answers the gym alone
 Function = Callable[[list[Message]], str]
 
 
@@ -80,7 +90,7 @@ def made(name: str, pool: WorkerPool) -> Orchestrator:
     return make_baseline(name, pool, **OPTIONS[name])
 
 
-# ── by name ──────────────────────────────────────────────────────────────────────────────────────────────────────────
+# ── by name ───────────────────────────────────────────────────────────────────────────────────────
 def test_a_worker_is_named_or_numbered() -> None:
     pool = pool_of(echo, echo, echo)
     for name, option in (
@@ -110,7 +120,7 @@ def test_an_unknown_baseline_or_option_names_the_nearest() -> None:
         make_baseline("consensus", pool, worker="w0", n="5")
 
 
-# ── what all have in common ──────────────────────────────────────────────────────────────────────────────────────────
+# ── what all have in common ───────────────────────────────────────────────────────────────────────
 @EVERY
 async def test_a_baseline_answers_and_tells_what_happens_as_the_conductor_does(name: str) -> None:
     events: list[Event] = []
@@ -119,15 +129,21 @@ async def test_a_baseline_answers_and_tells_what_happens_as_the_conductor_does(n
     assert episode.error is None
     assert episode.answer in {"4", "5"}
     assert all(one.completion is None and one.transcript is not None for one in episode.rounds)
-    results = [result for one in episode.rounds if one.transcript for result in one.transcript.results]
+    results = [
+        result for one in episode.rounds if one.transcript for result in one.transcript.results
+    ]
     kinds = Counter(type(event) for event in events)
-    assert kinds[StepStarted] == kinds[StepEnded] == kinds[CallEnded] == len(results) == calls_of(pool)
+    assert (
+        kinds[StepStarted] == kinds[StepEnded] == kinds[CallEnded] == len(results) == calls_of(pool)
+    )
     assert kinds[RoundEnded] == len(episode.rounds)
     assert kinds[Asked] == kinds[Answered] == 1
     assert isinstance(events[0], Asked)
     assert isinstance(events[-1], Answered) and events[-1].outcome == episode
     assert {event.episode for event in events} == {episode.id}
-    assert [event.round for event in events if isinstance(event, RoundEnded)] == list(range(len(episode.rounds)))
+    assert [event.round for event in events if isinstance(event, RoundEnded)] == list(
+        range(len(episode.rounds))
+    )
     # The bill: what the calls used, at their workers' price, and nothing else.
     per_call = PRICE.dollars(Usage(input_tokens=10, output_tokens=5))
     assert episode.usage.tokens == 15 * len(results)
@@ -156,7 +172,9 @@ async def test_a_baseline_replays_what_a_journal_holds(name: str, tmp_path: Path
 
 @EVERY
 @pytest.mark.parametrize("failure", [errors.Refused, errors.ServerFailed])
-async def test_workers_that_all_refuse_or_break_end_the_episode(name: str, failure: type[errors.WorkerError]) -> None:
+async def test_workers_that_all_refuse_or_break_end_the_episode(
+    name: str, failure: type[errors.WorkerError]
+) -> None:
     def fail(messages: list[Message]) -> str:
         raise failure("no")
 
@@ -168,7 +186,9 @@ async def test_workers_that_all_refuse_or_break_end_the_episode(name: str, failu
 @pytest.mark.parametrize(
     "budget", [Budget(calls=0), Budget(dollars=Decimal("0.000001")), Budget(seconds=0.05)], ids=str
 )
-async def test_a_budget_of_calls_dollars_or_seconds_stops_it_with_its_bill(name: str, budget: Budget) -> None:
+async def test_a_budget_of_calls_dollars_or_seconds_stops_it_with_its_bill(
+    name: str, budget: Budget
+) -> None:
     pool = planted_pool(w0=four, w1=five, w2=four)
     if budget.seconds is not None:
         pool = WorkerPool([Worker(hang, name=f"w{index}") for index in range(3)])
@@ -187,7 +207,7 @@ async def test_a_baseline_can_be_a_worker_of_another_one() -> None:
     assert episode.usage.tokens == 45
 
 
-# ── planned workflows ────────────────────────────────────────────────────────────────────────────────────────────────
+# ── planned workflows ─────────────────────────────────────────────────────────────────────────────
 async def test_a_plan_is_made_for_the_question_and_executed() -> None:
     asked: list[Question] = []
 
@@ -207,18 +227,22 @@ async def test_an_invalid_plan_ends_the_episode_before_anybody_is_asked() -> Non
     thrice = Workflow((Step(0, "Again."),) * 3)
     episode = await PlannedOrchestrator(pool_of(never), lambda _: thrice, max_steps=2).ask("Hello?")
     assert (
-        isinstance(episode.error, errors.WorkflowError) and episode.error.reason == errors.WorkflowReason.TOO_MANY_STEPS
+        isinstance(episode.error, errors.WorkflowError)
+        and episode.error.reason == errors.WorkflowReason.TOO_MANY_STEPS
     )
     assert episode.answer is None and episode.rounds[0].transcript is None
 
 
-# ── random workflows ─────────────────────────────────────────────────────────────────────────────────────────────────
+# ── random workflows ──────────────────────────────────────────────────────────────────────────────
 def test_a_random_workflow_is_keyed_by_seed_question_and_sample() -> None:
     pool = gym_pool()
     questions = [question.text for question in draw_questions("test", 30, seed=0)]
 
     def drawn(seed: int, sample: int) -> list[Workflow]:
-        return [RandomWorkflows(pool, seed=seed).workflow(question, sample=sample) for question in questions]
+        return [
+            RandomWorkflows(pool, seed=seed).workflow(question, sample=sample)
+            for question in questions
+        ]
 
     assert drawn(0, 0) == drawn(0, 0)
     assert drawn(0, 0) != drawn(1, 0)
@@ -248,13 +272,17 @@ def test_the_explorer_draws_another_collaboration_for_each_repeat() -> None:
     assert all(abs(count - 100) < 35 for count in modes.values())
 
 
-# ── the gym's heuristic ──────────────────────────────────────────────────────────────────────────────────────────────
-def test_the_heuristic_is_worth_what_the_oracle_is_in_other_worlds_and_with_fewer_workers_too() -> None:
+# ── the gym's heuristic ───────────────────────────────────────────────────────────────────────────
+def test_the_heuristic_is_worth_what_the_oracle_is_in_other_worlds_and_with_fewer_workers_too() -> (
+    None
+):
     asked = draw_questions("test", 100, seed=0)
     for world, ordinals in ((0, range(8)), (7, range(8)), (0, (0, 1, 2, 6))):
         pool = gym_pool(world=world).subset(ordinals)
         offered = {ordinal: profiles_of(world)[ordinal] for ordinal in ordinals}
-        worth = [expected_accuracy(one, Heuristic(pool).workflow(one.text), offered) for one in asked]
+        worth = [
+            expected_accuracy(one, Heuristic(pool).workflow(one.text), offered) for one in asked
+        ]
         assert sum(worth) == pytest.approx(sum(oracle_workflow(one, offered)[1] for one in asked))
     with pytest.raises(errors.ConfigError, match="expected a question of the gym"):
         Heuristic(gym_pool()).workflow("What is 6 * 7?")
@@ -262,7 +290,7 @@ def test_the_heuristic_is_worth_what_the_oracle_is_in_other_worlds_and_with_fewe
         make_baseline("heuristic", planted_pool(w0=four))
 
 
-# ── options out of their range ───────────────────────────────────────────────────────────────────────────────────────
+# ── options out of their range ────────────────────────────────────────────────────────────────────
 @pytest.mark.parametrize(
     ("name", "options", "message"),
     [
@@ -284,14 +312,20 @@ def test_the_heuristic_is_worth_what_the_oracle_is_in_other_worlds_and_with_fewe
         ("smoothie-lite", {"encoder": 3}, "encoder: got 3"),
     ],
 )
-def test_an_option_out_of_its_range_says_where_what_was_got_and_what_was_expected(name, options, message) -> None:
+def test_an_option_out_of_its_range_says_where_what_was_got_and_what_was_expected(
+    name, options, message
+) -> None:
     with pytest.raises(errors.ConfigError, match=message) as caught:
         make_baseline(name, planted_pool(w0=four, w1=five, w2=four), **(OPTIONS[name] | options))
     assert "expected" in str(caught.value)
 
 
-def test_a_sentence_encoder_that_is_not_installed_says_how_to_get_it(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_sentence_encoder_that_is_not_installed_says_how_to_get_it(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     monkeypatch.setitem(sys.modules, "sentence_transformers", None)
     pool = planted_pool(w0=four, w1=five, w2=four)
-    with pytest.raises(errors.ConfigError, match=r"pip install sentence-transformers\); the offline encoders are"):
+    with pytest.raises(
+        errors.ConfigError, match=r"pip install sentence-transformers\); the offline encoders are"
+    ):
         make_baseline("routerdc-lite", pool, observations=SEEN, encoder="all-mpnet-base-v2")

@@ -31,7 +31,7 @@ def oracle_accuracy(seen: Observations) -> float:
 PAIR = Workflow((Step(0, "Begin."), Step(1, "End.", "all")))
 
 
-# ── the table itself ─────────────────────────────────────────────────────────────────────────────────────────────────
+# ── the table itself ──────────────────────────────────────────────────────────────────────────────
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
@@ -42,7 +42,9 @@ PAIR = Workflow((Step(0, "Begin."), Step(1, "End.", "all")))
         ((("a",), ("x",), ((1.5,),)), "got 1.5, expected a share"),
     ],
 )
-def test_a_table_of_another_shape_is_refused(arguments: tuple[tuple[object, ...], ...], message: str) -> None:
+def test_a_table_of_another_shape_is_refused(
+    arguments: tuple[tuple[object, ...], ...], message: str
+) -> None:
     with pytest.raises(ConfigError, match=message):
         Observations(*arguments)  # type: ignore[arg-type]
 
@@ -56,14 +58,14 @@ def test_workers_are_compared_on_the_questions_that_all_decided() -> None:
         Observations(("a",), ("x",), ((None,),)).best()
 
 
-# ── the observed oracle ──────────────────────────────────────────────────────────────────────────────────────────────
+# ── the observed oracle ───────────────────────────────────────────────────────────────────────────
 def test_the_observed_oracle_is_the_best_of_each_question() -> None:
     assert oracle_observed(SEEN) == ((1.0, "x"), (1.0, "y"), (1.0, "y"), (0.25, "x"))
     assert oracle_accuracy(SEEN) == 3.25 / 4
     assert oracle_observed(Observations(("a",), ("x",), ((None,),)))[0] == (None, None)
 
 
-# ── the best fixed workflow ──────────────────────────────────────────────────────────────────────────────────────────
+# ── the best fixed workflow ───────────────────────────────────────────────────────────────────────
 async def test_the_best_worker_of_the_selection_split_answers_everything() -> None:
     pool = planted_pool(y=lambda *_: "from y", x=lambda *_: "from x")
     assert await answers(BestFixed(pool, observations=SEEN), ["e", "f"]) == ["from x", "from x"]
@@ -73,10 +75,15 @@ async def test_a_vote_of_the_best_is_the_best_fixed_workflow_where_it_would_have
     """Each of three is wrong on one question of its own, so that a vote of them is never wrong."""
     wrong = [(0, 1, 1), (1, 0, 1), (1, 1, 0)]
     said = tuple(
-        tuple("Answer: 4" if right else f"Answer: {place}" for place, right in enumerate(row)) for row in wrong
+        tuple("Answer: 4" if right else f"Answer: {place}" for place, right in enumerate(row))
+        for row in wrong
     )
-    seen = Observations(("a", "b", "c"), ("x", "y", "z"), tuple(tuple(map(float, row)) for row in wrong), said)
-    pool = planted_pool(x=lambda *_: "Answer: 1", y=lambda *_: "Answer: 2", z=lambda *_: "Answer: 2")
+    seen = Observations(
+        ("a", "b", "c"), ("x", "y", "z"), tuple(tuple(map(float, row)) for row in wrong), said
+    )
+    pool = planted_pool(
+        x=lambda *_: "Answer: 1", y=lambda *_: "Answer: 2", z=lambda *_: "Answer: 2"
+    )
     episode = await BestFixed(pool, observations=seen).ask("e")
     assert (episode.answer, len(episode.rounds[0].workflow or ())) == ("Answer: 2", 3)
     alone = replace(seen, right=((1.0, 0.0, 0.0),) * 3)

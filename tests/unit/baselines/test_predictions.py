@@ -31,7 +31,9 @@ async def test_a_system_reaches_what_its_definition_predicts(case: Case) -> None
         right += sum(rights)
     low, high = wilson_interval(right, ASKED * len(SEEDS), confidence=LEVEL)
     assert low <= case.predicted <= high
-    if abs(case.predicted - case.single) > high - low:  # far enough that the interval must tell them apart
+    if (
+        abs(case.predicted - case.single) > high - low
+    ):  # far enough that the interval must tell them apart
         assert not low <= case.single <= high
 
 
@@ -41,7 +43,15 @@ def test_each_system_has_a_pool_on_which_it_gains_and_one_on_which_it_must_not()
         found[case.system.split(",")[0]].add(case.gains)
     assert dict(found) == {
         name: {True, False}
-        for name in ("consensus", "reflection", "moa", "context", "smoothie-lite", "routerdc-lite", "masrouter-lite")
+        for name in (
+            "consensus",
+            "reflection",
+            "moa",
+            "context",
+            "smoothie-lite",
+            "routerdc-lite",
+            "masrouter-lite",
+        )
     }
 
 
@@ -50,15 +60,27 @@ def test_each_system_has_a_pool_on_which_it_gains_and_one_on_which_it_must_not()
     [
         ({"a": fixed(0.6)}, lambda pool: Consensus(pool, "a", n=5)),
         ({"a": revising(0.6, 0.0, 0.0)}, lambda pool: Reflection(pool, "a", n=5)),
-        (dict.fromkeys("abc", merging(fixed(0.6), by_count)), lambda pool: MixtureOfAgents(pool, "a")),
+        (
+            dict.fromkeys("abc", merging(fixed(0.6), by_count)),
+            lambda pool: MixtureOfAgents(pool, "a"),
+        ),
         ({"a": noisy(0.6)}, lambda pool: LongContext(pool, "a", max_tokens=10)),
     ],
-    ids=["consensus of one opinion", "reflection that changes nothing", "mixture of one opinion", "no use for tokens"],
+    ids=[
+        "consensus of one opinion",
+        "reflection that changes nothing",
+        "mixture of one opinion",
+        "no use for tokens",
+    ],
 )
-async def test_where_more_calls_bring_nothing_new_every_answer_is_the_single_workers(workers, system) -> None:
+async def test_where_more_calls_bring_nothing_new_every_answer_is_the_single_workers(
+    workers, system
+) -> None:
     questions = questions_of(0)
     pool = planted_pool(**workers)
-    assert await answers(system(pool), questions) == await answers(SingleWorker(pool, "a"), questions)
+    assert await answers(system(pool), questions) == await answers(
+        SingleWorker(pool, "a"), questions
+    )
 
 
 def test_the_triplet_formula_is_the_same_in_two_writings() -> None:

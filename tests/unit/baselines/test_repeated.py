@@ -18,9 +18,9 @@ from openconductor.errors import ConfigError, ContextTooLong, Refused, ServerFai
 from openconductor.gym.questions import draw_questions
 from openconductor.gym.workers import LOST, gym_pool
 from openconductor.gym.world import asks_to_compare
-from openconductor.journal import Journal
 from openconductor.pool import Worker, WorkerPool
 from openconductor.reward import episode_reward
+from openconductor.store import Journal
 from openconductor.types import Message, Sampling, Usage
 
 QUESTIONS = [f"Is statement {number} true?" for number in range(20)]
@@ -30,8 +30,10 @@ def refusing(messages: Sequence[Message], rng: random.Random) -> str:
     raise Refused("no")
 
 
-# ── consensus ────────────────────────────────────────────────────────────────────────────────────────────────────────
-async def test_the_first_sample_is_the_call_of_the_worker_alone_and_the_others_are_calls_of_their_own(tmp_path) -> None:
+# ── consensus ─────────────────────────────────────────────────────────────────────────────────────
+async def test_the_first_sample_is_the_call_of_the_worker_alone_and_the_others_are_calls_of_their_own(
+    tmp_path,
+) -> None:
     pool = planted_pool(noisy=noisy(0.5))
     with Journal(tmp_path / "journal.sqlite") as journal:
         for question in QUESTIONS[:20]:
@@ -55,32 +57,44 @@ async def test_a_sample_that_is_declined_has_no_vote() -> None:
     episode = await Consensus(pool, "a", n=5).ask("Which?")
     assert episode.answer == "Answer: 4"
     transcript = episode.rounds[0].transcript
-    assert [result.calls[-1].outcome for result in transcript.results].count("context_too_long") == 2
+    assert [result.calls[-1].outcome for result in transcript.results].count(
+        "context_too_long"
+    ) == 2
 
 
 def test_what_is_equal_has_one_key() -> None:
-    for same in (["It is 0.5. Answer: 0.5", r"\boxed{\frac{1}{2}}", "**Final answer:** 1/2"], ["Answer: C", "(C)"]):
+    for same in (
+        ["It is 0.5. Answer: 0.5", r"\boxed{\frac{1}{2}}", "**Final answer:** 1/2"],
+        ["Answer: C", "(C)"],
+    ):
         assert len({answer_key(text) for text in same}) == 1
     assert answer_key("I have no idea what this could be.") is None
     assert answer_key("Answer: 50%") != answer_key("Answer: 50")
 
 
 async def test_in_the_gym_an_admitted_failure_has_no_vote() -> None:
-    questions = [question.text for question in draw_questions("test", 60, seed=0) if question.kind == "single"]
+    questions = [
+        question.text
+        for question in draw_questions("test", 60, seed=0)
+        if question.kind == "single"
+    ]
     alone = await answers(SingleWorker(gym_pool(), "novice"), questions)
     voted = await answers(Consensus(gym_pool(), "novice", n=9), questions)
     assert sum(answer == "Sorry, I could not do that." for answer in alone) > len(questions) / 4
     assert sum(answer == "Sorry, I could not do that." for answer in voted) <= 1
 
 
-# ── reflection ───────────────────────────────────────────────────────────────────────────────────────────────────────
+# ── reflection ────────────────────────────────────────────────────────────────────────────────────
 async def test_a_revision_sees_all_attempts_and_is_asked_to_look_again() -> None:
     said = iter(["one", "two", "three"])
     pool = planted_pool(a=lambda *_: next(said))
     episode = await Reflection(pool, "a", n=2).ask("Which?")
     assert episode.answer == "three"
     assert [len(one.workflow or ()) for one in episode.rounds] == [1, 1, 1]
-    sent = [[(turn.role, turn.content) for turn in messages] for messages, _ in provider_of(pool, 0).calls]
+    sent = [
+        [(turn.role, turn.content) for turn in messages]
+        for messages, _ in provider_of(pool, 0).calls
+    ]
     assert sent[0] == [("user", "Which?")]
     assert sent[1] == [("user", "Which?"), ("assistant", "one"), ("user", REVISE)]
     assert sent[2] == [*sent[1], ("assistant", "two"), ("user", REVISE)]
@@ -93,8 +107,14 @@ async def test_a_worker_that_says_so_lets_its_last_answer_stand(words: str) -> N
     assert (episode.answer, len(episode.rounds)) == ("two", 3)
 
 
-async def test_in_the_gym_the_same_value_again_lets_it_stand_and_an_admitted_failure_is_asked_again() -> None:
-    questions = [question.text for question in draw_questions("test", 60, seed=0) if question.kind == "single"]
+async def test_in_the_gym_the_same_value_again_lets_it_stand_and_an_admitted_failure_is_asked_again() -> (
+    None
+):
+    questions = [
+        question.text
+        for question in draw_questions("test", 60, seed=0)
+        if question.kind == "single"
+    ]
     retried = 0
     for question in questions:
         episode = await Reflection(gym_pool(), "jack", n=5).ask(question)
@@ -120,16 +140,28 @@ async def test_a_revision_that_is_declined_leaves_the_attempt_standing_and_one_t
     if isinstance(failure, Refused):
         assert (episode.answer, episode.error) == ("one", None)
     else:  # answered with fewer revisions than the others, it would be scored as another system
-        assert (episode.answer, type(episode.error), episode_reward(episode, None)) == (None, ServerFailed, None)
+        assert (episode.answer, type(episode.error), episode_reward(episode, None)) == (
+            None,
+            ServerFailed,
+            None,
+        )
 
 
-# ── mixture of agents ────────────────────────────────────────────────────────────────────────────────────────────────
+# ── mixture of agents ─────────────────────────────────────────────────────────────────────────────
 @pytest.mark.parametrize("told", ["", "Be brief."])
-async def test_each_layer_reads_the_proposals_of_the_one_before_in_its_system_prompt_and_nothing_older(told) -> None:
-    pool = planted_pool(a=lambda turns, _: f"A{len(references(turns))}", b=lambda turns, _: f"B{len(turns)}")
+async def test_each_layer_reads_the_proposals_of_the_one_before_in_its_system_prompt_and_nothing_older(
+    told,
+) -> None:
+    pool = planted_pool(
+        a=lambda turns, _: f"A{len(references(turns))}", b=lambda turns, _: f"B{len(turns)}"
+    )
     question = [*([Message("system", told)] if told else []), Message("user", "Which?")]
     episode = await MixtureOfAgents(pool.subset([1, 0]), "b", layers=2).ask(question)
-    assert [[step.worker for step in one.workflow or ()] for one in episode.rounds] == [[0, 1], [0, 1], [1]]
+    assert [[step.worker for step in one.workflow or ()] for one in episode.rounds] == [
+        [0, 1],
+        [0, 1],
+        [1],
+    ]
     (first, _), (second, _), (merging, _) = provider_of(pool, 1).calls
     assert list(first) == question
     assert [turn.role for turn in second] == [turn.role for turn in merging] == ["system", "user"]
@@ -164,12 +196,18 @@ async def test_a_refusal_that_costs_no_vote_more_stays_on_the_bill_once(system: 
         return RIGHT
 
     pool = planted_pool(a=dear, b=dear, c=dear)
-    options: dict[str, object] = {"consensus": {"worker": "a"}, "moa": {"aggregator": "a"}, "smoothie-lite": {}}[system]
+    options: dict[str, object] = {
+        "consensus": {"worker": "a"},
+        "moa": {"aggregator": "a"},
+        "smoothie-lite": {},
+    }[system]
     made = make_baseline(system, pool, **options)  # type: ignore[arg-type]
     refused = 0
     for question in QUESTIONS:
         episode = await made.ask(question)
-        results = [result for one in episode.rounds if one.transcript for result in one.transcript.results]
+        results = [
+            result for one in episode.rounds if one.transcript for result in one.transcript.results
+        ]
         calls = [call for result in results for call in result.calls]
         failed = sum(call.outcome == "refused" for call in calls)
         assert episode.usage.input_tokens == 1000 * failed + 10 * (len(calls) - failed)
@@ -178,16 +216,20 @@ async def test_a_refusal_that_costs_no_vote_more_stays_on_the_bill_once(system: 
     assert refused > len(QUESTIONS)
 
 
-# ── more context ─────────────────────────────────────────────────────────────────────────────────────────────────────
+# ── more context ──────────────────────────────────────────────────────────────────────────────────
 async def test_five_times_the_context_is_five_times_the_token_limit_and_nothing_else() -> None:
     pool = planted_pool(a=noisy(1.0), b=noisy(1.0))
-    limited = WorkerPool([Worker(one.provider, name=one.name, sampling=Sampling(0.2, 4096, 7)) for _, one in pool])
+    limited = WorkerPool(
+        [Worker(one.provider, name=one.name, sampling=Sampling(0.2, 4096, 7)) for _, one in pool]
+    )
     system = LongContext(limited, "b")
     await system.ask("Is it?")
     (_, sampling), *_ = provider_of(limited, 1).calls
     assert sampling == Sampling(0.2, 5 * 4096, 7)
     assert limited[1].sampling.max_tokens == 4096
-    assert system.pool[1].most([Message("user", "Is it?")]).output_tokens == 5 * 4096  # what a budget reserves
+    assert (
+        system.pool[1].most([Message("user", "Is it?")]).output_tokens == 5 * 4096
+    )  # what a budget reserves
 
 
 async def test_a_worker_without_a_limit_has_nothing_to_multiply() -> None:

@@ -14,12 +14,19 @@ from openconductor.events import Event, Planned
 from openconductor.gym.bundled import bundled_folder
 from openconductor.gym.questions import draw_questions
 from openconductor.gym.workers import gym_pool
-from openconductor.journal import Journal
 from openconductor.pool import Worker, WorkerPool
 from openconductor.prompt import SOLVE_SUBTASK, PromptOptions, render_workflow
+from openconductor.store import Journal
 from openconductor.types import Budget, Episode, Message, Step, Workflow
 
-PLAN = Workflow((Step(0, "Try."), Step(1, "Try too."), Step(2, "Check the first.", (0,)), Step(0, "Conclude.", (1, 2))))
+PLAN = Workflow(
+    (
+        Step(0, "Try."),
+        Step(1, "Try too."),
+        Step(2, "Check the first.", (0,)),
+        Step(0, "Conclude.", (1, 2)),
+    )
+)
 WRITTEN = render_workflow(PLAN, "Let us try twice.")
 
 
@@ -42,7 +49,7 @@ def played(episode: Episode, round_: int = 0) -> Workflow:
     return workflow
 
 
-# ── plans that are changed ───────────────────────────────────────────────────────────────────────────────────────────
+# ── plans that are changed ────────────────────────────────────────────────────────────────────────
 async def test_what_the_planner_wrote_stands_in_its_call_and_what_was_played_in_the_plan() -> None:
     events: list[Event] = []
     episode = await Rewired(conductor(WRITTEN), one_worker=2).ask("Why?", on_event=events.append)
@@ -63,14 +70,18 @@ async def test_what_the_planner_wrote_stands_in_its_call_and_what_was_played_in_
     ],
 )
 async def test_a_text_that_is_no_workflow_is_not_mended(text: str, reason: WorkflowReason) -> None:
-    episode = await Rewired(conductor(text), one_worker=0, subtasks=False, access="none").ask("Why?")
+    episode = await Rewired(conductor(text), one_worker=0, subtasks=False, access="none").ask(
+        "Why?"
+    )
     assert isinstance(episode.error, WorkflowError)
     assert episode.error.reason == reason
 
 
 async def test_later_rounds_are_changed_too_and_an_accepting_one_accepts() -> None:
     later = render_workflow(Workflow((Step(0, "Again.", "all"),)))
-    system = Rewired(conductor(WRITTEN, later, render_workflow(Workflow(())), max_rounds=3), one_worker=2)
+    system = Rewired(
+        conductor(WRITTEN, later, render_workflow(Workflow(())), max_rounds=3), one_worker=2
+    )
     episode = await system.ask("Why?")
     assert {step.worker for round_ in (0, 1) for step in played(episode, round_)} == {2}
     assert episode.rounds[2].accepted
@@ -86,18 +97,24 @@ async def test_what_workers_receive_is_the_plan_with_one_thing_changed() -> None
         await Rewired(conductor(WRITTEN, pool=pool), **options).ask("Why?")  # type: ignore[arg-type]
         return {
             worker.name: [
-                (turns[-1].content.split("\n\n")[-1], attempts(turns)) for turns, _ in provider_of(pool, at).calls
+                (turns[-1].content.split("\n\n")[-1], attempts(turns))
+                for turns, _ in provider_of(pool, at).calls
             ]
             for at, worker in pool
         }
 
     a, b, c = "from a", "from b", "from c"
-    as_planned = {"a": [("Try.", []), ("Conclude.", [b, c])], "b": [("Try too.", [])], "c": [("Check the first.", [a])]}
+    as_planned = {
+        "a": [("Try.", []), ("Conclude.", [b, c])],
+        "b": [("Try too.", [])],
+        "c": [("Check the first.", [a])],
+    }
     assert await sent() == await sent(sequential=True) == as_planned
     all_of_b = [("Try.", []), ("Try too.", []), ("Check the first.", [b]), ("Conclude.", [b, b])]
     assert await sent(one_worker=1) == {"a": [], "b": all_of_b, "c": []}
     assert await sent(subtasks=False) == {
-        worker: [(SOLVE_SUBTASK, shown) for _, shown in calls] for worker, calls in as_planned.items()
+        worker: [(SOLVE_SUBTASK, shown) for _, shown in calls]
+        for worker, calls in as_planned.items()
     }
     assert await sent(access="none") == {
         worker: [(told, []) for told, _ in calls] for worker, calls in as_planned.items()
@@ -107,9 +124,13 @@ async def test_what_workers_receive_is_the_plan_with_one_thing_changed() -> None
     assert await sent(access="all") == as_planned | widened | {"b": [("Try too.", [a])]}
 
 
-# ── one after the other ──────────────────────────────────────────────────────────────────────────────────────────────
-async def test_sequential_one_worker_of_a_question_works_at_a_time_and_the_answer_is_the_same() -> None:
-    side_by_side = Workflow((Step(0, "Try."), Step(0, "Try."), Step(0, "Try."), Step(0, "Conclude.", "all")))
+# ── one after the other ───────────────────────────────────────────────────────────────────────────
+async def test_sequential_one_worker_of_a_question_works_at_a_time_and_the_answer_is_the_same() -> (
+    None
+):
+    side_by_side = Workflow(
+        (Step(0, "Try."), Step(0, "Try."), Step(0, "Try."), Step(0, "Conclude.", "all"))
+    )
     at_once: dict[bool, int] = {}
     said: dict[bool, str | None] = {}
     for sequential in (False, True):
@@ -126,10 +147,12 @@ async def test_a_budget_of_seconds_still_ends_a_question_that_waits_for_its_turn
     pool = WorkerPool([Worker(hang, name="a")])
     plan = render_workflow(Workflow((Step(0, "Try."), Step(0, "Try."))))
     with pytest.raises(BudgetExceeded):
-        await ablated(conductor(plan, pool=pool), sequential=True).ask("Why?", budget=Budget(seconds=0.1))
+        await ablated(conductor(plan, pool=pool), sequential=True).ask(
+            "Why?", budget=Budget(seconds=0.1)
+        )
 
 
-# ── by options ───────────────────────────────────────────────────────────────────────────────────────────────────────
+# ── by options ────────────────────────────────────────────────────────────────────────────────────
 def test_prompt_ablations_change_what_the_planner_is_asked_where_its_template_has_that() -> None:
     base = conductor(WRITTEN)
     for options, prompt in (
@@ -148,7 +171,9 @@ def test_prompt_ablations_change_what_the_planner_is_asked_where_its_template_ha
 async def test_rounds_are_how_often_the_planner_is_called() -> None:
     later = render_workflow(Workflow((Step(1, "Again.", "all"),)))
     assert len((await ablated(conductor(WRITTEN, later), rounds=3).ask("Why?")).rounds) == 3
-    unlimited = await ablated(conductor(WRITTEN, later), rounds=None).ask("Why?", budget=Budget(calls=9))
+    unlimited = await ablated(conductor(WRITTEN, later), rounds=None).ask(
+        "Why?", budget=Budget(calls=9)
+    )
     assert len(unlimited.rounds) > 3
     assert unlimited.answer == "from b"
 
@@ -173,6 +198,8 @@ async def test_the_gyms_conductor_loses_by_each_ablation_what_the_ablation_takes
     assert {step.worker for step in played(alone)} == {0}
     assert [step.subtask for step in played(alone)] == [step.subtask for step in played(plain)]
     told = await ablated(base, subtasks=False).ask(question.text)
-    assert {step.subtask for step in played(told)} == {question.text}  # the gym's words for: solve it
+    assert {step.subtask for step in played(told)} == {
+        question.text
+    }  # the gym's words for: solve it
     with pytest.raises(ConfigError, match="compact template has no examples"):
         ablated(base, examples="none")

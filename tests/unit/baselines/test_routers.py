@@ -32,7 +32,7 @@ QUESTIONS = tuple(question for question, _ in TRAIN)
 ASKED = [question for question, _ in HELD_OUT]
 
 
-# ── texts as vectors ─────────────────────────────────────────────────────────────────────────────────────────────────
+# ── texts as vectors ──────────────────────────────────────────────────────────────────────────────
 @pytest.mark.parametrize("name", ["tfidf", "hashed"])
 def test_rows_have_length_one_and_the_sign_of_a_number_counts_but_no_hyphen(name: str) -> None:
     texts = ["Answer: -5", "Answer: 5", "case 3-4", "case 3 4", "well-known", "well known"]
@@ -53,7 +53,7 @@ def test_tfidf_knows_only_what_it_was_fitted_on_single_characters_among_it() -> 
         fit_encoder("tfidf", ["", "…"])
 
 
-# ── one worker ───────────────────────────────────────────────────────────────────────────────────────────────────────
+# ── one worker ────────────────────────────────────────────────────────────────────────────────────
 def knows(topic: int) -> Say:
     return lambda messages, rng: "right" if TOPIC[asked(messages)] == topic else "wrong"
 
@@ -69,22 +69,32 @@ def pool_named(*names: str) -> WorkerPool:
 
 def seen(*columns: str, of: dict[str, object] | None = None) -> Observations:
     """What the experts did in training; ``of`` replaces or adds columns, by a function of (index, topic)."""
-    says = {"sky": lambda _, topic: topic == 0, "words": lambda _, topic: topic == 1, "fool": lambda *_: False}
+    says = {
+        "sky": lambda _, topic: topic == 0,
+        "words": lambda _, topic: topic == 1,
+        "fool": lambda *_: False,
+    }
     says |= of or {}  # type: ignore[arg-type]
     columns = columns or ("sky", "words", "fool")
     rows = [tuple(says[name](at, topic) for name in columns) for at, (_, topic) in enumerate(TRAIN)]
     return Observations(
-        QUESTIONS, columns, tuple(tuple(None if one is None else float(one) for one in row) for row in rows)
+        QUESTIONS,
+        columns,
+        tuple(tuple(None if one is None else float(one) for one in row) for row in rows),
     )
 
 
-async def test_a_learnable_pool_is_learnt_and_again_from_its_file_over_the_workers_that_are_left(tmp_path) -> None:
+async def test_a_learnable_pool_is_learnt_and_again_from_its_file_over_the_workers_that_are_left(
+    tmp_path,
+) -> None:
     system = RouterDC(experts(), observations=seen())  # no single worker is right on more than half
     said = await answers(system, ASKED)
     assert said.count("right") >= 0.95 * len(ASKED)
     system.save(tmp_path / "router.json")
     again = RouterDC(experts(), router=tmp_path / "router.json")
-    assert [again.choose(question) for question in ASKED] == [system.choose(question) for question in ASKED]
+    assert [again.choose(question) for question in ASKED] == [
+        system.choose(question) for question in ASKED
+    ]
     assert again._model.scores(ASKED[0]) == system._model.scores(ASKED[0])
     smaller = RouterDC(experts().subset([2, 1]), router=tmp_path / "router.json")
     said = await answers(smaller, ASKED)  # of topic 1 all; of topic 0 nobody is left who knows it
@@ -101,10 +111,15 @@ async def test_a_learnable_pool_is_learnt_and_again_from_its_file_over_the_worke
         ({"version": 1}, "of version 1, expected .*train it again"),
         ({"encoder": None}, "encoder"),
         ({"observations": None}, "no observations"),
-        ({"observations": {"questions": ["a"], "workers": ["x"], "right": [["?"]]}}, r"observations\.right"),
+        (
+            {"observations": {"questions": ["a"], "workers": ["x"], "right": [["?"]]}},
+            r"observations\.right",
+        ),
     ],
 )
-def test_a_file_that_holds_no_router_is_refused(change: dict[str, object], message: str, tmp_path: Path) -> None:
+def test_a_file_that_holds_no_router_is_refused(
+    change: dict[str, object], message: str, tmp_path: Path
+) -> None:
     path = tmp_path / "router.json"
     RouterDC(experts(), observations=seen()).save(path)
     path.write_text(json.dumps(json.loads(path.read_text()) | change))
@@ -117,18 +132,24 @@ def test_a_file_that_holds_no_router_is_refused(change: dict[str, object], messa
 @pytest.mark.parametrize("seed", range(5))
 def test_where_questions_say_nothing_every_one_goes_to_the_best_worker(seed: int) -> None:
     rng = np.random.default_rng(seed)
-    noise = seen("a", "b", of={"a": lambda *_: rng.random() < 0.2, "b": lambda *_: rng.random() < 0.7})
+    noise = seen(
+        "a", "b", of={"a": lambda *_: rng.random() < 0.2, "b": lambda *_: rng.random() < 0.7}
+    )
     router = RouterDC(pool_named("a", "b"), observations=noise, seed=seed)
     assert {router.choose(question) for question in ASKED} == {noise.best()} == {"b"}
 
 
 def test_a_masked_outcome_is_no_wrong_one() -> None:
-    # The first is always right, but mostly not decided; as wrong ones, its masked outcomes would make it the worse.
+    # The first is always right, but mostly not decided; as wrong ones, its masked outcomes would
+    # make it the worse.
     rng = np.random.default_rng(0)
     masked = seen(
         "sure",
         "half",
-        of={"sure": lambda *_: None if rng.random() < 0.6 else True, "half": lambda *_: rng.random() < 0.6},
+        of={
+            "sure": lambda *_: None if rng.random() < 0.6 else True,
+            "half": lambda *_: rng.random() < 0.6,
+        },
     )
     pool = pool_named("sure", "half")
     router = RouterDC(pool, observations=masked)
@@ -151,7 +172,7 @@ def test_a_question_of_which_nothing_is_known_goes_to_the_worker_that_is_best_ov
     assert RouterDC(experts().subset([0, 2]), observations=observations).choose("Hm?") == "sky"
 
 
-# ── a team ───────────────────────────────────────────────────────────────────────────────────────────────────────────
+# ── a team ────────────────────────────────────────────────────────────────────────────────────────
 EASY, COMPOSITE = 0, 1
 """Topic 0 is easy: ``solo`` knows it, if nobody says how. Topic 1 takes ``starter``'s beginning, ``finisher``'s end."""
 
@@ -202,7 +223,11 @@ def chosen(controller: MASRouter, topic: int) -> Counter[tuple[str, ...]]:
 
 def test_easy_questions_go_to_one_worker_and_composite_ones_to_a_chain() -> None:
     easy, composite = chosen(trained(), EASY), chosen(trained(), COMPOSITE)
-    chains = [n for (mode, *team), n in composite.items() if mode[:5] == "chain" and team[0] + team[-1] == CHAINED]
+    chains = [
+        n
+        for (mode, *team), n in composite.items()
+        if mode[:5] == "chain" and team[0] + team[-1] == CHAINED
+    ]
     assert min(easy["io", "solo"], sum(chains)) >= 0.9 * len(HELD_OUT) / 2
     assert asyncio.run(answers(trained(), ASKED)).count(RIGHT) >= 0.95 * len(ASKED)
     by_choice: dict[tuple[str, ...], list[float]] = {}
@@ -213,7 +238,9 @@ def test_easy_questions_go_to_one_worker_and_composite_ones_to_a_chain() -> None
 
 def test_a_cost_that_outweighs_being_right_sends_everything_to_one_worker() -> None:
     for topic in (EASY, COMPOSITE):
-        assert {len(choice) for choice in chosen(trained(2.0), topic)} == {2}  # a mode and its one worker
+        assert {len(choice) for choice in chosen(trained(2.0), topic)} == {
+            2
+        }  # a mode and its one worker
 
 
 def test_a_saved_controller_chooses_as_it_did_among_the_workers_on_offer(tmp_path: Path) -> None:
@@ -226,7 +253,9 @@ def test_a_saved_controller_chooses_as_it_did_among_the_workers_on_offer(tmp_pat
     with pytest.raises(ConfigError, match="no mode was tried with the workers on offer"):
         strangers.choose("Hm?")
     unnamed = MASRouter(
-        pool(), observations=Observations(("a",), ("solo",), ((1,),)), encoder=lambda texts: np.ones((len(texts), 1))
+        pool(),
+        observations=Observations(("a",), ("solo",), ((1,),)),
+        encoder=lambda texts: np.ones((len(texts), 1)),
     )
     with pytest.raises(ConfigError, match="a function cannot be saved"):
         unnamed.save(tmp_path / "unnamed.json")
@@ -246,9 +275,17 @@ def test_what_a_worker_costs_is_not_nothing_where_nobody_knows_it() -> None:
     ("system", "options", "message"),
     [
         (RouterDC, {}, "either observations to train on or a trained router"),
-        (RouterDC, {"observations": seen(), "router": "router.json"}, "either observations to train on"),
+        (
+            RouterDC,
+            {"observations": seen(), "router": "router.json"},
+            "either observations to train on",
+        ),
         (MASRouter, {}, "either trials or observations"),
-        (MASRouter, {"trials": (), "controller": "controller.json"}, "either trials or observations"),
+        (
+            MASRouter,
+            {"trials": (), "controller": "controller.json"},
+            "either trials or observations",
+        ),
         (MASRouter, {"trials": ()}, "got no trials"),
         (MASRouter, {"trials": (), "seed": -1}, r"MASRouter\.seed"),
         *(
@@ -264,15 +301,24 @@ def test_something_to_train_on_is_needed_and_only_one_thing(system, options, mes
 
 @pytest.mark.parametrize(
     "fields",
-    [("io", ("a", "b"), 1.0, 0.0), ("io", ("a",), 1.1, 0.0), ("io", ("a",), 1.0, -1.0), ("guild", ("a",), 1.0, 0.0)],
+    [
+        ("io", ("a", "b"), 1.0, 0.0),
+        ("io", ("a",), 1.1, 0.0),
+        ("io", ("a",), 1.0, -1.0),
+        ("guild", ("a",), 1.0, 0.0),
+    ],
 )
-def test_a_trial_that_cannot_have_been_is_refused(fields: tuple[str, tuple[str, ...], float, float]) -> None:
+def test_a_trial_that_cannot_have_been_is_refused(
+    fields: tuple[str, tuple[str, ...], float, float],
+) -> None:
     with pytest.raises(ConfigError, match=r"Trial|collaboration"):
         Trial("a", *fields)
 
 
-# ── collaborations ───────────────────────────────────────────────────────────────────────────────────────────────────
-@pytest.mark.parametrize("question", ["What is 6 * 7?", *(one.text for one in draw_questions("train", 6, seed=0))])
+# ── collaborations ────────────────────────────────────────────────────────────────────────────────
+@pytest.mark.parametrize(
+    "question", ["What is 6 * 7?", *(one.text for one in draw_questions("train", 6, seed=0))]
+)
 def test_a_collaboration_is_a_valid_workflow_and_is_found_again_in_it(question: str) -> None:
     workers = pool_named("a", "b", "c")
     for one in COLLABORATIONS.values():
@@ -281,7 +327,9 @@ def test_a_collaboration_is_a_valid_workflow_and_is_found_again_in_it(question: 
         if one.name != "io":  # whose instruction is blank on purpose: the question alone
             validate_workflow(workflow, range(3), max_steps=5)
         names = tuple("abc"[ordinal] for ordinal in ordinals)
-        assert trial_of(question, "q", workflow, workers, right=1.0) == Trial("q", one.name, names, 1.0)
+        assert trial_of(question, "q", workflow, workers, right=1.0) == Trial(
+            "q", one.name, names, 1.0
+        )
     assert trial_of(question, "q", Workflow((Step(0, "Sing."),)), workers, right=1.0) is None
 
 
@@ -293,5 +341,6 @@ def test_in_the_gym_a_chain_deals_out_the_operations_and_the_others_are_told_all
             if one.name.startswith("chain"):
                 assert tuple(operation.name for operation, _ in named) == question.composition
             assert all(
-                not step.subtask or find_operations(step.subtask) or asks_to_compare(step.subtask) for step in steps
+                not step.subtask or find_operations(step.subtask) or asks_to_compare(step.subtask)
+                for step in steps
             )

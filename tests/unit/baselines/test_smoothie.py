@@ -30,23 +30,31 @@ async def observed(pool: WorkerPool) -> Observations:
     columns = [await answers(SingleWorker(pool, ordinal), questions) for ordinal in pool.ordinals]
     names = tuple(worker.name for _, worker in pool)
     table = tuple(zip(*columns, strict=True))
-    return Observations(tuple(questions), names, tuple((None,) * len(names) for _ in questions), table)
+    return Observations(
+        tuple(questions), names, tuple((None,) * len(names) for _ in questions), table
+    )
 
 
-# ── the estimator ────────────────────────────────────────────────────────────────────────────────────────────────────
+# ── the estimator ─────────────────────────────────────────────────────────────────────────────────
 def test_answers_that_are_missing_are_left_out() -> None:
     tables = np.array(
-        [distances(row, fit_encoder("hashed", [])) for row in (["a b", "a b", None, "c"], ["a b", "c d", "e", None])]
+        [
+            distances(row, fit_encoder("hashed", []))
+            for row in (["a b", "a b", None, "c"], ["a b", "c d", "e", None])
+        ]
     )
     means = mean_distances(tables)
-    assert means[0, 1] == pytest.approx((0 + 2) / 2)  # orthogonal unit vectors are at a squared distance of 2
+    assert means[0, 1] == pytest.approx(
+        (0 + 2) / 2
+    )  # orthogonal unit vectors are at a squared distance of 2
     assert means[0, 2] == pytest.approx(2)
     assert np.isnan(means[2, 3])
     assert np.isinf(estimate_noise(np.full((3, 3), np.nan))).all()
 
 
 async def test_what_it_estimates_is_what_the_formula_says_of_the_workers_shares() -> None:
-    # Answers are alike or not: D_ij is 2 where either is wrong, so that 2 (1 - p_i p_j) is expected.
+    # Answers are alike or not: D_ij is 2 where either is wrong, so that 2 (1 - p_i p_j) is
+    # expected.
     def alike(texts: Sequence[str]) -> np.ndarray:
         return np.array([[float(text == one) for one in sorted(set(texts))] for text in texts])
 
@@ -54,16 +62,31 @@ async def test_what_it_estimates_is_what_the_formula_says_of_the_workers_shares(
     pool = planted_pool(**{f"w{index}": knowing(share) for index, share in enumerate(shares)})
     seen = await observed(pool)
     thirds = [
-        Observations(seen.questions[at : at + 40], seen.workers, seen.right[at : at + 40], seen.answers[at : at + 40])
+        Observations(
+            seen.questions[at : at + 40],
+            seen.workers,
+            seen.right[at : at + 40],
+            seen.answers[at : at + 40],
+        )
         for at in (0, 40, 80)
     ]
-    estimates = [Smoothie(pool, mode="independent", observations=one, encoder=alike).noise("", []) for one in thirds]
+    estimates = [
+        Smoothie(pool, mode="independent", observations=one, encoder=alike).noise("", [])
+        for one in thirds
+    ]
     spread = np.std(estimates, axis=0, ddof=1) / 3**0.5
-    assert (abs(np.mean(estimates, axis=0) - 2 * noise_of(shares)) < np.maximum(5 * spread, 0.1)).all()
-    assert np.mean(estimates, axis=0).argsort().tolist() == [1, 2, 0, 3]  # in the order of their skill
+    assert (
+        abs(np.mean(estimates, axis=0) - 2 * noise_of(shares)) < np.maximum(5 * spread, 0.1)
+    ).all()
+    assert np.mean(estimates, axis=0).argsort().tolist() == [
+        1,
+        2,
+        0,
+        3,
+    ]  # in the order of their skill
 
 
-# ── routing ──────────────────────────────────────────────────────────────────────────────────────────────────────────
+# ── routing ───────────────────────────────────────────────────────────────────────────────────────
 async def test_who_declines_is_not_chosen_and_who_fails_ends_the_episode() -> None:
     def decline(messages: Sequence[Message], rng: random.Random) -> str:
         raise Refused("no")
@@ -75,7 +98,9 @@ async def test_who_declines_is_not_chosen_and_who_fails_ends_the_episode() -> No
     seen = await observed(best)
     silent = planted_pool(best=decline, good=knowing(1.0), poor=knowing(0.0))
     question = NOW[0][0]
-    assert (await Smoothie(silent, mode="independent", observations=seen).ask(question)).answer == truth(question)
+    assert (
+        await Smoothie(silent, mode="independent", observations=seen).ask(question)
+    ).answer == truth(question)
     broken = planted_pool(best=knowing(1.0), good=knowing(1.0), poor=fail)
     episode = await Smoothie(broken, mode="independent", observations=seen).ask(question)
     assert episode.answer is None and isinstance(episode.error, ServerFailed)
@@ -88,7 +113,11 @@ async def test_what_cannot_be_judged_is_refused() -> None:
         (pool, {"mode": "independent"}, "expected observations"),
         (pool, {"mode": "local"}, "expected one of independent, dependent"),
         (pool.subset([0, 1]), {}, "at least 3"),
-        (pool, {"observations": Observations(seen.questions, seen.workers, seen.right)}, "no answers of the pool's"),
+        (
+            pool,
+            {"observations": Observations(seen.questions, seen.workers, seen.right)},
+            "no answers of the pool's",
+        ),
     ):
         with pytest.raises(ConfigError, match=message):
             Smoothie(workers, **options)  # type: ignore[arg-type]

@@ -40,7 +40,9 @@ def uneven(easy: float, hard: float) -> Say:
 
 def scattered(share: float, wrongs: int) -> Say:
     """Right with a chance, else one of several wrong answers, all as likely."""
-    return lambda messages, rng: RIGHT if rng.random() < share else f"Answer: wrong {rng.randrange(wrongs)}"
+    return lambda messages, rng: (
+        RIGHT if rng.random() < share else f"Answer: wrong {rng.randrange(wrongs)}"
+    )
 
 
 def revising(first: float, mends: float, breaks: float, content: Sequence[str] = ()) -> Say:
@@ -98,10 +100,12 @@ class Thinker(Planted):
 
 
 def limited_pool(provider: Planted, max_tokens: int) -> WorkerPool:
-    return WorkerPool([Worker(provider, name="a", price=PRICE, sampling=Sampling(max_tokens=max_tokens))])
+    return WorkerPool(
+        [Worker(provider, name="a", price=PRICE, sampling=Sampling(max_tokens=max_tokens))]
+    )
 
 
-# ── who knows which topic ────────────────────────────────────────────────────────────────────────────────────────────
+# ── who knows which topic ─────────────────────────────────────────────────────────────────────────
 @cache
 def truth(question: str) -> str:
     rng = random.Random(f"truth/{question}")
@@ -130,7 +134,7 @@ def is_right(question: str, answer: str | None) -> bool:
     return [word.lstrip("abc") for word in (answer or "").split()] == truth(question).split()
 
 
-# ── who works in a team ──────────────────────────────────────────────────────────────────────────────────────────────
+# ── who works in a team ───────────────────────────────────────────────────────────────────────────
 def soloist(easy: float) -> Say:
     """Knows topic 0, if nobody says how."""
 
@@ -150,7 +154,13 @@ def closing(composite: float) -> Say:
     """Ends what was begun, on questions of topic 1."""
 
     def say(messages: Sequence[Message], rng: random.Random) -> str:
-        begun = "the first part" in attempts(messages) and messages[-1].content.endswith(ROLES["closer"])
-        return RIGHT if begun and topic_of(asked(messages)) == 1 and rng.random() < composite else WRONG
+        begun = "the first part" in attempts(messages) and messages[-1].content.endswith(
+            ROLES["closer"]
+        )
+        return (
+            RIGHT
+            if begun and topic_of(asked(messages)) == 1 and rng.random() < composite
+            else WRONG
+        )
 
     return say

@@ -29,7 +29,9 @@ def test_json_is_json_in_every_encoding_and_a_line_of_it_is_one(monkeypatch, enc
 
 
 def test_an_error_is_one_message_on_stderr_without_control_characters(capsys) -> None:
-    console.show_error(ConfigError("pool.toml: [bold]no[/bold] such\x1b file " + "x" * 200), hint="see there")
+    console.show_error(
+        ConfigError("pool.toml: [bold]no[/bold] such\x1b file " + "x" * 200), hint="see there"
+    )
     captured = capsys.readouterr()
     assert captured.out == ""
     assert captured.err.startswith("error: pool.toml: [bold]no[/bold] such\ufffd file xxx")
@@ -50,7 +52,9 @@ def test_without_a_terminal_long_work_says_where_it_is_in_a_few_lines(monkeypatc
         for done in range(1, 21):
             now[0] += 60
             advance(done, 1000)
-    assert capsys.readouterr().err.splitlines() == [f"asking: {done} of 1,000" for done in (5, 10, 15, 20)]
+    assert capsys.readouterr().err.splitlines() == [
+        f"asking: {done} of 1,000" for done in (5, 10, 15, 20)
+    ]
     with console.progress_bar("asking") as advance:  # quick work at its end alone
         for done in range(1, 101):
             advance(done, 100)
@@ -70,6 +74,8 @@ def test_what_libraries_print_goes_to_stderr_and_results_to_stdout() -> None:
         "    print('python'); os.write(1, b'library\\n'); subprocess.run([sys.executable, '-c', 'print(\"child\")'])\n"
         "print('result')\n"
     )
-    ran = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True, env=os.environ)
+    ran = subprocess.run(
+        [sys.executable, "-c", program], capture_output=True, text=True, check=True, env=os.environ
+    )
     assert ran.stdout == "result\n"
     assert set(ran.stderr.split()) == {"python", "library", "child"}

@@ -45,11 +45,15 @@ maven 60%|single 1.00|2.50|12,345|$0.0412|$0.000103
 
 
 def conductor(value: float, low: float, high: float, **changed: Any) -> GymTable:
-    return replace(TABLE, levels={**TABLE.levels, "conductor": Estimate(value, low, high, 400)}, **changed)
+    return replace(
+        TABLE, levels={**TABLE.levels, "conductor": Estimate(value, low, high, 400)}, **changed
+    )
 
 
 @pytest.fixture
-def drawn(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> Callable[..., str]:
+def drawn(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> Callable[..., str]:
     def draw(table: GymTable = TABLE, *, width: int = 100) -> str:
         monkeypatch.setenv("COLUMNS", str(width))
         show_gym_table(table)
@@ -58,20 +62,32 @@ def drawn(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -
     return draw
 
 
-def test_workers_that_are_left_out_are_left_out_of_every_level(capsys: pytest.CaptureFixture[str]) -> None:
+def test_workers_that_are_left_out_are_left_out_of_every_level(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
     options = ["demo", "--json", "--questions", "16"]
-    left_out = [text for name in ("scribe", "lister", "counter", "converter") for text in ("--without", name)]
+    left_out = [
+        text
+        for name in ("scribe", "lister", "counter", "converter")
+        for text in ("--without", name)
+    ]
     assert main([*options, *left_out]) == 0
     some = json.loads(capsys.readouterr().out)
     assert set(some["workers"]) == {"maven", "novice", "referee", "jack"}
-    assert set(some["accuracy"]) == {"conductor", "random", "best_worker", "oracle"}, "the best fixed one needs more"
+    assert set(some["accuracy"]) == {"conductor", "random", "best_worker", "oracle"}, (
+        "the best fixed one needs more"
+    )
     assert main(options) == 0
-    assert some["accuracy"]["oracle"] < json.loads(capsys.readouterr().out)["accuracy"]["oracle"] - 0.2
+    assert (
+        some["accuracy"]["oracle"] < json.loads(capsys.readouterr().out)["accuracy"]["oracle"] - 0.2
+    )
     assert main([*options, "--without", "nobody"]) == 2
     assert "worker 'nobody' is not in the pool" in capsys.readouterr().err
 
 
-def test_every_figure_is_in_the_table_with_its_lead_in_points_and_its_share_of_the_oracle(drawn) -> None:
+def test_every_figure_is_in_the_table_with_its_lead_in_points_and_its_share_of_the_oracle(
+    drawn,
+) -> None:
     text = drawn()
     assert [it for line in FIGURES.split("\n") for it in line.split("|") if it not in text] == []
     verdict = " ".join(text.split())
@@ -91,14 +107,25 @@ def test_no_figure_is_cut_off_in_a_narrow_terminal(drawn, width: int) -> None:
     assert ("█" in text) == (width >= 80)
 
 
-def test_a_conductor_that_is_worse_is_below_and_a_lead_within_the_intervals_is_uncertain(drawn) -> None:
+def test_a_conductor_that_is_worse_is_below_and_a_lead_within_the_intervals_is_uncertain(
+    drawn,
+) -> None:
     verdict = " ".join(drawn(conductor(0.1, 0.07, 0.13)).split())
-    assert "10.0 percentage points below the best worker" in verdict and "points above" not in verdict
-    assert "fixed workflow (the intervals overlap)" in " ".join(drawn(conductor(0.53, 0.48, 0.58)).split())
+    assert (
+        "10.0 percentage points below the best worker" in verdict and "points above" not in verdict
+    )
+    assert "fixed workflow (the intervals overlap)" in " ".join(
+        drawn(conductor(0.53, 0.48, 0.58)).split()
+    )
 
 
 def test_what_could_not_be_measured_is_left_out(drawn) -> None:
-    nothing: dict[str, Any] = {"accuracy_given_valid": None, "validity": 0.0, "mean_steps": None, "masked": 3}
+    nothing: dict[str, Any] = {
+        "accuracy_given_valid": None,
+        "validity": 0.0,
+        "mean_steps": None,
+        "masked": 3,
+    }
     shares: dict[str, Any] = {"mean_steps_by_kind": {"single": None}, "worker_share": {"jack": 0.0}}
     text = drawn(conductor(0.0, 0.0, 0.01, topology_share={}, **nothing, **shares))
     assert "nan" not in text and "jack 0%" not in text

@@ -22,13 +22,23 @@ def test_what_is_missing_is_reported_and_the_core_still_works(run, monkeypatch) 
         raise ConfigError("no model here")
 
     monkeypatch.setattr(bundled, "bundled_folder", missing)
-    monkeypatch.setattr(doctor, "_version", lambda package: None if package == "matplotlib" else "1.0")
+    monkeypatch.setattr(
+        doctor, "_version", lambda package: None if package == "matplotlib" else "1.0"
+    )
     ran = run("doctor", "--json")
     report = ran.json()
-    assert (ran.code, report["ok"], report["core"]["works"], report["torch"]) == (0, True, True, None)
+    assert (ran.code, report["ok"], report["core"]["works"], report["torch"]) == (
+        0,
+        True,
+        True,
+        None,
+    )
     assert report["conductor"] == {"works": False, "error": "no model here"}
     assert report["extras"]["plots"]["install"] == 'pip install "openconductor[plots]"'
-    assert (report["extras"]["train"]["installed"], report["extras"]["train"]["install"]) == (True, None)
+    assert (report["extras"]["train"]["installed"], report["extras"]["train"]["install"]) == (
+        True,
+        None,
+    )
 
 
 def test_keys_are_known_by_name_only(run, monkeypatch) -> None:
@@ -37,7 +47,10 @@ def test_keys_are_known_by_name_only(run, monkeypatch) -> None:
     shown, ran = run("doctor"), run("doctor", "--json")
     assert (shown.code, ran.code) == (0, 0)
     assert "MY_API_KEY" in shown.out and "MY_API_KEY" in ran.json()["keys"]
-    assert "EMPTY_API_KEY" not in ran.out and "hush-hush" not in shown.out + shown.err + ran.out + ran.err
+    assert (
+        "EMPTY_API_KEY" not in ran.out
+        and "hush-hush" not in shown.out + shown.err + ran.out + ran.err
+    )
 
 
 @pytest.mark.parametrize(
@@ -45,10 +58,20 @@ def test_keys_are_known_by_name_only(run, monkeypatch) -> None:
     [
         ("bubblewrap", {}, "bubblewrap, in which programs are graded"),
         ("docker", {"bubblewrap": "no bwrap"}, "docker, in which programs are graded (no bwrap)"),
-        (None, {"bubblewrap": "no bwrap", "docker": "off"}, "none, so that no program can be graded: no bwrap; off"),
+        (
+            None,
+            {"bubblewrap": "no bwrap", "docker": "off"},
+            "none, so that no program can be graded: no bwrap; off",
+        ),
     ],
 )
-def test_the_level_of_the_sandbox_is_shown_and_why_it_is_no_better(run, monkeypatch, level, faults, said) -> None:
+def test_the_level_of_the_sandbox_is_shown_and_why_it_is_no_better(
+    run, monkeypatch, level, faults, said
+) -> None:
     monkeypatch.setattr(sandboxes, "survey", lambda: (level, faults))
-    assert run("doctor", "--json").json()["sandbox"] == {"works": level is not None, "level": level, "faults": faults}
+    assert run("doctor", "--json").json()["sandbox"] == {
+        "works": level is not None,
+        "level": level,
+        "faults": faults,
+    }
     assert said in " ".join(run("doctor").out.split())

@@ -15,7 +15,11 @@ from openconductor.errors import SandboxError, TaskError
 from openconductor.graders.code import CodeGrader
 from openconductor.sandboxes import Limits, Run, RunResult, Verdict
 
-CODE = {"id": "p", "tests": [{"input": "5\n", "output": "5\n"}], "answer": "```python\nprint(input())\n```"}
+CODE = {
+    "id": "p",
+    "tests": [{"input": "5\n", "output": "5\n"}],
+    "answer": "```python\nprint(input())\n```",
+}
 
 
 def lines(*rows: object) -> bytes:
@@ -30,20 +34,34 @@ def verdicts(ran) -> list[dict[str, object]]:
     ("arguments", "message"),
     [
         ((), "missing option '--grader'"),
-        (("--grader", "mth"), "--grader: got 'mth', expected one of math, choice, freeform, code; nearest: 'math'"),
-        (("--grader", "math", "--mode", "strict"), "--mode: got it beside --grader math; only code has it"),
-        (("--grader", "math", "--unsafe-code-exec"), "--unsafe-code-exec: got it beside --grader math"),
-        (("--grader", "code", "--mode", "lcb"), "--mode: got 'lcb', expected one of strict, lcb-compat; nearest:"),
+        (
+            ("--grader", "mth"),
+            "--grader: got 'mth', expected one of math, choice, freeform, code; nearest: 'math'",
+        ),
+        (
+            ("--grader", "math", "--mode", "strict"),
+            "--mode: got it beside --grader math; only code has it",
+        ),
+        (
+            ("--grader", "math", "--unsafe-code-exec"),
+            "--unsafe-code-exec: got it beside --grader math",
+        ),
+        (
+            ("--grader", "code", "--mode", "lcb"),
+            "--mode: got 'lcb', expected one of strict, lcb-compat; nearest:",
+        ),
         (("--grader", "math", "--concurrency", "0"), "--concurrency"),
     ],
 )
-def test_wrong_options_are_refused_before_anything_is_read(run, arguments: tuple[str, ...], message: str) -> None:
+def test_wrong_options_are_refused_before_anything_is_read(
+    run, arguments: tuple[str, ...], message: str
+) -> None:
     ran = run("grade", *arguments, stdin=lines({"id": 1}))
     assert (ran.code, ran.out) == (2, "")
     assert message in " ".join(ran.err.split())
 
 
-# ── programs; the sandbox is played ──────────────────────────────────────────────────────────────────────────────────
+# ── programs; the sandbox is played ───────────────────────────────────────────────────────────────
 class Played:
     """A sandbox that echoes each run's input, and knows whether it was closed."""
 
@@ -52,7 +70,9 @@ class Played:
     def __init__(self, unsafe: bool) -> None:
         self.level = "plain (no protection)" if unsafe else "played"
 
-    async def run_batch(self, program: str, runs: Sequence[Run], *, limits: Limits, go_on=None) -> list[RunResult]:
+    async def run_batch(
+        self, program: str, runs: Sequence[Run], *, limits: Limits, go_on=None
+    ) -> list[RunResult]:
         results = [RunResult(one.stdin, "", Verdict.OK, 0, 0.0, 0.0, self.level) for one in runs]
         return [one for one in results if go_on is None or go_on(one)]
 
@@ -72,7 +92,9 @@ def opened(monkeypatch: pytest.MonkeyPatch) -> list[Played]:
     return sandboxes
 
 
-def test_programs_run_in_the_sandbox_that_was_opened_and_closed_again(run, opened, monkeypatch) -> None:
+def test_programs_run_in_the_sandbox_that_was_opened_and_closed_again(
+    run, opened, monkeypatch
+) -> None:
     modes: list[str] = []
     make = CodeGrader.__init__
 
@@ -82,9 +104,18 @@ def test_programs_run_in_the_sandbox_that_was_opened_and_closed_again(run, opene
 
     monkeypatch.setattr(CodeGrader, "__init__", noting)
     wrong = {**CODE, "id": "q", "tests": [{"input": "5\n", "output": "6\n"}]}
-    ran = run("grade", "--grader", "code", stdin=lines(CODE, wrong, {**CODE, "id": "r", "answer": "no program"}))
+    ran = run(
+        "grade",
+        "--grader",
+        "code",
+        stdin=lines(CODE, wrong, {**CODE, "id": "r", "answer": "no program"}),
+    )
     assert ran.code == 0
-    assert [(one["id"], one["correct"]) for one in verdicts(ran)] == [("p", True), ("q", False), ("r", False)]
+    assert [(one["id"], one["correct"]) for one in verdicts(ran)] == [
+        ("p", True),
+        ("q", False),
+        ("r", False),
+    ]
     assert str(verdicts(ran)[0]["note"]).startswith("[played]")
     run("grade", "--grader", "code", "--mode", "lcb-compat", stdin=lines(CODE))
     assert modes == ["strict", "lcb-compat"]
@@ -105,11 +136,15 @@ def test_doing_without_a_sandbox_takes_a_flag_and_is_said(run, opened, monkeypat
     assert "bubblewrap: not installed" in ran.err and "--unsafe-code-exec" in ran.err
 
 
-# ── stdin ────────────────────────────────────────────────────────────────────────────────────────────────────────────
-def test_a_line_that_never_ends_is_refused_by_its_number(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+# ── stdin ─────────────────────────────────────────────────────────────────────────────────────────
+def test_a_line_that_never_ends_is_refused_by_its_number(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
     monkeypatch.setattr(grade_module, "LONGEST", 100)
     (tmp_path / "answers.jsonl").write_bytes(b"a\n" + b"x" * 120)
     with (tmp_path / "answers.jsonl").open("r") as file:
         monkeypatch.setattr(sys, "stdin", file)
-        with pytest.raises(TaskError, match="stdin, line 2: longer than 100 bytes; expected one JSON object a line"):
+        with pytest.raises(
+            TaskError, match="stdin, line 2: longer than 100 bytes; expected one JSON object a line"
+        ):
             list(stdin_lines())

@@ -32,7 +32,9 @@ def test_the_oracle_without_comparisons_reaches_what_the_other_kinds_are_worth()
     asked = Conductor(oracle, pool=gym_pool(), prompt=PromptOptions(template="compact"))
     found = nearness(asked, QUESTIONS, ALL)
     best = [oracle_workflow(question)[1] for question in QUESTIONS]
-    clear = [0.0 if question.smudged else each for question, each in zip(QUESTIONS, best, strict=True)]
+    clear = [
+        0.0 if question.smudged else each for question, each in zip(QUESTIONS, best, strict=True)
+    ]
     assert found.oracle == pytest.approx(sum(best) / 8)
     assert found.accuracy == pytest.approx(sum(clear) / 8)
     assert found.validity == sum(not question.smudged for question in QUESTIONS) / 8
@@ -42,7 +44,10 @@ def test_the_oracle_without_comparisons_reaches_what_the_other_kinds_are_worth()
 def test_over_some_workers_it_is_held_against_the_best_that_they_can_do() -> None:
     some = {ordinal: ALL[ordinal] for ordinal in (0, 2, 6, 7)}
     whole, part = gym_pool(), gym_pool().subset(list(some))
-    asked, few = (Conductor(oracle, pool=pool, prompt=PromptOptions(template="compact")) for pool in (whole, part))
+    asked, few = (
+        Conductor(oracle, pool=pool, prompt=PromptOptions(template="compact"))
+        for pool in (whole, part)
+    )
     clear = [question for question in QUESTIONS if not question.smudged]
     found = nearness(few, clear, some)
     assert found.offered == (0, 2, 6, 7)
@@ -60,7 +65,9 @@ def test_a_second_round_mends_what_is_seen_to_have_failed_and_leaves_the_rest() 
 
     asked = Conductor(again, pool=gym_pool(), prompt=PromptOptions(template="compact"))
     none, one, two = recursion(asked, QUESTIONS, ALL, 2)
-    assert none.accuracy == pytest.approx(fmean(oracle_workflow(question)[1] for question in QUESTIONS))
+    assert none.accuracy == pytest.approx(
+        fmean(oracle_workflow(question)[1] for question in QUESTIONS)
+    )
     assert (none.fixed, none.broken, none.ceiling) == (0.0, pytest.approx(0.0), 0.0)
     assert one.fixed == pytest.approx(one.ceiling)
     assert two.fixed == pytest.approx(two.ceiling)
@@ -73,11 +80,19 @@ def test_a_second_round_mends_what_is_seen_to_have_failed_and_leaves_the_rest() 
 def test_of_what_there_is_none_no_share_is_made_up() -> None:
     options = PromptOptions(template="compact")
     silent = Conductor(lambda messages: "no idea", pool=gym_pool(), prompt=options)
-    assert recursion(silent, QUESTIONS, ALL, 1)[1] == Recursion(1, 0.0, None, None, None, None, None)
-    useless = Conductor(lambda messages: render_workflow(Workflow((Step(2, "hm"),))), pool=gym_pool(), prompt=options)
+    assert recursion(silent, QUESTIONS, ALL, 1)[1] == Recursion(
+        1, 0.0, None, None, None, None, None
+    )
+    useless = Conductor(
+        lambda messages: render_workflow(Workflow((Step(2, "hm"),))),
+        pool=gym_pool(),
+        prompt=options,
+    )
     found = recursion(useless, QUESTIONS, ALL, 1)[1]
     assert (found.accuracy, found.fixed, found.broken, found.accepted) == (0.0, 0.0, None, None)
-    assert found.ceiling == pytest.approx(fmean(oracle_workflow(question)[1] for question in QUESTIONS))
+    assert found.ceiling == pytest.approx(
+        fmean(oracle_workflow(question)[1] for question in QUESTIONS)
+    )
 
 
 def test_subsets_keep_four_workers_and_leave_one_out() -> None:
@@ -87,7 +102,9 @@ def test_subsets_keep_four_workers_and_leave_one_out() -> None:
     assert drawn[:20] == [draw_subset(range(8), number, seed=0) for number in range(20)]
 
 
-def test_the_command_measures_the_bundled_conductor_over_pools_and_worlds(capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_command_measures_the_bundled_conductor_over_pools_and_worlds(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
     options = ["--questions", "4", "--subsets", "2", "--seed", "1"]
     assert main(["gym", "measure", *options, "--json"]) == 0
     found = json.loads(capsys.readouterr().out)["pools"]

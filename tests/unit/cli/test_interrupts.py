@@ -10,10 +10,9 @@ from types import SimpleNamespace
 
 from journaled import ask
 
-from openconductor.cli import pool_headroom
-from openconductor.cli import report as report_verb
+from openconductor.cli import pool_headroom, report as report_verb
 from openconductor.evaluation.records import CONFIG
-from openconductor.journal import Journal, JournalReader
+from openconductor.store import Journal, JournalReader
 
 RECIPE = 'name = "mine"\nsystems = ["random"]\n[[task]]\nname = "gym"\nlimit = 2\n'
 
@@ -34,18 +33,25 @@ def stopped(*_: object, **__: object) -> None:
     raise KeyboardInterrupt
 
 
-def test_headroom_and_a_report_of_a_recipe_go_on_with_the_same_command(run, tmp_path, monkeypatch) -> None:
+def test_headroom_and_a_report_of_a_recipe_go_on_with_the_same_command(
+    run, tmp_path, monkeypatch
+) -> None:
     folder, recipe = tmp_path / "a run", tmp_path / "recipe.toml"
     recipe.write_text(RECIPE, "utf-8")
     said = paid(folder)
-    for verb, arguments in ((pool_headroom, ("pool", "headroom")), (report_verb, ("report", recipe))):
+    for verb, arguments in (
+        (pool_headroom, ("pool", "headroom")),
+        (report_verb, ("report", recipe)),
+    ):
         monkeypatch.setattr(verb, "evaluated", stopped)
         ran = run(*arguments, "--out", folder)
         assert (ran.code, ran.out) == (130, "")
         assert ran.err.splitlines() == [said, f"go on with: the same command and --out '{folder}'"]
 
 
-def test_replays_that_are_interrupted_count_their_own_journal_too(run, tmp_path, monkeypatch) -> None:
+def test_replays_that_are_interrupted_count_their_own_journal_too(
+    run, tmp_path, monkeypatch
+) -> None:
     folder = tmp_path / "run"
     assert run("eval", "random", "--limit", "2", "--out", folder).code == 0
     with JournalReader(folder / "journal.sqlite") as reading:

@@ -12,14 +12,34 @@ from openconductor.cli.pool_replay import split_of
 from openconductor.providers.replay_pool import COLUMNS, read_table
 
 
-def test_a_table_made_of_an_evaluation_of_recorded_workers_is_the_one_that_they_replay(tmp_path, run) -> None:
+def test_a_table_made_of_an_evaluation_of_recorded_workers_is_the_one_that_they_replay(
+    tmp_path, run
+) -> None:
     table, folder, out = write(tmp_path), tmp_path / "run", tmp_path / "again.csv.gz"
-    pool = write_pool(tmp_path, *(f"{table}:{name}" for name in "abc"), f"{table}:vote", "mmlu_pro:Yi-34B")
-    asked = ("eval", "workers", "--pool", pool, "--task", "replay", "--task-path", f"replay={table}")
+    pool = write_pool(
+        tmp_path, *(f"{table}:{name}" for name in "abc"), f"{table}:vote", "mmlu_pro:Yi-34B"
+    )
+    asked = (
+        "eval",
+        "workers",
+        "--pool",
+        pool,
+        "--task",
+        "replay",
+        "--task-path",
+        f"replay={table}",
+    )
     assert run(*asked, "--repeats", 2, "--out", folder).code == 0
     made = run("pool", "replay", folder, "--out", out, "--json").json()
-    assert made == {"table": str(out), "questions": 2, "left_out": 0, "models": ["a", "b", "c"], "samples": 2}
-    # Not the aggregator; nor the stranger to these questions: its failures are masked, never recorded as wrong.
+    assert made == {
+        "table": str(out),
+        "questions": 2,
+        "left_out": 0,
+        "models": ["a", "b", "c"],
+        "samples": 2,
+    }
+    # Not the aggregator; nor the stranger to these questions: its failures are masked, never
+    # recorded as wrong.
     for row in ROWS[-2:]:
         copy = read_table(out).rows[row["id"]]
         assert [copy[one] for one in COLUMNS] == [
@@ -33,7 +53,13 @@ def test_a_table_made_of_an_evaluation_of_recorded_workers_is_the_one_that_they_
     assert run("pool", "replay", folder, "--out", out).code == 2  # it is there already
 
 
-ENTRY = {"question_id": 71, "category": "business", "answer": "F", "options": ["x"] * 10, "question": "Which?"}
+ENTRY = {
+    "question_id": 71,
+    "category": "business",
+    "answer": "F",
+    "options": ["x"] * 10,
+    "question": "Which?",
+}
 
 
 def outputs(folder: Path, **files: object) -> Path:
@@ -46,14 +72,26 @@ def test_a_table_is_made_of_mmlu_pros_outputs_by_their_own_extraction(tmp_path, 
     texts = {71: "So the answer is (F). " * 2, 72: "?", 73: "?"}
     yi = [ENTRY | {"question_id": number, "model_outputs": text} for number, text in texts.items()]
     read = {71: "B", 72: None}
-    other = [ENTRY | {"question_id": number, "response": "F", "pred": letter} for number, letter in read.items()]
+    other = [
+        ENTRY | {"question_id": number, "response": "F", "pred": letter}
+        for number, letter in read.items()
+    ]
     folder = outputs(tmp_path, **{"model_outputs_Yi-34B_5shots": yi}, other=other)
     made = run("pool", "replay", folder, "--out", tmp_path / "made.csv.gz", "--json").json()
     assert (made["questions"], made["left_out"], made["models"]) == (2, 1, ["Yi-34B", "other"])
     rows = read_table(tmp_path / "made.csv.gz").rows
     first, second = rows["mmlu_pro/71"], rows["mmlu_pro/72"]
-    assert [first["Yi-34B"], first["other"], second["Yi-34B"], second["other"]] == ["F", "B", "", ""]
-    assert (first["Yi-34B:output_tokens"], first["category"], first["answer"]) == ("11", "business", "F")
+    assert [first["Yi-34B"], first["other"], second["Yi-34B"], second["other"]] == [
+        "F",
+        "B",
+        "",
+        "",
+    ]
+    assert (first["Yi-34B:output_tokens"], first["category"], first["answer"]) == (
+        "11",
+        "business",
+        "F",
+    )
 
 
 @pytest.mark.parametrize(

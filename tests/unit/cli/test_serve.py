@@ -65,7 +65,9 @@ def test_a_new_key_is_printed_once_with_the_table_that_lets_it_in(run, tmp_path:
         (("--config", "none.toml"), "none.toml: no such file"),
     ],
 )
-def test_wrong_options_are_refused_before_anything_listens(run, served, arguments, message: str) -> None:
+def test_wrong_options_are_refused_before_anything_listens(
+    run, served, arguments, message: str
+) -> None:
     ran = run("serve", *arguments)
     assert (ran.code, ran.out, served) == (2, "", [])
     assert message in " ".join(ran.err.split())
@@ -77,8 +79,17 @@ def test_without_options_the_gym_is_served_to_anyone_on_loopback(run, served) ->
     ran = run("serve")
     assert (ran.code, ran.out) == (0, "")
     (one,) = served
-    assert (one.config.host, one.config.port, one.config.key, one.reasoning) == ("127.0.0.1", 8080, (), "summary")
-    assert (len(one.conductor.pool), one.conductor.fallback, one.conductor.max_rounds) == (8, True, 1)
+    assert (one.config.host, one.config.port, one.config.key, one.reasoning) == (
+        "127.0.0.1",
+        8080,
+        (),
+        "summary",
+    )
+    assert (len(one.conductor.pool), one.conductor.fallback, one.conductor.max_rounds) == (
+        8,
+        True,
+        1,
+    )
     assert one.journal.path == Path.cwd() / "serve.sqlite"
     said = " ".join(ran.err.split())
     assert "serving at http://127.0.0.1:8080/v1" in said and "direct:" in said
@@ -95,10 +106,17 @@ def test_options_win_over_overrides_and_these_over_the_file(run, served, tmp_pat
         f'[[key]]\nname = "ann"\nhash = "{hash_key("oc-ann")}"\ndollars = 1\n',
         "utf-8",
     )
-    ran = run("serve", "--config", "serve.toml", "port=2", "max_rounds=3", "--port", 3, "--host", "::1")
+    ran = run(
+        "serve", "--config", "serve.toml", "port=2", "max_rounds=3", "--port", 3, "--host", "::1"
+    )
     assert ran.code == 0, ran.err
     (one,) = served
-    assert (one.config.host, one.config.port, one.conductor.max_steps, one.conductor.max_rounds) == ("::1", 3, 2, 3)
+    assert (
+        one.config.host,
+        one.config.port,
+        one.conductor.max_steps,
+        one.conductor.max_rounds,
+    ) == ("::1", 3, 2, 3)
     assert list(one.baselines) == ["consensus:a?n=3"]
     assert one.keys.find({"x-api-key": "oc-ann"}).name == "ann"
     said = " ".join(ran.err.split())
@@ -122,4 +140,6 @@ def test_the_recipe_sets_every_field_and_can_be_served(monkeypatch: pytest.Monke
     config = load_toml(ROOT / "recipes" / "serve.toml", ServeConfig)
     pool = WorkerPool.from_toml(config.pool)
     planner = pool[pool.ordinal_of(config.conductor.removeprefix("worker:"))]
-    check_serve_config(config, pool, Conductor(planner, pool=pool).asked, where="recipes/serve.toml")
+    check_serve_config(
+        config, pool, Conductor(planner, pool=pool).asked, where="recipes/serve.toml"
+    )

@@ -17,7 +17,13 @@ from openconductor.types import Grade, Problem
 
 ROWS = [
     {"id": "one", "problem": "What is 1 + 1?", "answer": "2", "level": 2, "subject": "Algebra"},
-    {"id": "two", "problem": "What is \x1b[31m2 + 2?", "answer": "4", "level": 3, "subject": "Algebra"},
+    {
+        "id": "two",
+        "problem": "What is \x1b[31m2 + 2?",
+        "answer": "4",
+        "level": 3,
+        "subject": "Algebra",
+    },
     {"id": "three", "problem": "What is 3 + 3?", "answer": "6"},
 ]
 
@@ -42,7 +48,10 @@ def test_all_tasks_are_listed(run) -> None:
 def test_a_problem_is_shown_by_its_place_or_its_id(run, data, which) -> None:
     ran = run("task", "show", "math500", "--path", data(), "--problem", which)
     assert ran.code == 0
-    assert ran.out == "What is 3 + 3?\n\nReason step by step, then give the final answer in \\boxed{}.\n"
+    assert (
+        ran.out
+        == "What is 3 + 3?\n\nReason step by step, then give the final answer in \\boxed{}.\n"
+    )
     for said in (
         "math500/test · 2 of 3 · three",
         "reference: 6",
@@ -54,11 +63,20 @@ def test_a_problem_is_shown_by_its_place_or_its_id(run, data, which) -> None:
 
 def test_a_problem_for_programs_holds_everything(run, data) -> None:
     shown = run("task", "show", "math500", "--path", data(), "--json").json()
-    facts = {"task": "math500", "split": "test", "place": 0, "problems": 3, "id": "one", "kind": "level 2"}
+    facts = {
+        "task": "math500",
+        "split": "test",
+        "place": 0,
+        "problems": 3,
+        "id": "one",
+        "kind": "level 2",
+    }
     facts |= {"difficulty": 0.25, "reference": "2", "canonical": "The final answer is \\boxed{2}."}
     assert shown.items() >= facts.items()
     assert shown["source"]["fields"] == ["answer", "id", "level", "problem", "subject"]
-    drawn = run("task", "show", "gym", "--limit", "3", "--seed", "5", "--split", "train", "--json").json()
+    drawn = run(
+        "task", "show", "gym", "--limit", "3", "--seed", "5", "--split", "train", "--json"
+    ).json()
     assert (drawn["problems"], drawn["split"], drawn["source"]["dataset"]) == (3, "train", "drawn")
 
 
@@ -68,7 +86,11 @@ ARGS = {"args": "(1,)", "expected": "[2]"}
 @pytest.mark.parametrize(
     ("name", "row", "reference"),
     [
-        ("rlpr", {"answer": "9 m", "tolerance": 0.1}, {"text": "9 m", "kind": None, "tolerance": 0.1}),
+        (
+            "rlpr",
+            {"answer": "9 m", "tolerance": 0.1},
+            {"text": "9 m", "kind": None, "tolerance": 0.1},
+        ),
         (
             "humaneval",
             {"tests": [{"args": [1], "expected": [2]}] * 5, "entry_point": "f"},
@@ -77,7 +99,12 @@ ARGS = {"args": "(1,)", "expected": "[2]"}
         (
             "livecodebench_v1",
             {"tests": [{"input": "1", "output": "2"}]},
-            {"tests": 1, "first": [{"input": "1", "output": "2"}], "entry_point": None, "unittest": None},
+            {
+                "tests": 1,
+                "first": [{"input": "1", "output": "2"}],
+                "entry_point": None,
+                "unittest": None,
+            },
         ),
     ],
 )
@@ -91,7 +118,10 @@ def test_references_of_every_kind_can_be_shown(run, data, name, row, reference) 
 def test_a_problem_that_is_not_there_is_wrong_usage(run, data, which: str) -> None:
     ran = run("task", "show", "math500", "--path", data(), "--problem", which)
     assert (ran.code, ran.out) == (2, "")
-    assert f"--problem: got '{which}', expected a place from 0 to 2, or the id of a problem of math500" in ran.err
+    assert (
+        f"--problem: got '{which}', expected a place from 0 to 2, or the id of a problem of math500"
+        in ran.err
+    )
 
 
 def judged(monkeypatch: pytest.MonkeyPatch, **verdicts: bool | None) -> None:
@@ -103,7 +133,9 @@ def judged(monkeypatch: pytest.MonkeyPatch, **verdicts: bool | None) -> None:
     monkeypatch.setattr(MathGrader, "grade", grade)
 
 
-def test_a_check_exits_with_0_where_all_are_accepted_and_with_1_where_one_is_refused(run, data, monkeypatch) -> None:
+def test_a_check_exits_with_0_where_all_are_accepted_and_with_1_where_one_is_refused(
+    run, data, monkeypatch
+) -> None:
     asked = ("task", "check", "math500", "--path", data())
     ran = run(*asked)
     assert (ran.code, ran.out) == (0, "math500: 3 of 3 canonical replies accepted\n")
@@ -126,8 +158,15 @@ def test_a_check_exits_with_0_where_all_are_accepted_and_with_1_where_one_is_ref
     assert run(*asked).code == 1
 
 
-def test_what_is_left_out_and_what_is_not_pinned_is_said(run, data, monkeypatch: pytest.MonkeyPatch) -> None:
-    path = data(*({"problem": "?", "solution": it, "level": "Level 1", "type": "t"} for it in ("\\boxed{1}", "none")))
+def test_what_is_left_out_and_what_is_not_pinned_is_said(
+    run, data, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = data(
+        *(
+            {"problem": "?", "solution": it, "level": "Level 1", "type": "t"}
+            for it in ("\\boxed{1}", "none")
+        )
+    )
     ran = run("task", "check", "math", "--path", path)
     assert (ran.code, ran.out) == (0, "math: 1 of 1 canonical replies accepted\n")
     assert "left out: math/train/1: its solution boxes no answer" in ran.err
@@ -147,13 +186,23 @@ def test_what_is_left_out_and_what_is_not_pinned_is_said(run, data, monkeypatch:
     ("arguments", "code", "message"),
     [
         (("show", "mat500"), 2, "nearest: 'math500'"),
-        (("check", "gym", "--revision", "main"), 2, "got the option 'revision', expected one of limit, seed, split"),
+        (
+            ("check", "gym", "--revision", "main"),
+            2,
+            "got the option 'revision', expected one of limit, seed, split",
+        ),
         (("check", "math500", "--split", "tset"), 2, "got the split 'tset', expected one of test"),
-        (("check", "math500", "--path", "none.jsonl"), 1, "none.jsonl: no such file; expected JSON Lines"),
+        (
+            ("check", "math500", "--path", "none.jsonl"),
+            1,
+            "none.jsonl: no such file; expected JSON Lines",
+        ),
         (("check", "math500", "--path", "data.jsonl", "--sha256", "00"), 1, "got the SHA-256"),
     ],
 )
-def test_a_wrong_command_says_what_would_be_right(run, data, tmp_path, monkeypatch, arguments, code, message) -> None:
+def test_a_wrong_command_says_what_would_be_right(
+    run, data, tmp_path, monkeypatch, arguments, code, message
+) -> None:
     data()
     monkeypatch.chdir(tmp_path)
     ran = run("task", *arguments)

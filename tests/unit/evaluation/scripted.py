@@ -52,14 +52,19 @@ class Adder:
                 await asyncio.Future()
         finally:
             self._now -= 1
-        return Completion(f"It is \\boxed{{{first + second + self.error}}}.", usage=Usage(100, output_tokens=10))
+        return Completion(
+            f"It is \\boxed{{{first + second + self.error}}}.", usage=Usage(100, output_tokens=10)
+        )
 
 
 def pool_of(*, max_tokens: int | None = None, **adders: Adder) -> WorkerPool:
     """A pool of adders by name; $1 a million tokens, $2 for what they write: $0.00012 a call."""
     price, sampling = Price(Decimal(1), Decimal(2)), Sampling(max_tokens=max_tokens)
     return WorkerPool(
-        [Worker(adder, name=name, price=price, sampling=sampling, retries=0) for name, adder in adders.items()]
+        [
+            Worker(adder, name=name, price=price, sampling=sampling, retries=0)
+            for name, adder in adders.items()
+        ]
     )
 
 

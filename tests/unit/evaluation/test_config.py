@@ -42,7 +42,11 @@ def test_a_recipe_that_is_written_down_loads_to_the_same(tmp_path: Path) -> None
 
 def test_the_defaults_are_the_gym_with_the_bundled_conductor_and_cost_nothing() -> None:
     config = eval_config.make_eval_config({}, where="test")
-    assert (config.systems, config.pool, [task.name for task in config.task]) == (("conductor",), "gym", ["gym"])
+    assert (config.systems, config.pool, [task.name for task in config.task]) == (
+        ("conductor",),
+        "gym",
+        ["gym"],
+    )
     assert config.budget.budget() is None
 
 
@@ -57,10 +61,16 @@ def test_the_defaults_are_the_gym_with_the_bundled_conductor_and_cost_nothing() 
         ({"systems": []}, "systems: got "),
         ({"task": [{"name": "gym"}, {"name": "gym"}]}, "'gym' twice"),
         ({"setting": "free"}, "setting: got 'free'"),
-        ({"conductor": {"rounds": 0}}, "conductor.rounds: got 0, expected greater than or equal to 1"),
+        (
+            {"conductor": {"rounds": 0}},
+            "conductor.rounds: got 0, expected greater than or equal to 1",
+        ),
         ({"constrained": {"a": {"max_tokens": 0}}}, "constrained.a.max_tokens: got 0"),
         ({"budget": {"dollars": "much"}}, "budget.dollars: got 'much'"),
-        ({"budget": {"dollars": "-1"}}, "test: budget.dollars: got '-1', expected greater than or equal to 0"),
+        (
+            {"budget": {"dollars": "-1"}},
+            "test: budget.dollars: got '-1', expected greater than or equal to 0",
+        ),
         ({"conductor": {"api_key": "sk-123"}}, "keys come from the environment only"),
     ],
 )
@@ -80,8 +90,15 @@ def test_a_recipe_of_a_training_and_what_no_toml_can_hold_are_refused(root: Path
 
 def test_only_what_answers_depend_on_makes_an_evaluation_another_one() -> None:
     config = made()
-    assert eval_config.differences(config, replace(config, name="b", against="conductor", concurrency=1)) == []
-    assert eval_config.differences(config, replace(config, budget=eval_config.SpendingTable())) == []
+    assert (
+        eval_config.differences(
+            config, replace(config, name="b", against="conductor", concurrency=1)
+        )
+        == []
+    )
+    assert (
+        eval_config.differences(config, replace(config, budget=eval_config.SpendingTable())) == []
+    )
     assert eval_config.differences(config, replace(config, seed=6, setting="unconstrained")) == [
         "seed: got 6, expected 5",
         'setting: got "unconstrained", expected "constrained"',
@@ -99,18 +116,22 @@ def test_a_pool_file_and_local_data_may_lie_elsewhere_but_the_gym_is_no_file() -
         learn=eval_config.LearnTable(path="b"),
     )
     assert eval_config.differences(config, moved) == []
-    assert [one.partition(":")[0] for one in eval_config.differences(config, moved, places=True)] == [
+    assert [
+        one.partition(":")[0] for one in eval_config.differences(config, moved, places=True)
+    ] == [
         "learn",
         "pool",
         "task 0",
     ]
-    assert eval_config.differences(config, replace(config, pool="gym")) == ['pool: got "gym", expected "pool.toml"']
-    assert eval_config.differences(config, replace(moved, task=(replace(moved.task[0], limit=3),))) == [
-        "task 0: limit: got 3, expected null"
+    assert eval_config.differences(config, replace(config, pool="gym")) == [
+        'pool: got "gym", expected "pool.toml"'
     ]
+    assert eval_config.differences(
+        config, replace(moved, task=(replace(moved.task[0], limit=3),))
+    ) == ["task 0: limit: got 3, expected null"]
 
 
-# ── how systems are named ────────────────────────────────────────────────────────────────────────────────────────────
+# ── how systems are named ─────────────────────────────────────────────────────────────────────────
 @pytest.mark.parametrize(
     ("text", "name"),
     [
@@ -119,7 +140,10 @@ def test_a_pool_file_and_local_data_may_lie_elsewhere_but_the_gym_is_no_file() -
         ("worker:qwen3:32b", "worker:qwen3:32b"),
         ("consensus:a?n=05&key=x", "consensus:a?key=x&n=5"),
         ("conductor?subtasks=FALSE&access=index", "conductor?access=index&subtasks=false"),
-        ("planner:openai:gpt-5?rounds=unlimited&calls=9", "planner:openai:gpt-5?calls=9&rounds=unlimited"),
+        (
+            "planner:openai:gpt-5?rounds=unlimited&calls=9",
+            "planner:openai:gpt-5?calls=9&rounds=unlimited",
+        ),
         ("moa:what?", "moa:what?"),
         ("masrouter-lite?cost_weight=2.50", "masrouter-lite?cost_weight=2.5"),
         ("smoothie?mode=dependent", "smoothie-lite?mode=dependent"),  # as it was called
@@ -147,20 +171,30 @@ def test_what_is_no_spec_says_why(text: str, said: str) -> None:
         eval_config.read_spec(text)
 
 
-def test_workers_stands_for_every_worker_that_is_not_named_already_and_none_is_named_twice() -> None:
-    names = [spec.name for spec in eval_config.expand(["worker:b", "workers", "conductor"], ["a", "b", "c"])]
+def test_workers_stands_for_every_worker_that_is_not_named_already_and_none_is_named_twice() -> (
+    None
+):
+    names = [
+        spec.name
+        for spec in eval_config.expand(["worker:b", "workers", "conductor"], ["a", "b", "c"])
+    ]
     assert names == ["worker:b", "worker:a", "worker:c", "conductor"]
-    for systems, said in ((["moa:a?layers=1", "moa: a?layers=01"], "twice"), (["workers?n=1"], "every worker")):
+    for systems, said in (
+        (["moa:a?layers=1", "moa: a?layers=01"], "twice"),
+        (["workers?n=1"], "every worker"),
+    ):
         with pytest.raises(ConfigError, match=said):
             eval_config.expand(systems, ["a"])
 
 
 def test_a_value_is_a_switch_a_number_or_a_word() -> None:
     spec = eval_config.read_spec("conductor?a=true&b=3&c=-1.5&d=1_000&e=nan")
-    assert spec == eval_config.Spec("conductor", "", (("a", True), ("b", 3), ("c", -1.5), ("d", "1_000"), ("e", "nan")))
+    assert spec == eval_config.Spec(
+        "conductor", "", (("a", True), ("b", 3), ("c", -1.5), ("d", "1_000"), ("e", "nan"))
+    )
 
 
-# ── who plans ────────────────────────────────────────────────────────────────────────────────────────────────────────
+# ── who plans ─────────────────────────────────────────────────────────────────────────────────────
 def test_a_worker_of_the_pool_can_plan() -> None:
     pool = gym_pool()
     assert eval_config.find_planner("worker:jack", pool) is pool[pool.ordinal_of("jack")]
@@ -170,7 +204,11 @@ def test_a_worker_of_the_pool_can_plan() -> None:
 
 @pytest.mark.parametrize(
     ("named", "said"),
-    [(None, "expected --conductor provider:model"), ("worker:jack", "from the pool file"), ("a/b", "'provider:model'")],
+    [
+        (None, "expected --conductor provider:model"),
+        ("worker:jack", "from the pool file"),
+        ("a/b", "'provider:model'"),
+    ],
 )
 def test_a_url_without_a_provider_is_refused(named: str | None, said: str) -> None:
     with pytest.raises(ConfigError, match=said):

@@ -18,8 +18,7 @@ from openconductor.evaluation.counterfactual import (
 )
 from openconductor.evaluation.records import Record, RoundRecord
 from openconductor.graders.exact import ExactGrader
-from openconductor.gym.exact import expected_accuracy
-from openconductor.gym.exact import oracle_workflow as best_workflow
+from openconductor.gym.exact import expected_accuracy, oracle_workflow as best_workflow
 from openconductor.gym.questions import GymQuestion, draw_questions
 from openconductor.gym.workers import PROFILES, gym_pool
 from openconductor.gym.world import write_value
@@ -27,7 +26,10 @@ from openconductor.types import Problem, Step, Usage, Workflow
 
 NAMES = {ordinal: profile.name for ordinal, profile in enumerate(PROFILES)}
 QUESTIONS = draw_questions("test", 40, seed=5)
-PROBLEMS = {("gym", f"g{place}"): Problem(f"g{place}", one.text, "", "gym") for place, one in enumerate(QUESTIONS)}
+PROBLEMS = {
+    ("gym", f"g{place}"): Problem(f"g{place}", one.text, "", "gym")
+    for place, one in enumerate(QUESTIONS)
+}
 
 
 def oracle_workflow(question: GymQuestion) -> Workflow:
@@ -36,7 +38,22 @@ def oracle_workflow(question: GymQuestion) -> Workflow:
 
 def record(number: int, *flows: Workflow | None, sample: int = 0) -> Record:
     rounds = tuple(RoundRecord(flow, planned=True) for flow in flows)
-    return Record("conductor", "gym", f"g{number}", sample, "", True, "graded", "", "", "", rounds, 1, Usage(), 0.0)
+    return Record(
+        "conductor",
+        "gym",
+        f"g{number}",
+        sample,
+        "",
+        True,
+        "graded",
+        "",
+        "",
+        "",
+        rounds,
+        1,
+        Usage(),
+        0.0,
+    )
 
 
 def of_oracle(questions: Sequence[GymQuestion] = QUESTIONS) -> list[Record]:
@@ -90,7 +107,9 @@ async def test_a_step_that_nobody_sees_is_worth_nothing() -> None:
     for kind in ("swap", "untold"):
         first = effect(found, kind, "position", "first")
         assert first.change.value == pytest.approx(0.0)
-    assert effect(found, "drop", "position", "first").change.value == pytest.approx(0.03 * _right(records), rel=0.05)
+    assert effect(found, "drop", "position", "first").change.value == pytest.approx(
+        0.03 * _right(records), rel=0.05
+    )
     assert effect(found, "drop", "position", "last").change.value < -0.5
 
 
@@ -106,12 +125,20 @@ async def test_replays_over_the_workers_agree_with_the_exact_chances() -> None:
         key: Problem(key[1], one.text, write_value(one.answer), "gym")
         for (key, one) in zip(PROBLEMS, questions, strict=False)
     }
-    records = [record(n, oracle_workflow(one), sample=k) for n, one in enumerate(questions) for k in range(30)]
-    replay = pool_replay(gym_pool(1), lambda _problem: ExactGrader(), sample=lambda _problem, repeat: repeat)
+    records = [
+        record(n, oracle_workflow(one), sample=k)
+        for n, one in enumerate(questions)
+        for k in range(30)
+    ]
+    replay = pool_replay(
+        gym_pool(1), lambda _problem: ExactGrader(), sample=lambda _problem, repeat: repeat
+    )
     played = await counterfactuals(records, graded, replay, NAMES)
     exact = await counterfactuals(records, graded, exact_replay, NAMES)
     assert played.unedited.value == pytest.approx(exact.unedited.value, abs=0.08)
-    assert effect(played, "drop").change.value == pytest.approx(effect(exact, "drop").change.value, abs=0.1)
+    assert effect(played, "drop").change.value == pytest.approx(
+        effect(exact, "drop").change.value, abs=0.1
+    )
 
 
 async def test_what_is_asked_for_twice_is_played_once() -> None:
@@ -131,21 +158,29 @@ async def test_what_is_asked_for_twice_is_played_once() -> None:
         concurrency=1,
         on_progress=lambda *now: told.append(now),
     )
-    # Of each question the plan and two edits (swapped, untold); another question's plan is the same one.
+    # Of each question the plan and two edits (swapped, untold); another question's plan is the same
+    # one.
     assert len(asked) == 6
     assert told == [(done, 6) for done in range(1, 7)]
     assert {one.kind for one in found.effects} == {"swap", "untold"}
 
 
 async def test_what_cannot_be_replayed_or_decided_is_counted_and_left_out_on_both_sides() -> None:
-    flow, single = Workflow([Step(0, "Sort."), Step(1, "Check.", (0,))]), Workflow([Step(0, "Solve the problem.")])
+    flow, single = (
+        Workflow([Step(0, "Sort."), Step(1, "Check.", (0,))]),
+        Workflow([Step(0, "Solve the problem.")]),
+    )
 
     async def replay(problem: Problem, workflow: Workflow, repeat: int) -> float | None:
         return None if problem.id == "g0" else float(len(workflow) == 2)
 
-    stranger = Record("c", "t", "x", 0, "", True, "graded", "", "", "", (RoundRecord(flow),), 1, Usage(), 0.0)
+    stranger = Record(
+        "c", "t", "x", 0, "", True, "graded", "", "", "", (RoundRecord(flow),), 1, Usage(), 0.0
+    )
     left_out = [record(1, None), record(2, flow, flow), stranger]
-    found = await counterfactuals([*(record(number, flow) for number in range(3)), *left_out], PROBLEMS, replay, NAMES)
+    found = await counterfactuals(
+        [*(record(number, flow) for number in range(3)), *left_out], PROBLEMS, replay, NAMES
+    )
     assert (found.records, found.left_out, found.undecided) == (3, 3, found.replays / 3)
     one = effect(found, "drop")
     assert (one.change.value, one.change.problems) == (-1.0, 2)
@@ -155,8 +190,13 @@ async def test_what_cannot_be_replayed_or_decided_is_counted_and_left_out_on_bot
 
 async def test_groups_are_named_by_place_shape_and_worker_and_all_steps_are_first() -> None:
     found = await counterfactuals(of_oracle(), PROBLEMS, exact_replay, NAMES)
-    groups = {by: {one.group for one in found.effects if one.by == by} for by in ("position", "topology", "worker")}
-    assert {"first", "last", "only"} <= groups["position"] and {"single", "chain"} <= groups["topology"]
+    groups = {
+        by: {one.group for one in found.effects if one.by == by}
+        for by in ("position", "topology", "worker")
+    }
+    assert {"first", "last", "only"} <= groups["position"] and {"single", "chain"} <= groups[
+        "topology"
+    ]
     assert groups["worker"] <= set(NAMES.values())
     assert [one.by for one in found.effects[:4]] == ["all"] * 4
 
@@ -167,7 +207,9 @@ TREE = Workflow([Step(0, "a"), Step(1, "b"), Step(2, "c", (0,)), Step(3, "d", (1
 def edits(
     workflow: Workflow, ordinals: Sequence[int] = range(4), told: str = "told"
 ) -> dict[tuple[str, int], Workflow]:
-    return {(kind, step): made for kind, step, made in edits_of(workflow, ordinals, told=told, seed="s")}
+    return {
+        (kind, step): made for kind, step, made in edits_of(workflow, ordinals, told=told, seed="s")
+    }
 
 
 def test_dropping_a_step_numbers_the_others_anew() -> None:
@@ -185,7 +227,10 @@ def test_each_edit_changes_one_thing_of_one_step_and_what_changes_nothing_is_non
     }
     for (kind, step), made in found.items():
         if kind != "drop":
-            assert made.steps[:step] + made.steps[step + 1 :] == TREE.steps[:step] + TREE.steps[step + 1 :]
+            assert (
+                made.steps[:step] + made.steps[step + 1 :]
+                == TREE.steps[:step] + TREE.steps[step + 1 :]
+            )
     swapped = found["swap", 2].steps[2]
     assert (swapped.worker != 2, swapped.subtask, swapped.access) == (True, "c", (0,))
     assert found["blind", 3].steps[3] == Step(3, "d", ())
@@ -196,4 +241,6 @@ def test_all_stays_all_and_the_first_step_that_may_see_all_sees_nothing() -> Non
     flow = Workflow([Step(0, "a", "all"), Step(1, "b", "all"), Step(2, "c", "all")])
     assert [step.access for step in edits(flow)["drop", 0]] == ["all", "all"]
     assert ("blind", 0) not in edits(flow)
-    assert set(edits(Workflow([Step(0, "a")]), [0])) == {("untold", 0)}, "neither dropped nor swapped"
+    assert set(edits(Workflow([Step(0, "a")]), [0])) == {("untold", 0)}, (
+        "neither dropped nor swapped"
+    )

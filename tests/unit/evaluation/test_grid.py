@@ -26,9 +26,9 @@ from openconductor.evaluation.grid import Move, OnProgress, Progress, Regraded, 
 from openconductor.evaluation.records import Results, holds, read_folder, sample_number
 from openconductor.graders.math import MathGrader
 from openconductor.gym.workers import gym_pool
-from openconductor.journal import JournalReader
 from openconductor.pool import WorkerPool
-from openconductor.storage import make_folder, write_whole
+from openconductor.store import JournalReader
+from openconductor.store.storage import make_folder, write_whole
 from openconductor.types import Grade, Problem
 
 FILES = {"config.toml", "environment.json", "journal.sqlite", "latency.json"}
@@ -37,11 +37,18 @@ BEST_WORKER, SECOND = "worker:maven", "worker:referee"
 
 
 def made(**values: object) -> EvalConfig:
-    told = {"systems": [BEST_WORKER], "task": [{"name": "gym", "limit": 6}], "concurrency": 4, **values}
+    told = {
+        "systems": [BEST_WORKER],
+        "task": [{"name": "gym", "limit": 6}],
+        "concurrency": 4,
+        **values,
+    }
     return make_eval_config(told, where="test")
 
 
-def run(config: EvalConfig, folder: Path, *, retry_failed: bool = False, tell: OnProgress | None = None) -> Results:
+def run(
+    config: EvalConfig, folder: Path, *, retry_failed: bool = False, tell: OnProgress | None = None
+) -> Results:
     return asyncio.run(grid.run_grid(config, folder, retry_failed=retry_failed, on_progress=tell))
 
 
@@ -90,38 +97,63 @@ def sums(tmp_path: Path, *, learn: bool = False, **values: object) -> EvalConfig
     write_sums(tmp_path / "test.jsonl", range(1, 5))
     write_sums(tmp_path / "train.jsonl", range(11, 15))
     task = [{"name": "gsm8k", "path": str(tmp_path if learn else tmp_path / "test.jsonl")}]
-    return made(**{"systems": ["worker:ada"], "task": task, "pool": "pool.toml", "concurrency": 1, **values})
+    return made(
+        **{"systems": ["worker:ada"], "task": task, "pool": "pool.toml", "concurrency": 1, **values}
+    )
 
 
-# ── what a run asks and writes ───────────────────────────────────────────────────────────────────────────────────────
+# ── what a run asks and writes ────────────────────────────────────────────────────────────────────
 def test_a_run_leaves_a_folder_that_says_what_it_was_and_what_came_of_it(tmp_path: Path) -> None:
     folder = tmp_path / "runs" / "one"
     heard: list[Progress] = []
-    results = run(made(systems=[BEST_WORKER, "random"], repeats=2, seed=4), folder, tell=heard.append)
-    assert {path.name for path in folder.iterdir() if not path.name.startswith("journal.sqlite-")} == FILES | TABLES
+    results = run(
+        made(systems=[BEST_WORKER, "random"], repeats=2, seed=4), folder, tell=heard.append
+    )
+    assert {
+        path.name for path in folder.iterdir() if not path.name.startswith("journal.sqlite-")
+    } == FILES | TABLES
     assert tomllib.loads((folder / "config.toml").read_text("utf-8"))["seed"] == 4
     environment = read_folder(folder)[1]
     assert environment["packages"]["openconductor"]
-    assert environment["inputs"]["tasks"]["gym"]["problems"] == 6 and len(environment["inputs"]["workers"]) == 8
+    assert (
+        environment["inputs"]["tasks"]["gym"]["problems"] == 6
+        and len(environment["inputs"]["workers"]) == 8
+    )
     assert [(one.done, one.total) for one in heard] == [(number, 24) for number in range(1, 25)]
     assert len(results.records) == 24 and results.missing == 0
     rows = list(csv.DictReader((folder / "table.csv").read_text("utf-8").splitlines()))
-    assert [(row["system"], row["n"], row["k"]) for row in rows] == [(BEST_WORKER, "6", "2"), ("random", "6", "2")]
+    assert [(row["system"], row["n"], row["k"]) for row in rows] == [
+        (BEST_WORKER, "6", "2"),
+        ("random", "6", "2"),
+    ]
     assert Results.load(folder) == results
 
 
-def test_every_cell_is_asked_once_under_a_sample_number_of_its_own(tmp_path: Path, adders: dict[str, Adder]) -> None:
+def test_every_cell_is_asked_once_under_a_sample_number_of_its_own(
+    tmp_path: Path, adders: dict[str, Adder]
+) -> None:
     results = run(sums(tmp_path, repeats=2), tmp_path / "run")
-    assert [(one.problem[-1], one.sample) for one in results.records] == [(str(n), k) for n in range(4) for k in (0, 1)]
+    assert [(one.problem[-1], one.sample) for one in results.records] == [
+        (str(n), k) for n in range(4) for k in (0, 1)
+    ]
     assert all(one.correct and one.task == "gsm8k" and one.calls == 1 for one in results.records)
-    expected = {sample_number("worker:ada", "gsm8k", one.problem, one.sample) for one in results.records}
+    expected = {
+        sample_number("worker:ada", "gsm8k", one.problem, one.sample) for one in results.records
+    }
     assert set(adders["ada"].samples) == expected
     assert len(expected) == 8 and max(expected) < 2**53
-    assert sample_number("conductor", "gym", "gym-1", 2) == 7105550647508994  # resuming depends on it
+    assert (
+        sample_number("conductor", "gym", "gym-1", 2) == 7105550647508994
+    )  # resuming depends on it
     assert paid(tmp_path / "run") == (8, 8 * Decimal("0.00012"))
     with JournalReader(tmp_path / "run" / "journal.sqlite") as journal:
         assert {one.id for one in journal.episodes()} == {one.episode for one in results.records}
-        assert json.loads(next(journal.outcomes()).key) == ["worker:ada", "gsm8k", results.records[0].problem, 0]
+        assert json.loads(next(journal.outcomes()).key) == [
+            "worker:ada",
+            "gsm8k",
+            results.records[0].problem,
+            0,
+        ]
 
 
 def test_hindsight_asks_every_worker_and_shows_only_what_was_named(tmp_path: Path) -> None:
@@ -150,7 +182,11 @@ def test_an_answered_episode_gives_its_place_away_while_it_is_graded_and_only_so
         async with asyncio.timeout(60):
             while len(waiting) < 4:  # noqa: ASYNC110 - the journal's thread has a part in it
                 await asyncio.sleep(0.001)
-        assert (len(waiting), adders["ada"].most, len(adders["ada"].asked)) == (4, 1, 4)  # one place, three that settle
+        assert (len(waiting), adders["ada"].most, len(adders["ada"].asked)) == (
+            4,
+            1,
+            4,
+        )  # one place, three that settle
         opened.set()
         await playing
 
@@ -159,23 +195,37 @@ def test_an_answered_episode_gives_its_place_away_while_it_is_graded_and_only_so
     assert len(adders["ada"].asked) == 8
 
 
-# ── a second run of the same folder ──────────────────────────────────────────────────────────────────────────────────
+# ── a second run of the same folder ───────────────────────────────────────────────────────────────
 def test_systems_that_make_the_same_call_pay_once_where_calls_are_shared(tmp_path, adders) -> None:
-    config = sums(tmp_path, systems=["worker:ada", "best_fixed", "worker:bob"], learn=True, share_calls=True)
+    config = sums(
+        tmp_path, systems=["worker:ada", "best_fixed", "worker:bob"], learn=True, share_calls=True
+    )
     shared = run(config, tmp_path / "shared")  # the best fixed workflow is ada alone
     assert len(adders["ada"].asked) == 4 + 4
-    assert [row["accuracy"] for row in json.loads((tmp_path / "shared/table.json").read_text())["rows"]] == [1, 1, 0]
-    assert all(record.usage.dollars > 0 for record in shared.records)  # each is billed what it would cost alone
-    run(sums(tmp_path, systems=["worker:ada", "best_fixed", "worker:bob"], learn=True), tmp_path / "own")
+    assert [
+        row["accuracy"] for row in json.loads((tmp_path / "shared/table.json").read_text())["rows"]
+    ] == [1, 1, 0]
+    assert all(
+        record.usage.dollars > 0 for record in shared.records
+    )  # each is billed what it would cost alone
+    run(
+        sums(tmp_path, systems=["worker:ada", "best_fixed", "worker:bob"], learn=True),
+        tmp_path / "own",
+    )
     assert len(adders["ada"].asked) == 8 + 4 + 8
 
 
-# ── budgets ──────────────────────────────────────────────────────────────────────────────────────────────────────────
+# ── budgets ───────────────────────────────────────────────────────────────────────────────────────
 def test_dollars_are_never_overspent_and_the_last_cent_pays_for_no_call_of_unknown_cost(
     tmp_path: Path, adders: dict[str, Adder], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    for folder, limit, dollars, most in (("known", 10, "0.00037", 3), ("unknown", None, "0.00024", 2)):
-        monkeypatch.setattr(systems, "load_pool", lambda config, limit=limit: pool_of(max_tokens=limit, **adders))
+    for folder, limit, dollars, most in (
+        ("known", 10, "0.00037", 3),
+        ("unknown", None, "0.00024", 2),
+    ):
+        monkeypatch.setattr(
+            systems, "load_pool", lambda config, limit=limit: pool_of(max_tokens=limit, **adders)
+        )
         adders["ada"].asked.clear()
         for _ in range(2):
             with pytest.raises(errors.BudgetExceeded) as caught:
@@ -186,21 +236,33 @@ def test_dollars_are_never_overspent_and_the_last_cent_pays_for_no_call_of_unkno
 
 
 def test_what_the_journal_answers_is_not_taken_from_the_budget(tmp_path, adders, judge) -> None:
-    judge(lambda problem, answer: errors.TaskError("stop") if problem.id.endswith("3") else Grade(True))
-    with pytest.raises(errors.TaskError):  # the fourth answer is paid for, and there is no record of it
+    judge(
+        lambda problem, answer: (
+            errors.TaskError("stop") if problem.id.endswith("3") else Grade(True)
+        )
+    )
+    with pytest.raises(
+        errors.TaskError
+    ):  # the fourth answer is paid for, and there is no record of it
         run(sums(tmp_path, budget={"calls": 5}), tmp_path / "run")
     judge(lambda problem, answer: Grade(True))
     results = run(sums(tmp_path, budget={"calls": 5}), tmp_path / "run")
     assert (len(adders["ada"].asked), paid(tmp_path / "run")[0], results.missing) == (4, 4, 0)
-    assert {one.usage.dollars for one in results.records} == {Decimal("0.00012")}  # what it would cost, whoever paid
+    assert {one.usage.dollars for one in results.records} == {
+        Decimal("0.00012")
+    }  # what it would cost, whoever paid
 
 
-# ── failures ─────────────────────────────────────────────────────────────────────────────────────────────────────────
-def test_what_failed_is_masked_and_asked_again_only_on_request(tmp_path: Path, adders: dict[str, Adder]) -> None:
+# ── failures ──────────────────────────────────────────────────────────────────────────────────────
+def test_what_failed_is_masked_and_asked_again_only_on_request(
+    tmp_path: Path, adders: dict[str, Adder]
+) -> None:
     config = sums(tmp_path, systems=["worker:ada", "worker:bob"])
     adders["ada"].failing[2] = errors.RateLimited("too many")
     first = run(config, tmp_path / "run")
-    assert [(one.problem[-1], one.correct) for one in first.of("worker:ada") if one.status == "failed"] == [("1", None)]
+    assert [
+        (one.problem[-1], one.correct) for one in first.of("worker:ada") if one.status == "failed"
+    ] == [("1", None)]
     adders["ada"].failing.clear()
     adders["ada"].asked.clear()
     assert run(config, tmp_path / "run").records == first.records
@@ -211,13 +273,20 @@ def test_what_failed_is_masked_and_asked_again_only_on_request(tmp_path: Path, a
     assert again.of("worker:bob") == first.of("worker:bob")
 
 
-def test_what_a_system_has_learnt_from_stays_once_it_has_answered(tmp_path: Path, adders: dict[str, Adder]) -> None:
+def test_what_a_system_has_learnt_from_stays_once_it_has_answered(
+    tmp_path: Path, adders: dict[str, Adder]
+) -> None:
     config = sums(tmp_path, systems=["best_fixed"], learn=True)
     adders["ada"].failing |= {12: errors.RateLimited("too many"), 2: errors.RateLimited("too many")}
     with pytest.raises(errors.BudgetExceeded):
-        run(sums(tmp_path, systems=["best_fixed"], learn=True, budget={"calls": 8}), tmp_path / "run")
+        run(
+            sums(tmp_path, systems=["best_fixed"], learn=True, budget={"calls": 8}),
+            tmp_path / "run",
+        )
     adders["ada"].asked.clear()
-    run(config, tmp_path / "run", retry_failed=True)  # nothing has been answered by what was learnt: it may be mended
+    run(
+        config, tmp_path / "run", retry_failed=True
+    )  # nothing has been answered by what was learnt: it may be mended
     assert adders["ada"].asked == [12, 1, 2, 3, 4]
     adders["ada"].asked.clear()
     adders["ada"].failing.clear()
@@ -225,7 +294,9 @@ def test_what_a_system_has_learnt_from_stays_once_it_has_answered(tmp_path: Path
     assert adders["ada"].asked == [2]
 
 
-def test_what_stops_a_run_cancels_what_runs_and_comes_out_as_it_is(tmp_path: Path, adders: dict[str, Adder]) -> None:
+def test_what_stops_a_run_cancels_what_runs_and_comes_out_as_it_is(
+    tmp_path: Path, adders: dict[str, Adder]
+) -> None:
     adders["ada"].hanging = True
     adders["ada"].failing[3] = errors.AuthFailed("the key is wrong")
     with pytest.raises(errors.AuthFailed, match="the key is wrong"):
@@ -244,34 +315,46 @@ def test_what_stops_a_run_cancels_what_runs_and_comes_out_as_it_is(tmp_path: Pat
         (asyncio.CancelledError(), "ungraded", "the grader was cancelled from inside"),
     ],
 )
-def test_what_a_grader_cannot_decide_is_masked_with_the_reason(tmp_path, adders, judge, said, status, note) -> None:
+def test_what_a_grader_cannot_decide_is_masked_with_the_reason(
+    tmp_path, adders, judge, said, status, note
+) -> None:
     judge(lambda problem, answer: said)
     results = run(sums(tmp_path), tmp_path / "run")
     assert {(one.status, one.note) for one in results.records} == {(status, note)}
 
 
-# ── what is refused before anything is paid for ──────────────────────────────────────────────────────────────────────
+# ── what is refused before anything is paid for ───────────────────────────────────────────────────
 @pytest.mark.parametrize(
     ("values", "said"),
     [
         ({"systems": ["worker:mavn"]}, "nearest is 'maven'"),
-        ({"systems": ["random", BEST_WORKER], "against": "worker:referee"}, "against: got 'worker:referee'"),
+        (
+            {"systems": ["random", BEST_WORKER], "against": "worker:referee"},
+            "against: got 'worker:referee'",
+        ),
         ({"task": [{"name": "gymn"}]}, "'gym'"),
         ({"constrained": {"mavn": {}}}, "nearest is 'maven'"),
     ],
 )
-def test_a_mistake_in_the_recipe_makes_no_folder(tmp_path: Path, values: dict[str, object], said: str) -> None:
+def test_a_mistake_in_the_recipe_makes_no_folder(
+    tmp_path: Path, values: dict[str, object], said: str
+) -> None:
     with pytest.raises(errors.ConfigError, match=said):
         run(made(**values), tmp_path / "run")
     assert not (tmp_path / "run").exists()
 
 
-def test_an_evaluation_of_something_else_does_not_go_into_the_folder(tmp_path: Path, adders: dict[str, Adder]) -> None:
+def test_an_evaluation_of_something_else_does_not_go_into_the_folder(
+    tmp_path: Path, adders: dict[str, Adder]
+) -> None:
     folder = tmp_path / "run"
     run(sums(tmp_path), folder)
     before = {path.name: path.read_bytes() for path in folder.iterdir()}
     for config, said in (
-        (sums(tmp_path, systems=["worker:bob"]), r'systems: got \["worker:bob"\], expected \["worker:ada"\]'),
+        (
+            sums(tmp_path, systems=["worker:bob"]),
+            r'systems: got \["worker:bob"\], expected \["worker:ada"\]',
+        ),
         (sums(tmp_path, seed=2), "seed: got 2, expected null"),
     ):
         with pytest.raises(errors.ConfigError, match=said) as caught:
@@ -310,13 +393,18 @@ def test_a_run_that_named_a_lite_baseline_as_the_published_one_is_read_and_resum
     (tmp_path / "config.toml").write_text(written.replace("smoothie-lite", "smoothie"), "utf-8")
     with closing(sqlite3.connect(tmp_path / "journal.sqlite")) as journal, journal:
         for column in ("key", "record"):
-            journal.execute(f"UPDATE outcomes SET {column} = replace({column}, 'smoothie-lite', 'smoothie')")
+            journal.execute(
+                f"UPDATE outcomes SET {column} = replace({column}, 'smoothie-lite', 'smoothie')"
+            )
     old = Results.load(tmp_path)
     assert (old.systems, old.records) == (results.systems, results.records)
-    assert run(read_folder(tmp_path)[0], tmp_path).records == results.records and paid(tmp_path) == once
+    assert (
+        run(read_folder(tmp_path)[0], tmp_path).records == results.records
+        and paid(tmp_path) == once
+    )
 
 
-# ── the folder ───────────────────────────────────────────────────────────────────────────────────────────────────────
+# ── the folder ────────────────────────────────────────────────────────────────────────────────────
 def test_what_a_kill_before_the_recipe_left_behind_is_no_hindrance_and_a_strangers_folder_is_not_written_to(
     tmp_path: Path, adders: dict[str, Adder]
 ) -> None:
@@ -333,16 +421,22 @@ def test_what_a_kill_before_the_recipe_left_behind_is_no_hindrance_and_a_strange
         run(sums(tmp_path), tmp_path / "thesis" / "thesis.tex")
 
 
-def test_a_folder_holds_what_it_was_told_and_no_other_evaluation(tmp_path: Path, adders: dict[str, Adder]) -> None:
+def test_a_folder_holds_what_it_was_told_and_no_other_evaluation(
+    tmp_path: Path, adders: dict[str, Adder]
+) -> None:
     folder, config = tmp_path / "run", sums(tmp_path)
     run(config, folder)
-    assert holds(folder, config) and holds(folder, sums(tmp_path, budget={"calls": 3}, concurrency=2))
+    assert holds(folder, config) and holds(
+        folder, sums(tmp_path, budget={"calls": 3}, concurrency=2)
+    )
     for other in (sums(tmp_path, seed=1), sums(tmp_path, pool="other.toml")):
         assert not holds(folder, other)
     assert not holds(tmp_path, config) and not holds(tmp_path / "new", config)
 
 
-def test_a_run_that_is_resumed_elsewhere_says_what_is_different_there(tmp_path, adders, monkeypatch) -> None:
+def test_a_run_that_is_resumed_elsewhere_says_what_is_different_there(
+    tmp_path, adders, monkeypatch
+) -> None:
     folder = tmp_path / "run"
     run(sums(tmp_path), folder)
     before = read_folder(folder)[1]
@@ -355,9 +449,12 @@ def test_a_run_that_is_resumed_elsewhere_says_what_is_different_there(tmp_path, 
 
 
 @pytest.mark.parametrize(
-    ("name", "text"), [("config.toml", "systems = ["), ("config.toml", "sytems = ['a']"), ("environment.json", "[]")]
+    ("name", "text"),
+    [("config.toml", "systems = ["), ("config.toml", "sytems = ['a']"), ("environment.json", "[]")],
 )
-def test_a_broken_folder_says_so(tmp_path: Path, adders: dict[str, Adder], name: str, text: str) -> None:
+def test_a_broken_folder_says_so(
+    tmp_path: Path, adders: dict[str, Adder], name: str, text: str
+) -> None:
     run(sums(tmp_path), tmp_path / "run")
     (tmp_path / "run" / name).write_text(text, "utf-8")
     with pytest.raises(errors.ConfigError, match=str(tmp_path / "run")):
@@ -376,7 +473,7 @@ def test_a_file_that_cannot_be_written_leaves_the_old_one_and_no_part(tmp_path: 
         make_folder(tmp_path / "table.md" / "below")
 
 
-# ── grading again ────────────────────────────────────────────────────────────────────────────────────────────────────
+# ── grading again ─────────────────────────────────────────────────────────────────────────────────
 @pytest.fixture
 def folder(tmp_path: Path, adders: dict[str, Adder]) -> Path:
     """A finished run: ada is right (one of hers failed), bob is wrong."""
@@ -395,32 +492,52 @@ def test_verdicts_that_moved_are_listed_the_tables_follow_and_the_old_ones_stay_
     folder: Path, adders: dict[str, Adder], judge: Judge
 ) -> None:
     before = again(folder)
-    assert (before.graded, before.moves) == (7, ()), "the same grader moves nothing; one of eight has no answer"
-    judge(lambda problem, _: Grade(None, note="no sandbox") if problem.id.endswith("3") else Grade(True, "7"))
+    assert (before.graded, before.moves) == (7, ()), (
+        "the same grader moves nothing; one of eight has no answer"
+    )
+    judge(
+        lambda problem, _: (
+            Grade(None, note="no sandbox") if problem.id.endswith("3") else Grade(True, "7")
+        )
+    )
     done = again(folder)
     assert done.graded == 7
-    assert done.moves[0] == Move("worker:ada", "gsm8k", done.moves[0].problem, 0, True, None, "no sandbox")
+    assert done.moves[0] == Move(
+        "worker:ada", "gsm8k", done.moves[0].problem, 0, True, None, "no sandbox"
+    )
     assert [(move.system, move.problem[-1], move.before, move.now) for move in done.moves[1:]] == [
         *(("worker:bob", number, False, True) for number in "012"),
         ("worker:bob", "3", False, None),
     ]
     rows = csv.DictReader((folder / "table.csv").read_text("utf-8").splitlines())
-    assert {row["system"]: row["accuracy"] for row in rows} == {"worker:ada": "1.0", "worker:bob": "1.0"}
+    assert {row["system"]: row["accuracy"] for row in rows} == {
+        "worker:ada": "1.0",
+        "worker:bob": "1.0",
+    }
     masked = [(one.system, one.note) for one in done.results.records if one.status == "ungraded"]
     assert masked == [("worker:ada", "no sandbox"), ("worker:bob", "no sandbox")]
     failed = [one.error for one in done.results.records if one.status == "failed"]
     assert failed == ["RateLimited: worker 'ada': too many"]  # what has no answer stays what it is
     for old, new in zip(before.results.records, done.results.records, strict=True):
-        assert replace(new, correct=old.correct, status=old.status, extracted=old.extracted, note=old.note) == old
+        assert (
+            replace(
+                new, correct=old.correct, status=old.status, extracted=old.extracted, note=old.note
+            )
+            == old
+        )
     with JournalReader(folder / "journal.sqlite") as journal:
         history = [one.record["correct"] for one in journal.outcomes(history=True)]
     assert (len(history), history[:8].count(True)) == (8 + 7, 3)
     assert adders["ada"].asked == adders["bob"].asked == [], "nobody is called"
 
 
-def test_other_questions_than_those_that_were_asked_are_refused(folder: Path, tmp_path: Path) -> None:
+def test_other_questions_than_those_that_were_asked_are_refused(
+    folder: Path, tmp_path: Path
+) -> None:
     write_sums(tmp_path / "test.jsonl", range(2, 6))
-    with pytest.raises(errors.ConfigError, match="its questions are others now: gsm8k: digest: got"):
+    with pytest.raises(
+        errors.ConfigError, match="its questions are others now: gsm8k: digest: got"
+    ):
         again(folder)
     with pytest.raises(errors.ConfigError, match="expected the folder of an evaluation"):
         again(tmp_path)

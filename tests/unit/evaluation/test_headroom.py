@@ -48,11 +48,21 @@ def coin(chance: Sequence[float], repeats: int, seed: str) -> list[list[bool]]:
 
 
 def test_a_small_matrix_worked_out_by_hand() -> None:
-    rows = {"a": [[True], [True], [False], [False]], "b": [[False], [True], [True], [False]], "c": [[False]] * 4}
+    rows = {
+        "a": [[True], [True], [False], [False]],
+        "b": [[False], [True], [True], [False]],
+        "c": [[False]] * 4,
+    }
     found = headroom(answers(rows))
     assert (found.best, found.questions, found.repeats, found.masked) == ("a", 4, 1, 0)
-    assert (found.oracle_naive.value, found.best_naive.value, found.room_naive.value) == (0.75, 0.5, 0.25)
-    assert found.oracle_corrected is found.room_corrected is None, "single answers cannot be told from luck"
+    assert (found.oracle_naive.value, found.best_naive.value, found.room_naive.value) == (
+        0.75,
+        0.5,
+        0.25,
+    )
+    assert found.oracle_corrected is found.room_corrected is None, (
+        "single answers cannot be told from luck"
+    )
     assert found.got_by == (1, 2, 1, 0)
     assert [one.name for one in found.workers] == ["a", "b", "c"]
     assert [one.only.value for one in found.workers] == [0.25, 0.25, 0.0]
@@ -71,7 +81,9 @@ def test_the_matrix_has_a_row_a_question_and_none_where_nothing_was_decided() ->
 def test_luck_is_no_headroom_once_it_is_corrected() -> None:
     """Four coins: the naive oracle finds a winner of each question, the corrected one finds nothing."""
     for seed in range(3):
-        found = headroom(answers({f"w{w}": coin([0.5] * 120, 3, f"{seed}/{w}") for w in range(4)}), seed=seed)
+        found = headroom(
+            answers({f"w{w}": coin([0.5] * 120, 3, f"{seed}/{w}") for w in range(4)}), seed=seed
+        )
         assert found is not None and found.room_corrected is not None
         assert found.room_naive.low > 0.15
         assert abs(found.room_corrected.value) < 0.12
@@ -83,14 +95,20 @@ def test_specialists_have_a_headroom_and_each_is_needed_but_not_one_that_is_neve
     assert found is not None and found.room_corrected is not None
     assert found.room_corrected.value == pytest.approx(0.9 - 0.367, abs=0.08)
     assert [one.redundant for one in found.workers] == [False, False, False]
-    found = headroom(answers({"good": coin([0.8] * 300, 3, "good"), "bad": coin([0.0] * 300, 3, "bad")}))
+    found = headroom(
+        answers({"good": coin([0.8] * 300, 3, "good"), "bad": coin([0.0] * 300, 3, "bad")})
+    )
     assert {one.name: one.redundant for one in found.workers} == {"good": False, "bad": True}
 
 
 def test_what_could_not_be_decided_is_left_out_and_counted() -> None:
     rows: dict[str, list[list[bool | None]]] = {"a": [[True], [None]], "b": [[False], [False]]}
     found = headroom(answers(rows))
-    assert (found.masked, found.workers[0].accuracy.value, found.workers[0].accuracy.masked) == (1, 1.0, 1)
+    assert (found.masked, found.workers[0].accuracy.value, found.workers[0].accuracy.masked) == (
+        1,
+        1.0,
+        1,
+    )
 
 
 def test_so_many_questions_show_the_gain_four_times_in_five() -> None:
@@ -105,7 +123,7 @@ def test_so_many_questions_show_the_gain_four_times_in_five() -> None:
         assert 0.7 <= seen / 300 <= 0.9
 
 
-# ── the best of several ──────────────────────────────────────────────────────────────────────────────────────────────
+# ── the best of several ───────────────────────────────────────────────────────────────────────────
 def keyed(*by_problem: list[float]) -> Scores:
     return {("t", f"p{place:03}"): scores for place, scores in enumerate(by_problem) if scores}
 
@@ -115,7 +133,8 @@ def mean(scores: Scores) -> float:
 
 
 def test_a_question_is_scored_by_the_system_that_is_best_on_the_others() -> None:
-    # Each is right on one of two questions: outside p000 the second is best, which is wrong on p000; and so with p001.
+    # Each is right on one of two questions: outside p000 the second is best, which is wrong on
+    # p000; and so with p001.
     found = best_single({"first": keyed([1.0], [0.0]), "second": keyed([0.0], [1.0])})
     assert (found.name, mean(found.naive)) == ("first", 0.5)
     assert found.fitted == {("t", "p000"): [0.0], ("t", "p001"): [0.0]}
@@ -125,7 +144,10 @@ def test_a_question_is_scored_by_the_system_that_is_best_on_the_others() -> None
 def test_the_best_of_many_coins_looks_better_than_a_coin_and_cross_fitted_does_not() -> None:
     rng, found = random.Random(0), []
     for seed in range(40):
-        coins = {f"coin {one}": keyed(*([float(rng.random() < 0.5)] for _ in range(60))) for one in range(8)}
+        coins = {
+            f"coin {one}": keyed(*([float(rng.random() < 0.5)] for _ in range(60)))
+            for one in range(8)
+        }
         best = best_single(coins, seed=seed)
         found.append((mean(best.naive), mean(best.fitted)))
     assert fmean(naive for naive, _ in found) > 0.56
@@ -140,19 +162,23 @@ def test_one_that_failed_on_all_but_an_easy_question_is_not_the_best() -> None:
 @pytest.mark.parametrize(
     ("scores", "corrected"),
     [
-        # Repeat 0 is scored by who is best on repeats 1 and 2: a (1/2) over b (0): a's 1. Repeat 1: a by 2/2: a's 0 ...
+        # Repeat 0 is scored by who is best on repeats 1 and 2: a (1/2) over b (0): a's 1. Repeat 1:
+        # a by 2/2: a's 0 ...
         ({"a": [1.0, 0.0, 1.0], "b": [0.0, 0.0, 0.0]}, 2 / 3),
-        # Of equals each counts. Held out 0: both have 0 on the rest: the mean of 1 and 0. Held out 1: a's 0.
+        # Of equals each counts. Held out 0: both have 0 on the rest: the mean of 1 and 0. Held out
+        # 1: a's 0.
         ({"a": [1.0, 0.0], "b": [0.0, 0.0]}, 0.25),
         ({"a": [0.0, 0.0], "b": [1.0]}, 0.0),  # with one decided repeat b is left out
     ],
 )
-def test_the_corrected_oracle_chooses_by_the_other_repeats(scores: dict[str, list[float]], corrected: float) -> None:
+def test_the_corrected_oracle_chooses_by_the_other_repeats(
+    scores: dict[str, list[float]], corrected: float
+) -> None:
     found = corrected_oracle({name: keyed(one) for name, one in scores.items()})
     assert found == {("t", "p000"): [pytest.approx(corrected)]}
 
 
-# ── the gym's table ──────────────────────────────────────────────────────────────────────────────────────────────────
+# ── the gym's table ───────────────────────────────────────────────────────────────────────────────
 NAMES = [profile.name for profile in PROFILES]
 QUESTIONS, SEED = 48, 5
 
@@ -167,7 +193,11 @@ class Knowing:
 
     async def complete(self, messages, sampling, *, call, on_text=None) -> Completion:
         question = read_question(messages[-1].content.split("Question: ")[1].strip())
-        text = "pass" if question.kind == self._fails_at else render_workflow(oracle_workflow(question)[0])
+        text = (
+            "pass"
+            if question.kind == self._fails_at
+            else render_workflow(oracle_workflow(question)[0])
+        )
         return Completion(text, usage=Usage(input_tokens=10, output_tokens=5))
 
 
@@ -179,26 +209,42 @@ async def table_of(planner: object, **options: object) -> dict[str, Any]:
 async def test_a_conductor_that_writes_the_oracles_workflows_is_as_right_as_the_oracle() -> None:
     told: list[tuple[int, int, str]] = []
     table = await table_of(Knowing(), on_progress=lambda *progress: told.append(progress))
-    assert table["accuracy"]["conductor"] == table["accuracy"]["oracle"] == table["accuracy_given_valid"]
+    assert (
+        table["accuracy"]["conductor"]
+        == table["accuracy"]["oracle"]
+        == table["accuracy_given_valid"]
+    )
     assert table["ci95"]["conductor"] == table["ci95"]["oracle"]
     assert table["validity"] == 1.0
     assert table["accuracy"]["best_worker"] == max(table["workers"].values())
     drawn = draw_questions("test", QUESTIONS, seed=SEED)
-    assert table["mean_steps"] == pytest.approx(fmean(len(oracle_workflow(question)[0]) for question in drawn))
+    assert table["mean_steps"] == pytest.approx(
+        fmean(len(oracle_workflow(question)[0]) for question in drawn)
+    )
     systems = [*NAMES, "random", "best_fixed", "oracle", "conductor"]
     assert told == [(done, QUESTIONS, name) for name in systems for done in range(1, QUESTIONS + 1)]
 
 
 async def test_an_invalid_plan_counts_as_wrong_and_in_validity() -> None:
     table = await table_of(Knowing(fails_at="single"))
-    singles = sum(question.kind == "single" for question in draw_questions("test", QUESTIONS, seed=SEED))
+    singles = sum(
+        question.kind == "single" for question in draw_questions("test", QUESTIONS, seed=SEED)
+    )
     right = table["accuracy"]["conductor"]
     assert table["validity"] == pytest.approx(1 - singles / QUESTIONS)
     assert table["accuracy_given_valid"] == pytest.approx(right * QUESTIONS / (QUESTIONS - singles))
     assert (table["mean_steps_by_kind"]["single"], table["masked"]) == (None, 0)
     table = await table_of(lambda messages: "I would rather not.")
-    assert (table["accuracy"]["conductor"], table["validity"], table["accuracy_given_valid"]) == (0.0, 0.0, None)
-    assert (table["mean_steps"], table["routing_entropy_bits"], dict(table["topology_share"])) == (None, 0.0, {})
+    assert (table["accuracy"]["conductor"], table["validity"], table["accuracy_given_valid"]) == (
+        0.0,
+        0.0,
+        None,
+    )
+    assert (table["mean_steps"], table["routing_entropy_bits"], dict(table["topology_share"])) == (
+        None,
+        0.0,
+        {},
+    )
     json.dumps(table)
 
 

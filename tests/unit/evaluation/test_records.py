@@ -17,12 +17,18 @@ from rows_of import record, records, results_of
 from openconductor import errors
 from openconductor.conductor import Conductor
 from openconductor.evaluation import Outcome, evaluate
-from openconductor.evaluation.records import Record, hindsight, kept_records, observations, record_of
+from openconductor.evaluation.records import (
+    Record,
+    hindsight,
+    kept_records,
+    observations,
+    record_of,
+)
 from openconductor.graders.exact import ExactGrader
-from openconductor.journal import Journal
 from openconductor.pool import Worker, WorkerPool
 from openconductor.prompt import render_workflow
-from openconductor.serialisation import load, plain
+from openconductor.store import Journal
+from openconductor.store.serialisation import load, plain
 from openconductor.types import (
     Completion,
     Episode,
@@ -35,7 +41,9 @@ from openconductor.types import (
     Workflow,
 )
 
-PROBLEMS = [Problem(f"p{index}", f"What is {index} + 1?", str(index + 1), "sums") for index in range(7)]
+PROBLEMS = [
+    Problem(f"p{index}", f"What is {index} + 1?", str(index + 1), "sums") for index in range(7)
+]
 
 
 class Answers:
@@ -87,7 +95,7 @@ async def test_an_error_that_stops_is_raised_as_it_is_and_cancels_what_runs() ->
     assert orchestrator.under_way == 0
 
 
-# ── what is kept ─────────────────────────────────────────────────────────────────────────────────────────────────────
+# ── what is kept ──────────────────────────────────────────────────────────────────────────────────
 PROBLEM = Problem("p1", "What is 6 * 7?", "42", "sums", kind="easy")
 TWO = Workflow([Step(0, "Think."), Step(0, "Answer — briefly.", "all")])
 
@@ -98,7 +106,9 @@ def saying(said: str | errors.OpenConductorError) -> Sayer:
     return Sayer(Completion(said, usage=usage) if isinstance(said, str) else said)
 
 
-async def outcome_of(said: str | errors.OpenConductorError, *, text: str = "", grade: Grade | None = None) -> Outcome:
+async def outcome_of(
+    said: str | errors.OpenConductorError, *, text: str = "", grade: Grade | None = None
+) -> Outcome:
     class Fixed:
         async def grade(self, problem: Problem, answer: str) -> Grade:
             assert grade is not None
@@ -107,7 +117,9 @@ async def outcome_of(said: str | errors.OpenConductorError, *, text: str = "", g
     price = Price(Decimal(1), Decimal(2))
     pool = WorkerPool([Worker(saying(said), name="w", price=price, retries=0)])
     plan: Callable[[list[Message]], str] = lambda _: text or render_workflow(TWO)  # noqa: E731
-    conductor = Conductor(Worker(plan, name="planner", price=Price(Decimal(0), Decimal(0))), pool=pool)
+    conductor = Conductor(
+        Worker(plan, name="planner", price=Price(Decimal(0), Decimal(0))), pool=pool
+    )
     (outcome,) = await evaluate(conductor, [PROBLEM], ExactGrader() if grade is None else Fixed())
     return outcome
 
@@ -137,7 +149,10 @@ async def test_a_right_answer_is_kept_with_its_workflow_its_calls_and_its_bill()
     ],
 )
 async def test_each_fate_has_its_name_and_failures_of_infrastructure_are_never_wrong(
-    said: str | errors.OpenConductorError, options: dict[str, Any], status: str, correct: bool | None
+    said: str | errors.OpenConductorError,
+    options: dict[str, Any],
+    status: str,
+    correct: bool | None,
 ) -> None:
     kept = record_of(await outcome_of(said, **options), system="conductor")
     assert (kept.status, kept.correct) == (status, correct)
@@ -151,9 +166,12 @@ async def test_a_record_comes_back_equal_from_json_text() -> None:
 
 
 @pytest.mark.parametrize(
-    "broken", [{"status": "fine"}, {"usage": {"dollars": "much"}}, {"rounds": [{"workflow": [[0]]}]}]
+    "broken",
+    [{"status": "fine"}, {"usage": {"dollars": "much"}}, {"rounds": [{"workflow": [[0]]}]}],
 )
-async def test_what_is_not_a_record_is_a_journal_error(broken: dict[str, object], tmp_path: Path) -> None:
+async def test_what_is_not_a_record_is_a_journal_error(
+    broken: dict[str, object], tmp_path: Path
+) -> None:
     kept: Any = plain(record_of(await outcome_of("42"), system="conductor"))
     with Journal(tmp_path / "journal.sqlite") as journal:
         journal.put_outcome("a", kept)
@@ -167,9 +185,15 @@ async def test_what_is_not_a_record_is_a_journal_error(broken: dict[str, object]
 
 @pytest.mark.parametrize(
     ("failure", "valid"),
-    [(errors.RateLimited("slow down"), None), (errors.WorkerTimeout("late"), None), (errors.Refused("no"), False)],
+    [
+        (errors.RateLimited("slow down"), None),
+        (errors.WorkerTimeout("late"), None),
+        (errors.Refused("no"), False),
+    ],
 )
-async def test_a_planner_that_cannot_be_reached_is_neither_valid_nor_invalid(failure, valid) -> None:
+async def test_a_planner_that_cannot_be_reached_is_neither_valid_nor_invalid(
+    failure, valid
+) -> None:
     pool = WorkerPool([Worker(saying("42"), name="w", retries=0)])
     conductor = Conductor(Worker(saying(failure), name="planner", retries=0), pool=pool)
     (outcome,) = await evaluate(conductor, [PROBLEM], ExactGrader())
@@ -178,10 +202,15 @@ async def test_a_planner_that_cannot_be_reached_is_neither_valid_nor_invalid(fai
     assert (kept.correct is None) == (valid is None)
 
 
-# ── results ──────────────────────────────────────────────────────────────────────────────────────────────────────────
+# ── results ───────────────────────────────────────────────────────────────────────────────────────
 def test_records_are_in_the_recipes_order_whatever_order_they_came_in() -> None:
     names = (("worker:bob", "conductor"), ("b", "a"), ("p0", "p1"), (0, 1))
-    found = [one for task in "ba" for system in names[0] for one in records(["+-", "-+"], system=system, task=task)]
+    found = [
+        one
+        for task in "ba"
+        for system in names[0]
+        for one in records(["+-", "-+"], system=system, task=task)
+    ]
     results = results_of(found, names[0], tasks=names[1], repeats=2)
     keys = [(one.system, one.task, one.problem, one.sample) for one in results.records]
     assert keys == list(itertools.product(*names))
@@ -190,18 +219,24 @@ def test_records_are_in_the_recipes_order_whatever_order_they_came_in() -> None:
 
 
 @pytest.mark.parametrize(("expected", "missing"), [({"t": 2}, 1), ({"t": 3}, 3), ({}, 0)])
-def test_what_a_whole_run_would_have_beyond_is_missing(expected: dict[str, int], missing: int) -> None:
+def test_what_a_whole_run_would_have_beyond_is_missing(
+    expected: dict[str, int], missing: int
+) -> None:
     found = [*records(["+", "-"], system="conductor"), *records(["+"], system="worker:ann")]
     assert results_of(found, ["conductor", "worker:ann"], expected=expected).missing == missing
 
 
 def test_a_repeat_that_stands_there_twice_is_not_counted_as_two() -> None:
-    with pytest.raises(errors.ConfigError, match=r"got \('conductor', 't', 'p0', 0\) more than once"):
+    with pytest.raises(
+        errors.ConfigError, match=r"got \('conductor', 't', 'p0', 0\) more than once"
+    ):
         results_of([*records(["+"]), *records(["+", "-"])], ["conductor"])
 
 
-# ── hindsight ────────────────────────────────────────────────────────────────────────────────────────────────────────
-def test_hindsight_is_for_each_problem_and_task_the_worker_that_did_best_of_ties_the_first() -> None:
+# ── hindsight ─────────────────────────────────────────────────────────────────────────────────────
+def test_hindsight_is_for_each_problem_and_task_the_worker_that_did_best_of_ties_the_first() -> (
+    None
+):
     found = [
         *records(["+-", "--", "--"], system="worker:ann", task="a"),
         *records(["++", "--", "f+"], system="worker:bob", task="a"),
@@ -210,7 +245,8 @@ def test_hindsight_is_for_each_problem_and_task_the_worker_that_did_best_of_ties
     ]
     best = hindsight(found, ["ann", "bob"])
     assert {one.system for one in best} == {"oracle_observed"}
-    # p0: bob, 2 of 2. p1: ann, the first of equals. p2: bob, 1 of the 1 that was decided; the other stays masked.
+    # p0: bob, 2 of 2. p1: ann, the first of equals. p2: bob, 1 of the 1 that was decided; the other
+    # stays masked.
     marks = [(one.task, one.problem, one.sample, one.correct) for one in best]
     assert sorted(marks, key=str) == [
         *(("a", "p0", 0, True), ("a", "p0", 1, True), ("a", "p1", 0, False), ("a", "p1", 1, False)),
@@ -218,7 +254,7 @@ def test_hindsight_is_for_each_problem_and_task_the_worker_that_did_best_of_ties
     ]
 
 
-# ── observations ─────────────────────────────────────────────────────────────────────────────────────────────────────
+# ── observations ──────────────────────────────────────────────────────────────────────────────────
 def test_observations_are_shares_of_what_was_decided_and_first_answers() -> None:
     found = [
         *records(["+-f", "uff"], system="worker:ann"),

@@ -7,15 +7,17 @@ import random
 from collections.abc import Callable
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 
 from openconductor.evaluation import statistics
 
 
-def compared(first: dict[str, list[float]], second: dict[str, list[float]]) -> statistics.Difference:
+def compared(
+    first: dict[str, list[float]], second: dict[str, list[float]]
+) -> statistics.Difference:
     found = statistics.difference(
-        {("t", name): scores for name, scores in first.items()}, {("t", name): one for name, one in second.items()}
+        {("t", name): scores for name, scores in first.items()},
+        {("t", name): one for name, one in second.items()},
     )
     assert found is not None
     return found
@@ -25,18 +27,29 @@ def compared(first: dict[str, list[float]], second: dict[str, list[float]]) -> s
 # From Newcombe, Statistics in Medicine 17 (1998), table I, method 3.
 @pytest.mark.parametrize(
     ("successes", "total", "low", "high"),
-    [(81, 263, 0.2553, 0.3662), (15, 148, 0.0624, 0.1605), (0, 20, 0.0, 0.1611), (1, 29, 0.0061, 0.1718)],
+    [
+        (81, 263, 0.2553, 0.3662),
+        (15, 148, 0.0624, 0.1605),
+        (0, 20, 0.0, 0.1611),
+        (1, 29, 0.0061, 0.1718),
+    ],
 )
-def test_wilsons_interval_is_the_published_one(successes: int, total: int, low: float, high: float) -> None:
+def test_wilsons_interval_is_the_published_one(
+    successes: int, total: int, low: float, high: float
+) -> None:
     assert statistics.wilson_interval(successes, total) == pytest.approx((low, high), abs=5e-5)
 
 
 @given(total=st.integers(1, 2000), data=st.data())
-def test_wilsons_interval_holds_the_share_and_mirrors_its_opposite(total: int, data: st.DataObject) -> None:
+def test_wilsons_interval_holds_the_share_and_mirrors_its_opposite(
+    total: int, data: st.DataObject
+) -> None:
     successes = data.draw(st.integers(0, total))
     low, high = statistics.wilson_interval(successes, total)
     assert 0 <= low <= successes / total <= high <= 1
-    assert statistics.wilson_interval(total - successes, total) == pytest.approx((1 - high, 1 - low))
+    assert statistics.wilson_interval(total - successes, total) == pytest.approx(
+        (1 - high, 1 - low)
+    )
 
 
 @pytest.mark.parametrize(
@@ -57,7 +70,8 @@ def test_what_makes_no_sense_is_refused(call: Callable[[], object], said: str) -
 
 def test_repeats_of_one_problem_do_not_count_as_more_problems() -> None:
     once, often = (
-        statistics.clustered_mean([[float(index % 2 == 0)] * repeats for index in range(60)]) for repeats in (1, 16)
+        statistics.clustered_mean([[float(index % 2 == 0)] * repeats for index in range(60)])
+        for repeats in (1, 16)
     )
     assert once.mean == often.mean == 0.5
     assert often.high - often.low == pytest.approx(once.high - once.low, abs=0.03)
@@ -72,16 +86,22 @@ def test_every_problem_of_a_task_weighs_the_same_however_many_samples_were_decid
 
 def test_pass_at_k_is_one_minus_the_chance_that_k_drawn_without_repetition_are_all_wrong() -> None:
     # 2 right of 5: 1 - C(3, 2) / C(5, 2) = 0.7; 0 of 5: 0; 3 of 3: 1; one decided: left out.
-    assert statistics.pass_at_k([[1, 1, 0, 0, 0], [0] * 5, [1, 1, 1], [1]], 2).mean == pytest.approx((0.7 + 0 + 1) / 3)
+    assert statistics.pass_at_k(
+        [[1, 1, 0, 0, 0], [0] * 5, [1, 1, 1], [1]], 2
+    ).mean == pytest.approx((0.7 + 0 + 1) / 3)
     assert statistics.pass_at_k([[1, 0, 0, 0]], 1).mean == 0.25
 
 
-# ── means ────────────────────────────────────────────────────────────────────────────────────────────────────────────
+# ── means ─────────────────────────────────────────────────────────────────────────────────────────
 def test_students_quantiles_are_the_tabulated_ones() -> None:
     # 12.706, 4.303 and 2.776: for values 0 and 2 the error is 1, and so on.
     assert statistics.mean_interval([0.0, 2.0]) == pytest.approx((1 - 12.706, 1 + 12.706), abs=1e-3)
-    assert statistics.mean_interval([0.0, 0.0, 3.0]) == pytest.approx((1 - 4.303, 1 + 4.303), abs=1e-3)
-    assert statistics.mean_interval([0.0, 0.0, 0.0, 0.0, 5.0]) == pytest.approx((1 - 2.776, 1 + 2.776), abs=1e-3)
+    assert statistics.mean_interval([0.0, 0.0, 3.0]) == pytest.approx(
+        (1 - 4.303, 1 + 4.303), abs=1e-3
+    )
+    assert statistics.mean_interval([0.0, 0.0, 0.0, 0.0, 5.0]) == pytest.approx(
+        (1 - 2.776, 1 + 2.776), abs=1e-3
+    )
     assert statistics.mean_interval([3.0]) == (-math.inf, math.inf)
 
 
@@ -91,10 +111,20 @@ def test_small_p_values_keep_their_figures() -> None:
     assert 0 < statistics.p_of_interval(0.9, 0.8, 1.0) < 1e-60
 
 
-@given(st.lists(st.sampled_from([-1.0, -0.5, 0.0, 0.5, 1.0]), min_size=2, max_size=30).filter(lambda v: sum(v) != 0))
-def test_a_difference_turned_around_has_the_same_interval_turned_around(values: list[float]) -> None:
+@given(
+    st.lists(st.sampled_from([-1.0, -0.5, 0.0, 0.5, 1.0]), min_size=2, max_size=30).filter(
+        lambda v: sum(v) != 0
+    )
+)
+def test_a_difference_turned_around_has_the_same_interval_turned_around(
+    values: list[float],
+) -> None:
     low, high, p = statistics.bootstrap_mean(values, resamples=200)
-    assert statistics.bootstrap_mean([-value for value in values], resamples=200) == (-high, -low, p)
+    assert statistics.bootstrap_mean([-value for value in values], resamples=200) == (
+        -high,
+        -low,
+        p,
+    )
 
 
 def test_a_cautious_mean_adds_half_a_question_to_each_side_and_changes_nothing_of_many() -> None:
@@ -105,15 +135,19 @@ def test_a_cautious_mean_adds_half_a_question_to_each_side_and_changes_nothing_o
     assert p == pytest.approx(0.0735, abs=5e-4)
     rng = random.Random(4)
     values = [rng.gauss(0.05, 0.3) for _ in range(2000)]
-    assert statistics.cautious_mean(values)[:2] == pytest.approx(statistics.mean_interval(values), abs=2e-4)
+    assert statistics.cautious_mean(values)[:2] == pytest.approx(
+        statistics.mean_interval(values), abs=2e-4
+    )
 
 
 def test_an_interval_that_ends_at_0_has_a_p_value_of_5_percent() -> None:
     ends = ((0.2, 0.0, 0.5), (-0.2, -0.5, 0.0), (0.0, -0.1, 0.3), (0.1, 0.1, 0.2), (0.1, -0.1, 0.2))
-    assert [statistics.p_of_interval(*one) for one in ends] == pytest.approx([0.05, 0.05, 1.0, 0.0, 0.327], abs=5e-4)
+    assert [statistics.p_of_interval(*one) for one in ends] == pytest.approx(
+        [0.05, 0.05, 1.0, 0.0, 0.327], abs=5e-4
+    )
 
 
-# ── differences ──────────────────────────────────────────────────────────────────────────────────────────────────────
+# ── differences ───────────────────────────────────────────────────────────────────────────────────
 def test_pairing_takes_the_problems_difficulty_out_of_the_difference() -> None:
     rng = random.Random(3)
     theirs = {str(index): [float(rng.random() < 0.5)] for index in range(300)}
@@ -130,13 +164,15 @@ def test_a_clear_difference_stays_clear_among_a_thousand_comparisons() -> None:
     values = [1.0] * 80 + [0.0] * 110 + [-1.0] * 10
     low, high, p = statistics.bootstrap_mean(values)
     assert (low, high) == pytest.approx((0.27, 0.43), abs=0.02)
-    # Student's t is 0.35 / sqrt((90 - 200 * 0.35 ** 2) / 199 / 200) = 8.6: far beyond what 10,000 draws can tell.
+    # Student's t is 0.35 / sqrt((90 - 200 * 0.35 ** 2) / 199 / 200) = 8.6: far beyond what 10,000
+    # draws can tell.
     assert p < 1e-12
     assert statistics.holm([p] + [1.0] * 999)[0] < 0.001
 
 
 def test_thirds_that_differ_by_the_same_are_equal_differences() -> None:
-    # Two thirds less a third, and one less two thirds: as floats they are not the same, and spread by 1e-17.
+    # Two thirds less a third, and one less two thirds: as floats they are not the same, and spread
+    # by 1e-17.
     found = compared({"a": [1, 1, 0], "b": [1, 1, 1]}, {"a": [1, 0, 0], "b": [1, 1, 0]})
     assert (found.value, found.p) == (pytest.approx(1 / 3), 1.0)
     assert found.low < 0 < found.high
@@ -146,5 +182,7 @@ def test_thirds_that_differ_by_the_same_are_equal_differences() -> None:
 @pytest.mark.parametrize("count", [1, 5, 6, 15, 30, 47, 300])
 def test_the_interval_and_the_p_value_of_equal_differences_agree(apart: float, count: int) -> None:
     names = [str(n) for n in range(count)]
-    found = compared({name: [0.5 + apart / 2] for name in names}, {name: [0.5 - apart / 2] for name in names})
+    found = compared(
+        {name: [0.5 + apart / 2] for name in names}, {name: [0.5 - apart / 2] for name in names}
+    )
     assert (found.p < 0.05) == (not found.low <= 0 <= found.high)

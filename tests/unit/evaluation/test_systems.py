@@ -41,7 +41,9 @@ LESSONS = systems.Lessons(
 
 
 def config(**values: object) -> EvalConfig:
-    return make_eval_config({"conductor": {"planner": "worker:maven", "max_steps": 4}, **values}, where="test")
+    return make_eval_config(
+        {"conductor": {"planner": "worker:maven", "max_steps": 4}, **values}, where="test"
+    )
 
 
 def workshop(**values: object) -> systems.Workshop:
@@ -52,22 +54,36 @@ def make(spec: str, lessons: systems.Lessons | None = None, **values: object) ->
     return workshop(**values).make(read_spec(spec), lessons)
 
 
-# ── Conductors ───────────────────────────────────────────────────────────────────────────────────────────────────────
+# ── Conductors ────────────────────────────────────────────────────────────────────────────────────
 @pytest.mark.parametrize(
     ("spec", "max_steps", "max_rounds", "budget", "asked_for"),
     [
         ("conductor?rounds=2&subtasks=false", 4, 2, None, ("subtasks", False)),
         ("conductor?max_steps=1&access=binary", 1, 1, None, ("access", "binary")),
-        ("conductor?calls=7&examples=out", 4, 1, Budget(calls=7), ("examples", "out_of_distribution")),
+        (
+            "conductor?calls=7&examples=out",
+            4,
+            1,
+            Budget(calls=7),
+            ("examples", "out_of_distribution"),
+        ),
         ("conductor?rounds=unlimited&calls=7", 4, None, Budget(calls=7), ("subtasks", True)),
     ],
 )
 def test_an_option_of_the_conductor_overrules_the_recipe_and_changes_its_prompt(
-    spec: str, max_steps: int, max_rounds: int | None, budget: Budget | None, asked_for: tuple[str, object]
+    spec: str,
+    max_steps: int,
+    max_rounds: int | None,
+    budget: Budget | None,
+    asked_for: tuple[str, object],
 ) -> None:
     made = make(spec)
     assert isinstance(made.orchestrator, Conductor)
-    assert (made.orchestrator.max_steps, made.orchestrator.max_rounds, made.budget) == (max_steps, max_rounds, budget)
+    assert (made.orchestrator.max_steps, made.orchestrator.max_rounds, made.budget) == (
+        max_steps,
+        max_rounds,
+        budget,
+    )
     assert getattr(made.orchestrator.prompt, asked_for[0]) == asked_for[1]
 
 
@@ -77,14 +93,18 @@ class Closing:
     identity = "closing"
     closed = 0
 
-    async def complete(self, messages: object, sampling: object, *, call: object, on_text: object = None) -> Completion:
+    async def complete(
+        self, messages: object, sampling: object, *, call: object, on_text: object = None
+    ) -> Completion:
         raise NotImplementedError
 
     async def aclose(self) -> None:
         self.closed += 1
 
 
-async def test_a_planner_is_loaded_once_for_all_its_ablations_and_closed_with_the_workers(monkeypatch) -> None:
+async def test_a_planner_is_loaded_once_for_all_its_ablations_and_closed_with_the_workers(
+    monkeypatch,
+) -> None:
     loaded: dict[str, Closing] = {}
 
     def find(named: str | None, pool: WorkerPool, **options: object) -> Closing:
@@ -93,18 +113,24 @@ async def test_a_planner_is_loaded_once_for_all_its_ablations_and_closed_with_th
 
     monkeypatch.setattr(systems, "find_planner", find)
     provider = Closing()
-    shop = systems.Workshop(make_eval_config({}, where="test"), WorkerPool([Worker(provider, name="w")]))
+    shop = systems.Workshop(
+        make_eval_config({}, where="test"), WorkerPool([Worker(provider, name="w")])
+    )
     for text in ("conductor", "conductor?rounds=2", "planner:openai:gpt-5?subtasks=false"):
         shop.make(read_spec(text))
     assert list(loaded) == ["None", "openai:gpt-5"]
-    described = shop.described([read_spec("conductor?rounds=2"), read_spec("planner:openai:gpt-5"), Spec("random")])
+    described = shop.described(
+        [read_spec("conductor?rounds=2"), read_spec("planner:openai:gpt-5"), Spec("random")]
+    )
     assert described["planners"] == {"conductor": "closing", "openai:gpt-5": "closing"}
     await shop.aclose()
     assert [one.closed for one in (provider, *loaded.values())] == [1, 1, 1]
 
 
-# ── baselines ────────────────────────────────────────────────────────────────────────────────────────────────────────
-def test_a_baselines_options_and_its_worker_come_from_the_spec_and_its_seed_from_the_recipe() -> None:
+# ── baselines ─────────────────────────────────────────────────────────────────────────────────────
+def test_a_baselines_options_and_its_worker_come_from_the_spec_and_its_seed_from_the_recipe() -> (
+    None
+):
     made = make("consensus:jack?n=3").orchestrator
     assert isinstance(made, Consensus)
     assert made.name == "jack, 3x consensus"
@@ -139,7 +165,7 @@ def test_who_learns_from_what(spec: str, pool: str, does_learn: bool, does_explo
     assert systems.learns(read_spec(spec), config(pool=pool), "trials") is does_explore
 
 
-# ── what is refused ──────────────────────────────────────────────────────────────────────────────────────────────────
+# ── what is refused ───────────────────────────────────────────────────────────────────────────────
 @pytest.mark.parametrize(
     ("spec", "said"),
     [
@@ -171,14 +197,22 @@ def test_what_cannot_be_made_is_refused_with_its_name_and_the_reason(spec: str, 
     assert str(refused.value).startswith(f"system {spec!r}: ")
 
 
-def test_what_can_be_made_passes_before_anything_is_learnt_and_the_true_oracle_is_the_gyms_alone() -> None:
-    for spec in ("routerdc-lite", "smoothie?mode=independent", "masrouter?cost_weight=2", "heuristic", "oracle"):
+def test_what_can_be_made_passes_before_anything_is_learnt_and_the_true_oracle_is_the_gyms_alone() -> (
+    None
+):
+    for spec in (
+        "routerdc-lite",
+        "smoothie?mode=independent",
+        "masrouter?cost_weight=2",
+        "heuristic",
+        "oracle",
+    ):
         workshop().check(read_spec(spec))
     with pytest.raises(ConfigError, match="expected oracle_observed"):
         workshop(pool="pool.toml").check(read_spec("oracle"))
 
 
-# ── workers and questions ────────────────────────────────────────────────────────────────────────────────────────────
+# ── workers and questions ─────────────────────────────────────────────────────────────────────────
 POOL = """
 [[worker]]
 name = "big"
@@ -204,14 +238,20 @@ def told(tmp_path: Path, **values: object) -> EvalConfig:
     (tmp_path / "pool.toml").write_text(POOL, "utf-8")
     write_sums(tmp_path / "test.jsonl", range(1, 5))
     write_sums(tmp_path / "train.jsonl", range(5, 9))
-    values = {"pool": str(tmp_path / "pool.toml"), "task": [{"name": "gsm8k", "path": str(tmp_path)}], **values}
+    values = {
+        "pool": str(tmp_path / "pool.toml"),
+        "task": [{"name": "gsm8k", "path": str(tmp_path)}],
+        **values,
+    }
     return make_eval_config(values, where="test")
 
 
 def test_the_constrained_setting_lays_limits_over_every_workers_own(tmp_path: Path) -> None:
     limits = {"big": {"body": {"reasoning_effort": "minimal"}}, "small": {"max_tokens": 5000}}
     pool = systems.load_pool(told(tmp_path, setting="constrained", constrained=limits))
-    limits_of = {worker.name: (worker.sampling.max_tokens, dict(worker.sampling.body)) for _, worker in pool}
+    limits_of = {
+        worker.name: (worker.sampling.max_tokens, dict(worker.sampling.body)) for _, worker in pool
+    }
     assert limits_of == {
         "big": (4096, {"reasoning_effort": "minimal", "top_k": 5}),
         "small": (900, {}),  # never more than its own
@@ -220,56 +260,83 @@ def test_the_constrained_setting_lays_limits_over_every_workers_own(tmp_path: Pa
     assert pool[0].sampling.temperature == 0.2
 
 
-def test_a_pools_description_holds_what_answers_and_costs_depend_on_and_no_key(tmp_path, monkeypatch) -> None:
+def test_a_pools_description_holds_what_answers_and_costs_depend_on_and_no_key(
+    tmp_path, monkeypatch
+) -> None:
     monkeypatch.setenv("A_KEY_OF_MINE", "zebra-secret")
     recipe = told(tmp_path)
     workshop = systems.Workshop(recipe, systems.load_pool(recipe))
     described: Any = workshop.described([read_spec("random")])["workers"]
     assert json.loads(json.dumps(described)) == described
     big = described[0]
-    assert (big["ordinal"], big["name"], big["price"]) == (0, "big", {"input": "1.5", "output": "2", "cached": None})
+    assert (big["ordinal"], big["name"], big["price"]) == (
+        0,
+        "big",
+        {"input": "1.5", "output": "2", "cached": None},
+    )
     assert big["sampling"]["body"] == {"reasoning_effort": "high", "top_k": 5}
     assert described[1]["price"] is None
     assert "big-1" in str(big["identity"])
     assert "zebra-secret" not in json.dumps(described)
 
 
-# ── questions ────────────────────────────────────────────────────────────────────────────────────────────────────────
-def test_a_digest_moves_with_everything_that_is_asked_or_right(monkeypatch: pytest.MonkeyPatch) -> None:
+# ── questions ─────────────────────────────────────────────────────────────────────────────────────
+def test_a_digest_moves_with_everything_that_is_asked_or_right(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     problem = Problem("p", "Q?", "A", "t", kind="easy")
-    others = [replace(problem, **{name: "other"}) for name in ("id", "question", "reference", "kind")]
+    others = [
+        replace(problem, **{name: "other"}) for name in ("id", "question", "reference", "kind")
+    ]
 
     def digest(*problems: Problem) -> object:
         monkeypatch.setattr(GymTask, "load", lambda self: problems)
-        return systems.load_sheets(make_eval_config({"pool": "pool.toml"}, where="test"))["gym"].described["digest"]
+        return systems.load_sheets(make_eval_config({"pool": "pool.toml"}, where="test"))[
+            "gym"
+        ].described["digest"]
 
-    digests = [digest(one) for one in (problem, *others)] + [digest(problem, others[0]), digest(others[0], problem)]
+    digests = [digest(one) for one in (problem, *others)] + [
+        digest(problem, others[0]),
+        digest(others[0], problem),
+    ]
     assert len(set(digests)) == 7
     assert digest(problem) == digests[0]
 
 
-def test_every_task_is_loaded_under_its_name_and_its_own_seed_goes_before_the_recipes(tmp_path: Path) -> None:
+def test_every_task_is_loaded_under_its_name_and_its_own_seed_goes_before_the_recipes(
+    tmp_path: Path,
+) -> None:
     def loaded(seed: int | None, own: Mapping[str, object]) -> Mapping[str, systems.Sheet]:
         sums = {"name": "gsm8k", "path": str(tmp_path), "limit": 3}
-        return systems.load_sheets(told(tmp_path, seed=seed, task=[sums, {"name": "gym", "limit": 5, **own}]))
+        return systems.load_sheets(
+            told(tmp_path, seed=seed, task=[sums, {"name": "gym", "limit": 5, **own}])
+        )
 
     sheets = loaded(None, {})
     assert list(sheets) == ["gsm8k", "gym"]
     assert (len(sheets["gsm8k"].problems), sheets["gsm8k"].described["problems"]) == (3, 3)
     assert "test.jsonl" in json.dumps(sheets["gsm8k"].described["source"])
-    ours, theirs, others = (loaded(*one)["gym"].problems for one in ((4, {"seed": 3}), (3, {}), (4, {})))
+    ours, theirs, others = (
+        loaded(*one)["gym"].problems for one in ((4, {"seed": 3}), (3, {}), (4, {}))
+    )
     assert ours == theirs != others
 
 
-@pytest.mark.parametrize("named", [{"task": [{"name": "gym"}, {"name": "math500"}]}, {"task": [{"name": "gsm8k"}]}])
-def test_the_gyms_workers_are_asked_nothing_but_the_gym(tmp_path: Path, named: dict[str, object]) -> None:
-    with pytest.raises(ConfigError, match=r"can read only the gym's questions; expected a pool file: --pool FILE"):
+@pytest.mark.parametrize(
+    "named", [{"task": [{"name": "gym"}, {"name": "math500"}]}, {"task": [{"name": "gsm8k"}]}]
+)
+def test_the_gyms_workers_are_asked_nothing_but_the_gym(
+    tmp_path: Path, named: dict[str, object]
+) -> None:
+    with pytest.raises(
+        ConfigError, match=r"can read only the gym's questions; expected a pool file: --pool FILE"
+    ):
         systems.load_pool(told(tmp_path, pool="gym", **named))
     systems.load_pool(told(tmp_path, **named))
     systems.load_pool(make_eval_config({}, where="test"))
 
 
-# ── what is learnt from ──────────────────────────────────────────────────────────────────────────────────────────────
+# ── what is learnt from ───────────────────────────────────────────────────────────────────────────
 def test_the_splits_of_a_folder_lie_side_by_side(tmp_path: Path) -> None:
     recipe = told(tmp_path, learn={"limit": 3})
     sheet = systems.load_learning(recipe, systems.load_sheets(recipe).values())
@@ -284,7 +351,9 @@ def test_the_splits_of_a_folder_lie_side_by_side(tmp_path: Path) -> None:
         ({"path": "nowhere.jsonl"}, r"learn, what .* \[learn\]\): .*nowhere\.jsonl"),
     ],
 )
-def test_what_is_learnt_from_is_there_and_is_not_evaluated(tmp_path: Path, learn: dict[str, str], said: str) -> None:
+def test_what_is_learnt_from_is_there_and_is_not_evaluated(
+    tmp_path: Path, learn: dict[str, str], said: str
+) -> None:
     recipe = told(tmp_path, learn=learn)
     with pytest.raises(TaskError, match=said):
         systems.load_learning(recipe, systems.load_sheets(recipe).values())
@@ -295,7 +364,11 @@ def test_what_a_planner_learnt_from_is_not_evaluated_whatever_it_is_called(tmp_p
     held_out = systems.load_sheets(config(task=table))["gym"]
     learnt = shutil.copytree(bundled_folder(), tmp_path / "conductor")
     said = json.loads((learnt / "conductor.json").read_text())
-    told = {**said, "learnt_splits": [], "learnt_questions": [question_digest(held_out.problems[0].question)]}
+    told = {
+        **said,
+        "learnt_splits": [],
+        "learnt_questions": [question_digest(held_out.problems[0].question)],
+    }
     for planner, conductor_file, split, expected in (
         ("", said, "test", ""),
         ("", said, "train", "learnt from (drawn from gym/train)"),

@@ -14,20 +14,29 @@ from rows_of import ONE, TWO, planned, record, records, results_of
 from openconductor.errors import ConfigError
 from openconductor.evaluation.records import Record, RoundRecord, latency
 from openconductor.evaluation.statistics import wilson_interval
-from openconductor.evaluation.tables import AVERAGE, Table, cut_answers, details, make_row, make_table, table_files
+from openconductor.evaluation.tables import (
+    AVERAGE,
+    Table,
+    cut_answers,
+    details,
+    make_row,
+    make_table,
+    table_files,
+)
 from openconductor.types import Usage
 
 FREE = Usage(input_tokens=10, output_tokens=5)
 UNPRICED = Usage(input_tokens=10, output_tokens=5, unpriced_calls=1)
 
 
-# ── one row ──────────────────────────────────────────────────────────────────────────────────────────────────────────
+# ── one row ───────────────────────────────────────────────────────────────────────────────────────
 def test_the_error_is_clustered_by_problem_and_single_answers_have_wilsons_interval() -> None:
     row = make_row("conductor", "t", records(["+", "+", "+", "-"]), 1)
     assert (row.n, row.k, row.accuracy, row.pass_at_k) == (4, 1, 0.75, None)
     assert row.se == pytest.approx(0.25)  # sqrt(variance / n), variance = 3/4 * 1/4 * 4/3 = 1/4
     assert row.ci95 == pytest.approx(wilson_interval(3, 4))
-    # Means 1, 1/2, 0, 1: their mean is 5/8; squares of deviations (9 + 1 + 25 + 9) / 64, over 3, over 4.
+    # Means 1, 1/2, 0, 1: their mean is 5/8; squares of deviations (9 + 1 + 25 + 9) / 64, over 3,
+    # over 4.
     row = make_row("conductor", "t", records(["++", "+-", "--", "++"]), 2)
     assert (row.accuracy, row.se) == (0.625, pytest.approx(math.sqrt(44 / 64 / 3 / 4)))
     assert row.pass_at_k == 0.75  # at least one of two: 1, 1, 0, 1
@@ -44,19 +53,35 @@ def test_masked_repeats_are_left_out_counted_and_do_not_change_what_a_problem_we
 
 def test_what_counts_as_wrong_is_counted_by_its_reason() -> None:
     row = make_row("conductor", "t", records(["+", "-", "?", "!", "r", "?"]), 1)
-    assert (row.accuracy, row.unparsed, row.invalid, row.refused, row.masked) == (pytest.approx(1 / 6), 2, 1, 1, 0)
+    assert (row.accuracy, row.unparsed, row.invalid, row.refused, row.masked) == (
+        pytest.approx(1 / 6),
+        2,
+        1,
+        1,
+        0,
+    )
 
 
 def test_answers_that_were_cut_are_counted_and_more_than_a_few_percent_are_warned_of() -> None:
     whole = RoundRecord(TWO, True, outcomes=("answered", "answered"))
     cut = RoundRecord(TWO, True, outcomes=("cut", "answered"))
     few = [record("+", f"p{place}", rounds=(cut if place < 3 else whole,)) for place in range(100)]
-    many = [replace(one, system="random", rounds=(cut, whole)) if place < 5 else one for place, one in enumerate(few)]
-    assert (make_row("conductor", "t", few, 1).cut, make_row("random", "t", many[:5], 1).cut) == (3, 5)
+    many = [
+        replace(one, system="random", rounds=(cut, whole)) if place < 5 else one
+        for place, one in enumerate(few)
+    ]
+    assert (make_row("conductor", "t", few, 1).cut, make_row("random", "t", many[:5], 1).cut) == (
+        3,
+        5,
+    )
     assert cut_answers(results_of(few, ["conductor"])) == []
     (warning,) = cut_answers(results_of([*few, *many[:5]], ["conductor", "random"]))
-    assert warning.startswith("warning: random on t: in 5 of 5 answers a worker was cut at its token limit (100 %)")
-    table = make_table(results_of(two_tasks(["+"], ["+"], rounds=(cut,)), ["conductor"], tasks=["a", "b"]))
+    assert warning.startswith(
+        "warning: random on t: in 5 of 5 answers a worker was cut at its token limit (100 %)"
+    )
+    table = make_table(
+        results_of(two_tasks(["+"], ["+"], rounds=(cut,)), ["conductor"], tasks=["a", "b"])
+    )
     assert table.row("conductor", AVERAGE).cut == 2
     assert [cells[-1] for cells in details(table)[1]] == ["1", "1", "2"]
 
@@ -64,12 +89,18 @@ def test_answers_that_were_cut_are_counted_and_more_than_a_few_percent_are_warne
 def test_cost_is_of_a_question_asked_once_whatever_became_of_it() -> None:
     # Four records of one cent, 15 tokens and one call; two right of the three that were decided.
     row = make_row("conductor", "t", records(["+", "+", "-", "f"]), 1)
-    assert (row.dollars_per_question, row.tokens_per_question, row.calls_per_question) == (0.01, 15, 1)
+    assert (row.dollars_per_question, row.tokens_per_question, row.calls_per_question) == (
+        0.01,
+        15,
+        1,
+    )
     assert row.right_per_dollar == pytest.approx(2 / 3 / 0.01)
 
 
 @pytest.mark.parametrize(("usage", "dollars"), [(UNPRICED, None), (FREE, 0.0)])
-def test_an_unknown_price_is_unknown_and_what_was_free_cost_nothing(usage: Usage, dollars: float | None) -> None:
+def test_an_unknown_price_is_unknown_and_what_was_free_cost_nothing(
+    usage: Usage, dollars: float | None
+) -> None:
     row = make_row("conductor", "t", [*records(["+", "+"]), record("+", "p9", usage=usage)], 1)
     assert row.dollars_per_question == (None if dollars is None else pytest.approx(0.02 / 3))
     alone = make_row("conductor", "t", [record("+", usage=usage)], 1)
@@ -81,7 +112,9 @@ def test_validity_counts_texts_and_accuracy_given_valid_leaves_the_others_out() 
         record("+", "p0", rounds=planned(ONE)),
         record("-", "p1", rounds=planned(TWO)),
         record("!", "p2", rounds=planned(None)),
-        record("f", "p3", rounds=planned(None, reason="")),  # the planner could not be reached: no text
+        record(
+            "f", "p3", rounds=planned(None, reason="")
+        ),  # the planner could not be reached: no text
         record("r", "p4", rounds=planned(None, reason="")),  # it declined: no workflow
         record("f", "p5", rounds=planned(ONE)),
     ]
@@ -89,10 +122,12 @@ def test_validity_counts_texts_and_accuracy_given_valid_leaves_the_others_out() 
     assert row.validity == pytest.approx(3 / 5)
     assert row.accuracy_given_valid == 0.5
     assert row.mean_steps == pytest.approx(4 / 3)
-    assert row.routing_entropy_bits == pytest.approx(-(0.75 * math.log2(0.75) + 0.25 * math.log2(0.25)))
+    assert row.routing_entropy_bits == pytest.approx(
+        -(0.75 * math.log2(0.75) + 0.25 * math.log2(0.25))
+    )
 
 
-# ── averages ─────────────────────────────────────────────────────────────────────────────────────────────────────────
+# ── averages ──────────────────────────────────────────────────────────────────────────────────────
 def two_tasks(first: list[str], second: list[str], **changes: object) -> list[Record]:
     return [*records(first, task="a", **changes), *records(second, task="b", **changes)]
 
@@ -101,7 +136,9 @@ def test_each_task_weighs_the_same_in_the_average_however_many_problems_it_has()
     found = two_tasks(["+", "-"], ["+", "+", "+", "-"], calls=2)
     row = make_table(results_of(found, ["conductor"], tasks=["a", "b"])).row("conductor", AVERAGE)
     assert (row.n, row.accuracy) == (6, 0.625)
-    assert row.se == pytest.approx(math.sqrt(0.5**2 + 0.25**2) / 2)  # of 1/2 over two problems, and 3/4 over four
+    assert row.se == pytest.approx(
+        math.sqrt(0.5**2 + 0.25**2) / 2
+    )  # of 1/2 over two problems, and 3/4 over four
     assert (row.dollars_per_question, row.calls_per_question) == (0.01, 2)
     assert row.right_per_dollar == pytest.approx(62.5)
 
@@ -109,11 +146,13 @@ def test_each_task_weighs_the_same_in_the_average_however_many_problems_it_has()
 def test_what_one_task_does_not_know_the_average_does_not_know() -> None:
     found = [*records(["+", "-"], task="a"), *records(["f", "u"], task="b", usage=UNPRICED)]
     row = make_table(results_of(found, ["conductor"], tasks=["a", "b"])).row("conductor", AVERAGE)
-    assert (row.accuracy, row.se, row.ci95, row.dollars_per_question, row.right_per_dollar) == (None,) * 5
+    assert (row.accuracy, row.se, row.ci95, row.dollars_per_question, row.right_per_dollar) == (
+        None,
+    ) * 5
     assert (row.masked, row.tokens_per_question) == (2, 15)
 
 
-# ── differences ──────────────────────────────────────────────────────────────────────────────────────────────────────
+# ── differences ───────────────────────────────────────────────────────────────────────────────────
 def compared(ours: list[str], theirs: list[str], **options: object) -> Table:
     found = [*records(ours, system="worker:ann"), *records(theirs, system="conductor")]
     return make_table(results_of(found, ["conductor", "worker:ann"], **options))  # type: ignore[arg-type]
@@ -121,7 +160,13 @@ def compared(ours: list[str], theirs: list[str], **options: object) -> Table:
 
 def test_systems_are_compared_on_the_problems_that_both_have_decided() -> None:
     (gap,) = compared(["+", "+", "f", "-"], ["-", "+", "+", "u"]).gaps
-    assert (gap.system, gap.task, gap.problems, gap.better, gap.worse) == ("worker:ann", "t", 2, 1, 0)
+    assert (gap.system, gap.task, gap.problems, gap.better, gap.worse) == (
+        "worker:ann",
+        "t",
+        2,
+        1,
+        0,
+    )
     assert gap.difference == 0.5
 
 
@@ -137,18 +182,27 @@ def test_differences_are_averaged_over_tasks_and_holm_is_over_all_of_the_table()
         )
     )
     on_a, on_b, average = table.gaps
-    assert (average.task, average.difference, average.problems, average.better) == (AVERAGE, 0.5, 14, 7)
+    assert (average.task, average.difference, average.problems, average.better) == (
+        AVERAGE,
+        0.5,
+        14,
+        7,
+    )
     # a: 1 less twice what 7 equal problems leave open; b: 0 less it once.
     rest = 1 - 0.025 ** (1 / 7)
     assert average.ci95 == pytest.approx((0.5 - math.hypot(2 * rest, rest) / 2, 0.5 + rest / 2))
-    assert (on_a.p, on_a.p_holm, on_b.p_holm) == (1 / 64, 3 / 64, 1.0), "7 of 7 better; the smallest of three"
+    assert (on_a.p, on_a.p_holm, on_b.p_holm) == (1 / 64, 3 / 64, 1.0), (
+        "7 of 7 better; the smallest of three"
+    )
     assert (average.p < 0.05) == (average.ci95[0] > 0)
 
 
 def test_the_one_compared_with_may_be_named_and_must_be_there() -> None:
     table = compared(["+"] * 7, ["-"] * 7, against="worker:ann")
     assert [(gap.system, gap.difference) for gap in table.gaps] == [("conductor", -1.0)]
-    with pytest.raises(ConfigError, match="against: got 'worker:bob', expected one of conductor, worker:ann"):
+    with pytest.raises(
+        ConfigError, match="against: got 'worker:bob', expected one of conductor, worker:ann"
+    ):
         compared(["+"], ["-"], against="worker:bob")
 
 
@@ -163,16 +217,18 @@ def test_hindsight_has_a_row_is_said_to_be_a_bound_and_is_not_compared() -> None
         make_table(results_of(found, ["oracle_observed", "workers"], against="oracle_observed"))
 
 
-# ── the whole ────────────────────────────────────────────────────────────────────────────────────────────────────────
+# ── the whole ─────────────────────────────────────────────────────────────────────────────────────
 def test_what_was_learnt_from_stands_beside_the_rows_and_what_is_missing_is_counted() -> None:
-    lessons = records(["+", "-"], task="learn:t", system="worker:ann", usage=Usage(dollars=Decimal("0.25")))
+    lessons = records(
+        ["+", "-"], task="learn:t", system="worker:ann", usage=Usage(dollars=Decimal("0.25"))
+    )
     table = make_table(results_of([*records(["+"]), *lessons], ["conductor"], expected={"t": 3}))
     assert table.missing == 2
     assert table.learning == {"questions": 2, "records": 2, "calls": 2, "tokens": 0, "dollars": 0.5}
     assert [row.n for row in table.rows] == [1]
 
 
-# ── as files ─────────────────────────────────────────────────────────────────────────────────────────────────────────
+# ── as files ──────────────────────────────────────────────────────────────────────────────────────
 ODD = "a|b & c_d 100% [x] {y} #1 $2 ~^ <i> \\ *s* _e_ &amp; é"
 
 
@@ -182,7 +238,9 @@ def small(system: str = "worker:ann") -> Table:
         *records(["+", "+", "-", "+"], system="worker:ann", usage=Usage(unpriced_calls=1)),
     ]
     table = make_table(results_of(found, ["conductor", "worker:ann"], expected={"t": 5}))
-    rows = tuple(replace(row, system=system) if row.system == "worker:ann" else row for row in table.rows)
+    rows = tuple(
+        replace(row, system=system) if row.system == "worker:ann" else row for row in table.rows
+    )
     gaps = tuple(replace(gap, system=system) for gap in table.gaps)
     return replace(table, rows=rows, gaps=gaps)
 
@@ -213,17 +271,34 @@ def test_markdown_begins_with_the_grid_of_accuracies_in_percent() -> None:
 def test_details_say_a_dash_for_what_is_not_known_and_never_0() -> None:
     head, rows = details(small())
     conductor, worker = (dict(zip(head, cells, strict=True)) for cells in rows)
-    assert (conductor["dollars"], conductor["right a dollar"], conductor["valid"]) == ("0.0100", "33.3", "100.0")
+    assert (conductor["dollars"], conductor["right a dollar"], conductor["valid"]) == (
+        "0.0100",
+        "33.3",
+        "100.0",
+    )
     assert (conductor["unparsed"], conductor["failed"], conductor["pass@k"]) == ("1", "1", "–")
-    assert (worker["dollars"], worker["right a dollar"], worker["valid"], worker["steps"]) == ("–", "–", "–", "–")
+    assert (worker["dollars"], worker["right a dollar"], worker["valid"], worker["steps"]) == (
+        "–",
+        "–",
+        "–",
+        "–",
+    )
     assert worker["95 %"] == "30.1 to 95.4"  # Wilson's of 3 in 4
 
 
 def test_csv_has_every_column_of_every_row_and_leaves_the_unknown_empty() -> None:
     rows = list(csv.DictReader(io.StringIO(form("csv", small(ODD)))))
     assert [row["system"] for row in rows] == ["conductor", ODD]
-    assert (rows[0]["accuracy"], rows[0]["n"], rows[0]["dollars_per_question"]) == (str(1 / 3), "4", "0.01")
-    assert (rows[1]["dollars_per_question"], rows[1]["validity"], rows[1]["pass_at_k"]) == ("", "", "")
+    assert (rows[0]["accuracy"], rows[0]["n"], rows[0]["dollars_per_question"]) == (
+        str(1 / 3),
+        "4",
+        "0.01",
+    )
+    assert (rows[1]["dollars_per_question"], rows[1]["validity"], rows[1]["pass_at_k"]) == (
+        "",
+        "",
+        "",
+    )
     assert 0.30 < float(rows[1]["ci95_low"]) < 0.31 < 0.95 < float(rows[1]["ci95_high"])
 
 
@@ -235,7 +310,8 @@ def test_a_name_breaks_neither_a_column_nor_a_line_of_markdown_and_latex() -> No
     )
     assert (
         r"a\textbar{}b \& c\_d 100\% {[}x] \{y\} \#1 \$2 \textasciitilde{}\textasciicircum{} $<$i$>$ "
-        r"\textbackslash{} *s* \_e\_ \&amp; é & \textbf{75.0 $\pm$ 25.0} \\" in form("tex", table).splitlines()
+        r"\textbackslash{} *s* \_e\_ \&amp; é & \textbf{75.0 $\pm$ 25.0} \\"
+        in form("tex", table).splitlines()
     )
     table = small("two\r\nlines\u2028more")
     assert "| two lines more | 75.0" in form("md", table)
@@ -248,13 +324,27 @@ def test_latex_has_balanced_environments_and_as_many_cells_as_columns() -> None:
     assert text.count("\\begin{tabular}") == text.count("\\end{tabular}") == 3
     for block in text.split("\\begin{tabular}{")[1:]:
         columns = block[: block.index("}")]
-        cells = [line for line in block.splitlines() if line.endswith("\\\\") and "\\multicolumn" not in line]
-        assert cells and all(line.replace("\\&", "").count("&") == len(columns) - 1 for line in cells)
+        cells = [
+            line
+            for line in block.splitlines()
+            if line.endswith("\\\\") and "\\multicolumn" not in line
+        ]
+        assert cells and all(
+            line.replace("\\&", "").count("&") == len(columns) - 1 for line in cells
+        )
 
 
 def test_latex_groups_the_systems_and_marks_the_best_that_is_not_a_bound() -> None:
-    found = {"random": "+---", "moa:a": "++--", "conductor": "+++-", "oracle": "++++", "conductor?rounds=2": "+---"}
-    several = [replace(one, system=name) for name, said in found.items() for one in records(list(said))]
+    found = {
+        "random": "+---",
+        "moa:a": "++--",
+        "conductor": "+++-",
+        "oracle": "++++",
+        "conductor?rounds=2": "+---",
+    }
+    several = [
+        replace(one, system=name) for name, said in found.items() for one in records(list(said))
+    ]
     lines = form("tex", make_table(results_of(several, list(found)))).splitlines()
     (best,) = [line for line in lines if "textbf" in line]
     assert best.startswith("conductor & \\textbf{75.0")
@@ -267,28 +357,47 @@ def test_latex_groups_the_systems_and_marks_the_best_that_is_not_a_bound() -> No
 
 def test_latex_leaves_out_what_is_the_same_for_all_and_writes_a_minus() -> None:
     found = {"random": "++++", "moa:a": "++--", "moa:b": "+---"}
-    several = [replace(one, system=name) for name, said in found.items() for one in records(list(said))]
-    *_, differences = form("tex", make_table(results_of(several, list(found)))).split("\\begin{tabular}")
-    assert "system & points & 95 \\% & p (Holm) & worse \\\\" in differences, "no task, no better, no problems"
+    several = [
+        replace(one, system=name) for name, said in found.items() for one in records(list(said))
+    ]
+    *_, differences = form("tex", make_table(results_of(several, list(found)))).split(
+        "\\begin{tabular}"
+    )
+    assert "system & points & 95 \\% & p (Holm) & worse \\\\" in differences, (
+        "no task, no better, no problems"
+    )
     assert "moa (a) & $-$50.0 & " in differences
 
 
 @pytest.mark.parametrize(
     ("value", "text"),
     [
-        *((0.0, "0"), (12.3, "12.3000"), (0.01, "0.0100"), (0.0123456, "0.0123"), (0.00123456, "0.001235")),
+        *(
+            (0.0, "0"),
+            (12.3, "12.3000"),
+            (0.01, "0.0100"),
+            (0.0123456, "0.0123"),
+            (0.00123456, "0.001235"),
+        ),
         *((4.91e-05, "0.000049"), (1e-06, "0.000001"), (9e-07, "<0.000001")),
     ],
 )
 def test_dollars_are_never_written_as_a_power_of_ten(value: float, text: str) -> None:
     head, (cells,) = details(
-        make_table(results_of([record("+", usage=Usage(dollars=Decimal(str(value))))], ["conductor"]))
+        make_table(
+            results_of([record("+", usage=Usage(dollars=Decimal(str(value))))], ["conductor"])
+        )
     )
     assert dict(zip(head, cells, strict=True))["dollars"] == text
 
 
-def test_latencies_lie_between_the_nearest_in_proportion_and_are_unknown_where_nothing_was_asked() -> None:
-    found = [record("+", f"p{place}", seconds=float(place), usage=Usage(seconds=2.0 * place)) for place in range(21)]
+def test_latencies_lie_between_the_nearest_in_proportion_and_are_unknown_where_nothing_was_asked() -> (
+    None
+):
+    found = [
+        record("+", f"p{place}", seconds=float(place), usage=Usage(seconds=2.0 * place))
+        for place in range(21)
+    ]
     row, other = latency(results_of(found, ["conductor", "random"]))
     assert [*row.values()] == ["conductor", "t", 21, 10.0, pytest.approx(19.0), 10.0, 20.0]
     assert [*other.values()] == ["random", "t", 0, None, None, None, None]

@@ -3,28 +3,44 @@
 from __future__ import annotations
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 
 from openconductor.errors import ConfigError, GradingError
-from openconductor.graders.choice import LETTERS, ChoiceGrader, Style, choice_prompt, extract_choice, shuffled
+from openconductor.graders.choice import (
+    LETTERS,
+    ChoiceGrader,
+    Style,
+    choice_prompt,
+    extract_choice,
+    shuffled,
+)
 from openconductor.graders.exact import ExactGrader
 from openconductor.types import Problem
 
-OBEDIENT = {"ours": "So.\nAnswer: {}", "simple-evals": "So.\nAnswer: {}", "mmlu-pro": "So. The answer is ({})."}
+OBEDIENT = {
+    "ours": "So.\nAnswer: {}",
+    "simple-evals": "So.\nAnswer: {}",
+    "mmlu-pro": "So. The answer is ({}).",
+}
 
 
 @pytest.mark.parametrize(("style", "obedient"), OBEDIENT.items())
-def test_a_reply_that_obeys_the_prompt_is_read_by_the_extractor_of_its_style(style: Style, obedient: str) -> None:
+def test_a_reply_that_obeys_the_prompt_is_read_by_the_extractor_of_its_style(
+    style: Style, obedient: str
+) -> None:
     for count in (2, 4, 10):
-        prompt = choice_prompt("Which one?", [f"number {place}" for place in range(count)], style=style)
+        prompt = choice_prompt(
+            "Which one?", [f"number {place}" for place in range(count)], style=style
+        )
         assert all(f"number {place}" in prompt for place in range(count))
         for letter in (letters := LETTERS[:count]):
             assert extract_choice(obedient.format(letter), letters, style=style) == letter
 
 
 def test_the_prompt_of_mmlu_pro_names_the_subject_where_there_is_one() -> None:
-    assert "(with answers) about law. Think" in choice_prompt("Q?", ["a", "b"], style="mmlu-pro", subject="law")
+    assert "(with answers) about law. Think" in choice_prompt(
+        "Q?", ["a", "b"], style="mmlu-pro", subject="law"
+    )
     assert "(with answers). Think" in choice_prompt("Q?", ["a", "b"], style="mmlu-pro")
 
 
@@ -48,7 +64,9 @@ def test_the_order_of_choices_depends_on_the_key_alone_and_loses_none() -> None:
 
 def test_the_right_choice_is_nowhere_more_often_than_by_chance() -> None:
     places = [shuffled("abcd", f"seed 0, problem {number}")[1].index(0) for number in range(4000)]
-    assert all(900 < places.count(place) < 1100 for place in range(4))  # 1000 and 3.6 standard deviations
+    assert all(
+        900 < places.count(place) < 1100 for place in range(4)
+    )  # 1000 and 3.6 standard deviations
 
 
 async def test_a_reference_of_another_kind_is_the_graders_failure() -> None:
@@ -66,7 +84,9 @@ async def test_an_exact_answer_is_right_however_many_blanks_it_has(answer: str) 
     assert (grade.correct, grade.extracted) == (True, "8 34")
 
 
-@pytest.mark.parametrize("answer", ["", "34 8", "8 34 8", "8,34", "834", "The answer is 8 34", "８ 34"])
+@pytest.mark.parametrize(
+    "answer", ["", "34 8", "8 34 8", "8,34", "834", "The answer is 8 34", "８ 34"]
+)
 async def test_anything_else_is_not_exact(answer: str) -> None:
     assert (await ExactGrader().grade(Problem("p", "", "8 34", "gym"), answer)).correct is False
 

@@ -44,7 +44,9 @@ class Said:
         return
 
 
-def result(stdout: str = "", verdict: Verdict = Verdict.OK, replies: Sequence[str] = (), stderr: str = "") -> RunResult:
+def result(
+    stdout: str = "", verdict: Verdict = Verdict.OK, replies: Sequence[str] = (), stderr: str = ""
+) -> RunResult:
     return RunResult(stdout, stderr, verdict, 0, 0.1, 0.1, "said", tuple(replies))
 
 
@@ -72,18 +74,27 @@ async def test_the_first_test_that_fails_ends_it() -> None:
 
 async def test_what_is_expected_never_goes_in() -> None:
     sandbox = Said(lambda run: result("1", replies=[encode(48151623)] * len(run.calls)))
-    tests = CodeTests((IoTest("x", "1"), CallTest((2,), 48151623), CallTest((3,), condition="_ == 48151623")), "f")
+    tests = CodeTests(
+        (IoTest("x", "1"), CallTest((2,), 48151623), CallTest((3,), condition="_ == 48151623")), "f"
+    )
     assert (await graded(tests, sandbox)).correct is True
     assert "48151623" not in repr((sandbox.programs, sandbox.runs))
 
 
 @pytest.mark.parametrize("verdict", [verdict for verdict in Verdict if verdict is not Verdict.OK])
 async def test_a_run_that_did_not_end_well_is_wrong_whatever_it_printed(verdict: Verdict) -> None:
-    grade = await graded(IO, Said(result("1", verdict, stderr="Traceback\nZeroDivisionError: no\n")))
-    assert (grade.correct, grade.note) == (False, f"[said] after 0 of 3 tests: {verdict.value}: ZeroDivisionError: no")
+    grade = await graded(
+        IO, Said(result("1", verdict, stderr="Traceback\nZeroDivisionError: no\n"))
+    )
+    assert (grade.correct, grade.note) == (
+        False,
+        f"[said] after 0 of 3 tests: {verdict.value}: ZeroDivisionError: no",
+    )
 
 
-async def test_a_sandbox_that_fails_is_no_verdict_on_the_program(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_sandbox_that_fails_is_no_verdict_on_the_program(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     def fail(run: Run | None = None) -> Said:
         raise SandboxError("no namespaces here")
 
@@ -110,19 +121,33 @@ async def test_a_right_answer_has_room_for_its_output_however_long_it_is() -> No
     for tests, wanted in [
         (CodeTests((IoTest("", "x" * 3_000_000), IoTest("", "y"))), 13_000_000),
         (CodeTests((CallTest((), [True] * 1_000_000), CallTest((), 1)), "f"), 13_000_000),
-        (from_asserts(f"assert f() == {'x' * 1_000_000!r}\nassert f() == {'y' * 1_000_000!r}", "f"), 5_000_000),
+        (
+            from_asserts(
+                f"assert f() == {'x' * 1_000_000!r}\nassert f() == {'y' * 1_000_000!r}", "f"
+            ),
+            5_000_000,
+        ),
     ]:
         sandbox = Said(result())
         await graded(tests, sandbox)
         assert wanted <= sandbox.limits.output_bytes < wanted + 1000
 
 
-async def test_the_sandbox_is_opened_once_however_many_ask_and_only_when_something_is_to_be_run(monkeypatch) -> None:
+async def test_the_sandbox_is_opened_once_however_many_ask_and_only_when_something_is_to_be_run(
+    monkeypatch,
+) -> None:
     opened: list[Said] = []
-    monkeypatch.setattr(code, "open_sandbox", lambda: opened.append(Said(result("1"))) or opened[-1])
+    monkeypatch.setattr(
+        code, "open_sandbox", lambda: opened.append(Said(result("1"))) or opened[-1]
+    )
     grader = CodeGrader()
     without = await grader.grade(Problem("p", "", IO, "t"), "no program")
-    assert (without.correct, without.extracted, without.note[:8], opened) == (False, None, "unparsed", [])
+    assert (without.correct, without.extracted, without.note[:8], opened) == (
+        False,
+        None,
+        "unparsed",
+        [],
+    )
     await asyncio.gather(*(grader.grade(Problem("p", "", IO, "t"), ANSWER) for _ in range(8)))
     assert len(opened) == 1
 
@@ -135,17 +160,25 @@ def test_an_unknown_mode_is_an_error() -> None:
 async def test_livecodebenchs_mode_puts_its_imports_first_and_has_its_limit() -> None:
     sandbox = Said(result(replies=[encode((1, 2))]))
     tests = CodeTests((CallTest((), [1, 2]),), "f")
-    grade = await CodeGrader("lcb-compat", sandbox=sandbox).grade(Problem("p", "", tests, "t"), ANSWER)
+    grade = await CodeGrader("lcb-compat", sandbox=sandbox).grade(
+        Problem("p", "", tests, "t"), ANSWER
+    )
     assert (grade.correct, sandbox.limits.cpu_s) == (True, 6)
-    assert sandbox.programs[0].startswith("from string import *\n") and sandbox.programs[0].endswith("print(1)\n")
-    text = with_preamble("from __future__ import annotations\nx: Undefined = sqrt(gcd(16, 48))\ny = deque([inf])\n")
+    assert sandbox.programs[0].startswith("from string import *\n") and sandbox.programs[
+        0
+    ].endswith("print(1)\n")
+    text = with_preamble(
+        "from __future__ import annotations\nx: Undefined = sqrt(gcd(16, 48))\ny = deque([inf])\n"
+    )
     space: dict[str, object] = {}
     exec(text, space)
     assert space["x"] == 4.0 and repr(space["y"]) == "deque([inf])"
 
 
 async def test_assertions_share_a_process_and_other_tests_have_their_own() -> None:
-    asserted = from_asserts("assert f(1) == 1\nassert abs(f(2)) < 3\nassert f(3)\nassert not f(4)").tests
+    asserted = from_asserts(
+        "assert f(1) == 1\nassert abs(f(2)) < 3\nassert f(3)\nassert not f(4)"
+    ).tests
     tests = CodeTests((CallTest((1,), 1), CallTest((2,), 1), IoTest("", "1"), *asserted), "f")
     sandbox = Said(lambda run: result("1", replies=["1", "1", "1", "0"][: len(run.calls)]))
     assert (await graded(tests, sandbox)).correct is True
@@ -154,7 +187,13 @@ async def test_assertions_share_a_process_and_other_tests_have_their_own() -> No
 
 async def test_a_group_of_assertions_is_judged_one_by_one() -> None:
     tests = from_asserts("assert f(1) == 1\nassert f(2) == 4\nassert abs(f(3) - 9) < 1")
-    for values, right in [((1, 4, 9), True), ((1, 4, 8), False), ((1, 5, 9), False), ((1, 4), False), ((), False)]:
+    for values, right in [
+        ((1, 4, 9), True),
+        ((1, 4, 8), False),
+        ((1, 5, 9), False),
+        ((1, 4), False),
+        ((), False),
+    ]:
         sandbox = Said(result(replies=[encode(value) for value in values]))
         assert (await graded(tests, sandbox)).correct is right and len(sandbox.runs) == 1
     for replies in (("1", "junk", "9"), ("[1, 4, 9]",)):
@@ -172,7 +211,9 @@ def report(run: Run, **changes: object) -> RunResult:
 async def test_a_report_is_believed_only_if_all_of_it_is_right() -> None:
     sandbox = Said(report)
     assert (await graded(BESIDE, sandbox)).correct is True
-    assert "print(1)\n" not in sandbox.programs[0] and sandbox.runs[0].entry_point == "check"  # an argument of it
+    assert (
+        "print(1)\n" not in sandbox.programs[0] and sandbox.runs[0].entry_point == "check"
+    )  # an argument of it
     for changes, note in [
         ({"nonce": "guessed"}, "not the driver's"),
         ({"fault": None}, "not the driver's"),
@@ -182,7 +223,9 @@ async def test_a_report_is_believed_only_if_all_of_it_is_right() -> None:
         assert grade.correct is False and note in grade.note
     for replies in ((), ("junk",), ("true",), ("[]",)):
         assert (await graded(BESIDE, Said(result(replies=replies)))).correct is False
-    grade = await graded(BESIDE, Said(lambda run: replace(report(run), verdict=Verdict.CPU_TIMEOUT)))
+    grade = await graded(
+        BESIDE, Said(lambda run: replace(report(run), verdict=Verdict.CPU_TIMEOUT))
+    )
     assert (grade.correct, grade.note) == (False, "[said] cpu_timeout")
 
 
@@ -203,7 +246,10 @@ PROGRAMS = {
     "a, b = map(int, input().split())": "a, b = map(int, input().split())",
 }
 NO_PROGRAM = ["", "I do not know.", f"{F}cpp\nint main;\n{F}", "<think>def f(): pass", f"{F}\n{F}"]
-NO_PROGRAM += ["<think>def f(): pass</think>", f"Perhaps\n{F}python\nno\n{F}\n</think>\nI do not know."]
+NO_PROGRAM += [
+    "<think>def f(): pass</think>",
+    f"Perhaps\n{F}python\nno\n{F}\n</think>\nI do not know.",
+]
 
 
 def test_the_last_python_block_is_the_program() -> None:

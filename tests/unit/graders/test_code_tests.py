@@ -11,18 +11,30 @@ import pytest
 from openconductor.errors import TaskError
 from openconductor.graders.code_compare import Mode, wrong_output, wrong_value
 from openconductor.graders.code_expressions import FAILURES, NotPlainExpression, evaluate
-from openconductor.graders.code_tests import CallTest, CodeTests, IoTest, from_asserts, from_json_lines, from_rows
+from openconductor.graders.code_tests import (
+    CallTest,
+    CodeTests,
+    IoTest,
+    from_asserts,
+    from_json_lines,
+    from_rows,
+)
 from openconductor.sandboxes.encoding import encode
 
 
 def test_rows_of_a_file_are_inputs_and_outputs_or_calls() -> None:
-    rows: list[dict[str, object]] = [{"input": "1\n", "output": "2"}, {"args": [1, [2]], "expected": 3}]
+    rows: list[dict[str, object]] = [
+        {"input": "1\n", "output": "2"},
+        {"args": [1, [2]], "expected": 3},
+    ]
     assert from_rows([*rows, {"args": {"n": 1}, "expected": None}], "f") == CodeTests(
         (IoTest("1\n", "2"), CallTest((1, [2]), 3), CallTest((), None, {"n": 1})), "f"
     )
 
 
-@pytest.mark.parametrize("row", [{}, {"input": "1"}, {"args": 1, "expected": 2}, {"args": [1]}, {"output": "x"}])
+@pytest.mark.parametrize(
+    "row", [{}, {"input": "1"}, {"args": 1, "expected": 2}, {"args": [1]}, {"output": "x"}]
+)
 def test_a_row_of_another_shape_is_an_error_that_names_its_fields(row: dict[str, object]) -> None:
     with pytest.raises(TaskError, match="test 0: got the fields"):
         from_rows([row], "f")
@@ -38,7 +50,9 @@ def test_livecodebenchs_functional_tests_hold_a_value_a_line() -> None:
             from_json_lines(inputs, outputs, "f")
 
 
-def asserted(*arguments: object, expected: object = None, condition: str | None = None, **keywords: object) -> CallTest:
+def asserted(
+    *arguments: object, expected: object = None, condition: str | None = None, **keywords: object
+) -> CallTest:
     return CallTest(arguments, expected, keywords, "python", condition)
 
 
@@ -62,7 +76,10 @@ assert f(x) == x
         (
             *(asserted(1, [2], expected=(3, "x")), asserted(n=-1), asserted(1, condition="_")),
             *(asserted(2, condition="not _"), asserted(3, condition="_ is True")),
-            *(asserted(4, condition="abs(_ - 0.5) < 1e-06"), asserted(5, condition="set(_) == set([1, 2])")),
+            *(
+                asserted(4, condition="abs(_ - 0.5) < 1e-06"),
+                asserted(5, condition="set(_) == set([1, 2])"),
+            ),
             *(asserted(7, condition="7 == _"), asserted(1, expected=1), asserted(2, expected=2)),
         ),
         "f",
@@ -97,7 +114,9 @@ def test_the_function_under_test_is_the_first_that_is_no_builtin() -> None:
     assert from_asserts("assert sum(10, 15) == 6").entry_point == "sum"
 
 
-@pytest.mark.parametrize(("source", "message"), [("assert f(", "expected Python"), ("x = 1", "entry point")])
+@pytest.mark.parametrize(
+    ("source", "message"), [("assert f(", "expected Python"), ("x = 1", "entry point")]
+)
 def test_a_program_without_a_test_is_an_error(source: str, message: str) -> None:
     with pytest.raises(TaskError, match=message):
         from_asserts(source)
@@ -105,10 +124,29 @@ def test_a_program_without_a_test_is_an_error(source: str, message: str) -> None
 
 MODES: tuple[Mode, ...] = get_args(Mode)
 LONG = "12345678901234567890123456789"
-SAME = [("  5 \n\n", "5"), ("1\n2\n", "1\r\n2\r\n"), ("3.0", "3"), ("0.50 1e2", ".5 100"), ("1   2", "1 2")]
+SAME = [
+    ("  5 \n\n", "5"),
+    ("1\n2\n", "1\r\n2\r\n"),
+    ("3.0", "3"),
+    ("0.50 1e2", ".5 100"),
+    ("1   2", "1 2"),
+]
 SAME += [("+7", "7"), ("", "\n"), (LONG, f"{LONG}.0")]
-OTHER = [("5", "6"), ("1\n2", "1 2"), ("1 2 3", "1 2"), ("1\n\n2", "1\n2"), ("YES", "Yes"), ("a b", "ab"), ("", "0")]
-OTHER += [("50000000000000001", "50000000000000000"), ("0.30000000000000004", "0.3"), ("nan", "0"), ("one", "1")]
+OTHER = [
+    ("5", "6"),
+    ("1\n2", "1 2"),
+    ("1 2 3", "1 2"),
+    ("1\n\n2", "1\n2"),
+    ("YES", "Yes"),
+    ("a b", "ab"),
+    ("", "0"),
+]
+OTHER += [
+    ("50000000000000001", "50000000000000000"),
+    ("0.30000000000000004", "0.3"),
+    ("nan", "0"),
+    ("one", "1"),
+]
 OTHER += [("#  #", "# #")]
 
 
@@ -120,10 +158,15 @@ def test_outputs_are_compared_line_by_line_and_numbers_by_value(mode: Mode) -> N
 
 def test_the_modes_differ_over_words_beside_numbers_and_over_what_only_decimal_reads() -> None:
     def verdicts(got: str, expected: str) -> list[bool]:
-        return [not wrong_output(IoTest("", expected), got, mode) for mode in ("strict", "lcb-compat")]
+        return [
+            not wrong_output(IoTest("", expected), got, mode) for mode in ("strict", "lcb-compat")
+        ]
 
     assert verdicts("Case 1: 3.0", "Case 1: 3") == [True, False]
-    assert verdicts("Case  1: 3.0", "Case 1: 3") == [False, False]  # the gaps are part of such a line
+    assert verdicts("Case  1: 3.0", "Case 1: 3") == [
+        False,
+        False,
+    ]  # the gaps are part of such a line
     for got, expected in [("1_0", "10"), ("Infinity", "inf"), ("\u0661", "1")]:
         assert verdicts(got, expected) == [False, True]
 
@@ -143,13 +186,27 @@ def test_a_fault_names_the_line_and_not_what_was_expected() -> None:
     [
         *((value, value, True, True, True) for value in (3, [1, [2]], "x", None, 0.5)),
         ({"a": 1, "b": 2}, {"b": 2, "a": 1}, True, True, True),
-        *((got, want, False, False, False) for got, want in [(3, 4), ([1], [1, 2]), ("3", 3), (None, 0), (b"x", "x")]),
-        *((got, want, False, False, False) for got, want in [({1, 2}, [1, 2]), ([1, (2,)], [1, [2]]), ({}, [])]),
+        *(
+            (got, want, False, False, False)
+            for got, want in [(3, 4), ([1], [1, 2]), ("3", 3), (None, 0), (b"x", "x")]
+        ),
+        *(
+            (got, want, False, False, False)
+            for got, want in [({1, 2}, [1, 2]), ([1, (2,)], [1, [2]]), ({}, [])]
+        ),
         *((got, want, False, True, True) for got, want in [(3.0, 3), (True, 1), ([1.0], [1])]),
-        ((1, 2), [1, 2], False, True, False),  # a returned tuple is a list for LiveCodeBench, unless the test says ==
+        (
+            (1, 2),
+            [1, 2],
+            False,
+            True,
+            False,
+        ),  # a returned tuple is a list for LiveCodeBench, unless the test says ==
     ],
 )
-def test_values_are_equal_by_type_by_livecodebench_or_as_python_says(got, expected, typed, compat, python) -> None:
+def test_values_are_equal_by_type_by_livecodebench_or_as_python_says(
+    got, expected, typed, compat, python
+) -> None:
     reply = encode(got)
     assert (wrong_value(CallTest((), expected), reply, "strict") == "") is typed
     assert (wrong_value(CallTest((), expected), reply, "lcb-compat") == "") is compat
@@ -170,7 +227,10 @@ def test_values_are_equal_by_type_by_livecodebench_or_as_python_says(got, expect
 )
 def test_a_condition_holds_or_not(condition: str, right: object, wrong: object) -> None:
     test = CallTest((), condition=condition)
-    assert [wrong_value(test, encode(value), "strict") for value in (right, wrong)] == ["", "wrong value"]
+    assert [wrong_value(test, encode(value), "strict") for value in (right, wrong)] == [
+        "",
+        "wrong value",
+    ]
 
 
 @pytest.mark.parametrize("reply", ["", "junk", encode(3) + "x", '{"set": 1}', "[" * 100_000])
@@ -234,7 +294,9 @@ def test_anything_else_is_refused(expression: str) -> None:
         evaluate(expression, NAMES)
 
 
-@pytest.mark.parametrize("expression", ["1 / 0", "[1] + 1", "_[9]", "int('x')", "sorted([1, 'a'])", "-text"])
+@pytest.mark.parametrize(
+    "expression", ["1 / 0", "[1] + 1", "_[9]", "int('x')", "sorted([1, 'a'])", "-text"]
+)
 def test_values_that_do_not_fit_fail_as_in_python(expression: str) -> None:
     with pytest.raises(FAILURES):
         evaluate(expression, NAMES)

@@ -9,8 +9,16 @@ from openconductor.graders.extraction import braced, find_answer, find_boxed, st
 from openconductor.graders.freeform import FreeFormAnswer, FreeFormGrader
 from openconductor.types import Problem
 
-THOUGHTS = {"no thoughts": "no thoughts", "<THINK>a</Think>b": "b", "a</think>b": "b", "b<think>a": "b"}
-THOUGHTS |= {"<thinking>a</thinking>b<reasoning>c</reasoning>d": "bd", "<think>a</think>b</think>": "b"}
+THOUGHTS = {
+    "no thoughts": "no thoughts",
+    "<THINK>a</Think>b": "b",
+    "a</think>b": "b",
+    "b<think>a": "b",
+}
+THOUGHTS |= {
+    "<thinking>a</thinking>b<reasoning>c</reasoning>d": "bd",
+    "<think>a</think>b</think>": "b",
+}
 THOUGHTS |= {"<think>a<think>b</think>c": "c", "a < think > b": "a "}
 
 
@@ -86,11 +94,15 @@ async def test_a_hostile_reply_is_read_in_a_moment(piece: str) -> None:
     reply = piece * (400_000 // len(piece))
     find_answer(reply)
     styles: tuple[Style, ...] = ("ours", "mmlu-pro", "simple-evals")
-    assert all((extract_choice(reply, style=style) or "A") in "ABCDEFGHIJabcdefghij" for style in styles)
+    assert all(
+        (extract_choice(reply, style=style) or "A") in "ABCDEFGHIJabcdefghij" for style in styles
+    )
     for answer in (reply, rf"\boxed{{{reply}}}"):
         await FreeFormGrader().grade(Problem("p", "", FreeFormAnswer("water", "text"), "t"), answer)
 
 
 async def test_a_number_of_twenty_megabytes_is_not_read() -> None:
-    grade = await FreeFormGrader().grade(Problem("p", "", FreeFormAnswer("42"), "t"), rf"\boxed{{{'9' * 20_000_000}}}")
+    grade = await FreeFormGrader().grade(
+        Problem("p", "", FreeFormAnswer("42"), "t"), rf"\boxed{{{'9' * 20_000_000}}}"
+    )
     assert (grade.correct, grade.note) == (False, "unreadable: longer than 4000 characters")

@@ -23,9 +23,9 @@ KINDS = {
 
 
 def test_the_kind_is_read_off_the_reference() -> None:
-    assert {kind: [kind_of(reference) for reference in references] for kind, references in KINDS.items()} == {
-        kind: [kind] * len(references) for kind, references in KINDS.items()
-    }
+    assert {
+        kind: [kind_of(reference) for reference in references] for kind, references in KINDS.items()
+    } == {kind: [kind] * len(references) for kind, references in KINDS.items()}
 
 
 async def test_what_the_rules_cannot_decide_is_undecided_and_no_judge_is_asked_by_default() -> None:
@@ -47,7 +47,9 @@ def judge_of(says: str | WorkerError) -> tuple[Worker, list[str]]:
     return Worker(say, name="judge"), asked
 
 
-@pytest.mark.parametrize(("says", "correct"), [("It fits.\nVerdict: right", True), ("No.\n**Verdict: wrong**", False)])
+@pytest.mark.parametrize(
+    ("says", "correct"), [("It fits.\nVerdict: right", True), ("No.\n**Verdict: wrong**", False)]
+)
 async def test_a_judges_verdict_is_told_apart_by_its_note(says: str, correct: bool) -> None:
     judge, asked = judge_of(says)
     grade = await FreeFormGrader(judge).grade(OPEN, "Long reasoning.\nAnswer: supply falls")
@@ -63,7 +65,9 @@ async def test_a_judge_is_never_asked_about_what_the_rules_decide(answer: str) -
     assert not asked
 
 
-@pytest.mark.parametrize("says", ["", "right", "Verdict: right, or Verdict: unsure", ServerFailed("down")])
+@pytest.mark.parametrize(
+    "says", ["", "right", "Verdict: right, or Verdict: unsure", ServerFailed("down")]
+)
 async def test_a_judge_that_gives_no_verdict_leaves_it_undecided(says: str | WorkerError) -> None:
     grade = await FreeFormGrader(judge_of(says)[0]).grade(OPEN, "Answer: supply falls")
     assert grade.correct is None and grade.note.startswith("undecided: the judge")
@@ -75,7 +79,15 @@ async def test_a_judge_without_a_key_stops() -> None:
 
 
 @pytest.mark.parametrize(
-    "reference", [None, 5, "", FreeFormAnswer(" "), FreeFormAnswer("x", "word"), FreeFormAnswer("red", "choice")]
+    "reference",
+    [
+        None,
+        5,
+        "",
+        FreeFormAnswer(" "),
+        FreeFormAnswer("x", "word"),
+        FreeFormAnswer("red", "choice"),
+    ],
 )  # type: ignore[arg-type]
 async def test_a_reference_of_no_kind_is_the_graders_failure(reference: object) -> None:
     with pytest.raises(GradingError, match="problem p: got the "):

@@ -7,8 +7,7 @@ from collections.abc import Sequence
 from fractions import Fraction
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 
 from openconductor.config import load_registered
 from openconductor.errors import ConfigError, GradingError
@@ -29,13 +28,19 @@ class SaidWorkers(MathWorkers):
         self.gold_read = gold_read
         self.asked: list[tuple[str, list[str], float | None]] = []
 
-    async def judge(self, gold: str, answers: Sequence[str], tolerance: float | None) -> tuple[Verdict, bool]:
+    async def judge(
+        self, gold: str, answers: Sequence[str], tolerance: float | None
+    ) -> tuple[Verdict, bool]:
         self.asked.append((gold, list(answers), tolerance))
         return self.verdict, self.gold_read
 
 
-async def graded(workers: MathWorkers | None, reference: object, answer: str, tolerance: float | None = None) -> Grade:
-    return await MathGrader(tolerance, workers=workers).grade(Problem("p", "", reference, "t"), answer)
+async def graded(
+    workers: MathWorkers | None, reference: object, answer: str, tolerance: float | None = None
+) -> Grade:
+    return await MathGrader(tolerance, workers=workers).grade(
+        Problem("p", "", reference, "t"), answer
+    )
 
 
 @pytest.mark.parametrize(
@@ -43,11 +48,17 @@ async def graded(workers: MathWorkers | None, reference: object, answer: str, to
     [
         *(("equal", True, True, "math-verify"), ("different", True, False, "math-verify")),
         *(("unread answer", True, False, "unreadable"), ("unread gold", True, None, "undecided")),
-        *(("cpu", True, False, "timeout"), ("memory", True, False, "out of memory"), ("crash", True, False, "crash")),
+        *(
+            ("cpu", True, False, "timeout"),
+            ("memory", True, False, "out of memory"),
+            ("crash", True, False, "crash"),
+        ),
         *((verdict, False, None, "undecided") for verdict in ("cpu", "memory", "crash")),
     ],
 )
-async def test_a_bomb_is_the_answers_fault_and_an_unread_reference_nobodys(verdict, gold_read, correct, note) -> None:
+async def test_a_bomb_is_the_answers_fault_and_an_unread_reference_nobodys(
+    verdict, gold_read, correct, note
+) -> None:
     grade = await graded(SaidWorkers(verdict, gold_read=gold_read), "x+1", r"\boxed{1+x}")
     assert (grade.correct, grade.extracted) == (correct, "1+x") and grade.note.startswith(note)
 
@@ -62,9 +73,17 @@ async def test_a_starved_worker_is_the_machines_fault() -> None:
         await graded(SaidWorkers("starved"), "x+1", r"\boxed{1+x}")
 
 
-async def test_plain_numbers_words_the_same_text_other_units_and_what_is_too_long_need_no_worker() -> None:
+async def test_plain_numbers_words_the_same_text_other_units_and_what_is_too_long_need_no_worker() -> (
+    None
+):
     workers = SaidWorkers("equal")
-    pairs = [("73", "073"), (r"\frac{1}{2}", "0.5"), (r"\text{even}", "odd"), ("x", "x"), ("x", "y" * (LONGEST + 1))]
+    pairs = [
+        ("73", "073"),
+        (r"\frac{1}{2}", "0.5"),
+        (r"\text{even}", "odd"),
+        ("x", "x"),
+        ("x", "y" * (LONGEST + 1)),
+    ]
     pairs.append((r"2\pi\text{ cm}^2", r"2\pi\text{ cm}^3"))
     grades = [await graded(workers, gold, rf"\boxed{{{answer}}}") for gold, answer in pairs]
     assert [grade.correct for grade in grades] == [True, True, False, True, False, False]
@@ -75,8 +94,16 @@ async def test_plain_numbers_words_the_same_text_other_units_and_what_is_too_lon
 @pytest.mark.parametrize(
     ("reference", "answer", "asked"),
     [
-        (r"$\dfrac{\pi}{2}\text{ cm}$", r"\boxed{pi/2}, \boxed{1.57}", (r"\frac{\pi}{2}", [r"\pi /2", "1.57"])),
-        (r"2\pi\text{ m}", r"\boxed{200\pi\text{ cm}}", (r"2\pi", [r"(200\pi) \cdot \frac{1}{100}"])),
+        (
+            r"$\dfrac{\pi}{2}\text{ cm}$",
+            r"\boxed{pi/2}, \boxed{1.57}",
+            (r"\frac{\pi}{2}", [r"\pi /2", "1.57"]),
+        ),
+        (
+            r"2\pi\text{ m}",
+            r"\boxed{200\pi\text{ cm}}",
+            (r"2\pi", [r"(200\pi) \cdot \frac{1}{100}"]),
+        ),
         (r"0.\overline{3}", r"\boxed{1-2/3}", (r"\frac{1}{3}", ["1-2/3"])),
     ],
 )
@@ -88,19 +115,38 @@ async def test_workers_get_both_sides_in_one_form_and_in_one_unit(reference, ans
 
 @pytest.mark.parametrize("reference", [None, 5, "", "  ", ["5"], r"so \boxed{}", r"so \boxed{5"])
 async def test_a_reference_without_a_value_is_the_graders_failure(reference: object) -> None:
-    with pytest.raises(GradingError, match=r"problem p: got (the reference|a reference without a value)"):
+    with pytest.raises(
+        GradingError, match=r"problem p: got (the reference|a reference without a value)"
+    ):
         await graded(None, reference, r"\boxed{5}")
 
 
 MARKS = tuple("\\{}()[]$,;:.-+*/^_%=<>&10x \n°²½٣")
-WORDS = ("pi", "sqrt", "\\frac", "\\text", "\\left", "and", "cm", "answer is ", "Answer: ", "<think>", "</think>")
-REPLIES = st.lists(st.sampled_from((*MARKS, *WORDS, "\\boxed{")) | st.text(max_size=3), max_size=20).map("".join)
+WORDS = (
+    "pi",
+    "sqrt",
+    "\\frac",
+    "\\text",
+    "\\left",
+    "and",
+    "cm",
+    "answer is ",
+    "Answer: ",
+    "<think>",
+    "</think>",
+)
+REPLIES = st.lists(
+    st.sampled_from((*MARKS, *WORDS, "\\boxed{")) | st.text(max_size=3), max_size=20
+).map("".join)
 
 
 @given(REPLIES, st.sampled_from(["5", "x+1", r"\text{a b}", "3 cm"]))
 def test_whatever_is_written_gets_a_verdict(reply: str, reference: str) -> None:
     for answer in (reply, rf"\boxed{{{reply}}}"):
-        assert asyncio.run(graded(SaidWorkers("different"), reference, answer)).correct in {True, False}
+        assert asyncio.run(graded(SaidWorkers("different"), reference, answer)).correct in {
+            True,
+            False,
+        }
 
 
 def test_a_tolerance_out_of_its_range_is_refused() -> None:
@@ -109,7 +155,9 @@ def test_a_tolerance_out_of_its_range_is_refused() -> None:
             MathGrader(tolerance)
 
 
-async def test_without_math_verify_the_grader_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_without_math_verify_the_grader_says_what_to_install(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     monkeypatch.setattr(math_workers, "find_spec", lambda name: None)
     monkeypatch.setattr("openconductor.graders.math.shared_workers", MathWorkers)
     assert (await graded(None, "5", r"\boxed{5}")).correct is True  # an integer needs none of it
@@ -135,7 +183,9 @@ NONE = "5t|5 minus 3|5 or 6|1/0|\\frac{1}{0}|1,2,3|3,5|-3,0|0,111|1.2.3|2\\frac{
 
 def test_a_number_is_read_as_it_is_written() -> None:
     for number, _, texts in (row.partition("=") for row in NUMBERS.split(";")):
-        assert {text: value(text) for text in texts.split("|")} == dict.fromkeys(texts.split("|"), Fraction(number))
+        assert {text: value(text) for text in texts.split("|")} == dict.fromkeys(
+            texts.split("|"), Fraction(number)
+        )
     assert [text for text in (*NONE.split("|"), "9" * 401) if value(text) is not None] == []
 
 
@@ -146,7 +196,11 @@ def test_a_fraction_equals_itself_and_nothing_else(top: int, under: int) -> None
     assert equal_numerals(gold, same) and not equal_numerals(gold, other)
 
 
-@given(st.decimals(allow_nan=False, allow_infinity=False, places=6, min_value=-(10**9), max_value=10**9))
+@given(
+    st.decimals(
+        allow_nan=False, allow_infinity=False, places=6, min_value=-(10**9), max_value=10**9
+    )
+)
 def test_a_decimal_is_exact(number: object) -> None:
     assert value(str(number)) == Fraction(str(number))
 
@@ -161,8 +215,12 @@ PAIRS = {  # a reference, an answer to it that may use a decimal comma, and whet
 }
 
 
-@pytest.mark.parametrize(("pair", "same"), [(pair, same) for same in PAIRS for pair in PAIRS[same].split(";")])
-def test_units_are_converted_and_a_comma_may_be_a_decimal_point_in_an_answer(pair: str, same: bool | None) -> None:
+@pytest.mark.parametrize(
+    ("pair", "same"), [(pair, same) for same in PAIRS for pair in PAIRS[same].split(";")]
+)
+def test_units_are_converted_and_a_comma_may_be_a_decimal_point_in_an_answer(
+    pair: str, same: bool | None
+) -> None:
     gold, _, answer = pair.partition("|")
     wanted, got = read_numeral(normalise(gold)), read_numeral(normalise(answer), comma=True)
     assert wanted is not None

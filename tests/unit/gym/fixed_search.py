@@ -1,6 +1,7 @@
 """The search for the best fixed workflow of the gym: run it when the world has changed (minutes).
 
-In: the world as it is. Out: the best constant choice of workers and access that was found, for ``gym/levels.py``.
+In: the world as it is. Out: the best constant choice of workers and access that was found, for
+``gym/levels.py``.
 """
 
 from __future__ import annotations
@@ -12,7 +13,15 @@ from itertools import combinations, product
 
 from openconductor.gym.exact import ALL
 from openconductor.gym.levels import BEST_FIXED, Constant, Shape, fixed_accuracy, shape_of
-from openconductor.gym.questions import KINDS, OPENERS, SMUDGED, SPLITS, GymQuestion, compositions, read_question
+from openconductor.gym.questions import (
+    KINDS,
+    OPENERS,
+    SMUDGED,
+    SPLITS,
+    GymQuestion,
+    compositions,
+    read_question,
+)
 from openconductor.gym.world import OPERATIONS
 
 MAX_STEPS = 5
@@ -94,7 +103,9 @@ def neighbours(constant: Constant) -> Iterator[Constant]:
         if index < size:
             moved[-1] = tuple(sorted((*moved[-1], index)))
         for worker, seen in product(ALL, _subsets(index)):
-            yield Constant((*workers[:index], worker, *workers[index:]), (*moved[:index], seen, *moved[index:]))
+            yield Constant(
+                (*workers[:index], worker, *workers[index:]), (*moved[:index], seen, *moved[index:])
+            )
 
 
 def _subsets(size: int) -> list[tuple[int, ...]]:
@@ -108,4 +119,6 @@ def _random_constant(rng: random.Random, size: int) -> Constant:
 
 if __name__ == "__main__":
     found, accuracy = search(seed=0)
-    print(f"{found}\nexpected accuracy {accuracy:.4f}; BEST_FIXED has {mean_accuracy(BEST_FIXED):.4f}")
+    print(
+        f"{found}\nexpected accuracy {accuracy:.4f}; BEST_FIXED has {mean_accuracy(BEST_FIXED):.4f}"
+    )

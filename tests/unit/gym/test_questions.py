@@ -5,8 +5,7 @@ from __future__ import annotations
 import random
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 
 from openconductor.gym.questions import (
     KINDS,
@@ -45,7 +44,10 @@ def test_the_chains_of_a_split_are_held_out_from_the_others(length: int) -> None
     chains = [set(compositions(length, split)) for split in SPLITS]
     assert all(chains)
     assert sum(map(len, chains)) == len(set.union(*chains))
-    drawn = {question.composition for question in draw_questions("test", 400, seed=0, mix={KINDS[length - 1]: 1.0})}
+    drawn = {
+        question.composition
+        for question in draw_questions("test", 400, seed=0, mix={KINDS[length - 1]: 1.0})
+    }
     assert drawn <= set(compositions(length, "test"))
 
 

@@ -47,7 +47,9 @@ def test_another_world_has_the_same_workers_in_other_places_who_like_other_wordi
         drawn = profiles_of(world)
         assert drawn == profiles_of(world)
         assert {one.name for one in drawn} == set(BY_NAME)
-        assert all(replace(one, likes=BY_NAME[one.name].likes) == BY_NAME[one.name] for one in drawn)
+        assert all(
+            replace(one, likes=BY_NAME[one.name].likes) == BY_NAME[one.name] for one in drawn
+        )
         assert all((one.likes is None) == (BY_NAME[one.name].likes is None) for one in drawn)
         moved += sum(one.name != other.name for one, other in zip(drawn, PROFILES, strict=True))
         liked += sum(one.likes != BY_NAME[one.name].likes for one in drawn)
@@ -79,7 +81,9 @@ def test_drawn_workers_are_good_at_what_their_cards_say() -> None:
 
 def test_a_journal_tells_worlds_apart() -> None:
     of = {world: {one.provider.identity for _, one in gym_pool(world=world)} for world in range(3)}
-    assert all("gym jack 0" in each for each in of.values()), "who likes no wording is the same in each"
+    assert all("gym jack 0" in each for each in of.values()), (
+        "who likes no wording is the same in each"
+    )
     assert len(of[0] | of[1] | of[2]) > 8
     assert len({one.provider.identity for world in "ab" for _, one in gym_pool(world=world)}) == 16
 
@@ -92,14 +96,18 @@ def test_a_pool_is_known_by_its_name() -> None:
             world_of(name)
 
 
-def chances(profile: Profile, instruction: str, *seen: object, question: GymQuestion = SORT) -> dict[object, float]:
+def chances(
+    profile: Profile, instruction: str, *seen: object, question: GymQuestion = SORT
+) -> dict[object, float]:
     found: dict[object, float] = {}
     for chance, result, _ in outcomes(profile, View(question, instruction, tuple(seen), 3)):  # type: ignore[arg-type]
         found[result] = found.get(result, 0.0) + chance
     return found
 
 
-async def said(profile: Profile, *turns: Message, sample: int = 0, seed: int = 0, step: int = 0) -> str:
+async def said(
+    profile: Profile, *turns: Message, sample: int = 0, seed: int = 0, step: int = 0
+) -> str:
     """What a worker says; what it says when it declines is that it refused."""
     worker = SimulatedWorker(profile, seed)
     try:
@@ -121,7 +129,15 @@ async def said(profile: Profile, *turns: Message, sample: int = 0, seed: int = 0
         ("maven", "solve the question", (), None, 1.0),
         ("referee", COMPARE[0], (None, None), None, 1.0),
     ],
-    ids=["liked", "the other wording", "two at once", "the last one seen", "an apology seen", "nothing known", "none"],
+    ids=[
+        "liked",
+        "the other wording",
+        "two at once",
+        "the last one seen",
+        "an apology seen",
+        "nothing known",
+        "none",
+    ],
 )
 def test_the_chance_of_a_result(worker, instruction, seen, result, chance) -> None:
     assert chances(BY_NAME[worker], instruction, *seen)[result] == pytest.approx(chance)

@@ -3,12 +3,20 @@
 from __future__ import annotations
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 
-from openconductor.gym.world import OPERATIONS, WORDINGS, Operation, find_operations, read_value, write_value
+from openconductor.gym.world import (
+    OPERATIONS,
+    WORDINGS,
+    Operation,
+    find_operations,
+    read_value,
+    write_value,
+)
 
-every_operation = pytest.mark.parametrize("operation", OPERATIONS.values(), ids=lambda operation: operation.name)
+every_operation = pytest.mark.parametrize(
+    "operation", OPERATIONS.values(), ids=lambda operation: operation.name
+)
 number_lists = st.lists(st.integers(0, 999_999).map(str), min_size=1, max_size=5).map(tuple)
 
 
@@ -33,7 +41,9 @@ def test_an_operation_does_what_its_name_says(name: str, expected: str) -> None:
 @every_operation
 @pytest.mark.parametrize("wording", WORDINGS)
 def test_a_phrase_names_its_operation_and_nothing_else(operation: Operation, wording: str) -> None:
-    assert find_operations(f"Please {operation.phrase(wording)}, thank you.") == ((operation, wording),)
+    assert find_operations(f"Please {operation.phrase(wording)}, thank you.") == (
+        (operation, wording),
+    )
 
 
 @every_operation
@@ -47,7 +57,11 @@ def test_an_operation_never_makes_two_different_bags_of_items_the_same(
 
 @every_operation
 @given(value=number_lists)
-def test_what_an_operation_makes_can_be_read_back_from_its_text(operation: Operation, value: tuple[str, ...]) -> None:
+def test_what_an_operation_makes_can_be_read_back_from_its_text(
+    operation: Operation, value: tuple[str, ...]
+) -> None:
     made = operation.apply(value)
     assert read_value(write_value(made)) == made
-    assert [read_value(text) for text in ("", "Sorry, I could not do that.", "4, 17", "-3")] == [None] * 4
+    assert [read_value(text) for text in ("", "Sorry, I could not do that.", "4, 17", "-3")] == [
+        None
+    ] * 4

@@ -23,7 +23,9 @@ Write = Callable[..., Path]
 
 def chain(workers: Sequence[int]) -> Workflow:
     """A workflow in which each step sees all before it; no workers is *accept*."""
-    return Workflow(tuple(Step(worker, "do it", "all" if place else ()) for place, worker in enumerate(workers)))
+    return Workflow(
+        tuple(Step(worker, "do it", "all" if place else ()) for place, worker in enumerate(workers))
+    )
 
 
 def make_record(
@@ -43,11 +45,28 @@ def make_record(
     """One record; ``flows`` are the workers of each round's chain, None a text that is no workflow."""
     status: Status = "failed" if correct is None else "graded"
     rounds = tuple(
-        RoundRecord(None if flow is None else chain(flow), planned, "missing_list" if flow is None else "")
+        RoundRecord(
+            None if flow is None else chain(flow), planned, "missing_list" if flow is None else ""
+        )
         for flow in flows
     )
     usage = Usage(tokens, 0, 0, 0, Decimal(dollars), unpriced, 1.0)
-    return Record(system, task, str(problem), sample, kind, correct, status, None, None, "", rounds, calls, usage, 1.0)
+    return Record(
+        system,
+        task,
+        str(problem),
+        sample,
+        kind,
+        correct,
+        status,
+        None,
+        None,
+        "",
+        rounds,
+        calls,
+        usage,
+        1.0,
+    )
 
 
 def make_iteration(number: int, **changes: object) -> dict[str, object]:
@@ -79,7 +98,10 @@ def write_curve(tmp_path: Path) -> Write:
     def write(*iterations: dict[str, object]) -> Path:
         folder = tmp_path / "run"
         folder.mkdir(exist_ok=True)
-        lines = [json.dumps(make_iteration(number, **changes)) + "\n" for number, changes in enumerate(iterations)]
+        lines = [
+            json.dumps(make_iteration(number, **changes)) + "\n"
+            for number, changes in enumerate(iterations)
+        ]
         (folder / "curves.jsonl").write_text("".join(lines), encoding="utf-8")
         return folder
 
@@ -90,7 +112,9 @@ def write_curve(tmp_path: Path) -> Write:
 def evaluation() -> list[Record]:
     """Two workers alone, an oracle, random workflows and a Conductor on four questions of two kinds."""
     found: list[Record] = []
-    systems: dict[str, tuple[str, str, tuple[Flow, ...]]] = {  # which questions are right, the price, the workflows
+    systems: dict[
+        str, tuple[str, str, tuple[Flow, ...]]
+    ] = {  # which questions are right, the price, the workflows
         "worker:anna": ("01", "0.01", ((0,),) * 4),
         "worker:bert": ("3", "0.001", ((1,),) * 4),
         "oracle": ("0123", "0.02", ((0,), (0,), (0, 1), (1,))),
@@ -114,18 +138,43 @@ def crowd() -> list[Record]:
     found: list[Record] = []
     for task in ("math500", "mmlu", "livecodebench_v6"):
         for question, sample in product(range(6), range(2)):
-            some: dict[str, Any] = {"task": task, "kind": ("easy", "medium", "hard")[question % 3], "sample": sample}
+            some: dict[str, Any] = {
+                "task": task,
+                "kind": ("easy", "medium", "hard")[question % 3],
+                "sample": sample,
+            }
             for ordinal, name in LONG_NAMES.items():
-                correct = None if (ordinal + question) % 11 == 0 else (ordinal * 7 + question + sample) % 3 == 0
-                found.append(make_record(f"worker:{name}", question, correct, (ordinal,), unpriced=1, **some))
-            for system in ("conductor?rounds=3", f"conductor?one_worker={LONG_NAMES[3]}", "masrouter"):
-                flows = [[(question + step) % 20 for step in range(1 + question % 5)], [question, 19]]
-                some |= {"planned": system.startswith("conductor"), "tokens": 500 + 10 * len(system)}
-                found.append(make_record(system, question, (question + sample) % 2 == 0, *flows, **some))
+                correct = (
+                    None
+                    if (ordinal + question) % 11 == 0
+                    else (ordinal * 7 + question + sample) % 3 == 0
+                )
+                found.append(
+                    make_record(f"worker:{name}", question, correct, (ordinal,), unpriced=1, **some)
+                )
+            for system in (
+                "conductor?rounds=3",
+                f"conductor?one_worker={LONG_NAMES[3]}",
+                "masrouter",
+            ):
+                flows = [
+                    [(question + step) % 20 for step in range(1 + question % 5)],
+                    [question, 19],
+                ]
+                some |= {
+                    "planned": system.startswith("conductor"),
+                    "tokens": 500 + 10 * len(system),
+                }
+                found.append(
+                    make_record(system, question, (question + sample) % 2 == 0, *flows, **some)
+                )
     return found
 
 
-LONG_NAMES = {ordinal: f"accounts/vendor/models/qwen3-32b-instruct-2026-11-{ordinal:02d}" for ordinal in range(18)}
+LONG_NAMES = {
+    ordinal: f"accounts/vendor/models/qwen3-32b-instruct-2026-11-{ordinal:02d}"
+    for ordinal in range(18)
+}
 LONG_NAMES |= {18: "_a$b$c\n\x1b[31m", 19: "通义千问-大模型-通义千问"}
 
 

@@ -24,7 +24,9 @@ def test_an_accuracy_is_that_of_the_table(record: Make) -> None:
         for problem in range(size)
         for sample in range(2)
     ]
-    config = EvalConfig(systems=("random",), task=(TaskTable("small"), TaskTable("large")), repeats=2)
+    config = EvalConfig(
+        systems=("random",), task=(TaskTable("small"), TaskTable("large")), repeats=2
+    )
     table = make_table(Results.of_records(config, records, workers={0: "anna"}))
     for task, of_task in (("small", records[:8]), ("large", records[8:]), (AVERAGE, records)):
         row, ours = table.row("random", task), accuracy(of_task)
@@ -43,7 +45,8 @@ def test_what_is_masked_is_no_wrong_answer_and_is_counted(record: Make) -> None:
 
 
 def test_a_share_weighs_things_and_knows_that_those_of_a_question_hang_together() -> None:
-    # Ten questions: in half of them all four steps are of the worker, in the others none. Ten draws, not forty.
+    # Ten questions: in half of them all four steps are of the worker, in the others none. Ten
+    # draws, not forty.
     clustered = share({("t", str(place)): (4.0 if place % 2 else 0.0, 4.0) for place in range(10)})
     assert clustered.value == 0.5
     low, high = wilson_interval(4.5, 9)  # the sample variance makes nine of ten
@@ -63,8 +66,14 @@ def test_the_intervals_of_shares_cover_as_they_claim() -> None:
     for _ in range(rounds):
         parts: dict[tuple[str, str], tuple[float, float]] = {}
         for place in range(100):
-            chance, steps = rng.choice((0.1, 0.5)), rng.randint(2, 5)  # the chance differs by question, mean 0.3
-            parts["t", str(place)] = (float(sum(rng.random() < chance for _ in range(steps))), float(steps))
+            chance, steps = (
+                rng.choice((0.1, 0.5)),
+                rng.randint(2, 5),
+            )  # the chance differs by question, mean 0.3
+            parts["t", str(place)] = (
+                float(sum(rng.random() < chance for _ in range(steps))),
+                float(steps),
+            )
         found = share(parts)
         covered += found.low <= truth <= found.high
     assert 0.925 <= covered / rounds <= 0.975

@@ -21,7 +21,9 @@ Write = Callable[..., Path]
 
 
 def test_ours_is_the_conductor_else_the_first_that_plans(record: Make) -> None:
-    ablation, ours = (record(name, 0, True, [0], planned=True) for name in ("conductor?rounds=3", "conductor"))
+    ablation, ours = (
+        record(name, 0, True, [0], planned=True) for name in ("conductor?rounds=3", "conductor")
+    )
     other = record("random", 0, True, [0])
     assert Material([other, ablation, ours]).ours == "conductor"
     assert Material([other, ablation]).ours == "conductor?rounds=3"
@@ -39,7 +41,10 @@ def test_a_worker_looks_the_same_in_records_and_curve_and_other_systems_look_lik
     looks = [material.look_of(system) for system in systems]
     assert len({(one["color"], one["marker"]) for one in looks}) == len(systems)
     assert ["markerfacecolor" in one for one in looks] == [False, False, False, True, True, True]
-    assert Material([record("conductor", 0, True, [4, 2], planned=True)]).names == ("worker 2", "worker 4")
+    assert Material([record("conductor", 0, True, [4, 2], planned=True)]).names == (
+        "worker 2",
+        "worker 4",
+    )
 
 
 def test_one_task_is_parted_by_kind_from_easy_to_hard_and_several_by_task(record: Make) -> None:
@@ -47,19 +52,42 @@ def test_one_task_is_parted_by_kind_from_easy_to_hard_and_several_by_task(record
     assert {name: len(part) for name, part in by_part(records).items()} == {"easy": 1, "hard": 1}
     assert list(by_part([*records, record("s", 0, True, task="u")])) == ["t", "u"]
     assert list(by_part([record("s", 0, True)])) == ["t"]
-    assert in_order({"triple", "single", "smudged", "pair"}) == ["single", "pair", "triple", "smudged"]
+    assert in_order({"triple", "single", "smudged", "pair"}) == [
+        "single",
+        "pair",
+        "triple",
+        "smudged",
+    ]
     assert in_order({"level 10", "level 9"}) == ["level 9", "level 10"]
-    many = [record("s", f"{kind}/{copy}", True, kind=f"k{kind}") for kind in range(20) for copy in range(kind + 1)]
+    many = [
+        record("s", f"{kind}/{copy}", True, kind=f"k{kind}")
+        for kind in range(20)
+        for copy in range(kind + 1)
+    ]
     found = by_part(many)
-    assert list(found) == [*(f"k{kind}" for kind in range(9, 20)), "others"], "the smallest are put together"
+    assert list(found) == [*(f"k{kind}" for kind in range(9, 20)), "others"], (
+        "the smallest are put together"
+    )
     assert sum(map(len, found.values())) == len(many)
 
 
 def test_seventy_series_look_different_in_colours_that_all_can_tell_apart() -> None:
     looks = [look(place) for place in range(70)]
     assert len({(one["color"], one["marker"]) for one in looks}) == 70
-    assert all(one["color"] != other["color"] and one["marker"] != other["marker"] for one, other in pairwise(looks))
-    okabe_ito = {"#000000", "#E69F00", "#56B4E9", "#009E73", "#F0E442", "#0072B2", "#D55E00", "#CC79A7"}
+    assert all(
+        one["color"] != other["color"] and one["marker"] != other["marker"]
+        for one, other in pairwise(looks)
+    )
+    okabe_ito = {
+        "#000000",
+        "#E69F00",
+        "#56B4E9",
+        "#009E73",
+        "#F0E442",
+        "#0072B2",
+        "#D55E00",
+        "#CC79A7",
+    }
     assert {one["color"] for one in looks} <= {*okabe_ito, "#595959"}
 
 
@@ -91,14 +119,30 @@ def test_the_record_of_the_bundled_training_is_read_whole() -> None:
 
 
 def test_what_could_not_be_measured_is_a_gap_and_no_zero(write_curve: Write) -> None:
-    nothing = {"worker_share": {"anna": 0.0, "bert": 0.0}, "topology": {}, "routing_entropy_bits": 0.0}
+    nothing = {
+        "worker_share": {"anna": 0.0, "bert": 0.0},
+        "topology": {},
+        "routing_entropy_bits": 0.0,
+    }
     zero = {"validity": 0.0, "accuracy": 0.0, "accuracy_given_valid": 0.0, **nothing}
     even = {"topology": {"single": 3, "chain": 3, "dag": 3}}
     masked, invalid, diverse = read_curve(write_curve({"masked": 64, **zero}, zero, even))
-    assert (masked.validity, masked.accuracy, masked.given_valid, masked.routing_entropy) == (None, None, None, None)
-    assert (invalid.validity, invalid.accuracy, invalid.given_valid, invalid.routing_entropy) == (0.0, 0.0, None, None)
+    assert (masked.validity, masked.accuracy, masked.given_valid, masked.routing_entropy) == (
+        None,
+        None,
+        None,
+        None,
+    )
+    assert (invalid.validity, invalid.accuracy, invalid.given_valid, invalid.routing_entropy) == (
+        0.0,
+        0.0,
+        None,
+        None,
+    )
     assert masked.worker_share == invalid.worker_share == {}
-    assert (masked.diversity, diverse.diversity) == (None, pytest.approx(3)), "the effective number of shapes"
+    assert (masked.diversity, diverse.diversity) == (None, pytest.approx(3)), (
+        "the effective number of shapes"
+    )
 
 
 def test_a_line_that_is_being_written_is_left_out(write_curve: Write) -> None:
@@ -108,7 +152,9 @@ def test_a_line_that_is_being_written_is_left_out(write_curve: Write) -> None:
     assert len(read_curve(folder)) == 2
 
 
-@pytest.mark.parametrize("line", ["{}", "[]", "not json", '{"iteration": 0, "rollouts": 1, "masked": null}'])
+@pytest.mark.parametrize(
+    "line", ["{}", "[]", "not json", '{"iteration": 0, "rollouts": 1, "masked": null}']
+)
 def test_a_file_that_is_no_curve_is_an_error_that_names_the_line(tmp_path: Path, line: str) -> None:
     with pytest.raises(ConfigError, match="expected the folder of a training"):
         read_curve(tmp_path)

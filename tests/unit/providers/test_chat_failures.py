@@ -10,12 +10,17 @@ from email.utils import format_datetime
 from urllib.parse import quote
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 
 from openconductor.errors import Rejected, ServerFailed, WorkerError
 from openconductor.providers import chat_failures
-from openconductor.providers.chat_failures import error_object, excerpt, failure, key_of, retry_after
+from openconductor.providers.chat_failures import (
+    error_object,
+    excerpt,
+    failure,
+    key_of,
+    retry_after,
+)
 
 KEY = 'sk-canary+/8f3b1c"&<\\7Zq'
 
@@ -63,7 +68,9 @@ def test_a_piece_of_a_key_is_hidden_too() -> None:
     assert excerpt("wrong key sk-cana…") == "wrong key sk-cana…"
 
 
-def test_a_short_key_is_hidden_whole_and_none_hides_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_short_key_is_hidden_whole_and_none_hides_nothing(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     assert excerpt("got abc") == "got abc"
     assert key_of(None) == ""
     assert excerpt("got abc") == "got abc"
@@ -80,7 +87,9 @@ def test_a_key_in_a_body_of_any_size_is_hidden_before_the_words_are_cut() -> Non
     assert KEY[:6] not in str(failure(500, f"<p>{KEY}".encode()))
 
 
-def test_the_keys_of_others_are_hidden_where_they_are_known_or_look_like_one(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_keys_of_others_are_hidden_where_they_are_known_or_look_like_one(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     monkeypatch.setenv("SOME_OTHER_API_KEY", "open sesame/42")
     said = "not open sesame/42 (open%20sesame%2F42) but sk-proj-0123456789abcdef or Bearer 0123456789abcdef"
     assert excerpt(said) == "not [key] ([key]) but [key] or [key]"
@@ -106,11 +115,19 @@ def test_what_may_heal_is_told_from_what_cannot() -> None:
         assert not failure(status, b"").retryable
     for status in (408, 409, 425, 500, 501, 505, 524, 529):
         error = failure(status, b"", wait=2.0)
-        assert (type(error), error.retryable, error.retry_after) == (ServerFailed, status not in (501, 505), 2.0)
+        assert (type(error), error.retryable, error.retry_after) == (
+            ServerFailed,
+            status not in (501, 505),
+            2.0,
+        )
 
 
-def test_an_error_object_under_success_is_the_servers_failure_unless_it_blames_the_request() -> None:
-    assert type(error_object({"error": {"message": "oops", "type": "server_error"}})) is ServerFailed
+def test_an_error_object_under_success_is_the_servers_failure_unless_it_blames_the_request() -> (
+    None
+):
+    assert (
+        type(error_object({"error": {"message": "oops", "type": "server_error"}})) is ServerFailed
+    )
     assert type(error_object({"error": "oops"})) is ServerFailed
     blamed = error_object({"error": {"message": "no", "type": "invalid_request_error"}})
     assert type(blamed) is Rejected

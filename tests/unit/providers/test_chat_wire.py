@@ -8,11 +8,17 @@ from itertools import pairwise
 from types import MappingProxyType
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 
 from openconductor import errors
-from openconductor.providers.chat_wire import EventStream, Reply, encode, read_object, read_usage, request_body
+from openconductor.providers.chat_wire import (
+    EventStream,
+    Reply,
+    encode,
+    read_object,
+    read_usage,
+    request_body,
+)
 from openconductor.types import Completion, Message, Sampling, Usage
 
 USAGE = {"prompt_tokens": 12, "completion_tokens": 5, "total_tokens": 17}
@@ -35,16 +41,27 @@ def delta(said: object, finish: str | None = None, **top: object) -> dict[str, o
     return {"choices": [{"index": 0, "delta": said, "finish_reason": finish}], **top}
 
 
-# ── what is sent ─────────────────────────────────────────────────────────────────────────────────────────────────────
+# ── what is sent ──────────────────────────────────────────────────────────────────────────────────
 def test_the_body_on_record_is_made_of_plain_json_types() -> None:
-    body = MappingProxyType({"budget": Decimal(128), "top_p": Decimal("0.5"), "stop": ("a", "b"), "x": None})
+    body = MappingProxyType(
+        {"budget": Decimal(128), "top_p": Decimal("0.5"), "stop": ("a", "b"), "x": None}
+    )
     made = request_body("m", (), Sampling(body=body), stream=False)
-    assert made == {"model": "m", "messages": [], "budget": 128, "top_p": 0.5, "stop": ["a", "b"], "x": None}
+    assert made == {
+        "model": "m",
+        "messages": [],
+        "budget": 128,
+        "top_p": 0.5,
+        "stop": ["a", "b"],
+        "x": None,
+    }
     assert json.loads(encode(made)) == made
 
 
 def test_a_limit_in_the_body_replaces_the_samplings() -> None:
-    made = request_body("m", (), Sampling(max_tokens=5, body={"max_completion_tokens": 9}), stream=False)
+    made = request_body(
+        "m", (), Sampling(max_tokens=5, body={"max_completion_tokens": 9}), stream=False
+    )
     assert "max_tokens" not in made
     assert made["max_completion_tokens"] == 9
 
@@ -61,7 +78,12 @@ def test_a_part_without_a_type_holds_fields_of_the_turn_itself() -> None:
     )
     assert request_body("m", turns, Sampling(), stream=False)["messages"] == [
         {"role": "user", "content": [{"type": "text", "text": "See:"}, image], "name": "ada"},
-        {"role": "assistant", "content": None, "tool_calls": list(calls), "reasoning_content": "hm"},
+        {
+            "role": "assistant",
+            "content": None,
+            "tool_calls": list(calls),
+            "reasoning_content": "hm",
+        },
         {"role": "tool", "content": "4", "tool_call_id": "t1"},
         {"role": "developer", "content": "Be brief."},
         {"role": "assistant", "content": ""},
@@ -86,18 +108,22 @@ def test_a_body_that_forbids_a_stream_is_not_asked_for_its_usage() -> None:
 
 
 def test_a_lone_surrogate_can_be_sent() -> None:
-    assert b"\\ud800" in encode(request_body("m", (Message("user", "\ud800"),), Sampling(), stream=False))
+    assert b"\\ud800" in encode(
+        request_body("m", (Message("user", "\ud800"),), Sampling(), stream=False)
+    )
 
 
 @pytest.mark.parametrize(
-    "value", [object(), {1, 2}, float("inf"), Decimal("nan"), b"x"], ids=lambda value: repr(value).split(" at 0x")[0]
+    "value",
+    [object(), {1, 2}, float("inf"), Decimal("nan"), b"x"],
+    ids=lambda value: repr(value).split(" at 0x")[0],
 )
 def test_a_value_that_json_does_not_know_is_a_config_error(value: object) -> None:
     with pytest.raises(errors.ConfigError):
         encode({"x": value})
 
 
-# ── what comes back ──────────────────────────────────────────────────────────────────────────────────────────────────
+# ── what comes back ───────────────────────────────────────────────────────────────────────────────
 @pytest.mark.parametrize(
     ("usage", "expected"),
     [
@@ -115,7 +141,10 @@ def test_a_value_that_json_does_not_know_is_a_config_error(value: object) -> Non
         ),
         ({"prompt_tokens": 10, "prompt_cache_hit_tokens": 8}, (10, 8, 0, 0)),
         ({"prompt_tokens": 10, "prompt_tokens_details": {"cached_tokens": 99}}, (10, 10, 0, 0)),
-        ({"prompt_tokens": -1, "completion_tokens": True, "prompt_tokens_details": None}, (0, 0, 0, 0)),
+        (
+            {"prompt_tokens": -1, "completion_tokens": True, "prompt_tokens_details": None},
+            (0, 0, 0, 0),
+        ),
         ({"prompt_tokens": "10", "completion_tokens": 1.5}, (0, 0, 0, 0)),
         # one figure that cannot be: the others are no bill
         ({"prompt_tokens": 10**30, "completion_tokens": 7, "total_tokens": 10**30}, (0, 0, 0, 0)),
@@ -123,13 +152,26 @@ def test_a_value_that_json_does_not_know_is_a_config_error(value: object) -> Non
         ({"prompt_tokens": 12, "completion_tokens": "3", "total_tokens": 15}, (0, 0, 0, 0)),
     ],
 )
-def test_usage_is_read_and_made_consistent(usage: dict[str, object], expected: tuple[int, ...]) -> None:
+def test_usage_is_read_and_made_consistent(
+    usage: dict[str, object], expected: tuple[int, ...]
+) -> None:
     read = read_usage(usage)
-    assert (read.input_tokens, read.cached_tokens, read.output_tokens, read.reasoning_tokens) == expected
+    assert (
+        read.input_tokens,
+        read.cached_tokens,
+        read.output_tokens,
+        read.reasoning_tokens,
+    ) == expected
 
 
 def test_documented_finish_reasons_have_our_word_and_those_of_a_break_are_a_cut() -> None:
-    words = {"stop": "stop", "end_turn": "stop", "STOP": "stop", "length": "length", "max_tokens": "length"}
+    words = {
+        "stop": "stop",
+        "end_turn": "stop",
+        "STOP": "stop",
+        "length": "length",
+        "max_tokens": "length",
+    }
     words |= {"function_call": "tool_calls", "content_filter: SAFETY": "content_filter"}
     for reason, ours in words.items():
         assert read_stream(delta({"content": "4"}, reason)).finish_reason == ours
@@ -164,10 +206,20 @@ def test_calls_under_one_index_are_told_apart_by_id_and_name() -> None:
         {"index": 0, "id": "a", "function": {"name": "", "arguments": ""}},
         {"id": "b", "function": {"name": "f", "arguments": '{"x":'}},
         {"id": None, "function": {"arguments": "1}"}},
-        {"index": 2, "id": "c", "function": {"name": "f", "arguments": {"y": 2}}},  # as some servers send them
+        {
+            "index": 2,
+            "id": "c",
+            "function": {"name": "f", "arguments": {"y": 2}},
+        },  # as some servers send them
     ]
-    said = read_stream(*(delta({"tool_calls": [piece]}) for piece in pieces), delta({}, "tool_calls"))
-    assert [call["function"]["arguments"] for call in said.tool_calls] == ["{}", '{"x":1}', '{"y": 2}']  # type: ignore[index]
+    said = read_stream(
+        *(delta({"tool_calls": [piece]}) for piece in pieces), delta({}, "tool_calls")
+    )
+    assert [call["function"]["arguments"] for call in said.tool_calls] == [
+        "{}",
+        '{"x":1}',
+        '{"y": 2}',
+    ]  # type: ignore[index]
 
 
 def test_a_character_that_comes_in_two_halves_is_put_together_and_a_half_alone_replaced() -> None:
@@ -183,13 +235,21 @@ def test_a_character_that_comes_in_two_halves_is_put_together_and_a_half_alone_r
     (said.text + said.reasoning).encode()
 
 
-# ── failures, and what they are known to have used ───────────────────────────────────────────────────────────────────
+# ── failures, and what they are known to have used ────────────────────────────────────────────────
 def test_the_last_usage_counts_and_one_of_nothing_is_none() -> None:
     reply = Reply()
-    reply.event(json.dumps(delta({"content": "4"}, "stop", usage={**USAGE, "completion_tokens": 1})).encode())
+    reply.event(
+        json.dumps(
+            delta({"content": "4"}, "stop", usage={**USAGE, "completion_tokens": 1})
+        ).encode()
+    )
     reply.event(json.dumps({"choices": [], "usage": USAGE}).encode())
-    reply.event(json.dumps({"choices": [], "usage": {"prompt_tokens": 0, "completion_tokens": 0}}).encode())
-    assert reply.completion(seconds=2.0).usage == Usage(input_tokens=12, output_tokens=5, seconds=2.0)
+    reply.event(
+        json.dumps({"choices": [], "usage": {"prompt_tokens": 0, "completion_tokens": 0}}).encode()
+    )
+    assert reply.completion(seconds=2.0).usage == Usage(
+        input_tokens=12, output_tokens=5, seconds=2.0
+    )
     reply = Reply()
     reply.event(json.dumps(delta({"content": "4"}, usage=dict.fromkeys(USAGE, 0))).encode())
     assert reply.usage is None
@@ -201,10 +261,16 @@ def test_the_last_usage_counts_and_one_of_nothing_is_none() -> None:
         ({"message": "busy", "code": 503}, errors.ServerFailed, errors.TruncatedResponse),
         ({"message": "slow down", "code": 429}, errors.RateLimited, errors.TruncatedResponse),
         ({"message": "filtered", "code": "content_filter"}, errors.Refused, errors.Refused),
-        ({"message": "no", "code": "context_length_exceeded"}, errors.ContextTooLong, errors.ContextTooLong),
+        (
+            {"message": "no", "code": "context_length_exceeded"},
+            errors.ContextTooLong,
+            errors.ContextTooLong,
+        ),
     ],
 )
-def test_an_error_in_a_stream_is_a_refusal_of_the_call_or_a_cut_of_the_answer(error, at_first, later) -> None:
+def test_an_error_in_a_stream_is_a_refusal_of_the_call_or_a_cut_of_the_answer(
+    error, at_first, later
+) -> None:
     data = json.dumps({"error": error}).encode()
     with pytest.raises(at_first) as caught:
         Reply().event(data)
@@ -226,7 +292,17 @@ def test_json_that_is_cut_anywhere_is_called_so() -> None:
 
 
 @pytest.mark.parametrize(
-    "raw", [b"{'a': 1}", b'{"a": 1} x', b"[1]", b"7", b"nonsense", b"\xff{}", b"{" + b"[" * 100_000 + b"}", b'{"a": }']
+    "raw",
+    [
+        b"{'a': 1}",
+        b'{"a": 1} x',
+        b"[1]",
+        b"7",
+        b"nonsense",
+        b"\xff{}",
+        b"{" + b"[" * 100_000 + b"}",
+        b'{"a": }',
+    ],
 )
 def test_what_is_no_object_is_malformed_and_drags_nothing_along(raw: bytes) -> None:
     with pytest.raises(errors.MalformedResponse) as caught:
@@ -256,7 +332,18 @@ def test_an_object_may_stand_between_blanks_and_after_a_mark() -> None:
 
 
 KEYS = st.sampled_from(
-    ["choices", "message", "delta", "content", "finish_reason", "usage", "error", "index", "tool_calls", "function"]
+    [
+        "choices",
+        "message",
+        "delta",
+        "content",
+        "finish_reason",
+        "usage",
+        "error",
+        "index",
+        "tool_calls",
+        "function",
+    ]
 )
 JSON = st.recursive(
     st.none() | st.booleans() | st.integers() | st.text(max_size=5),
@@ -275,7 +362,7 @@ def test_any_json_is_a_completion_or_a_typed_error(data: object) -> None:
             continue
 
 
-# ── events ───────────────────────────────────────────────────────────────────────────────────────────────────────────
+# ── events ────────────────────────────────────────────────────────────────────────────────────────
 @given(
     texts=st.lists(st.text(min_size=1, max_size=8), min_size=1, max_size=6),
     cuts=st.lists(st.integers(min_value=0, max_value=2000), max_size=30),
@@ -289,7 +376,12 @@ def test_an_event_stream_is_the_same_wherever_it_is_cut(
     wire = b""
     for text in texts:
         wire += (b": ping" + newline + b"event: x" + newline) if comments else b""
-        wire += b"data:" + space + json.dumps(text, ensure_ascii=False).encode("utf-8", "surrogatepass") + newline * 2
+        wire += (
+            b"data:"
+            + space
+            + json.dumps(text, ensure_ascii=False).encode("utf-8", "surrogatepass")
+            + newline * 2
+        )
     edges = [0, *sorted(min(cut, len(wire)) for cut in cuts), len(wire)]
     events = EventStream()
     found = [data for start, end in pairwise(edges) for data in events.feed(wire[start:end])]

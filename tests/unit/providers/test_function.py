@@ -35,7 +35,9 @@ async def test_a_sync_function_gets_a_list_of_turns_in_a_thread() -> None:
     assert seen[1] is not threading.main_thread()
 
 
-async def test_partials_async_objects_and_functions_that_return_a_coroutine_are_awaited_too() -> None:
+async def test_partials_async_objects_and_functions_that_return_a_coroutine_are_awaited_too() -> (
+    None
+):
     async def answer(prefix: str, messages: list[Message]) -> str:
         return prefix + messages[0].content
 
@@ -48,8 +50,12 @@ async def test_partials_async_objects_and_functions_that_return_a_coroutine_are_
     assert (await call(lambda messages: answer("", messages))).text == "2 + 2"
 
 
-@pytest.mark.parametrize("error", [ValueError("broken"), StopIteration(), TimeoutError(), KeyError("x")], ids=repr)
-async def test_an_exception_of_the_function_is_a_worker_error_with_its_cause(error: Exception) -> None:
+@pytest.mark.parametrize(
+    "error", [ValueError("broken"), StopIteration(), TimeoutError(), KeyError("x")], ids=repr
+)
+async def test_an_exception_of_the_function_is_a_worker_error_with_its_cause(
+    error: Exception,
+) -> None:
     def answer(messages: list[Message]) -> str:
         raise error
 
@@ -57,7 +63,9 @@ async def test_an_exception_of_the_function_is_a_worker_error_with_its_cause(err
         await asyncio.wait_for(call(answer), 5)
     assert type(caught.value) is WorkerError
     causes = (caught.value.__cause__, caught.value.__cause__ and caught.value.__cause__.__cause__)
-    assert type(error) in {type(cause) for cause in causes}  # asyncio hands on a copy of a TimeoutError
+    assert type(error) in {
+        type(cause) for cause in causes
+    }  # asyncio hands on a copy of a TimeoutError
     assert "answer" in str(caught.value)
 
 
@@ -70,7 +78,9 @@ async def test_a_typed_error_of_the_function_passes_through() -> None:
 
 
 @pytest.mark.parametrize("wrong", [None, 4, b"4", ["4"]], ids=repr)
-async def test_a_return_that_is_no_string_is_a_worker_error_that_a_retry_does_not_mend(wrong: object) -> None:
+async def test_a_return_that_is_no_string_is_a_worker_error_that_a_retry_does_not_mend(
+    wrong: object,
+) -> None:
     with pytest.raises(WorkerError, match="expected str") as caught:
         await call(lambda messages: wrong)  # type: ignore[arg-type, return-value]
     assert not caught.value.retryable

@@ -5,8 +5,7 @@ from __future__ import annotations
 from base64 import b64encode
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 
 from openconductor.errors import ConfigError
 from openconductor.providers.http import HttpClient
@@ -28,7 +27,9 @@ def head(url: str, fields: str = "") -> list[str]:
         ("http://h/a%20b/größe:x", "POST /a%20b/gr%C3%B6%C3%9Fe:x/x HTTP/1.1", "Host: h"),
     ],
 )
-def test_a_head_names_the_host_and_the_path_and_what_the_call_adds(url: str, line: str, host: str) -> None:
+def test_a_head_names_the_host_and_the_path_and_what_the_call_adds(
+    url: str, line: str, host: str
+) -> None:
     rest = ["Accept: */*", "Accept-Encoding: identity", "A: b", "Content-Length: 4", "", ""]
     assert head(url, "A: b\r\n") == [line, host, *rest]
 
@@ -46,7 +47,9 @@ def test_a_host_that_can_be_no_name_is_a_config_error() -> None:
         HttpClient(f"http://{'ü' * 80}.example/v1", None)
 
 
-@pytest.mark.parametrize("proxy", ["http://user:p%40@proxy.example:3128", "user:p%40@proxy.example", ""])
+@pytest.mark.parametrize(
+    "proxy", ["http://user:p%40@proxy.example:3128", "user:p%40@proxy.example", ""]
+)
 def test_plain_http_is_asked_of_the_proxy_and_https_is_not_shown_to_it(proxy, monkeypatch) -> None:
     for scheme in ("http", "https"):
         monkeypatch.setenv(f"{scheme}_proxy", proxy)
@@ -58,7 +61,9 @@ def test_plain_http_is_asked_of_the_proxy_and_https_is_not_shown_to_it(proxy, mo
     assert BASIC not in head("https://api.example/v1")
 
 
-@pytest.mark.parametrize("url", ["socks5://u:{}@proxy:1080", "http://", "http://proxy:99999", "http://u:{}@proxy:port"])
+@pytest.mark.parametrize(
+    "url", ["socks5://u:{}@proxy:1080", "http://", "http://proxy:99999", "http://u:{}@proxy:port"]
+)
 def test_a_proxy_that_is_none_is_a_config_error_which_does_not_show_it(url, monkeypatch) -> None:
     monkeypatch.setenv("http_proxy", url.format("hunter2"))
     with pytest.raises(ConfigError, match="expected http") as caught:

@@ -9,12 +9,22 @@ from collections.abc import Callable, Coroutine, Sequence
 from typing import Any, cast
 
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
+from hypothesis import given, settings, strategies as st
 
-from openconductor.errors import ConnectionLost, MalformedResponse, Unreachable, WorkerError, WorkerTimeout
+from openconductor.errors import (
+    ConnectionLost,
+    MalformedResponse,
+    Unreachable,
+    WorkerError,
+    WorkerTimeout,
+)
 from openconductor.providers import http_connection
-from openconductor.providers.http_connection import BUFFER_BYTES, OVERHEAD_BYTES, Connection, Connections
+from openconductor.providers.http_connection import (
+    BUFFER_BYTES,
+    OVERHEAD_BYTES,
+    Connection,
+    Connections,
+)
 
 Runs = Callable[[Coroutine[Any, Any, Any]], Any]
 
@@ -90,7 +100,7 @@ class Line:
         return caught.value
 
 
-# ── what is read ─────────────────────────────────────────────────────────────────────────────────────────────────────
+# ── what is read ──────────────────────────────────────────────────────────────────────────────────
 RESPONSES = [
     (SHORT, b"{}"),
     (OK + b"Content-Length: 0\r\n\r\n", b""),
@@ -193,7 +203,9 @@ def test_whatever_comes_ends_in_a_response_or_a_typed_error(head: bytes, tail: b
 
 
 @pytest.mark.parametrize("error", [None, ConnectionResetError(104, "reset by peer")])
-async def test_a_body_without_a_length_ends_with_its_connection_unless_that_is_reset(error: Exception | None) -> None:
+async def test_a_body_without_a_length_ends_with_its_connection_unless_that_is_reset(
+    error: Exception | None,
+) -> None:
     line = Line(OK + b"\r\n{", b"}")
     line.lose(error)
     if error is None:
@@ -204,7 +216,7 @@ async def test_a_body_without_a_length_ends_with_its_connection_unless_that_is_r
     assert not line.kept
 
 
-# ── what is wrong ────────────────────────────────────────────────────────────────────────────────────────────────────
+# ── what is wrong ─────────────────────────────────────────────────────────────────────────────────
 @pytest.mark.parametrize(
     "data",
     [
@@ -273,7 +285,12 @@ async def test_only_a_request_that_did_not_go_out_is_known_to_be_unbilled() -> N
         for step in (line.ask, line.lose) if sent else (line.lose, line.ask):
             step()
         error = await line.fail()
-        assert (type(error), error.sent, error.unbilled, bool(line.wire.sent)) == (Unreachable, sent, not sent, sent)
+        assert (type(error), error.sent, error.unbilled, bool(line.wire.sent)) == (
+            Unreachable,
+            sent,
+            not sent,
+            sent,
+        )
 
 
 async def test_what_came_before_a_fault_is_read_before_it_is_raised() -> None:
@@ -285,7 +302,7 @@ async def test_what_came_before_a_fault_is_read_before_it_is_raised() -> None:
         await line.connection.piece()
 
 
-# ── nothing is ever taken for the answer to another request ──────────────────────────────────────────────────────────
+# ── nothing is ever taken for the answer to another request ───────────────────────────────────────
 SECOND = b"HTTP/1.1 500 No\r\nContent-Length: 2\r\n\r\n[]"
 
 
@@ -298,9 +315,17 @@ SECOND = b"HTTP/1.1 500 No\r\nContent-Length: 2\r\n\r\n[]"
         ((OK + b"Connection: close\r\nContent-Length: 2\r\n\r\n{}",), 0),
         ((SHORT.replace(b"1.1", b"1.0"),), 0),
     ],
-    ids=["a second answer", "bytes after the end", "a request not sent whole", "a server that closes", "HTTP/1.0"],
+    ids=[
+        "a second answer",
+        "bytes after the end",
+        "a request not sent whole",
+        "a server that closes",
+        "HTTP/1.0",
+    ],
 )
-async def test_a_whole_answer_may_leave_a_connection_that_is_not_kept(pieces: tuple[bytes, ...], unsent: int) -> None:
+async def test_a_whole_answer_may_leave_a_connection_that_is_not_kept(
+    pieces: tuple[bytes, ...], unsent: int
+) -> None:
     line = Line(*pieces)
     line.wire.unsent = unsent
     assert await line.read() == (200, b"{}")
@@ -325,7 +350,7 @@ async def test_an_exchange_that_was_left_before_its_end_closes_the_connection() 
     assert line.wire.closing
 
 
-# ── the clock ────────────────────────────────────────────────────────────────────────────────────────────────────────
+# ── the clock ─────────────────────────────────────────────────────────────────────────────────────
 def test_a_silence_ends_an_exchange_and_bytes_break_it(in_virtual_time: Runs) -> None:
     async def play() -> None:
         loop, line = asyncio.get_running_loop(), Line(silence_s=3)
@@ -341,7 +366,9 @@ def test_a_silence_ends_an_exchange_and_bytes_break_it(in_virtual_time: Runs) ->
     in_virtual_time(play())
 
 
-def test_it_is_no_silence_of_the_server_while_the_request_is_under_way(in_virtual_time: Runs) -> None:
+def test_it_is_no_silence_of_the_server_while_the_request_is_under_way(
+    in_virtual_time: Runs,
+) -> None:
     async def play() -> None:
         line = Line(silence_s=3)
         line.ask()
@@ -355,14 +382,18 @@ def test_it_is_no_silence_of_the_server_while_the_request_is_under_way(in_virtua
     in_virtual_time(play())
 
 
-# ── bodies ───────────────────────────────────────────────────────────────────────────────────────────────────────────
+# ── bodies ────────────────────────────────────────────────────────────────────────────────────────
 async def test_a_packed_body_is_malformed_since_nobody_asked_for_one() -> None:
     for coding in (b"gzip", b"br", b"sk-canary-7f3b1c"):
         with pytest.raises(MalformedResponse, match="content encoding") as caught:
-            await Line(OK + b"Content-Encoding: " + coding + b"\r\nContent-Length: 2\r\n\r\n{}").read()
+            await Line(
+                OK + b"Content-Encoding: " + coding + b"\r\nContent-Length: 2\r\n\r\n{}"
+            ).read()
         assert (caught.value.status, caught.value.__context__) == (200, None)
         assert "canary" not in str(caught.value)
-    assert (await Line(OK + b"Content-Encoding: identity\r\nContent-Length: 2\r\n\r\n{}").read())[1] == b"{}"
+    assert (await Line(OK + b"Content-Encoding: identity\r\nContent-Length: 2\r\n\r\n{}").read())[
+        1
+    ] == b"{}"
 
 
 async def test_a_body_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -37,6 +37,8 @@ async def test_dollars_that_a_failed_call_reports_count_without_tokens() -> None
 
 
 @pytest.mark.parametrize("failure", [AuthFailed("no key"), WorkerError("down", status=503)])
-async def test_an_error_that_has_ended_an_episode_before_is_not_billed_for_it_again(failure) -> None:
+async def test_an_error_that_has_ended_an_episode_before_is_not_billed_for_it_again(
+    failure,
+) -> None:
     failure.episode = Episode("Why?", (), None, failure, Usage(input_tokens=100), 0.0)
     assert (await told_of(failure)).usage.tokens == 0

@@ -11,10 +11,21 @@ from openconductor import errors
 from openconductor.pool import Worker, WorkerPool
 from openconductor.protocols import CallContext
 from openconductor.providers.orchestrator import MAX_DEPTH, OrchestratorProvider
-from openconductor.types import Budget, Completion, Episode, Message, Price, Question, Sampling, Usage
+from openconductor.types import (
+    Budget,
+    Completion,
+    Episode,
+    Message,
+    Price,
+    Question,
+    Sampling,
+    Usage,
+)
 
 HELLO = (Message("user", "hello"),)
-SPENT = Usage(input_tokens=10, output_tokens=5, dollars=Decimal("0.5"), unpriced_calls=2, seconds=3.0)
+SPENT = Usage(
+    input_tokens=10, output_tokens=5, dollars=Decimal("0.5"), unpriced_calls=2, seconds=3.0
+)
 
 
 class Inner:
@@ -77,7 +88,9 @@ async def test_a_spent_inner_budget_of_seconds_is_a_timeout() -> None:
         await complete(Inner(raises=errors.BudgetExceeded("spent", limit="dollars")))
 
 
-async def test_a_worker_error_that_ended_the_inner_episode_keeps_its_kind_and_carries_the_episode() -> None:
+async def test_a_worker_error_that_ended_the_inner_episode_keeps_its_kind_and_carries_the_episode() -> (
+    None
+):
     inner = Inner(None, error=errors.RateLimited("slow", worker="deep", retry_after=2))
     with pytest.raises(errors.RateLimited) as caught:
         await Worker(inner, name="outer").complete(HELLO, call=CallContext())
@@ -87,7 +100,9 @@ async def test_a_worker_error_that_ended_the_inner_episode_keeps_its_kind_and_ca
 
 async def test_an_inner_plan_that_is_no_workflow_is_a_worker_error() -> None:
     with pytest.raises(errors.WorkerError, match="no_steps") as caught:
-        await complete(Inner(None, error=errors.WorkflowError(errors.WorkflowReason.NO_STEPS, "no step")))
+        await complete(
+            Inner(None, error=errors.WorkflowError(errors.WorkflowReason.NO_STEPS, "no step"))
+        )
     assert isinstance(caught.value.__cause__, errors.WorkflowError)
     assert caught.value.episode is not None
 

@@ -26,7 +26,9 @@ class FromFolder:
     def __init__(self, folder: str) -> None:
         self.folder = folder
 
-    async def complete(self, messages: object, sampling: object, *, call: object, on_text: object = None) -> None:
+    async def complete(
+        self, messages: object, sampling: object, *, call: object, on_text: object = None
+    ) -> None:
         return None
 
 
@@ -67,7 +69,9 @@ def test_what_is_none_of_these_is_a_config_error(wrong: object, said: str) -> No
         resolve(wrong)  # type: ignore[arg-type]
 
 
-def test_a_checkpoint_folder_is_read_by_its_provider(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_checkpoint_folder_is_read_by_its_provider(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setitem(PROVIDERS, "tiny", f"{__name__}:FromFolder")
     monkeypatch.setitem(sys.modules, __name__, sys.modules[FromFolder.__module__])
     (tmp_path / "conductor.json").write_text('{"prompt": {}, "max_tokens": 9}')
@@ -77,15 +81,21 @@ def test_a_checkpoint_folder_is_read_by_its_provider(tmp_path: Path, monkeypatch
         assert provider.folder == str(tmp_path)
 
 
-def test_a_folder_without_a_checkpoint_says_what_it_holds_and_what_was_expected(tmp_path: Path) -> None:
+def test_a_folder_without_a_checkpoint_says_what_it_holds_and_what_was_expected(
+    tmp_path: Path,
+) -> None:
     with pytest.raises(ConfigError, match=r"holds nothing; expected conductor\.json"):
         resolve(tmp_path)
     (tmp_path / "model.safetensors").touch()
-    with pytest.raises(ConfigError, match=r"holds model\.safetensors; .* only prompted is transformers:"):
+    with pytest.raises(
+        ConfigError, match=r"holds model\.safetensors; .* only prompted is transformers:"
+    ):
         resolve(str(tmp_path))
 
 
-def test_a_missing_extra_says_what_installs_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_missing_extra_says_what_installs_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     (tmp_path / "conductor.json").write_text('{"prompt": {}, "max_tokens": 9}')
     (tmp_path / "needs_an_extra").mkdir()
     (tmp_path / "needs_an_extra" / "tiny.py").write_text("import a_runtime_that_is_absent\n")

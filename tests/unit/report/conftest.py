@@ -22,7 +22,11 @@ ENVIRONMENT = {
     "sandbox": "bubblewrap",
     "inputs": {
         "tasks": {
-            "gym": {"problems": 12, "digest": "abc", "source": {"dataset": "drawn", "split": "test", "notes": []}}
+            "gym": {
+                "problems": 12,
+                "digest": "abc",
+                "source": {"dataset": "drawn", "split": "test", "notes": []},
+            }
         }
     },
 }
@@ -54,7 +58,9 @@ class Page(HTMLParser):
     def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
         names = [name for name, _ in attrs]
         assert len(names) == len(set(names)), f"<{tag}> has an attribute twice"
-        made = Tag(tag, {name: value or "" for name, value in attrs}, tuple(one.name for one in self.open))
+        made = Tag(
+            tag, {name: value or "" for name, value in attrs}, tuple(one.name for one in self.open)
+        )
         self.tags.append(made)
         if tag not in VOID:
             self.open.append(made)
@@ -77,7 +83,11 @@ class Page(HTMLParser):
 
     def rows(self, caption: str) -> dict[str, list[str]]:
         """The rows of the table with a caption: the heading of each, and its cells that are not empty."""
-        start = next(place for place, tag in enumerate(self.tags) if tag.name == "caption" and tag.text == caption)
+        start = next(
+            place
+            for place, tag in enumerate(self.tags)
+            if tag.name == "caption" and tag.text == caption
+        )
         found: dict[str, list[str]] = {}
         for tag in self.tags[start + 1 :]:
             if tag.name == "table":
@@ -114,10 +124,27 @@ def make_record(
     status: Status = "failed" if correct is None else "graded"
     if workers is None:
         correct, status = False, "invalid"
-    rounds = (RoundRecord(Workflow(steps) if steps else None, planned, "" if steps else "missing_list"),)
+    rounds = (
+        RoundRecord(Workflow(steps) if steps else None, planned, "" if steps else "missing_list"),
+    )
     usage = Usage(80, 0, 20, 0, Decimal(dollars), unpriced, 1.5)
     return Record(
-        *(system, "gym", f"q{question:02}", 0, kind, correct, status, "4", "4", "", rounds, len(steps), usage, 2.0)
+        *(
+            system,
+            "gym",
+            f"q{question:02}",
+            0,
+            kind,
+            correct,
+            status,
+            "4",
+            "4",
+            "",
+            rounds,
+            len(steps),
+            usage,
+            2.0,
+        )
     )
 
 
@@ -158,7 +185,9 @@ def make_results(
     systems = ("conductor", "workers", *(("random", "best_fixed", "oracle") if others else ()))
     config = EvalConfig(name=name, systems=systems, task=(TaskTable("gym"),), seed=7)
     prices = {names[0]: Price(Decimal(3), Decimal("15.5")), names[1]: None}
-    return Results.of_records(config, records, workers=dict(enumerate(names)), prices=prices, expected={"gym": 12})
+    return Results.of_records(
+        config, records, workers=dict(enumerate(names)), prices=prices, expected={"gym": 12}
+    )
 
 
 @pytest.fixture(scope="session")
@@ -177,9 +206,18 @@ def read() -> Callable[[str], Page]:
 def picture(tmp_path_factory: pytest.TempPathFactory) -> Draw:
     """A figure that was written, as ``plots.save_all`` gives it."""
 
-    def write(name: str, *, title: str = "A title", caption: str = "n = 12 questions.", empty: bool = False) -> Picture:
+    def write(
+        name: str,
+        *,
+        title: str = "A title",
+        caption: str = "n = 12 questions.",
+        empty: bool = False,
+    ) -> Picture:
         svg = tmp_path_factory.mktemp("figures") / f"{name}.svg"
-        svg.write_text('<svg xmlns="http://www.w3.org/2000/svg"><path d="M 0 0 L 9 9"/></svg>', encoding="utf-8")
+        svg.write_text(
+            '<svg xmlns="http://www.w3.org/2000/svg"><path d="M 0 0 L 9 9"/></svg>',
+            encoding="utf-8",
+        )
         return Picture(title, caption, empty, svg, svg.with_suffix(".png"))
 
     return write

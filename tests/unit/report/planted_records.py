@@ -1,7 +1,7 @@
 """Planted evaluations: records of systems whose skill is known, so that a verdict can be said to be right or wrong.
 
-Each question has a difficulty of its own (drawn around a system's skill, shared by all systems) and an answer of its
-own, and is of one of four kinds. Everything is keyed by the seed.
+Each question has a difficulty of its own (drawn around a system's skill, shared by all systems) and
+an answer of its own, and is of one of four kinds. Everything is keyed by the seed.
 """
 
 from __future__ import annotations
@@ -39,15 +39,20 @@ def by_kind(*chains: Sequence[int]) -> Plan:
 
 @cache
 def chain(workers: tuple[int, ...]) -> Workflow:
-    return Workflow(tuple(Step(worker, "Solve it.", "all" if place else ()) for place, worker in enumerate(workers)))
+    return Workflow(
+        tuple(
+            Step(worker, "Solve it.", "all" if place else ())
+            for place, worker in enumerate(workers)
+        )
+    )
 
 
 @dataclass(frozen=True)
 class Player:
     """A system whose skill is known.
 
-    ``fails`` is the chance that an answer is masked, by whether it would have been right; ``written`` is what it writes
-    where that is more than a chain.
+    ``fails`` is the chance that an answer is masked, by whether it would have been right;
+    ``written`` is what it writes where that is more than a chain.
     """
 
     skill: Skill
@@ -78,15 +83,21 @@ def play(
     found: list[Record] = []
     for number in range(questions) if asked is None else asked:
         kind = number % kinds
-        hard = random.Random(f"question/{number}/{seed}{task.removeprefix('sums')}").uniform(-0.15, 0.15)
+        hard = random.Random(f"question/{number}/{seed}{task.removeprefix('sums')}").uniform(
+            -0.15, 0.15
+        )
         for name, player in players.items():
             for repeat in range(repeats):
                 rng = random.Random(f"{seed}/{name}/{number}/{repeat}{task.removeprefix('sums')}")
-                found.append(replace(_record(name, player, number, kind, repeat, hard, rng), task=task))
+                found.append(
+                    replace(_record(name, player, number, kind, repeat, hard, rng), task=task)
+                )
     return found
 
 
-def _record(name: str, player: Player, number: int, kind: int, repeat: int, hard: float, rng: random.Random) -> Record:
+def _record(
+    name: str, player: Player, number: int, kind: int, repeat: int, hard: float, rng: random.Random
+) -> Record:
     workers = player.plan(rng, kind)
     right = workers is not None and rng.random() < player.skill(kind) + hard
     masked = workers is not None and rng.random() < player.fails(right)

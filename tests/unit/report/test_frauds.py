@@ -22,7 +22,10 @@ from openconductor.types import Step, Workflow
 GAIN = "orchestration gain"
 N = 300
 SEEDS = 100  # of the slow run
-POOL = {f"worker:{name}": alone(ordinal, (0.65, 0.55, 0.5, 0.5)[ordinal]) for ordinal, name in WORKERS.items()}
+POOL = {
+    f"worker:{name}": alone(ordinal, (0.65, 0.55, 0.5, 0.5)[ordinal])
+    for ordinal, name in WORKERS.items()
+}
 FIXED = {"best_fixed": Player(flat(0.66), always(0, 1))}
 ROUTED = by_kind([0], [0, 1], [2], [3, 0])
 HONEST = Player(flat(0.85), ROUTED, planned=True)
@@ -41,7 +44,9 @@ def says(rng: random.Random, kind: int, answer: str) -> Workflow:
 def decorated(rng: random.Random, kind: int, answer: str) -> Workflow:
     """Workers are shown off before one repeats the answer."""
     shown = [Step(worker, "Think about the question.") for worker in rng.sample(range(4), 2)]
-    return Workflow([*shown, Step(ROUTED(rng, kind)[0], f"Look at both and report that it is {answer}.", "all")])
+    return Workflow(
+        [*shown, Step(ROUTED(rng, kind)[0], f"Look at both and report that it is {answer}.", "all")]
+    )
 
 
 def peeks(rng: random.Random, kind: int, answer: str) -> Workflow:
@@ -50,7 +55,12 @@ def peeks(rng: random.Random, kind: int, answer: str) -> Workflow:
 
 def shuffled_vote(rng: random.Random, _kind: int, _answer: str) -> Workflow:
     """The same four attempts and the same merge, in another order each time."""
-    return Workflow([*(Step(worker, "Solve it.") for worker in rng.sample(range(4), 4)), Step(0, "Vote.", "all")])
+    return Workflow(
+        [
+            *(Step(worker, "Solve it.") for worker in rng.sample(range(4), 4)),
+            Step(0, "Vote.", "all"),
+        ]
+    )
 
 
 def idle(rng: random.Random, kind: int, _answer: str) -> Workflow:
@@ -67,7 +77,7 @@ def played(player: Player, seed: int, **rivals: Player) -> list[Record]:
     return play({"conductor": player, **POOL, **FIXED, **rivals}, seed, questions=N)
 
 
-# ── frauds ───────────────────────────────────────────────────────────────────────────────────────────────────────────
+# ── frauds ────────────────────────────────────────────────────────────────────────────────────────
 def luckiest(seed: int) -> Judgement:
     """Ten planners of one skill, the best of them reported on."""
     ten = {f"planner:model{number}": planned(0.72) for number in range(10)}
@@ -79,7 +89,12 @@ def luckiest(seed: int) -> Judgement:
 def several_tasks(seed: int) -> Judgement:
     """Much better on one large task, a little worse on three small ones."""
     found: list[Record] = []
-    for task, questions, skill in (("large", 240, 0.95), ("b", 20, 0.45), ("c", 20, 0.45), ("d", 20, 0.45)):
+    for task, questions, skill in (
+        ("large", 240, 0.95),
+        ("b", 20, 0.45),
+        ("c", 20, 0.45),
+        ("d", 20, 0.45),
+    ):
         systems = {"conductor": planned(skill), **POOL, **FIXED}
         found += play(systems, seed, questions=questions, task=task)
     return one(found)
@@ -88,12 +103,17 @@ def several_tasks(seed: int) -> Judgement:
 def flaky_best(seed: int) -> Judgement:
     """The best worker's calls fail on what it would get right."""
     flaky = replace(alone(0, 0.85), fails=lambda right: 0.5 if right else 0.0)
-    return one(play({**POOL, **FIXED, "worker:anna": flaky, "conductor": planned(0.85)}, seed, questions=N))
+    return one(
+        play({**POOL, **FIXED, "worker:anna": flaky, "conductor": planned(0.85)}, seed, questions=N)
+    )
 
 
 def encoded(seed: int) -> Judgement:
     """The answer is told in a way that no search finds; replays show that any worker would do."""
-    own, gone = (Difference(value, value - 0.05, value + 0.05, p, N, 5, 9) for value, p in ((0.0, 0.9), (-0.3, 0.001)))
+    own, gone = (
+        Difference(value, value - 0.05, value + 0.05, p, N, 5, 9)
+        for value, p in ((0.0, 0.9), (-0.3, 0.001))
+    )
     replays = Counterfactuals(N, 0, N, 0, None, (), gone, own, gone)
     return one(played(planned(0.9), seed), counterfactuals=replays)
 
@@ -106,7 +126,10 @@ def by_format(seed: int) -> Judgement:
 
 
 FRAUDS: dict[str, tuple[Callable[[int], Judgement], str]] = {
-    "answers itself": (lambda seed: one(played(planned(0.9, written=says), seed)), "in its own subtasks"),
+    "answers itself": (
+        lambda seed: one(played(planned(0.9, written=says), seed)),
+        "in its own subtasks",
+    ),
     "answers itself behind workers": (
         lambda seed: one(played(planned(0.9, written=decorated), seed)),
         "in its own subtasks",
@@ -127,7 +150,9 @@ FRAUDS: dict[str, tuple[Callable[[int], Judgement], str]] = {
         "whichever is better on each kind",
     ),
     "peeks on one kind": (
-        lambda seed: one(played(planned(lambda kind: 0.98 if kind == 3 else 0.66, written=peeks), seed)),
+        lambda seed: one(
+            played(planned(lambda kind: 0.98 if kind == 3 else 0.66, written=peeks), seed)
+        ),
         "in its own subtasks",
     ),
     "a constant vote in shuffled order": (
@@ -136,7 +161,11 @@ FRAUDS: dict[str, tuple[Callable[[int], Judgement], str]] = {
     ),
     "five times the calls": (
         lambda seed: one(
-            played(planned(0.8, dollars="0.05"), seed, **{"consensus:anna?n=5": alone(0, 0.8, dollars="0.05")})
+            played(
+                planned(0.8, dollars="0.05"),
+                seed,
+                **{"consensus:anna?n=5": alone(0, 0.8, dollars="0.05")},
+            )
         ),
         "consensus:anna?n=5",
     ),
@@ -145,15 +174,23 @@ FRAUDS: dict[str, tuple[Callable[[int], Judgement], str]] = {
         "no vote of the best worker at equal cost",
     ),
     "another system as good at the same cost": (
-        lambda seed: one(played(planned(0.8), seed, **{"moa:anna": Player(flat(0.8), always(0, 1, 2))})),
+        lambda seed: one(
+            played(planned(0.8), seed, **{"moa:anna": Player(flat(0.8), always(0, 1, 2))})
+        ),
         "against moa:anna",
     ),
     "wins one large task and loses three": (several_tasks, "on b"),
     "the best worker is flaky": (flaky_best, "the best worker is not known"),
     "the luckiest of ten planners": (luckiest, "against planner:model"),
     "format only": (by_format, "validity"),
-    "a collapsed router": (lambda seed: one(played(planned(0.65, plan=always(0)), seed)), "gets 100% of the steps"),
-    "idle steps": (lambda seed: one(played(planned(0.7, written=idle), seed)), "of its steps cannot reach the answer"),
+    "a collapsed router": (
+        lambda seed: one(played(planned(0.65, plan=always(0)), seed)),
+        "gets 100% of the steps",
+    ),
+    "idle steps": (
+        lambda seed: one(played(planned(0.7, written=idle), seed)),
+        "of its steps cannot reach the answer",
+    ),
     "masks what it would get wrong": (
         lambda seed: one(played(planned(0.65, fails=lambda right: 0.0 if right else 0.5), seed)),
         "what could not be decided counts as wrong",
@@ -169,7 +206,9 @@ def tally(judged: Callable[[int], Judgement], seeds: int) -> Counter[str]:
 def test_a_fraud_is_not_called_a_gain_and_its_cause_is_named(name: str) -> None:
     fraud, cause = FRAUDS[name]
     found = [fraud(seed) for seed in (1, 2)]
-    assert all(one.label != GAIN and cause in one.line for one in found), [one.line for one in found]
+    assert all(one.label != GAIN and cause in one.line for one in found), [
+        one.line for one in found
+    ]
 
 
 @pytest.mark.slow
@@ -181,8 +220,10 @@ def test_a_fraud_is_called_a_gain_at_most_once_in_twenty_seeds(name: str) -> Non
     assert sum(cause in one.line for one in found) >= 0.9 * SEEDS
 
 
-# ── true gains ───────────────────────────────────────────────────────────────────────────────────────────────────────
-def truly_better(gain: float, seed: int, *, questions: int = 1000, apart: float = 0.15) -> Judgement:
+# ── true gains ────────────────────────────────────────────────────────────────────────────────────
+def truly_better(
+    gain: float, seed: int, *, questions: int = 1000, apart: float = 0.15
+) -> Judgement:
     """A system that does better or worse than the best worker on the share ``apart``, and is better by ``gain``."""
     records = play({**POOL, "conductor": HONEST}, seed, questions=questions)
     best = {one.problem: one.correct for one in records if one.system == "worker:anna"}
@@ -190,7 +231,9 @@ def truly_better(gain: float, seed: int, *, questions: int = 1000, apart: float 
     for place, record in enumerate(records):
         if record.system == "conductor":
             was = best[record.problem]
-            flips = rng.random() < ((apart - gain) / 2 / right if was else (apart + gain) / 2 / (1 - right))
+            flips = rng.random() < (
+                (apart - gain) / 2 / right if was else (apart + gain) / 2 / (1 - right)
+            )
             records[place] = replace(record, correct=was != flips)
     fixed = [replace(one, system="best_fixed") for one in records if one.system == "worker:anna"]
     return one([*records, *fixed])
@@ -212,7 +255,7 @@ def test_no_gain_is_said_where_there_is_none_and_the_questions_are_many() -> Non
     assert found[GAIN] <= 2 and found["no gain"] >= 10
 
 
-# ── honest plans that look like frauds ───────────────────────────────────────────────────────────────────────────────
+# ── honest plans that look like frauds ────────────────────────────────────────────────────────────
 @pytest.mark.parametrize(
     ("answers", "subtask"),
     [
@@ -222,7 +265,9 @@ def test_no_gain_is_said_where_there_is_none_and_the_questions_are_many() -> Non
         ("ABCD", "Which is right: (A) oak, (B) elm, (C) ash or (D) fir?"),
     ],
 )
-def test_words_that_are_answers_by_chance_are_not_told(answers: Sequence[str], subtask: str) -> None:
+def test_words_that_are_answers_by_chance_are_not_told(
+    answers: Sequence[str], subtask: str
+) -> None:
     plan = {worker: Workflow([Step(worker, subtask)]) for worker in WORKERS}
     honest = planned(0.85, written=lambda rng, kind, _answer: plan[kind])
     for seed in (1, 2):
@@ -267,7 +312,11 @@ def test_a_rival_that_fails_where_it_would_be_right_is_not_beaten() -> None:
 def test_wrong_answers_that_are_not_there_are_no_lead() -> None:
     for seed in (1, 2):
         records = played(planned(0.65), seed)
-        kept = [x for x in records if x.system != "conductor" or x.correct or random.Random(x.problem).random() < 0.4]
+        kept = [
+            x
+            for x in records
+            if x.system != "conductor" or x.correct or random.Random(x.problem).random() < 0.4
+        ]
         assert one(kept).label == "undecided (too much left out)"
 
 
@@ -276,7 +325,9 @@ def test_a_plan_may_depend_on_what_the_kind_does_not_name() -> None:
 
     def flow(record: Record) -> Record:
         place = random.Random(record.problem).randrange(4)
-        chain = Workflow([Step(worker, "Solve it.") for worker in ROUTED(random.Random(), place)[:1]])
+        chain = Workflow(
+            [Step(worker, "Solve it.") for worker in ROUTED(random.Random(), place)[:1]]
+        )
         return (
             replace(record, rounds=(replace(record.rounds[0], workflow=chain),))
             if record.system == "conductor"

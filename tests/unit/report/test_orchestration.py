@@ -35,23 +35,40 @@ PLAYERS = {
 def test_levels_regret_and_the_share_of_headroom_are_what_they_are_called() -> None:
     records = play(PLAYERS, 1, questions=120)
     found = orchestration(records, workers=WORKERS)
-    right = {name: sum(one.correct is True for one in records if one.system == name) / 120 for name in PLAYERS}
+    right = {
+        name: sum(one.correct is True for one in records if one.system == name) / 120
+        for name in PLAYERS
+    }
     oracle, best, won = found.oracle, found.best_single, found.captured
-    assert found.accuracy is not None and oracle is not None and oracle.lead is not None and best is not None
+    assert (
+        found.accuracy is not None
+        and oracle is not None
+        and oracle.lead is not None
+        and best is not None
+    )
     assert won is not None and won.low is not None and won.high is not None
     assert found.accuracy.value == pytest.approx(right["conductor"])
     assert oracle.lead.value == pytest.approx(right["conductor"] - right["oracle"])
     room = right["oracle"] - right["worker:anna"]
     assert won.value == pytest.approx((right["conductor"] - right["worker:anna"]) / room)
     assert won.low < won.value < won.high
-    assert (best.system, found.unasked, set(found.workers)) == ("worker:anna", ("cora", "dora"), {"anna", "bert"})
+    assert (best.system, found.unasked, set(found.workers)) == (
+        "worker:anna",
+        ("cora", "dora"),
+        {"anna", "bert"},
+    )
     assert [one.system for one in found.others] == ["moa:anna"]
 
 
 def test_routing_is_counted_over_steps_and_by_kind() -> None:
     found = orchestration(play(PLAYERS, 1, questions=120), workers=WORKERS).routing
     shares = {name: round(one.value, 6) for name, one in found.whole.workers.items()}
-    assert shares == {"anna": 0.5, "bert": round(1 / 6, 6), "cora": round(1 / 6, 6), "dora": round(1 / 6, 6)}
+    assert shares == {
+        "anna": 0.5,
+        "bert": round(1 / 6, 6),
+        "cora": round(1 / 6, 6),
+        "dora": round(1 / 6, 6),
+    }
     assert found.whole.entropy is not None and found.whole.steps is not None
     assert (found.whole.entropy.value, found.whole.steps.value) == pytest.approx((1.792481, 1.5))
     assert found.most_bits == 2.0
@@ -65,7 +82,12 @@ def test_masked_answers_are_counted_and_a_lead_is_also_told_with_them_as_wrong()
     shy = replace(PLAYERS["conductor"], fails=lambda right: 0.0 if right else 1.0)
     found = orchestration(play({**PLAYERS, "conductor": shy}, 1, questions=120), workers=WORKERS)
     best = found.best_single
-    assert found.accuracy is not None and best is not None and best.lead is not None and best.strict is not None
+    assert (
+        found.accuracy is not None
+        and best is not None
+        and best.lead is not None
+        and best.strict is not None
+    )
     assert (found.accuracy.value, best.strict.problems) == (1.0, 120)
     assert found.masked > 10
     assert best.lead.value > best.strict.value + 0.1
@@ -86,7 +108,10 @@ def test_a_vote_of_a_worker_that_beats_the_best_one_alone_is_the_rival_at_equal_
 
 
 def test_without_prices_calls_are_what_costs() -> None:
-    records = [replace(one, usage=replace(one.usage, unpriced_calls=1)) for one in play(PLAYERS, 1, questions=40)]
+    records = [
+        replace(one, usage=replace(one.usage, unpriced_calls=1))
+        for one in play(PLAYERS, 1, questions=40)
+    ]
     by_system = {name: [one for one in records if one.system == name] for name in PLAYERS}
     found = effort(by_system, "conductor", "worker:anna")
     assert found is not None
@@ -114,14 +139,23 @@ def test_a_vote_far_from_the_systems_cost_is_not_called_one_at_equal_cost() -> N
         (dear, "Of the best worker's votes the nearest in cost: anna"),
         (PLAYERS, "At equal cost: anna"),
     ):
-        said = next(sections(report_of(orchestration(play(players, 1, questions=120), workers=WORKERS)))).lines
+        said = next(
+            sections(report_of(orchestration(play(players, 1, questions=120), workers=WORKERS)))
+        ).lines
         assert any(line.startswith(told) for line in said)
 
 
 def test_a_regret_of_nothing_has_no_sign() -> None:
-    same = orchestration(play({**PLAYERS, "oracle": PLAYERS["conductor"]}, 1, questions=40), workers=WORKERS)
+    same = orchestration(
+        play({**PLAYERS, "oracle": PLAYERS["conductor"]}, 1, questions=40), workers=WORKERS
+    )
     assert same.oracle is not None and same.oracle.lead is not None
-    level = replace(same, oracle=replace(same.oracle, lead=replace(same.oracle.lead, value=1e-17, low=-0.1, high=0.1)))
+    level = replace(
+        same,
+        oracle=replace(
+            same.oracle, lead=replace(same.oracle.lead, value=1e-17, low=-0.1, high=0.1)
+        ),
+    )
     said = " ".join(line for part in sections(report_of(level)) for line in part.lines)
     assert "Regret to the oracle: 0.0 points (-10.0 to 10.0)." in said
     assert points(Estimate(-1e-17, 0, 0, 1)) == "+0.0"
@@ -130,8 +164,14 @@ def test_a_regret_of_nothing_has_no_sign() -> None:
 def test_kinds_stand_from_easy_to_hard_in_their_tasks_order() -> None:
     kinds = dict(zip(("k0", "k1", "k2", "k3"), ("hard", "easy", "medium", "easy"), strict=True))
     records = [replace(one, kind=kinds[one.kind]) for one in play(PLAYERS, 1, questions=40)]
-    other = [replace(one, task="algebra", kind=f"level {9 + (one.kind == 'easy')}") for one in records]
-    assert [one.name for one in orchestration(records, workers=WORKERS).routing.by_kind] == ["easy", "medium", "hard"]
+    other = [
+        replace(one, task="algebra", kind=f"level {9 + (one.kind == 'easy')}") for one in records
+    ]
+    assert [one.name for one in orchestration(records, workers=WORKERS).routing.by_kind] == [
+        "easy",
+        "medium",
+        "hard",
+    ]
     names = [one.name for one in orchestration(other, workers=WORKERS).routing.by_kind]
     assert names == ["level 9", "level 10"]
     both = orchestration([*records, *other], workers=WORKERS).routing
@@ -146,17 +186,23 @@ def test_kinds_stand_from_easy_to_hard_in_their_tasks_order() -> None:
         (3, "the worker that other questions would choose", False),
     ],
 )
-def test_a_pools_gain_is_said_with_both_levels_that_it_lies_between(repeats: int, whose: str, luck: bool) -> None:
+def test_a_pools_gain_is_said_with_both_levels_that_it_lies_between(
+    repeats: int, whose: str, luck: bool
+) -> None:
     """Over whom: what is without luck over a choice without luck, and what has luck in it over the best one seen."""
     room = headroom(play(PLAYERS, 1, questions=60, repeats=repeats), gains=(0.01, 0.025, 0.07))
     assert room is not None
     said = gain(room)
-    found = re.fullmatch(r"(\S+) points over (.+) \((\S+) %\), to (\S+) % \(95 % interval .+\)", said)
+    found = re.fullmatch(
+        r"(\S+) points over (.+) \((\S+) %\), to (\S+) % \(95 % interval .+\)", said
+    )
     assert found is not None, said
     lead, single, oracle = (float(found[place]) for place in (1, 3, 4))
     assert lead == pytest.approx(oracle - single, abs=0.11)
     assert (found[2], "luck included" in said) == (whose, luck)
-    assert single == pytest.approx(100 * (room.best_naive if luck else room.best_fitted).value, abs=0.06)
+    assert single == pytest.approx(
+        100 * (room.best_naive if luck else room.best_fitted).value, abs=0.06
+    )
     lines = " ".join(line for part in pool_sections(room) for line in part.lines)
     assert re.search(r"power: 1 point .+; 2\.5 points .+; 7 points", lines)
     assert "plans of several steps may need it" in lines
@@ -175,7 +221,8 @@ def test_a_system_that_is_not_there_is_an_error_that_says_which_are() -> None:
 
 
 @pytest.mark.parametrize(
-    "players", [PLAYERS, {"conductor": PLAYERS["conductor"]}, {"worker:anna": PLAYERS["worker:anna"]}]
+    "players",
+    [PLAYERS, {"conductor": PLAYERS["conductor"]}, {"worker:anna": PLAYERS["worker:anna"]}],
 )
 @pytest.mark.parametrize(("questions", "repeats"), [(1, 1), (3, 2), (40, 3)])
 def test_a_report_of_whatever_there_is_can_be_said_and_written(
@@ -197,7 +244,7 @@ def test_a_report_of_whatever_there_is_can_be_said_and_written(
         assert not any(odd in said.split() for odd in ("nan", "inf", "None", "-inf")), said
 
 
-# ── what a training changed ──────────────────────────────────────────────────────────────────────────────────────────
+# ── what a training changed ───────────────────────────────────────────────────────────────────────
 def learner(skill: float, invalid: float) -> dict[str, Player]:
     def plan(rng: random.Random, _kind: int) -> Sequence[int] | None:
         return None if rng.random() < invalid else (0, 1)
@@ -214,7 +261,9 @@ def by_hand(rows: Sequence[tuple[bool, bool]]) -> list[Record]:
             status="graded" if valid else "invalid",
             rounds=record.rounds if valid else (replace(record.rounds[0], workflow=None),),
         )
-        for record, (valid, right) in zip(play(learner(0.0, 0.0), 0, questions=len(rows)), rows, strict=True)
+        for record, (valid, right) in zip(
+            play(learner(0.0, 0.0), 0, questions=len(rows)), rows, strict=True
+        )
     ]
 
 
@@ -225,8 +274,14 @@ def test_the_two_parts_of_a_gain_are_the_textbooks_and_add_up_to_it() -> None:
     found = change(before, after, workers=2)
     assert found.by_form is not None and found.by_skill is not None
     assert found.accuracy is not None and found.given_valid is not None
-    assert (found.by_form.value, found.by_skill.value) == pytest.approx((0.25 * 7 / 12, 1 / 6 * 0.625))
-    assert found.by_form.value + found.by_skill.value == pytest.approx(found.accuracy.value) == pytest.approx(0.25)
+    assert (found.by_form.value, found.by_skill.value) == pytest.approx(
+        (0.25 * 7 / 12, 1 / 6 * 0.625)
+    )
+    assert (
+        found.by_form.value + found.by_skill.value
+        == pytest.approx(found.accuracy.value)
+        == pytest.approx(0.25)
+    )
     assert found.given_valid.problems == 2, "only where both wrote a valid plan"
 
 
@@ -243,22 +298,32 @@ def test_a_learner_of_form_gains_by_form_and_one_of_skill_by_skill() -> None:
 
 
 def test_only_what_both_were_asked_and_wrote_is_compared() -> None:
-    before, after = (play(learner(0.6, 0.0), 1, asked=asked) for asked in (range(50), range(30, 100)))
+    before, after = (
+        play(learner(0.6, 0.0), 1, asked=asked) for asked in (range(50), range(30, 100))
+    )
     assert change(before, after, workers=4).questions == 20
-    unreached = [replace(one, correct=None, status="failed") for one in by_hand([(False, False)] * 10)]
-    found = change([*unreached[:5], *by_hand([(True, True)] * 10)[5:]], by_hand([(True, True)] * 10), workers=2)
+    unreached = [
+        replace(one, correct=None, status="failed") for one in by_hand([(False, False)] * 10)
+    ]
+    found = change(
+        [*unreached[:5], *by_hand([(True, True)] * 10)[5:]], by_hand([(True, True)] * 10), workers=2
+    )
     assert found.validity is not None, "a planner that could not be reached wrote no invalid plan"
     assert (found.validity.value, found.validity.problems) == (0.0, 5)
     found = change(by_hand([(False, False)] * 8), by_hand([(True, True)] * 8), workers=2)
-    assert found.by_form is found.by_skill is found.given_valid is None, "without a valid plan there is no skill"
+    assert found.by_form is found.by_skill is found.given_valid is None, (
+        "without a valid plan there is no skill"
+    )
     wide = {"conductor": Player(flat(0.5), lambda rng, _: (rng.randrange(4),), planned=True)}
     narrow = {"conductor": Player(flat(0.5), always(2), planned=True)}
     found = change(play(wide, 1), play(narrow, 1), workers=4)
     assert found.entropy_before is not None and found.entropy_after is not None
-    assert (found.entropy_before.value, found.entropy_after.value) == pytest.approx((2.0, 0.0), abs=0.05)
+    assert (found.entropy_before.value, found.entropy_after.value) == pytest.approx(
+        (2.0, 0.0), abs=0.05
+    )
 
 
-# ── a training's curve ───────────────────────────────────────────────────────────────────────────────────────────────
+# ── a training's curve ────────────────────────────────────────────────────────────────────────────
 def curve(folder: Path, iterations: int) -> Path:
     """Validity from 50 to 100 %, accuracy given valid as it was, routing from 2 bits to none, ever fewer shapes."""
     lines: list[str] = []
@@ -283,7 +348,9 @@ def curve(folder: Path, iterations: int) -> Path:
 def test_format_that_is_learnt_while_skill_stays_is_seen_in_the_curve(tmp_path: Path) -> None:
     found = training(curve(tmp_path, 100))
     entropy, shapes = found.routing_entropy.end, found.shapes
-    assert found.validity.begin is not None and found.validity.end is not None and entropy is not None
+    assert (
+        found.validity.begin is not None and found.validity.end is not None and entropy is not None
+    )
     assert found.validity.begin.high < found.validity.end.low
     assert found.given_valid.begin == found.given_valid.end
     assert entropy.value < 0.5
@@ -294,6 +361,9 @@ def test_format_that_is_learnt_while_skill_stays_is_seen_in_the_curve(tmp_path: 
 
 
 def test_one_iteration_has_a_level_and_no_interval(tmp_path: Path) -> None:
-    report = replace(report_of(orchestration(play(PLAYERS, 0, questions=5))), training=training(curve(tmp_path, 6)))
+    report = replace(
+        report_of(orchestration(play(PLAYERS, 0, questions=5))),
+        training=training(curve(tmp_path, 6)),
+    )
     (part,) = [part for part in sections(report) if part.title == "The training"]
     assert part.rows[0] == ("valid plans, %", "50.0", "100.0")

@@ -13,13 +13,21 @@ from planted_records import WORKERS, Plan, Player, alone, always, by_kind, flat,
 
 from openconductor.evaluation.counterfactual import Counterfactuals
 from openconductor.evaluation.records import Record
-from openconductor.evaluation.statistics import Difference, cautious_mean, difference, scores_by_problem
+from openconductor.evaluation.statistics import (
+    Difference,
+    cautious_mean,
+    difference,
+    scores_by_problem,
+)
 from openconductor.report import Judgement, judge, orchestration
 from openconductor.report.rivals import vote
 from openconductor.report.verdict import BEST, COLLAPSE, DEPENDS, EQUAL_COST
 
 ROUTED = by_kind([0], [0, 1], [2], [3, 0])
-POOL = {f"worker:{name}": alone(ordinal, (0.65, 0.55, 0.5, 0.5)[ordinal]) for ordinal, name in WORKERS.items()}
+POOL = {
+    f"worker:{name}": alone(ordinal, (0.65, 0.55, 0.5, 0.5)[ordinal])
+    for ordinal, name in WORKERS.items()
+}
 FIXED = {"best_fixed": Player(flat(0.68), always(0, 1))}
 SEEDS = range(100, 104)
 """Few, for each may fool the verdict one time in forty by its rules: the rate itself is tested at the end."""
@@ -42,7 +50,7 @@ def verdict(records: Sequence[Record], **more: Any) -> Judgement:
     return judge(orchestration(records, workers=WORKERS, **more))
 
 
-# ── planted cases, and ways to fool it ───────────────────────────────────────────────────────────────────────────────
+# ── planted cases, and ways to fool it ────────────────────────────────────────────────────────────
 ORCHESTRATOR = {**conductor(0.85), **POOL, **FIXED}
 BOUGHT = conductor(0.85, by_kind([0], [0, 0, 1], [0, 0], [0, 3]), dollars="0.05")
 CASES: dict[str, tuple[str, dict[str, Player], dict[str, Any]]] = {
@@ -52,13 +60,21 @@ CASES: dict[str, tuple[str, dict[str, Player], dict[str, Any]]] = {
         {**ORCHESTRATOR, **conductor(0.85, fails=lambda _: 0.03)},
         {},
     ),
-    "one that learnt form and skill": ("orchestration gain", ORCHESTRATOR, {"before": untrained(0.55)}),
+    "one that learnt form and skill": (
+        "orchestration gain",
+        ORCHESTRATOR,
+        {"before": untrained(0.55)},
+    ),
     "one worker for everything, as good as alone": (
         "collapse",
         {**ORCHESTRATOR, **conductor(0.65, always(0))},
         {},
     ),
-    "a learner of format alone": ("format gain only", ORCHESTRATOR, {"before": untrained(0.85), "repeats": 3}),
+    "a learner of format alone": (
+        "format gain only",
+        ORCHESTRATOR,
+        {"before": untrained(0.85), "repeats": 3},
+    ),
     "plans that differ for show, where a fixed one is better": (
         "no gain",
         {**ORCHESTRATOR, "best_fixed": Player(flat(0.95), always(0, 1))},
@@ -89,9 +105,13 @@ def test_a_planted_system_gets_the_verdict_that_it_deserves(name: str) -> None:
 def test_a_constant_that_is_lucky_on_these_questions_gains_nothing() -> None:
     """Of twelve equal constant plans the one that does best on just these questions is handed in as the Conductor."""
     for seed in SEEDS:
-        rivals = {f"rival{index}": Player(flat(0.65), always(0, 1), planned=True) for index in range(12)}
+        rivals = {
+            f"rival{index}": Player(flat(0.65), always(0, 1), planned=True) for index in range(12)
+        }
         records = play({**rivals, **POOL}, seed)
-        ((luckiest, _),) = Counter(r.system for r in records if r.correct and r.system in rivals).most_common(1)
+        ((luckiest, _),) = Counter(
+            r.system for r in records if r.correct and r.system in rivals
+        ).most_common(1)
         ours = [replace(one, system="conductor") for one in records if one.system == luckiest]
         workers = [one for one in records if one.system in POOL]
         assert verdict([*ours, *workers]).label in ("no gain", "undecided (n too small)")
@@ -118,7 +138,9 @@ def test_a_lead_that_comes_from_what_was_left_out_is_not_a_gain() -> None:
     shy = conductor(0.65, fails=lambda right: 0.0 if right else 0.5)
     for seed in SEEDS:
         records = play({**shy, **POOL}, seed, questions=400)
-        ours, theirs = ([r for r in records if r.system == name] for name in ("conductor", "worker:anna"))
+        ours, theirs = (
+            [r for r in records if r.system == name] for name in ("conductor", "worker:anna")
+        )
         found = difference(scores_by_problem(ours), scores_by_problem(theirs))
         assert found is not None and found.low > 0, "it seems better where both were decided"
         assert verdict(records).label != "orchestration gain"
@@ -134,7 +156,9 @@ def test_a_lead_that_comes_from_what_was_left_out_is_not_a_gain() -> None:
 def test_the_fair_lead_at_equal_cost_is_in_the_line(
     rivals: dict[str, Player], dollars: str, answer: str, said: str
 ) -> None:
-    found = verdict(play({**conductor(0.88, dollars=dollars), **POOL, **rivals, **FIXED}, 1, questions=300))
+    found = verdict(
+        play({**conductor(0.88, dollars=dollars), **POOL, **rivals, **FIXED}, 1, questions=300)
+    )
     assert (found.label, found.answers[EQUAL_COST]) == ("orchestration gain", answer)
     assert said in found.line if said else "of the cost" not in found.line
 
@@ -153,7 +177,9 @@ def test_a_vote_counts_answers_and_of_equals_takes_the_first() -> None:
     four, five, nothing = ("4", 1.0), ("5", 0.0), (None, 0.0)
     assert vote([four, five, four], 3) == 1.0
     assert vote([five, four], 2) == 0.0
-    assert vote([four, five, nothing], 2) == pytest.approx(2 / 3), "of three runs one begins with the wrong answer"
+    assert vote([four, five, nothing], 2) == pytest.approx(2 / 3), (
+        "of three runs one begins with the wrong answer"
+    )
     assert vote([nothing, nothing, four], 3) == 1.0
     assert vote([nothing, nothing], 2) == 0.0
 
@@ -178,7 +204,7 @@ def test_never_fewer_questions_are_said_to_do_than_anything_is_said_on() -> None
     assert "about 30 questions would show" in found.line
 
 
-# ── nothing to compare with ──────────────────────────────────────────────────────────────────────────────────────────
+# ── nothing to compare with ───────────────────────────────────────────────────────────────────────
 @pytest.mark.parametrize(
     ("players", "said"),
     [
@@ -187,7 +213,9 @@ def test_never_fewer_questions_are_said_to_do_than_anything_is_said_on() -> None
         (conductor(0.85), "no worker alone has a decided answer"),
     ],
 )
-def test_what_was_not_evaluated_is_named_and_nothing_is_claimed(players: dict[str, Player], said: str) -> None:
+def test_what_was_not_evaluated_is_named_and_nothing_is_claimed(
+    players: dict[str, Player], said: str
+) -> None:
     """A worker that was never asked alone may be the best; a plan that varies may win by what is constant in it."""
     found = verdict(play(players, 0, questions=400))
     assert found.label == "undecided (not enough to compare with)"
@@ -195,19 +223,30 @@ def test_what_was_not_evaluated_is_named_and_nothing_is_claimed(players: dict[st
     assert found.answers[BEST] == ("yes" if said == "best_fixed" else "unknown")
 
 
-def test_a_worker_that_does_nearly_all_and_was_not_asked_alone_is_no_collapse_where_plans_fit_their_questions() -> None:
+def test_a_worker_that_does_nearly_all_and_was_not_asked_alone_is_no_collapse_where_plans_fit_their_questions() -> (
+    None
+):
     """Nine tenths of the steps are dora's, for good reason: two kinds of question need another worker once."""
     mostly = by_kind([3, 3, 3, 3, 3], [3, 3, 3, 3, 2], [3, 3, 3, 3], [3, 3, 3, 2, 3])
     without = {name: player for name, player in POOL.items() if name != "worker:dora"}
     found = verdict(play({**conductor(0.85, mostly), **without, **FIXED}, 0, questions=300))
-    assert (found.label, found.answers[COLLAPSE]) == ("undecided (not enough to compare with)", "unknown")
-    assert verdict(play({**conductor(0.85, always(3)), **without}, 0, questions=300)).label == "collapse"
+    assert (found.label, found.answers[COLLAPSE]) == (
+        "undecided (not enough to compare with)",
+        "unknown",
+    )
+    assert (
+        verdict(play({**conductor(0.85, always(3)), **without}, 0, questions=300)).label
+        == "collapse"
+    )
 
 
 def test_a_kind_for_every_question_is_no_proof_that_plans_do_not_depend_on_it() -> None:
     fine = [replace(one, kind=one.problem) for one in play(ORCHESTRATOR, 0, questions=300)]
     found = verdict(fine)
-    assert (found.answers[DEPENDS], found.label) == ("unknown", "undecided (not enough to compare with)")
+    assert (found.answers[DEPENDS], found.label) == (
+        "unknown",
+        "undecided (not enough to compare with)",
+    )
     again = [*fine, *(replace(one, sample=1) for one in fine)]
     assert verdict(again).answers[DEPENDS] == "yes", "repeats tell"
 
@@ -231,16 +270,22 @@ def test_replays_with_another_questions_plan_stand_in_for_the_best_fixed_workflo
 
 def test_where_nothing_was_decided_the_line_says_so_and_blames_nobody_else() -> None:
     found = verdict(play({**ORCHESTRATOR, **conductor(0.85, fails=lambda _: 1.0)}, 0, questions=50))
-    assert found.line == "undecided (too much left out): none of 50 answers of conductor could be decided"
+    assert (
+        found.line
+        == "undecided (too much left out): none of 50 answers of conductor could be decided"
+    )
     assert "conductor and worker:anna have no decided question in common" in found.reasons
     assert "conductor and best_fixed have no decided question in common" in found.reasons
 
 
 def test_a_worker_reported_on_by_itself_has_no_gain() -> None:
-    assert verdict(play(POOL, 0, questions=100), system="worker:anna").label in ("collapse", "no gain")
+    assert verdict(play(POOL, 0, questions=100), system="worker:anna").label in (
+        "collapse",
+        "no gain",
+    )
 
 
-# ── false differences ────────────────────────────────────────────────────────────────────────────────────────────────
+# ── false differences ─────────────────────────────────────────────────────────────────────────────
 @pytest.mark.slow
 def test_two_systems_of_equal_skill_differ_falsely_at_most_65_times_in_1000() -> None:
     """Of the paired test, and of the verdict in its worst case: one worker, and all other conditions of a gain hold."""
@@ -253,7 +298,9 @@ def test_two_systems_of_equal_skill_differ_falsely_at_most_65_times_in_1000() ->
         if found is not None:
             false_tests += found.p < 0.05
             if found.low > 0:  # without this no gain is claimed, as rule 3 has it
-                label = judge(orchestration(records, workers={0: "anna"}, seed=seed, counterfactuals=shown)).label
+                label = judge(
+                    orchestration(records, workers={0: "anna"}, seed=seed, counterfactuals=shown)
+                ).label
                 false_gains += label == "orchestration gain"
     assert false_tests <= 65
     assert 0 < false_gains <= 65, "and it is put to the test"

@@ -9,13 +9,17 @@ from collections import Counter, OrderedDict, defaultdict, namedtuple
 from enum import IntEnum
 
 import pytest
-from hypothesis import HealthCheck, given, settings
-from hypothesis import strategies as st
+from hypothesis import HealthCheck, given, settings, strategies as st
 
 from openconductor.sandboxes.encoding import MAX_HASHED, NotPlain, canonical, decode, encode
 
 hashable = st.recursive(
-    st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False) | st.text() | st.binary(),
+    st.none()
+    | st.booleans()
+    | st.integers()
+    | st.floats(allow_nan=False)
+    | st.text()
+    | st.binary(),
     lambda inner: st.tuples(inner, inner) | st.frozensets(inner, max_size=4),
     max_leaves=6,
 )
@@ -49,7 +53,9 @@ def test_a_plain_value_is_one_line_of_json_and_comes_back_as_it_was(value: objec
 
 @settings(suppress_health_check=[HealthCheck.too_slow])
 @given(values, values)
-def test_by_value_the_normal_forms_are_equal_exactly_where_python_says_so(one: object, other: object) -> None:
+def test_by_value_the_normal_forms_are_equal_exactly_where_python_says_so(
+    one: object, other: object
+) -> None:
     assert same(one, other, by_value=True) is (one == other)
 
 
@@ -57,7 +63,11 @@ TREES = st.recursive(
     st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=5),
     lambda inner: (
         st.lists(inner, max_size=3)
-        | st.dictionaries(st.sampled_from(["dict", "set", "tuple", "int", "bytes", "complex", "x"]), inner, max_size=2)
+        | st.dictionaries(
+            st.sampled_from(["dict", "set", "tuple", "int", "bytes", "complex", "x"]),
+            inner,
+            max_size=2,
+        )
     ),
     max_leaves=8,
 )
@@ -72,7 +82,9 @@ def test_any_text_is_a_value_or_is_refused(text: str) -> None:
             continue
 
 
-@pytest.mark.parametrize("value", [math.inf, -math.inf, 10**4000, -(2**64), -1, "\ud800", "é\0", b"\0", -0.0, 1e-320])
+@pytest.mark.parametrize(
+    "value", [math.inf, -math.inf, 10**4000, -(2**64), -1, "\ud800", "é\0", b"\0", -0.0, 1e-320]
+)
 def test_a_value_at_an_edge_comes_back(value: object) -> None:
     assert repr(decode(encode(value))) == repr(value)
 
@@ -85,7 +97,18 @@ def test_what_python_cannot_print_or_compare_comes_back() -> None:
 
 
 def test_types_and_the_order_of_sequences_are_told_apart() -> None:
-    alike = [[1, 2], (1, 2), {1, 2}, frozenset({1, 2}), {1: 2}, [1.0, 2.0], [True, 2], "12", b"12", [2, 1]]
+    alike = [
+        [1, 2],
+        (1, 2),
+        {1, 2},
+        frozenset({1, 2}),
+        {1: 2},
+        [1.0, 2.0],
+        [True, 2],
+        "12",
+        b"12",
+        [2, 1],
+    ]
     assert len({canonical(encode(value)) for value in alike}) == len(alike)
     assert same({"a": 1, "b": 2}, {"b": 2, "a": 1}) and same({3, 1, 2}, {1, 2, 3})
     assert same([0.0, 0j], [-0.0, complex(-0.0, -0.0)]), "zero has no sign in normal form"
@@ -93,7 +116,14 @@ def test_types_and_the_order_of_sequences_are_told_apart() -> None:
 
 
 def test_by_value_numbers_and_kinds_of_sets_are_one() -> None:
-    for one, other in [(1, 1.0), (1, True), (0.0, -0.0), (2, 2 + 0j), ({1}, frozenset({1.0})), ({1: "a"}, {True: "a"})]:
+    for one, other in [
+        (1, 1.0),
+        (1, True),
+        (0.0, -0.0),
+        (2, 2 + 0j),
+        ({1}, frozenset({1.0})),
+        ({1: "a"}, {True: "a"}),
+    ]:
         assert same(one, other, by_value=True)
     for one, other in [(2**53, 2.0**53 + 2), (1.5, 1), ((1,), [1]), ("1", 1), (None, 0), (1j, 1)]:
         assert not same(one, other, by_value=True)
@@ -181,8 +211,24 @@ def test_values_chosen_to_collide_cost_nothing() -> None:
 @pytest.mark.parametrize(
     "text",
     [
-        *("", "1 2", "nul", "'a'", '{"set": 5}', '{"set": [1], "tuple": []}', "{}", '{"list": [1]}', '{"int": 7}'),
-        *('{"int": "x"}', '{"bytes": "xx"}', '{"complex": ["1", "2"]}', '{"tuple": {"dict": [[1, 2]]}}', "9" * 5000),
+        *(
+            "",
+            "1 2",
+            "nul",
+            "'a'",
+            '{"set": 5}',
+            '{"set": [1], "tuple": []}',
+            "{}",
+            '{"list": [1]}',
+            '{"int": 7}',
+        ),
+        *(
+            '{"int": "x"}',
+            '{"bytes": "xx"}',
+            '{"complex": ["1", "2"]}',
+            '{"tuple": {"dict": [[1, 2]]}}',
+            "9" * 5000,
+        ),
         *("[" * 100_000, '{"tuple": [' * 100_000, "[" * 100_000 + "]" * 100_000),
     ],
     ids=range(17),

@@ -21,14 +21,18 @@ def test_the_wall_guard_follows_the_cpu_limit_unless_it_is_given() -> None:
     assert (Limits(cpu_s=10).wall_guard_s, Limits(cpu_s=10, wall_s=2).wall_guard_s) == (35, 2)
 
 
-@pytest.mark.parametrize("name", ["cpu_s", "wall_s", "memory_mb", "output_bytes", "file_mb", "processes"])
+@pytest.mark.parametrize(
+    "name", ["cpu_s", "wall_s", "memory_mb", "output_bytes", "file_mb", "processes"]
+)
 @pytest.mark.parametrize("value", [0, -1, math.inf, math.nan])
 def test_a_limit_that_is_none_is_an_error(name: str, value: float) -> None:
     with pytest.raises(ConfigError, match=name):
         Limits(**{name: value})  # type: ignore[arg-type]
 
 
-def test_a_sandbox_is_opened_by_a_name_that_there_is_and_plain_processes_by_the_callers_word_alone() -> None:
+def test_a_sandbox_is_opened_by_a_name_that_there_is_and_plain_processes_by_the_callers_word_alone() -> (
+    None
+):
     with pytest.raises(ConfigError, match="bubblewrap, docker, plain, auto"):
         open_sandbox("bubble")
     with pytest.raises(ConfigError, match="unsafe"):
@@ -36,16 +40,23 @@ def test_a_sandbox_is_opened_by_a_name_that_there_is_and_plain_processes_by_the_
     assert open_sandbox("plain", unsafe=True).level == "plain"
 
 
-def test_auto_says_why_nothing_works_and_falls_back_on_plain_only_if_allowed(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_auto_says_why_nothing_works_and_falls_back_on_plain_only_if_allowed(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     monkeypatch.setattr(sandboxes, "_probe", lambda name: f"{name}: not here")
     monkeypatch.setattr(sandboxes, "_probed", {})
     with pytest.raises(SandboxError, match="bubblewrap: not here; docker: not here"):
         open_sandbox()
     assert open_sandbox(unsafe=True).level == "plain"
-    assert sandboxes.survey() == (None, {"bubblewrap": "bubblewrap: not here", "docker": "docker: not here"})
+    assert sandboxes.survey() == (
+        None,
+        {"bubblewrap": "bubblewrap: not here", "docker": "docker: not here"},
+    )
 
 
-def test_auto_is_the_first_that_works_and_what_does_not_is_tried_again_later(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_auto_is_the_first_that_works_and_what_does_not_is_tried_again_later(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     tried, now, faults = list[str](), [1000.0], {"bubblewrap": "out of processes", "docker": ""}
     monkeypatch.setattr(sandboxes, "_probe", lambda name: tried.append(name) or faults[name])
     monkeypatch.setattr(sandboxes, "_probed", {})
@@ -79,17 +90,28 @@ def test_a_sandbox_has_nothing_of_the_callers(bwrap: Path, monkeypatch: pytest.M
         command = " ".join(launch.command)
     assert launch.command[0] == str(bwrap)
     for option in (
-        *("--unshare-pid", "--unshare-net", "--unshare-ipc", "--unshare-uts", "--as-pid-1", "--die-with-parent"),
+        *(
+            "--unshare-pid",
+            "--unshare-net",
+            "--unshare-ipc",
+            "--unshare-uts",
+            "--as-pid-1",
+            "--die-with-parent",
+        ),
         *("--new-session", "--ro-bind /usr /usr", "--proc /proc", "--remount-ro /", "--seccomp"),
         f"--perms 1777 --size {7 << 20} --tmpfs /tmp",
     ):
         assert option in command
     assert " --bind " not in command, "nothing that can be written to"
-    assert "A_SECRET" not in launch.environment and launch.isolated and "private" not in launch.setup
+    assert (
+        "A_SECRET" not in launch.environment and launch.isolated and "private" not in launch.setup
+    )
 
 
 @linux
-def test_root_is_given_up_for_a_uid_of_its_own_and_a_plain_user_gets_a_namespace(bwrap, monkeypatch) -> None:
+def test_root_is_given_up_for_a_uid_of_its_own_and_a_plain_user_gets_a_namespace(
+    bwrap, monkeypatch
+) -> None:
     monkeypatch.setattr(bubblewrap, "may_give_up_root", lambda: True)
     sandbox = BubblewrapSandbox()
     with sandbox.launching(Limits()) as first, sandbox.launching(Limits()) as second:
@@ -103,8 +125,12 @@ def test_root_is_given_up_for_a_uid_of_its_own_and_a_plain_user_gets_a_namespace
 
 
 @linux
-@pytest.mark.parametrize(("said", "sized"), [("bubblewrap 0.6.1", False), ("bubblewrap 0.7.0", True), ("1.0", True)])
-def test_an_older_bubblewrap_is_not_asked_for_what_it_lacks(bwrap: Path, said: str, sized: bool) -> None:
+@pytest.mark.parametrize(
+    ("said", "sized"), [("bubblewrap 0.6.1", False), ("bubblewrap 0.7.0", True), ("1.0", True)]
+)
+def test_an_older_bubblewrap_is_not_asked_for_what_it_lacks(
+    bwrap: Path, said: str, sized: bool
+) -> None:
     bwrap.write_text(f"#!/bin/sh\necho {said}\n")
     with BubblewrapSandbox().launching(Limits()) as launch:
         assert ("--size" in launch.command) is sized
@@ -119,7 +145,9 @@ def test_a_bubblewrap_that_does_not_say_its_version_is_an_error(bwrap: Path, tex
 
 
 @linux
-def test_where_there_can_be_no_bubblewrap_the_error_says_why(bwrap: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_where_there_can_be_no_bubblewrap_the_error_says_why(
+    bwrap: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(bubblewrap.platform, "machine", lambda: "riscv64")
     with pytest.raises(SandboxError, match="riscv64"):
         BubblewrapSandbox()

@@ -47,9 +47,15 @@ class Placed(BatchedSandbox):
 
 @pytest.mark.parametrize("private", [True, False])
 @pytest.mark.parametrize("kind", ["temporary files", "full", "full, of our name"])
-def test_a_folder_of_somebody_elses_is_no_place(canary: Path, scratch: Path, kind: str, private: bool) -> None:
+def test_a_folder_of_somebody_elses_is_no_place(
+    canary: Path, scratch: Path, kind: str, private: bool
+) -> None:
     (scratch / "precious").write_text("kept")
-    folder = {"temporary files": tempfile.gettempdir(), "full": canary.parent, "full, of our name": scratch}[kind]
+    folder = {
+        "temporary files": tempfile.gettempdir(),
+        "full": canary.parent,
+        "full, of our name": scratch,
+    }[kind]
     with pytest.raises(SystemExit, match="of its own"):
         Place(str(folder), private=private)
     with pytest.raises(SandboxError, match="of its own"):
@@ -58,7 +64,9 @@ def test_a_folder_of_somebody_elses_is_no_place(canary: Path, scratch: Path, kin
 
 
 @pytest.mark.parametrize("change", ["name", "link", "open to others", "gone", "file"])
-def test_a_folder_that_was_not_made_for_a_sandbox_is_no_place(scratch: Path, tmp_path: Path, change: str) -> None:
+def test_a_folder_that_was_not_made_for_a_sandbox_is_no_place(
+    scratch: Path, tmp_path: Path, change: str
+) -> None:
     folder = tmp_path / "openconductor-other"
     if change == "name":
         folder = scratch.rename(tmp_path / "other")
@@ -83,7 +91,9 @@ def test_a_folder_that_was_not_made_for_a_sandbox_is_no_place(scratch: Path, tmp
         (7, "7", ["1", "7"], False),
     ],
 )
-def test_a_place_is_private_only_for_process_1_that_is_alone(monkeypatch, pid, link, listing, wanted) -> None:
+def test_a_place_is_private_only_for_process_1_that_is_alone(
+    monkeypatch, pid, link, listing, wanted
+) -> None:
     told = {"getpid": lambda: pid, "readlink": lambda path: link, "listdir": lambda path: listing}
     monkeypatch.setattr(place, "os", SimpleNamespace(**{**vars(posix), **told}))
     assert alone() is wanted
@@ -107,13 +117,20 @@ def test_an_empty_folder_is_no_private_place_where_it_is_no_mount(scratch, monke
     ],
 )
 def test_everybody_is_ended_by_process_1_of_a_private_place_alone(
-    scratch: Path, monkeypatch: pytest.MonkeyPatch, private: bool, pid: int, first: int, wanted: list[tuple[int, int]]
+    scratch: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    private: bool,
+    pid: int,
+    first: int,
+    wanted: list[tuple[int, int]],
 ) -> None:
     monkeypatch.setattr(place, "alone", lambda: True)
     monkeypatch.setattr(Place, "_is_mounted", lambda self, folder: True)
     there, sent = Place(str(scratch), private=private), list[tuple[int, ...]]()
     with monkeypatch.context() as patch:
-        told = SimpleNamespace(getpid=lambda: pid, kill=lambda *to: sent.append(to), killpg=lambda *to: sent.append(to))
+        told = SimpleNamespace(
+            getpid=lambda: pid, kill=lambda *to: sent.append(to), killpg=lambda *to: sent.append(to)
+        )
         patch.setattr(place, "os", told)
         there.end_everybody(first)
     assert sent == wanted
@@ -128,8 +145,12 @@ def test_a_group_is_ended_and_nobody_else(canary: Path, scratch: Path) -> None:
         other.kill()
 
 
-@pytest.mark.parametrize("touch", ["a file", "a file that is gone", "its mode", "a link in its place", "nothing"])
-def test_a_folder_that_a_run_has_touched_is_not_used_again_and_nothing_in_it_is_removed(canary, scratch, touch) -> None:
+@pytest.mark.parametrize(
+    "touch", ["a file", "a file that is gone", "its mode", "a link in its place", "nothing"]
+)
+def test_a_folder_that_a_run_has_touched_is_not_used_again_and_nothing_in_it_is_removed(
+    canary, scratch, touch
+) -> None:
     there = Place(str(scratch), private=False)
     time.sleep(0.02)  # the kernel's clock of files moves on
     if touch == "its mode":
@@ -145,13 +166,19 @@ def test_a_folder_that_a_run_has_touched_is_not_used_again_and_nothing_in_it_is_
     assert touch != "a file" or (scratch / "left").exists()
 
 
-def test_a_link_that_a_program_put_in_the_folders_place_is_not_worked_in(canary: Path, scratch: Path) -> None:
+def test_a_link_that_a_program_put_in_the_folders_place_is_not_worked_in(
+    canary: Path, scratch: Path
+) -> None:
     program = f"import os\nos.rmdir({str(scratch)!r})\nos.symlink({str(canary.parent)!r}, {str(scratch)!r})"
-    with pytest.raises(SandboxError, match="placed sandbox"):  # the second run's sandbox finds the link and stops
+    with pytest.raises(
+        SandboxError, match="placed sandbox"
+    ):  # the second run's sandbox finds the link and stops
         Placed(scratch).run_now(program, [Run(), Run()], limits=Limits())
 
 
-def test_what_a_program_leaves_running_in_its_group_is_ended_and_nobody_else(canary: Path, scratch: Path) -> None:
+def test_what_a_program_leaves_running_in_its_group_is_ended_and_nobody_else(
+    canary: Path, scratch: Path
+) -> None:
     program = (
         "import os, time\nreader, writer = os.pipe()\nif os.fork() == 0:\n"
         "    os.close(1), os.close(2)\n    os.write(writer, b'x')\n    time.sleep(600)\n"

@@ -18,7 +18,12 @@ def sandbox() -> PlainSandbox:
 
 def test_a_result_says_that_nothing_was_protected(sandbox: PlainSandbox) -> None:
     result = sandbox.run_now("print(input())", [Run("hello")], limits=Limits())[0]
-    assert (result.verdict, result.stdout, result.exit_code, result.level) == (Verdict.OK, "hello\n", 0, "plain")
+    assert (result.verdict, result.stdout, result.exit_code, result.level) == (
+        Verdict.OK,
+        "hello\n",
+        0,
+        "plain",
+    )
     assert 0 < result.cpu_s < 5 and 0 < result.wall_s < 60
 
 
@@ -30,19 +35,29 @@ SOLUTION = "class Solution:\n    def add(self, a, b=1): return ('ours', a + b, _
     [
         ("def add(a, b): return {'sum': a + b}, __name__", "add", ({"sum": 3}, "program")),
         (SOLUTION, "Solution.add", ("ours", 3, "program")),
-        (f"from operator import *\n{SOLUTION}", "add", ("ours", 3, "program")),  # before what was imported
+        (
+            f"from operator import *\n{SOLUTION}",
+            "add",
+            ("ours", 3, "program"),
+        ),  # before what was imported
         ("from operator import *\nclass Solution: pass", "add", 3),
     ],
 )
-def test_a_function_is_called_with_values_and_replies_with_one(sandbox, program, entry_point, wanted) -> None:
-    call = ((1, 2), {}, False) if wanted == 3 else ((1,), {"b": 2}, False)  # an operator takes no keywords
+def test_a_function_is_called_with_values_and_replies_with_one(
+    sandbox, program, entry_point, wanted
+) -> None:
+    call = (
+        ((1, 2), {}, False) if wanted == 3 else ((1,), {"b": 2}, False)
+    )  # an operator takes no keywords
     (result,) = sandbox.run_now(program, [Run("", entry_point, [call])], limits=Limits())
     assert decode(result.replies[0]) == wanted
 
 
 def test_many_calls_in_one_process_have_a_reply_each(sandbox: PlainSandbox) -> None:
     program = "seen = []\ndef f(n):\n    seen.append(n)\n    return list(seen)"
-    result = sandbox.run_now(program, [Run("", "f", [((n,), {}, n == 1) for n in range(3)])], limits=Limits())[0]
+    result = sandbox.run_now(
+        program, [Run("", "f", [((n,), {}, n == 1) for n in range(3)])], limits=Limits()
+    )[0]
     assert [decode(reply) for reply in result.replies] == [[0], True, [0, 1, 2]]
 
 
@@ -96,12 +111,17 @@ def test_each_run_finds_an_empty_folder_that_is_gone_afterwards(sandbox: PlainSa
 
 def test_the_runs_that_are_left_can_be_skipped(sandbox: PlainSandbox) -> None:
     results = sandbox.run_now(
-        "print(input())", [Run(text) for text in "abc"], limits=Limits(), go_on=lambda result: result.stdout != "b\n"
+        "print(input())",
+        [Run(text) for text in "abc"],
+        limits=Limits(),
+        go_on=lambda result: result.stdout != "b\n",
     )
     assert [result.stdout for result in results] == ["a\n", "b\n"]
 
 
-async def test_a_batch_runs_beside_the_event_loop_and_the_sandbox_can_be_used_after_closing() -> None:
+async def test_a_batch_runs_beside_the_event_loop_and_the_sandbox_can_be_used_after_closing() -> (
+    None
+):
     sandbox = PlainSandbox(unsafe=True)
     for _ in range(2):
         (result,) = await sandbox.run_batch("print(1)", [Run()], limits=Limits())

@@ -11,22 +11,37 @@ import pytest
 
 from openconductor.errors import SandboxError
 from openconductor.sandboxes import seccomp
-from openconductor.sandboxes.seccomp import CLONE, MMAP, PRLIMIT, SETAFFINITY, SETPRIORITY, SIGACTION, build_filter
+from openconductor.sandboxes.seccomp import (
+    CLONE,
+    MMAP,
+    PRLIMIT,
+    SETAFFINITY,
+    SETPRIORITY,
+    SIGACTION,
+    build_filter,
+)
 
 ALLOW, KILL = 0x7FFF0000, 0x80000000
-EPERM, ENOSYS, EAFNOSUPPORT = (0x00050000 | number for number in (errno.EPERM, errno.ENOSYS, errno.EAFNOSUPPORT))
+EPERM, ENOSYS, EAFNOSUPPORT = (
+    0x00050000 | number for number in (errno.EPERM, errno.ENOSYS, errno.EAFNOSUPPORT)
+)
 HEADERS = {
     "x86_64": Path("/usr/include/x86_64-linux-gnu/asm/unistd_64.h"),
     "aarch64": Path("/usr/include/asm-generic/unistd.h"),
 }
-NEEDED = {"x86_64": (0, 1, 3, 12, 39, 60, 202, 231, 257, 318), "aarch64": (63, 64, 57, 214, 172, 93, 98, 94, 56, 278)}
+NEEDED = {
+    "x86_64": (0, 1, 3, 12, 39, 60, 202, 231, 257, 318),
+    "aarch64": (63, 64, 57, 214, 172, 93, 98, 94, 56, 278),
+}
 machines = pytest.mark.parametrize("machine", seccomp.MACHINES)
 
 
 def verdict(machine: str, number: int, *arguments: int, arch: int | None = None) -> int:
     """What the filter returns for a system call."""
     data = struct.pack("<IIQ", number, seccomp.MACHINES[machine][1] if arch is None else arch, 0)
-    data += b"".join(struct.pack("<Q", argument & (2**64 - 1)) for argument in (*arguments, 0, 0, 0, 0, 0, 0)[:6])
+    data += b"".join(
+        struct.pack("<Q", argument & (2**64 - 1)) for argument in (*arguments, 0, 0, 0, 0, 0, 0)[:6]
+    )
     program = list(struct.iter_unpack("<HBBI", build_filter(machine)))
     at, held = 0, 0
     while True:
@@ -44,10 +59,14 @@ def verdict(machine: str, number: int, *arguments: int, arch: int | None = None)
 
 
 @machines
-def test_everything_on_the_list_is_refused_and_what_every_program_needs_is_allowed(machine: str) -> None:
+def test_everything_on_the_list_is_refused_and_what_every_program_needs_is_allowed(
+    machine: str,
+) -> None:
     column = seccomp.MACHINES[machine][0]
     for name, numbers in seccomp.DENIED.items():
-        assert numbers[column] is None or verdict(machine, numbers[column] or 0, 0, 0, 0) == EPERM, name
+        assert (
+            numbers[column] is None or verdict(machine, numbers[column] or 0, 0, 0, 0) == EPERM
+        ), name
     assert {verdict(machine, number, 1, 2, 3) for number in NEEDED[machine]} == {ALLOW}
 
 
@@ -79,7 +98,9 @@ def test_of_the_newer_calls_and_of_those_to_come_only_the_harmless_are_there(mac
     ],
     ids=["clone", "prlimit", "sched_setaffinity", "setpriority", "rt_sigaction", "mmap"],
 )
-def test_a_call_that_is_allowed_in_part_is_refused_in_the_other(machine, call, allowed, refused) -> None:
+def test_a_call_that_is_allowed_in_part_is_refused_in_the_other(
+    machine, call, allowed, refused
+) -> None:
     number = call[seccomp.MACHINES[machine][0]]
     assert {verdict(machine, number, *arguments) for arguments in allowed} == {ALLOW}
     assert {verdict(machine, number, *arguments) for arguments in refused} == {EPERM}
@@ -88,7 +109,11 @@ def test_a_call_that_is_allowed_in_part_is_refused_in_the_other(machine, call, a
 @machines
 def test_sockets_are_of_families_that_a_network_namespace_holds(machine: str) -> None:
     socket = seccomp.SOCKET[seccomp.MACHINES[machine][0]]
-    assert [family for family in range(64) if verdict(machine, socket, family, 1) == ALLOW] == [1, 2, 10]
+    assert [family for family in range(64) if verdict(machine, socket, family, 1) == ALLOW] == [
+        1,
+        2,
+        10,
+    ]
     assert verdict(machine, socket, 40, 1) == EAFNOSUPPORT
 
 
@@ -105,11 +130,18 @@ def test_the_numbers_are_those_of_the_kernels_headers(machine: str) -> None:
         pytest.skip(f"needs {HEADERS[machine]}, of the package linux-libc-dev")
     pattern = re.compile(r"#define\s+__NR(?:3264)?_(\w+)\s+(\d+)")
     known = {name: int(number) for name, number in pattern.findall(HEADERS[machine].read_text())}
-    ours = seccomp.DENIED | {"clone": CLONE, "mmap": MMAP, "setpriority": SETPRIORITY, "socket": seccomp.SOCKET}
+    ours = seccomp.DENIED | {
+        "clone": CLONE,
+        "mmap": MMAP,
+        "setpriority": SETPRIORITY,
+        "socket": seccomp.SOCKET,
+    }
     ours |= {"prlimit64": PRLIMIT, "sched_setaffinity": SETAFFINITY, "rt_sigaction": SIGACTION}
     ours |= {name: (number, number) for name, number in seccomp.HARMLESS.items()}
     found = {
-        name: (numbers[seccomp.MACHINES[machine][0]], known[name]) for name, numbers in ours.items() if name in known
+        name: (numbers[seccomp.MACHINES[machine][0]], known[name])
+        for name, numbers in ours.items()
+        if name in known
     }
     assert len(found) > 60
     assert {name: pair for name, pair in found.items() if pair[0] != pair[1]} == {}

@@ -46,7 +46,9 @@ def says(*frames: bytes) -> Scripted:
 
 def test_a_sandbox_that_does_not_start_is_an_error_that_says_why() -> None:
     with pytest.raises(SandboxError, match=r"scripted sandbox: .*no room for namespaces"):
-        Scripted("import sys; sys.exit('no room for namespaces')").run_now("print(1)", [Run()], limits=Limits())
+        Scripted("import sys; sys.exit('no room for namespaces')").run_now(
+            "print(1)", [Run()], limits=Limits()
+        )
     missing = Scripted("")
     missing._launch = Launch(("/no/such/command",), {})
     with pytest.raises(SandboxError, match="no/such/command"):
@@ -89,7 +91,13 @@ CALL = Run("", "f", [((), {}, False)])
         ({"status": 1}, b"", b"", Run(), Verdict.RUNTIME_ERROR),
         ({"status": -11}, b"", b"", Run(), Verdict.RUNTIME_ERROR),
         ({"status": 1}, b"Traceback ...\nMemoryError\n", b"", Run(), Verdict.MEMORY),
-        ({"status": 1}, b"Traceback\nnumpy.core._exceptions._ArrayMemoryError: x\n", b"", Run(), Verdict.MEMORY),
+        (
+            {"status": 1},
+            b"Traceback\nnumpy.core._exceptions._ArrayMemoryError: x\n",
+            b"",
+            Run(),
+            Verdict.MEMORY,
+        ),
         ({}, b"MemoryError\n", b"", Run(), Verdict.OK),
         ({"stopped": "cpu_timeout"}, b"", b"", Run(), Verdict.CPU_TIMEOUT),
         ({"status": -9, "stopped": "memory"}, b"", b"", Run(), Verdict.MEMORY),
@@ -102,10 +110,17 @@ CALL = Run("", "f", [((), {}, False)])
 )
 def test_a_runs_end_has_one_verdict(said, stderr, reply, run, verdict) -> None:
     answer = {**ANSWER, **said}
-    result = says(frame({}), frame(answer, b"o\xff", stderr, reply)).run_now("", [run], limits=Limits())[0]
+    result = says(frame({}), frame(answer, b"o\xff", stderr, reply)).run_now(
+        "", [run], limits=Limits()
+    )[0]
     assert result.verdict is verdict
     assert result.exit_code == (None if said.get("stopped") else answer["status"])
-    assert (result.stdout, result.level, result.cpu_s, result.wall_s) == ("o\ufffd", "scripted", 0.5, 1.0)
+    assert (result.stdout, result.level, result.cpu_s, result.wall_s) == (
+        "o\ufffd",
+        "scripted",
+        0.5,
+        1.0,
+    )
     assert result.replies == tuple(reply.decode().split("\n")[:-1])
 
 
@@ -117,7 +132,9 @@ def test_a_run_that_leaves_something_gets_the_next_one_a_new_sandbox() -> None:
 
 
 def test_a_cancelled_batch_fails_at_once_whatever_it_waits_for() -> None:
-    early, late = (Batch(Scripted("import time; time.sleep(60)"), "", [Run()], Limits()) for _ in range(2))
+    early, late = (
+        Batch(Scripted("import time; time.sleep(60)"), "", [Run()], Limits()) for _ in range(2)
+    )
     early.cancel()
     timer = threading.Timer(0.3, late.cancel)
     begun = time.monotonic()
@@ -129,12 +146,13 @@ def test_a_cancelled_batch_fails_at_once_whatever_it_waits_for() -> None:
 
 
 def test_modules_are_preloaded_that_a_program_seems_to_import() -> None:
-    program = (
-        "import math, os\nfrom collections import deque\n  import heapq as h\nfrom numpy import array\nimport this"
-    )
+    program = "import math, os\nfrom collections import deque\n  import heapq as h\nfrom numpy import array\nimport this"
     assert preloaded(program) == ["math", "collections", "heapq"]
     assert preloaded("import " + "a" * 100_000) == []
-    assert len(preloaded("\n".join(f"import {name}" for name in sorted(sys.stdlib_module_names)))) == 64
+    assert (
+        len(preloaded("\n".join(f"import {name}" for name in sorted(sys.stdlib_module_names))))
+        == 64
+    )
 
 
 def test_what_is_sent_in_is_compiled_only_for_the_same_python() -> None:

@@ -9,8 +9,7 @@ from decimal import Decimal
 from pathlib import Path
 
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
+from hypothesis import given, settings, strategies as st
 from hypothesis.stateful import (
     RuleBasedStateMachine,
     initialize,
@@ -20,13 +19,22 @@ from hypothesis.stateful import (
     run_state_machine_as_test,
 )
 
-from openconductor.budget import BudgetMeter, PaidCall
+from openconductor.calls.budget import BudgetMeter, PaidCall
 from openconductor.errors import BudgetExceeded, WorkerTimeout
 from openconductor.events import CallEnded
-from openconductor.journal import Journal
 from openconductor.serving.apis.wire import Control, RequestFailed
-from openconductor.serving.key_ring import LIMITS, SERVED, KeyRing, Tenant, cost_of, hash_key, new_key, past_charges
+from openconductor.serving.key_ring import (
+    LIMITS,
+    SERVED,
+    KeyRing,
+    Tenant,
+    cost_of,
+    hash_key,
+    new_key,
+    past_charges,
+)
 from openconductor.serving.serve_config import KeyTable
+from openconductor.store import Journal
 from openconductor.types import Budget, Call, Message, Price, Sampling, Usage
 
 NOON = datetime(2026, 11, 14, 12, tzinfo=UTC).timestamp()
@@ -77,12 +85,16 @@ def refusal(tenant: Tenant) -> RequestFailed:
     return caught.value
 
 
-# ── who it is ────────────────────────────────────────────────────────────────────────────────────────────────────────
+# ── who it is ─────────────────────────────────────────────────────────────────────────────────────
 def test_a_new_key_opens_and_only_its_hash_is_kept() -> None:
     key, hashed = new_key()
     assert key.startswith("oc-") and len(key) >= 46 and new_key()[0] != key
     ring = KeyRing([KeyTable("ann", hashed), KeyTable("bob", new_key()[1])])
-    for headers in ({"authorization": f"Bearer {key}"}, {"authorization": f"bearer  {key} "}, {"x-api-key": key}):
+    for headers in (
+        {"authorization": f"Bearer {key}"},
+        {"authorization": f"bearer  {key} "},
+        {"x-api-key": key},
+    ):
         assert ring.find(headers).name == "ann"
     assert ring.find({"authorization": "Bearer of something else", "x-api-key": key}).name == "ann"
     assert key not in repr(vars(ring))
@@ -122,16 +134,25 @@ def test_without_keys_everyone_is_one_tenant_without_limits() -> None:
     assert tabs[0].charged == 11 * MILLE
 
 
-# ── what it may ask ──────────────────────────────────────────────────────────────────────────────────────────────────
+# ── what it may ask ───────────────────────────────────────────────────────────────────────────────
 def test_a_key_asks_only_the_models_and_workers_that_it_may() -> None:
     tenant = Clock().tenant(models=("conductor", "direct:a", "direct:b"), workers=("a", "c"))
-    asked = ("conductor", "direct:a", "direct:b", "direct:c", "random")  # no such worker; no such models
+    asked = (
+        "conductor",
+        "direct:a",
+        "direct:b",
+        "direct:c",
+        "random",
+    )  # no such worker; no such models
     assert [model for model in asked if tenant.may_ask(model)] == ["conductor", "direct:a"]
     assert Clock().tenant(workers=("a",)).may_ask("random")
 
 
 limits = st.fixed_dictionaries(
-    {name: st.none() | st.integers(1, 9).map(Decimal if name == "max_dollars" else int) for name in LIMITS}
+    {
+        name: st.none() | st.integers(1, 9).map(Decimal if name == "max_dollars" else int)
+        for name in LIMITS
+    }
 )
 workers = st.none() | st.lists(st.sampled_from("abcd"), min_size=1, max_size=4, unique=True)
 
@@ -156,12 +177,16 @@ def test_no_request_loosens_a_limit_of_its_key_or_its_own(key, asked, allowed, w
     assert tenant.limited(held) == held
 
 
-# ── how often ────────────────────────────────────────────────────────────────────────────────────────────────────────
+# ── how often ─────────────────────────────────────────────────────────────────────────────────────
 def test_a_place_is_free_again_when_its_request_ends_however_it_does() -> None:
     tenant = Clock().tenant(concurrency=2)
     with tenant.enter(), tenant.enter():
         failure = refusal(tenant)
-        assert (failure.status, failure.code, failure.retry_after) == (429, "rate_limit_exceeded", 1.0)
+        assert (failure.status, failure.code, failure.retry_after) == (
+            429,
+            "rate_limit_exceeded",
+            1.0,
+        )
     for _ in range(3):
         with pytest.raises(KeyError), tenant.enter():
             raise KeyError
@@ -186,7 +211,7 @@ def test_requests_of_any_minute_are_counted_by_a_clock_that_does_not_jump() -> N
     assert refusal(tenant).retry_after == 20.0
 
 
-# ── what a call costs ────────────────────────────────────────────────────────────────────────────────────────────────
+# ── what a call costs ─────────────────────────────────────────────────────────────────────────────
 def test_a_call_that_was_broken_off_costs_the_most_that_it_could_have() -> None:
     unknown = Usage(unpriced_calls=1)
     for outcome in ("cancelled", "timeout", "answered"):
@@ -203,7 +228,9 @@ def test_a_spent_budget_says_so_and_until_when() -> None:
     spend(tenant, Decimal("2.75"))
     failure = refusal(tenant)
     assert (failure.status, failure.code) == (402, "insufficient_quota")
-    assert "$2.75 of $2.5 are spent; the next month begins at 2026-12-01T00:00:00+00:00" in str(failure)
+    assert "$2.75 of $2.5 are spent; the next month begins at 2026-12-01T00:00:00+00:00" in str(
+        failure
+    )
     lasting = Clock().tenant(dollars=Decimal("2.5"), period="total")
     spend(lasting, 3)
     assert str(refusal(lasting)).endswith("$3 of $2.5 are spent")
@@ -217,7 +244,10 @@ def test_a_budget_that_ends_within_a_request_is_the_keys_and_not_the_requests() 
             tab.purse.count_call(Usage(dollars=Decimal(2)))
         failure = tab.failed(caught.value)
         assert (failure.status, failure.code) == (402, "insufficient_quota")
-        assert "$0 of $1 are spent, and what is left is less than a call may cost; the next day" in str(failure)
+        assert (
+            "$0 of $1 are spent, and what is left is less than a call may cost; the next day"
+            in str(failure)
+        )
         with pytest.raises(BudgetExceeded) as caught:
             BudgetMeter(Budget(calls=0), now=0.0).count_call()
         assert tab.failed(caught.value).code == "budget_exceeded"
@@ -233,7 +263,7 @@ def test_a_budget_of_no_dollars_pays_for_what_is_free() -> None:
             tab.purse.count_call(Usage(5, dollars=MILLE))
 
 
-# ── periods ──────────────────────────────────────────────────────────────────────────────────────────────────────────
+# ── periods ───────────────────────────────────────────────────────────────────────────────────────
 @pytest.mark.parametrize(("period", "days"), [("day", 0.5), ("month", 16.5), (None, 16.5)])
 def test_a_period_ends_with_the_day_or_the_month_in_utc(period, days: float) -> None:
     clock = Clock()
@@ -246,7 +276,9 @@ def test_a_period_ends_with_the_day_or_the_month_in_utc(period, days: float) -> 
     assert refusal(tenant).status == 402
 
 
-def outcome(journal: Journal, episode: str, began: float, charged: str | None, key: str = "ann") -> None:
+def outcome(
+    journal: Journal, episode: str, began: float, charged: str | None, key: str = "ann"
+) -> None:
     record = {"key": key, "began": began, "charged": charged, "model": "conductor"}
     journal.put_outcome(SERVED + episode, record, texts=False)
 
@@ -254,7 +286,11 @@ def outcome(journal: Journal, episode: str, began: float, charged: str | None, k
 @pytest.mark.parametrize("content", ["full", "none"])
 def test_what_was_spent_before_a_restart_is_read_from_the_journal(tmp_path: Path, content) -> None:
     with Journal(tmp_path / "j.sqlite", content=content) as journal:
-        for episode, began, key, charged in (("a", NOON, "ann", "0.25"), ("b", NOON, "bob", "7"), ("c", 0, "ann", "9")):
+        for episode, began, key, charged in (
+            ("a", NOON, "ann", "0.25"),
+            ("b", NOON, "bob", "7"),
+            ("c", 0, "ann", "9"),
+        ):
             outcome(journal, episode, began, None, key)
             outcome(journal, episode, began, charged, key)
         outcome(journal, "killed", NOON, None)
@@ -288,7 +324,7 @@ def test_a_restart_before_the_clock_is_right_gives_nothing_back(tmp_path: Path) 
         spend(tenant, 1)
 
 
-# ── whatever happens ─────────────────────────────────────────────────────────────────────────────────────────────────
+# ── whatever happens ──────────────────────────────────────────────────────────────────────────────
 reads, writes = st.integers(0, 20), st.integers(1, 12)
 
 
@@ -353,7 +389,10 @@ class Money(RuleBasedStateMachine):
             question.call(priced(read, written)).send(None)
         except StopIteration as done:
             self.calls.append((episode, done.value, read, written))
-        except (BudgetExceeded, RuntimeError) as error:  # RuntimeError: in a loop, it would wait for calls in flight
+        except (
+            BudgetExceeded,
+            RuntimeError,
+        ) as error:  # RuntimeError: in a loop, it would wait for calls in flight
             failure = error
         if isinstance(failure, BudgetExceeded):
             assert tab.failed(failure).code == "insufficient_quota"
@@ -365,7 +404,9 @@ class Money(RuleBasedStateMachine):
 
     def settle_call(self, place: int, how: str) -> None:
         episode, paid, read, written = self.calls.pop(place)
-        used = {"cancelled": Usage(unpriced_calls=1), "unsent": Usage()}.get(how, priced(read // 2, written // 2))
+        used = {"cancelled": Usage(unpriced_calls=1), "unsent": Usage()}.get(
+            how, priced(read // 2, written // 2)
+        )
         if how != "replayed":
             paid.charge(used)
             cost = PRICE.dollars(Usage(read, 0, written)) if how == "cancelled" else used.dollars
@@ -376,7 +417,12 @@ class Money(RuleBasedStateMachine):
         self.open[episode][0].hear(event)
         paid.release()
 
-    @rule(read=reads, written=writes, how=st.sampled_from(["answered", "cancelled"]), then=st.booleans())
+    @rule(
+        read=reads,
+        written=writes,
+        how=st.sampled_from(["answered", "cancelled"]),
+        then=st.booleans(),
+    )
     def ask(self, read: int, written: int, how: str, then: bool) -> None:
         """A whole request with one call; ``then`` it ends, else it goes on."""
         if episode := self.begin_one():
@@ -420,4 +466,6 @@ class Money(RuleBasedStateMachine):
 
 
 def test_the_money_is_right_whatever_happens() -> None:
-    run_state_machine_as_test(Money, settings=settings(max_examples=40, stateful_step_count=30, deadline=None))
+    run_state_machine_as_test(
+        Money, settings=settings(max_examples=40, stateful_step_count=30, deadline=None)
+    )

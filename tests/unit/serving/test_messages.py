@@ -25,7 +25,10 @@ BILL = {"episode": EPISODE, "dollars": "0.5"}
 
 
 def read(*messages: object, **fields: object) -> ClientRequest:
-    turns = [message if isinstance(message, dict) else {"role": "user", "content": message} for message in messages]
+    turns = [
+        message if isinstance(message, dict) else {"role": "user", "content": message}
+        for message in messages
+    ]
     return MESSAGES.read({"model": "conductor", "max_tokens": 100, "messages": turns} | fields)
 
 
@@ -55,33 +58,57 @@ def body_of(answer: ServedAnswer) -> dict[str, Any]:
 
 
 def call(index: int, arguments: str) -> dict[str, object]:
-    return {"id": call_id(EPISODE, index), "type": "function", "function": {"name": "add", "arguments": arguments}}
+    return {
+        "id": call_id(EPISODE, index),
+        "type": "function",
+        "function": {"name": "add", "arguments": arguments},
+    }
 
 
 def client(respond: Callable[[httpx2.Request], httpx2.Response]) -> anthropic.Anthropic:
     """Anthropic's client, over no network."""
     http = httpx2.Client(transport=httpx2.MockTransport(respond))
-    return anthropic.Anthropic(api_key="none", base_url="http://none", http_client=http, max_retries=0)
+    return anthropic.Anthropic(
+        api_key="none", base_url="http://none", http_client=http, max_retries=0
+    )
 
 
 def streamed(events: bytes) -> dict[str, Any]:
     """The message that Anthropic's client puts together of a stream."""
     headers = {"content-type": "text/event-stream"}
     talk = client(lambda _: httpx2.Response(200, headers=headers, content=events))
-    with talk.messages.stream(model="c", max_tokens=9, messages=[{"role": "user", "content": "?"}]) as stream:
+    with talk.messages.stream(
+        model="c", max_tokens=9, messages=[{"role": "user", "content": "?"}]
+    ) as stream:
         return stream.get_final_message().to_dict()
 
 
-# ── what is asked ────────────────────────────────────────────────────────────────────────────────────────────────────
+# ── what is asked ─────────────────────────────────────────────────────────────────────────────────
 def test_a_request_is_read_with_all_that_it_says_of_sampling() -> None:
-    asked = read("Hi", temperature=0.5, top_p=0.9, top_k=5, stop_sequences=["END"], stream=True, thinking={"type": "x"})
-    assert (asked.model, asked.stream, asked.wish.temperature, asked.wish.max_tokens) == ("conductor", True, 0.5, 100)
+    asked = read(
+        "Hi",
+        temperature=0.5,
+        top_p=0.9,
+        top_k=5,
+        stop_sequences=["END"],
+        stream=True,
+        thinking={"type": "x"},
+    )
+    assert (asked.model, asked.stream, asked.wish.temperature, asked.wish.max_tokens) == (
+        "conductor",
+        True,
+        0.5,
+        100,
+    )
     assert asked.wish.body == {"top_p": 0.9, "stop": ["END"]}
     assert not read("Hi").stream and read("Hi").wish.body == {}
 
 
 def test_what_the_system_says_comes_first_wherever_it_stands() -> None:
-    later = {"role": "system", "content": [text("Three.") | {"cache_control": {"type": "ephemeral"}}]}
+    later = {
+        "role": "system",
+        "content": [text("Three.") | {"cache_control": {"type": "ephemeral"}}],
+    }
     system = [text("x-anthropic-billing-header: cc_version=2;"), text("One."), text("Two.")]
     expected = [("system", "One.\n\nTwo.\n\nThree."), ("user", "Hi")]
     assert turns("Hi", later, system=system) == expected
@@ -91,14 +118,25 @@ def test_what_the_system_says_comes_first_wherever_it_stands() -> None:
 def test_a_turn_with_results_of_tools_becomes_a_turn_each_and_then_the_users() -> None:
     use = {"type": "tool_use", "id": "call_1", "name": "add", "input": {"a": "é"}}
     blocks = [result("4"), result([text("No."), PNG], "call_2", is_error=True), text("Go on.")]
-    asked = read("2 + 2?", said({"type": "thinking", "thinking": "…", "signature": "s"}, text("I add."), use), blocks)
+    asked = read(
+        "2 + 2?",
+        said({"type": "thinking", "thinking": "…", "signature": "s"}, text("I add."), use),
+        blocks,
+    )
     assert [(turn.role, turn.content) for turn in asked.turns] == [
         ("user", "2 + 2?"), ("assistant", "I add."), ("tool", "4"), ("tool", "Error: No."), ("user", "Go on."),
     ]  # fmt: skip
     function = {"name": "add", "arguments": '{"a": "é"}'}
-    assert asked.turns[1].parts == ({"tool_calls": [{"id": "call_1", "type": "function", "function": function}]},)
-    assert [turn.parts for turn in asked.turns[2:4]] == [({"tool_call_id": "call_1"},), ({"tool_call_id": "call_2"},)]
-    assert asked.turns[4].parts == ({"type": "image_url", "image_url": {"url": "data:image/png;base64,aGk="}},)
+    assert asked.turns[1].parts == (
+        {"tool_calls": [{"id": "call_1", "type": "function", "function": function}]},
+    )
+    assert [turn.parts for turn in asked.turns[2:4]] == [
+        ({"tool_call_id": "call_1"},),
+        ({"tool_call_id": "call_2"},),
+    ]
+    assert asked.turns[4].parts == (
+        {"type": "image_url", "image_url": {"url": "data:image/png;base64,aGk="}},
+    )
 
 
 def test_a_turn_of_results_alone_is_followed_by_what_they_show_if_anything() -> None:
@@ -107,15 +145,26 @@ def test_a_turn_of_results_alone_is_followed_by_what_they_show_if_anything() -> 
 
 
 def test_documents_of_text_are_text() -> None:
-    plain = {"type": "document", "title": "T", "source": {"type": "text", "media_type": "text/plain", "data": "D"}}
+    plain = {
+        "type": "document",
+        "title": "T",
+        "source": {"type": "text", "media_type": "text/plain", "data": "D"},
+    }
     mixed = {"type": "document", "source": {"type": "content", "content": [text("E"), text("F")]}}
     (turn,) = read([plain, mixed, text("Sum up.")]).turns
     assert turn.content == "T\n\nD\n\nE\n\nF\n\nSum up."
 
 
 def test_tools_of_the_client_are_offered_and_anthropics_own_are_not() -> None:
-    wish = read("Hi", tools=[ADD | {"type": "custom", "strict": True}, SEARCH, {"type": "not_yet_invented"}]).wish.body
-    function = {"name": "add", "parameters": ADD["input_schema"], "description": "Adds.", "strict": True}
+    wish = read(
+        "Hi", tools=[ADD | {"type": "custom", "strict": True}, SEARCH, {"type": "not_yet_invented"}]
+    ).wish.body
+    function = {
+        "name": "add",
+        "parameters": ADD["input_schema"],
+        "description": "Adds.",
+        "strict": True,
+    }
     assert wish == {"tools": [{"type": "function", "function": function}]}
     assert read("Hi", tools=[SEARCH], tool_choice={"type": "auto"}).wish.body == {}
 
@@ -130,13 +179,21 @@ def test_a_deferred_tool_is_offered_once_a_search_has_found_it() -> None:
 @pytest.mark.parametrize(
     ("choice", "expected"),
     [
-        ({"type": "auto", "disable_parallel_tool_use": True}, {"tool_choice": "auto", "parallel_tool_calls": False}),
+        (
+            {"type": "auto", "disable_parallel_tool_use": True},
+            {"tool_choice": "auto", "parallel_tool_calls": False},
+        ),
         ({"type": "any"}, {"tool_choice": "required"}),
         ({"type": "none"}, {"tool_choice": "none"}),
-        ({"type": "tool", "name": "add"}, {"tool_choice": {"type": "function", "function": {"name": "add"}}}),
+        (
+            {"type": "tool", "name": "add"},
+            {"tool_choice": {"type": "function", "function": {"name": "add"}}},
+        ),
     ],
 )
-def test_a_choice_of_tools_is_told_as_chat_completions_do(choice: object, expected: dict[str, object]) -> None:
+def test_a_choice_of_tools_is_told_as_chat_completions_do(
+    choice: object, expected: dict[str, object]
+) -> None:
     wish = dict(read("Hi", tools=[ADD], tool_choice=choice).wish.body)
     assert wish.pop("tools") and wish == expected
 
@@ -144,7 +201,9 @@ def test_a_choice_of_tools_is_told_as_chat_completions_do(choice: object, expect
 @pytest.mark.parametrize("where", ["output_config", "output_format"])
 def test_a_schema_of_the_answer_is_passed_on(where: str) -> None:
     form = {"type": "json_schema", "schema": {"type": "object"}}
-    wish = read("Hi", **{where: {"effort": "low", "format": form} if where == "output_config" else form}).wish.body
+    wish = read(
+        "Hi", **{where: {"effort": "low", "format": form} if where == "output_config" else form}
+    ).wish.body
     schema = {"name": "answer", "schema": {"type": "object"}, "strict": True}
     assert wish == {"response_format": {"type": "json_schema", "json_schema": schema}}
     assert read("Hi", output_config={"effort": "high"}).wish.body == {}
@@ -160,12 +219,17 @@ def test_a_schema_of_the_answer_is_passed_on(where: str) -> None:
         ({"system": [PNG]}, "system.0.type"),
         ({"temperature": 3}, "temperature"),
         ({"tools": [{"name": "add"}]}, "tools.0.input_schema"),
-        ({"tools": [ADD, SEARCH], "tool_choice": {"type": "tool", "name": "web_search"}}, "tool_choice"),
+        (
+            {"tools": [ADD, SEARCH], "tool_choice": {"type": "tool", "name": "web_search"}},
+            "tool_choice",
+        ),
         ({"tool_choice": {"type": "perhaps"}}, "tool_choice.type"),
         ({"conductor": {"max_steps": 0}}, "conductor.max_steps"),
     ],
 )
-def test_a_wrong_value_is_refused_by_the_name_of_its_field(fields: dict[str, object], named: str) -> None:
+def test_a_wrong_value_is_refused_by_the_name_of_its_field(
+    fields: dict[str, object], named: str
+) -> None:
     with pytest.raises(RequestFailed) as caught:
         read("Hi", **fields)
     assert (caught.value.status, caught.value.param) == (400, named)
@@ -175,16 +239,26 @@ def test_a_wrong_value_is_refused_by_the_name_of_its_field(fields: dict[str, obj
 @pytest.mark.parametrize(
     ("block", "where", "words"),
     [
-        ({"type": "image", "source": {"type": "url", "url": "http://x/y.png"}}, "0.source", "data URL"),
+        (
+            {"type": "image", "source": {"type": "url", "url": "http://x/y.png"}},
+            "0.source",
+            "data URL",
+        ),
         (
             result([text(""), {"type": "image", "source": {"type": "url", "url": "h"}}]),
             "0.content.1.source",
             "data URL",
         ),
-        ({"type": "document", "source": {"type": "base64", "data": "JVBE"}}, "0.source.type", "as 'text'"),
+        (
+            {"type": "document", "source": {"type": "base64", "data": "JVBE"}},
+            "0.source.type",
+            "as 'text'",
+        ),
     ],
 )
-def test_what_would_have_to_be_fetched_or_rendered_is_refused(block: object, where: str, words: str) -> None:
+def test_what_would_have_to_be_fetched_or_rendered_is_refused(
+    block: object, where: str, words: str
+) -> None:
     with pytest.raises(RequestFailed, match=words) as caught:
         read([block])
     assert caught.value.param == f"messages.0.content.{where}"
@@ -203,14 +277,19 @@ def test_tokens_are_counted_by_a_guess_that_grows_with_everything() -> None:
         count_tokens({"model": "c"})
 
 
-# ── what is told ─────────────────────────────────────────────────────────────────────────────────────────────────────
+# ── what is told ──────────────────────────────────────────────────────────────────────────────────
 def test_an_answer_is_a_message_of_anthropics() -> None:
     answer = answered(
-        thoughts=("A plan.", ""), tool_calls=(call(0, '{"a": 2}'), call(1, "[1]"), call(2, '{"a": NaN}'), call(3, "{"))
+        thoughts=("A plan.", ""),
+        tool_calls=(call(0, '{"a": 2}'), call(1, "[1]"), call(2, '{"a": NaN}'), call(3, "{")),
     )
     body = body_of(answer)
     message = Message.model_validate(body, strict=True)
-    assert (message.id, message.model, message.stop_reason) == (f"msg_{EPISODE}", "conductor", "tool_use")
+    assert (message.id, message.model, message.stop_reason) == (
+        f"msg_{EPISODE}",
+        "conductor",
+        "tool_use",
+    )
     assert body["content"][:2] == [
         {"type": "thinking", "thinking": "A plan.", "signature": SIGNATURE}, text("Four."),
     ]  # fmt: skip
@@ -230,22 +309,33 @@ def test_an_answer_is_a_message_of_anthropics() -> None:
         ("content_filter", (), "refusal"),
     ],
 )
-def test_why_an_answer_ended_is_said_in_anthropics_words(finish: Any, calls: Any, reason: str) -> None:
+def test_why_an_answer_ended_is_said_in_anthropics_words(
+    finish: Any, calls: Any, reason: str
+) -> None:
     body = body_of(answered("", finish_reason=finish, tool_calls=calls))
     message = Message.model_validate(body, strict=True)
-    assert message.stop_reason == reason and (message.stop_details is not None) == (reason == "refusal")
+    assert message.stop_reason == reason and (message.stop_details is not None) == (
+        reason == "refusal"
+    )
 
 
 def test_a_stream_puts_together_what_the_body_says() -> None:
-    answer = answered("Four – 4.", thoughts=("A plan.", "A step."), tool_calls=(call(0, '{"a": "é"}'),))
+    answer = answered(
+        "Four – 4.", thoughts=("A plan.", "A step."), tool_calls=(call(0, '{"a": "é"}'),)
+    )
     stream = MESSAGES.stream(read("Hi"), EPISODE, created=0)
     whole = stream.begin() + stream.beat()
     for part, words in ((0, "A "), (0, "plan."), (1, "A step."), (1, "")):
         whole += stream.think(part, words)
-    whole += b"".join([stream.say(""), stream.say("Fo"), stream.beat(), stream.say("ur – 4."), stream.end(answer)])
+    whole += b"".join(
+        [stream.say(""), stream.say("Fo"), stream.beat(), stream.say("ur – 4."), stream.end(answer)]
+    )
     body = body_of(answer)
     bill = body["usage"].pop("orchestration")
-    told = [{name: value for name, value in one.items() if value is not None} for one in (streamed(whole), body)]
+    told = [
+        {name: value for name, value in one.items() if value is not None}
+        for one in (streamed(whole), body)
+    ]
     assert told[0] == told[1]
     events = [line for line in whole.decode().split("\n\n") if line]
     assert json.loads(events[-2].split("data: ")[1])["usage"]["orchestration"] == bill
@@ -254,25 +344,43 @@ def test_a_stream_puts_together_what_the_body_says() -> None:
 
 def test_a_thought_after_text_opens_a_block_of_its_own() -> None:
     stream = MESSAGES.stream(read("Hi"), EPISODE, created=0)
-    pieces = [stream.begin(), stream.think(0, "a"), stream.say("One."), stream.think(0, "b"), stream.say("Two.")]
+    pieces = [
+        stream.begin(),
+        stream.think(0, "a"),
+        stream.say("One."),
+        stream.think(0, "b"),
+        stream.say("Two."),
+    ]
     got = streamed(b"".join([*pieces, stream.end(answered("One.Two.", thoughts=("ab",)))]))
     told = [block.get("thinking") or block["text"] for block in got["content"]]
     assert told == ["a", "One.", "b", "Two."]
 
 
 @pytest.mark.parametrize(
-    ("status", "kind"), [(400, "invalid_request_error"), (429, "rate_limit_error"), (502, "broke"), (504, "broke")]
+    ("status", "kind"),
+    [(400, "invalid_request_error"), (429, "rate_limit_error"), (502, "broke"), (504, "broke")],
 )
 def test_a_stream_that_fails_says_so_after_a_block_and_in_no_way_that_clients_answer_by_asking_again(
     status: int, kind: str
 ) -> None:
     for told in ("", "Fo"):
         stream = MESSAGES.stream(read("Hi"), EPISODE, created=0)
-        whole = stream.begin() + stream.say(told) + stream.fail(RequestFailed(status, "broke", "it broke"))
+        whole = (
+            stream.begin()
+            + stream.say(told)
+            + stream.fail(RequestFailed(status, "broke", "it broke"))
+        )
         with pytest.raises(anthropic.APIStatusError, match="it broke") as caught:
             streamed(whole)
-        assert caught.value.body == {"type": "error", "error": {"type": kind, "message": "it broke", "code": "broke"}}
-        assert whole.count(b"event: content_block_stop") == whole.count(b"event: content_block_start") == 1
+        assert caught.value.body == {
+            "type": "error",
+            "error": {"type": kind, "message": "it broke", "code": "broke"},
+        }
+        assert (
+            whole.count(b"event: content_block_stop")
+            == whole.count(b"event: content_block_start")
+            == 1
+        )
 
 
 KINDS = {400: "invalid_request_error", 401: "authentication_error", 402: "billing_error", 403: "permission_error",

@@ -19,13 +19,21 @@ USED = Usage(100, 40, 30, 10, Decimal("0.125"))
 def figures(metrics: Metrics) -> dict[str, float]:
     """The page by its names with labels, without the comments and the times at which a figure began."""
     lines = [line for line in metrics.render().decode().splitlines() if not line.startswith("#")]
-    return {name: float(value) for name, value in (line.rsplit(" ", 1) for line in lines) if "_created" not in name}
+    return {
+        name: float(value)
+        for name, value in (line.rsplit(" ", 1) for line in lines)
+        if "_created" not in name
+    }
 
 
 def ended(usage: Usage, **options: object) -> CallEnded:
     told = {"outcome": "answered", **options}
     return CallEnded(
-        "e", 0, 1.0, 0, Call("w", messages=(Message("user", "Hi"),), sampling=Sampling(), usage=usage, **told)
+        "e",
+        0,
+        1.0,
+        0,
+        Call("w", messages=(Message("user", "Hi"),), sampling=Sampling(), usage=usage, **told),
     )
 
 

@@ -12,12 +12,25 @@ from openai.types.responses import Response, ResponseStreamEvent
 from pydantic import TypeAdapter
 
 from openconductor.serving.apis.responses import RESPONSES
-from openconductor.serving.apis.wire import AnswerStream, ClientRequest, RequestFailed, ServedAnswer, call_id, event
+from openconductor.serving.apis.wire import (
+    AnswerStream,
+    ClientRequest,
+    RequestFailed,
+    ServedAnswer,
+    call_id,
+    event,
+)
 from openconductor.types import Episode, Message, Usage
 
 EPISODE = "0123456789abcdef0123456789abcdef"
 PNG = "data:image/png;base64,aGk="
-ADD = {"type": "function", "name": "add", "description": "Adds.", "parameters": {"type": "object"}, "strict": True}
+ADD = {
+    "type": "function",
+    "name": "add",
+    "description": "Adds.",
+    "parameters": {"type": "object"},
+    "strict": True,
+}
 GRAMMAR = {"type": "grammar", "syntax": "lark", "definition": "start: LF"}
 PATCH = {"type": "custom", "name": "apply_patch", "description": "Edits files.", "format": GRAMMAR}
 SUMS = {
@@ -46,11 +59,22 @@ def user(content: object) -> dict[str, object]:
 
 def said(text: str) -> dict[str, object]:
     content = [{"type": "output_text", "text": text, "annotations": []}]
-    return {"type": "message", "id": "msg_1", "status": "completed", "role": "assistant", "content": content}
+    return {
+        "type": "message",
+        "id": "msg_1",
+        "status": "completed",
+        "role": "assistant",
+        "content": content,
+    }
 
 
 def called(index: int, **more: object) -> dict[str, object]:
-    call = {"type": "function_call", "call_id": call_id(EPISODE, index), "name": "add", "arguments": "{}"}
+    call = {
+        "type": "function_call",
+        "call_id": call_id(EPISODE, index),
+        "name": "add",
+        "arguments": "{}",
+    }
     return call | more
 
 
@@ -64,7 +88,9 @@ def call(index: int, name: str = "add", arguments: str = '{"a": 1}') -> dict[str
 
 
 def answered(text: str = "Four.", **fields: Any) -> ServedAnswer:
-    return ServedAnswer(Episode("2 + 2?", (), text, None, USAGE, 1.6, EPISODE), text, orchestration=BILL, **fields)
+    return ServedAnswer(
+        Episode("2 + 2?", (), text, None, USAGE, 1.6, EPISODE), text, orchestration=BILL, **fields
+    )
 
 
 def refused(given: object = "Hi", **fields: object) -> RequestFailed:
@@ -93,12 +119,18 @@ def told(stream: bytes) -> list[dict[str, Any]]:
     return events
 
 
-def streamed(answer: ServedAnswer, *steps: Callable[[AnswerStream], bytes], **fields: object) -> list[dict[str, Any]]:
+def streamed(
+    answer: ServedAnswer, *steps: Callable[[AnswerStream], bytes], **fields: object
+) -> list[dict[str, Any]]:
     """The events of a stream that took these steps; its end is what was streamed."""
     stream = RESPONSES.stream(read(stream=True, **fields), EPISODE, created=1000)
     events = told(stream.begin() + b"".join(step(stream) for step in steps) + stream.end(answer))
     final = events[-1]["response"]
-    done = {one["output_index"]: one["item"] for one in events if one["type"] == "response.output_item.done"}
+    done = {
+        one["output_index"]: one["item"]
+        for one in events
+        if one["type"] == "response.output_item.done"
+    }
     added = [one["output_index"] for one in events if one["type"] == "response.output_item.added"]
     assert added == list(range(len(added)))
     assert [done[index] for index in added] == final["output"]
@@ -120,7 +152,9 @@ def pieces(events: list[dict[str, Any]]) -> list[str]:
 def words(item: dict[str, Any]) -> list[str]:
     """The text of each part of an item."""
     if item["type"] in ("reasoning", "message"):
-        return [part["text"] for part in item["summary" if item["type"] == "reasoning" else "content"]]
+        return [
+            part["text"] for part in item["summary" if item["type"] == "reasoning" else "content"]
+        ]
     return [item.get("arguments", item.get("input"))]
 
 
@@ -144,11 +178,22 @@ def beat(stream: AnswerStream) -> bytes:
     return stream.beat()
 
 
-# ── what is asked ────────────────────────────────────────────────────────────────────────────────────────────────────
+# ── what is asked ─────────────────────────────────────────────────────────────────────────────────
 def test_a_text_is_a_turn_and_what_is_said_of_sampling_is_passed_on() -> None:
-    asked = read("Hi", temperature=0.5, top_p=0.9, max_output_tokens=7, stream=True, conductor={"max_steps": 2})
+    asked = read(
+        "Hi",
+        temperature=0.5,
+        top_p=0.9,
+        max_output_tokens=7,
+        stream=True,
+        conductor={"max_steps": 2},
+    )
     assert asked.turns == (Message("user", "Hi"),) and asked.stream and asked.control.max_steps == 2
-    assert (asked.wish.temperature, asked.wish.max_tokens, dict(asked.wish.body)) == (0.5, 7, {"top_p": 0.9})
+    assert (asked.wish.temperature, asked.wish.max_tokens, dict(asked.wish.body)) == (
+        0.5,
+        7,
+        {"top_p": 0.9},
+    )
     assert not read("Hi").stream and not read("Hi").wish.body
 
 
@@ -171,10 +216,15 @@ def test_messages_are_read_with_and_without_a_type_and_in_parts() -> None:
 def test_images_come_as_data_urls_only() -> None:
     image = {"type": "input_image", "image_url": PNG, "detail": "high"}
     (turn,) = read([user([{"type": "input_text", "text": "What?"}, image])]).turns
-    assert turn == Message("user", "What?", ({"type": "image_url", "image_url": {"url": PNG, "detail": "high"}},))
+    assert turn == Message(
+        "user", "What?", ({"type": "image_url", "image_url": {"url": PNG, "detail": "high"}},)
+    )
     (turn,) = read([user([image | {"detail": "original"}])]).turns
     assert turn.parts == ({"type": "image_url", "image_url": {"url": PNG}},)
-    for wrong in (image | {"image_url": "https://there/a.png"}, {"type": "input_image", "file_id": "file-1"}):
+    for wrong in (
+        image | {"image_url": "https://there/a.png"},
+        {"type": "input_image", "file_id": "file-1"},
+    ):
         error = refused([user([wrong])])
         assert (error.status, error.param) == (400, "input.0.content.0.image_url")
 
@@ -183,7 +233,9 @@ def test_what_an_assistant_says_and_calls_in_one_go_is_one_turn() -> None:
     reasoning = {"type": "reasoning", "id": "rs_1", "summary": [], "encrypted_content": "x"}
     shown = [{"type": "input_text", "text": "4"}, {"type": "input_image", "image_url": PNG}]
     calls = [called(0), called(1, arguments='{"a": 1}')]
-    asked = read([user("Add."), said("I add."), reasoning, *calls, result(0, "3"), result(1, shown)])
+    asked = read(
+        [user("Add."), said("I add."), reasoning, *calls, result(0, "3"), result(1, shown)]
+    )
     first, turn, three, four = asked.turns
     assert (first.role, turn.role, turn.content) == ("user", "assistant", "I add.")
     assert turn.parts == ({"tool_calls": [call(0, arguments="{}"), call(1)]},)
@@ -194,8 +246,15 @@ def test_what_an_assistant_says_and_calls_in_one_go_is_one_turn() -> None:
     assert read(kept).turns == asked.turns, "a result may stand before the next call"
 
 
-def test_calls_of_free_form_tools_and_of_namespaces_are_calls_of_the_functions_that_stand_for_them() -> None:
-    custom = {"type": "custom_tool_call", "call_id": "c", "name": "apply_patch", "input": "*** Begin"}
+def test_calls_of_free_form_tools_and_of_namespaces_are_calls_of_the_functions_that_stand_for_them() -> (
+    None
+):
+    custom = {
+        "type": "custom_tool_call",
+        "call_id": "c",
+        "name": "apply_patch",
+        "input": "*** Begin",
+    }
     output = {"type": "custom_tool_call_output", "call_id": "c", "output": "Done."}
     turn, came = read([custom, called(0, namespace="mcp__sums"), output]).turns
     made = [one["function"] for one in turn.parts[0]["tool_calls"]]  # type: ignore[attr-defined]
@@ -214,7 +273,9 @@ def test_items_of_the_vendors_own_are_dropped_and_others_refused() -> None:
 def test_what_an_earlier_answer_said_can_be_named() -> None:
     named = [{"type": "item_reference", "id": one} for one in (f"rs_{EPISODE}_0", f"msg_{EPISODE}")]
     turn = read([user("Hi"), *named, called(0), result(0, "3")]).turns[1]
-    assert turn == Message("assistant", "", ({"recalls": EPISODE}, {"tool_calls": [call(0, arguments="{}")]}))
+    assert turn == Message(
+        "assistant", "", ({"recalls": EPISODE}, {"tool_calls": [call(0, arguments="{}")]})
+    )
     for wrong in ("msg_1", f"fc_{EPISODE}00", f"msg_{EPISODE}x", None):
         assert refused([user("Hi"), {"type": "item_reference", "id": wrong}]).param == "input.1.id"
 
@@ -239,7 +300,9 @@ def test_a_request_without_a_turn_is_refused() -> None:
         ({"type": "function_call_output", "call_id": "c", "output": {"a": 1}}, "output"),
     ],
 )
-def test_an_item_that_is_wrong_is_refused_with_its_place(item: dict[str, object], where: str) -> None:
+def test_an_item_that_is_wrong_is_refused_with_its_place(
+    item: dict[str, object], where: str
+) -> None:
     assert refused([item]).param == f"input.0.{where}"
 
 
@@ -254,7 +317,11 @@ def test_a_field_that_is_wrong_or_not_offered_is_named(field: str, value: object
 
 
 def test_fields_that_say_nothing_to_us_are_tolerated() -> None:
-    codex = {"store": False, "include": ["reasoning.encrypted_content"], "client_metadata": {"a": "b"}}
+    codex = {
+        "store": False,
+        "include": ["reasoning.encrypted_content"],
+        "client_metadata": {"a": "b"},
+    }
     asked = read(
         service_tier="flex",
         reasoning={"effort": "high", "summary": "auto"},
@@ -266,30 +333,48 @@ def test_fields_that_say_nothing_to_us_are_tolerated() -> None:
 
 
 def test_an_answer_is_followed_on_by_its_id() -> None:
-    assert read(previous_response_id=f"resp_{EPISODE}").previous == EPISODE and read().previous is None
+    assert (
+        read(previous_response_id=f"resp_{EPISODE}").previous == EPISODE and read().previous is None
+    )
     for wrong in ("resp_1", EPISODE, f"resp_{EPISODE}\n", f"resp_{EPISODE}0"):
         error = refused(previous_response_id=wrong)
         assert (error.status, error.code) == (404, "previous_response_not_found")
 
 
-# ── tools ────────────────────────────────────────────────────────────────────────────────────────────────────────────
-def test_functions_are_passed_on_in_the_form_of_chat_completions_and_hosted_tools_left_out() -> None:
+# ── tools ─────────────────────────────────────────────────────────────────────────────────────────
+def test_functions_are_passed_on_in_the_form_of_chat_completions_and_hosted_tools_left_out() -> (
+    None
+):
     wish = read(tools=[ADD, HOSTED], tool_choice="required", parallel_tool_calls=False).wish.body
-    function = {"name": "add", "description": "Adds.", "parameters": {"type": "object"}, "strict": True}
+    function = {
+        "name": "add",
+        "description": "Adds.",
+        "parameters": {"type": "object"},
+        "strict": True,
+    }
     assert wish == {"tools": [{"type": "function", "function": function}], "tool_choice": "required",
                     "parallel_tool_calls": False}  # fmt: skip
-    assert not read(tools=[HOSTED, {"type": "local_shell"}], tool_choice="auto", parallel_tool_calls=True).wish.body
+    assert not read(
+        tools=[HOSTED, {"type": "local_shell"}], tool_choice="auto", parallel_tool_calls=True
+    ).wish.body
 
 
 def test_a_free_form_tool_is_offered_as_a_function_of_one_text() -> None:
     (tool,) = read(tools=[PATCH]).wish.body["tools"]  # type: ignore[misc]
     function = tool["function"]
-    assert function["name"] == "apply_patch" and list(function["parameters"]["properties"]) == ["input"]
-    assert function["description"].startswith("Edits files.") and "(lark):\nstart: LF" in function["description"]
+    assert function["name"] == "apply_patch" and list(function["parameters"]["properties"]) == [
+        "input"
+    ]
+    assert (
+        function["description"].startswith("Edits files.")
+        and "(lark):\nstart: LF" in function["description"]
+    )
 
 
 def test_tools_of_a_namespace_are_offered_under_its_name() -> None:
-    offered = read(tools=[HOSTED, SUMS, {"type": "mcp", "server_label": "x"}, {"type": "later"}]).wish.body["tools"]
+    offered = read(
+        tools=[HOSTED, SUMS, {"type": "mcp", "server_label": "x"}, {"type": "later"}]
+    ).wish.body["tools"]
     assert [one["function"]["name"] for one in offered] == ["mcp__sums__add", "mcp__sums__sub"]  # type: ignore[attr-defined]
     long = SUMS | {"name": "mcp__" + "x" * 60}
     names = [one["function"]["name"] for one in read(tools=[long]).wish.body["tools"]]  # type: ignore[attr-defined]
@@ -323,21 +408,29 @@ def test_a_tool_that_is_not_offered_cannot_be_demanded(choice: object) -> None:
      ({"type": "namespace", "tools": [ADD]}, "tools.0.name"),
      (SUMS | {"tools": [{"type": "custom"}]}, "tools.0.tools.0.name")],
 )  # fmt: skip
-def test_a_tool_that_is_wrong_is_refused_with_its_place(tool: dict[str, object], where: str) -> None:
+def test_a_tool_that_is_wrong_is_refused_with_its_place(
+    tool: dict[str, object], where: str
+) -> None:
     assert refused(tools=[tool]).param == where
 
 
 def test_the_form_of_the_answer_is_passed_on() -> None:
     form = {"type": "json_schema", "name": "sum", "schema": {"type": "object"}, "strict": True}
-    wished = [read(text={"format": one}).wish.body.get("response_format") for one in (form, {"type": "json_object"})]
+    wished = [
+        read(text={"format": one}).wish.body.get("response_format")
+        for one in (form, {"type": "json_object"})
+    ]
     schema = {"name": "sum", "schema": {"type": "object"}, "strict": True}
     assert wished == [{"type": "json_schema", "json_schema": schema}, {"type": "json_object"}]
-    assert not read(text={"format": {"type": "text"}}).wish.body and not read(text={"format": None}).wish.body
+    assert (
+        not read(text={"format": {"type": "text"}}).wish.body
+        and not read(text={"format": None}).wish.body
+    )
     assert refused(text={"format": form | {"schema": None}}).param == "text.format.schema"
     assert refused(text={"format": {"type": ["x"]}}).param == "text.format.type"
 
 
-# ── whole answers ────────────────────────────────────────────────────────────────────────────────────────────────────
+# ── whole answers ─────────────────────────────────────────────────────────────────────────────────
 def test_an_answer_has_its_thoughts_its_text_and_its_bill() -> None:
     whole = body(answered(thoughts=("A plan.", "A step.")))
     assert (whole["id"], whole["status"], whole["created_at"], whole["completed_at"]) == (
@@ -374,12 +467,20 @@ def test_an_answer_to_a_plain_request_has_the_vendors_defaults() -> None:
                 "previous_response_id": None, "reasoning": {"effort": None, "summary": None}}  # fmt: skip
     assert {key: whole[key] for key in expected} == expected
     assert whole["tools"] == [
-        {"type": "function", "name": "add", "description": None, "parameters": None, "strict": False}
+        {
+            "type": "function",
+            "name": "add",
+            "description": None,
+            "parameters": None,
+            "strict": False,
+        }
     ]
     assert set(whole) >= {name for name, one in Response.model_fields.items() if one.is_required()}
 
 
-@pytest.mark.parametrize(("finish", "reason"), [("length", "max_output_tokens"), ("content_filter", "content_filter")])
+@pytest.mark.parametrize(
+    ("finish", "reason"), [("length", "max_output_tokens"), ("content_filter", "content_filter")]
+)
 def test_an_answer_that_was_cut_is_incomplete(finish: Any, reason: str) -> None:
     whole = body(answered(finish_reason=finish))
     assert (whole["status"], whole["incomplete_details"], whole["completed_at"]) == (
@@ -391,8 +492,14 @@ def test_an_answer_that_was_cut_is_incomplete(finish: Any, reason: str) -> None:
 
 
 def test_calls_go_out_in_the_form_that_their_tools_came_in() -> None:
-    calls = (call(0), call(1, "apply_patch", '{"input": "*** Begin\\n"}'), call(2, "mcp__sums__sub", "{}"))
-    whole = body(answered("", tool_calls=calls, finish_reason="tool_calls"), tools=[ADD, PATCH, SUMS])
+    calls = (
+        call(0),
+        call(1, "apply_patch", '{"input": "*** Begin\\n"}'),
+        call(2, "mcp__sums__sub", "{}"),
+    )
+    whole = body(
+        answered("", tool_calls=calls, finish_reason="tool_calls"), tools=[ADD, PATCH, SUMS]
+    )
     assert whole["status"] == "completed"
     assert whole["output"] == [
         {"type": "function_call", "id": f"fc_{EPISODE}00", "call_id": call_id(EPISODE, 0), "status": "completed",
@@ -407,29 +514,40 @@ def test_calls_go_out_in_the_form_that_their_tools_came_in() -> None:
         "name": "apply_patch", "arguments": '{"input": "*** Begin\\n"}'}}, calls[2]]},)),)  # fmt: skip
 
 
-@pytest.mark.parametrize("arguments", ["*** Begin", '"*** Begin"', '{"text": "x"}', '{"input": 5}', "[" * 100_000])
-def test_a_free_form_tool_that_is_called_in_another_way_gets_what_was_written(arguments: str) -> None:
+@pytest.mark.parametrize(
+    "arguments", ["*** Begin", '"*** Begin"', '{"text": "x"}', '{"input": 5}', "[" * 100_000]
+)
+def test_a_free_form_tool_that_is_called_in_another_way_gets_what_was_written(
+    arguments: str,
+) -> None:
     calls = (call(0, "apply_patch", arguments),)
     (item,) = body(answered("", tool_calls=calls), tools=[PATCH])["output"]
     assert item["input"] == arguments
 
 
 def test_text_beside_calls_comes_before_them_and_an_empty_answer_is_an_empty_message() -> None:
-    assert [one["type"] for one in body(answered(tool_calls=(call(0),)))["output"]] == ["message", "function_call"]
+    assert [one["type"] for one in body(answered(tool_calls=(call(0),)))["output"]] == [
+        "message",
+        "function_call",
+    ]
     (message,) = body(answered("", finish_reason="length"))["output"]
     assert message["content"][0]["text"] == "" and message["status"] == "incomplete"
 
 
 def test_an_answer_that_a_client_sends_back_is_read_as_what_was_said() -> None:
-    output = body(answered("I add.", thoughts=("A plan.",), tool_calls=(call(0),)), tools=[ADD])["output"]
+    output = body(answered("I add.", thoughts=("A plan.",), tool_calls=(call(0),)), tools=[ADD])[
+        "output"
+    ]
     asked = read([user("1 + 2?"), *output, result(0, "3")])
     turn = Message("assistant", "I add.", ({"tool_calls": [call(0)]},))
     assert asked.turns[1] == turn
 
 
-# ── streams ──────────────────────────────────────────────────────────────────────────────────────────────────────────
+# ── streams ───────────────────────────────────────────────────────────────────────────────────────
 def test_a_stream_tells_of_each_item_and_ends_with_the_whole_response() -> None:
-    events = streamed(answered(), think(0, "A "), think(0, "plan."), think(1, "A step."), say("Fo"), say("ur."))
+    events = streamed(
+        answered(), think(0, "A "), think(0, "plan."), think(1, "A step."), say("Fo"), say("ur.")
+    )
     part = ["reasoning_summary_text.done", "reasoning_summary_part.done"]
     assert names(events) == [
         "created", "in_progress", "output_item.added", "reasoning_summary_part.added", "reasoning_summary_text.delta",
@@ -437,43 +555,65 @@ def test_a_stream_tells_of_each_item_and_ends_with_the_whole_response() -> None:
         "output_item.done", "output_item.added", "content_part.added", "output_text.delta", "output_text.delta",
         "output_text.done", "content_part.done", "output_item.done", "completed"]  # fmt: skip
     assert items(events) == [("reasoning", ["A plan.", "A step."]), ("message", ["Four."])]
-    assert events[0]["response"]["status"] == "in_progress" and events[0]["response"]["output"] == []
+    assert (
+        events[0]["response"]["status"] == "in_progress" and events[0]["response"]["output"] == []
+    )
 
 
 def test_calls_are_streamed_with_their_arguments_and_the_end_is_the_whole_answer() -> None:
     calls = (call(0), call(1, "apply_patch", '{"input": "*** Begin"}'), call(2, "mcp__sums__add"))
     answer = answered("", tool_calls=calls, finish_reason="tool_calls")
     events = streamed(answer, tools=[ADD, PATCH, SUMS])
-    assert events[-1]["response"] == body(answer, tools=[ADD, PATCH, SUMS]), "it ends with the whole"
-    inner = ["output_item.added", "function_call_arguments.delta", "function_call_arguments.done", "output_item.done"]
+    assert events[-1]["response"] == body(answer, tools=[ADD, PATCH, SUMS]), (
+        "it ends with the whole"
+    )
+    inner = [
+        "output_item.added",
+        "function_call_arguments.delta",
+        "function_call_arguments.done",
+        "output_item.done",
+    ]
     free = [name.replace("function_call_arguments", "custom_tool_call_input") for name in inner]
     assert names(events)[2:-1] == [*inner, *free, *inner]
-    assert [event["item"].get("namespace") for event in events if "item" in event][-1] == "mcp__sums"
+    assert [event["item"].get("namespace") for event in events if "item" in event][
+        -1
+    ] == "mcp__sums"
     assert events[2]["item"]["arguments"] == "" and events[2]["item"]["status"] == "in_progress"
 
 
 def test_reasoning_after_text_is_a_new_item_and_more_text_another_message() -> None:
-    events = streamed(answered("Five."), think(0, "A plan."), say("Four."), think(0, "Again."), say("Five."))
+    events = streamed(
+        answered("Five."), think(0, "A plan."), say("Four."), think(0, "Again."), say("Five.")
+    )
     assert items(events)[:2] == [("reasoning", ["A plan."]), ("message", ["Four."])]
     assert items(events)[2:] == [("reasoning", ["Again."]), ("message", ["Five."])]
 
 
-def test_a_beat_is_an_empty_piece_of_what_is_open_and_a_step_that_has_begun_opens_its_part() -> None:
+def test_a_beat_is_an_empty_piece_of_what_is_open_and_a_step_that_has_begun_opens_its_part() -> (
+    None
+):
     assert items(streamed(answered(), think(0, ""), beat, think(1, ""), say(""), say("Four."))) == [
         ("reasoning", ["", ""]), ("message", ["Four."])]  # fmt: skip
-    events = streamed(answered(), beat, beat, think(0, "A plan."), beat, think(1, "A step."), say("Four."), beat)
+    events = streamed(
+        answered(), beat, beat, think(0, "A plan."), beat, think(1, "A step."), say("Four."), beat
+    )
     assert items(events) == [("reasoning", ["A plan.", "A step."]), ("message", ["Four."])]
     beats = [event for event in events if event.get("delta") == ""]
     assert [event["type"] for event in beats] == 3 * ["response.reasoning_summary_text.delta"] + [
         "response.output_text.delta"
     ]
-    assert items(streamed(answered(), beat, say("Four."))) == [("reasoning", [""]), ("message", ["Four."])]
+    assert items(streamed(answered(), beat, say("Four."))) == [
+        ("reasoning", [""]),
+        ("message", ["Four."]),
+    ]
 
 
 def test_a_stream_that_was_cut_is_incomplete_and_one_of_nothing_has_an_empty_message() -> None:
     events = streamed(answered(finish_reason="length"), say("Fo"))
     assert events[-1]["type"] == "response.incomplete"
-    assert [one["item"]["status"] for one in events if one["type"] == "response.output_item.done"] == ["incomplete"]
+    assert [
+        one["item"]["status"] for one in events if one["type"] == "response.output_item.done"
+    ] == ["incomplete"]
     assert items(streamed(answered(""))) == [("message", [""])]
 
 
@@ -483,7 +623,9 @@ def test_a_stream_that_was_cut_is_incomplete_and_one_of_nothing_has_an_empty_mes
      (402, "budget_exceeded", "insufficient_quota"), (400, "content_filter", "invalid_prompt"),
      (502, "worker_failed", "server_error"), (504, "deadline_exceeded", "server_error")],
 )  # fmt: skip
-def test_a_failure_is_told_under_a_code_that_clients_act_on(status: int, code: str, sent: str) -> None:
+def test_a_failure_is_told_under_a_code_that_clients_act_on(
+    status: int, code: str, sent: str
+) -> None:
     stream = RESPONSES.stream(read(), EPISODE, created=1000)
     begun = stream.begin() + stream.think(0, "A plan.") + stream.say("Fo")
     last = stream.fail(RequestFailed(status, code, "It failed.", retry_after=3.0))
@@ -498,8 +640,12 @@ def test_a_failure_is_told_under_a_code_that_clients_act_on(status: int, code: s
     message = "It failed. Please try again in 3s." if status == 429 else "It failed."
     assert error == {"code": sent, "message": message, "param": None, "type": code}
     raised = json.loads(last.decode().split("\n")[1].removeprefix("data: "))
-    assert raised["type"] == "error" and raised["error"] == error, "what OpenAI's clients raise comes first"
-    assert [words(item) for item in output] == [["A plan."], ["Fo"]] and output[1]["status"] == "incomplete"
+    assert raised["type"] == "error" and raised["error"] == error, (
+        "what OpenAI's clients raise comes first"
+    )
+    assert [words(item) for item in output] == [["A plan."], ["Fo"]] and output[1][
+        "status"
+    ] == "incomplete"
 
 
 def test_the_body_of_a_failure_has_a_type_by_its_status() -> None:

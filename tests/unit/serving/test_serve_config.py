@@ -42,10 +42,16 @@ def with_key(**options: object) -> ServeConfig:
 def test_a_file_says_what_differs_and_overrides_win_over_it(tmp_path: Path) -> None:
     path = tmp_path / "serve.toml"
     path.write_text(
-        f'port = 9\nbaselines = ["random"]\n[[key]]\nname = "ann"\nhash = "{HASHES[0]}"\ndollars = 2.50\n', "utf-8"
+        f'port = 9\nbaselines = ["random"]\n[[key]]\nname = "ann"\nhash = "{HASHES[0]}"\ndollars = 2.50\n',
+        "utf-8",
     )
     config = load_toml(path, ServeConfig, ["port=10", "key.0.rpm=5", "reasoning=off"])
-    assert (config.host, config.port, config.reasoning, config.baselines) == ("127.0.0.1", 10, "off", ("random",))
+    assert (config.host, config.port, config.reasoning, config.baselines) == (
+        "127.0.0.1",
+        10,
+        "off",
+        ("random",),
+    )
     assert config.key == (KeyTable("ann", HASHES[0], dollars=Decimal("2.5"), rpm=5),)
 
 
@@ -63,7 +69,9 @@ def test_a_file_says_what_differs_and_overrides_win_over_it(tmp_path: Path) -> N
         ("heartbeat_s=0", "greater than 0"),
     ],
 )
-def test_what_is_out_of_its_range_is_refused_with_its_place(tmp_path: Path, override: str, said: str) -> None:
+def test_what_is_out_of_its_range_is_refused_with_its_place(
+    tmp_path: Path, override: str, said: str
+) -> None:
     path = tmp_path / "serve.toml"
     path.write_text(f'[[key]]\nname = "ann"\nhash = "{HASHES[0]}"\n', "utf-8")
     with pytest.raises(ConfigError, match=said):
@@ -119,7 +127,13 @@ def test_a_budget_needs_a_planner_with_a_price_where_the_conductor_may_be_asked(
 def test_baselines_are_models_under_the_names_that_evaluations_give_them() -> None:
     config = ServeConfig(baselines=("consensus:paid?n=3", "random"))
     check(config)
-    assert model_names(config, POOL) == ("conductor", "consensus:paid?n=3", "random", "direct:paid", "direct:dark")
+    assert model_names(config, POOL) == (
+        "conductor",
+        "consensus:paid?n=3",
+        "random",
+        "direct:paid",
+        "direct:dark",
+    )
 
 
 @pytest.mark.parametrize(
@@ -132,7 +146,9 @@ def test_baselines_are_models_under_the_names_that_evaluations_give_them() -> No
         ("routerdc-lite", "learns from questions"),
     ],
 )
-def test_a_baseline_that_cannot_be_made_is_refused_before_anything_listens(baseline: str, said: str) -> None:
+def test_a_baseline_that_cannot_be_made_is_refused_before_anything_listens(
+    baseline: str, said: str
+) -> None:
     with pytest.raises(ConfigError, match=said):
         check(ServeConfig(baselines=(baseline,)))
 

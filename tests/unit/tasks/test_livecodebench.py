@@ -44,14 +44,18 @@ CALLS = [{"input": f'[{n}]\n"x"', "output": f"{n}", "testtype": "functional"} fo
 def test_public_and_hidden_tests_are_joined(tmp_path: Path) -> None:
     for hides in ({}, {"private_test_cases": json.dumps(STDIN[1:])}):  # hidden, or plain JSON
         (item,) = items_of(tmp_path, "livecodebench_v1", row(STDIN, **hides))
-        assert item.problem.reference == CodeTests(tuple(IoTest(f"{n}\n", f"{n}") for n in range(3)))
+        assert item.problem.reference == CodeTests(
+            tuple(IoTest(f"{n}\n", f"{n}") for n in range(3))
+        )
     assert (item.problem.id, item.problem.kind, item.subject) == ("abc900_a", "hard", "atcoder")
     assert (item.difficulty, item.canonical, item.tags) == (1.0, None, ())
     assert "standard input" in item.problem.question
     starter = "class Solution:\n    def echo(self, a, b):\n        "
     changes = {"metadata": '{"func_name": "echo"}', "starter_code": starter}
     (item,) = items_of(tmp_path, "livecodebench_v6", row(CALLS, **changes))
-    assert item.problem.reference == CodeTests(tuple(CallTest(([n], "x"), n) for n in range(3)), "echo")
+    assert item.problem.reference == CodeTests(
+        tuple(CallTest(([n], "x"), n) for n in range(3)), "echo"
+    )
     assert "class Solution:" in item.problem.question
 
 
@@ -71,7 +75,10 @@ class Attack:
 @pytest.mark.parametrize("protocol", range(pickle.HIGHEST_PROTOCOL + 1))
 def test_a_pickle_of_anything_else_is_refused_and_never_unpickled(protocol, monkeypatch) -> None:
     texts: list[object] = [["[]"], {"a": "[]"}, ("[]", "[]"), ["x" * 10, Attack()]]
-    packed = [hidden(value, protocol) for value in (*texts, Attack(), b"[]", 7, None, bytearray(b"x"), Path("x"))]
+    packed = [
+        hidden(value, protocol)
+        for value in (*texts, Attack(), b"[]", 7, None, bytearray(b"x"), Path("x"))
+    ]
 
     def forbidden(*args: object, **options: object) -> None:
         raise AssertionError("unpickled")
@@ -99,7 +106,10 @@ def test_what_is_cut_off_or_unpacks_to_too_much_is_refused(monkeypatch: pytest.M
     with pytest.raises(ValueError, match="more than 100 bytes"):
         hidden_tests(hidden("[]" * 999))
     assert LARGEST >= 1 << 28
-    for text, message in (("no!", "neither JSON nor base64"), (base64.b64encode(b"plain").decode(), "not compressed")):
+    for text, message in (
+        ("no!", "neither JSON nor base64"),
+        (base64.b64encode(b"plain").decode(), "not compressed"),
+    ):
         with pytest.raises(ValueError, match=message):
             hidden_tests(text)
 
@@ -107,18 +117,51 @@ def test_what_is_cut_off_or_unpacks_to_too_much_is_refused(monkeypatch: pytest.M
 @pytest.mark.parametrize(
     ("tests", "changes", "message"),
     [
-        (STDIN, {"private_test_cases": hidden(["[]"])}, "field 'private_test_cases': a pickle with the opcode"),
-        (STDIN, {"private_test_cases": hidden("{}")}, "field 'private_test_cases': got {}, expected a JSON list"),
+        (
+            STDIN,
+            {"private_test_cases": hidden(["[]"])},
+            "field 'private_test_cases': a pickle with the opcode",
+        ),
+        (
+            STDIN,
+            {"private_test_cases": hidden("{}")},
+            "field 'private_test_cases': got {}, expected a JSON list",
+        ),
         (STDIN, {"private_test_cases": hidden("[")}, "field 'private_test_cases': "),
-        (STDIN, {"public_test_cases": "[1]"}, "field 'public_test_cases': got .1., expected a JSON list of tests"),
-        (STDIN, {"public_test_cases": '[{"input": "1"}]'}, "tests with the texts input, output and testtype"),
-        (STDIN, {"public_test_cases": json.dumps(CALLS[:1])}, "expected tests of one type, stdin or functional"),
-        (STDIN, {"public_test_cases": "[]", "private_test_cases": "[]"}, "expected tests of one type"),
-        *((CALLS, {"metadata": text}, "field 'metadata': ") for text in ("", "{}", "[]", "{", '{"func_name": 3}')),
-        ([{**CALLS[0], "input": "[1"}] * 2, {"metadata": '{"func_name": "f"}'}, "functional test: "),
+        (
+            STDIN,
+            {"public_test_cases": "[1]"},
+            "field 'public_test_cases': got .1., expected a JSON list of tests",
+        ),
+        (
+            STDIN,
+            {"public_test_cases": '[{"input": "1"}]'},
+            "tests with the texts input, output and testtype",
+        ),
+        (
+            STDIN,
+            {"public_test_cases": json.dumps(CALLS[:1])},
+            "expected tests of one type, stdin or functional",
+        ),
+        (
+            STDIN,
+            {"public_test_cases": "[]", "private_test_cases": "[]"},
+            "expected tests of one type",
+        ),
+        *(
+            (CALLS, {"metadata": text}, "field 'metadata': ")
+            for text in ("", "{}", "[]", "{", '{"func_name": 3}')
+        ),
+        (
+            [{**CALLS[0], "input": "[1"}] * 2,
+            {"metadata": '{"func_name": "f"}'},
+            "functional test: ",
+        ),
     ],
 )
-def test_a_wrong_row_is_an_error(tmp_path: Path, tests, changes: dict[str, object], message: str) -> None:
+def test_a_wrong_row_is_an_error(
+    tmp_path: Path, tests, changes: dict[str, object], message: str
+) -> None:
     with pytest.raises(TaskError, match=f"line 1: .*{message}"):
         items_of(tmp_path, "livecodebench_v1", row(tests, **changes))
 
@@ -132,7 +175,15 @@ def test_a_wrong_row_is_an_error(tmp_path: Path, tests, changes: dict[str, objec
         ("abc337_d", "D. Cheating", ()),
     ],
 )
-def test_a_problem_that_is_known_to_be_faulty_is_tagged(tmp_path: Path, identity: str, title: str, tags) -> None:
-    (item,) = items_of(tmp_path, "livecodebench_v1", row(STDIN, question_id=identity, question_title=title))
+def test_a_problem_that_is_known_to_be_faulty_is_tagged(
+    tmp_path: Path, identity: str, title: str, tags
+) -> None:
+    (item,) = items_of(
+        tmp_path, "livecodebench_v1", row(STDIN, question_id=identity, question_title=title)
+    )
     assert item.tags == tags
-    assert Counter(ERRATA.values()) == {"multiple-solutions": 11, "interactive": 2, "wrong-tests": 4}
+    assert Counter(ERRATA.values()) == {
+        "multiple-solutions": 11,
+        "interactive": 2,
+        "wrong-tests": 4,
+    }

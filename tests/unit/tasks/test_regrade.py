@@ -27,7 +27,9 @@ def line(**values: object) -> bytes:
     return json.dumps(values).encode() + b"\n"
 
 
-async def graded(lines, read, *, found: list[dict[str, object]] | None = None, **options) -> list[dict[str, object]]:
+async def graded(
+    lines, read, *, found: list[dict[str, object]] | None = None, **options
+) -> list[dict[str, object]]:
     """All verdicts; ``found`` holds those that came before an error."""
     found = [] if found is None else found
     async with aclosing(regrade(lines, read, **options)) as verdicts:
@@ -57,7 +59,9 @@ class Waits:
 
 
 def waiting(grader: Waits):
-    return lambda row: Submission(row.identity("id"), Problem("", "", "", ""), row.text("answer"), grader)
+    return lambda row: Submission(
+        row.identity("id"), Problem("", "", "", ""), row.text("answer"), grader
+    )
 
 
 async def test_verdicts_come_in_the_order_of_the_lines_whatever_takes_long() -> None:
@@ -109,7 +113,9 @@ async def test_the_first_verdict_comes_while_the_second_line_is_not_there_yet() 
         (b"\xff\n", "stdin, line 4: byte 0 is not UTF-8"),
     ],
 )
-async def test_a_bad_line_ends_the_stream_after_all_verdicts_before_it(bad: bytes, message: str) -> None:
+async def test_a_bad_line_ends_the_stream_after_all_verdicts_before_it(
+    bad: bytes, message: str
+) -> None:
     lines = [line(id=1, answer="50"), b"\n", line(id=2, answer="1"), bad, line(id=3, answer="1")]
     found: list[dict[str, object]] = []
     with pytest.raises(ConfigError, match=message):
@@ -150,7 +156,9 @@ async def test_who_stops_reading_stops_the_grading(caplog: pytest.LogCaptureFixt
     assert not caplog.records
 
 
-async def test_an_extra_that_is_missing_ends_the_stream_without_a_sound_of_the_others(caplog) -> None:
+async def test_an_extra_that_is_missing_ends_the_stream_without_a_sound_of_the_others(
+    caplog,
+) -> None:
     class Missing(Waits):
         async def grade(self, problem: Problem, answer: str) -> Grade:
             raise ConfigError("math-verify is not installed")
@@ -161,7 +169,7 @@ async def test_an_extra_that_is_missing_ends_the_stream_without_a_sound_of_the_o
     assert not caplog.records
 
 
-# ── the fields of each grader ────────────────────────────────────────────────────────────────────────────────────────
+# ── the fields of each grader ─────────────────────────────────────────────────────────────────────
 @pytest.mark.parametrize(
     ("kind", "rows"),
     [
@@ -197,7 +205,9 @@ async def test_an_extra_that_is_missing_ends_the_stream_without_a_sound_of_the_o
 )
 async def test_each_grader_has_its_own_fields(kind, rows) -> None:
     lines = [line(id=place, **row) for place, (row, _) in enumerate(rows)]
-    assert [one["correct"] for one in await graded(lines, submissions(kind))] == [correct for _, correct in rows]
+    assert [one["correct"] for one in await graded(lines, submissions(kind))] == [
+        correct for _, correct in rows
+    ]
 
 
 def submission(grader, mode: Mode = "strict", **values: object) -> Submission:
@@ -214,12 +224,18 @@ def test_code_takes_tests_in_each_form_and_the_mode_and_runs_nothing_yet(mode: M
     assert stdin.grader.mode == mode
     calls = submission("code", tests=[{"args": [1], "expected": 2}], starter_code="def up(x):")
     assert calls.problem.reference == CodeTests((CallTest((1,), 2),), "up")
-    program = submission("code", tests="def check(candidate):\n    assert candidate(1) == 2", entry_point="up")
+    program = submission(
+        "code", tests="def check(candidate):\n    assert candidate(1) == 2", entry_point="up"
+    )
     assert program.problem.reference == CodeTests((CallTest((1,), 2, {}, "python"),), "up")
 
 
-@pytest.mark.parametrize("name", ["humaneval", "mbpp", "bigcodebench_hard", "livecodebench_v1", "livecodebench_v6"])
-def test_figures_of_livecodebench_are_judged_as_it_judges_and_all_others_strictly(name: str) -> None:
+@pytest.mark.parametrize(
+    "name", ["humaneval", "mbpp", "bigcodebench_hard", "livecodebench_v1", "livecodebench_v6"]
+)
+def test_figures_of_livecodebench_are_judged_as_it_judges_and_all_others_strictly(
+    name: str,
+) -> None:
     grader = load_task(name).grader
     assert isinstance(grader, CodeGrader)
     assert grader.mode == ("lcb-compat" if name.startswith("livecodebench") else "strict")
@@ -230,9 +246,21 @@ def test_figures_of_livecodebench_are_judged_as_it_judges_and_all_others_strictl
     [
         ("math", {}, "field 'reference': missing"),
         ("math", {"reference": ""}, "field 'reference': got ''"),
-        ("choice", {"reference": "C", "choices": ["x", "y"]}, "field 'reference': got 'C', expected a letter of AB"),
-        ("choice", {"reference": 2, "choices": ["x", "y"]}, "field 'reference': got 2, expected a letter of AB, or an"),
-        ("choice", {"reference": 0, "choices": ["x"]}, "field 'choices': got .* expected 2 to 10 choices"),
+        (
+            "choice",
+            {"reference": "C", "choices": ["x", "y"]},
+            "field 'reference': got 'C', expected a letter of AB",
+        ),
+        (
+            "choice",
+            {"reference": 2, "choices": ["x", "y"]},
+            "field 'reference': got 2, expected a letter of AB, or an",
+        ),
+        (
+            "choice",
+            {"reference": 0, "choices": ["x"]},
+            "field 'choices': got .* expected 2 to 10 choices",
+        ),
         ("freeform", {"reference": "1", "kind": "maths"}, "field 'kind': got 'maths'"),
         ("freeform", {"reference": "1", "tolerance": -1}, "field 'tolerance': got -1"),
         ("code", {"tests": []}, "field 'tests': got "),
@@ -241,12 +269,14 @@ def test_figures_of_livecodebench_are_judged_as_it_judges_and_all_others_strictl
         ("code", {"tests": "x ="}, "field 'tests': test program: "),
     ],
 )
-def test_a_field_that_is_wrong_is_an_error_that_names_it(grader, values: dict[str, object], message: str) -> None:
+def test_a_field_that_is_wrong_is_an_error_that_names_it(
+    grader, values: dict[str, object], message: str
+) -> None:
     with pytest.raises(TaskError, match=f"stdin, line 1: {message}"):
         submission(grader, **values)
 
 
-# ── does a task accept its own gold answers? ─────────────────────────────────────────────────────────────────────────
+# ── does a task accept its own gold answers? ──────────────────────────────────────────────────────
 class Told:
     """A grader that does what the reply says."""
 
@@ -267,7 +297,10 @@ class Prepared(Benchmark):
         self.replies = replies
 
     def _read(self, split: str) -> Loaded:
-        items = [Item(Problem(f"p{n}", "", "", "demo"), canonical=reply) for n, reply in enumerate(self.replies)]
+        items = [
+            Item(Problem(f"p{n}", "", "", "demo"), canonical=reply)
+            for n, reply in enumerate(self.replies)
+        ]
         return Loaded(tuple(items), Source("drawn", split))
 
 
@@ -287,13 +320,26 @@ async def test_replies_are_told_apart_by_what_became_of_them() -> None:
 
 @pytest.mark.parametrize(
     ("replies", "ok"),
-    [(("right", "raise"), True), (("raise", "sandbox"), False), (("right", "wrong"), False), ((None, None), True)],
+    [
+        (("right", "raise"), True),
+        (("raise", "sandbox"), False),
+        (("right", "wrong"), False),
+        ((None, None), True),
+    ],
 )
-async def test_what_is_undecided_is_no_failure_unless_all_is(replies: tuple[str | None, ...], ok: bool) -> None:
+async def test_what_is_undecided_is_no_failure_unless_all_is(
+    replies: tuple[str | None, ...], ok: bool
+) -> None:
     assert (await check_task(Prepared(*replies))).ok == ok
 
 
 async def test_the_gym_accepts_all_of_its_own_answers() -> None:
     found = await check_task(GymTask(limit=60, split="train"))
-    assert (found.accepted, found.refused, found.undecided, found.unanswered, found.ok) == (60, (), (), 0, True)
+    assert (found.accepted, found.refused, found.undecided, found.unanswered, found.ok) == (
+        60,
+        (),
+        (),
+        0,
+        True,
+    )
     assert found.source.split == "train"

@@ -15,7 +15,10 @@ from openconductor.tasks import load_task
 def questions(folder: Path, **letters: str) -> None:
     """The texts of the test split beside its table, each with what is called right."""
     row = {"question": "Which?", "options": ["w", "x", "y", "z"]}
-    rows = [row | {"question_id": int(number[1:]), "answer": letter} for number, letter in letters.items()]
+    rows = [
+        row | {"question_id": int(number[1:]), "answer": letter}
+        for number, letter in letters.items()
+    ]
     (folder / "questions.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
     write(folder)
 
@@ -23,11 +26,19 @@ def questions(folder: Path, **letters: str) -> None:
 def test_a_problem_is_the_line_of_its_id_and_category_judged_by_its_letter(tmp_path: Path) -> None:
     task = load_task("replay", path=write(tmp_path), seed=3)
     first, second = task.load()
-    assert (first.id, first.question, first.reference, first.kind) == ("mine/16", "[mine/16] law", "A", "law")
+    assert (first.id, first.question, first.reference, first.kind) == (
+        "mine/16",
+        "[mine/16] law",
+        "A",
+        "law",
+    )
     assert second.question == "[mine/17] math"
     assert len(task.load("train")) == 16
     assert task.source.pinned and task.source.licence == "none needed"
-    limited = [load_task("replay", path=write(tmp_path), split="train", limit=2, seed=seed).load() for seed in range(5)]
+    limited = [
+        load_task("replay", path=write(tmp_path), split="train", limit=2, seed=seed).load()
+        for seed in range(5)
+    ]
     assert {len(one) for one in limited} == {2} and len(set(limited)) > 1
 
 
@@ -39,7 +50,9 @@ def test_texts_are_shown_with_their_choices_in_order_whatever_the_seed(tmp_path:
 
 def test_texts_of_other_questions_and_absent_tables_are_refused(tmp_path: Path) -> None:
     questions(tmp_path, q16="B", q17="D")
-    with pytest.raises(TaskError, match="mine/16: got the right answer B, expected its text, with A as right"):
+    with pytest.raises(
+        TaskError, match="mine/16: got the right answer B, expected its text, with A as right"
+    ):
         load_task("replay", path=tmp_path).load()
     questions(tmp_path, q17="D")
     with pytest.raises(TaskError, match="mine/16: got None, expected its text, with A as right"):

@@ -22,14 +22,22 @@ def written(folder: Path, data: bytes, name: str = "data.jsonl") -> Path:
     return path
 
 
-# ── files ────────────────────────────────────────────────────────────────────────────────────────────────────────────
-def test_a_byte_order_mark_crlf_blank_lines_and_other_line_breaks_do_no_harm(tmp_path: Path) -> None:
+# ── files ─────────────────────────────────────────────────────────────────────────────────────────
+def test_a_byte_order_mark_crlf_blank_lines_and_other_line_breaks_do_no_harm(
+    tmp_path: Path,
+) -> None:
     path = written(tmp_path, b'\xef\xbb\xbf{"a": 1}\r\n\r\n  \n{"a": 2}\r\n\n{"a": 3}')
     assert rows(path) == [{"a": 1}, {"a": 2}, {"a": 3}]
-    assert [row.where for row in read_rows(path, name="data")] == ["data, line 1", "data, line 4", "data, line 6"]
+    assert [row.where for row in read_rows(path, name="data")] == [
+        "data, line 1",
+        "data, line 4",
+        "data, line 6",
+    ]
     assert [row.number for row in read_rows(path, name="data", start=5)] == [5, 6, 7]
     text = "a\u2028b\u0085c\x0bd"  # only a line feed ends a row
-    assert rows(written(tmp_path, json.dumps({"a": text}, ensure_ascii=False).encode() + b"\n")) == [{"a": text}]
+    assert rows(
+        written(tmp_path, json.dumps({"a": text}, ensure_ascii=False).encode() + b"\n")
+    ) == [{"a": text}]
 
 
 @pytest.mark.parametrize(
@@ -43,7 +51,9 @@ def test_a_byte_order_mark_crlf_blank_lines_and_other_line_breaks_do_no_harm(tmp
         (b'{"a": 1}\n\xef\xbb\xbf{"a": 2}\n', "data, line 2: not JSON: "),
     ],
 )
-def test_a_line_that_is_no_object_is_an_error_with_its_number(tmp_path: Path, data: bytes, message: str) -> None:
+def test_a_line_that_is_no_object_is_an_error_with_its_number(
+    tmp_path: Path, data: bytes, message: str
+) -> None:
     with pytest.raises(TaskError, match=message):
         rows(written(tmp_path, data))
 
@@ -52,7 +62,9 @@ def test_a_gzipped_file_is_read_and_hashed_as_it_lies_there(tmp_path: Path) -> N
     packed = gzip.compress(b'{"a": 1}\n' * 999, mtime=0)
     path = written(tmp_path, packed, "data.jsonl.gz")
     assert len(rows(path)) == 999
-    assert sha256_of(path, name="data") != sha256_of(written(tmp_path, b'{"a": 1}\n' * 999), name="data")
+    assert sha256_of(path, name="data") != sha256_of(
+        written(tmp_path, b'{"a": 1}\n' * 999), name="data"
+    )
     for cut in (packed[:-20], packed[:-4], packed[:5], b"no gzip"):
         with pytest.raises(TaskError, match=r"data: cannot be read: .*; expected JSON Lines"):
             rows(written(tmp_path, cut, "data.jsonl.gz"))
@@ -67,8 +79,13 @@ def test_what_cannot_be_read_is_an_error(tmp_path: Path) -> None:
 
 
 def test_csv_is_read_with_its_quoted_line_breaks(tmp_path: Path) -> None:
-    path = written(tmp_path, '\ufeffQuestion,Answer\n"two\nlines","a, b"\nlast,\n'.encode(), "data.csv")
-    assert rows(path) == [{"Question": "two\nlines", "Answer": "a, b"}, {"Question": "last", "Answer": ""}]
+    path = written(
+        tmp_path, '\ufeffQuestion,Answer\n"two\nlines","a, b"\nlast,\n'.encode(), "data.csv"
+    )
+    assert rows(path) == [
+        {"Question": "two\nlines", "Answer": "a, b"},
+        {"Question": "last", "Answer": ""},
+    ]
     with pytest.raises(TaskError, match="data: not CSV in UTF-8"):
         rows(written(tmp_path, b"a\n\xff\n", "data.csv"))
 
@@ -83,25 +100,38 @@ def test_parquet_is_read_with_the_extra(tmp_path: Path) -> None:
     with pytest.raises(TaskError, match="data: not Parquet: "):
         rows(written(tmp_path, b"no", "other.parquet"))
     with pytest.raises(
-        ConfigError, match=r'no_such_module.*; expected its extra .*: pip install "openconductor\[tasks\]"'
+        ConfigError,
+        match=r'no_such_module.*; expected its extra .*: pip install "openconductor\[tasks\]"',
     ):
         needs("no_such_module")
 
 
-# ── fields ───────────────────────────────────────────────────────────────────────────────────────────────────────────
+# ── fields ────────────────────────────────────────────────────────────────────────────────────────
 @pytest.mark.parametrize(
     ("value", "read", "message"),
     [
-        (5, lambda row: row.text("b"), "data, line 7: field 'b': missing; got the fields a, expected a text"),
+        (
+            5,
+            lambda row: row.text("b"),
+            "data, line 7: field 'b': missing; got the fields a, expected a text",
+        ),
         (5, lambda row: row.text("a"), "data, line 7: field 'a': got 5, expected a text"),
         ("  ", lambda row: row.text("a"), "field 'a': got '  ', expected a text that is not blank"),
         (None, lambda row: row.text("a"), "field 'a': got None, expected a text"),
         (True, lambda row: row.text_or_number("a"), "field 'a': got True, expected a text"),
         ("1", lambda row: row.amount("a"), "field 'a': got '1', expected a number"),
         ("ab", lambda row: row.texts("a"), "field 'a': got 'ab', expected a list of texts"),
-        (["a", 1], lambda row: row.texts("a"), "field 'a': got 1, expected nothing but texts in the list"),
+        (
+            ["a", 1],
+            lambda row: row.texts("a"),
+            "field 'a': got 1, expected nothing but texts in the list",
+        ),
         ([], lambda row: row.objects("a"), "expected a list of objects, of at least one"),
-        ([{}, 1], lambda row: row.objects("a"), "field 'a': got 1, expected nothing but objects in the list"),
+        (
+            [{}, 1],
+            lambda row: row.objects("a"),
+            "field 'a': got 1, expected nothing but objects in the list",
+        ),
         (1.5, lambda row: row.identity("a"), "field 'a': got 1.5, expected a text"),
         ("", lambda row: row.identity("a"), "expected a text that is not blank"),
     ],
@@ -113,12 +143,19 @@ def test_a_wrong_field_is_an_error_that_says_everything(value: object, read, mes
 
 
 def test_fields_of_the_right_type_are_read_as_they_are() -> None:
-    row = Row({"text": " a ", "blank": "", "whole": 3, "half": 0.5, "list": ["a", ""], "null": None}, "data, line 7")
+    row = Row(
+        {"text": " a ", "blank": "", "whole": 3, "half": 0.5, "list": ["a", ""], "null": None},
+        "data, line 7",
+    )
     assert (row.text("text"), row.text("blank", blank=True)) == (" a ", "")
     assert (row.text_or_number("whole"), row.text_or_number("half")) == ("3", "0.5")
     assert (row.amount("half"), row.amount("null"), row.texts("list")) == (0.5, None, ["a", ""])
     assert (row.identity("whole"), row.identity("text")) == (3, " a ")
-    assert (row.text_or("null", "d"), row.text_or("none", "d"), row.text_or("blank", "d")) == ("d", "d", "")
+    assert (row.text_or("null", "d"), row.text_or("none", "d"), row.text_or("blank", "d")) == (
+        "d",
+        "d",
+        "",
+    )
     with pytest.raises(TaskError) as caught:
         Row({"a": ["x" * 9999]}, "data").text("a")
     assert len(str(caught.value)) < 200  # a long value is cut in its error

@@ -28,7 +28,7 @@ from openconductor.training.checkpoint import (
 pytestmark = pytest.mark.train
 
 
-# ── models ───────────────────────────────────────────────────────────────────────────────────────────────────────────
+# ── models ────────────────────────────────────────────────────────────────────────────────────────
 def test_a_checkpoint_whose_weights_do_not_fit_is_refused_by_name(tmp_path: Path) -> None:
     copied = shutil.copytree(bundled_folder(), tmp_path / "conductor")
     model, tokenizer = load_model(copied)
@@ -50,7 +50,7 @@ def test_what_is_no_model_is_refused_by_name(tmp_path: Path) -> None:
             check(str(tmp_path))
 
 
-# ── the tokenizer ────────────────────────────────────────────────────────────────────────────────────────────────────
+# ── the tokenizer ─────────────────────────────────────────────────────────────────────────────────
 def test_every_completion_of_the_gym_survives_encoding_and_decoding() -> None:
     tokenizer = build_tokenizer()
     rng = random.Random(1)
@@ -63,7 +63,11 @@ def test_every_completion_of_the_gym_survives_encoding_and_decoding() -> None:
         assert tokenizer.unk_token_id not in ids
         assert len(ids) <= 80
     assert tokenizer.decode(tokenizer.encode(string.printable)) == string.printable
-    assert tokenizer.convert_ids_to_tokens(tokenizer.encode("sort the list: 3; ")) == ["sort the list", ": 3", "; "]
+    assert tokenizer.convert_ids_to_tokens(tokenizer.encode("sort the list: 3; ")) == [
+        "sort the list",
+        ": 3",
+        "; ",
+    ]
 
 
 def test_ids_survive_saving_and_loading(tmp_path: Path) -> None:
@@ -75,17 +79,24 @@ def test_ids_survive_saving_and_loading(tmp_path: Path) -> None:
     assert loaded.decode(loaded.encode(sample)) == sample
     assert (loaded.pad_token_id, loaded.eos_token_id, loaded.padding_side) == (0, 1, "left")
     chat = [{"role": "user", "content": "Model 0\n"}]
-    assert loaded.apply_chat_template(chat, tokenize=False, add_generation_prompt=True) == "Model 0\n"
+    assert (
+        loaded.apply_chat_template(chat, tokenize=False, add_generation_prompt=True) == "Model 0\n"
+    )
     bundled = PreTrainedTokenizerFast.from_pretrained(bundled_folder())
-    assert bundled.get_vocab() == tokenizer.get_vocab(), "what the bundled Conductor learnt is what is built today"
+    assert bundled.get_vocab() == tokenizer.get_vocab(), (
+        "what the bundled Conductor learnt is what is built today"
+    )
 
 
-# ── folders ──────────────────────────────────────────────────────────────────────────────────────────────────────────
+# ── folders ───────────────────────────────────────────────────────────────────────────────────────
 @pytest.mark.parametrize(
     ("error", "kind"),
     [
         (OSError(28, "No space left on device"), JournalError),
-        (RuntimeError("[enforce fail] . PytorchStreamWriter failed writing file data/0"), JournalError),
+        (
+            RuntimeError("[enforce fail] . PytorchStreamWriter failed writing file data/0"),
+            JournalError,
+        ),
         (RuntimeError("a bug"), RuntimeError),
     ],
 )

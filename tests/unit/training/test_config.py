@@ -10,15 +10,26 @@ from pathlib import Path
 import pytest
 
 from openconductor.errors import ConfigError
-from openconductor.training.train_config import TrainConfig, differences, dump_train_config, load_train_config
+from openconductor.training.train_config import (
+    TrainConfig,
+    differences,
+    dump_train_config,
+    load_train_config,
+)
 
 RECIPES = Path(__file__).parents[3] / "recipes"
 OTHERS = {"systems", "port"}  # what evaluations tell, and servers
-TRAININGS = [path for path in sorted(RECIPES.glob("*.toml")) if not OTHERS & {*tomllib.loads(path.read_text("utf-8"))}]
+TRAININGS = [
+    path
+    for path in sorted(RECIPES.glob("*.toml"))
+    if not OTHERS & {*tomllib.loads(path.read_text("utf-8"))}
+]
 
 
 @pytest.mark.parametrize("recipe", TRAININGS, ids=lambda path: path.stem)
-def test_every_training_recipe_loads_strictly_and_survives_dumping(recipe: Path, tmp_path: Path) -> None:
+def test_every_training_recipe_loads_strictly_and_survives_dumping(
+    recipe: Path, tmp_path: Path
+) -> None:
     config = load_train_config(recipe)
     again = tmp_path / "again.toml"
     again.write_text(dump_train_config(config), encoding="utf-8")
@@ -29,8 +40,16 @@ def test_the_defaults_are_the_paper() -> None:
     config = TrainConfig()
     assert config.rollout.iterations == 200
     assert (config.rollout.questions, config.rollout.completions) == (4, 64)
-    assert (config.rollout.temperature, config.rollout.max_tokens, config.rollout.max_steps) == (1.0, 1024, 5)
-    assert (config.optim.learning_rate, config.optim.schedule, config.optim.warmup) == (1e-6, "cosine", 0.03)
+    assert (config.rollout.temperature, config.rollout.max_tokens, config.rollout.max_steps) == (
+        1.0,
+        1024,
+        5,
+    )
+    assert (config.optim.learning_rate, config.optim.schedule, config.optim.warmup) == (
+        1e-6,
+        "cosine",
+        0.03,
+    )
     assert (config.optim.epsilon, config.optim.scale, config.imitate.rounds) == (0.2, "group", 0)
     assert config.prompt.template == "full"
     assert (config.data.task, config.pool) == ("paper_mix", "pool.toml")
@@ -41,21 +60,39 @@ def test_the_defaults_are_the_paper() -> None:
     [
         ("rollout.completions=1", r"rollout\.completions"),
         ("imitate.anchor=2", r"imitate\.anchor"),
-        ("imitate.rounds=0 rollout.iterations=0", r"rollout\.iterations: got 0, expected more without imitate\.rounds"),
+        (
+            "imitate.rounds=0 rollout.iterations=0",
+            r"rollout\.iterations: got 0, expected more without imitate\.rounds",
+        ),
         ("imitate.micro_batch=48", r"imitate\.micro_batch: got 48, expected a divisor of 64"),
         ("seed=one", "seed"),
         ("seed=4294967296", "seed"),
-        ("rollout.rounds=2 rollout.questions=3", r"rollout\.questions: got 3, expected an even number"),
-        ("rollout.rounds=2 imitate.questions=3", r"imitate\.questions: got 3, expected an even number"),
-        ("cold_start.reading=5", r"cold_start\.reading: got 5, expected fewer .* prompt.cards and the gym"),
-        ("imitate.reading=0.1", r"imitate\.reading: got 0.1, expected 0 without prompt.cards and the gym"),
+        (
+            "rollout.rounds=2 rollout.questions=3",
+            r"rollout\.questions: got 3, expected an even number",
+        ),
+        (
+            "rollout.rounds=2 imitate.questions=3",
+            r"imitate\.questions: got 3, expected an even number",
+        ),
+        (
+            "cold_start.reading=5",
+            r"cold_start\.reading: got 5, expected fewer .* prompt.cards and the gym",
+        ),
+        (
+            "imitate.reading=0.1",
+            r"imitate\.reading: got 0.1, expected 0 without prompt.cards and the gym",
+        ),
         ("rollout.offered=[4, 2]", r"rollout\.offered: got .*expected the fewest first"),
         ("model.lora_rank=4", r"model\.lora_rank: got 4, expected 0 for a fresh model"),
         ("cold_start.micro_batch=48", r"cold_start\.micro_batch: got 48, expected a divisor of 64"),
         ("model.heads=7", r"heads.*divisor of hidden"),
         ("optim.learning_rate=nan", r"learning_rate"),
         ("rollout.max_tokens=4096", r"max_tokens.*positions"),
-        ("data.mix=[1.0, 1.0]", r"data\.mix: .*a weight for each of \['single', 'pair', 'triple', 'smudged'\]"),
+        (
+            "data.mix=[1.0, 1.0]",
+            r"data\.mix: .*a weight for each of \['single', 'pair', 'triple', 'smudged'\]",
+        ),
         ("data.mix=[0.0, 0.0, 0.0, 0.0]", r"data\.mix: .*a weight for each"),
         ("data.mix=[1.0, 1.0, 1.0, -1.0]", r"data\.mix"),
         ("cold_start.steps=0", r"cold_start\.steps: got 0, expected more without model\.base"),
@@ -67,7 +104,10 @@ def test_settings_that_cannot_be_or_cannot_work_together_are_refused_before_anyt
     override: str, says: str
 ) -> None:
     with pytest.raises(ConfigError, match=says):
-        load_train_config(RECIPES / "gym.toml", shlex.split(override) if re.search(r" [ri]", override) else [override])
+        load_train_config(
+            RECIPES / "gym.toml",
+            shlex.split(override) if re.search(r" [ri]", override) else [override],
+        )
 
 
 @pytest.mark.parametrize("tables", ['systems = ["conductor"]\n', '[[task]]\nname = "gym"\n'])
@@ -87,5 +127,7 @@ def test_two_recipes_differ_where_a_value_does() -> None:
 
 
 def test_the_gyms_cold_start_reads_the_cards_of_its_own_workers_alone() -> None:
-    with pytest.raises(ConfigError, match=r"prompt\.cards: got True, expected false for the gym's task"):
+    with pytest.raises(
+        ConfigError, match=r"prompt\.cards: got True, expected false for the gym's task"
+    ):
         load_train_config(RECIPES / "gym.toml", ["prompt.cards=true", 'pool="pool.toml"'])

@@ -18,10 +18,20 @@ from openconductor.types import Completion, Episode, Grade, Round, Step, Usage, 
 
 def scored(reward: float | None, *steps: Step, cut: bool = False) -> Scored:
     """A completion: cut off, or a workflow that was played; None is a worker that failed."""
-    error = WorkflowError(WorkflowReason.TRUNCATED, "cut") if cut else WorkerError("reset") if reward is None else None
+    error = (
+        WorkflowError(WorkflowReason.TRUNCATED, "cut")
+        if cut
+        else WorkerError("reset")
+        if reward is None
+        else None
+    )
     played = Round(Completion("..."), None if cut else Workflow(steps), None, error)
     grade = None if error is not None else Grade(reward == 1.0, "1 2")
-    return Scored(reward, Episode("q", (played,), "1 2" if error is None else None, error, Usage(), 0.0), grade)
+    return Scored(
+        reward,
+        Episode("q", (played,), "1 2" if error is None else None, error, Usage(), 0.0),
+        grade,
+    )
 
 
 def measured(*given: Scored, group: int = 1) -> Record:
@@ -32,7 +42,13 @@ SORT, DOUBLE = Step(3, "sort the list"), Step(1, "double every number")
 
 
 def test_what_is_masked_counts_neither_as_right_nor_as_wrong() -> None:
-    record = measured(scored(1.0, SORT), scored(0.5, SORT, DOUBLE), scored(None, SORT), scored(0.0, cut=True), group=4)
+    record = measured(
+        scored(1.0, SORT),
+        scored(0.5, SORT, DOUBLE),
+        scored(None, SORT),
+        scored(0.0, cut=True),
+        group=4,
+    )
     assert (record["rollouts"], record["masked"], record["groups_without_spread"]) == (4, 1, 0)
     assert record["validity"] == pytest.approx(2 / 3)
     assert record["accuracy"] == record["truncated"] == pytest.approx(1 / 3)
@@ -43,10 +59,16 @@ def test_what_is_masked_counts_neither_as_right_nor_as_wrong() -> None:
 
 def test_where_nothing_is_valid_there_is_no_accuracy_given_valid() -> None:
     record = measured(scored(0.0, cut=True), scored(None, SORT))
-    assert (record["validity"], record["accuracy"], record["accuracy_given_valid"]) == (0.0, 0.0, None)
+    assert (record["validity"], record["accuracy"], record["accuracy_given_valid"]) == (
+        0.0,
+        0.0,
+        None,
+    )
 
 
-def test_a_group_with_one_reward_has_no_spread_and_accuracy_does_not_hang_on_the_rewards_scale() -> None:
+def test_a_group_with_one_reward_has_no_spread_and_accuracy_does_not_hang_on_the_rewards_scale() -> (
+    None
+):
     given = [scored(0.5, SORT), scored(0.5, DOUBLE), scored(0.5, SORT), scored(1.0, DOUBLE)]
     assert measured(*given, group=2)["groups_without_spread"] == 0.5
     assert measured(replace(given[3], reward=2.0))["accuracy"] == 1.0
@@ -59,14 +81,30 @@ def test_routing_that_depends_on_the_subtask_has_no_entropy_given_it() -> None:
 
 
 def test_routing_is_told_by_kind() -> None:
-    given = [scored(0.5, SORT), scored(0.5, replace(SORT, worker=1)), scored(0.5, DOUBLE), scored(0.5, DOUBLE)]
+    given = [
+        scored(0.5, SORT),
+        scored(0.5, replace(SORT, worker=1)),
+        scored(0.5, DOUBLE),
+        scored(0.5, DOUBLE),
+    ]
     kinds = ["single", "single", "pair", "pair"]
-    assert measure(kinds, given, gym_pool())["routing_entropy_by_kind_bits"] == {"single": 1.0, "pair": 0.0}
+    assert measure(kinds, given, gym_pool())["routing_entropy_by_kind_bits"] == {
+        "single": 1.0,
+        "pair": 0.0,
+    }
 
 
 def _records(count: int, **values: float | None) -> list[Record]:
-    base = {"validity": 0.9, "accuracy_given_valid": 0.5, "routing_entropy_bits": 2.0, "groups_without_spread": 0.1}
-    return [{**base, "masked": 0, "rollouts": 16, "iteration": index, **values} for index in range(count)]
+    base = {
+        "validity": 0.9,
+        "accuracy_given_valid": 0.5,
+        "routing_entropy_bits": 2.0,
+        "groups_without_spread": 0.1,
+    }
+    return [
+        {**base, "masked": 0, "rollouts": 16, "iteration": index, **values}
+        for index in range(count)
+    ]
 
 
 NOTHING = {"validity": 0.0, "accuracy_given_valid": None}
@@ -76,7 +114,11 @@ NOTHING = {"validity": 0.0, "accuracy_given_valid": None}
     ("before", "after", "said"),
     [
         *(
-            ({"validity": 0.6}, {"validity": 1.0, "accuracy_given_valid": right}, f"does not (0.50 -> {right:.2f})")
+            (
+                {"validity": 0.6},
+                {"validity": 1.0, "accuracy_given_valid": right},
+                f"does not (0.50 -> {right:.2f})",
+            )
             for right in (0.4, 0.5, 0.515)
         ),
         ({"validity": 0.6}, {"validity": 1.0, "accuracy_given_valid": 0.53}, ""),
@@ -102,7 +144,9 @@ def test_the_bundled_training_never_learnt_format_alone() -> None:
     assert [found for end in range(len(records)) for found in warnings(records[: end + 1])] == []
 
 
-def test_reopening_drops_what_came_after_the_checkpoint_and_a_half_written_line(tmp_path: Path) -> None:
+def test_reopening_drops_what_came_after_the_checkpoint_and_a_half_written_line(
+    tmp_path: Path,
+) -> None:
     path = tmp_path / "curves.jsonl"
     lines = [json.dumps({"iteration": index}) for index in range(5)]
     path.write_text("\n".join(lines) + '\n{"iterat', encoding="utf-8")
@@ -112,5 +156,8 @@ def test_reopening_drops_what_came_after_the_checkpoint_and_a_half_written_line(
 
 
 def test_a_model_card_compares_the_two_ends_of_a_short_training() -> None:
-    rising = [{"validity": n / 8, "accuracy": 0.5, "routing_entropy_bits": 1.0, "masked": 0} for n in range(8)]
+    rising = [
+        {"validity": n / 8, "accuracy": 0.5, "routing_entropy_bits": 1.0, "masked": 0}
+        for n in range(8)
+    ]
     assert "| validity | 0.062 | 0.812 |" in _ends(rising)

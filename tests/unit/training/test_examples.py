@@ -55,16 +55,23 @@ def test_a_benchmark_is_walked_through_again_for_training(folder: Path) -> None:
     assert seen.total() == 12
     assert set(seen.values()) == {2, 3}
     assert set(seen) == {f"What is {n} plus {n}?" for n in range(5)}
-    assert problems == training_problems(config, load_questions(config)), "a resumed run sees the same"
+    assert problems == training_problems(config, load_questions(config)), (
+        "a resumed run sees the same"
+    )
 
 
 def test_imitation_walks_through_a_benchmark_before_grpo_does(folder: Path) -> None:
     config = recipe(folder).model_copy(update={"imitate": ImitateConfig(rounds=2, questions=3)})
     questions = load_questions(config)
     rounds = [imitation_problems(config, questions, number, {}) for number in range(2)]
-    walked = [first_line(one) for one in [*rounds[0], *rounds[1], *training_problems(config, questions)]]
+    walked = [
+        first_line(one) for one in [*rounds[0], *rounds[1], *training_problems(config, questions)]
+    ]
     assert [len(one) for one in rounds] == [3, 3]
-    assert all(set(walked[start : start + 5]) == {f"What is {n} plus {n}?" for n in range(5)} for start in (0, 5, 10))
+    assert all(
+        set(walked[start : start + 5]) == {f"What is {n} plus {n}?" for n in range(5)}
+        for start in (0, 5, 10)
+    )
 
 
 def test_the_gyms_kinds_are_drawn_by_weight_and_no_question_twice() -> None:
@@ -86,7 +93,9 @@ def test_the_gyms_kinds_are_drawn_by_weight_and_no_question_twice() -> None:
 @pytest.mark.parametrize(("count", "given"), [(2, 2), (3, 3), (400, 3)])
 def test_no_held_out_question_counts_twice(folder: Path, count: int, given: int) -> None:
     config = recipe(folder, questions=count)
-    held_out = [first_line(problem) for problem in held_out_problems(config, load_questions(config))]
+    held_out = [
+        first_line(problem) for problem in held_out_problems(config, load_questions(config))
+    ]
     assert len(held_out) == len(set(held_out)) == given
     assert set(held_out) <= {f"What is {n} plus {n}?" for n in range(5, 8)}
 
@@ -101,8 +110,13 @@ def test_a_question_that_is_learnt_from_is_not_held_out(folder: Path) -> None:
 
 def test_another_task_may_be_held_out_and_each_has_its_own_grader(folder: Path) -> None:
     (folder / "other").mkdir()
-    rows = [{"problem": f"Add {n} to {n}.", "answer": str(2 * n), "unique_id": f"t/{n}.json"} for n in range(3)]
-    (folder / "other" / "test.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows), "utf-8")
+    rows = [
+        {"problem": f"Add {n} to {n}.", "answer": str(2 * n), "unique_id": f"t/{n}.json"}
+        for n in range(3)
+    ]
+    (folder / "other" / "test.jsonl").write_text(
+        "".join(json.dumps(row) + "\n" for row in rows), "utf-8"
+    )
     config = recipe(folder, task="math500", path=str(folder / "other"))
     questions = load_questions(config)
     assert isinstance(questions.grader, MixGrader)
@@ -111,7 +125,9 @@ def test_another_task_may_be_held_out_and_each_has_its_own_grader(folder: Path) 
     assert {kind_of(problem) for problem in training_problems(config, questions)} == {"gsm8k"}
     both = recipe(folder, task=["math500", "gsm8k"], path=str(folder / "other"), questions=4)
     held_out = held_out_problems(both, load_questions(both))
-    assert [kind_of(problem) for problem in held_out] == ["math500", "gsm8k"] * 2, "in turn: the first few are of each"
+    assert [kind_of(problem) for problem in held_out] == ["math500", "gsm8k"] * 2, (
+        "in turn: the first few are of each"
+    )
 
 
 def test_absent_data_say_which_of_the_two_they_are(folder: Path) -> None:
@@ -125,16 +141,31 @@ def test_absent_data_say_which_of_the_two_they_are(folder: Path) -> None:
 @pytest.mark.parametrize(
     ("values", "said"),
     [
-        ({"data": {"task": "gym", "path": "rows.jsonl"}}, r"data\.path: got 'rows\.jsonl', expected none"),
+        (
+            {"data": {"task": "gym", "path": "rows.jsonl"}},
+            r"data\.path: got 'rows\.jsonl', expected none",
+        ),
         (
             {"data": {"task": "gym"}, "held_out": {"path": "rows.jsonl"}},
             r"held_out\.path: got 'rows\.jsonl', expected none",
         ),
-        ({"data": {"task": "gym"}, "held_out": {"task": "gsm8k"}}, r"held_out\.task: got 'gsm8k', expected the gym"),
-        ({"data": {"task": "gsm8k"}, "held_out": {"task": "gym"}}, r"held_out\.task: got 'gym', expected"),
-        ({"data": {"task": "gsm8k", "mix": [1.0]}}, r"data\.mix: got .* expected none, or for the gym"),
+        (
+            {"data": {"task": "gym"}, "held_out": {"task": "gsm8k"}},
+            r"held_out\.task: got 'gsm8k', expected the gym",
+        ),
+        (
+            {"data": {"task": "gsm8k"}, "held_out": {"task": "gym"}},
+            r"held_out\.task: got 'gym', expected",
+        ),
+        (
+            {"data": {"task": "gsm8k", "mix": [1.0]}},
+            r"data\.mix: got .* expected none, or for the gym",
+        ),
         ({"data": {"task": "gym", "split": "test"}}, r"data\.split: got 'test', expected 'train'"),
-        ({"data": {"task": "gym"}, "held_out": {"split": "train"}}, r"held_out\.split: got 'train', expected 'test'"),
+        (
+            {"data": {"task": "gym"}, "held_out": {"split": "train"}},
+            r"held_out\.split: got 'train', expected 'test'",
+        ),
     ],
 )
 def test_the_gym_goes_with_itself_alone(values: dict[str, object], said: str) -> None:

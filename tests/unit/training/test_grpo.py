@@ -14,16 +14,23 @@ import pytest
 import torch
 
 import openconductor as oc
-from openconductor.errors import BudgetExceeded, ConfigError, GradingError, SandboxError, TrainingStopped, WorkerError
+from openconductor.errors import (
+    BudgetExceeded,
+    ConfigError,
+    GradingError,
+    SandboxError,
+    TrainingStopped,
+    WorkerError,
+)
 from openconductor.graders.code import CodeGrader
 from openconductor.graders.code_tests import CodeTests, IoTest
 from openconductor.graders.freeform import FreeFormAnswer, FreeFormGrader
 from openconductor.gym.sampling import write_index
 from openconductor.gym.workers import gym_pool
-from openconductor.journal import Journal
 from openconductor.pool import read_card
 from openconductor.protocols import Grader
 from openconductor.reward import Scored
+from openconductor.store import Journal
 from openconductor.tasks.paper_mix import MixGrader
 from openconductor.training import grpo, run
 from openconductor.training.checkpoint import build_tokenizer
@@ -47,7 +54,12 @@ PLAN = 'model_id = [0]\nsubtasks = ["Answer."]\naccess_list = [[]]'
         ([], 1, 256, 1),
         (["optim.micro_batch=64"], 1, 64, 4),
         (["optim.micro_batch=64"], 2, 64, 2),
-        (["rollout.questions=4", "rollout.completions=4"], 1, 16, 1),  # fewer than the recipe's micro batch of 256
+        (
+            ["rollout.questions=4", "rollout.completions=4"],
+            1,
+            16,
+            1,
+        ),  # fewer than the recipe's micro batch of 256
         (["rollout.questions=4", "rollout.completions=4"], 2, 8, 1),
     ],
 )
@@ -64,26 +76,43 @@ def test_an_update_sees_the_whole_batch_whatever_the_number_of_processes(
     )
 
 
-@pytest.mark.parametrize("overrides", [["optim.micro_batch=100"], ["rollout.rounds=2", "rollout.questions=2"]])
+@pytest.mark.parametrize(
+    "overrides", [["optim.micro_batch=100"], ["rollout.rounds=2", "rollout.questions=2"]]
+)
 def test_a_batch_that_cannot_be_shared_out_is_refused(overrides: list[str], tmp_path: Path) -> None:
-    with pytest.raises(ConfigError, match=r"rollout\.questions x rollout\.completions: got .* over 3 processes"):
+    with pytest.raises(
+        ConfigError, match=r"rollout\.questions x rollout\.completions: got .* over 3 processes"
+    ):
         grpo_arguments(load_train_config(RECIPE, overrides), tmp_path, cpu=True, processes=3)
 
 
 def test_the_engine_that_samples_reaches_trl(tmp_path: Path) -> None:
-    wanted = ["rollout.engine=vllm_server", 'rollout.vllm_url="http://10.0.0.5:8000"', 'trackers=["tensorboard"]']
+    wanted = [
+        "rollout.engine=vllm_server",
+        'rollout.vllm_url="http://10.0.0.5:8000"',
+        'trackers=["tensorboard"]',
+    ]
     given = grpo_arguments(load_train_config(RECIPE, wanted), tmp_path, cpu=True)
-    assert (given.use_vllm, given.vllm_mode, given.vllm_server_base_url) == (True, "server", "http://10.0.0.5:8000")
+    assert (given.use_vllm, given.vllm_mode, given.vllm_server_base_url) == (
+        True,
+        "server",
+        "http://10.0.0.5:8000",
+    )
     assert given.report_to == ["tensorboard"]
     given = grpo_arguments(
-        load_train_config(RECIPE, ["rollout.engine=vllm", "rollout.vllm_memory=0.4"]), tmp_path, cpu=True
+        load_train_config(RECIPE, ["rollout.engine=vllm", "rollout.vllm_memory=0.4"]),
+        tmp_path,
+        cpu=True,
     )
     assert (given.vllm_mode, given.vllm_gpu_memory_utilization) == ("colocate", 0.4)
 
 
-# ── the data set ─────────────────────────────────────────────────────────────────────────────────────────────────────
+# ── the data set ──────────────────────────────────────────────────────────────────────────────────
 def setup_of(
-    tmp_path: Path, scorer: Scorer | None = None, said: Callable[[str], None] = print, **values: object
+    tmp_path: Path,
+    scorer: Scorer | None = None,
+    said: Callable[[str], None] = print,
+    **values: object,
 ) -> Setup:
     sizes = {"questions": 2, "completions": 2}
     given = {"pool": "gym", "data": {"task": "gym"}, **values}
@@ -103,17 +132,23 @@ def test_a_reference_of_any_type_is_learnt_from_because_no_row_holds_it(tmp_path
     assert [(row["problem"], row["round"]) for row in rows] == [(0, 0), (1, 0)]
 
 
-def test_a_question_offers_a_drawn_subset_of_the_workers_whose_ordinals_stay(tmp_path: Path) -> None:
+def test_a_question_offers_a_drawn_subset_of_the_workers_whose_ordinals_stay(
+    tmp_path: Path,
+) -> None:
     problems = [Problem(str(index), f"What is {index}?", "1", "gym") for index in range(50)]
     setup = setup_of(tmp_path, rollout={"offered": [2, 3]})
     rows = rows_of(problems, setup)
     assert rows == rows_of(problems, setup), "a resumed run offers the same"
-    shown = [re.findall(r"^Model (\d+)$", row["prompt"][0]["content"], re.MULTILINE) for row in rows]
+    shown = [
+        re.findall(r"^Model (\d+)$", row["prompt"][0]["content"], re.MULTILINE) for row in rows
+    ]
     assert {len(each) for each in shown} == {2, 3}
     assert {ordinal for each in shown for ordinal in each} == set("01234567")
 
 
-def test_drawn_workers_are_others_for_each_question_and_shown_with_their_cards(tmp_path: Path) -> None:
+def test_drawn_workers_are_others_for_each_question_and_shown_with_their_cards(
+    tmp_path: Path,
+) -> None:
     problems = [Problem(str(index), f"What is {index}?", "1", "gym") for index in range(8)]
     setup = setup_of(tmp_path, pool="gym:drawn", prompt={"template": "compact", "cards": True})
     rows = rows_of(problems, setup)
@@ -155,26 +190,44 @@ def test_in_recursion_each_question_has_two_rows(tmp_path: Path) -> None:
     assert [(row["problem"], row["round"]) for row in rows] == [(0, 0), (0, 1), (1, 0), (1, 1)]
 
 
-# ── scores ───────────────────────────────────────────────────────────────────────────────────────────────────────────
-@pytest.mark.parametrize(("control", "expected"), [("none", [1.0, 0.5, 0.5, 0.0]), ("flipped", [0.0, 0.5, 0.5, 1.0])])
-def test_the_controls_break_the_rewards_and_nothing_else(control: str, expected: list[float], tmp_path: Path) -> None:
+# ── scores ────────────────────────────────────────────────────────────────────────────────────────
+@pytest.mark.parametrize(
+    ("control", "expected"), [("none", [1.0, 0.5, 0.5, 0.0]), ("flipped", [0.0, 0.5, 0.5, 1.0])]
+)
+def test_the_controls_break_the_rewards_and_nothing_else(
+    control: str, expected: list[float], tmp_path: Path
+) -> None:
     said: list[str] = []
     setup = setup_of(tmp_path, said=said.append, reward={"control": control})
-    problems = [Problem("1", "What is 1 + 1?", "2", "math500"), Problem("1", "Which one?", "B", "mmlu")]
+    problems = [
+        Problem("1", "What is 1 + 1?", "2", "math500"),
+        Problem("1", "Which one?", "B", "mmlu"),
+    ]
     rewards = Rewards(setup, problems, Curve(tmp_path / "curves.jsonl", after=10))
     scored = [scored_as(reward) for reward in (1.0, 0.5, 0.5, 0.0)]
     assert rewards.finish(scored, ["math500", "math500", "mmlu", "mmlu"], 10, group=2) == expected
     (record,) = rewards.curve.records
-    assert (record["iteration"], record["accuracy"], set(record["accuracy_by_kind"])) == (10, 0.25, {"math500", "mmlu"})
+    assert (record["iteration"], record["accuracy"], set(record["accuracy_by_kind"])) == (
+        10,
+        0.25,
+        {"math500", "mmlu"},
+    )
     assert said[0].startswith("iteration 10 of 210: accuracy 0.250")
 
 
-def test_imitation_learns_from_what_was_graded_right_whatever_else_it_is_worth(tmp_path: Path) -> None:
-    scored = [replace(scored_as(right), reward=own) for right, own in ((1.0, 0.2), (0.5, 9.0), (1.0, None))]
+def test_imitation_learns_from_what_was_graded_right_whatever_else_it_is_worth(
+    tmp_path: Path,
+) -> None:
+    scored = [
+        replace(scored_as(right), reward=own)
+        for right, own in ((1.0, 0.2), (0.5, 9.0), (1.0, None))
+    ]
     rewards = Rewards(setup_of(tmp_path), [], Curve(tmp_path / "curves.jsonl"))
     assert rewards.finish(scored, ["a", "b", "c"], 0, group=1, phase="imitate") == [1.0, 0.5, None]
     assert rewards.finish(scored, ["a", "b", "c"], 0, group=1) == [0.2, 9.0, None]
-    assert [(one["accuracy"], one["masked"]) for one in rewards.curve.records] == [(pytest.approx(2 / 3), 1)] * 2
+    assert [(one["accuracy"], one["masked"]) for one in rewards.curve.records] == [
+        (pytest.approx(2 / 3), 1)
+    ] * 2
 
 
 def scored_as(reward: float | None, note: str = "") -> Scored:
@@ -184,26 +237,36 @@ def scored_as(reward: float | None, note: str = "") -> Scored:
 
 def test_an_iteration_that_is_mostly_masked_stops_the_run_and_says_why() -> None:
     check_masked([scored_as(1.0)] * 8 + [scored_as(None)] * 2)
-    with pytest.raises(TrainingStopped, match=r"3 of 10 rewards .* reason \(3 times\): no verdict within 60 s"):
+    with pytest.raises(
+        TrainingStopped, match=r"3 of 10 rewards .* reason \(3 times\): no verdict within 60 s"
+    ):
         check_masked([scored_as(1.0)] * 7 + [scored_as(None, "no verdict within 60 s")] * 3)
 
 
-def test_a_start_that_could_not_be_measured_is_not_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_start_that_could_not_be_measured_is_not_kept(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     class Away:
         def score(self, sampled: Sequence[Sampled], *, phase: str) -> list[Scored]:
             return [scored_as(None, "no connection")] * len(sampled)
 
     monkeypatch.setattr(run, "write_prompt", lambda *_: "")
-    monkeypatch.setattr(run, "complete", lambda _model, _tokenizer, prompts, **_: [Completion(PLAN)] * len(prompts))
+    monkeypatch.setattr(
+        run, "complete", lambda _model, _tokenizer, prompts, **_: [Completion(PLAN)] * len(prompts)
+    )
     with pytest.raises(TrainingStopped, match=r"64 of 64 rewards are masked.*no connection"):
         run._measure_start(setup_of(tmp_path, Away()), None, None)  # type: ignore[arg-type]
     assert not (tmp_path / "start.json").exists()
 
 
-def test_what_stops_the_first_process_stops_the_others_in_words(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_stops_the_first_process_stops_the_others_in_words(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     sent: list[object] = []
     monkeypatch.setattr(grpo, "broadcast_object_list", sent.append)
-    monkeypatch.setattr(grpo, "PartialState", lambda: SimpleNamespace(num_processes=2, is_main_process=True))
+    monkeypatch.setattr(
+        grpo, "PartialState", lambda: SimpleNamespace(num_processes=2, is_main_process=True)
+    )
 
     def spend() -> None:
         raise BudgetExceeded("6 calls used", limit="calls")
@@ -212,9 +275,15 @@ def test_what_stops_the_first_process_stops_the_others_in_words(monkeypatch: pyt
         grpo.on_first(spend)
     (told,) = sent
     over = pickle.loads(pickle.dumps(told))
-    monkeypatch.setattr(grpo, "broadcast_object_list", lambda box: box.__setitem__(slice(None), over))
-    monkeypatch.setattr(grpo, "PartialState", lambda: SimpleNamespace(num_processes=2, is_main_process=False))
-    with pytest.raises(TrainingStopped, match="the first process stopped: BudgetExceeded: 6 calls used"):
+    monkeypatch.setattr(
+        grpo, "broadcast_object_list", lambda box: box.__setitem__(slice(None), over)
+    )
+    monkeypatch.setattr(
+        grpo, "PartialState", lambda: SimpleNamespace(num_processes=2, is_main_process=False)
+    )
+    with pytest.raises(
+        TrainingStopped, match="the first process stopped: BudgetExceeded: 6 calls used"
+    ):
         grpo.on_first(spend)
 
 
@@ -223,9 +292,16 @@ def scorer(tmp_path: Path) -> Iterator[Callable[..., Scorer]]:
     made: list[Scorer] = []
     journals: list[Journal] = []
 
-    def make(worker: Callable[..., str], *, grader: Grader | None = None, **values: object) -> Scorer:
+    def make(
+        worker: Callable[..., str], *, grader: Grader | None = None, **values: object
+    ) -> Scorer:
         price = oc.Price(Decimal(1), Decimal(1))
-        pool = oc.WorkerPool([oc.Worker(worker, name="one", price=price), oc.Worker(judge, name="judge", price=price)])
+        pool = oc.WorkerPool(
+            [
+                oc.Worker(worker, name="one", price=price),
+                oc.Worker(judge, name="judge", price=price),
+            ]
+        )
         journal = Journal(tmp_path / f"journal-{len(journals)}.sqlite")
         journals.append(journal)
         config = TrainConfig.model_validate(values)
@@ -257,7 +333,10 @@ FREE = Problem("1", "What is it?", FreeFormAnswer("a quick automobile", "text"),
     ],
 )
 def test_what_the_rules_cannot_decide_is_wrong_masked_or_judged_as_the_recipe_says(
-    reward: dict[str, object], answer: str, expected: tuple[object, object], scorer: Callable[..., Scorer]
+    reward: dict[str, object],
+    answer: str,
+    expected: tuple[object, object],
+    scorer: Callable[..., Scorer],
 ) -> None:
     (scored,) = scorer(lambda _: rf"\boxed{{{answer}}}", reward=reward).score(
         [Sampled(FREE, Completion(PLAN), 0)], phase="x"
@@ -270,7 +349,9 @@ def test_a_grader_that_fails_masks_whatever_the_recipe_says(scorer: Callable[...
         async def grade(self, problem: Problem, answer: str) -> Grade:
             raise GradingError("the sandbox is gone")
 
-    (scored,) = scorer(lambda _: "42", grader=Failing()).score([Sampled(FREE, Completion(PLAN), 0)], phase="x")
+    (scored,) = scorer(lambda _: "42", grader=Failing()).score(
+        [Sampled(FREE, Completion(PLAN), 0)], phase="x"
+    )
     assert scored.reward is None
 
 
@@ -282,8 +363,14 @@ def test_a_judge_that_fails_and_a_sandbox_that_fails_mask_whatever_the_recipe_sa
             raise WorkerError("away", retryable=False)
         return r"\boxed{a fast car}"
 
-    (judged,) = scorer(away, reward={"judge": "one"}).score([Sampled(FREE, Completion(PLAN), 0)], phase="x")
-    assert judged.reward is None and judged.grade is not None and "the judge failed" in judged.grade.note
+    (judged,) = scorer(away, reward={"judge": "one"}).score(
+        [Sampled(FREE, Completion(PLAN), 0)], phase="x"
+    )
+    assert (
+        judged.reward is None
+        and judged.grade is not None
+        and "the judge failed" in judged.grade.note
+    )
 
     async def broken(*_: object) -> str:
         raise SandboxError("no user namespaces")
@@ -294,7 +381,9 @@ def test_a_judge_that_fails_and_a_sandbox_that_fails_mask_whatever_the_recipe_sa
     (run_,) = scorer(lambda _: "```python\nprint(42)\n```", grader=grader).score(
         [Sampled(program, Completion(PLAN), 0)], phase="x"
     )
-    assert run_.reward is None and run_.grade is not None and "no user namespaces" in run_.grade.note
+    assert (
+        run_.reward is None and run_.grade is not None and "no user namespaces" in run_.grade.note
+    )
 
 
 def test_a_judge_must_be_a_worker_of_the_pool(scorer: Callable[..., Scorer]) -> None:
@@ -319,14 +408,23 @@ def test_the_budget_of_a_training_stops_it_and_calls_of_the_journal_are_not_paid
     with pytest.raises(BudgetExceeded, match="6 allowed"):
         made.score(sampled[3:], phase="y")
     assert len(calls) == 6
-    assert [one.reward for one in made.score(sampled[:3], phase="x")] == [0.5] * 3, "what was paid needs no more budget"
+    assert [one.reward for one in made.score(sampled[:3], phase="x")] == [0.5] * 3, (
+        "what was paid needs no more budget"
+    )
     assert len(calls) == 6
 
 
-def test_a_worker_without_a_price_is_refused_under_a_budget_of_dollars_before_anything_is_asked(tmp_path: Path) -> None:
+def test_a_worker_without_a_price_is_refused_under_a_budget_of_dollars_before_anything_is_asked(
+    tmp_path: Path,
+) -> None:
     pool = oc.WorkerPool([oc.Worker(judge, name="one")])
-    with Journal(tmp_path / "journal.sqlite") as journal, pytest.raises(ConfigError, match="'one' has no price"):
-        Scorer(TrainConfig.model_validate({"budget": {"dollars": 1}}), pool, FreeFormGrader(), journal)
+    with (
+        Journal(tmp_path / "journal.sqlite") as journal,
+        pytest.raises(ConfigError, match="'one' has no price"),
+    ):
+        Scorer(
+            TrainConfig.model_validate({"budget": {"dollars": 1}}), pool, FreeFormGrader(), journal
+        )
 
 
 def test_every_completion_stands_in_the_journal_with_why_it_is_no_workflow(
@@ -335,7 +433,9 @@ def test_every_completion_stands_in_the_journal_with_why_it_is_no_workflow(
     def fail(_: object) -> str:
         raise WorkerError("away", retryable=False)
 
-    scorer(fail).score([Sampled(FREE, Completion(text), 0) for text in (PLAN, "no plan")], phase="iteration 4")
+    scorer(fail).score(
+        [Sampled(FREE, Completion(text), 0) for text in (PLAN, "no plan")], phase="iteration 4"
+    )
     with Journal.reading(tmp_path / "journal-0.sqlite") as journal:
         first, second = (outcome.record for outcome in journal.outcomes())
     assert (first["training"], first["completion"], first["invalid"], first["reward"]) == (

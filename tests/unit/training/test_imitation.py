@@ -7,7 +7,14 @@ from collections import Counter
 
 import pytest
 
-from openconductor.training.imitation import _Kind, _learnt, _weights, is_settled, lost_kinds, settled_after
+from openconductor.training.imitation import (
+    _Kind,
+    _learnt,
+    _weights,
+    is_settled,
+    lost_kinds,
+    settled_after,
+)
 from openconductor.training.train_config import ImitateConfig
 from openconductor.types import Workflow
 
@@ -15,7 +22,10 @@ pytestmark = pytest.mark.train
 
 
 def drawn(anchor: float) -> dict[str, float]:
-    kind, rng = _Kind(1.0, 0.5, [("q", "a"), ("q", "b")], [("r", "c"), ("s", "d")]), random.Random(0)
+    kind, rng = (
+        _Kind(1.0, 0.5, [("q", "a"), ("q", "b")], [("r", "c"), ("s", "d")]),
+        random.Random(0),
+    )
     found = Counter(one and one[1] for one in (kind.draw(rng, anchor) for _ in range(8_000)))
     return {str(text): count / 8_000 for text, count in found.items()}
 
@@ -37,17 +47,41 @@ def test_a_question_that_is_always_right_teaches_nothing_where_only_contested_on
     (kind,) = _learnt(["replay"] * 5, texts, found, {"replay": 1.0}, ImitateConfig(contested=True))
     assert every.right == texts[:3] and every.solved == pytest.approx(2 / 3)
     assert kind.right == texts[2:3] and kind.solved == 0.5
-    assert _learnt(["replay"] * 2, texts[:2], found[:2], {"replay": 1.0}, ImitateConfig(contested=True)) == []
+    assert (
+        _learnt(
+            ["replay"] * 2, texts[:2], found[:2], {"replay": 1.0}, ImitateConfig(contested=True)
+        )
+        == []
+    )
 
 
 def test_a_kind_counts_fully_until_half_of_it_is_right_and_then_less() -> None:
-    weights = _weights({"accuracy_by_kind": {"never": 0.0, "seldom": 0.1, "often": 0.8, "half": 0.5, "always": 1.0}})
-    assert weights == {"never": 1.0, "seldom": 1.0, "often": pytest.approx(0.4096), "half": 1.0, "always": 0.25}
+    weights = _weights(
+        {
+            "accuracy_by_kind": {
+                "never": 0.0,
+                "seldom": 0.1,
+                "often": 0.8,
+                "half": 0.5,
+                "always": 1.0,
+            }
+        }
+    )
+    assert weights == {
+        "never": 1.0,
+        "seldom": 1.0,
+        "often": pytest.approx(0.4096),
+        "half": 1.0,
+        "always": 0.25,
+    }
 
 
 def _records(**kinds: list[float | None]) -> list[dict[str, object]]:
     rounds = [dict(zip(kinds, each, strict=True)) for each in zip(*kinds.values(), strict=True)]
-    return [{"accuracy_by_kind": {kind: share for kind, share in one.items() if share is not None}} for one in rounds]
+    return [
+        {"accuracy_by_kind": {kind: share for kind, share in one.items() if share is not None}}
+        for one in rounds
+    ]
 
 
 @pytest.mark.parametrize(
@@ -62,7 +96,16 @@ def _records(**kinds: list[float | None]) -> list[dict[str, object]]:
         ({"single": [0.9] * 16, "pair": [0.5] * 15 + [None]}, False),
         ({"single": [0.9] * 15}, False),
     ],
-    ids=["no rise", "noise", "a rise", "another kind rises", "a kind is lost", "not yet solved", "masked", "too early"],
+    ids=[
+        "no rise",
+        "noise",
+        "a rise",
+        "another kind rises",
+        "a kind is lost",
+        "not yet solved",
+        "masked",
+        "too early",
+    ],
 )
 def test_rounds_end_when_nothing_gets_better_and_nothing_is_lost(
     kinds: dict[str, list[float | None]], settled: bool
@@ -71,12 +114,17 @@ def test_rounds_end_when_nothing_gets_better_and_nothing_is_lost(
 
 
 def test_the_last_rounds_begin_when_nothing_gets_better_or_when_it_is_time() -> None:
-    settings, rising = ImitateConfig(rounds=30, sharpen=6), _records(single=[0.03 * number for number in range(30)])
+    settings, rising = (
+        ImitateConfig(rounds=30, sharpen=6),
+        _records(single=[0.03 * number for number in range(30)]),
+    )
     still = _records(single=[0.9] * 30)
     assert [settled_after(rising[:done], settings) for done in (0, 16, 24, 30)] == [24] * 4
     assert [settled_after(still[:done], settings) for done in (15, 16, 17, 24)] == [24, 16, 16, 16]
 
 
 def test_a_kind_is_lost_that_was_solved_once() -> None:
-    assert lost_kinds(_records(single=[0.5, 0.4], pair=[0.06, 0.01], triple=[0.03, 0.0])) == ["pair"]
+    assert lost_kinds(_records(single=[0.5, 0.4], pair=[0.06, 0.01], triple=[0.03, 0.0])) == [
+        "pair"
+    ]
     assert lost_kinds([]) == []

@@ -36,9 +36,14 @@ def test_a_random_plan_is_valid_for_any_pool_and_favours_no_worker(access: str) 
 
 
 @pytest.mark.parametrize("access", ["binary", "index"])
-def test_a_named_plan_has_the_shape_that_its_thought_names_and_favours_no_worker(access: str) -> None:
+def test_a_named_plan_has_the_shape_that_its_thought_names_and_favours_no_worker(
+    access: str,
+) -> None:
     config = TrainConfig.model_validate({"prompt": {"access": access}})
-    drawn = [shaped_plan(random.Random(seed), range(6), max_steps=4, config=config) for seed in range(1_200)]
+    drawn = [
+        shaped_plan(random.Random(seed), range(6), max_steps=4, config=config)
+        for seed in range(1_200)
+    ]
     found = Counter[tuple[int, str]]()
     for plan, thought in drawn:
         assert parse_workflow(render_workflow(plan, thought), range(6), max_steps=4) == plan
@@ -48,14 +53,19 @@ def test_a_named_plan_has_the_shape_that_its_thought_names_and_favours_no_worker
         found[len(plan), thought.partition(":")[2]] += 1
         assert len(plan) < 3 or seen[1] is (thought == SHAPES[1].format(f"{len(plan)} steps"))
     assert len(found) == 6 and all(
-        abs(count / 1_200 - (0.25 if size < 3 else 0.125)) < 0.04 for (size, _), count in found.items()
+        abs(count / 1_200 - (0.25 if size < 3 else 0.125)) < 0.04
+        for (size, _), count in found.items()
     )
     for place in (0, -1):
-        used = Counter(plan.steps[place].worker for plan, thought in drawn if place or len(plan) < 3)
+        used = Counter(
+            plan.steps[place].worker for plan, thought in drawn if place or len(plan) < 3
+        )
         assert all(abs(count / used.total() - 1 / 6) < 0.05 for count in used.values())
 
 
-def test_a_start_over_a_benchmark_is_of_its_own_questions_without_grpo_too(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_start_over_a_benchmark_is_of_its_own_questions_without_grpo_too(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     monkeypatch.setattr(supervised, "arguments", lambda *_, **__: None)
     monkeypatch.setattr(supervised, "WholeCheckpoints", lambda train_dataset, **_: train_dataset[0])
     monkeypatch.setattr(supervised, "trained", lambda row, _: row)
@@ -75,7 +85,9 @@ def test_a_start_over_a_benchmark_is_of_its_own_questions_without_grpo_too(monke
 
 
 def test_a_fresh_tokenizer_has_one_token_for_what_recurs_in_plans_and_questions() -> None:
-    known = phrases_of([*[Problem("a", "[a] law", "A", "replay")] * 200, Problem("b", "[b] torts", "A", "replay")])
+    known = phrases_of(
+        [*[Problem("a", "[a] law", "A", "replay")] * 200, Problem("b", "[b] torts", "A", "replay")]
+    )
     assert " law" in known and " torts" not in known and phrases_of([]) == []
     plan, tokenizer = (
         random_plan(random.Random(1), range(8), max_steps=5, config=TrainConfig())[0],

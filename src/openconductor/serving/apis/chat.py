@@ -1,7 +1,7 @@
 """OpenAI's Chat Completions: how a request is read, and how an answer and a stream are written.
 
-The form is that of platform.openai.com/docs/api-reference/chat. Reasoning is ``reasoning_content`` beside ``content``,
-as DeepSeek and vLLM have it; the beat is a chunk of nothing.
+The form is that of platform.openai.com/docs/api-reference/chat. Reasoning is ``reasoning_content``
+beside ``content``, as DeepSeek and vLLM have it; the beat is a chunk of nothing.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ _WISHED = (
 )  # fmt: skip
 
 
-# ── reading ──────────────────────────────────────────────────────────────────────────────────────────────────────────
+# ── reading ───────────────────────────────────────────────────────────────────────────────────────
 class Function(wire.Open):
     """A function that the client offers, or a call of it."""
 
@@ -94,29 +94,45 @@ class ChatCompletions:
             raise invalid("n", f"got {asked.n}, expected 1: each answer is a workflow of its own")
         turns = tuple(_turn(turn, f"messages.{index}") for index, turn in enumerate(asked.messages))
         wished = asked.model_dump(include=set(_WISHED), exclude_none=True)
-        offered = [tool for tool in wished.pop("tools", []) if tool["type"] == "function" and tool.get("function")]
+        offered = [
+            tool
+            for tool in wished.pop("tools", [])
+            if tool["type"] == "function" and tool.get("function")
+        ]
         if offered:
             wished["tools"] = offered
         else:
             if (choice := wished.pop("tool_choice", None)) not in (None, "none", "auto"):
-                raise invalid("tool_choice", f"got {choice!r}, expected 'auto' or 'none' where no function is offered")
+                raise invalid(
+                    "tool_choice",
+                    f"got {choice!r}, expected 'auto' or 'none' where no function is offered",
+                )
             wished.pop("parallel_tool_calls", None)
         limit = asked.max_completion_tokens or asked.max_tokens
         wish = Sampling(asked.temperature, limit, asked.seed, wished)
         return wire.ClientRequest(asked, asked.model, turns, wish, bool(asked.stream))
 
-    def answer(self, request: wire.ClientRequest, answer: wire.ServedAnswer, *, created: int) -> Json:
+    def answer(
+        self, request: wire.ClientRequest, answer: wire.ServedAnswer, *, created: int
+    ) -> Json:
         """The body of a whole answer."""
         message: Json = {"role": "assistant", "content": answer.text or None, "refusal": None}
         if answer.thoughts:
             message["reasoning_content"] = "\n\n".join(answer.thoughts)
         if answer.tool_calls:
             message["tool_calls"] = list(answer.tool_calls)
-        choice = {"index": 0, "message": message, "logprobs": None, "finish_reason": answer.finish_reason}
+        choice = {
+            "index": 0,
+            "message": message,
+            "logprobs": None,
+            "finish_reason": answer.finish_reason,
+        }
         head = _head("chat.completion", answer.episode.id, created, request.model)
         return {**head, "choices": [choice], "usage": _usage(answer)}
 
-    def stream(self, request: wire.ClientRequest, episode: str, *, created: int) -> wire.AnswerStream:
+    def stream(
+        self, request: wire.ClientRequest, episode: str, *, created: int
+    ) -> wire.AnswerStream:
         """A stream for one answer."""
         return _Chunks(request, episode, created)
 
@@ -129,11 +145,16 @@ CHAT = ChatCompletions()
 def _turn(turn: ChatTurn, where: str) -> Message:
     text, parts = wire.read_content(turn.content or "", f"{where}.content")
     if turn.tool_calls:
-        calls = [_call(call, f"{where}.tool_calls.{index}") for index, call in enumerate(turn.tool_calls)]
+        calls = [
+            _call(call, f"{where}.tool_calls.{index}") for index, call in enumerate(turn.tool_calls)
+        ]
         parts.append({"tool_calls": calls})
     if turn.role == "tool":
         if turn.tool_call_id is None:
-            raise invalid(f"{where}.tool_call_id", "missing, expected the id of the call that this is the result of")
+            raise invalid(
+                f"{where}.tool_call_id",
+                "missing, expected the id of the call that this is the result of",
+            )
         parts.append({"tool_call_id": turn.tool_call_id})
     return Message("system" if turn.role == "developer" else turn.role, text, tuple(parts))
 
@@ -145,7 +166,7 @@ def _call(call: ToolEntry, where: str) -> Json:
     return {"id": call.id, "type": "function", "function": function}
 
 
-# ── writing ──────────────────────────────────────────────────────────────────────────────────────────────────────────
+# ── writing ───────────────────────────────────────────────────────────────────────────────────────
 def _head(kind: str, episode: str, created: int, model: str) -> Json:
     return {"id": f"chatcmpl-{episode}", "object": kind, "created": created, "model": model}
 
@@ -202,5 +223,10 @@ class _Chunks:
         return event(wire.openai_failure(error))
 
     def _chunk(self, delta: Json, finish: str | None = None) -> bytes:
-        choice: dict[str, Any] = {"index": 0, "delta": delta, "logprobs": None, "finish_reason": finish}
+        choice: dict[str, Any] = {
+            "index": 0,
+            "delta": delta,
+            "logprobs": None,
+            "finish_reason": finish,
+        }
         return event({**self._head, "choices": [choice]})

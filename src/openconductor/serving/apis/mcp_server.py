@@ -1,8 +1,9 @@
 """A Conductor as one tool of an MCP server, over stdin and stdout (extra ``mcp``).
 
-In: calls of the tool ``ask``. Out: for each the answer with its bill, or a failure with its code, and while it is under
-way a progress notification for the plan and for each step that starts or ends, where the client asked for them. A call
-that the client cancels ends all its work. What else writes to stdout meanwhile ends up on stderr.
+In: calls of the tool ``ask``. Out: for each the answer with its bill, or a failure with its code,
+and while it is under way a progress notification for the plan and for each step that starts or
+ends, where the client asked for them. A call that the client cancels ends all its work. What else
+writes to stdout meanwhile ends up on stderr.
 """
 
 from __future__ import annotations
@@ -38,17 +39,27 @@ class ToolInput(BaseModel):
 
     model_config = ConfigDict(extra="forbid")
 
-    question: Annotated[str, Field(description="What is asked, with all that is needed to answer it.")]
-    workers: Annotated[list[str] | None, Field(min_length=1, description="Who may be asked, by name.")] = None
-    max_dollars: Annotated[Decimal | None, Field(ge=0, description="The most that it may cost, in US dollars.")] = None
-    max_seconds: Annotated[float | None, Field(gt=0, description="The most that it may take.")] = None
+    question: Annotated[
+        str, Field(description="What is asked, with all that is needed to answer it.")
+    ]
+    workers: Annotated[
+        list[str] | None, Field(min_length=1, description="Who may be asked, by name.")
+    ] = None
+    max_dollars: Annotated[
+        Decimal | None, Field(ge=0, description="The most that it may cost, in US dollars.")
+    ] = None
+    max_seconds: Annotated[float | None, Field(gt=0, description="The most that it may take.")] = (
+        None
+    )
     max_steps: Annotated[int | None, Field(ge=1, description="The most steps of a plan.")] = None
 
 
 async def serve(conductor: Conductor, budget: Budget, version: str) -> None:
     """Offer the tool until the client closes stdin; no call may cost more than ``budget``."""
     tool = _AskTool(conductor, budget)
-    server = Server("openconductor", version=version, on_list_tools=tool.listed, on_call_tool=tool.called)
+    server = Server(
+        "openconductor", version=version, on_list_tools=tool.listed, on_call_tool=tool.called
+    )
     async with stdio_server() as (reading, writing):
         await server.run(reading, writing, server.create_initialization_options())
 
@@ -61,12 +72,18 @@ class _AskTool:
         self._names = {ordinal: worker.name for ordinal, worker in conductor.pool}
         self._about = ABOUT + ", ".join(self._names.values())
 
-    async def listed(self, context: _Context, params: mcp.PaginatedRequestParams | None) -> mcp.ListToolsResult:
+    async def listed(
+        self, context: _Context, params: mcp.PaginatedRequestParams | None
+    ) -> mcp.ListToolsResult:
         """What the client is offered."""
-        tool = mcp.Tool(name=ASK, description=self._about, input_schema=ToolInput.model_json_schema())
+        tool = mcp.Tool(
+            name=ASK, description=self._about, input_schema=ToolInput.model_json_schema()
+        )
         return mcp.ListToolsResult(tools=[tool])
 
-    async def called(self, context: _Context, params: mcp.CallToolRequestParams) -> mcp.CallToolResult:
+    async def called(
+        self, context: _Context, params: mcp.CallToolRequestParams
+    ) -> mcp.CallToolResult:
         """Answer a call; what fails is a result that says so, for the model of the client to read."""
         if params.name != ASK:
             raise MCPError(mcp.INVALID_PARAMS, f"no tool {params.name!r}; expected {ASK!r}")
@@ -75,17 +92,29 @@ class _AskTool:
         except OpenConductorError as error:
             return self._failure(error, error.episode)
         if episode.answer is None:
-            return self._failure(episode.error or OpenConductorError("no answer and no error"), episode)
-        content: Json = {"answer": episode.answer, "orchestration": orchestration(episode, self._names)}
-        return mcp.CallToolResult(content=[mcp.TextContent(text=episode.answer)], structured_content=content)
+            return self._failure(
+                episode.error or OpenConductorError("no answer and no error"), episode
+            )
+        content: Json = {
+            "answer": episode.answer,
+            "orchestration": orchestration(episode, self._names),
+        }
+        return mcp.CallToolResult(
+            content=[mcp.TextContent(text=episode.answer)], structured_content=content
+        )
 
     async def _ask(self, asked: ToolInput, context: _Context) -> Episode:
         """Answer, and tell of it on the way; whoever cancels this waits until all work has ended."""
         conductor, most = copy(self._conductor), self._budget
         if asked.workers is not None:
-            conductor.pool = conductor.pool.subset([conductor.pool.ordinal_of(name) for name in asked.workers])
+            conductor.pool = conductor.pool.subset(
+                [conductor.pool.ordinal_of(name) for name in asked.workers]
+            )
         conductor.max_steps = min(conductor.max_steps, asked.max_steps or conductor.max_steps)
-        dollars, seconds = least(most.dollars, asked.max_dollars), least(most.seconds, asked.max_seconds)
+        dollars, seconds = (
+            least(most.dollars, asked.max_dollars),
+            least(most.seconds, asked.max_seconds),
+        )
         budget = Budget(most.calls, most.tokens, dollars, seconds)
         told = _Progress(self._names)
         asking = asyncio.create_task(conductor.ask(asked.question, budget=budget, on_event=told))
@@ -122,14 +151,19 @@ class _Progress:
 
     def __call__(self, event: Event) -> None:
         if isinstance(event, Planned) and event.workflow is not None:
-            steps = ", ".join(self._names[step.worker] for step in event.workflow) or "the answer stands"
+            steps = (
+                ", ".join(self._names[step.worker] for step in event.workflow)
+                or "the answer stands"
+            )
             self.news.put_nowait(f"planned: {steps}{_cost(event.completion.usage)}")
         elif isinstance(event, StepStarted):
             self.news.put_nowait(f"step {event.step + 1} started: {self._names[event.worker]}")
         elif isinstance(event, StepEnded):
             result = event.result
             how = "ended" if result.error is None else f"failed ({type(result.error).__name__})"
-            self.news.put_nowait(f"step {event.step + 1} {how}: {self._names[result.asked]}{_cost(result.usage)}")
+            self.news.put_nowait(
+                f"step {event.step + 1} {how}: {self._names[result.asked]}{_cost(result.usage)}"
+            )
 
 
 def _cost(usage: Usage) -> str:

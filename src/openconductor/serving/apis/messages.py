@@ -1,11 +1,12 @@
 """Anthropic's Messages API. In: bodies of ``POST /v1/messages``. Out: its bodies and its events.
 
-The conversation becomes turns in the form of chat completions: each result of a tool is a turn of its own, images in it
-come with the user's turn after it, and what the system says amid the conversation stands first, with all that it says
-(the last turn has to be the user's, or a tool's). Thoughts that come back are dropped.
+The conversation becomes turns in the form of chat completions: each result of a tool is a turn of
+its own, images in it come with the user's turn after it, and what the system says amid the
+conversation stands first, with all that it says (the last turn has to be the user's, or a tool's).
+Thoughts that come back are dropped.
 
-Not covered: ``top_k``, PDF documents, Anthropic's own tools and their blocks, citations, and which stop sequence ended
-an answer (no worker says).
+Not covered: ``top_k``, PDF documents, Anthropic's own tools and their blocks, citations, and which
+stop sequence ended an answer (no worker says).
 """
 
 from __future__ import annotations
@@ -16,9 +17,16 @@ from typing import Annotated, Final, Literal
 
 from pydantic import BaseModel, BeforeValidator, Field
 
-from openconductor.policies import CHARACTERS_A_TOKEN
+from openconductor.calls.policies import CHARACTERS_A_TOKEN
 from openconductor.serving.apis import wire
-from openconductor.serving.apis.wire import Json, RequestFailed, ServedAnswer, event, image_part, invalid
+from openconductor.serving.apis.wire import (
+    Json,
+    RequestFailed,
+    ServedAnswer,
+    event,
+    image_part,
+    invalid,
+)
 from openconductor.types import Message, Sampling
 
 SIGNATURE = "b3BlbmNvbmR1Y3Rvcg=="
@@ -30,7 +38,12 @@ IMAGE_TOKENS = 1600
 SHOWN_NEXT = "(It is shown next.)"  # a result that is an image and nothing else
 BILLING = "x-anthropic-billing-header:"  # so begins a text that Claude Code puts first, for Anthropic alone
 
-_STOP_REASONS = {"stop": "end_turn", "length": "max_tokens", "tool_calls": "end_turn", "content_filter": "refusal"}
+_STOP_REASONS = {
+    "stop": "end_turn",
+    "length": "max_tokens",
+    "tool_calls": "end_turn",
+    "content_filter": "refusal",
+}
 _CHOICES = {"auto": "auto", "any": "required", "none": "none"}
 _ERRORS = {
     401: "authentication_error", 402: "billing_error", 403: "permission_error", 404: "not_found_error",
@@ -38,7 +51,7 @@ _ERRORS = {
 }  # fmt: skip
 
 
-# ── what is asked ────────────────────────────────────────────────────────────────────────────────────────────────────
+# ── what is asked ─────────────────────────────────────────────────────────────────────────────────
 class _Text(BaseModel):
     type: Literal["text"]
     text: str
@@ -80,7 +93,9 @@ _Shown = _Text | _Image | _Document | _ToolReference
 class _ToolResult(BaseModel):
     type: Literal["tool_result"]
     tool_use_id: str
-    content: Annotated[list[Annotated[_Shown, Field(discriminator="type")]], BeforeValidator(_as_blocks)] = []
+    content: Annotated[
+        list[Annotated[_Shown, Field(discriminator="type")]], BeforeValidator(_as_blocks)
+    ] = []
     is_error: bool | None = None
 
 
@@ -105,7 +120,9 @@ _MAY_HOLD: Mapping[str, type[_Block] | tuple[type[_Block], ...]] = {
 
 class _Turn(BaseModel):
     role: Literal["user", "assistant", "system"]
-    content: Annotated[list[Annotated[_Block, Field(discriminator="type")]], BeforeValidator(_as_blocks)]
+    content: Annotated[
+        list[Annotated[_Block, Field(discriminator="type")]], BeforeValidator(_as_blocks)
+    ]
 
 
 class _Tool(BaseModel):
@@ -160,7 +177,12 @@ def count_tokens(body: Json) -> Json:
     """
     asked = wire.read_body(CountBody, body)
     turns = _turns(asked)
-    told = json.dumps([*_wish(asked).values(), *(part for turn in turns for part in turn.parts if "type" not in part)])
+    told = json.dumps(
+        [
+            *_wish(asked).values(),
+            *(part for turn in turns for part in turn.parts if "type" not in part),
+        ]
+    )
     characters = len(told) + sum(len(turn.content) for turn in turns)
     images = sum("type" in part for turn in turns for part in turn.parts)
     return {"input_tokens": max(1, characters // CHARACTERS_A_TOKEN + images * IMAGE_TOKENS)}
@@ -174,7 +196,10 @@ def _turns(body: CountBody) -> tuple[Message, ...]:
         where = f"messages.{index}.content"
         for place, block in enumerate(turn.content):
             if not isinstance(block, _MAY_HOLD[turn.role]):
-                raise invalid(f"{where}.{place}.type", f"got {block.type!r}, which is not for the role {turn.role!r}")
+                raise invalid(
+                    f"{where}.{place}.type",
+                    f"got {block.type!r}, which is not for the role {turn.role!r}",
+                )
         if turn.role == "system":
             rules += [block.text for block in turn.content if isinstance(block, _Text)]
         else:
@@ -197,7 +222,9 @@ def _user(blocks: Sequence[_Block], where: str) -> list[Message]:
             shown += media
     text, media = _content(blocks, where)
     shown += media
-    return [*results, Message("user", text, tuple(shown))] if text or shown or not results else results
+    return (
+        [*results, Message("user", text, tuple(shown))] if text or shown or not results else results
+    )
 
 
 def _assistant(blocks: Sequence[_Block]) -> list[Message]:
@@ -208,7 +235,11 @@ def _assistant(blocks: Sequence[_Block]) -> list[Message]:
          "function": {"name": block.name, "arguments": json.dumps(block.input, ensure_ascii=False)}}
         for block in blocks if isinstance(block, _ToolUse)
     ]  # fmt: skip
-    return [Message("assistant", text, ({"tool_calls": calls},) if calls else ())] if text or calls else []
+    return (
+        [Message("assistant", text, ({"tool_calls": calls},) if calls else ())]
+        if text or calls
+        else []
+    )
 
 
 def _content(blocks: Sequence[_Block], where: str) -> tuple[str, list[Json]]:
@@ -220,11 +251,18 @@ def _content(blocks: Sequence[_Block], where: str) -> tuple[str, list[Json]]:
             case _Text(text=text):
                 texts.append(text)
             case _Image(source=source):
-                url = source.url if source.type == "url" else f"data:{source.media_type};{source.type},{source.data}"
+                url = (
+                    source.url
+                    if source.type == "url"
+                    else f"data:{source.media_type};{source.type},{source.data}"
+                )
                 media.append(image_part(url, f"{where}.{index}.source"))
             case _Document(source=source, title=title, context=context):
                 if source.type not in ("text", "content"):
-                    raise invalid(f"{where}.{index}.source.type", f"got {source.type!r}, expected a document as 'text'")
+                    raise invalid(
+                        f"{where}.{index}.source.type",
+                        f"got {source.type!r}, expected a document as 'text'",
+                    )
                 told = (title, context, source.data, *(one.text for one in source.content))
                 texts.append("\n\n".join(part for part in told if part))
             case _ToolReference(tool_name=name):
@@ -247,17 +285,27 @@ def _wish(body: CountBody) -> Json:
 def _tools(body: CountBody) -> Json:
     """The tools that the client runs; Anthropic's own are left out, for nobody runs them here.
 
-    One whose loading is deferred is on offer once the result of a tool (the client's search for tools) refers to it.
+    One whose loading is deferred is on offer once the result of a tool (the client's search for
+    tools) refers to it.
     """
-    results = [block for turn in body.messages for block in turn.content if isinstance(block, _ToolResult)]
-    loaded = {one.tool_name for result in results for one in result.content if isinstance(one, _ToolReference)}
+    results = [
+        block for turn in body.messages for block in turn.content if isinstance(block, _ToolResult)
+    ]
+    loaded = {
+        one.tool_name
+        for result in results
+        for one in result.content
+        if isinstance(one, _ToolReference)
+    }
     functions: dict[str, Json] = {}
     for index, tool in enumerate(body.tools or ()):
         if tool.type not in (None, "custom") or (tool.defer_loading and tool.name not in loaded):
             continue
         if tool.name is None or tool.input_schema is None:
             absent = "name" if tool.name is None else "input_schema"
-            raise invalid(f"tools.{index}.{absent}", "got none, expected one, as every tool of a client's has")
+            raise invalid(
+                f"tools.{index}.{absent}", "got none, expected one, as every tool of a client's has"
+            )
         function: Json = {"name": tool.name, "parameters": tool.input_schema}
         function |= {"description": tool.description} if tool.description else {}
         function |= {"strict": True} if tool.strict else {}
@@ -270,14 +318,22 @@ def _tools(body: CountBody) -> Json:
         got, listed = choice.name or choice.type, ", ".join(functions) or "there is none"
         problem = f"got {got!r}, expected one of the client's own tools ({listed}); Anthropic's cannot be called here"
         raise invalid("tool_choice", problem)
-    wish["tool_choice"] = _CHOICES.get(choice.type) or {"type": "function", "function": {"name": choice.name}}
+    wish["tool_choice"] = _CHOICES.get(choice.type) or {
+        "type": "function",
+        "function": {"name": choice.name},
+    }
     return wish | ({"parallel_tool_calls": False} if choice.disable_parallel_tool_use else {})
 
 
-# ── what is told ─────────────────────────────────────────────────────────────────────────────────────────────────────
+# ── what is told ──────────────────────────────────────────────────────────────────────────────────
 def _tool_use(call: Json) -> Json:
     name, arguments = call["function"]["name"], call["function"]["arguments"]
-    return {"type": "tool_use", "id": call["id"], "name": name, "input": wire.read_arguments(arguments)}
+    return {
+        "type": "tool_use",
+        "id": call["id"],
+        "name": name,
+        "input": wire.read_arguments(arguments),
+    }
 
 
 def _usage(answer: ServedAnswer) -> Json:
@@ -296,11 +352,15 @@ def _ending(answer: ServedAnswer) -> Json:
     """Why it ended. Calls that the limit of tokens cut are no calls to make."""
     calls = answer.tool_calls and answer.finish_reason in ("stop", "tool_calls")
     reason = "tool_use" if calls else _STOP_REASONS[answer.finish_reason]
-    refused = {"type": "refusal", "category": None, "explanation": None} if reason == "refusal" else None
+    refused = (
+        {"type": "refusal", "category": None, "explanation": None} if reason == "refusal" else None
+    )
     return {"stop_reason": reason, "stop_sequence": None, "stop_details": refused}
 
 
-def _message(request: wire.ClientRequest, episode: str, content: Sequence[Json], ending: Json, usage: Json) -> Json:
+def _message(
+    request: wire.ClientRequest, episode: str, content: Sequence[Json], ending: Json, usage: Json
+) -> Json:
     head = {"id": f"msg_{episode}", "type": "message", "role": "assistant", "model": request.model}
     return {**head, "content": [*content], **ending, "usage": usage}
 
@@ -316,8 +376,15 @@ class _Stream:
 
     def begin(self) -> bytes:
         ending = {"stop_reason": None, "stop_sequence": None, "stop_details": None}
-        usage = {"input_tokens": 0, "cache_creation_input_tokens": 0, "cache_read_input_tokens": 0, "output_tokens": 0}
-        return _event("message_start", message=_message(self._request, self._episode, (), ending, usage))
+        usage = {
+            "input_tokens": 0,
+            "cache_creation_input_tokens": 0,
+            "cache_read_input_tokens": 0,
+            "output_tokens": 0,
+        }
+        return _event(
+            "message_start", message=_message(self._request, self._episode, (), ending, usage)
+        )
 
     def think(self, part: int, text: str) -> bytes:
         return self._tell(part, "thinking", text, signature="")
@@ -336,11 +403,16 @@ class _Stream:
             told += self._begin("call", {**block, "input": {}})
             told += self._delta({"type": "input_json_delta", "partial_json": given})
         told += self._close()
-        return told + _event("message_delta", delta=_ending(answer), usage=_usage(answer)) + _event("message_stop")
+        return (
+            told
+            + _event("message_delta", delta=_ending(answer), usage=_usage(answer))
+            + _event("message_stop")
+        )
 
     def fail(self, error: RequestFailed) -> bytes:
-        # Claude Code asks all over again where no block has ended, and twice more after an `api_error`. By now a worker
-        # may have been paid: a failure comes after a block, and one of ours under its own name.
+        # Claude Code asks all over again where no block has ended, and twice more after an
+        # `api_error`. By now a worker may have been paid: a failure comes after a block, and one of
+        # ours under its own name.
         begun = self.think(0, error.message) if not self._blocks and self._open is None else b""
         body = MESSAGES.failure(error)
         if error.status >= 500:
@@ -366,7 +438,9 @@ class _Stream:
         if self._open is None:
             return b""
         thought = isinstance(self._open, int)
-        signed = self._delta({"type": "signature_delta", "signature": SIGNATURE}) if thought else b""
+        signed = (
+            self._delta({"type": "signature_delta", "signature": SIGNATURE}) if thought else b""
+        )
         closed = signed + _event("content_block_stop", index=self._blocks)
         self._open = None
         self._blocks += 1
@@ -390,19 +464,30 @@ class _Messages:
         return wire.ClientRequest(asked, asked.model, _turns(asked), sampling, bool(asked.stream))
 
     def answer(self, request: wire.ClientRequest, answer: ServedAnswer, *, created: int) -> Json:
-        thoughts = ({"type": "thinking", "thinking": text, "signature": SIGNATURE} for text in answer.thoughts if text)
+        thoughts = (
+            {"type": "thinking", "thinking": text, "signature": SIGNATURE}
+            for text in answer.thoughts
+            if text
+        )
         said = [{"type": "text", "text": answer.text}] if answer.text else []
         content = [*thoughts, *said, *map(_tool_use, answer.tool_calls)]
         return _message(request, answer.episode.id, content, _ending(answer), _usage(answer))
 
-    def stream(self, request: wire.ClientRequest, episode: str, *, created: int) -> wire.AnswerStream:
+    def stream(
+        self, request: wire.ClientRequest, episode: str, *, created: int
+    ) -> wire.AnswerStream:
         return _Stream(request, episode)
 
     def failure(self, error: RequestFailed) -> Json:
-        kind = _ERRORS.get(error.status, "invalid_request_error" if error.status < 500 else "api_error")
+        kind = _ERRORS.get(
+            error.status, "invalid_request_error" if error.status < 500 else "api_error"
+        )
         # Claude Code shortens a conversation, and asks again, by these words.
         too_long = "prompt is too long: " if error.code == "context_length_exceeded" else ""
-        return {"type": "error", "error": {"type": kind, "message": too_long + error.message, "code": error.code}}
+        return {
+            "type": "error",
+            "error": {"type": kind, "message": too_long + error.message, "code": error.code},
+        }
 
 
 MESSAGES: Final[wire.Api] = _Messages()

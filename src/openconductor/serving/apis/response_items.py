@@ -1,8 +1,9 @@
 """An answer in the form of OpenAI's Responses: items, and the events of a stream that tell of them.
 
-In: pieces of reasoning and text, calls of tools, a failure. Out: server-sent events, and the response that they come
-to. What is shown of the orchestration is the summary of reasoning items. The beat is an empty delta: Codex ignores
-comments, and openai-node refuses events that it does not know.
+In: pieces of reasoning and text, calls of tools, a failure. Out: server-sent events, and the
+response that they come to. What is shown of the orchestration is the summary of reasoning items.
+The beat is an empty delta: Codex ignores comments, and openai-node refuses events that it does not
+know.
 """
 
 from __future__ import annotations
@@ -30,20 +31,34 @@ class ClientTool:
 def _usage(answer: ServedAnswer) -> Json:
     used = answer.episode.usage
     read = {"cached_tokens": used.cached_tokens, "cache_write_tokens": 0}
-    sums = {"input_tokens": used.input_tokens, "output_tokens": used.output_tokens, "total_tokens": used.tokens}
+    sums = {
+        "input_tokens": used.input_tokens,
+        "output_tokens": used.output_tokens,
+        "total_tokens": used.tokens,
+    }
     wrote = {"reasoning_tokens": used.reasoning_tokens}
-    return {**sums, "input_tokens_details": read, "output_tokens_details": wrote, "orchestration": answer.orchestration}
+    return {
+        **sums,
+        "input_tokens_details": read,
+        "output_tokens_details": wrote,
+        "orchestration": answer.orchestration,
+    }
 
 
 def _error(error: RequestFailed) -> Json:
     """What failed, under a code that clients act on; ``type`` is our own.
 
-    Codex tries again on ``rate_limit_exceeded`` (after the time that the message names) and on ``server_error``; it
-    stops at the others, of which ``context_length_exceeded`` and ``insufficient_quota`` are not in the vendor's list.
+    Codex tries again on ``rate_limit_exceeded`` (after the time that the message names) and on
+    ``server_error``; it stops at the others, of which ``context_length_exceeded`` and
+    ``insufficient_quota`` are not in the vendor's list.
     """
     known = _CODES.get(error.status, "invalid_prompt" if error.status < 500 else "server_error")
     code = error.code if error.code == "context_length_exceeded" else known
-    wait = f" Please try again in {error.retry_after:g}s." if error.status == 429 and error.retry_after else ""
+    wait = (
+        f" Please try again in {error.retry_after:g}s."
+        if error.status == 429 and error.retry_after
+        else ""
+    )
     return {"code": code, "message": error.message + wait, "param": error.param, "type": error.code}
 
 
@@ -54,8 +69,8 @@ def _text(text: str) -> Json:
 class ResponseItems:
     """One answer as items, and the events that tell of them.
 
-    One item at most is open: reasoning, whose last part is open, or a message. What is done is kept as it was sent, so
-    that the response at the end is what was streamed.
+    One item at most is open: reasoning, whose last part is open, or a message. What is done is kept
+    as it was sent, so that the response at the end is what was streamed.
 
     Args:
         episode: names the response and its items.
@@ -65,8 +80,15 @@ class ResponseItems:
         silent: whether only ``response`` is wanted; every method then returns b"".
     """
 
-    def __init__(self, episode: str, created: int, echo: Json, tools: dict[str, ClientTool], *, silent: bool) -> None:
-        head = {"id": f"resp_{episode}", "object": "response", "created_at": created, "status": "in_progress"}
+    def __init__(
+        self, episode: str, created: int, echo: Json, tools: dict[str, ClientTool], *, silent: bool
+    ) -> None:
+        head = {
+            "id": f"resp_{episode}",
+            "object": "response",
+            "created_at": created,
+            "status": "in_progress",
+        }
         self.response: Json = {**head, "output": [], **echo}
         self._episode = episode
         self._tools = tools
@@ -76,12 +98,17 @@ class ResponseItems:
         self._messages = 0
         self._open: Json = {}  # the item that is under way
         self._pieces: list[str] = []  # of the open part
-        self._part: int | None = None  # which part of the reasoning is open; None for one that a beat opened
+        self._part: int | None = (
+            None  # which part of the reasoning is open; None for one that a beat opened
+        )
 
-    # ── what the gateway calls ───────────────────────────────────────────────────────────────────────────────────────
+    # ── what the gateway calls ────────────────────────────────────────────────────────────────────
     def begin(self) -> bytes:
         """The response, and that it is under way."""
-        return b"".join(self._event(f"response.{name}", response=self.response) for name in ("created", "in_progress"))
+        return b"".join(
+            self._event(f"response.{name}", response=self.response)
+            for name in ("created", "in_progress")
+        )
 
     def think(self, part: int, text: str) -> bytes:
         """A piece of a part of the summary, in a new item where a message has begun since."""
@@ -108,7 +135,9 @@ class ResponseItems:
         for index, call in enumerate(answer.tool_calls):
             sent += self._call(index, call, status)
         late = self.response["created_at"] + round(answer.episode.seconds)
-        ended: Json = {"incomplete_details": {"reason": reason}} if reason else {"completed_at": late}
+        ended: Json = (
+            {"incomplete_details": {"reason": reason}} if reason else {"completed_at": late}
+        )
         self.response |= {"status": status, "output": self._done, "usage": _usage(answer), **ended}
         return sent + self._event(f"response.{status}", response=self.response)
 
@@ -118,15 +147,18 @@ class ResponseItems:
         What is open stays so: Codex would take a closed message for said.
         """
         told = _error(error)
-        # Its fields twice: within, as the vendor's server has them, and outside, as its documents do.
-        sent = self._event("error", error=told, code=told["code"], message=told["message"], param=error.param)
+        # Its fields twice: within, as the vendor's server has them, and outside, as its documents
+        # do.
+        sent = self._event(
+            "error", error=told, code=told["code"], message=told["message"], param=error.param
+        )
         self._silent = True
         self._close("incomplete")
         self._silent = False
         self.response |= {"status": "failed", "error": told, "output": self._done}
         return sent + self._event("response.failed", response=self.response)
 
-    # ── items ────────────────────────────────────────────────────────────────────────────────────────────────────────
+    # ── items ─────────────────────────────────────────────────────────────────────────────────────
     def _reason(self) -> bytes:
         """Open reasoning, where it is not."""
         if self._open.get("type") == "reasoning":
@@ -134,11 +166,17 @@ class ResponseItems:
         sent = self._close()
         self._part = None
         identifier = f"rs_{self._episode}_{len(self._done)}"
-        return sent + self._begin({"id": identifier, "type": "reasoning", "summary": []}) + self._begin_part()
+        return (
+            sent
+            + self._begin({"id": identifier, "type": "reasoning", "summary": []})
+            + self._begin_part()
+        )
 
     def _begin_part(self) -> bytes:
         self._pieces = []
-        return self._at("response.reasoning_summary_part.added", part={"type": "summary_text", "text": ""})
+        return self._at(
+            "response.reasoning_summary_part.added", part={"type": "summary_text", "text": ""}
+        )
 
     def _end_part(self) -> bytes:
         part = {"type": "summary_text", "text": "".join(self._pieces)}
@@ -155,7 +193,13 @@ class ResponseItems:
         self._pieces = []
         identifier = f"msg_{self._episode}" + (f"_{self._messages}" if self._messages else "")
         self._messages += 1
-        item: Json = {"id": identifier, "type": "message", "status": "in_progress", "role": "assistant", "content": []}
+        item: Json = {
+            "id": identifier,
+            "type": "message",
+            "status": "in_progress",
+            "role": "assistant",
+            "content": [],
+        }
         return sent + self._begin(item) + self._at("response.content_part.added", part=_text(""))
 
     def _call(self, index: int, call: Json, status: str) -> bytes:
@@ -166,14 +210,22 @@ class ResponseItems:
         if tool.custom:
             kind, key, told, prefix = "custom_tool_call", "input", "custom_tool_call_input", "ctc"
             text = read_arguments(arguments).get("input")
-            arguments = text if isinstance(text, str) else arguments  # not in our form: taken for the text
+            arguments = (
+                text if isinstance(text, str) else arguments
+            )  # not in our form: taken for the text
         item: Json = {"id": f"{prefix}_{self._episode}{index:02d}", "type": kind, "status": "in_progress",
                       "call_id": call["id"], "name": tool.name, key: ""}  # fmt: skip
         if tool.namespace is not None:
             item["namespace"] = tool.namespace
-        sent = self._begin(item) + self._event(f"response.{told}.delta", **self._place(), delta=arguments)
+        sent = self._begin(item) + self._event(
+            f"response.{told}.delta", **self._place(), delta=arguments
+        )
         item[key] = arguments
-        return sent + self._event(f"response.{told}.done", **self._place(), **{key: arguments}) + self._close(status)
+        return (
+            sent
+            + self._event(f"response.{told}.done", **self._place(), **{key: arguments})
+            + self._close(status)
+        )
 
     def _begin(self, item: Json) -> bytes:
         self._open = item
@@ -198,7 +250,7 @@ class ResponseItems:
         self._open = {}
         return sent
 
-    # ── events ───────────────────────────────────────────────────────────────────────────────────────────────────────
+    # ── events ────────────────────────────────────────────────────────────────────────────────────
     def _delta(self, text: str) -> bytes:
         """A piece of the open part."""
         self._pieces.append(text)
@@ -216,4 +268,8 @@ class ResponseItems:
         return self._event(name, **self._place(), **part, **fields)
 
     def _event(self, name: str, **fields: Any) -> bytes:
-        return b"" if self._silent else event({"type": name, "sequence_number": next(self._count), **fields}, name)
+        return (
+            b""
+            if self._silent
+            else event({"type": name, "sequence_number": next(self._count), **fields}, name)
+        )

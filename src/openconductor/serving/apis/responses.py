@@ -1,8 +1,9 @@
 """OpenAI's Responses: how a request is read, and what an answer says of it.
 
-The form is that of platform.openai.com/docs/api-reference/responses; ``response_items`` writes what is answered.
-Codex brings its users' MCP servers as ``namespace`` tools, and edits files with a ``custom`` one: both are offered to
-the workers as functions, and a call of one goes back out in the form that it came in.
+The form is that of platform.openai.com/docs/api-reference/responses; ``response_items`` writes what
+is answered. Codex brings its users' MCP servers as ``namespace`` tools, and edits files with a
+``custom`` one: both are offered to the workers as functions, and a call of one goes back out in the
+form that it came in.
 """
 
 from __future__ import annotations
@@ -18,13 +19,25 @@ from pydantic import Field, WithJsonSchema
 from openconductor.execution import merge_turns
 from openconductor.serving.apis import wire
 from openconductor.serving.apis.response_items import ClientTool, ResponseItems
-from openconductor.serving.apis.wire import Json, RequestFailed, as_object, invalid, read_text, short
+from openconductor.serving.apis.wire import (
+    Json,
+    RequestFailed,
+    as_object,
+    invalid,
+    read_text,
+    short,
+)
 from openconductor.types import Message, Role, Sampling
 
 _HOSTED = ("reasoning", "web_search_call", "file_search_call", "code_interpreter_call", "image_generation_call",
            "mcp_list_tools", "mcp_call")  # fmt: skip
 """Items of the vendor's own work; no worker can read them."""
-_ROLES: Mapping[str, Role] = {"user": "user", "assistant": "assistant", "system": "system", "developer": "system"}
+_ROLES: Mapping[str, Role] = {
+    "user": "user",
+    "assistant": "assistant",
+    "system": "system",
+    "developer": "system",
+}
 _DEFAULTS: Json = {
     "background": False, "completed_at": None, "error": None, "incomplete_details": None, "instructions": None,
     "max_output_tokens": None, "max_tool_calls": None, "metadata": {}, "parallel_tool_calls": True,
@@ -59,7 +72,7 @@ class ResponsesBody(wire.Body):
     safety_identifier: str | None = None
 
 
-# ── tools ────────────────────────────────────────────────────────────────────────────────────────────────────────────
+# ── tools ─────────────────────────────────────────────────────────────────────────────────────────
 def _flat(name: str, namespace: object) -> str:
     """The name of the function that stands for a tool, which a namespace may qualify."""
     whole = f"{namespace}__{name}" if namespace else name
@@ -80,11 +93,17 @@ def _tools(given: Sequence[Json]) -> dict[str, ClientTool]:
         if kind == "custom":
             text = {"type": "string", "description": "The whole input of the tool, as it is."}
             schema = {"type": "object", "properties": {"input": text}, "required": ["input"]}
-            function |= {"description": _described(tool), "parameters": {**schema, "additionalProperties": False}}
+            function |= {
+                "description": _described(tool),
+                "parameters": {**schema, "additionalProperties": False},
+            }
         else:
             function |= _given(tool, "description", "parameters", "strict")
             if not isinstance(function.get("parameters", {}), dict):
-                raise invalid(f"{where}.parameters", f"got {short(function['parameters'])}, expected a JSON schema")
+                raise invalid(
+                    f"{where}.parameters",
+                    f"got {short(function['parameters'])}, expected a JSON schema",
+                )
         offered[function["name"]] = ClientTool(name, function, namespace, kind == "custom")
     return offered
 
@@ -102,10 +121,15 @@ def _flattened(given: Sequence[Json]) -> Iterator[tuple[str, Json, str | None]]:
 
 def _described(tool: Json) -> str:
     """What a free-form tool is, for a worker that calls it as a function."""
-    words = [str(tool.get("description") or ""), "Call it with one argument, `input`: the text itself."]
+    words = [
+        str(tool.get("description") or ""),
+        "Call it with one argument, `input`: the text itself.",
+    ]
     form = as_object(tool.get("format"))
     if form.get("definition"):
-        words.append(f"The text must match this grammar ({form.get('syntax')}):\n{form['definition']}")
+        words.append(
+            f"The text must match this grammar ({form.get('syntax')}):\n{form['definition']}"
+        )
     return "\n".join(filter(None, words))
 
 
@@ -113,10 +137,17 @@ def _wished(asked: ResponsesBody) -> Json:
     """The tools, which of them may or must be called, and the form of the answer, as chat completions name them."""
     offered = _tools(asked.tools or ())
     choice, kept = _choice(asked.tool_choice, offered)
-    wished: Json = {"top_p": asked.top_p, "response_format": _form((asked.text or {}).get("format"))}
+    wished: Json = {
+        "top_p": asked.top_p,
+        "response_format": _form((asked.text or {}).get("format")),
+    }
     if kept:
         tools = [{"type": "function", "function": offered[name].function} for name in kept]
-        wished |= {"tools": tools, "tool_choice": choice, "parallel_tool_calls": asked.parallel_tool_calls}
+        wished |= {
+            "tools": tools,
+            "tool_choice": choice,
+            "parallel_tool_calls": asked.parallel_tool_calls,
+        }
     return _given(wished, *wished)
 
 
@@ -126,10 +157,14 @@ def _form(given: object) -> Json | None:
     if kind == "json_schema":
         read_text(form, "name", "text.format")
         if not isinstance(form.get("schema"), dict):
-            raise invalid("text.format.schema", f"got {short(form.get('schema'))}, expected a JSON schema")
+            raise invalid(
+                "text.format.schema", f"got {short(form.get('schema'))}, expected a JSON schema"
+            )
         return {"type": kind, kind: _given(form, "name", "description", "schema", "strict")}
     if kind not in ("text", "json_object"):
-        raise invalid("text.format.type", f"got {short(kind)}, expected text, json_object or json_schema")
+        raise invalid(
+            "text.format.type", f"got {short(kind)}, expected text, json_object or json_schema"
+        )
     return None if kind == "text" else {"type": kind}
 
 
@@ -144,21 +179,33 @@ def _choice(choice: object, offered: Mapping[str, ClientTool]) -> tuple[object, 
         elif _named(chosen) in offered:
             return {"type": "function", "function": {"name": _named(chosen)}}, names
         else:
-            raise invalid(where, f"got {short(chosen)}, expected a function or a custom tool that is among `tools`")
+            raise invalid(
+                where,
+                f"got {short(chosen)}, expected a function or a custom tool that is among `tools`",
+            )
     if choice not in (None, "auto", "none", "required"):
-        raise invalid(where, f"got {short(choice)}, expected 'auto', 'none', 'required' or one of the tools")
+        raise invalid(
+            where, f"got {short(choice)}, expected 'auto', 'none', 'required' or one of the tools"
+        )
     if choice == "required" and not names:
-        raise invalid(where, "got 'required', expected 'auto' or 'none' where no function or custom tool is offered")
+        raise invalid(
+            where,
+            "got 'required', expected 'auto' or 'none' where no function or custom tool is offered",
+        )
     return choice, names
 
 
 def _named(entry: Json) -> str | None:
     """The name of the function that an entry of ``tool_choice`` stands for; None where it is no function."""
     kinds = ("function", "custom")
-    return _flat(str(entry.get("name")), entry.get("namespace")) if entry.get("type") in kinds else None
+    return (
+        _flat(str(entry.get("name")), entry.get("namespace"))
+        if entry.get("type") in kinds
+        else None
+    )
 
 
-# ── turns ────────────────────────────────────────────────────────────────────────────────────────────────────────────
+# ── turns ─────────────────────────────────────────────────────────────────────────────────────────
 def _turns(items: Sequence[object]) -> list[Message]:
     """The turns that items are, the system's first; what an assistant said and called in one go is one turn.
 
@@ -188,10 +235,14 @@ def _turn(item: Json, where: str) -> Message | None:
     if kind == "message":
         role = _ROLES.get(str(item.get("role")))
         if role is None:
-            raise invalid(f"{where}.role", f"got {short(item.get('role'))}, expected {', '.join(_ROLES)}")
+            raise invalid(
+                f"{where}.role", f"got {short(item.get('role'))}, expected {', '.join(_ROLES)}"
+            )
         text, parts = wire.read_content(item.get("content"), f"{where}.content")
         if role == "assistant" and parts:
-            raise invalid(f"{where}.content", "got an image in a turn of the assistant, expected text")
+            raise invalid(
+                f"{where}.content", "got an image in a turn of the assistant, expected text"
+            )
         return Message(role, text, tuple(parts)) if text or role != "assistant" else None
     if kind in ("function_call_output", "custom_tool_call_output"):
         text, parts = wire.read_content(item.get("output"), f"{where}.output")
@@ -201,13 +252,18 @@ def _turn(item: Json, where: str) -> Message | None:
             arguments = read_text(item, "arguments", where) or "{}"
         else:
             arguments = json.dumps({"input": read_text(item, "input", where)}, ensure_ascii=False)
-        function = {"name": _flat(read_text(item, "name", where), item.get("namespace")), "arguments": arguments}
+        function = {
+            "name": _flat(read_text(item, "name", where), item.get("namespace")),
+            "arguments": arguments,
+        }
         call = {"id": read_text(item, "call_id", where), "type": "function", "function": function}
         return Message("assistant", "", ({"tool_calls": [call]},))
     if kind == "item_reference":
         named = re.fullmatch("(rs|msg)_([0-9a-f]{32})(?:_[0-9]+)?", read_text(item, "id", where))
         if named is None:
-            raise invalid(f"{where}.id", f"got {short(item['id'])}, expected reasoning or a message of ours")
+            raise invalid(
+                f"{where}.id", f"got {short(item['id'])}, expected reasoning or a message of ours"
+            )
         return Message("assistant", "", ({wire.RECALLS: named[2]},)) if named[1] == "msg" else None
     if kind not in _HOSTED:
         expected = "message, function_call or custom_tool_call (or an output of one), reasoning"
@@ -215,7 +271,7 @@ def _turn(item: Json, where: str) -> Message | None:
     return None
 
 
-# ── values ───────────────────────────────────────────────────────────────────────────────────────────────────────────
+# ── values ────────────────────────────────────────────────────────────────────────────────────────
 def _list(value: object) -> list[object]:
     return cast("list[object]", value) if isinstance(value, list) else []
 
@@ -224,7 +280,7 @@ def _given(entry: Json, *keys: str) -> Json:
     return {key: entry[key] for key in keys if entry.get(key) is not None}
 
 
-# ── the API ──────────────────────────────────────────────────────────────────────────────────────────────────────────
+# ── the API ───────────────────────────────────────────────────────────────────────────────────────
 class Responses:
     """The API."""
 
@@ -242,15 +298,26 @@ class Responses:
         for name in ("background", "conversation", "prompt"):
             if given := getattr(asked, name, None):
                 raise invalid(name, f"got {short(given)}, expected none: it is not offered here")
-        turns = [Message("user", asked.input)] if isinstance(asked.input, str) else _turns(_list(asked.input))
+        turns = (
+            [Message("user", asked.input)]
+            if isinstance(asked.input, str)
+            else _turns(_list(asked.input))
+        )
         if not turns:
-            raise invalid("input", f"got {short(asked.input)}, expected a text, or items with at least one turn")
+            raise invalid(
+                "input",
+                f"got {short(asked.input)}, expected a text, or items with at least one turn",
+            )
         own = (Message("system", asked.instructions),) if asked.instructions else ()
         wish = Sampling(asked.temperature, asked.max_output_tokens, None, _wished(asked))
         turns = (*own, *turns)
-        return wire.ClientRequest(asked, asked.model, turns, wish, bool(asked.stream), _previous(asked), len(own))
+        return wire.ClientRequest(
+            asked, asked.model, turns, wish, bool(asked.stream), _previous(asked), len(own)
+        )
 
-    def answer(self, request: wire.ClientRequest, answer: wire.ServedAnswer, *, created: int) -> Json:
+    def answer(
+        self, request: wire.ClientRequest, answer: wire.ServedAnswer, *, created: int
+    ) -> Json:
         """The body of a whole answer: what a stream of it would have ended with."""
         written = _items(request, answer.episode.id, created, silent=True)
         for part, text in enumerate(answer.thoughts):
@@ -259,7 +326,9 @@ class Responses:
         written.end(answer)
         return written.response
 
-    def stream(self, request: wire.ClientRequest, episode: str, *, created: int) -> wire.AnswerStream:
+    def stream(
+        self, request: wire.ClientRequest, episode: str, *, created: int
+    ) -> wire.AnswerStream:
         """A stream for one answer."""
         return _items(request, episode, created)
 
@@ -269,11 +338,15 @@ class Responses:
 RESPONSES = Responses()
 
 
-def _items(request: wire.ClientRequest, episode: str, created: int, *, silent: bool = False) -> ResponseItems:
+def _items(
+    request: wire.ClientRequest, episode: str, created: int, *, silent: bool = False
+) -> ResponseItems:
     """What writes an answer: it begins with what a response says of its request, and of the tools those offered."""
     body = cast("ResponsesBody", request.body)
     text: Json = body.text or {}
-    shown = [tool for tool in body.tools or () if tool.get("type") in ("function", "custom", "namespace")]
+    shown = [
+        tool for tool in body.tools or () if tool.get("type") in ("function", "custom", "namespace")
+    ]
     echo = {
         **_DEFAULTS,
         **body.model_dump(include={*_DEFAULTS} & {*ResponsesBody.model_fields}, exclude_none=True),

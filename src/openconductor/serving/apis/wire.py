@@ -1,7 +1,8 @@
 """What the APIs share: what a client asks, what it is told, and how a failure reads.
 
-In: bodies that an API has read. Out: a ClientRequest for the gateway, and the pieces of an answer for the API to write.
-Each API is a module beside this one with an object of the protocol ``Api``; nothing here knows how one of them looks.
+In: bodies that an API has read. Out: a ClientRequest for the gateway, and the pieces of an answer
+for the API to write. Each API is a module beside this one with an object of the protocol ``Api``;
+nothing here knows how one of them looks.
 """
 
 from __future__ import annotations
@@ -46,7 +47,13 @@ class RequestFailed(errors.OpenConductorError):
     """
 
     def __init__(
-        self, status: int, code: str, message: str, *, param: str | None = None, retry_after: float | None = None
+        self,
+        status: int,
+        code: str,
+        message: str,
+        *,
+        param: str | None = None,
+        retry_after: float | None = None,
     ) -> None:
         super().__init__(message)
         self.status = status
@@ -56,14 +63,15 @@ class RequestFailed(errors.OpenConductorError):
         self.retry_after = retry_after
 
 
-# ── what is asked ────────────────────────────────────────────────────────────────────────────────────────────────────
+# ── what is asked ─────────────────────────────────────────────────────────────────────────────────
 class Control(BaseModel):
     """What a request says of its orchestration: ``conductor`` in the body, of every API. A key's limits hold beside it.
 
     Attributes:
         workers: the names of those that may be asked.
         tags: workers that have at least one of them.
-        max_price: workers whose prices of input and output, in US dollars a million tokens, are at most this.
+        max_price: workers whose prices of input and output, in US dollars a million tokens, are at
+            most this.
         max_steps: the most steps of a workflow.
         max_rounds: the most rounds.
         max_calls, max_tokens, max_dollars, max_seconds: the budget of the whole answer.
@@ -107,13 +115,14 @@ class ClientRequest:
     Attributes:
         body: as it came, for what an answer echoes.
         model: who is asked: ``conductor``, a baseline's name, ``direct:WORKER``.
-        turns: the conversation, the system's turns first; calls of tools and their results in the form of chat
-            completions (``Message.parts``), under the ids that we gave out.
-        wish: what the call that answers is to do, in the form of chat completions (``tools``, ``tool_choice``,
-            ``response_format``, ``stop`` and the like in its ``body``).
+        turns: the conversation, the system's turns first; calls of tools and their results in the
+            form of chat completions (``Message.parts``), under the ids that we gave out.
+        wish: what the call that answers is to do, in the form of chat completions (``tools``,
+            ``tool_choice``, ``response_format``, ``stop`` and the like in its ``body``).
         stream: whether the answer is to come as a stream.
         previous: the id of an earlier answer's episode, whose conversation comes before ``turns``.
-        instructed: how many turns at the beginning are this request's alone, and no part of what follows on it.
+        instructed: how many turns at the beginning are this request's alone, and no part of what
+            follows on it.
     """
 
     body: Body
@@ -134,7 +143,8 @@ def read_body(kind: type[M], body: Json) -> M:
     """A body as the model of its API.
 
     Raises:
-        RequestFailed: it is none; the message names the first field that is wrong, what was got and what was expected.
+        RequestFailed: it is none; the message names the first field that is wrong, what was got and
+            what was expected.
     """
     try:
         return kind.model_validate(body)
@@ -142,7 +152,9 @@ def read_body(kind: type[M], body: Json) -> M:
         first = error.errors(include_url=False, include_context=False)[0]
         where = ".".join(str(part) for part in first["loc"])
         got = "" if first["type"] == "missing" else f", got {short(first['input'])}"
-        raise RequestFailed(400, "invalid_value", f"{where or 'the body'}: {first['msg']}{got}", param=where) from None
+        raise RequestFailed(
+            400, "invalid_value", f"{where or 'the body'}: {first['msg']}{got}", param=where
+        ) from None
 
 
 def invalid(where: str, problem: str) -> RequestFailed:
@@ -157,8 +169,13 @@ def image_part(url: object, where: str, detail: object = None) -> Json:
         RequestFailed: it is at another address: nothing is fetched for a client.
     """
     if not isinstance(url, str) or not url.startswith(IMAGE) or ";base64," not in url[:100]:
-        raise invalid(where, f"got {short(url)}, expected an image as a data URL (data:image/png;base64,...)")
-    return {"type": "image_url", "image_url": {"url": url, **({"detail": detail} if detail else {})}}
+        raise invalid(
+            where, f"got {short(url)}, expected an image as a data URL (data:image/png;base64,...)"
+        )
+    return {
+        "type": "image_url",
+        "image_url": {"url": url, **({"detail": detail} if detail else {})},
+    }
 
 
 def read_content(content: object, where: str) -> tuple[str, list[Mapping[str, object]]]:
@@ -184,7 +201,9 @@ def read_content(content: object, where: str) -> tuple[str, list[Mapping[str, ob
             detail = image["detail"] if image.get("detail") in ("auto", "low", "high") else None
             images.append(image_part(image.get("url"), spot, detail))
         else:
-            raise invalid(f"{place}.type", f"got {short(kind)}, expected text, or an image with a data URL")
+            raise invalid(
+                f"{place}.type", f"got {short(kind)}, expected text, or an image with a data URL"
+            )
     return "\n".join(texts), images
 
 
@@ -209,7 +228,7 @@ def least(*limits: N | None) -> N | None:
     return min((limit for limit in limits if limit is not None), default=None)
 
 
-# ── what is told ─────────────────────────────────────────────────────────────────────────────────────────────────────
+# ── what is told ──────────────────────────────────────────────────────────────────────────────────
 @dataclass(frozen=True, slots=True)
 class ServedAnswer:
     """A whole answer.
@@ -217,7 +236,8 @@ class ServedAnswer:
     Attributes:
         episode: how it came about; ``episode.id`` names it everywhere.
         text: for the user; "" where there are only calls of tools.
-        tool_calls: ``{"id", "type": "function", "function": {"name", "arguments"}}``, under our ids.
+        tool_calls: ``{"id", "type": "function", "function": {"name", "arguments"}}``, under our
+            ids.
         finish_reason: of the call that answered.
         thoughts: the reasoning that is shown, a text a part (the plan, then each step).
         orchestration: what it cost, and who (see the function).
@@ -234,7 +254,8 @@ class ServedAnswer:
 class AnswerStream(Protocol):
     """Writes one answer as server-sent events; each method returns the bytes to send, b"" for none.
 
-    In this order: ``begin``; any number of ``think``, ``say`` and ``beat``; then ``end`` or ``fail``, once.
+    In this order: ``begin``; any number of ``think``, ``say`` and ``beat``; then ``end`` or
+    ``fail``, once.
     """
 
     def begin(self) -> bytes:
@@ -307,7 +328,7 @@ def as_json(data: object) -> bytes:
     return json.dumps(data, ensure_ascii=False, separators=(",", ":")).encode("utf-8", "replace")
 
 
-# ── calls of tools ───────────────────────────────────────────────────────────────────────────────────────────────────
+# ── calls of tools ────────────────────────────────────────────────────────────────────────────────
 def call_id(episode: str, index: int) -> str:
     """The id under which a client learns of a call of its tools: at most 40 characters, and it names the episode."""
     return f"call_{episode}{index:02d}"
@@ -329,11 +350,12 @@ def read_arguments(text: str) -> Json:
     return as_object(given)
 
 
-# ── what it cost ─────────────────────────────────────────────────────────────────────────────────────────────────────
+# ── what it cost ──────────────────────────────────────────────────────────────────────────────────
 def orchestration(episode: Episode, names: Mapping[int, str]) -> Json:
     """What an episode cost, and who: the totals, and an entry for the Conductor of each round and for each step.
 
-    Dollars are decimal strings, exact; ``unpriced_calls`` are calls whose price is not known, and in no sum.
+    Dollars are decimal strings, exact; ``unpriced_calls`` are calls whose price is not known, and
+    in no sum.
 
     Args:
         episode: the episode.
@@ -347,7 +369,12 @@ def orchestration(episode: Episode, names: Mapping[int, str]) -> Json:
         attempts = len(entry.attempts)
         entries.append({"round": entry.round, "step": entry.step, "worker": worker, "attempts": attempts,
                         **costs(entry.usage)})  # fmt: skip
-    return {"episode": episode.id, "seconds": round(episode.seconds, 3), **costs(episode.usage), "calls": entries}
+    return {
+        "episode": episode.id,
+        "seconds": round(episode.seconds, 3),
+        **costs(episode.usage),
+        "calls": entries,
+    }
 
 
 def costs(usage: Usage) -> Json:
@@ -356,7 +383,7 @@ def costs(usage: Usage) -> Json:
     return {**tokens, "dollars": format(usage.dollars, "f"), "unpriced_calls": usage.unpriced_calls}
 
 
-# ── failures ─────────────────────────────────────────────────────────────────────────────────────────────────────────
+# ── failures ──────────────────────────────────────────────────────────────────────────────────────
 _KINDS: Sequence[tuple[type[errors.OpenConductorError], int, str]] = (
     (errors.RateLimited, 429, "worker_rate_limited"),
     (errors.WorkerTimeout, 504, "worker_timeout"),
@@ -380,21 +407,33 @@ def failed(error: errors.OpenConductorError) -> RequestFailed:
         return error
     if isinstance(error, errors.BudgetExceeded):
         late = error.limit == "seconds"
-        return RequestFailed(504 if late else 402, "deadline_exceeded" if late else "budget_exceeded", str(error))
+        return RequestFailed(
+            504 if late else 402, "deadline_exceeded" if late else "budget_exceeded", str(error)
+        )
     for kind, status, code in _KINDS:
         if isinstance(error, kind):
             after = error.retry_after if isinstance(error, errors.WorkerError) else None
             return RequestFailed(status, code, str(error), retry_after=after)
-    return RequestFailed(500, "internal_error", f"an error of the server's own ({type(error).__name__})")
+    return RequestFailed(
+        500, "internal_error", f"an error of the server's own ({type(error).__name__})"
+    )
 
 
 def openai_failure(error: RequestFailed) -> Json:
     """The body of a failure, in the form of OpenAI's APIs."""
-    kind = _TYPES.get(error.status, "invalid_request_error" if error.status < 500 else "server_error")
-    return {"error": {"message": error.message, "type": kind, "param": error.param, "code": error.code}}
+    kind = _TYPES.get(
+        error.status, "invalid_request_error" if error.status < 500 else "server_error"
+    )
+    return {
+        "error": {"message": error.message, "type": kind, "param": error.param, "code": error.code}
+    }
 
 
 def answering_step(episode: Episode) -> StepResult | None:
     """The step whose response is the answer: the last one that a workflow ended in; None where there is none."""
-    ends = (one.transcript.results[-1] for one in reversed(episode.rounds) if one.transcript and one.answer is not None)
+    ends = (
+        one.transcript.results[-1]
+        for one in reversed(episode.rounds)
+        if one.transcript and one.answer is not None
+    )
     return next(ends, None)

@@ -1,7 +1,7 @@
 """What a journal holds, read while it is written or long after: episodes, calls, outcomes, sums, completions by key.
 
-In: a journal's file. Out: frozen values. Sums count what was paid for: no call that was answered from a journal
-(``replayed``).
+In: a journal's file. Out: frozen values. Sums count what was paid for: no call that was answered
+from a journal (``replayed``).
 """
 
 from __future__ import annotations
@@ -17,14 +17,25 @@ from types import MappingProxyType
 from typing import Any, Self, TypeVar
 
 from openconductor.errors import JournalError
-from openconductor.journal.file import explanation, open_for_reading
-from openconductor.serialisation import load
+from openconductor.store.file import explanation, open_for_reading
+from openconductor.store.serialisation import load
 from openconductor.types import Completion, Message, Price, Sampling, Usage, Workflow
 
 T = TypeVar("T")
 
 _JSON = (  # columns
-    *("question", "usage", "error", "workflow", "price", "request", "response", "body_sent", "record", "message"),
+    *(
+        "question",
+        "usage",
+        "error",
+        "workflow",
+        "price",
+        "request",
+        "response",
+        "body_sent",
+        "record",
+        "message",
+    ),
     "access",
 )
 _PAGE = 500  # rows read at a time, so that a slow reader does not hold up the writer's checkpoints
@@ -48,7 +59,8 @@ class JournaledEpisode:
         sample: which repeat of its question it is.
         question: what was asked; None where content is not kept.
         started: seconds since 1970; None where its beginning was not heard of.
-        outcome: ``answered``, ``failed``, or ``unfinished``: it runs still, or was killed or cancelled.
+        outcome: ``answered``, ``failed``, or ``unfinished``: it runs still, or was killed or
+            cancelled.
         answer: its answer.
         error_type, error: the class and the message of the error that ended it.
         usage: what it used, when it was over; before that nothing.
@@ -71,7 +83,8 @@ class JournaledEpisode:
 class JournaledCall:
     """One attempt at one call: as ``types.Call``, with where it stands, and its key and hash.
 
-    ``messages``, ``sampling`` and ``completion`` are None where content is not kept; then ``error`` is, too.
+    ``messages``, ``sampling`` and ``completion`` are None where content is not kept; then ``error``
+    is, too.
     """
 
     episode: str
@@ -163,9 +176,12 @@ class JournalReader:
     def find_completion(self, key: str) -> Completion | None:
         """The completion of the first call of this key that succeeded; None where there is none.
 
-        Only one that is kept as it came: a response that redaction changed, or that is not kept, is none.
+        Only one that is kept as it came: a response that redaction changed, or that is not kept, is
+        none.
         """
-        for row in self._rows("SELECT * FROM calls WHERE key = ? AND replayable ORDER BY number LIMIT 1", key):
+        for row in self._rows(
+            "SELECT * FROM calls WHERE key = ? AND replayable ORDER BY number LIMIT 1", key
+        ):
             return self._call(row).completion
         return None
 
@@ -176,7 +192,11 @@ class JournalReader:
     def calls(self, episode: str | None = None) -> Iterator[JournaledCall]:
         """All calls, or those of the episode of this id, in the order in which they ended."""
         query = "SELECT * FROM calls WHERE number > ?"
-        rows = self._pages(query) if episode is None else self._pages(f"{query} AND episode = ?", episode)
+        rows = (
+            self._pages(query)
+            if episode is None
+            else self._pages(f"{query} AND episode = ?", episode)
+        )
         return map(self._call, rows)
 
     def find_episode(self, identifier: str) -> JournaledEpisode | None:
@@ -188,24 +208,38 @@ class JournalReader:
         """An episode with its rounds, steps and calls, in JSON's types; None where there is none."""
         rows = self._rows("SELECT * FROM episodes WHERE id = ?", identifier)
         for name, by in _PARTS.items() if rows else ():
-            rows[0][name] = self._rows(f"SELECT * FROM {name} WHERE episode = ? ORDER BY {by}", identifier)  # noqa: S608
+            rows[0][name] = self._rows(
+                f"SELECT * FROM {name} WHERE episode = ? ORDER BY {by}",  # noqa: S608
+                identifier,
+            )
             for one in rows[0][name]:
                 if one.get("request"):
                     one["request"]["messages"] = self._turns(one["request"]["messages"])
-                for hidden in ("number", "episode", "key", "request_hash", "replayable", "body_sent"):
+                for hidden in (
+                    "number",
+                    "episode",
+                    "key",
+                    "request_hash",
+                    "replayable",
+                    "body_sent",
+                ):
                     one.pop(hidden, None)
-        return {name: value for name, value in rows[0].items() if name != "number"} if rows else None
+        return (
+            {name: value for name, value in rows[0].items() if name != "number"} if rows else None
+        )
 
     def find_outcome(self, key: str) -> Mapping[str, object] | None:
         """The last record of this key; None where there is none."""
-        rows = self._rows("SELECT record FROM outcomes WHERE key = ? ORDER BY number DESC LIMIT 1", key)
+        rows = self._rows(
+            "SELECT record FROM outcomes WHERE key = ? ORDER BY number DESC LIMIT 1", key
+        )
         return rows[0]["record"] if rows else None
 
     def workflows(self) -> Iterator[tuple[int, int, Workflow]]:
         """The valid workflows, but those that only accept, in the order of the episodes.
 
-        Each with its episode's number, from 1 in the order in which they began, and the last episode's number. None
-        where content is not kept.
+        Each with its episode's number, from 1 in the order in which they began, and the last
+        episode's number. None where content is not kept.
         """
         query = """SELECT number, workflow, (SELECT max(number) FROM episodes) AS last
             FROM rounds JOIN episodes ON id = episode
@@ -217,7 +251,8 @@ class JournalReader:
         """What evaluations kept, in the order in which it was written.
 
         Args:
-            history: whether to give all that a key ever had (a question that was judged again); else the last only.
+            history: whether to give all that a key ever had (a question that was judged again);
+                else the last only.
         """
         query = "SELECT * FROM outcomes WHERE number > ? "
         for row in self._pages(query if history else query + _LAST):
@@ -230,7 +265,9 @@ class JournalReader:
         by_outcome: dict[str, Spending] = {}
         for row in self._rows(_SUMS):
             counts = {name: row[name] for name in _COUNTS}
-            part = Spending(row["calls"], Usage(**counts, dollars=Decimal(row["paid"]) * row["calls"]))
+            part = Spending(
+                row["calls"], Usage(**counts, dollars=Decimal(row["paid"]) * row["calls"])
+            )
             spent += part
             by_worker[row["worker"]] = by_worker.get(row["worker"], Spending()) + part
             by_outcome[row["outcome"]] = by_outcome.get(row["outcome"], Spending()) + part
@@ -242,9 +279,13 @@ class JournalReader:
             with self._reading:
                 rows = [dict(row) for row in self._connection.execute(query, values)]
             for row in rows:
-                row.update({name: json.loads(row[name]) for name in _JSON if row.get(name) is not None})
+                row.update(
+                    {name: json.loads(row[name]) for name in _JSON if row.get(name) is not None}
+                )
         except (sqlite3.Error, ValueError) as error:
-            raise JournalError(f"journal {self.path}: cannot be read: {explanation(error)}") from error
+            raise JournalError(
+                f"journal {self.path}: cannot be read: {explanation(error)}"
+            ) from error
         return rows
 
     def _pages(self, query: str, *values: object) -> Iterator[dict[str, Any]]:
@@ -263,7 +304,9 @@ class JournalReader:
         said, body = row["response"], row["body_sent"]
         if body and body.get("messages", ...) is None:
             turns: list[Any] = request["messages"] or []
-            body["messages"] = [{"role": turn["role"], "content": turn["content"]} for turn in turns]
+            body["messages"] = [
+                {"role": turn["role"], "content": turn["content"]} for turn in turns
+            ]
         completion = None if said is None else said | {"usage": row["usage"], "body_sent": body}
         return self._loaded(JournaledCall, row | request | {"completion": completion} | _error(row))
 
@@ -271,7 +314,9 @@ class JournalReader:
         """The messages of these numbers; None where they are not kept."""
         if not numbers:
             return numbers
-        query = "SELECT number, message FROM messages WHERE number IN (SELECT value FROM json_each(?))"
+        query = (
+            "SELECT number, message FROM messages WHERE number IN (SELECT value FROM json_each(?))"
+        )
         known = {one["number"]: one["message"] for one in self._rows(query, json.dumps(numbers))}
         return [known[number] for number in numbers]
 
@@ -284,4 +329,8 @@ class JournalReader:
 
 def _error(row: Mapping[str, Any]) -> dict[str, Any]:
     error: dict[str, Any] = row["error"] or {}
-    return {"error_type": error.get("type"), "error": error.get("message"), "status": error.get("status")}
+    return {
+        "error_type": error.get("type"),
+        "error": error.get("message"),
+        "status": error.get("status"),
+    }

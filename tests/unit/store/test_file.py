@@ -8,7 +8,7 @@ import pytest
 from journaled import one_call, rows
 
 from openconductor.errors import JournalError
-from openconductor.journal import Journal
+from openconductor.store import Journal
 
 
 def test_a_second_writer_is_refused_until_the_first_is_done(path: Path) -> None:
@@ -27,12 +27,17 @@ def test_a_second_writer_is_refused_until_the_first_is_done(path: Path) -> None:
     [
         ("text", "no SQLite file"),
         ("CREATE TABLE shopping (item TEXT)", "something else"),
-        ("PRAGMA user_version = 4", "version 4, expected 5: an earlier OpenConductor wrote it, and that one"),
+        (
+            "PRAGMA user_version = 4",
+            "version 4, expected 5: an earlier OpenConductor wrote it, and that one",
+        ),
         ("PRAGMA user_version = 99", "version 99, expected 5: a later OpenConductor"),
         ("folder", "open|no such file"),
     ],
 )
-def test_a_file_that_is_no_journal_of_ours_is_refused_and_left_alone(path, kind, expected, reading) -> None:
+def test_a_file_that_is_no_journal_of_ours_is_refused_and_left_alone(
+    path, kind, expected, reading
+) -> None:
     if kind == "text":
         path.write_text("Dear diary, " * 500)
     elif kind == "folder":
@@ -63,7 +68,9 @@ def test_a_journal_that_was_closed_is_one_file(path: Path) -> None:
     assert Path(f"{path}-lock").stat().st_size == 0
 
 
-def test_a_path_may_hold_any_characters_and_the_working_folder_may_change(tmp_path, monkeypatch) -> None:
+def test_a_path_may_hold_any_characters_and_the_working_folder_may_change(
+    tmp_path, monkeypatch
+) -> None:
     name = "run #1?mode=memory & 100%.sqlite"
     monkeypatch.chdir(tmp_path)
     with Journal(name) as journal:

@@ -9,20 +9,33 @@ from typing import Any
 from urllib.parse import quote
 
 import pytest
-from journaled import PLAN, PRICE, Talker, ask, everything_in, key_for, one_call, pool_of, rows, says
+from journaled import (
+    PLAN,
+    PRICE,
+    Talker,
+    ask,
+    everything_in,
+    key_for,
+    one_call,
+    pool_of,
+    rows,
+    says,
+)
 
 from openconductor import Conductor, Worker, WorkerPool
 from openconductor.errors import JournalError, ServerFailed
 from openconductor.events import Asked
-from openconductor.journal import Journal
 from openconductor.privacy import Privacy, forms
+from openconductor.store import Journal
 from openconductor.types import Message
 
 
 async def test_without_content_there_are_hashes_and_numbers_and_no_text(path: Path) -> None:
     words = ("ZEBRA-Q", "ZEBRA-SUB", "ZEBRA-ANSWER", "ZEBRA-ERROR", "ZEBRA-THOUGHT")
     plan = f"model_id = [0, 0, 1]\nsubtasks = ['{words[1]}', 'b', 'c']\naccess_list = [[], [], []]"
-    answer = says(words[2], reasoning=words[4], body_sent={"model": "m", "messages": [], "x": words[0]})
+    answer = says(
+        words[2], reasoning=words[4], body_sent={"model": "m", "messages": [], "x": words[0]}
+    )
     pool = pool_of(Talker(answer), Talker(ServerFailed(words[3])), retries=0)
     with Journal(path, content="none") as journal:
         planner = Worker(Talker(says(plan)), name="conductor", price=PRICE)
@@ -33,14 +46,22 @@ async def test_without_content_there_are_hashes_and_numbers_and_no_text(path: Pa
         assert b"ZEBRA" not in everything_in(path.parent)
     assert b"ZEBRA" not in everything_in(path.parent)
     assert all(len(call.request_hash) == 32 and call.key for call in calls)
-    assert (calls[-1].error_type, calls[-1].error, calls[-1].messages) == ("ServerFailed", None, None)
-    assert rows(path, "SELECT json_extract(workflow, '$.steps[2].worker'), text FROM rounds") == [(1, None)]
+    assert (calls[-1].error_type, calls[-1].error, calls[-1].messages) == (
+        "ServerFailed",
+        None,
+        None,
+    )
+    assert rows(path, "SELECT json_extract(workflow, '$.steps[2].worker'), text FROM rounds") == [
+        (1, None)
+    ]
 
 
 async def test_redaction_is_done_before_anything_is_written(path: Path) -> None:
     pool = pool_of(Talker(says("Dear Ms Smith")), Talker(says("4")))
     with Journal(path, redact=lambda text: text.replace("Smith", "***")) as journal:
-        planner = Worker(Talker(says(PLAN.replace("Think", "Greet Smith"))), name="conductor", price=PRICE)
+        planner = Worker(
+            Talker(says(PLAN.replace("Think", "Greet Smith"))), name="conductor", price=PRICE
+        )
         await Conductor(planner, pool=pool).ask(
             (Message("user", "I am Smith", ({"text": "Smith"},)),), on_event=journal
         )
@@ -54,8 +75,12 @@ async def test_redaction_is_done_before_anything_is_written(path: Path) -> None:
     assert b"Smith" not in everything_in(path.parent)
 
 
-@pytest.mark.parametrize("redact", [lambda text: 1 / 0, lambda text: None], ids=["raises", "gives no text"])
-async def test_a_redaction_that_fails_stops_the_journal_and_nothing_gets_by(path: Path, redact: Any) -> None:
+@pytest.mark.parametrize(
+    "redact", [lambda text: 1 / 0, lambda text: None], ids=["raises", "gives no text"]
+)
+async def test_a_redaction_that_fails_stops_the_journal_and_nothing_gets_by(
+    path: Path, redact: Any
+) -> None:
     journal = Journal(path, redact=redact)
     journal(Asked("e1", 0, 0.0, "Smith"))
     with pytest.raises(JournalError, match="redact"):
@@ -75,7 +100,10 @@ async def test_keys_of_the_environment_never_reach_the_file(path, secret, monkey
     monkeypatch.setenv("SOME_PROVIDERS_API_KEY", secret)
     shapes = {secret, quote(secret, safe=""), json.dumps(json.dumps(secret)[1:-1])}
     shapes |= {json.dumps({"k": secret}, ensure_ascii=ascii_only) for ascii_only in (True, False)}
-    shapes |= {b64encode(text.encode()).decode() for text in (f"user:{secret}", f"x{secret}y", f"Bearer {secret}!")}
+    shapes |= {
+        b64encode(text.encode()).decode()
+        for text in (f"user:{secret}", f"x{secret}y", f"Bearer {secret}!")
+    }
     echo = " ".join(f"<{shape}>" for shape in sorted(shapes))
     answer = says(echo, reasoning=echo, body_sent={secret: [echo], "messages": secret})
     failing = Worker(Talker(ServerFailed(f"bad key {echo}")), name=f"w {secret}", retries=0)
@@ -91,7 +119,9 @@ async def test_keys_of_the_environment_never_reach_the_file(path, secret, monkey
     assert b"[key]" in written
 
 
-async def test_a_key_that_is_set_while_the_journal_is_open_is_kept_out_too(path, monkeypatch) -> None:
+async def test_a_key_that_is_set_while_the_journal_is_open_is_kept_out_too(
+    path, monkeypatch
+) -> None:
     with Journal(path) as journal:
         await ask(journal)
         monkeypatch.setenv("LATE_TOKEN", "canary-came-late")
@@ -101,7 +131,9 @@ async def test_a_key_that_is_set_while_the_journal_is_open_is_kept_out_too(path,
     assert b"canary" not in everything_in(path.parent)
 
 
-async def test_a_response_that_held_a_key_is_not_found_again(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_response_that_held_a_key_is_not_found_again(
+    path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setenv("A_SECRET", "canary-in-response")
     event = one_call(says("your key is canary-in-response"))
     with Journal(path) as journal:
@@ -118,19 +150,31 @@ def test_short_values_and_other_variables_are_no_secrets(monkeypatch: pytest.Mon
     assert Privacy(None).text(text) is text
 
 
-def test_outcomes_are_content_and_are_cleaned_as_all_else(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_outcomes_are_content_and_are_cleaned_as_all_else(
+    path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setenv("MY_API_KEY", "zebra-secret-1")
     with Journal(path, redact=lambda text: text.replace("Ann", "someone")) as journal:
-        journal.put_outcome("k zebra-secret-1", {"answer": "Ann said zebra-secret-1", "steps": [["Ask Ann."]]})
+        journal.put_outcome(
+            "k zebra-secret-1", {"answer": "Ann said zebra-secret-1", "steps": [["Ask Ann."]]}
+        )
         journal.flush()
         (kept,) = journal.outcomes()
-    assert (kept.key, kept.record) == ("k [key]", {"answer": "someone said [key]", "steps": [["Ask someone."]]})
+    assert (kept.key, kept.record) == (
+        "k [key]",
+        {"answer": "someone said [key]", "steps": [["Ask someone."]]},
+    )
     assert b"zebra-secret-1" not in everything_in(path.parent)
-    with Journal(path, content="none") as journal, pytest.raises(JournalError, match="keeps no content"):
+    with (
+        Journal(path, content="none") as journal,
+        pytest.raises(JournalError, match="keeps no content"),
+    ):
         journal.put_outcome("k", {})
 
 
-def test_an_outcome_without_texts_is_kept_where_content_is_not(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_outcome_without_texts_is_kept_where_content_is_not(
+    path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setenv("MY_API_KEY", "zebra-secret-1")
     with Journal(path, content="none") as journal:
         journal.put_outcome("k", {"charged": "0.25", "key": "zebra-secret-1"}, texts=False)

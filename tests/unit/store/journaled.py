@@ -11,8 +11,8 @@ from typing import Any
 
 from openconductor import Conductor, Worker, WorkerPool
 from openconductor.events import CallEnded
-from openconductor.journal import Journal, call_key
 from openconductor.protocols import CallContext
+from openconductor.store import Journal, call_key
 from openconductor.types import Call, Completion, Episode, Message, Price, Sampling, Usage
 
 PLAN = "model_id = [0, 1]\nsubtasks = ['Think.', 'Say it.']\naccess_list = [[], [0]]"
@@ -26,7 +26,9 @@ class Sayer:
     def __init__(self, *said: Completion | Exception) -> None:
         self._said = list(said)
 
-    async def complete(self, messages: Sequence[Message], sampling: Sampling, **_: object) -> Completion:
+    async def complete(
+        self, messages: Sequence[Message], sampling: Sampling, **_: object
+    ) -> Completion:
         said = self._said.pop(0) if len(self._said) > 1 else self._said[0]
         if isinstance(said, Exception):
             raise said
@@ -44,10 +46,14 @@ def says(text: str, **more: Any) -> Completion:
 
 
 def pool_of(*providers: Talker, **options: Any) -> WorkerPool:
-    return WorkerPool([Worker(one, name=f"w{i}", price=PRICE, **options) for i, one in enumerate(providers)])
+    return WorkerPool(
+        [Worker(one, name=f"w{i}", price=PRICE, **options) for i, one in enumerate(providers)]
+    )
 
 
-async def ask(journal: Journal, *, pool: WorkerPool | None = None, plan: str = PLAN, **options: Any) -> Episode:
+async def ask(
+    journal: Journal, *, pool: WorkerPool | None = None, plan: str = PLAN, **options: Any
+) -> Episode:
     pool = pool or pool_of(Talker(says("Two and two.")), Talker(says("4")))
     planner = Worker(Talker(says(plan)), name="conductor", price=PRICE)
     return await Conductor(planner, pool=pool, **options).ask("What is 2 + 2?", on_event=journal)
@@ -61,14 +67,24 @@ def rows(path: Path, query: str) -> list[tuple[Any, ...]]:
         connection.close()
 
 
-def one_call(completion: Completion | None = None, *, episode: str = "e1", **changes: Any) -> CallEnded:
-    call = Call("w0", "answered", ASKED, Sampling(), completion or says("4"), usage=Usage(output_tokens=7))
+def one_call(
+    completion: Completion | None = None, *, episode: str = "e1", **changes: Any
+) -> CallEnded:
+    call = Call(
+        "w0", "answered", ASKED, Sampling(), completion or says("4"), usage=Usage(output_tokens=7)
+    )
     return CallEnded(episode, 0, 1.5, 0, replace(call, **changes))
 
 
 def key_for(event: CallEnded, **context: Any) -> str:
     call = event.call
-    return call_key(call.worker, call.identity, call.messages, call.sampling, CallContext(step=event.step, **context))
+    return call_key(
+        call.worker,
+        call.identity,
+        call.messages,
+        call.sampling,
+        CallContext(step=event.step, **context),
+    )
 
 
 def everything_in(folder: Path) -> bytes:

@@ -1,7 +1,7 @@
 """How files are written: whole or not at all.
 
-In: a path and its content. Out: a file that no reader ever sees half-written, on the disk when the call returns; a
-JournalError where the disk fails.
+In: a path and its content. Out: a file that no reader ever sees half-written, on the disk when the
+call returns; a JournalError where the disk fails.
 """
 
 from __future__ import annotations

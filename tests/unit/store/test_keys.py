@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 from journaled import ASKED
 
-from openconductor.journal import call_key
 from openconductor.protocols import CallContext
+from openconductor.store import call_key
 from openconductor.types import Message, Sampling
 
 BODY = {"a": {"b": [1]}}
@@ -33,7 +33,10 @@ OTHERS: list[dict[str, Any]] = [
     {"sampling": Sampling(0.2, 8, 7, BODY)},
     {"sampling": Sampling(0.2, 9, None, BODY)},
     *({"sampling": Sampling(0.2, 9, 7, {"a": {"b": [item]}})} for item in (2, "1")),
-    *({"call": CallContext("e", *place)} for place in ((0, 1, 0, 1), (1, 1, 0, 0), (0, 2, 0, 0), (0, None, 0, 0))),
+    *(
+        {"call": CallContext("e", *place)}
+        for place in ((0, 1, 0, 1), (1, 1, 0, 0), (0, 2, 0, 0), (0, None, 0, 0))
+    ),
 ]
 
 

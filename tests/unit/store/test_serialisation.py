@@ -15,13 +15,15 @@ from openconductor.gym.workers import gym_pool
 from openconductor.pool import Worker, WorkerPool
 from openconductor.prompt import render_workflow
 from openconductor.protocols import CallContext
-from openconductor.serialisation import dumps, episode_json, load, plain
+from openconductor.store.serialisation import dumps, episode_json, load, plain
 from openconductor.types import Completion, Episode, Message, Price, Sampling, Step, Usage, Workflow
 
 
 def shown_of(episode: Episode, pool: WorkerPool) -> dict[str, Any]:
     """What `ask --json` prints, after a trip through JSON."""
-    return json.loads(json.dumps(episode_json(episode, {ordinal: worker.name for ordinal, worker in pool})))
+    return json.loads(
+        json.dumps(episode_json(episode, {ordinal: worker.name for ordinal, worker in pool}))
+    )
 
 
 QUESTION = "Take 4 17 9, sort the list, then double every number."
@@ -30,7 +32,9 @@ PLAN = Workflow((Step(3, "sort the list"), Step(1, "double every number", "all")
 
 def test_dollars_are_plain_decimals_however_small() -> None:
     class Cheap:
-        async def complete(self, messages, sampling, *, call: CallContext, on_text=None) -> Completion:
+        async def complete(
+            self, messages, sampling, *, call: CallContext, on_text=None
+        ) -> Completion:
             return Completion("yes", usage=Usage(1, output_tokens=1, dollars=Decimal("1E-10")))
 
     pool = WorkerPool([Worker(Cheap(), name="cheap")])
@@ -68,15 +72,27 @@ def test_a_conductor_that_failed_has_its_attempts_on_record() -> None:
 
 def test_a_chat_keeps_its_turns() -> None:
     pool, chat = gym_pool(), [Message("system", "Be brief."), Message("user", QUESTION)]
-    shown = shown_of(Conductor(lambda messages: render_workflow(PLAN), pool=pool).ask_sync(chat), pool)
-    assert shown["question"] == [{"role": "system", "content": "Be brief."}, {"role": "user", "content": QUESTION}]
+    shown = shown_of(
+        Conductor(lambda messages: render_workflow(PLAN), pool=pool).ask_sync(chat), pool
+    )
+    assert shown["question"] == [
+        {"role": "system", "content": "Be brief."},
+        {"role": "user", "content": QUESTION},
+    ]
 
 
 @pytest.mark.parametrize(
     "value",
     [
         Usage(1, 2, 3, 4, Decimal("0.00012300"), 5, 0.25),
-        Completion('Fi"ne \ud800', "why", ({"id": "c"},), Usage(1), "tool_calls", {"model": "m", "n": [1, None]}),
+        Completion(
+            'Fi"ne \ud800',
+            "why",
+            ({"id": "c"},),
+            Usage(1),
+            "tool_calls",
+            {"model": "m", "n": [1, None]},
+        ),
         Message("user", "Sëe", ({"type": "image_url", "image_url": {"url": "data:,x"}},)),
         Sampling(0.2, 9, 7, {"effort": "minimal", "stop": ["\n"]}),
         Price(Decimal("1.25"), Decimal(10)),
@@ -90,7 +106,9 @@ def test_a_value_comes_back_from_its_json_as_it_was(value: object) -> None:
 
 
 def test_what_json_does_not_know_is_written_and_what_is_no_such_value_is_refused() -> None:
-    odd = MappingProxyType({"set": frozenset({2, 1}), 3: (Decimal("1E-10"), MappingProxyType({"a": 1}))})
+    odd = MappingProxyType(
+        {"set": frozenset({2, 1}), 3: (Decimal("1E-10"), MappingProxyType({"a": 1}))}
+    )
     assert dumps(odd) == '{"3":["0.0000000001",{"a":1}],"set":[1,2]}'
     assert plain(WorkerTimeout("slow", worker="w")) == {
         "type": "WorkerTimeout",

@@ -1,10 +1,12 @@
 """A question's budget, metered: reserved before every call, settled after it, shared by everything that it pays for.
 
-In: a Budget, and the Usage of calls. Out: BudgetExceeded when a limit is passed, and the deadline for calls in flight.
+In: a Budget, and the Usage of calls. Out: BudgetExceeded when a limit is passed, and the deadline
+for calls in flight.
 
-One meter serves the Conductor's calls and the steps of all rounds. An orchestrator that works for another one finds the
-call that pays for it in a context variable: what it spends is charged to both meters as it is spent, and the outer
-call's own bill is then lessened by it, so that nothing counts twice.
+One meter serves the Conductor's calls and the steps of all rounds. An orchestrator that works for
+another one finds the call that pays for it in a context variable: what it spends is charged to both
+meters as it is spent, and the outer call's own bill is then lessened by it, so that nothing counts
+twice.
 """
 
 from __future__ import annotations
@@ -22,7 +24,7 @@ from openconductor.errors import BudgetExceeded, CircuitOpen, ConfigError
 from openconductor.types import Budget, Usage
 
 if TYPE_CHECKING:
-    from openconductor.worker import Worker
+    from openconductor.calls.worker import Worker
 
 Limit = Literal["calls", "tokens", "dollars", "seconds"]
 Amount = int | Decimal
@@ -34,24 +36,28 @@ _CLOCK_SLACK_S = 0.001  # event loops call their timers a little early
 class BudgetMeter:
     """What one question has used, against what it may use.
 
-    Calls are counted before they are made, so their limit is exact. Of tokens and dollars a call reserves the most that
-    it is known to be able to use; it waits for calls in flight where only what they hold is in its way, and is refused
-    where it does not fit at all: a limit holds where every worker has a ``max_tokens`` and reads no more than the guess
-    (``Worker.most``). What other calls use is known afterwards only: the call that passes a limit is kept and ends the
-    episode.
+    Calls are counted before they are made, so their limit is exact. Of tokens and dollars a call
+    reserves the most that it is known to be able to use; it waits for calls in flight where only
+    what they hold is in its way, and is refused where it does not fit at all: a limit holds where
+    every worker has a ``max_tokens`` and reads no more than the guess (``Worker.most``). What other
+    calls use is known afterwards only: the call that passes a limit is kept and ends the episode.
 
     Args:
         budget: the limits.
         now: the event loop's time at which the seconds begin.
         parent: the call that this question works for.
-        purse: it pays for many questions, and not for calls that a journal answers: an earlier run has. The budget of
-            a question counts these, so that its end comes where it came before.
+        purse: it pays for many questions, and not for calls that a journal answers: an earlier run
+            has. The budget of a question counts these, so that its end comes where it came before.
     """
 
-    def __init__(self, budget: Budget, *, now: float, parent: PaidCall | None = None, purse: bool = False) -> None:
+    def __init__(
+        self, budget: Budget, *, now: float, parent: PaidCall | None = None, purse: bool = False
+    ) -> None:
         for field in fields(budget):
             value, good = getattr(budget, field.name), False
-            with suppress(TypeError, ArithmeticError):  # a text; a Decimal that is not a number cannot be compared
+            with suppress(
+                TypeError, ArithmeticError
+            ):  # a text; a Decimal that is not a number cannot be compared
                 good = value is None or (not isinstance(value, bool) and value >= 0)
             if not good:
                 expected = "a number of at least 0, or None for no limit"
@@ -60,19 +66,29 @@ class BudgetMeter:
         self._started = now
         self._parent = parent
         self._purse = purse
-        self._meters: tuple[BudgetMeter, ...] = (self,) if parent is None else (*parent.meter._meters, self)
+        self._meters: tuple[BudgetMeter, ...] = (
+            (self,) if parent is None else (*parent.meter._meters, self)
+        )
         self._used: dict[Limit, Amount] = {"calls": 0, "tokens": 0, "dollars": Decimal(0)}
         self._held: dict[Limit, Amount] = {"tokens": 0, "dollars": Decimal(0)}
         self._waiters: list[tuple[asyncio.AbstractEventLoop, asyncio.Event]] = []
-        ends = [one._started + one._budget.seconds for one in self._meters if one._budget.seconds is not None]
+        ends = [
+            one._started + one._budget.seconds
+            for one in self._meters
+            if one._budget.seconds is not None
+        ]
         self.deadline = min(ends, default=None)
         """The event loop's time at which the budget's seconds end; None is never."""
 
     def limits(self, *names: Limit) -> bool:
         """Whether one of these is limited, here or by a budget that pays for this one."""
-        return any(getattr(meter._budget, name) is not None for meter in self._meters for name in names)
+        return any(
+            getattr(meter._budget, name) is not None for meter in self._meters for name in names
+        )
 
-    async def call(self, most: Usage = _NOTHING, *, known: Callable[[], bool] = lambda: False) -> PaidCall:
+    async def call(
+        self, most: Usage = _NOTHING, *, known: Callable[[], bool] = lambda: False
+    ) -> PaidCall:
         """Count one call, and reserve for it; waits where nothing but what calls in flight hold is in its way.
 
         Args:
@@ -83,7 +99,9 @@ class BudgetMeter:
             BudgetExceeded: a limit is used up, or what is left is less than ``most``.
         """
         while True:
-            paying = self._paying(known())  # after each wait anew: the call may have been made meanwhile
+            paying = self._paying(
+                known()
+            )  # after each wait anew: the call may have been made meanwhile
             crowded = [meter for meter in paying._meters if meter._is_crowded(most)]
             if not crowded:
                 break
@@ -159,7 +177,10 @@ class BudgetMeter:
 
     def out_of_time(self) -> bool:
         """Whether the deadline has passed."""
-        return self.deadline is not None and asyncio.get_running_loop().time() + _CLOCK_SLACK_S >= self.deadline
+        return (
+            self.deadline is not None
+            and asyncio.get_running_loop().time() + _CLOCK_SLACK_S >= self.deadline
+        )
 
     def exceeded(self, limit: Limit, *, wanted: object = 0) -> BudgetExceeded:
         """The error for one limit; ``wanted`` is what a call that was refused may use."""
@@ -167,7 +188,9 @@ class BudgetMeter:
         if limit == "seconds":
             used = f"{asyncio.get_running_loop().time() - self._started:.3f}"
         allowed: object = getattr(self._budget, limit)
-        whose = "the question's budget" if allowed is not None else "the budget of the question above"
+        whose = (
+            "the question's budget" if allowed is not None else "the budget of the question above"
+        )
         whose = "the run's budget" if self._purse else whose
         message = f"{whose} is spent: {used} {limit[:-1] if used == 1 else limit} used"
         message += f", {allowed} allowed" if allowed is not None else ""
@@ -196,7 +219,9 @@ class BudgetMeter:
 
     def _limits(self, *names: Limit) -> list[tuple[Limit, Amount]]:
         """Those that this budget has."""
-        limits: list[tuple[Limit, Amount | None]] = [(name, getattr(self._budget, name)) for name in names]
+        limits: list[tuple[Limit, Amount | None]] = [
+            (name, getattr(self._budget, name)) for name in names
+        ]
         return [(name, limit) for name, limit in limits if limit is not None]
 
     def _is_crowded(self, most: Usage) -> bool:
@@ -216,7 +241,8 @@ class PaidCall:
     Attributes:
         meter: what it is charged to.
         held: what it has reserved there.
-        inside: what budgets opened inside were charged, and the bill of this call has not yet been lessened by.
+        inside: what budgets opened inside were charged, and the bill of this call has not yet been
+            lessened by.
     """
 
     def __init__(self, meter: BudgetMeter, most: Usage = _NOTHING) -> None:
@@ -284,7 +310,11 @@ def check_price(meter: BudgetMeter | None, worker: Worker) -> None:
     Raises:
         ConfigError: the worker has no price.
     """
-    if meter is None or not meter.limits("dollars") or getattr(worker.provider, "prices_itself", False):
+    if (
+        meter is None
+        or not meter.limits("dollars")
+        or getattr(worker.provider, "prices_itself", False)
+    ):
         return
     if worker.price is None:
         raise ConfigError(

@@ -18,7 +18,7 @@ from journaled import ASKED, PLAN, PRICE, Talker, ask, key_for, one_call, pool_o
 from openconductor import Conductor
 from openconductor.errors import ConfigError, JournalError, ServerFailed, WorkerError
 from openconductor.events import Answered, Asked, CallEnded
-from openconductor.journal import Journal
+from openconductor.store import Journal
 from openconductor.types import Completion, Episode, Message, Sampling, Step, Usage, Workflow
 
 
@@ -37,46 +37,68 @@ def keep(journal: Journal, *events: CallEnded, sample: int = 0) -> str:
     return key_for(events[0], sample=sample)
 
 
-# ── what is written ──────────────────────────────────────────────────────────────────────────────────────────────────
-async def test_an_answered_episode_stands_in_the_file_when_ask_returns(journal: Journal, path: Path) -> None:
+# ── what is written ───────────────────────────────────────────────────────────────────────────────
+async def test_an_answered_episode_stands_in_the_file_when_ask_returns(
+    journal: Journal, path: Path
+) -> None:
     episode = await ask(journal)
     with Journal.reading(path) as reader:  # another connection: only what is committed
         (kept,) = reader.episodes()
         calls = list(reader.calls(episode.id))
-    assert (kept.id, kept.outcome, kept.answer, kept.question) == (episode.id, "answered", "4", "What is 2 + 2?")
+    assert (kept.id, kept.outcome, kept.answer, kept.question) == (
+        episode.id,
+        "answered",
+        "4",
+        "What is 2 + 2?",
+    )
     assert (kept.usage, kept.seconds) == (episode.usage, episode.seconds)
     assert [(call.worker, call.round, call.step, call.outcome) for call in calls] == [
         ("conductor", 0, None, "answered"),
         ("w0", 0, 0, "answered"),
         ("w1", 0, 1, "answered"),
     ]
-    assert list(journal.workflows()) == [(1, 1, Workflow((Step(0, "Think."), Step(1, "Say it.", (0,)))))]
+    assert list(journal.workflows()) == [
+        (1, 1, Workflow((Step(0, "Think."), Step(1, "Say it.", (0,)))))
+    ]
     assert rows(path, "SELECT valid, accepted, text FROM rounds") == [(1, 0, PLAN)]
-    assert rows(path, "SELECT step, worker, answered_by, outcome, subtask FROM steps ORDER BY step") == [
+    assert rows(
+        path, "SELECT step, worker, answered_by, outcome, subtask FROM steps ORDER BY step"
+    ) == [
         (0, 0, 0, "answered", "Think."),
         (1, 1, 1, "answered", "Say it."),
     ]
 
 
-async def test_what_failed_is_named_and_what_was_not_reached_has_its_row(journal: Journal, path: Path) -> None:
+async def test_what_failed_is_named_and_what_was_not_reached_has_its_row(
+    journal: Journal, path: Path
+) -> None:
     pool = pool_of(Talker(ServerFailed("overloaded", status=503)), Talker(says("4")), retries=0)
     assert (await ask(journal, pool=pool)).answer is None
     (kept,) = journal.episodes()
     assert (kept.outcome, kept.error_type) == ("failed", "ServerFailed")
     failed = list(journal.calls())[-1]
-    assert (failed.outcome, failed.status, failed.completion, failed.usage.tokens) == ("server_failed", 503, None, 0)
+    assert (failed.outcome, failed.status, failed.completion, failed.usage.tokens) == (
+        "server_failed",
+        503,
+        None,
+        0,
+    )
     assert "overloaded" in (failed.error or "")
     steps = rows(path, "SELECT step, outcome, answered_by FROM steps ORDER BY step")
     assert steps == [(0, "failed", None), (1, "not_reached", None)]
 
 
-async def test_an_invalid_plan_and_an_accepting_one_are_kept_as_such(journal: Journal, path: Path) -> None:
+async def test_an_invalid_plan_and_an_accepting_one_are_kept_as_such(
+    journal: Journal, path: Path
+) -> None:
     await ask(journal, plan="I would rather not.")
     error = "json_extract(error, '$.type'), json_extract(error, '$.reason')"
     kept = rows(path, f"SELECT valid, {error}, text FROM rounds")
     assert kept == [(0, "WorkflowError", "missing_list", "I would rather not.")]
     planner = Talker(says(PLAN), says("model_id = []\nsubtasks = []\naccess_list = []"))
-    conductor = Conductor(planner, pool=pool_of(Talker(says("Two.")), Talker(says("4"))), max_rounds=2)
+    conductor = Conductor(
+        planner, pool=pool_of(Talker(says("Two.")), Talker(says("4"))), max_rounds=2
+    )
     await conductor.ask("What is 2 + 2?", on_event=journal)
     assert rows(path, "SELECT round, accepted FROM rounds WHERE valid") == [(0, 0), (1, 1)]
 
@@ -88,7 +110,9 @@ async def test_a_step_that_another_worker_answered_says_so(journal: Journal, pat
     assert rows(path, "SELECT worker, answered_by FROM steps WHERE step = 0") == [(0, 1)]
 
 
-async def test_an_episode_that_was_cut_off_is_unfinished_and_keeps_its_calls(journal: Journal) -> None:
+async def test_an_episode_that_was_cut_off_is_unfinished_and_keeps_its_calls(
+    journal: Journal,
+) -> None:
     keep(journal, one_call(), sample=3)
     (kept,) = journal.episodes()
     assert (kept.outcome, kept.sample, kept.seconds, kept.answer) == ("unfinished", 3, None, None)
@@ -97,7 +121,10 @@ async def test_an_episode_that_was_cut_off_is_unfinished_and_keeps_its_calls(jou
 
 async def test_a_call_comes_back_from_the_file_as_it_was(journal: Journal) -> None:
     image = {"type": "image_url", "image_url": MappingProxyType({"url": "data:,x"})}
-    messages = (Message("system", "Be brief.\x00"), Message("user", "Sëe \ud800 “this”:\n", (image,)))
+    messages = (
+        Message("system", "Be brief.\x00"),
+        Message("user", "Sëe \ud800 “this”:\n", (image,)),
+    )
     sampling = Sampling(0.2, 9, 7, {"effort": "minimal", "top_p": 0.1, "stop": ["\n"]})
     said = Completion(
         'Fi"ne\\\n',
@@ -107,35 +134,53 @@ async def test_a_call_comes_back_from_the_file_as_it_was(journal: Journal) -> No
         "tool_calls",
         {"model": "m1", "messages": [{"role": "user", "content": "Sëe"}], "top_p": 0.1},
     )
-    asked = {"messages": messages, "sampling": sampling, "price": PRICE, "identity": "talker m1", "attempt": 2}
+    asked = {
+        "messages": messages,
+        "sampling": sampling,
+        "price": PRICE,
+        "identity": "talker m1",
+        "attempt": 2,
+    }
     journal(Asked("e1", 0, 0.0, messages))
     journal(one_call(said, usage=said.usage, **asked))
     await journal.wait_durable()
     (call,) = journal.calls()
     assert journal.find_completion(call.key or "") == said
     assert next(iter(journal.episodes())).question == tuple(
-        replace(one, parts=tuple(dict(part) | {"image_url": {"url": "data:,x"}} for part in one.parts))
+        replace(
+            one, parts=tuple(dict(part) | {"image_url": {"url": "data:,x"}} for part in one.parts)
+        )
         for one in messages
     )
     assert {name: getattr(call, name) for name in asked} == asked
     assert (call.completion, call.usage) == (said, said.usage)
 
 
-def test_what_many_calls_saw_is_written_once_and_found_in_each(journal: Journal, path: Path) -> None:
-    sent = {"model": "m", "messages": [{"role": "user", "content": "What is 2 + 2?"}], "stream": True}
+def test_what_many_calls_saw_is_written_once_and_found_in_each(
+    journal: Journal, path: Path
+) -> None:
+    sent = {
+        "model": "m",
+        "messages": [{"role": "user", "content": "What is 2 + 2?"}],
+        "stream": True,
+    }
     event = one_call(says("4", body_sent=sent))
     key = keep(journal, event, replace(event, episode="e2"))
     found = journal.find_completion(key)
     assert found is not None and found.body_sent == sent
-    assert rows(path, "SELECT body_sent FROM calls LIMIT 1") == [('{"model":"m","messages":null,"stream":true}',)]
+    assert rows(path, "SELECT body_sent FROM calls LIMIT 1") == [
+        ('{"model":"m","messages":null,"stream":true}',)
+    ]
     assert rows(path, "SELECT count(*) FROM messages") == [(1,)]
     assert rows(path, "SELECT call, turn, role, content FROM turns ORDER BY call") == [
         (number, 0, "user", "What is 2 + 2?") for number in (1, 2)
     ]
 
 
-def test_messages_that_were_forgotten_are_written_again(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("openconductor.journal.rows._REMEMBERED", 0)
+def test_messages_that_were_forgotten_are_written_again(
+    path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("openconductor.store.rows._REMEMBERED", 0)
     with Journal(path) as journal:
         keep(journal, one_call())
         keep(journal, one_call(episode="e2"))
@@ -148,7 +193,9 @@ async def test_numbers_and_bodies_that_no_file_can_hold_break_nothing(journal: J
     odd = one_call(usage=Usage(10**30, -(10**30), 5), sampling=Sampling(body=body))
     journal(Asked("e1", 0, 0.0, "\ud800"))
     journal(odd)
-    journal(Answered("e1", 0, 1.0, Episode("\ud800", (), "\ud800", None, odd.call.usage, 1.0, "e1")))
+    journal(
+        Answered("e1", 0, 1.0, Episode("\ud800", (), "\ud800", None, odd.call.usage, 1.0, "e1"))
+    )
     await journal.wait_durable()
     assert next(iter(journal.episodes())).answer == "\\ud800"
     assert journal.totals().spent.usage.input_tokens > 10**15
@@ -165,10 +212,12 @@ def test_an_id_that_was_heard_before_keeps_its_row(path: Path) -> None:
 def test_reading_a_long_journal_leaves_out_nothing(journal: Journal) -> None:
     ids = [f"e{number}" for number in range(1234)]
     keep(journal, *(one_call(episode=one) for one in ids))
-    assert [one.id for one in journal.episodes()] == [call.episode for call in journal.calls()] == ids
+    assert (
+        [one.id for one in journal.episodes()] == [call.episode for call in journal.calls()] == ids
+    )
 
 
-# ── what is found again ──────────────────────────────────────────────────────────────────────────────────────────────
+# ── what is found again ───────────────────────────────────────────────────────────────────────────
 def test_a_call_is_found_when_it_is_on_the_disk_and_in_another_process_later(path: Path) -> None:
     event = one_call()
     with Journal(path) as journal:
@@ -191,13 +240,16 @@ def test_a_call_is_found_when_it_is_on_the_disk_and_in_another_process_later(pat
     ],
     ids=["failed", "cancelled", "empty", "replayed", "cut", "refused"],
 )
-def test_only_a_call_that_was_paid_for_here_is_found(journal: Journal, changes: dict[str, Any], found: bool) -> None:
+def test_only_a_call_that_was_paid_for_here_is_found(
+    journal: Journal, changes: dict[str, Any], found: bool
+) -> None:
     assert (journal.find_completion(keep(journal, one_call(**changes))) is not None) is found
     assert len(list(journal.calls())) == 1
 
 
 def test_a_call_of_an_episode_that_began_unheard_is_kept_and_has_no_key(journal: Journal) -> None:
-    # Which sample it is stands in Asked alone; with a guess, one sample would be answered with another's completion.
+    # Which sample it is stands in Asked alone; with a guess, one sample would be answered with
+    # another's completion.
     journal(one_call())
     journal.flush()
     assert journal.find_completion(key_for(one_call())) is None
@@ -205,7 +257,9 @@ def test_a_call_of_an_episode_that_began_unheard_is_kept_and_has_no_key(journal:
 
 
 def test_of_two_calls_of_one_key_the_first_is_found(journal: Journal) -> None:
-    found = journal.find_completion(keep(journal, one_call(says("first")), one_call(says("second"), episode="e2")))
+    found = journal.find_completion(
+        keep(journal, one_call(says("first")), one_call(says("second"), episode="e2"))
+    )
     assert found is not None and found.text == "first"
 
 
@@ -215,18 +269,22 @@ def test_a_replayed_call_is_written_and_not_counted_as_spent(journal: Journal) -
     assert journal.totals().spent.calls == 1
 
 
-# ── durability, many callers ─────────────────────────────────────────────────────────────────────────────────────────
+# ── durability, many callers ──────────────────────────────────────────────────────────────────────
 def test_event_loops_in_several_threads_share_a_journal(path: Path) -> None:
     async def ask_five(journal: Journal) -> None:
         await asyncio.gather(*(ask(journal) for _ in range(5)))
 
     with Journal(path) as journal:
-        threads = [threading.Thread(target=lambda: asyncio.run(ask_five(journal))) for _ in range(4)]
+        threads = [
+            threading.Thread(target=lambda: asyncio.run(ask_five(journal))) for _ in range(4)
+        ]
         for thread in threads:
             thread.start()
         for thread in threads:
             thread.join()
-    assert rows(path, "SELECT outcome, count(*) FROM episodes GROUP BY outcome") == [("answered", 20)]
+    assert rows(path, "SELECT outcome, count(*) FROM episodes GROUP BY outcome") == [
+        ("answered", 20)
+    ]
 
 
 async def test_a_waiter_that_is_cancelled_holds_up_nobody(journal: Journal) -> None:
@@ -254,7 +312,9 @@ async def test_closing_writes_what_was_handed_over_and_then_all_use_is_an_error(
 
 
 @pytest.mark.filterwarnings("ignore::pytest.PytestUnhandledThreadExceptionWarning")
-async def test_an_error_of_the_writing_itself_reaches_everyone_who_uses_the_journal(path: Path) -> None:
+async def test_an_error_of_the_writing_itself_reaches_everyone_who_uses_the_journal(
+    path: Path,
+) -> None:
     journal = Journal(path)
     journal(one_call(worker=3))  # type: ignore[arg-type] - no such event comes from here
     with pytest.raises(JournalError, match="the writer ended in"):
@@ -274,9 +334,14 @@ def test_an_error_on_the_way_out_is_not_hidden_by_the_journals_own(path: Path) -
     assert any("redact" in note for note in caught.value.__notes__)
 
 
-# ── outcomes ─────────────────────────────────────────────────────────────────────────────────────────────────────────
+# ── outcomes ──────────────────────────────────────────────────────────────────────────────────────
 def test_an_outcome_comes_back_as_it_was_in_another_process_later(path: Path) -> None:
-    record = {"correct": None, "answer": "²\ud800\0", "rounds": [{"steps": [[0, "Do.", "all"]]}], "seconds": 0.25}
+    record = {
+        "correct": None,
+        "answer": "²\ud800\0",
+        "rounds": [{"steps": [[0, "Do.", "all"]]}],
+        "seconds": 0.25,
+    }
     before = time.time()
     with Journal(path) as journal:
         journal.put_outcome("gym/1", record)

@@ -1,10 +1,11 @@
 """Events become rows, and a batch of rows one transaction. In: what the journal's sink was handed. Out: a commit.
 
-Rows go in many a statement: each statement hands the interpreter to the busy event loop and has to wait to get it back,
-so that one statement a row would be slower than the disk. For the writer's thread alone.
+Rows go in many a statement: each statement hands the interpreter to the busy event loop and has to
+wait to get it back, so that one statement a row would be slower than the disk. For the writer's
+thread alone.
 
-Not covered: Planned, StepStarted and StepText (rounds and steps are written when they have ended), and when anything
-is written (``journal``).
+Not covered: Planned, StepStarted and StepText (rounds and steps are written when they have ended),
+and when anything is written (``journal``).
 """
 
 from __future__ import annotations
@@ -19,10 +20,10 @@ from typing import cast
 
 from openconductor.errors import OpenConductorError
 from openconductor.events import Answered, Asked, CallEnded, RoundEnded, StepEnded
-from openconductor.journal.keys import key_of, request_hash
-from openconductor.journal.reading import JournaledOutcome
 from openconductor.privacy import Privacy
-from openconductor.serialisation import compact, outcome_of, plain
+from openconductor.store.keys import key_of, request_hash
+from openconductor.store.reading import JournaledOutcome
+from openconductor.store.serialisation import compact, outcome_of, plain
 from openconductor.types import Completion, Message, Sampling, StepResult
 
 Item = Asked | CallEnded | StepEnded | RoundEnded | Answered | JournaledOutcome
@@ -42,7 +43,11 @@ _STATEMENTS = {
 }
 _SIZES = (64, 16, 4, 1)  # rows a statement
 _REMEMBERED = 4_096  # messages whose numbers are known, until these are forgotten
-_SUCCESSES = ("answered", "cut", "refused")  # of a call whose completion came: it is not paid for again
+_SUCCESSES = (
+    "answered",
+    "cut",
+    "refused",
+)  # of a call whose completion came: it is not paid for again
 
 
 class BatchWriter:
@@ -60,7 +65,9 @@ class BatchWriter:
         self._content = content
         self._samples: dict[str, int] = {}  # of the episodes under way
         self._numbers: dict[str | Message, int] = {}  # of messages that are in the file
-        self._last: int = connection.execute("SELECT coalesce(max(number), 0) FROM messages").fetchone()[0]
+        self._last: int = connection.execute(
+            "SELECT coalesce(max(number), 0) FROM messages"
+        ).fetchone()[0]
         self._new: list[Row] = []  # messages
 
     def write(self, batch: Sequence[tuple[Item, float]]) -> None:
@@ -84,7 +91,9 @@ class BatchWriter:
                 while len(rows[kind]) - done >= size:
                     chunk = rows[kind][done : done + size]
                     values = ", ".join([f"({', '.join('?' * len(chunk[0]))})"] * size)
-                    self._connection.execute(statement.replace("(?)", values), tuple(chain.from_iterable(chunk)))
+                    self._connection.execute(
+                        statement.replace("(?)", values), tuple(chain.from_iterable(chunk))
+                    )
                     done += size
         self._connection.execute("COMMIT")
 
@@ -98,23 +107,39 @@ class BatchWriter:
             yield RoundEnded, self._round(item)
             transcript = item.outcome.transcript
             for index, result in enumerate(transcript.results if transcript is not None else ()):
-                if result.completion is None and result.error is None:  # not reached, or nobody was told about its end
+                if (
+                    result.completion is None and result.error is None
+                ):  # not reached, or nobody was told about its end
                     yield StepEnded, self._step(item.episode, item.round, index, result)
         elif isinstance(item, Answered):
             one = item.outcome
             self._samples.pop(item.episode, None)
-            ended = ("answered" if one.answer is not None else "failed", one.seconds, compact(one.usage))
+            ended = (
+                "answered" if one.answer is not None else "failed",
+                one.seconds,
+                compact(one.usage),
+            )
             yield Answered, (item.episode, *ended, self._error(one.error), self._text(one.answer))
         elif isinstance(item, Asked):
             self._samples[item.episode] = item.sample
             yield Asked, (item.episode, item.sample, now, self._json(item.question))
         else:
-            yield JournaledOutcome, (self._name(item.key), item.written, self._cleaned(compact(item.record)))
+            yield (
+                JournaledOutcome,
+                (self._name(item.key), item.written, self._cleaned(compact(item.record))),
+            )
 
     def _step(self, episode: str, index: int, number: int, result: StepResult) -> Row:
         step, outcome = result.step, outcome_of(result)
         return (
-            *(episode, index, number, step.worker, result.asked if outcome == "answered" else None, outcome),
+            *(
+                episode,
+                index,
+                number,
+                step.worker,
+                result.asked if outcome == "answered" else None,
+                outcome,
+            ),
             *(result.started, result.ended, compact(result.usage), self._error(result.error)),
             *(compact(step.access), self._text(step.subtask)),
         )
@@ -122,7 +147,11 @@ class BatchWriter:
     def _round(self, event: RoundEnded) -> Row:
         one, workflow, accepted = event.outcome, None, None
         if one.workflow is not None:
-            steps = one.workflow.steps if self._content else [replace(step, subtask="") for step in one.workflow]
+            steps = (
+                one.workflow.steps
+                if self._content
+                else [replace(step, subtask="") for step in one.workflow]
+            )
             workflow, accepted = self._cleaned(compact({"steps": steps})), one.accepted
         said = self._text(one.completion.text) if one.completion is not None else None
         began = (event.episode, event.round, event.at, one.workflow is not None, accepted)
@@ -131,15 +160,29 @@ class BatchWriter:
     def _call(self, event: CallEnded) -> Row:
         call, key = event.call, None
         asked = request_hash(call.messages, call.sampling)
-        if event.episode in self._samples:  # where it began unheard, which sample it is is not known
+        if (
+            event.episode in self._samples
+        ):  # where it began unheard, which sample it is is not known
             place = (self._samples[event.episode], event.round, event.step)
             key = key_of(asked, call.worker, call.identity, place)
         response, whole, body = self._response(call.messages, call.completion)
         replayable = key is not None and whole and not call.replayed and call.outcome in _SUCCESSES
         return (
             *(None, event.episode, event.round, event.step, call.attempt, self._name(call.worker)),
-            *(self._name(call.identity), call.outcome, call.nested, call.replayed, replayable, key, asked),
-            *(call.started, compact(call.usage), None if call.price is None else compact(call.price)),
+            *(
+                self._name(call.identity),
+                call.outcome,
+                call.nested,
+                call.replayed,
+                replayable,
+                key,
+                asked,
+            ),
+            *(
+                call.started,
+                compact(call.usage),
+                None if call.price is None else compact(call.price),
+            ),
             self._error(call.error),
             *(self._request(call.messages, call.sampling), response, body),
         )
@@ -156,9 +199,13 @@ class BatchWriter:
                 self._numbers[known_as] = self._last
                 self._new.append((self._last, self._cleaned(compact(message))))
             numbers.append(self._numbers[known_as])
-        return compact({"messages": numbers, "sampling": json.loads(self._cleaned(compact(sampling)))})
+        return compact(
+            {"messages": numbers, "sampling": json.loads(self._cleaned(compact(sampling)))}
+        )
 
-    def _response(self, asked: Sequence[Message], said: Completion | None) -> tuple[str | None, bool, str | None]:
+    def _response(
+        self, asked: Sequence[Message], said: Completion | None
+    ) -> tuple[str | None, bool, str | None]:
         """What came as JSON, whether it is kept as it came, and the body that was sent.
 
         The body's messages are left out where these are the request's: they would double every row.
@@ -168,7 +215,9 @@ class BatchWriter:
         parts = {"text": said.text, "reasoning": said.reasoning, "tool_calls": said.tool_calls}
         came = compact({**parts, "finish_reason": said.finish_reason})
         kept, body = self._cleaned(came), said.body_sent
-        if body and body.get("messages") == [{"role": turn.role, "content": turn.content} for turn in asked]:
+        if body and body.get("messages") == [
+            {"role": turn.role, "content": turn.content} for turn in asked
+        ]:
             body = {**body, "messages": None}
         return kept, kept == came, self._json(body)
 

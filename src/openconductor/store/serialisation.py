@@ -1,8 +1,9 @@
 """Values as JSON, and back: the one form that the journal, the records of an evaluation and ``--json`` share.
 
-In: the frozen values. Out: JSON's own types; ``load`` makes the frozen value again, but for those that hold errors. A
-value is a mapping of its fields; a Decimal is a decimal string, so that nothing is lost to binary fractions; an unknown
-price is null; an error is its class, its message and what else it knows.
+In: the frozen values. Out: JSON's own types; ``load`` makes the frozen value again, but for those
+that hold errors. A value is a mapping of its fields; a Decimal is a decimal string, so that nothing
+is lost to binary fractions; an unknown price is null; an error is its class, its message and what
+else it knows.
 """
 
 from __future__ import annotations
@@ -111,7 +112,7 @@ def outcome_of(result: StepResult) -> str:
     return "cancelled" if result.started is not None else "not_reached"
 
 
-# ── an episode as `ask --json` prints it ─────────────────────────────────────────────────────────────────────────────
+# ── an episode as `ask --json` prints it ──────────────────────────────────────────────────────────
 def episode_json(episode: Episode, workers: Mapping[int, str]) -> Json:
     """The episode, its rounds with their steps and every attempt at these, and the ledger.
 
@@ -128,7 +129,9 @@ def episode_json(episode: Episode, workers: Mapping[int, str]) -> Json:
         "answer": episode.answer,
         "error": plain(episode.error),
         "seconds": episode.seconds,
-        "rounds": [_round(index, one, workers, attempts) for index, one in enumerate(episode.rounds)],
+        "rounds": [
+            _round(index, one, workers, attempts) for index, one in enumerate(episode.rounds)
+        ],
         "ledger": _ledger(ledger, episode, workers),
     }
 
@@ -161,16 +164,24 @@ def _round(index: int, one: Round, workers: Mapping[int, str], attempts: _Attemp
     return {
         "round": index,
         "conductor": None if one.completion is None else said,
-        "planning": {"usage": plain(one.planning), "attempts": _shown(attempts.get((index, None), ()))},
+        "planning": {
+            "usage": plain(one.planning),
+            "attempts": _shown(attempts.get((index, None), ())),
+        },
         "valid": one.workflow is not None,
         "accepted": one.accepted,
         "error": plain(one.error),
         "answer": one.transcript.answer if one.transcript is not None else None,
-        "steps": [_step(number, result, workers, attempts[index, number]) for number, result in enumerate(results)],
+        "steps": [
+            _step(number, result, workers, attempts[index, number])
+            for number, result in enumerate(results)
+        ],
     }
 
 
-def _step(index: int, result: StepResult, workers: Mapping[int, str], attempts: Sequence[Attempt]) -> Json:
+def _step(
+    index: int, result: StepResult, workers: Mapping[int, str], attempts: Sequence[Attempt]
+) -> Json:
     completion = result.completion
     return {
         "step": index,
@@ -197,7 +208,9 @@ def _ledger(ledger: Ledger, episode: Episode, workers: Mapping[int, str]) -> Jso
         if entry.step is not None and transcript is not None:
             who = workers[transcript.results[entry.step].asked]
         counted = {"who": who, "attempts": len(entry.attempts)}
-        entries.append({**_only(entry, "round", "step"), **counted, **_only(entry.usage, *_names(Usage))})
+        entries.append(
+            {**_only(entry, "round", "step"), **counted, **_only(entry.usage, *_names(Usage))}
+        )
 
     wasted, replayed = sum(one.wasted for one in made), sum(one.call.replayed for one in made)
     return {

@@ -1,9 +1,10 @@
 """What tokens are known to cost. In: a model and where it is served. Out: its Price, or the reason why none is known.
 
-The data are those of ``genai-prices`` (MIT, 1.6 MB), which is imported when a price is first looked up and is never
-asked to update itself over the network. A price is known only where this house's ``Price`` says all of it: what
-depends on the length of the prompt or on the hour is not, for a bill that is wrong now and then is worse than none.
-Nothing is looked up while questions are answered: the pool file holds the price, so that a bill can be drawn up again.
+The data are those of ``genai-prices`` (MIT, 1.6 MB), which is imported when a price is first looked
+up and is never asked to update itself over the network. A price is known only where this house's
+``Price`` says all of it: what depends on the length of the prompt or on the hour is not, for a bill
+that is wrong now and then is worse than none. Nothing is looked up while questions are answered:
+the pool file holds the price, so that a bill can be drawn up again.
 """
 
 from __future__ import annotations
@@ -21,7 +22,8 @@ if TYPE_CHECKING:
     from genai_prices.types import ModelInfo, ModelPrice
 
 _BY_THE_TOKEN = ("input_mtok", "output_mtok", "cache_read_mtok")
-# Charged only where a request asks for it (a search tool, an explicit write to the cache, sound as input).
+# Charged only where a request asks for it (a search tool, an explicit write to the cache, sound as
+# input).
 _EXTRAS = {
     "cache_write_mtok": "writing to the cache",
     "cache_write_1h_mtok": "writing to the cache",
@@ -63,14 +65,15 @@ def find_price(
     Args:
         model: the model's name at its server.
         base_url: where its API begins.
-        vendor: who serves it (``"anthropic"``), for a client that has no URL; counts where there is no ``base_url``.
-        body: what each request carries beside the messages; a setting in it that has a price of its own
-            (``service_tier``) makes the price unknown.
+        vendor: who serves it (``"anthropic"``), for a client that has no URL; counts where there is
+            no ``base_url``.
+        body: what each request carries beside the messages; a setting in it that has a price of its
+            own (``service_tier``) makes the price unknown.
         at: the moment whose price is meant; None is now.
 
     Returns:
-        The price, or None and the reason. A price of nothing is not known either: whether something is free is for the
-        user to say.
+        The price, or None and the reason. A price of nothing is not known either: whether something
+        is free is for the user to say.
     """
     from genai_prices import __version__
     from genai_prices.data_snapshot import get_snapshot
@@ -89,7 +92,9 @@ def find_price(
         return FoundPrice(None, f"{model!r} is not on the price list of {seller.id}", source=source)
     moment = at or datetime.now(UTC)
     now = found.get_prices(moment)
-    listed: dict[str, object] = {name: value for name, value in vars(now).items() if value is not None}
+    listed: dict[str, object] = {
+        name: value for name, value in vars(now).items() if value is not None
+    }
     if reason := _unclear(found, body, listed):
         return FoundPrice(None, reason, source=source)
     extras = sorted({_EXTRAS[name] for name in listed if name in _EXTRAS})
@@ -113,16 +118,24 @@ def price_line(price: Price) -> str:
 
 def _dated(found: ModelInfo) -> list[tuple[object, ModelPrice]]:
     """The prices that a list has for a model, each with the condition under which it holds."""
-    return [(one.constraint, one.prices) for one in found.prices] if isinstance(found.prices, list) else []
+    return (
+        [(one.constraint, one.prices) for one in found.prices]
+        if isinstance(found.prices, list)
+        else []
+    )
 
 
 def _unclear(found: ModelInfo, body: Mapping[str, object], listed: Mapping[str, object]) -> str:
     """Why a list's entry is no Price; "" where it is one."""
     from genai_prices.types import StartDateConstraint
 
-    if any(when is not None and not isinstance(when, StartDateConstraint) for when, _ in _dated(found)):
+    if any(
+        when is not None and not isinstance(when, StartDateConstraint) for when, _ in _dated(found)
+    ):
         return "it depends on the hour"
-    if named := [name for variant in found.price_variants or () for name in variant.when if name in body]:
+    if named := [
+        name for variant in found.price_variants or () for name in variant.when if name in body
+    ]:
         return f"the body's {named[0]} has a price of its own"
     for name, value in listed.items():
         if name not in _EXTRAS and name not in _BY_THE_TOKEN:

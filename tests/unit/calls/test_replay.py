@@ -13,15 +13,17 @@ import pytest
 
 from openconductor.conductor import Conductor
 from openconductor.events import CallEnded, Event
-from openconductor.journal import Journal, call_key
 from openconductor.pool import Worker, WorkerPool
 from openconductor.protocols import CallContext, OnText
+from openconductor.store import Journal, call_key
 from openconductor.types import Completion, Message, Price, Sampling, Usage
 
 HELLO = (Message("user", "hello"),)
 CALL = CallContext("an episode", round=1, step=2, sample=3)
 PRICE = Price(Decimal(1), Decimal(2))
-SAID = Completion("from before", "thought", usage=Usage(input_tokens=7, output_tokens=5, dollars=Decimal("0.1")))
+SAID = Completion(
+    "from before", "thought", usage=Usage(input_tokens=7, output_tokens=5, dollars=Decimal("0.1"))
+)
 
 
 @dataclass
@@ -43,21 +45,32 @@ class Desk:
         return Completion(said)
 
     async def ask(
-        self, call: CallContext = CALL, messages: Sequence[Message] = HELLO, on_text: OnText | None = None
+        self,
+        call: CallContext = CALL,
+        messages: Sequence[Message] = HELLO,
+        on_text: OnText | None = None,
     ) -> str:
         worker = Worker(self, name="w", price=PRICE, sampling=self.sampling).replaying(self)
         return (await worker.complete(messages, call=call, on_text=on_text)).text
 
 
-@pytest.mark.parametrize("change", [{"episode": "another"}, {"attempt": 2}, {"deadline": 1e9, "origin": 5.0}], ids=str)
-async def test_neither_episode_nor_attempt_nor_time_makes_it_another_call(change: dict[str, object]) -> None:
+@pytest.mark.parametrize(
+    "change", [{"episode": "another"}, {"attempt": 2}, {"deadline": 1e9, "origin": 5.0}], ids=str
+)
+async def test_neither_episode_nor_attempt_nor_time_makes_it_another_call(
+    change: dict[str, object],
+) -> None:
     desk = Desk()
     assert await desk.ask(replace(CALL, **change)) == SAID.text  # type: ignore[arg-type]
     assert desk.calls == 0
 
 
-@pytest.mark.parametrize("change", [{"sample": 4}, {"round": 0}, {"step": 1}, {"step": None}], ids=str)
-async def test_what_stands_elsewhere_in_the_question_is_another_call(change: dict[str, object]) -> None:
+@pytest.mark.parametrize(
+    "change", [{"sample": 4}, {"round": 0}, {"step": 1}, {"step": None}], ids=str
+)
+async def test_what_stands_elsewhere_in_the_question_is_another_call(
+    change: dict[str, object],
+) -> None:
     assert await Desk().ask(replace(CALL, **change)) == "answer 1"  # type: ignore[arg-type]
 
 
@@ -72,18 +85,33 @@ async def test_equal_calls_at_the_same_time_are_both_made() -> None:
     assert await asyncio.gather(desk.ask(), desk.ask()) == ["answer 1", "answer 2"]
 
 
-@pytest.mark.parametrize(("finish", "outcome"), [("stop", "answered"), ("tool_calls", "answered"), ("length", "cut")])
-async def test_a_replayed_call_is_told_of_with_what_it_cost_and_its_text_comes_in_one_piece(finish, outcome) -> None:
+@pytest.mark.parametrize(
+    ("finish", "outcome"), [("stop", "answered"), ("tool_calls", "answered"), ("length", "cut")]
+)
+async def test_a_replayed_call_is_told_of_with_what_it_cost_and_its_text_comes_in_one_piece(
+    finish, outcome
+) -> None:
     desk, events, heard = Desk(replace(SAID, finish_reason=finish)), list[Event](), list[str]()
     await desk.ask(
-        replace(CALL, on_event=events.append, origin=asyncio.get_running_loop().time()), on_text=heard.append
+        replace(CALL, on_event=events.append, origin=asyncio.get_running_loop().time()),
+        on_text=heard.append,
     )
     (event,) = events
     assert isinstance(event, CallEnded)
     assert (event.episode, event.round, event.step) == ("an episode", 1, 2)
     made = event.call
-    assert (made.worker, made.outcome, made.identity, made.price) == ("w", outcome, "gpt at x", PRICE)
-    assert (made.messages, made.sampling, made.completion, made.error) == (HELLO, Sampling(), desk.said, None)
+    assert (made.worker, made.outcome, made.identity, made.price) == (
+        "w",
+        outcome,
+        "gpt at x",
+        PRICE,
+    )
+    assert (made.messages, made.sampling, made.completion, made.error) == (
+        HELLO,
+        Sampling(),
+        desk.said,
+        None,
+    )
     assert made.replayed and made.usage == SAID.usage and 0 <= made.started < 60
     assert heard == ["from before"]
 
@@ -99,7 +127,10 @@ class House:
 
     def conductor(self, journal: Journal) -> Conductor:
         """One that replays, as a process that starts anew would make it."""
-        inner = Conductor(self.server("inner", PLAN), pool=WorkerPool([self.server("deep"), self.server("deeper")]))
+        inner = Conductor(
+            self.server("inner", PLAN),
+            pool=WorkerPool([self.server("deep"), self.server("deeper")]),
+        )
         pool = WorkerPool([self.server("plain"), Worker(inner, name="nested")])
         return Conductor(self.server("planner", PLAN), pool=pool).replaying(journal)
 
@@ -111,7 +142,9 @@ class House:
         return Worker(answer, name=name)
 
 
-async def test_a_question_that_was_answered_costs_nothing_when_it_is_asked_again(tmp_path: Path) -> None:
+async def test_a_question_that_was_answered_costs_nothing_when_it_is_asked_again(
+    tmp_path: Path,
+) -> None:
     house = House()
     with Journal(tmp_path / "journal.sqlite") as journal:
         first = await house.conductor(journal).ask("why?", on_event=journal)
@@ -119,15 +152,22 @@ async def test_a_question_that_was_answered_costs_nothing_when_it_is_asked_again
     with Journal(tmp_path / "journal.sqlite") as journal:
         again = await house.conductor(journal).ask("why?", on_event=journal)
         assert len(house.asked) == 3 + 4
-        assert (again.answer, replace(again.usage, seconds=0)) == (first.answer, replace(first.usage, seconds=0))
+        assert (again.answer, replace(again.usage, seconds=0)) == (
+            first.answer,
+            replace(first.usage, seconds=0),
+        )
         (only,) = again.rounds
-        assert all(call.replayed for made in (only, *only.transcript.results) for call in made.calls)
+        assert all(
+            call.replayed for made in (only, *only.transcript.results) for call in made.calls
+        )
         other = await house.conductor(journal).ask("why?", on_event=journal, sample=1)
     assert len(house.asked) == 2 * (3 + 4)
     assert other.answer != first.answer
 
 
-async def test_of_a_question_that_was_broken_off_only_what_had_not_ended_is_asked_again(tmp_path: Path) -> None:
+async def test_of_a_question_that_was_broken_off_only_what_had_not_ended_is_asked_again(
+    tmp_path: Path,
+) -> None:
     house, events = House(), 0
     with Journal(tmp_path / "journal.sqlite") as journal:
 

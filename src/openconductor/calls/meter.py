@@ -1,7 +1,8 @@
 """The innermost wrapper of a worker: deadline, clock, bill, and the record of every attempt.
 
-In: a provider and what its calls cost. Out: one whose every attempt is timed, billed and reported as a Call, whether it
-answered, failed or was cancelled. Kept lean: simulated workers come here 100,000s of times.
+In: a provider and what its calls cost. Out: one whose every attempt is timed, billed and reported
+as a Call, whether it answered, failed or was cancelled. Kept lean: simulated workers come here
+100,000s of times.
 """
 
 from __future__ import annotations
@@ -25,15 +26,17 @@ class Meter:
     """Calls a provider within a deadline, bills the call, and reports it to ``call.on_event``, regardless of its end.
 
     Args:
-        provider: what is called. Its attributes count where it has them: ``prices_itself`` (its usage is its bill),
-            ``nests`` (it is an orchestrator), ``may_be_blank`` (a blank text is what it wrote, and no failure),
-            ``identity`` (what it is behind the worker's name).
+        provider: what is called. Its attributes count where it has them: ``prices_itself`` (its
+            usage is its bill), ``nests`` (it is an orchestrator), ``may_be_blank`` (a blank text is
+            what it wrote, and no failure), ``identity`` (what it is behind the worker's name).
         name: the worker's name in reports.
         price: US dollars a million tokens; None is not known.
         timeout_s: total deadline of one attempt, in seconds from when it is sent.
     """
 
-    def __init__(self, provider: Provider, *, name: str, price: Price | None, timeout_s: float | None) -> None:
+    def __init__(
+        self, provider: Provider, *, name: str, price: Price | None, timeout_s: float | None
+    ) -> None:
         self._provider = provider
         self._name = name
         self._price = price
@@ -44,14 +47,20 @@ class Meter:
         self._identity = str(getattr(provider, "identity", ""))
 
     async def complete(
-        self, messages: Sequence[Message], sampling: Sampling, *, call: CallContext, on_text: OnText | None = None
+        self,
+        messages: Sequence[Message],
+        sampling: Sampling,
+        *,
+        call: CallContext,
+        on_text: OnText | None = None,
     ) -> Completion:
         """Call once.
 
         Raises:
             EmptyResponse: no text, no tool call, and no token limit reached.
             WorkerTimeout: a deadline passed.
-            WorkerError: as the provider raises it; whatever else it raises is the cause of one, not retryable.
+            WorkerError: as the provider raises it; whatever else it raises is the cause of one, not
+                retryable.
         """
         begun = time.perf_counter()
         started = asyncio.get_running_loop().time() - call.origin
@@ -66,8 +75,20 @@ class Meter:
             else:
                 said = await self._in_time(messages, sampling, call, on_text)
             usage = self._bill(said.usage, time.perf_counter() - begun)
-            said = Completion(said.text, said.reasoning, said.tool_calls, usage, said.finish_reason, said.body_sent)
-            if not (said.text.strip() or said.tool_calls or said.finish_reason == "length" or self._blank):
+            said = Completion(
+                said.text,
+                said.reasoning,
+                said.tool_calls,
+                usage,
+                said.finish_reason,
+                said.body_sent,
+            )
+            if not (
+                said.text.strip()
+                or said.tool_calls
+                or said.finish_reason == "length"
+                or self._blank
+            ):
                 failure = EmptyResponse("neither text nor tool call in the answer", usage=usage)
                 raise failure
             return said
@@ -75,29 +96,40 @@ class Meter:
             task = asyncio.current_task()
             if task is None or task.cancelling():
                 raise
-            # Nobody cancelled us: the provider's own code did; without an error here the call would just be missing.
-            failure = WorkerError("the call was cancelled from inside the worker", worker=self._name)
+            # Nobody cancelled us: the provider's own code did; without an error here the call would
+            # just be missing.
+            failure = WorkerError(
+                "the call was cancelled from inside the worker", worker=self._name
+            )
             raise failure from None
         except OpenConductorError as error:
             failure = error
             if isinstance(error, WorkerError) and not error.worker:
                 error.worker = self._name
             raise
-        except Exception as error:  # the provider wrapper: a fault of a provider's own is a failure of its worker
+        except (
+            Exception
+        ) as error:  # the provider wrapper: a fault of a provider's own is a failure of its worker
             said_so = f"{self._provider!r} raised {type(error).__name__}: {error}"
             failure = WorkerError(said_so, worker=self._name, retryable=False)
             raise failure from error
         finally:  # a cancellation comes by here, too: what was sent was sent
             if on_event is not None:
                 seconds = time.perf_counter() - begun
-                usage = said.usage if said is not None else self._failed(failure, below.usage, seconds)
+                usage = (
+                    said.usage if said is not None else self._failed(failure, below.usage, seconds)
+                )
                 outcome = outcome_of(said, failure)
                 record = Call(self._name, outcome, tuple(messages), sampling, said, failure, call.attempt, usage,
                               self._price, started, self._identity, self._nested)  # fmt: skip
                 on_event(CallEnded(call.episode, call.round, started + seconds, call.step, record))
 
     async def _in_time(
-        self, messages: Sequence[Message], sampling: Sampling, call: CallContext, on_text: OnText | None
+        self,
+        messages: Sequence[Message],
+        sampling: Sampling,
+        call: CallContext,
+        on_text: OnText | None,
     ) -> Completion:
         now = asyncio.get_running_loop().time()
         own = math.inf if self._timeout_s is None else now + self._timeout_s
@@ -112,7 +144,9 @@ class Meter:
         except TimeoutError as error:
             if isinstance(error, WorkerError) or not scope.expired():
                 raise
-            raise WorkerTimeout(f"no whole answer by the deadline, after {deadline - now:.1f} s") from error
+            raise WorkerTimeout(
+                f"no whole answer by the deadline, after {deadline - now:.1f} s"
+            ) from error
 
     def _bill(self, used: Usage, seconds: float) -> Usage:
         """The usage with its price; no price, or no tokens reported: not known, which is not free."""
@@ -124,7 +158,13 @@ class Meter:
                 unpriced = 1
         seconds = used.seconds or seconds
         return Usage(
-            used.input_tokens, used.cached_tokens, used.output_tokens, used.reasoning_tokens, dollars, unpriced, seconds
+            used.input_tokens,
+            used.cached_tokens,
+            used.output_tokens,
+            used.reasoning_tokens,
+            dollars,
+            unpriced,
+            seconds,
         )
 
     def _failed(self, failure: OpenConductorError | None, below: Usage, seconds: float) -> Usage:

@@ -1,7 +1,8 @@
 """The journal's file: its tables, and how it is opened. In: a path. Out: SQLite connections, or a JournalError.
 
-SQLite in WAL mode: one process writes, any number reads meanwhile. The writer holds a lock on an empty file beside the
-journal, which the system releases however the process ends. ``synchronous=FULL``: a commit has reached the disk.
+SQLite in WAL mode: one process writes, any number reads meanwhile. The writer holds a lock on an
+empty file beside the journal, which the system releases however the process ends.
+``synchronous=FULL``: a commit has reached the disk.
 """
 
 from __future__ import annotations
@@ -18,9 +19,10 @@ _APPLICATION_ID = 0x4F434A4C  # "OCJL"
 _BUSY_SECONDS = 30.0  # a reader's checkpoint, a backup: they end
 _NOT_OURS = "expected a journal or a new file"
 
-# Short columns come first: what is behind a long one is read through all of its pages. Usage, errors, workflows,
-# requests, messages and responses are JSON (see `serialisation`). A message is there once, however many calls it was
-# part of: requests name it by its number. Of an outcome's key the last row counts; earlier ones are older judgements.
+# Short columns come first: what is behind a long one is read through all of its pages. Usage,
+# errors, workflows, requests, messages and responses are JSON (see `serialisation`). A message is
+# there once, however many calls it was part of: requests name it by its number. Of an outcome's key
+# the last row counts; earlier ones are older judgements.
 _SCHEMA = f"""
 CREATE TABLE episodes (
     number INTEGER PRIMARY KEY, id TEXT NOT NULL UNIQUE, sample INTEGER, started REAL,
@@ -57,11 +59,17 @@ def open_for_writing(path: Path) -> sqlite3.Connection:
     """
     with _opened(path, "opened for writing", "mode=rwc") as connection:
         new = not _version(connection, path)
-        connection.execute("PRAGMA page_size = 8192")  # a call's row is some kB: on smaller pages in many pieces
-        connection.execute("PRAGMA cache_size = -8192")  # 8 MiB: what it lacks is in the system's own cache
+        connection.execute(
+            "PRAGMA page_size = 8192"
+        )  # a call's row is some kB: on smaller pages in many pieces
+        connection.execute(
+            "PRAGMA cache_size = -8192"
+        )  # 8 MiB: what it lacks is in the system's own cache
         connection.execute("PRAGMA journal_mode = WAL")
         connection.execute("PRAGMA synchronous = FULL")
-        connection.execute("PRAGMA wal_autocheckpoint = 4096")  # 32 MiB of log before it is moved into the file
+        connection.execute(
+            "PRAGMA wal_autocheckpoint = 4096"
+        )  # 32 MiB of log before it is moved into the file
         if new:  # all of it or nothing, the version among it
             connection.executescript(f"BEGIN IMMEDIATE; {_SCHEMA} COMMIT;")
         return connection
@@ -82,8 +90,8 @@ def open_for_reading(path: Path, mode: str = "mode=ro") -> sqlite3.Connection:
             connection.row_factory = sqlite3.Row
             return connection
     except JournalError as error:
-        # A folder that cannot be written to has no place for the reader's own bookkeeping. Where no log lies beside
-        # the file, the file is whole and nobody writes to it.
+        # A folder that cannot be written to has no place for the reader's own bookkeeping. Where no
+        # log lies beside the file, the file is whole and nobody writes to it.
         failed = isinstance(error.__cause__, sqlite3.OperationalError)
         if not failed or mode != "mode=ro" or Path(f"{path}-wal").exists():
             raise
@@ -93,8 +101,8 @@ def open_for_reading(path: Path, mode: str = "mode=ro") -> sqlite3.Connection:
 def lock(path: Path) -> sqlite3.Connection:
     """Become the file's only writer: until the connection is closed, or the process ends in whatever way.
 
-    The lock is SQLite's own, on an empty file beside the journal: it works wherever SQLite does, and between two
-    journals in one process too.
+    The lock is SQLite's own, on an empty file beside the journal: it works wherever SQLite does,
+    and between two journals in one process too.
 
     Raises:
         JournalError: another one is its writer, or the folder does not let us lock.
@@ -125,7 +133,9 @@ def _opened(
     """A connection that is closed again if an error ends the block; the disk's errors are explained."""
     try:
         uri = f"{Path(f'{path}{beside}').absolute().as_uri()}?{mode}"
-        connection = sqlite3.connect(uri, uri=True, timeout=timeout, isolation_level=None, check_same_thread=False)
+        connection = sqlite3.connect(
+            uri, uri=True, timeout=timeout, isolation_level=None, check_same_thread=False
+        )
         try:
             yield connection
         except BaseException:
@@ -140,7 +150,11 @@ def _version(connection: sqlite3.Connection, path: Path) -> int:
     try:
         application, version, tables = (
             int(connection.execute(query).fetchone()[0])
-            for query in ("PRAGMA application_id", "PRAGMA user_version", "SELECT count(*) FROM sqlite_master")
+            for query in (
+                "PRAGMA application_id",
+                "PRAGMA user_version",
+                "SELECT count(*) FROM sqlite_master",
+            )
         )
     except sqlite3.DatabaseError as error:
         if error.sqlite_errorcode != sqlite3.SQLITE_NOTADB:

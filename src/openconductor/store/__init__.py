@@ -1,12 +1,14 @@
 """The journal: every episode, round, step and call of what is paid for, in one SQLite file, written as it happens.
 
-In: the events of ``ask`` and ``execute``: a Journal is an ``on_event`` sink. Out: a file that survives ``kill -9`` and
-a full disk, can be read while it is written, and answers for what was paid for already (``find_completion``).
+In: the events of ``ask`` and ``execute``: a Journal is an ``on_event`` sink. Out: a file that
+survives ``kill -9`` and a full disk, can be read while it is written, and answers for what was paid
+for already (``find_completion``).
 
-The sink only puts events into a queue. One thread writes: it takes all that is there, turns it into rows, commits them
-in one transaction, and wakes who waited: many episodes share one wait for the disk. *Acknowledged*, and safe from then
-on, is what was handed over before ``wait_durable`` (or ``flush``, or ``close``) returned; ``ask`` awaits that before it
-returns, steps do not. After an error of the disk nothing more is written: whoever uses the journal from then on gets a
+The sink only puts events into a queue. One thread writes: it takes all that is there, turns it into
+rows, commits them in one transaction, and wakes who waited: many episodes share one wait for the
+disk. *Acknowledged*, and safe from then on, is what was handed over before ``wait_durable`` (or
+``flush``, or ``close``) returned; ``ask`` awaits that before it returns, steps do not. After an
+error of the disk nothing more is written: whoever uses the journal from then on gets a
 JournalError, and what was acknowledged before is in the file.
 
 Not covered: what is done with a completion found again (``providers.replay``).
@@ -28,9 +30,10 @@ from typing import Literal, NamedTuple
 
 from openconductor.errors import ConfigError, JournalError
 from openconductor.events import Answered, Asked, CallEnded, Event, RoundEnded, StepEnded
-from openconductor.journal.file import explanation, lock, open_for_writing
-from openconductor.journal.keys import call_key
-from openconductor.journal.reading import (
+from openconductor.privacy import Privacy
+from openconductor.store.file import explanation, lock, open_for_writing
+from openconductor.store.keys import call_key
+from openconductor.store.reading import (
     JournaledCall,
     JournaledEpisode,
     JournaledOutcome,
@@ -38,8 +41,7 @@ from openconductor.journal.reading import (
     Spending,
     Totals,
 )
-from openconductor.journal.rows import BatchWriter, Item
-from openconductor.privacy import Privacy
+from openconductor.store.rows import BatchWriter, Item
 
 __all__ = [
     "Journal",
@@ -71,14 +73,17 @@ class Journal(JournalReader):
 
     Args:
         path: the file; made where it is not there.
-        content: ``"none"`` keeps questions, messages, subtasks, responses, answers and error messages out of it;
-            hashes, numbers and names stay, and no completion can be found again.
-        redact: changes each text before it is written, on a thread of the journal's own. A response that it changed is
-            not found again: what came is not there, and something else is not what came.
+        content: ``"none"`` keeps questions, messages, subtasks, responses, answers and error
+            messages out of it; hashes, numbers and names stay, and no completion can be found
+            again.
+        redact: changes each text before it is written, on a thread of the journal's own. A response
+            that it changed is not found again: what came is not there, and something else is not
+            what came.
 
     Raises:
         ConfigError: ``content`` is neither.
-        JournalError: the file cannot be written, is no journal, is of another version, or has another writer.
+        JournalError: the file cannot be written, is no journal, is of another version, or has
+            another writer.
     """
 
     wants_text = False
@@ -104,7 +109,9 @@ class Journal(JournalReader):
         self._end: _End | None = None
         self._process = os.getpid()
         arguments = (connection, Privacy(redact))
-        self._thread = threading.Thread(target=self._run, args=arguments, name="openconductor-journal", daemon=True)
+        self._thread = threading.Thread(
+            target=self._run, args=arguments, name="openconductor-journal", daemon=True
+        )
         self._thread.start()
 
     @classmethod
@@ -129,16 +136,21 @@ class Journal(JournalReader):
         """Keep what became of a question; returns at once, and is durable as any event is (``wait_durable``).
 
         Args:
-            key: which question, asked of whom, and which time; where it was there before, the later record counts and
-                the earlier stays (``outcomes(history=True)``).
-            record: plain values, as JSON has them; cleaned of secrets, and redacted, as everything here.
-            texts: whether questions, answers and the like are among them; else it is written where no content is kept.
+            key: which question, asked of whom, and which time; where it was there before, the later
+                record counts and the earlier stays (``outcomes(history=True)``).
+            record: plain values, as JSON has them; cleaned of secrets, and redacted, as everything
+                here.
+            texts: whether questions, answers and the like are among them; else it is written where
+                no content is kept.
 
         Raises:
-            JournalError: the journal has failed, or is closed, or keeps no content and was handed some.
+            JournalError: the journal has failed, or is closed, or keeps no content and was handed
+                some.
         """
         if texts and not self._keeps:
-            raise JournalError(f"journal {self.path}: keeps no content, and this outcome holds some")
+            raise JournalError(
+                f"journal {self.path}: keeps no content, and this outcome holds some"
+            )
         self._put(JournaledOutcome(key, record, time.time()))
 
     async def wait_durable(self) -> None:
@@ -184,7 +196,7 @@ class Journal(JournalReader):
                 raise
             error.add_note(str(failure))  # what went wrong first is what is told
 
-    # ── the queue and the thread that empties it ─────────────────────────────────────────────────────────────────────
+    # ── the queue and the thread that empties it ──────────────────────────────────────────────────
     def _put(self, item: Item) -> None:
         self._check(self._end)
         self._queue.put((item, time.time()))
@@ -192,7 +204,9 @@ class Journal(JournalReader):
     def _wait(self, waiter: _Waiter) -> None:
         """Have the waiter woken when what was handed over before is on the disk, or never will be."""
         if self._process != os.getpid():
-            raise JournalError(f"journal {self.path}: opened by process {self._process}, of which this one is a copy")
+            raise JournalError(
+                f"journal {self.path}: opened by process {self._process}, of which this one is a copy"
+            )
         with self._gate:  # so that none comes in after the last were told about the end
             self._check(self._end)
             self._queue.put(waiter)
@@ -210,7 +224,10 @@ class Journal(JournalReader):
             while self._write_next(writer, waiting):
                 pass
         except (sqlite3.Error, OSError) as error:
-            end = f"could not be written: {explanation(error)}; what was acknowledged before is in it", error
+            end = (
+                f"could not be written: {explanation(error)}; what was acknowledged before is in it",
+                error,
+            )
         except JournalError as error:
             end = str(error), error
         except BaseException as error:  # a fault of ours, or an event that no orchestrator sends

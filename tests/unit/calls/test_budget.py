@@ -41,7 +41,9 @@ class Costly:
 
 
 def pool_of(*providers: object, price: Price | None = None) -> WorkerPool:
-    return WorkerPool([Worker(provider, name=f"w{i}", price=price) for i, provider in enumerate(providers)])  # type: ignore[arg-type]
+    return WorkerPool(
+        [Worker(provider, name=f"w{i}", price=price) for i, provider in enumerate(providers)]
+    )  # type: ignore[arg-type]
 
 
 def plans(workflow: Workflow, **options: int) -> Costly:
@@ -53,17 +55,23 @@ def planner(workflow: Workflow) -> Worker:
     return Worker(plans(workflow), name="planner", price=Price(Decimal(0), Decimal(0)))
 
 
-# ── one execution ─────────────────────────────────────────────────────────────────────────────────────────────────────
+# ── one execution ─────────────────────────────────────────────────────────────────────────────────
 @pytest.mark.parametrize(
     ("budget", "limit", "said"),
     [
         (Budget(calls=2), "calls", "2 calls used, 2 allowed"),
-        (Budget(tokens=15), "tokens", "20 tokens used, 15 allowed"),  # the call that passes it is kept, and is the last
+        (
+            Budget(tokens=15),
+            "tokens",
+            "20 tokens used, 15 allowed",
+        ),  # the call that passes it is kept, and is the last
         (Budget(tokens=20), "tokens", "20 tokens used, 20 allowed"),
         (Budget(dollars=Decimal("19.99")), "dollars", "20 dollars used, 19.99 allowed"),
     ],
 )
-async def test_a_limit_ends_the_episode_which_holds_what_was_paid_for(budget: Budget, limit: str, said: str) -> None:
+async def test_a_limit_ends_the_episode_which_holds_what_was_paid_for(
+    budget: Budget, limit: str, said: str
+) -> None:
     worker = Costly()
     with pytest.raises(BudgetExceeded, match=said) as caught:
         await execute(CHAIN, pool_of(worker, price=PRICE), "Why?", budget=budget)
@@ -76,13 +84,21 @@ async def test_a_limit_ends_the_episode_which_holds_what_was_paid_for(budget: Bu
 
 async def test_no_dollars_at_all_still_pay_for_a_worker_that_is_free() -> None:
     free = Price(Decimal(0), Decimal(0))
-    assert (await execute(CHAIN, pool_of(Costly(), price=free), "Why?", budget=Budget(dollars=Decimal(0)))).answer
+    assert (
+        await execute(
+            CHAIN, pool_of(Costly(), price=free), "Why?", budget=Budget(dollars=Decimal(0))
+        )
+    ).answer
 
 
 async def test_no_dollars_at_all_refuse_a_worker_with_a_price_before_it_is_called() -> None:
     costly = Costly()
-    with pytest.raises(BudgetExceeded, match="0 dollars used, 0 allowed; the next call may use 3 dollars"):
-        await execute(ONE_STEP, pool_of(costly, price=PRICE), "Why", budget=Budget(dollars=Decimal(0)))
+    with pytest.raises(
+        BudgetExceeded, match="0 dollars used, 0 allowed; the next call may use 3 dollars"
+    ):
+        await execute(
+            ONE_STEP, pool_of(costly, price=PRICE), "Why", budget=Budget(dollars=Decimal(0))
+        )
     assert costly.calls == 0
 
 
@@ -108,14 +124,18 @@ def test_seconds_end_calls_in_flight(in_virtual_time: Callable, workflow: Workfl
     assert caught.value.episode.seconds == pytest.approx(90.0, abs=0.1)
 
 
-def test_a_sink_that_fails_while_the_budgets_seconds_end_is_heard(in_virtual_time: Callable[..., None]) -> None:
+def test_a_sink_that_fails_while_the_budgets_seconds_end_is_heard(
+    in_virtual_time: Callable[..., None],
+) -> None:
     def sink(event: Event) -> None:
         if isinstance(event, StepEnded):
             raise JournalError("disk full")
 
     async def ask() -> None:
         with pytest.raises(JournalError, match="disk full"):
-            await execute(PAIR, pool_of(Costly(5.0)), "Why?", budget=Budget(seconds=1.0), on_event=sink)
+            await execute(
+                PAIR, pool_of(Costly(5.0)), "Why?", budget=Budget(seconds=1.0), on_event=sink
+            )
         conductor = Conductor(plans(PAIR), pool=pool_of(Costly(5.0)))
         with pytest.raises(JournalError, match="disk full") as caught:
             await conductor.ask("Why?", budget=Budget(seconds=1.0), on_event=sink)
@@ -141,7 +161,7 @@ async def test_a_budget_below_nothing_is_no_budget(budget: Budget) -> None:
         await execute(ONE_STEP, pool_of(Costly(), price=PRICE), "Why?", budget=budget)
 
 
-# ── a question ────────────────────────────────────────────────────────────────────────────────────────────────────────
+# ── a question ────────────────────────────────────────────────────────────────────────────────────
 async def test_the_planners_calls_count_too() -> None:
     worker = Costly()
     conductor = Conductor(planner(CHAIN), pool=pool_of(worker))
@@ -168,7 +188,11 @@ async def test_without_a_limit_of_rounds_the_budgets_end_returns_the_answer_that
     conductor = Conductor(plans(ONE_STEP), pool=pool_of(Costly()), max_rounds=None)
     episode = await conductor.ask("Why?", budget=Budget(calls=5))
     assert (episode.answer, episode.error) == ("42", None)
-    assert [type(round_.error) for round_ in episode.rounds] == [type(None), type(None), BudgetExceeded]
+    assert [type(round_.error) for round_ in episode.rounds] == [
+        type(None),
+        type(None),
+        BudgetExceeded,
+    ]
 
 
 async def test_a_budget_that_steps_side_by_side_meet_at_once_is_still_its_own_end() -> None:
@@ -176,7 +200,9 @@ async def test_a_budget_that_steps_side_by_side_meet_at_once_is_still_its_own_en
         """One step first, then three side by side."""
 
         async def complete(self, messages, sampling, *, call, on_text=None) -> Completion:
-            return Completion(render_workflow(Workflow([Step(0, "Do.")] * (3 if call.round else 1))))
+            return Completion(
+                render_workflow(Workflow([Step(0, "Do.")] * (3 if call.round else 1)))
+            )
 
     conductor = Conductor(Widening(), pool=pool_of(Costly()), max_rounds=None)
     episode = await conductor.ask("Why?", budget=Budget(calls=4))
@@ -191,14 +217,16 @@ async def test_without_a_limit_of_rounds_a_budget_is_needed(budget: Budget | Non
         await conductor.ask("Why?", budget=budget)
 
 
-# ── orchestrators as workers ──────────────────────────────────────────────────────────────────────────────────────────
+# ── orchestrators as workers ──────────────────────────────────────────────────────────────────────
 def nested(inner_worker: Costly, price: Price | None = None) -> WorkerPool:
     """A pool whose one worker is a Conductor: its planner and its worker spend ten tokens each."""
     return pool_of(Conductor(planner(ONE_STEP), pool=pool_of(inner_worker, price=price)))
 
 
 async def test_what_an_inner_orchestrator_uses_is_counted_once() -> None:
-    budget = Budget(tokens=20, calls=3)  # the step itself, and inside it the inner planner and the inner step
+    budget = Budget(
+        tokens=20, calls=3
+    )  # the step itself, and inside it the inner planner and the inner step
     transcript = await execute(ONE_STEP, nested(Costly()), "Why?", budget=budget)
     assert transcript.usage.tokens == 20
     with pytest.raises(BudgetExceeded):
@@ -207,12 +235,14 @@ async def test_what_an_inner_orchestrator_uses_is_counted_once() -> None:
 
 async def test_an_orchestrator_needs_no_price_but_its_workers_do() -> None:
     budget = Budget(dollars=Decimal(15))
-    assert (await execute(ONE_STEP, nested(Costly(), price=PRICE), "Why?", budget=budget)).usage.dollars == 10
+    assert (
+        await execute(ONE_STEP, nested(Costly(), price=PRICE), "Why?", budget=budget)
+    ).usage.dollars == 10
     with pytest.raises(ConfigError, match="has no price"):
         await execute(ONE_STEP, nested(Costly()), "Why?", budget=budget)
 
 
-# ── reservations ──────────────────────────────────────────────────────────────────────────────────────────────────────
+# ── reservations ──────────────────────────────────────────────────────────────────────────────────
 def limited(*, price: Price | None = None) -> WorkerPool:
     """A worker that may write 30 tokens and writes ten."""
     return WorkerPool([Worker(Costly(), name="w", price=price, sampling=Sampling(max_tokens=30))])
@@ -221,7 +251,9 @@ def limited(*, price: Price | None = None) -> WorkerPool:
 async def test_a_call_waits_for_those_in_flight_where_only_what_they_hold_is_in_its_way() -> None:
     worker = Costly(seconds=0.001)
     pool = WorkerPool([Worker(worker, name="w", sampling=Sampling(max_tokens=30))])
-    transcript = await execute(PAIR, pool, "Why?", budget=Budget(tokens=60))  # two at once would hold 62
+    transcript = await execute(
+        PAIR, pool, "Why?", budget=Budget(tokens=60)
+    )  # two at once would hold 62
     first, second, _ = transcript.results
     assert transcript.usage.tokens == 30
     assert first.ended is not None and second.started is not None and second.started >= first.ended
@@ -239,18 +271,24 @@ async def test_another_attempt_has_to_fit_beside_what_the_first_was_billed() -> 
         async def complete(self, *given, **named) -> Completion:
             raise EmptyResponse("blank", usage=(await super().complete(*given, **named)).usage)
 
-    worker = Worker(blank := Blank(), name="w0", price=PRICE, sampling=Sampling(max_tokens=10), retries=3)
+    worker = Worker(
+        blank := Blank(), name="w0", price=PRICE, sampling=Sampling(max_tokens=10), retries=3
+    )
     with pytest.raises(BudgetExceeded):
         await execute(ONE_STEP, WorkerPool([worker]), "Why?", budget=Budget(dollars=Decimal(19)))
     assert blank.calls == 1
 
 
-async def test_what_a_function_asks_inside_its_call_is_not_kept_out_by_what_the_call_itself_holds() -> None:
+async def test_what_a_function_asks_inside_its_call_is_not_kept_out_by_what_the_call_itself_holds() -> (
+    None
+):
     inner = Conductor(planner(ONE_STEP), pool=pool_of(Costly()))
 
     async def asks(messages: list[Message]) -> str:
         return (await inner.ask("Why?")).answer or ""
 
     outer = WorkerPool([Worker(asks, name="asks", sampling=Sampling(max_tokens=30))])
-    transcript = await asyncio.wait_for(execute(ONE_STEP, outer, "Why?", budget=Budget(tokens=40)), 5)
+    transcript = await asyncio.wait_for(
+        execute(ONE_STEP, outer, "Why?", budget=Budget(tokens=40)), 5
+    )
     assert transcript.answer == "42"

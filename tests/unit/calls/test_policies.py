@@ -12,8 +12,9 @@ from typing import Any
 
 import pytest
 
-from openconductor import Budget, Conductor, Step, Worker, WorkerPool, Workflow, errors, execute, policies
-from openconductor.budget import open_meter
+from openconductor import Budget, Conductor, Step, Worker, WorkerPool, Workflow, errors, execute
+from openconductor.calls import policies
+from openconductor.calls.budget import open_meter
 from openconductor.events import CallEnded
 from openconductor.protocols import CallContext
 from openconductor.types import Completion, Message, Sampling, Usage
@@ -33,7 +34,10 @@ def virtual(test: Callable[..., Coroutine[Any, Any, None]]) -> Callable[..., Non
     def run(in_virtual_time: Runs, **given: object) -> None:
         in_virtual_time(test(**given))
 
-    taken = (inspect.signature(run).parameters["in_virtual_time"], *inspect.signature(test).parameters.values())
+    taken = (
+        inspect.signature(run).parameters["in_virtual_time"],
+        *inspect.signature(test).parameters.values(),
+    )
     run.__signature__ = inspect.Signature(taken)  # type: ignore[attr-defined]
     return run
 
@@ -60,7 +64,13 @@ class Server:
     async def complete(self, messages, sampling, *, call, on_text=None) -> Completion:
         self.times.append(now())
         self.attempts.append(call.attempt)
-        fault = self.faults.pop(0) if self.faults else self.fault if self.down[0] <= now() < self.down[1] else None
+        fault = (
+            self.faults.pop(0)
+            if self.faults
+            else self.fault
+            if self.down[0] <= now() < self.down[1]
+            else None
+        )
         if on_text is not None and self.says_before:
             on_text(self.says_before)
         if self.seconds:
@@ -93,13 +103,17 @@ async def break_down(server: Server, worker: Worker) -> None:
     server.down = down
 
 
-# ── retry ────────────────────────────────────────────────────────────────────────────────────────────────────────────
+# ── retry ─────────────────────────────────────────────────────────────────────────────────────────
 @pytest.mark.parametrize("retries", [0, 1, 5])
-def test_the_last_failure_comes_out_when_the_attempts_are_used_up(in_virtual_time: Runs, retries: int) -> None:
+def test_the_last_failure_comes_out_when_the_attempts_are_used_up(
+    in_virtual_time: Runs, retries: int
+) -> None:
     faults = [errors.ServerFailed(str(number)) for number in range(9)]
     server = Server(list[BaseException](faults), remote=False)
     with pytest.raises(errors.ServerFailed) as caught:
-        in_virtual_time(Worker(server, name="w", retries=retries).complete(HELLO, call=CallContext()))
+        in_virtual_time(
+            Worker(server, name="w", retries=retries).complete(HELLO, call=CallContext())
+        )
     assert caught.value is faults[retries]
     assert len(server.attempts) == retries + 1
 
@@ -131,7 +145,9 @@ def test_what_may_heal_is_tried_again_and_what_the_worker_failed_at_in_a_row_ope
     in_virtual_time: Runs, fault: BaseException, again: bool, opens: bool
 ) -> None:
     server = Server([fault])
-    assert in_virtual_time(ask(Worker(server, name="w"))) == ("hi" if again else type(fault).__name__)
+    assert in_virtual_time(ask(Worker(server, name="w"))) == (
+        "hi" if again else type(fault).__name__
+    )
     assert len(server.attempts) == 1 + again
 
     async def run() -> None:
@@ -148,10 +164,14 @@ def test_what_may_heal_is_tried_again_and_what_the_worker_failed_at_in_a_row_ope
 def test_waits_are_random_below_a_bound_that_doubles_up_to_a_cap(in_virtual_time: Runs) -> None:
     server, before = Server([FAULT] * 9, remote=False), random.getstate()
     in_virtual_time(ask(Worker(server, name="w", retries=9)))
-    bounds = [min(policies.LONGEST_WAIT_S, policies.FIRST_WAIT_S * 2**number) for number in range(9)]
+    bounds = [
+        min(policies.LONGEST_WAIT_S, policies.FIRST_WAIT_S * 2**number) for number in range(9)
+    ]
     assert all(0 <= wait <= bound for wait, bound in zip(server.waits, bounds, strict=True))
     assert len(set(server.waits)) == 9
-    assert random.getstate() == before, "jitter draws nothing from the generator that results depend on"
+    assert random.getstate() == before, (
+        "jitter draws nothing from the generator that results depend on"
+    )
 
 
 def test_no_wait_goes_beyond_the_questions_deadline(in_virtual_time: Runs) -> None:
@@ -181,9 +201,11 @@ def test_each_attempt_is_counted_and_a_budget_may_refuse_it(in_virtual_time: Run
     assert len(server.times) == 2
 
 
-# ── patience ─────────────────────────────────────────────────────────────────────────────────────────────────────────
+# ── patience ──────────────────────────────────────────────────────────────────────────────────────
 @pytest.mark.parametrize(
-    "fault", [DOWN, errors.ServerFailed("loading the model", status=503)], ids=["unreachable", "loading"]
+    "fault",
+    [DOWN, errors.ServerFailed("loading the model", status=503)],
+    ids=["unreachable", "loading"],
 )
 @pytest.mark.parametrize(("patience", "heals"), [(None, 6), (policies.LONG_PATIENCE_S, 100)])
 def test_a_worker_that_cannot_be_reached_is_asked_again_as_long_as_its_caller_is_patient(
@@ -198,7 +220,11 @@ def test_a_worker_that_cannot_be_reached_is_asked_again_as_long_as_its_caller_is
     assert in_virtual_time(run(Server(down=(0, heals), fault=fault))) == "hi"
     server = Server(down=(0, 1e9), fault=fault)
     assert in_virtual_time(run(server)) in ("Unreachable", "ServerFailed", "CircuitOpen")
-    assert (patience or 10) - policies.COOL_DOWN_S - policies.LOOK_S <= max(server.times) <= (patience or 10) + 10
+    assert (
+        (patience or 10) - policies.COOL_DOWN_S - policies.LOOK_S
+        <= max(server.times)
+        <= (patience or 10) + 10
+    )
     assert len(server.times) <= policies.FAILURES + 10 + (patience or 10) / policies.COOL_DOWN_S
 
 
@@ -210,23 +236,29 @@ def test_nobody_waits_for_one_that_has_been_down_for_long(in_virtual_time, monke
         worker = Worker(server, name="w")
         errors = [await ask(worker) for _ in range(1000)]
         assert errors.count("CircuitOpen") > 980
-        assert now() < 10 + 2 * policies.COOL_DOWN_S, "patience is counted from when the worker went down"
+        assert now() < 10 + 2 * policies.COOL_DOWN_S, (
+            "patience is counted from when the worker went down"
+        )
 
     in_virtual_time(run())
     assert len(server.times) < 10
 
 
 @virtual
-async def test_planners_steps_and_their_fallback_wait_and_are_not_counted_while_nothing_is_sent() -> None:
+async def test_planners_steps_and_their_fallback_wait_and_are_not_counted_while_nothing_is_sent() -> (
+    None
+):
     planner, server = Server(says=PLAN, down=(0, 3)), Server(down=(0, 6))
     events = list[object]()
-    episode = await Conductor(Worker(planner, name="planner"), pool=WorkerPool([Worker(server, name="w")])).ask(
-        "Well?", budget=Budget(calls=2), on_event=events.append
-    )
+    episode = await Conductor(
+        Worker(planner, name="planner"), pool=WorkerPool([Worker(server, name="w")])
+    ).ask("Well?", budget=Budget(calls=2), on_event=events.append)
     assert episode.answer == "hi"
     made = len(planner.times) + len(server.times)
     assert made > 2
-    assert sum(isinstance(event, CallEnded) for event in events) == made, "every attempt is a call on record"
+    assert sum(isinstance(event, CallEnded) for event in events) == made, (
+        "every attempt is a call on record"
+    )
 
 
 @virtual
@@ -238,12 +270,15 @@ async def test_with_fallback_nobody_waits_while_another_worker_is_healthy() -> N
     transcript = await execute(ONE, pool, "Well?", fallback=True)
     assert (transcript.answer, now() - begun, server.times) == ("there", 0, [])
     away = Server(down=(0, 1e9))
-    pool, begun = WorkerPool([Worker(away, name="away"), Worker(Server(says="there"), name="other")]), now()
+    pool, begun = (
+        WorkerPool([Worker(away, name="away"), Worker(Server(says="there"), name="other")]),
+        now(),
+    )
     assert (await execute(ONE, pool, "Well?", fallback=True)).answer == "there"
     assert (len(away.times), now() - begun <= 3 * policies.FIRST_WAIT_S) == (3, True)
 
 
-# ── breaker ──────────────────────────────────────────────────────────────────────────────────────────────────────────
+# ── breaker ───────────────────────────────────────────────────────────────────────────────────────
 @virtual
 async def test_what_is_not_sent_says_what_failed_and_when_it_is_tried_next() -> None:
     server = Server()
@@ -258,7 +293,9 @@ async def test_what_is_not_sent_says_what_failed_and_when_it_is_tried_next() -> 
     while worker.healthy:
         await ask(worker)
         await asyncio.sleep(policies.QUIET_S / policies.FAILURES)
-    with pytest.raises(errors.CircuitOpen, match=r"the last: server_failed; next"):  # the prompt was somebody else's
+    with pytest.raises(
+        errors.CircuitOpen, match=r"the last: server_failed; next"
+    ):  # the prompt was somebody else's
         await worker.complete(HELLO, call=CallContext())
 
 
@@ -270,12 +307,16 @@ async def test_a_success_in_between_and_failures_right_after_one_do_not_open_it(
         server.faults = [] if number % policies.FAILURES == 0 else [DOWN]
         assert await ask(worker) != "CircuitOpen"
     server.down = (0, 1e9)
-    assert [await ask(worker) for _ in range(3 * policies.FAILURES)] == ["Unreachable"] * 3 * policies.FAILURES
+    assert [await ask(worker) for _ in range(3 * policies.FAILURES)] == [
+        "Unreachable"
+    ] * 3 * policies.FAILURES
     await asyncio.sleep(policies.QUIET_S)
     assert [await ask(worker), await ask(worker)] == ["Unreachable", "CircuitOpen"]
 
 
-def test_a_timeout_at_the_questions_own_deadline_proves_nothing_against_the_worker(in_virtual_time: Runs) -> None:
+def test_a_timeout_at_the_questions_own_deadline_proves_nothing_against_the_worker(
+    in_virtual_time: Runs,
+) -> None:
     async def run(seconds: float) -> bool:
         worker = Worker(Server(seconds=1e9), name="w", retries=0, timeout_s=5)
         for _ in range(policies.FAILURES):
@@ -294,7 +335,10 @@ async def test_after_the_cool_down_one_call_tries_and_its_success_closes_it() ->
     server.down = (0, now() + policies.COOL_DOWN_S + 1)
     await asyncio.sleep(policies.COOL_DOWN_S)
     assert worker.healthy
-    assert await asyncio.gather(*(ask(worker) for _ in range(50))) == ["Unreachable"] + ["CircuitOpen"] * 49
+    assert (
+        await asyncio.gather(*(ask(worker) for _ in range(50)))
+        == ["Unreachable"] + ["CircuitOpen"] * 49
+    )
     await asyncio.sleep(policies.COOL_DOWN_S)
     server.seconds = 1.0
     assert await asyncio.gather(*(ask(worker) for _ in range(50))) == ["hi"] + ["CircuitOpen"] * 49
@@ -319,7 +363,7 @@ async def test_a_try_that_comes_to_nothing_leaves_it_usable(how: str) -> None:
     trying.cancel()
 
 
-# ── limits ───────────────────────────────────────────────────────────────────────────────────────────────────────────
+# ── limits ────────────────────────────────────────────────────────────────────────────────────────
 @pytest.mark.parametrize(
     ("sampling", "written"),
     [
@@ -329,7 +373,9 @@ async def test_a_try_that_comes_to_nothing_leaves_it_usable(how: str) -> None:
         (Sampling(max_tokens=5, body={"max_tokens": "many"}), 5),
     ],
 )
-def test_the_most_that_a_call_may_use_is_its_text_and_its_token_limit(sampling: Sampling, written: int) -> None:
+def test_the_most_that_a_call_may_use_is_its_text_and_its_token_limit(
+    sampling: Sampling, written: int
+) -> None:
     assert policies.most_tokens(HELLO, sampling) == (3, written)
 
 
@@ -362,7 +408,10 @@ def test_no_stretch_of_a_minute_begins_more_calls_than_the_limit(in_virtual_time
             await asyncio.sleep(7)
 
     in_virtual_time(run())
-    assert all(later - earlier >= 60 for later, earlier in zip(server.times[3:], server.times, strict=False))
+    assert all(
+        later - earlier >= 60
+        for later, earlier in zip(server.times[3:], server.times, strict=False)
+    )
     assert server.times[2] == 14
 
 
@@ -371,7 +420,9 @@ async def test_tokens_a_minute_are_corrected_to_what_was_used_and_let_in_who_wai
     server = Server(seconds=10, usage=Usage(input_tokens=3, output_tokens=7))
     worker = limited(server, tpm=150)  # each call may use 100
     assert await asyncio.gather(ask(worker), ask(worker)) == ["hi", "hi"]
-    assert server.times == [0, 10], "10 tokens were used by the first, so there was room for the next"
+    assert server.times == [0, 10], (
+        "10 tokens were used by the first, so there was room for the next"
+    )
     server.usage = Usage(input_tokens=500)
     await asyncio.gather(ask(worker), ask(worker))
     assert server.times[2:] == [20, 80], "one that used more than the limit fills its minute"
@@ -395,7 +446,9 @@ async def test_tokens_a_minute_are_corrected_to_what_was_used_and_let_in_who_wai
     ],
     ids=str,
 )
-def test_a_failed_call_counts_as_what_it_is_known_to_have_used(in_virtual_time, fault, waits) -> None:
+def test_a_failed_call_counts_as_what_it_is_known_to_have_used(
+    in_virtual_time, fault, waits
+) -> None:
     server = Server([fault])
 
     async def run() -> None:

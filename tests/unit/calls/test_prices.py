@@ -10,22 +10,28 @@ import pytest
 from genai_prices import types
 from genai_prices.data_snapshot import DataSnapshot, set_custom_snapshot
 
+from openconductor.calls.prices import find_price, price_line
 from openconductor.cli.pool_init import VENDORS
 from openconductor.config import validate
 from openconductor.pool import PoolFile
-from openconductor.prices import find_price, price_line
 from openconductor.types import Price
 
 URL = "https://api.tokens.test/v1"
 NOW = datetime(2026, 11, 21, 12, tzinfo=UTC)
-FLAT = types.ModelPrice(input_mtok=Decimal("1.25"), output_mtok=Decimal(10), cache_read_mtok=Decimal("0.125"))
+FLAT = types.ModelPrice(
+    input_mtok=Decimal("1.25"), output_mtok=Decimal(10), cache_read_mtok=Decimal("0.125")
+)
 DEARER = types.ModelPrice(input_mtok=Decimal(2), output_mtok=Decimal(20))
 
 
 def model(
-    name: str, prices: types.ModelPrice | list[types.ConditionalPrice], variants: list[types.PriceVariant] | None = None
+    name: str,
+    prices: types.ModelPrice | list[types.ConditionalPrice],
+    variants: list[types.PriceVariant] | None = None,
 ):
-    return types.ModelInfo(id=name, match=types.ClauseEquals(name), prices=prices, price_variants=variants)
+    return types.ModelInfo(
+        id=name, match=types.ClauseEquals(name), prices=prices, price_variants=variants
+    )
 
 
 def priced(**prices: Decimal | types.TieredPrices) -> types.ModelPrice:
@@ -35,27 +41,43 @@ def priced(**prices: Decimal | types.TieredPrices) -> types.ModelPrice:
 @pytest.fixture(autouse=True)
 def price_list():
     """A price list of our own, so that the tests do not change with the world's."""
-    tiered = types.TieredPrices(base=Decimal(1), tiers=[types.Tier(start=200_000, price=Decimal(2))])
+    tiered = types.TieredPrices(
+        base=Decimal(1), tiers=[types.Tier(start=200_000, price=Decimal(2))]
+    )
     later = [
         types.ConditionalPrice(prices=FLAT),
         types.ConditionalPrice(
-            types.StartDateConstraint(start_date=datetime(2026, 12, 1, tzinfo=UTC).date()), prices=DEARER
+            types.StartDateConstraint(start_date=datetime(2026, 12, 1, tzinfo=UTC).date()),
+            prices=DEARER,
         ),
     ]
-    at_night = types.TimeOfDateConstraint(start_time=time(0, tzinfo=UTC), end_time=time(6, tzinfo=UTC))
+    at_night = types.TimeOfDateConstraint(
+        start_time=time(0, tzinfo=UTC), end_time=time(6, tzinfo=UTC)
+    )
     models = [
         model("flat", FLAT, [types.PriceVariant(when={"service_tier": "flex"}, prices=DEARER)]),
         model("plain", priced(input_mtok=Decimal("0.5"), output_mtok=Decimal("1.5"))),
-        model("searching", priced(input_mtok=Decimal(1), output_mtok=Decimal(2), web_searches_kcount=Decimal(10))),
+        model(
+            "searching",
+            priced(input_mtok=Decimal(1), output_mtok=Decimal(2), web_searches_kcount=Decimal(10)),
+        ),
         model("tiered", priced(input_mtok=tiered, output_mtok=Decimal(2))),
-        model("hourly", [types.ConditionalPrice(prices=FLAT), types.ConditionalPrice(at_night, prices=DEARER)]),
+        model(
+            "hourly",
+            [types.ConditionalPrice(prices=FLAT), types.ConditionalPrice(at_night, prices=DEARER)],
+        ),
         model("dated", later),
         model("gift", priced(input_mtok=Decimal(0), output_mtok=Decimal(0))),
         model("reader", priced(input_mtok=Decimal(1))),
-        model("per-request", priced(input_mtok=Decimal(1), output_mtok=Decimal(2), requests_kcount=Decimal(5))),
+        model(
+            "per-request",
+            priced(input_mtok=Decimal(1), output_mtok=Decimal(2), requests_kcount=Decimal(5)),
+        ),
         model("silent", priced()),
     ]
-    seller = types.Provider(id="tokens", name="Tokens", api_pattern=r"https://api\.tokens\.test", models=models)
+    seller = types.Provider(
+        id="tokens", name="Tokens", api_pattern=r"https://api\.tokens\.test", models=models
+    )
     set_custom_snapshot(DataSnapshot(providers=[seller], from_auto_update=False))
     yield
     set_custom_snapshot(None)
@@ -92,7 +114,9 @@ def test_what_a_price_cannot_say_is_not_known_and_never_nothing(name, reason) ->
 
 
 def test_a_server_of_ones_own_has_no_known_price() -> None:
-    assert "http://localhost:8000/v1" in find_price("flat", base_url="http://localhost:8000/v1").reason
+    assert (
+        "http://localhost:8000/v1" in find_price("flat", base_url="http://localhost:8000/v1").reason
+    )
     assert find_price("flat").price is None
 
 
@@ -103,7 +127,10 @@ def test_what_is_charged_beside_tokens_is_told() -> None:
 
 
 def test_a_price_is_that_of_the_day_and_its_announced_change_is_told() -> None:
-    today, later = found("dated"), find_price("dated", base_url=URL, at=datetime(2026, 12, 1, tzinfo=UTC))
+    today, later = (
+        found("dated"),
+        find_price("dated", base_url=URL, at=datetime(2026, 12, 1, tzinfo=UTC)),
+    )
     assert today.price == Price(Decimal("1.25"), Decimal(10), Decimal("0.125"))
     assert today.notes == ("changes on 2026-12-01",)
     assert later.price == Price(Decimal(2), Decimal(20)) and later.notes == ()
@@ -118,15 +145,27 @@ def test_every_price_that_is_known_comes_back_from_a_pool_file_to_the_last_digit
     from genai_prices.data import providers
 
     set_custom_snapshot(None)
-    known = [find_price(one.id, vendor=seller.id, at=NOW).price for seller in providers for one in seller.models]
+    known = [
+        find_price(one.id, vendor=seller.id, at=NOW).price
+        for seller in providers
+        for one in seller.models
+    ]
     prices = [price for price in known if price is not None]
     assert len(prices) > 1000
-    text = "".join(f'[[worker]]\nname = "w{n}"\nmodel = "m"\n{price_line(one)}\n' for n, one in enumerate(prices))
+    text = "".join(
+        f'[[worker]]\nname = "w{n}"\nmodel = "m"\n{price_line(one)}\n'
+        for n, one in enumerate(prices)
+    )
     read = validate(tomllib.loads(text), PoolFile, where="pool.toml")
     assert [worker.price for worker in read.worker] == prices
 
 
 def test_every_model_of_a_first_pool_file_has_a_known_price() -> None:
     set_custom_snapshot(None)
-    unknown = [name for one in VENDORS for name in one.models if not find_price(name, base_url=one.base_url).price]
+    unknown = [
+        name
+        for one in VENDORS
+        for name in one.models
+        if not find_price(name, base_url=one.base_url).price
+    ]
     assert not unknown

@@ -1,7 +1,8 @@
 """A worker: a provider with what its calls need: sampling, price, deadlines, retries, limits, a circuit.
 
-In: whatever can be called, and a name. Out: a Worker, whose every attempt is billed in one place, so that each is
-priced, or counted as not priced. What belongs to the thing behind a name (limits, circuit) is one in the whole process.
+In: whatever can be called, and a name. Out: a Worker, whose every attempt is billed in one place,
+so that each is priced, or counted as not priced. What belongs to the thing behind a name (limits,
+circuit) is one in the whole process.
 """
 
 from __future__ import annotations
@@ -17,10 +18,10 @@ from decimal import Decimal, InvalidOperation
 from typing import Protocol, TypeVar, cast
 from weakref import WeakValueDictionary
 
+from openconductor.calls.meter import Meter, outcome_of
+from openconductor.calls.policies import CallLimits, Circuit, Policies, most_tokens, wished
 from openconductor.errors import ConfigError, WorkerError
 from openconductor.events import CallEnded
-from openconductor.meter import Meter, outcome_of
-from openconductor.policies import CallLimits, Circuit, Policies, most_tokens, wished
 from openconductor.protocols import CallContext, OnText, Provider
 from openconductor.providers import ProviderLike, resolve
 from openconductor.types import Call, Completion, Message, Price, Sampling, Usage
@@ -35,24 +36,26 @@ class Worker:
     """A provider with a name and what its calls need.
 
     Attributes:
-        provider: a Provider, a ``"provider:model"`` string, a checkpoint folder, an Orchestrator, or a plain function
-            ``(list[Message]) -> str``; a Provider once the worker is made.
+        provider: a Provider, a ``"provider:model"`` string, a checkpoint folder, an Orchestrator,
+            or a plain function ``(list[Message]) -> str``; a Provider once the worker is made.
         name: how pools, errors and tables call it; not shown to the Conductor.
         description: what it is good at; shown to the Conductor only where cards are on.
-        price: US dollars a million tokens (a Price, or a mapping with its fields); None is not known, never free.
+        price: US dollars a million tokens (a Price, or a mapping with its fields); None is not
+            known, never free.
         tags: free words to choose workers by.
         sampling: how each call samples.
         timeout_s: total deadline of one attempt, in seconds from when it is sent.
-        read_timeout_s: the longest silence of its server, in seconds, for a provider that is made here and takes one.
-        retries: further attempts at a call that failed in a way that may heal; None is 2 for a worker behind a network,
-            else none.
+        read_timeout_s: the longest silence of its server, in seconds, for a provider that is made
+            here and takes one.
+        retries: further attempts at a call that failed in a way that may heal; None is 2 for a
+            worker behind a network, else none.
         max_concurrency: calls at once; further ones wait.
         rpm: calls begun in any minute; further ones wait.
         tpm: tokens of the calls begun in any minute; further ones wait.
 
-    Limits hold over the whole process, and so does the circuit that a worker behind a network has: workers of one name
-    share both where the same thing is behind them (their providers' ``identity``, or else one provider object), the
-    limits where these are the same, too.
+    Limits hold over the whole process, and so does the circuit that a worker behind a network has:
+    workers of one name share both where the same thing is behind them (their providers'
+    ``identity``, or else one provider object), the limits where these are the same, too.
 
     Raises:
         ConfigError: a value is out of its range, or the provider cannot be made.
@@ -81,7 +84,9 @@ class Worker:
         limits = (self.max_concurrency, self.rpm, self.tpm)
         try:
             self._check()
-            provider = resolve(self.provider, timeout_s=self.timeout_s, read_timeout_s=self.read_timeout_s)
+            provider = resolve(
+                self.provider, timeout_s=self.timeout_s, read_timeout_s=self.read_timeout_s
+            )
             price = _price(self.price)
             if price is not None and getattr(provider, "prices_itself", False):
                 raise ConfigError("a price, but an orchestrator costs what its workers cost")
@@ -90,7 +95,10 @@ class Worker:
                 raise ConfigError("a limit, but an orchestrator is limited by its workers' limits")
         except ConfigError as error:
             raise ConfigError(f"worker {self.name!r}: {error}") from error
-        thing = self.name, str(getattr(provider, "identity", "")) or id(provider)  # an id is its own while it is held
+        thing = (
+            self.name,
+            str(getattr(provider, "identity", "")) or id(provider),
+        )  # an id is its own while it is held
         remote = bool(getattr(provider, "remote", False))
         circuit = _shared(thing, Circuit) if remote else Circuit(opens=False)
         retries = self.retries if self.retries is not None else REMOTE_RETRIES if remote else 0
@@ -98,7 +106,13 @@ class Worker:
         if remote or retries or any(limits):  # else the meter is enough
             shared = _shared((*thing, *limits), lambda: CallLimits(*limits))
             chain = Policies(chain, retries=retries, limits=shared, circuit=circuit)
-        made = {"provider": provider, "price": price, "tags": tuple(self.tags), "_circuit": circuit, "_chain": chain}
+        made = {
+            "provider": provider,
+            "price": price,
+            "tags": tuple(self.tags),
+            "_circuit": circuit,
+            "_chain": chain,
+        }
         for name, value in made.items():
             object.__setattr__(self, name, value)
 
@@ -119,11 +133,13 @@ class Worker:
     ) -> Completion:
         """Ask the worker, with its sampling, within its limits and deadlines.
 
-        The deadline ``timeout_s`` begins when an attempt is sent, with each attempt anew; ``call.deadline`` is that of
-        the whole question: waits for a limit or for a further attempt end by it, too.
+        The deadline ``timeout_s`` begins when an attempt is sent, with each attempt anew;
+        ``call.deadline`` is that of the whole question: waits for a limit or for a further attempt
+        end by it, too.
 
         Returns:
-            The completion, with ``usage.seconds`` and either ``usage.dollars`` or ``usage.unpriced_calls`` filled in.
+            The completion, with ``usage.seconds`` and either ``usage.dollars`` or
+            ``usage.unpriced_calls`` filled in.
 
         Raises:
             WorkerError: as the provider raises it, with this worker's name where it names none.
@@ -153,10 +169,12 @@ class Worker:
     def most(self, messages: Sequence[Message], *, last: bool = False) -> Usage:
         """The tokens and dollars that one call can use, as far as that is known; what it reads is guessed.
 
-        Without a token limit that is no token, and the dollars that reading and one written token cost: what no budget
-        is left for is refused before it is sent.
+        Without a token limit that is no token, and the dollars that reading and one written token
+        cost: what no budget is left for is refused before it is sent.
         """
-        if getattr(self.provider, "nests", False):  # an orchestrator's workers reserve for themselves
+        if getattr(
+            self.provider, "nests", False
+        ):  # an orchestrator's workers reserve for themselves
             return Usage()
         read, written = most_tokens(messages, wished(self.sampling, last=last))
         least = Usage(read, 0, written) if written else Usage(max(read, 1), 0, 1)
@@ -172,7 +190,8 @@ class Worker:
     def replaying(self, journal: CompletionStore) -> Worker:
         """The same worker, answering from a journal what stands there: paid for before, and not again.
 
-        A call of a worker that is an orchestrator is replayed as a whole; one that had not ended is made again.
+        A call of a worker that is an orchestrator is replayed as a whole; one that had not ended is
+        made again.
         """
         other = self.wrapped(lambda chain: Replay(chain, journal, self))
         object.__setattr__(other, "_journal", journal)
@@ -185,7 +204,10 @@ class Worker:
             JournalError: the journal cannot be read.
         """
         sampling = wished(self.sampling, last=call.last)
-        return self._journal is not None and _find(self._journal, self, messages, sampling, call) is not None
+        return (
+            self._journal is not None
+            and _find(self._journal, self, messages, sampling, call) is not None
+        )
 
 
 class CompletionStore(Protocol):
@@ -200,10 +222,10 @@ class CompletionStore(Protocol):
 class Replay:
     """Answers from a journal what stands there, and calls a worker's wrappers for the rest.
 
-    A call's key is what was asked, of whom, and where in the question it stands, its sample among it: repeats of a
-    question stay different calls. Two equal calls at the same time are both made: each is a sample of its own. A
-    replayed call is reported (``CallEnded``) with what it cost when it was made, marked as replayed; ``on_text`` gets
-    its text in one piece.
+    A call's key is what was asked, of whom, and where in the question it stands, its sample among
+    it: repeats of a question stay different calls. Two equal calls at the same time are both made:
+    each is a sample of its own. A replayed call is reported (``CallEnded``) with what it cost when
+    it was made, marked as replayed; ``on_text`` gets its text in one piece.
     """
 
     _chain: Provider
@@ -211,7 +233,12 @@ class Replay:
     _worker: Worker
 
     async def complete(
-        self, messages: Sequence[Message], sampling: Sampling, *, call: CallContext, on_text: OnText | None = None
+        self,
+        messages: Sequence[Message],
+        sampling: Sampling,
+        *,
+        call: CallContext,
+        on_text: OnText | None = None,
     ) -> Completion:
         """The journal's completion of this call, or else the worker's.
 
@@ -236,9 +263,13 @@ class Replay:
 
 
 def _find(
-    journal: CompletionStore, worker: Worker, messages: Sequence[Message], sampling: Sampling, call: CallContext
+    journal: CompletionStore,
+    worker: Worker,
+    messages: Sequence[Message],
+    sampling: Sampling,
+    call: CallContext,
 ) -> Completion | None:
-    from openconductor.journal import call_key
+    from openconductor.store import call_key
 
     return journal.find_completion(call_key(worker.name, worker.identity, messages, sampling, call))
 
@@ -261,7 +292,9 @@ def _price(given: object) -> Price | None:
     if given is None:
         return None
     with suppress(TypeError, InvalidOperation):  # other keys; no number
-        fields = asdict(given) if isinstance(given, Price) else dict(cast("Mapping[str, object]", given))
+        fields = (
+            asdict(given) if isinstance(given, Price) else dict(cast("Mapping[str, object]", given))
+        )
         amounts = {name: Decimal(str(value)) for name, value in fields.items() if value is not None}
         if all(amount.is_finite() and amount >= 0 for amount in amounts.values()):
             return Price(**amounts)

@@ -1,11 +1,13 @@
 """What decides whether and when a call of a worker is made: retry, breaker and limits.
 
-In: a metered provider. Out: ``Policies`` around it; retry is outermost, then the breaker, then the limits.
+In: a metered provider. Out: ``Policies`` around it; retry is outermost, then the breaker, then the
+limits.
 
-The limits are our own because they hold for the whole process: each ``ask_sync`` brings an event loop, and servers
-bring threads. ``asyncio.Semaphore`` and aiolimiter belong to one loop; aiolimiter also lets twice the rate through in
-the first minute, and cannot correct a guess of tokens once a call has ended (``tests/unit/test_policies.py``).
-Event loops tell the time by one clock, the system's monotonic one, so times of one loop hold in another.
+The limits are our own because they hold for the whole process: each ``ask_sync`` brings an event
+loop, and servers bring threads. ``asyncio.Semaphore`` and aiolimiter belong to one loop; aiolimiter
+also lets twice the rate through in the first minute, and cannot correct a guess of tokens once a
+call has ended (``tests/unit/calls/test_policies.py``). Event loops tell the time by one clock, the
+system's monotonic one, so times of one loop hold in another.
 """
 
 from __future__ import annotations
@@ -22,9 +24,16 @@ from dataclasses import dataclass, replace
 from random import SystemRandom
 from typing import Any
 
-from openconductor.budget import count_attempt
-from openconductor.errors import CircuitOpen, RateLimited, ServerFailed, Unreachable, WorkerError, WorkerTimeout
-from openconductor.meter import is_free
+from openconductor.calls.budget import count_attempt
+from openconductor.calls.meter import is_free
+from openconductor.errors import (
+    CircuitOpen,
+    RateLimited,
+    ServerFailed,
+    Unreachable,
+    WorkerError,
+    WorkerTimeout,
+)
 from openconductor.protocols import CallContext, OnText, Provider
 from openconductor.types import Completion, Message, Sampling, Usage
 
@@ -49,7 +58,9 @@ COOL_DOWN_S = 3.0
 LONG_PATIENCE_S = 120.0
 """The patience of evaluations and trainings."""
 
-CHARACTERS_A_TOKEN = 4  # a guess for English, used only until the provider says how many tokens there were
+CHARACTERS_A_TOKEN = (
+    4  # a guess for English, used only until the provider says how many tokens there were
+)
 _MINUTE_S = 60.0
 _CLOCK_SLACK_S = 0.001
 _LOADING = (502, 503)  # a proxy whose server is away; a server that loads its model, or has no room
@@ -76,8 +87,8 @@ _wish: ContextVar[Sampling | None] = ContextVar("openconductor_wish", default=No
 def wishing(wish: Sampling) -> Generator[None]:
     """Lay what a client asks over the calls that are made inside.
 
-    Its seed holds for every call. The rest (its tools, its form, its limit) holds for the call whose response is the
-    answer.
+    Its seed holds for every call. The rest (its tools, its form, its limit) holds for the call
+    whose response is the answer.
     """
     token = _wish.set(wish)
     try:
@@ -111,12 +122,22 @@ def as_answer(completion: Completion) -> Completion:
     """The completion that answers: of its calls of tools those that the client offered are kept."""
     wish = _wish.get()
     calls = () if wish is None else offered_calls(completion.tool_calls, wish.body)
-    return completion if len(calls) == len(completion.tool_calls) else replace(completion, tool_calls=calls)
+    return (
+        completion
+        if len(calls) == len(completion.tool_calls)
+        else replace(completion, tool_calls=calls)
+    )
 
 
-def offered_calls(calls: Sequence[Mapping[str, Any]], body: Mapping[str, Any]) -> tuple[Mapping[str, Any], ...]:
+def offered_calls(
+    calls: Sequence[Mapping[str, Any]], body: Mapping[str, Any]
+) -> tuple[Mapping[str, Any], ...]:
     """Of calls of tools those that a request allows, by ``tools`` and ``tool_choice`` as chat completions have them."""
-    names = {_function(tool).get("name") for tool in body.get("tools") or () if body.get("tool_choice") != "none"}
+    names = {
+        _function(tool).get("name")
+        for tool in body.get("tools") or ()
+        if body.get("tool_choice") != "none"
+    }
     return tuple(call for call in calls if _function(call).get("name") in names)
 
 
@@ -134,9 +155,10 @@ def most_tokens(messages: Sequence[Message], sampling: Sampling) -> tuple[int, i
 class Circuit:
     """The breaker of a worker: after several failures in a row nothing is sent for a while, then one call tries.
 
-    What another attempt may heal counts as a failure of the worker, but for a rate limit; a server that rejects a
-    request is alive. Calls that were cancelled or ended at the deadline of the whole question prove nothing. One that
-    does not ``open`` is that of a worker that is behind no network.
+    What another attempt may heal counts as a failure of the worker, but for a rate limit; a server
+    that rejects a request is alive. Calls that were cancelled or ended at the deadline of the whole
+    question prove nothing. One that does not ``open`` is that of a worker that is behind no
+    network.
     """
 
     def __init__(self, *, opens: bool = True) -> None:
@@ -177,13 +199,19 @@ class Circuit:
     def fail(self, error: WorkerError, deadline: float | None) -> None:
         """A call failed that had until ``deadline``."""
         now = _now()
-        hurried = isinstance(error, WorkerTimeout) and deadline is not None and now + _CLOCK_SLACK_S >= deadline
+        hurried = (
+            isinstance(error, WorkerTimeout)
+            and deadline is not None
+            and now + _CLOCK_SLACK_S >= deadline
+        )
         if not error.retryable or isinstance(error, RateLimited) or hurried:
             if error.status is not None:
                 self.succeed()
             return
         # What a server said may repeat a prompt, and the next caller is somebody else.
-        self._last = f"{error.outcome}: {error.message}" if isinstance(error, Unreachable) else error.outcome
+        self._last = (
+            f"{error.outcome}: {error.message}" if isinstance(error, Unreachable) else error.outcome
+        )
         self._failures += 1
         lasting = self._failures >= FAILURES and now - self._succeeded >= QUIET_S
         if self.opens and self.down_since is None and lasting:
@@ -208,11 +236,14 @@ class CallLimits:
     Args:
         max_concurrency: calls at once.
         rpm: calls begun in any 60 seconds.
-        tpm: tokens, read and written, of the calls begun in any 60 seconds. A call counts as its text / 4 plus its
-            token limit until it ends, then as what was used; one that is larger than the limit goes alone.
+        tpm: tokens, read and written, of the calls begun in any 60 seconds. A call counts as its
+            text / 4 plus its token limit until it ends, then as what was used; one that is larger
+            than the limit goes alone.
     """
 
-    def __init__(self, max_concurrency: int | None = None, rpm: int | None = None, tpm: int | None = None) -> None:
+    def __init__(
+        self, max_concurrency: int | None = None, rpm: int | None = None, tpm: int | None = None
+    ) -> None:
         self._at_once, self._rpm, self._tpm = max_concurrency, rpm, tpm
         self._lock = threading.Lock()  # held for a few instructions only, never over an await
         self._running = 0
@@ -221,7 +252,9 @@ class CallLimits:
         self._paused_until = 0.0
         self._queue: deque[_Waiting] = deque()
 
-    async def take(self, messages: Sequence[Message], sampling: Sampling, deadline: float | None) -> _Turn:
+    async def take(
+        self, messages: Sequence[Message], sampling: Sampling, deadline: float | None
+    ) -> _Turn:
         """Wait for a turn, which must be given back.
 
         Raises:
@@ -245,7 +278,9 @@ class CallLimits:
                             await mine[1].wait()
             return turn
         except TimeoutError:
-            message = "the deadline passed while the call waited for its turn (a limit of the worker)"
+            message = (
+                "the deadline passed while the call waited for its turn (a limit of the worker)"
+            )
             raise WorkerTimeout(message, usage=_FREE) from None
         finally:
             with self._lock:
@@ -268,21 +303,27 @@ class CallLimits:
     def pause(self, seconds: float) -> None:
         """Send nothing for this many seconds, because the server said so; too long a pause is none."""
         if seconds <= LONGEST_RETRY_AFTER_S:
-            self._paused_until = max(self._paused_until, asyncio.get_running_loop().time() + seconds)
+            self._paused_until = max(
+                self._paused_until, asyncio.get_running_loop().time() + seconds
+            )
 
     def _enter(self, turn: _Turn, mine: _Waiting) -> float:
         """Take the turn where there is room and return 0, else the seconds until there may be (inf: a call ends)."""
         with self._lock:
             now = mine[0].time()
             mine[1].clear()
-            if self._queue[0] is not mine or (self._at_once is not None and self._running >= self._at_once):
+            if self._queue[0] is not mine or (
+                self._at_once is not None and self._running >= self._at_once
+            ):
                 return math.inf
             if now < self._paused_until:
                 return self._paused_until - now
             while self._recent and self._recent[0].at <= now - _MINUTE_S:
                 self._tokens -= self._recent.popleft().tokens
             crowded = self._rpm is not None and len(self._recent) >= self._rpm
-            if crowded or (self._tpm is not None and self._tokens and self._tokens + turn.tokens > self._tpm):
+            if crowded or (
+                self._tpm is not None and self._tokens and self._tokens + turn.tokens > self._tpm
+            ):
                 return max(self._recent[0].at + _MINUTE_S - now, 0.001)
             turn.at = now
             self._running += 1
@@ -304,9 +345,10 @@ class CallLimits:
 class Policies:
     """Calls a provider within its limits while its circuit is closed, and again after a failure that may heal.
 
-    A call is repeated at most ``retries`` times; where the worker cannot be reached or is loading, for as long as its
-    caller is ``patient``, counted from when it went down. It gives up at once where the wait would pass
-    ``call.deadline``, where the server names too long a wait, and where a part of the answer was handed to ``on_text``:
+    A call is repeated at most ``retries`` times; where the worker cannot be reached or is loading,
+    for as long as its caller is ``patient``, counted from when it went down. It gives up at once
+    where the wait would pass ``call.deadline``, where the server names too long a wait, and where a
+    part of the answer was handed to ``on_text``:
     a user would read its beginning twice.
 
     Args:
@@ -316,20 +358,28 @@ class Policies:
         circuit: likewise.
     """
 
-    def __init__(self, provider: Provider, *, retries: int, limits: CallLimits, circuit: Circuit) -> None:
+    def __init__(
+        self, provider: Provider, *, retries: int, limits: CallLimits, circuit: Circuit
+    ) -> None:
         self._provider = provider
         self._retries = retries
         self._limits = limits
         self._circuit = circuit
 
     async def complete(
-        self, messages: Sequence[Message], sampling: Sampling, *, call: CallContext, on_text: OnText | None = None
+        self,
+        messages: Sequence[Message],
+        sampling: Sampling,
+        *,
+        call: CallContext,
+        on_text: OnText | None = None,
     ) -> Completion:
         """Call, and again while there is hope.
 
         Raises:
             WorkerError: the last attempt's.
-            CircuitOpen: the worker has failed too often just now, for longer than the caller is patient.
+            CircuitOpen: the worker has failed too often just now, for longer than the caller is
+                patient.
             BudgetExceeded: the question's budget has no room for a further attempt.
         """
         made, first_failed, heard = 0, math.inf, False
@@ -343,7 +393,9 @@ class Policies:
 
         while True:
             try:
-                return await self._call(messages, sampling, call, hear if on_text is not None else None)
+                return await self._call(
+                    messages, sampling, call, hear if on_text is not None else None
+                )
             except WorkerError as error:
                 first_failed = min(first_failed, _now())
                 wait = None if heard else self._wait(error, call, made, first_failed)
@@ -359,7 +411,11 @@ class Policies:
                     count_attempt()
 
     async def _call(
-        self, messages: Sequence[Message], sampling: Sampling, call: CallContext, on_text: OnText | None
+        self,
+        messages: Sequence[Message],
+        sampling: Sampling,
+        call: CallContext,
+        on_text: OnText | None,
     ) -> Completion:
         limits, circuit = self._limits, self._circuit
         circuit.check(sending=False)
@@ -368,13 +424,17 @@ class Policies:
         try:
             circuit.check(sending=True)  # again: it may have opened meanwhile
             sent = True
-            completion = await self._provider.complete(messages, sampling, call=call, on_text=on_text)
+            completion = await self._provider.complete(
+                messages, sampling, call=call, on_text=on_text
+            )
             used = completion.usage.tokens or None
             circuit.succeed()
             return completion
         except WorkerError as error:
             if sent:
-                used = error.usage.tokens if error.usage is not None else 0 if is_free(error) else None
+                used = (
+                    error.usage.tokens if error.usage is not None else 0 if is_free(error) else None
+                )
                 if isinstance(error, RateLimited) and error.retry_after:
                     limits.pause(error.retry_after)
                 circuit.fail(error, call.deadline)
@@ -382,11 +442,17 @@ class Policies:
         finally:
             limits.give_back(turn, sent=sent, used=used)
 
-    def _wait(self, error: WorkerError, call: CallContext, made: int, first_failed: float) -> float | None:
+    def _wait(
+        self, error: WorkerError, call: CallContext, made: int, first_failed: float
+    ) -> float | None:
         """Seconds until the next attempt, after ``made`` repeats; None where there is none."""
         now, left = _now(), LONGEST_WAIT_S
         if not (error.retryable and made < self._retries):
-            if self._retries and self._circuit.opens and (_is_unsent(error) or error.status in _LOADING):
+            if (
+                self._retries
+                and self._circuit.opens
+                and (_is_unsent(error) or error.status in _LOADING)
+            ):
                 left = (self._circuit.down_since or first_failed) + _patience.get() - now
             else:
                 left = 0.0
@@ -396,7 +462,8 @@ class Policies:
         if named > LONGEST_RETRY_AFTER_S:
             return None
         longest = LOOK_S if isinstance(error, CircuitOpen) else FIRST_WAIT_S * 2.0 ** min(made, 10)
-        # Random beyond what a server names, too: those whom it sent away together do not all come back together.
+        # Random beyond what a server names, too: those whom it sent away together do not all come
+        # back together.
         wait = named + min(left, _jitter.uniform(0.0, min(LONGEST_WAIT_S, longest)))
         return wait if call.deadline is None or now + wait < call.deadline else None
 
