@@ -337,7 +337,7 @@ def test_imports_only_point_down_the_floors() -> None:
 def test_only_learning_knows_torch() -> None:
     # A worker may be a model of transformers, and `train --dry-run` builds one without weights:
     # these two modules are imported by name, where they are asked for.
-    by_name = {PACKAGE / "providers" / "transformers_lm.py", PACKAGE / "cli" / "estimate.py"}
+    by_name = {PACKAGE / "providers" / "transformers_lm.py"}
     learning = {PACKAGE / "training", *by_name}
     answering = [path for path in SOURCES if not learning & {path, *path.parents}]
     found = {

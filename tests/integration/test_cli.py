@@ -362,7 +362,7 @@ def test_train_refuses_a_wrong_recipe_or_setting(run, recipe, arguments, said) -
 def test_train_without_its_extra_names_the_command_that_installs_it(
     run, recipe, monkeypatch, arguments
 ) -> None:
-    needing = ("openconductor.training.", "openconductor.cli.study")
+    needing = ("openconductor.training.", "openconductor.training.study")
     for loaded in [name for name in sys.modules if name.startswith(needing)]:
         monkeypatch.delitem(sys.modules, loaded)
     monkeypatch.setitem(sys.modules, "torch", None)  # as if it were not installed
@@ -421,7 +421,7 @@ def learning(monkeypatch: pytest.MonkeyPatch) -> list[tuple[object, ...]]:
         return STUDIED
 
     monkeypatch.setitem(sys.modules, "openconductor.training.run", SimpleNamespace(train=train))
-    monkeypatch.setitem(sys.modules, "openconductor.cli.study", SimpleNamespace(study=study))
+    monkeypatch.setitem(sys.modules, "openconductor.training.study", SimpleNamespace(study=study))
     return asked
 
 

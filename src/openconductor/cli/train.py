@@ -72,7 +72,7 @@ def train(
             )
         several = _seeds(SEEDS if seeds is None else seeds)
         options = {"seeds": several, "controls": controls is not False, "jobs": jobs or JOBS}
-        results = _run("cli.study", "study", config, study, **options)
+        results = _run("training.study", "study", config, study, **options)
     else:
         given = {"--seeds": seeds, "--controls or --no-controls": controls, "--jobs": jobs}
         if names := [name for name, value in given.items() if value is not None]:
@@ -119,11 +119,11 @@ def _of_training(module: str, name: str) -> Callable[..., Any]:
 
 def _show_estimate(config: TrainConfig, *, as_json: bool) -> None:
     with console.only_results_on_stdout():
-        found = _of_training("cli.estimate", "estimate")(config)
+        found = _of_training("training.estimate", "estimate")(config)
     if as_json:
         console.show_json(found)
     else:
-        console.show(*_of_training("cli.estimate", "described")(config, found))
+        console.show(*_of_training("training.estimate", "described")(config, found))
 
 
 def _seeds(text: str) -> tuple[int, ...]:

@@ -8,7 +8,6 @@ from pathlib import Path
 
 import pytest
 
-from openconductor.cli.study import study
 from openconductor.errors import ConfigError, TaskError
 from openconductor.tasks.paper_mix import MixGrader
 from openconductor.training.curves import kind_of
@@ -18,6 +17,7 @@ from openconductor.training.examples import (
     load_questions,
     training_problems,
 )
+from openconductor.training.study import study
 from openconductor.training.train_config import ImitateConfig, TrainConfig
 from openconductor.types import Problem
 

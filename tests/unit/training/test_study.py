@@ -8,7 +8,6 @@ from pathlib import Path
 
 import pytest
 
-from openconductor.cli.study import study, summarise
 from openconductor.errors import ConfigError, OpenConductorError
 from openconductor.gym.exact import oracle_workflow
 from openconductor.gym.levels import reference_levels
@@ -16,6 +15,7 @@ from openconductor.gym.questions import draw_questions
 from openconductor.prompt import render_workflow
 from openconductor.store import Journal
 from openconductor.training.examples import HELD_OUT_SEED
+from openconductor.training.study import study, summarise
 from openconductor.training.train_config import TrainConfig, dump_train_config
 from openconductor.types import Step, Workflow
 

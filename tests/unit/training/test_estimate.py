@@ -13,9 +13,9 @@ from tests.learning.bases import save_base
 from tests.learning.test_language_model import write_mix
 
 from openconductor.cli import main
-from openconductor.cli.estimate import TrainingNeeds, described, estimate
 from openconductor.errors import ConfigError
 from openconductor.pool import WorkerPool
+from openconductor.training.estimate import TrainingNeeds, described, estimate
 from openconductor.training.train_config import TrainConfig, load_train_config
 
 pytestmark = pytest.mark.train

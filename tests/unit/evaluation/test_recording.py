@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from replay_rows import ROWS, write, write_pool
 
-from openconductor.cli.pool_replay import split_of
+from openconductor.evaluation.recording import split_of
 from openconductor.providers.replay_pool import COLUMNS, read_table
 
 

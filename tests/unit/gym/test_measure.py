@@ -9,9 +9,9 @@ from statistics import fmean
 import pytest
 
 from openconductor.cli import main
-from openconductor.cli.gym_measure import Recursion, draw_subset, nearness, recursion
 from openconductor.conductor import Conductor
 from openconductor.gym.exact import ALL, oracle_workflow
+from openconductor.gym.measure import Recursion, draw_subset, nearness, recursion
 from openconductor.gym.questions import draw_questions, read_question
 from openconductor.gym.workers import LOST, gym_pool, profiles_of
 from openconductor.prompt import PromptOptions, render_workflow
