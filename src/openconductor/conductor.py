@@ -20,7 +20,7 @@ from openconductor.episode import Stage
 from openconductor.errors import AuthFailed, ConfigError, WorkerError, WorkflowError
 from openconductor.pool import Worker, WorkerPool
 from openconductor.prompt import PromptOptions, render_prompt
-from openconductor.protocols import OnEvent, Provider
+from openconductor.protocols import CallContext, OnEvent, Provider
 from openconductor.providers import WorkerFunction, resolve
 from openconductor.types import Budget, Episode, Message, Question, Sampling, Step, Workflow
 
@@ -113,7 +113,7 @@ class Conductor:
         *,
         budget: Budget | None = None,
         on_event: OnEvent | None = None,
-        sample: int = 0,
+        context: CallContext | None = None,
     ) -> Episode:
         """Answer one question.
 
@@ -122,8 +122,8 @@ class Conductor:
             budget: what the question may cost: the planner's calls and all steps, in all rounds.
             on_event: gets every event in order. An exception that it raises cancels what runs and
                 comes out of here unchanged, and nothing more is sent to it.
-            sample: tells repeats of the same question apart (caches and simulated workers draw by
-                it).
+            context: what the question works for. Its ``sample`` tells repeats of a question apart
+                (caches and simulated workers draw by it).
 
         Returns:
             The Episode. ``answer`` is None where the first round failed; ``error`` is then the
@@ -134,7 +134,7 @@ class Conductor:
             ConfigError, AuthFailed, BudgetExceeded: nothing more can be done; ``.episode`` holds
                 what had happened.
         """
-        return await self._stage(question, on_event, sample).play(self._play, budget)
+        return await self._stage(question, on_event, context).play(self._play, budget)
 
     async def resume(
         self,
@@ -144,6 +144,7 @@ class Conductor:
         *,
         budget: Budget | None = None,
         on_event: OnEvent | None = None,
+        context: CallContext | None = None,
     ) -> Episode:
         """Go on after a worker has called the user's tools: that very worker gets their results, where it was.
 
@@ -155,7 +156,8 @@ class Conductor:
             worker: its ordinal.
             opening: what it is sent: the turns that it had before, its calls, and their results.
             budget: as for ``ask``.
-            on_event: as for ``ask``, which this returns and raises as, too.
+            on_event: as for ``ask``.
+            context: as for ``ask``, which this returns and raises as, too.
         """
 
         async def go_on(stage: Stage) -> str | None:
@@ -168,14 +170,16 @@ class Conductor:
                 else await self._play(stage, more=now.error is not None)
             )
 
-        return await self._stage(question, on_event, 0).play(go_on, budget)
+        return await self._stage(question, on_event, context).play(go_on, budget)
 
-    def _stage(self, question: Question, on_event: OnEvent | None, sample: int) -> Stage:
+    def _stage(
+        self, question: Question, on_event: OnEvent | None, context: CallContext | None
+    ) -> Stage:
         spent = "stop" if self.max_rounds is not None else "answered"
         return Stage(
             self.pool,
             question,
-            sample=sample,
+            context=context,
             on_event=on_event,
             fallback=self.fallback,
             spent=spent,
@@ -223,11 +227,11 @@ class Conductor:
         *,
         budget: Budget | None = None,
         on_event: OnEvent | None = None,
-        sample: int = 0,
+        context: CallContext | None = None,
     ) -> Episode:
         """``ask`` for callers without ``await``; works beside a running event loop (notebooks) too, in a thread."""
         return _run_blocking(
-            lambda: self.ask(question, budget=budget, on_event=on_event, sample=sample)
+            lambda: self.ask(question, budget=budget, on_event=on_event, context=context)
         )
 
 

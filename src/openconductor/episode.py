@@ -78,7 +78,7 @@ class Stage:
     Args:
         pool: the workers.
         question: a text, or a chat whose last turn is the user's.
-        sample: tells repeats of the same question apart.
+        context: what the question works for. Its ``sample`` tells repeats of a question apart.
         on_event: gets the events.
         fallback: whether a failed step goes to another worker.
         spent: what the end of the question's own budget is: ``stop`` is raised; where ``answered``,
@@ -101,7 +101,7 @@ class Stage:
         pool: WorkerPool,
         question: Question,
         *,
-        sample: int = 0,
+        context: CallContext | None = None,
         on_event: OnEvent | None = None,
         fallback: bool = False,
         spent: Literal["stop", "answered", "data"] = "stop",
@@ -110,7 +110,7 @@ class Stage:
         check_turns(question)
         self.pool = pool
         self.question = question
-        self.sample = sample
+        self.sample = 0 if context is None else context.sample
         self.fallback = fallback
         self.rounds: list[Round] = [] if previous is None else [previous]
         self.answer: str | None = None if previous is None else previous.answer
@@ -127,7 +127,7 @@ class Stage:
         self._context = CallContext(
             uuid.uuid4().hex,
             self._played_before,
-            sample=sample,
+            sample=self.sample,
             depth=0 if above is None else above.depth + 1,
             origin=self._clock(),
         )
@@ -398,7 +398,7 @@ async def execute(
     previous: str | None = None,
     budget: Budget | None = None,
     on_event: OnEvent | None = None,
-    sample: int = 0,
+    context: CallContext | None = None,
     fallback: bool = False,
     max_steps: int | None = None,
 ) -> Transcript:
@@ -412,7 +412,7 @@ async def execute(
         budget: what the execution may cost; exceeding it cancels what runs.
         on_event: gets every event in order. It is trusted: an exception that it raises cancels what
             runs and comes out of here unchanged, and nothing more is sent to it.
-        sample: tells repeats of the same question apart.
+        context: what the question works for. Its ``sample`` tells repeats of a question apart.
         fallback: whether a step whose worker failed goes to the next worker that it has not tried
             (the result's ``worker`` says which answered). Off where credit matters: in training and
             evaluation.
@@ -428,7 +428,7 @@ async def execute(
         BudgetExceeded, AuthFailed: the execution had to stop; ``.episode`` holds what had happened.
     """
     validate_workflow(workflow, pool.ordinals, max_steps=max_steps)
-    stage = Stage(pool, question, sample=sample, on_event=on_event, fallback=fallback)
+    stage = Stage(pool, question, context=context, on_event=on_event, fallback=fallback)
     await stage.play(lambda stage: stage.answer_by(workflow, previous=previous), budget)
     transcript = stage.rounds[0].transcript
     assert transcript is not None  # what ended the round before it had one is raised

@@ -127,7 +127,14 @@ class Orchestrator(Protocol):
         *,
         budget: Budget | None = None,
         on_event: OnEvent | None = None,
-        sample: int = 0,
+        context: CallContext | None = None,
     ) -> Episode:
-        """Answer the question; ``sample`` tells repeats of the same question apart."""
+        """Answer the question.
+
+        Args:
+            question: a text, or a chat whose last turn is the user's.
+            budget: what this question may cost.
+            on_event: gets every event in order.
+            context: what the question works for. Its ``sample`` tells repeats of a question apart.
+        """
         ...

@@ -37,7 +37,7 @@ from openconductor.errors import (
 )
 from openconductor.pool import WorkerPool
 from openconductor.prompt import PromptOptions
-from openconductor.protocols import Grader, OnEvent
+from openconductor.protocols import CallContext, Grader, OnEvent
 from openconductor.types import Budget, Completion, Episode, Grade, Problem, Round
 
 RewardValue = Callable[[Problem, Episode, Grade | None], float | Awaitable[float | None] | None]
@@ -170,7 +170,7 @@ class RewardFunction:
         problem: Problem,
         completion: Completion | str,
         *,
-        sample: int = 0,
+        context: CallContext | None = None,
         pool: WorkerPool | None = None,
         previous: Round | None = None,
     ) -> Scored:
@@ -180,7 +180,8 @@ class RewardFunction:
             problem: the question and its reference answer.
             completion: what the Conductor wrote; one whose ``finish_reason`` is ``length`` is not a
                 workflow.
-            sample: the rollout's index in its group.
+            context: what the completion is played for. Its ``sample`` is the rollout's index in
+                its group.
             pool: the workers that this question offered; default: all.
             previous: the round before, in recursion: three empty lists then accept its answer,
                 where it has one.
@@ -200,7 +201,7 @@ class RewardFunction:
         stage = Stage(
             pool or self.pool,
             problem.question,
-            sample=sample,
+            context=context,
             on_event=self.on_event,
             spent="data",  # of the limits only the completion's own: where a run's is spent, nothing is left to learn
             previous=previous,

@@ -67,7 +67,7 @@ async def broken(messages: list[Message]) -> str:
 # ── one round ─────────────────────────────────────────────────────────────────────────────────────
 async def test_a_question_is_planned_executed_and_answered() -> None:
     planner = Planner(PLAN)
-    episode = await Conductor(planner, pool=pool_of()).ask("Why?", sample=3)
+    episode = await Conductor(planner, pool=pool_of()).ask("Why?", context=CallContext(sample=3))
     assert episode.answer == "re: Decide."
     assert episode.error is None and episode.question == "Why?" and len(episode.id) == 32
     (only,) = episode.rounds

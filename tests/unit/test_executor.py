@@ -142,7 +142,7 @@ def test_whatever_the_timing_each_step_gets_what_a_serial_execution_gives_it(
 
 async def test_calls_say_which_episode_step_and_sample_they_are() -> None:
     provider = Scripted()
-    await run(provider, [[], [0]], sample=3)
+    await run(provider, [[], [0]], context=CallContext(sample=3))
     (episode,) = {call.episode for call, _ in provider.calls}
     assert len(episode) == 32
     told = [replace(call, origin=0.0, on_event=None) for call, _ in provider.calls]

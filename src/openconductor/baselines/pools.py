@@ -61,10 +61,10 @@ class Baseline:
         *,
         budget: Budget | None = None,
         on_event: OnEvent | None = None,
-        sample: int = 0,
+        context: CallContext | None = None,
     ) -> Episode:
         """Answer one question; as for the Conductor's ``ask``, data errors end the episode and *stop* errors rise."""
-        return await Stage(self.pool, question, sample=sample, on_event=on_event).play(
+        return await Stage(self.pool, question, context=context, on_event=on_event).play(
             self.play, budget
         )
 

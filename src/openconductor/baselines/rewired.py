@@ -27,7 +27,7 @@ from openconductor.config import one_of
 from openconductor.errors import ConfigError, WorkflowError
 from openconductor.parser import parse_workflow
 from openconductor.prompt import ExampleSet, render_workflow
-from openconductor.protocols import OnEvent
+from openconductor.protocols import CallContext, OnEvent
 from openconductor.types import Budget, Completion, Episode, Question, Step, Workflow
 
 Access = Literal["index", "none", "binary", "all"]
@@ -67,7 +67,7 @@ class Rewired:
         *,
         budget: Budget | None = None,
         on_event: OnEvent | None = None,
-        sample: int = 0,
+        context: CallContext | None = None,
     ) -> Episode:
         """Answer one question; as the Conductor's ``ask``, but for the plans."""
         conductor = copy(self.conductor)
@@ -92,7 +92,7 @@ class Rewired:
         conductor.asked = around(conductor.asked, rewrite)
         if self.sequential:
             conductor.pool = changed_pool(conductor.pool, lambda worker: around(worker, in_turn))
-        return await conductor.ask(question, budget=budget, on_event=on_event, sample=sample)
+        return await conductor.ask(question, budget=budget, on_event=on_event, context=context)
 
     def _rewire(self, workflow: Workflow, question: Question) -> Workflow:
         steps: list[Step] = []

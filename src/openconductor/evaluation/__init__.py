@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import TypeVar
 
 from openconductor.errors import ConfigError
-from openconductor.protocols import Grader, Orchestrator
+from openconductor.protocols import CallContext, Grader, Orchestrator
 from openconductor.reward import episode_correct, grade_answer
 from openconductor.types import Episode, Grade, Problem
 
@@ -72,7 +72,7 @@ async def evaluate(
 
     async def ask(place: tuple[int, int]) -> None:
         problem, sample = problems[place[0]], place[1]
-        episode = await orchestrator.ask(problem.question, sample=sample)
+        episode = await orchestrator.ask(problem.question, context=CallContext(sample=sample))
         outcomes[place] = await judged(problem, episode, grader, sample)
         if on_result is not None:
             on_result(outcomes[place])

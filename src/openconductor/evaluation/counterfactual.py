@@ -35,7 +35,7 @@ from openconductor.gym.exact import expected_accuracy
 from openconductor.gym.questions import read_question
 from openconductor.measures import group_by, topology
 from openconductor.pool import WorkerPool
-from openconductor.protocols import Grader, OnEvent
+from openconductor.protocols import CallContext, Grader, OnEvent
 from openconductor.types import Problem, Step, Workflow
 
 Replay = Callable[[Problem, Workflow, int], Awaitable[float | None]]
@@ -176,7 +176,11 @@ def pool_replay(
 
     async def replay(problem: Problem, workflow: Workflow, repeat: int) -> float | None:
         stage = Stage(
-            pool, problem.question, sample=sample(problem, repeat), on_event=on_event, spent="data"
+            pool,
+            problem.question,
+            context=CallContext(sample=sample(problem, repeat)),
+            on_event=on_event,
+            spent="data",
         )
         episode = await stage.play(lambda stage: stage.answer_by(workflow), None)
         correct = (await judged(problem, episode, grader(problem), repeat)).correct

@@ -44,6 +44,7 @@ from openconductor.evaluation.eval_config import (
 from openconductor.evaluation.records import Record, Results
 from openconductor.evaluation.systems import Sheet, System
 from openconductor.events import CallEnded, Event
+from openconductor.protocols import CallContext
 from openconductor.store import Journal, Spending
 from openconductor.store.serialisation import plain
 from openconductor.store.storage import make_folder, write_whole
@@ -297,7 +298,10 @@ class _Run:
         named = "" if self._config.share_calls else system.name
         sample = records.sample_number(named, cell.sheet.name, problem.id, cell.repeat)
         asked = system.orchestrator.ask(
-            problem.question, budget=system.budget, on_event=sink, sample=sample
+            problem.question,
+            budget=system.budget,
+            on_event=sink,
+            context=CallContext(sample=sample),
         )
         try:
             with (

@@ -68,7 +68,7 @@ class OrchestratorProvider:
         token = working_for.set(replace(call, depth=depth))
         try:
             episode = await self._orchestrator.ask(
-                tuple(messages), budget=budget, on_event=call.on_event, sample=call.sample
+                tuple(messages), budget=budget, on_event=call.on_event, context=call
             )
         except BudgetExceeded as error:
             if left is None or error.limit != "seconds":

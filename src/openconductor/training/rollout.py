@@ -299,7 +299,11 @@ class Scorer:
         offered = draw_pool(self._config, self._pool, one.key)
         with nullcontext() if self._purse is None else PaidCall(self._purse):
             return await self._score(
-                one.problem, one.completion, sample=one.sample, pool=offered, previous=one.previous
+                one.problem,
+                one.completion,
+                context=CallContext(sample=one.sample),
+                pool=offered,
+                previous=one.previous,
             )
 
     def _record(self, one: Sampled, worth: Scored, phase: str) -> dict[str, object]:

@@ -10,7 +10,7 @@ from typing import Any
 
 from openconductor.evaluation.statistics import wilson_interval
 from openconductor.pool import Worker, WorkerPool
-from openconductor.protocols import Orchestrator
+from openconductor.protocols import CallContext, Orchestrator
 from openconductor.types import Completion, Episode, Message, Price, Question, Sampling, Usage
 
 Say = Callable[[Sequence[Message], random.Random], str]
@@ -85,7 +85,7 @@ async def answers(
 
     async def one(question: Question) -> Episode:
         async with gate:
-            return await system.ask(question, sample=sample)
+            return await system.ask(question, context=CallContext(sample=sample))
 
     return [episode.answer for episode in await asyncio.gather(*map(one, questions))]
 

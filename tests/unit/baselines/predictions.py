@@ -45,7 +45,7 @@ from openconductor.baselines.single import LongContext, Reflection
 from openconductor.baselines.smoothie import Smoothie
 from openconductor.evaluation.statistics import wilson_interval
 from openconductor.pool import WorkerPool
-from openconductor.protocols import Orchestrator
+from openconductor.protocols import CallContext, Orchestrator
 from openconductor.types import Message
 
 SEEDS = (0, 1, 2)
@@ -154,7 +154,7 @@ def teamed(make: Callable[[], WorkerPool], tries: int = 8) -> Play:
 
 
 async def tried(explorer: Explorer, question: str, sample: int) -> Trial:
-    episode = await explorer.ask(question, sample=sample)
+    episode = await explorer.ask(question, context=CallContext(sample=sample))
     workflow = episode.rounds[0].workflow
     assert workflow is not None
     trial = trial_of(

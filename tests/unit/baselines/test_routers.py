@@ -24,6 +24,7 @@ from openconductor.gym.questions import draw_questions
 from openconductor.gym.world import asks_to_compare, find_operations
 from openconductor.parser import validate_workflow
 from openconductor.pool import WorkerPool
+from openconductor.protocols import CallContext
 from openconductor.types import Message, Step, Workflow
 
 TRAIN, HELD_OUT = draw_topics(160, seed=3), draw_topics(120, seed=4)
@@ -199,7 +200,7 @@ def explored() -> tuple[Trial, ...]:
         trials: list[Trial] = []
         for sample in range(8):
             for question in QUESTIONS:
-                episode = await explorer.ask(question, sample=sample)
+                episode = await explorer.ask(question, context=CallContext(sample=sample))
                 workflow = episode.rounds[0].workflow
                 assert workflow is not None
                 right, cost = float(episode.answer == RIGHT), float(len(workflow))

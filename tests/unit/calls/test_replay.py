@@ -160,7 +160,9 @@ async def test_a_question_that_was_answered_costs_nothing_when_it_is_asked_again
         assert all(
             call.replayed for made in (only, *only.transcript.results) for call in made.calls
         )
-        other = await house.conductor(journal).ask("why?", on_event=journal, sample=1)
+        other = await house.conductor(journal).ask(
+            "why?", on_event=journal, context=CallContext(sample=1)
+        )
     assert len(house.asked) == 2 * (3 + 4)
     assert other.answer != first.answer
 

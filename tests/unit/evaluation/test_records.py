@@ -53,7 +53,7 @@ class Answers:
         self._answers = answers
         self.under_way = self.most = 0
 
-    async def ask(self, question, *, budget=None, on_event=None, sample=0) -> Episode:
+    async def ask(self, question, *, budget=None, on_event=None, context=None) -> Episode:
         self.under_way += 1
         self.most = max(self.most, self.under_way)
         number = int(str(question).split()[2])

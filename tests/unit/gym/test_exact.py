@@ -21,6 +21,7 @@ from openconductor.gym.questions import GymQuestion, draw_questions, read_questi
 from openconductor.gym.sampling import random_workflow
 from openconductor.gym.workers import PROFILES, REFUSES, gym_pool
 from openconductor.gym.world import COMPARE, WORDINGS, read_value
+from openconductor.protocols import CallContext
 from openconductor.types import Step, Workflow
 
 SAMPLES = 800
@@ -146,7 +147,9 @@ async def test_the_expected_accuracy_is_what_the_executor_finds(
     expected = expected_accuracy(question, workflow)
     right = 0
     for sample in range(SAMPLES):
-        transcript = await execute(workflow, POOL, question.text, sample=sample)
+        transcript = await execute(
+            workflow, POOL, question.text, context=CallContext(sample=sample)
+        )
         right += transcript.answer is not None and transcript.answer.split() == list(
             question.answer
         )
@@ -167,7 +170,7 @@ async def test_in_a_second_round_mistakes_of_the_first_one_are_no_majority(
     again = Workflow((*steps, Step(4, COMPARE[0], "all")))
     right = played = 0
     for sample in range(2 * SAMPLES):
-        stage = Stage(POOL, question.text, sample=sample)
+        stage = Stage(POOL, question.text, context=CallContext(sample=sample))
         rounds = []
 
         async def play(stage: Stage) -> str | None:

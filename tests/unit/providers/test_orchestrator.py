@@ -43,8 +43,8 @@ class Inner:
         self.asked: list[tuple[Question, Budget | None, int]] = []
         self.pool: WorkerPool | None = None
 
-    async def ask(self, question, *, budget=None, on_event=None, sample=0) -> Episode:
-        self.asked.append((question, budget, sample))
+    async def ask(self, question, *, budget=None, on_event=None, context=None) -> Episode:
+        self.asked.append((question, budget, context.sample))
         if self.raises is not None:
             raise self.raises
         if self.pool is not None:

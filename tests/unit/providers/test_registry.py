@@ -16,7 +16,7 @@ from openconductor.types import Episode, Message, Usage
 
 
 class Asks:
-    async def ask(self, question, *, budget=None, on_event=None, sample=0) -> Episode:
+    async def ask(self, question, *, budget=None, on_event=None, context=None) -> Episode:
         return Episode(question, (), "x", None, Usage(), 0.0)
 
 
