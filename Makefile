@@ -15,7 +15,7 @@ BIN := $(VENV)/bin
 # `make check test learn`; what moved a score goes into CHANGELOG.md under Scores.
 # Modules are compiled when they are first imported: most never are, and compiling all of them took half of the time.
 PIP_INSTALL := -m pip install --quiet --no-compile --disable-pip-version-check --constraint constraints.txt
-CODE := src tests benchmarks
+CODE := src tests benchmarks examples
 
 help:  ## list the verbs
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## +/\1|/' | awk -F'|' '{printf "make %-10s %s\n", $$1, $$2}'
