@@ -57,3 +57,13 @@ def test_every_error_class_is_public() -> None:
         if isinstance(value, type) and value.__module__ == errors.__name__
     }
     assert classes <= set(openconductor.__all__)
+
+
+def test_ask_demo_and_one_evaluated_system_import_no_pandas() -> None:
+    loaded = loaded_after(
+        "from openconductor.cli import main; sys.argv = ['openconductor', 'demo', '--quick', '--questions', '2']; "
+        "\ntry: main()\nexcept SystemExit: pass\n"
+        "import openconductor.cli.ask, openconductor.cli.eval, openconductor.evaluation.grid"
+    )
+    assert "openconductor.evaluation.gym_table" in loaded
+    assert "pandas" not in loaded

@@ -21,7 +21,7 @@ from openconductor.cli.live import COLOURS, EpisodeView, filling_in
 from openconductor.cli.options import AsJson
 from openconductor.conductor import Conductor
 from openconductor.evaluation.eval_config import find_planner
-from openconductor.evaluation.headroom import GymTable, gym_table
+from openconductor.evaluation.gym_table import GymTable, gym_table
 from openconductor.gym.questions import draw_questions
 from openconductor.gym.workers import PROFILES, gym_pool
 from openconductor.pool import Worker, WorkerPool

@@ -1,33 +1,26 @@
-"""What a pool could give to orchestration, before anyone pays for a training; and the gym's levels for the demo.
+"""What a pool could give to orchestration, measured on its workers' answers alone.
 
-In: the records of every worker alone on the same questions. Out: Headroom: who is right where, who
-adds what nobody else has, who could be left out, the oracle's lead over the best worker, and how
-many questions it takes to see a gain.
+``headroom`` shows who is right where, who adds what nobody else has, who could be left out, the
+oracle's lead over the best worker, and how many questions it takes to see a gain.
 
-The best of noisy scores looks better than it is, so it is given as it seems (naive) and without
-luck: the best worker is fitted on other questions than those it is scored on, the best of each
-question chosen by its other repeats. Not covered: workflows of several steps, which may reach far
-beyond any choice of one worker a question.
+The best of noisy scores looks better than it is. So each best is given twice: naive, and without
+luck. The best worker is fitted on other questions than those it is scored on, and the best of a
+question is chosen by its other repeats. Workflows of several steps are not covered: they may reach
+far beyond any choice of one worker a question.
 """
 
 from __future__ import annotations
 
-import itertools
 import math
 import random
-import time
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from statistics import NormalDist, fmean, median
 
-from openconductor.baselines.planned import BestFixed, PlannedOrchestrator, RandomWorkflows
-from openconductor.baselines.single import SingleWorker
-from openconductor.conductor import Conductor
-from openconductor.errors import ConfigError
-from openconductor.evaluation import Outcome, evaluate
-from openconductor.evaluation.eval_config import ALONE, GYM, ORACLE
-from openconductor.evaluation.records import Record, record_of
+from openconductor.evaluation.eval_config import ALONE
+from openconductor.evaluation.frames import Frame, right_shares
+from openconductor.evaluation.records import Record
 from openconductor.evaluation.statistics import (
     Difference,
     Estimate,
@@ -40,27 +33,16 @@ from openconductor.evaluation.statistics import (
     task_mean,
     variance,
 )
-from openconductor.evaluation.tables import make_row
-from openconductor.graders.exact import ExactGrader
-from openconductor.gym.exact import oracle_workflow
-from openconductor.gym.levels import BEST_FIXED
-from openconductor.gym.questions import KINDS, GymQuestion, Kind, draw_questions, read_question
-from openconductor.gym.workers import PROFILES
-from openconductor.measures import Topology, group_by, mean_steps, topology_shares, worker_shares
-from openconductor.pool import WorkerPool
-from openconductor.protocols import Orchestrator
-from openconductor.types import Question, Usage
-
-OnProgress = Callable[[int, int, str], None]
+from openconductor.measures import group_by
 
 GAINS = (0.01, 0.02, 0.05, 0.10)
-FEWEST = 30  # questions on which a worker is called redundant
-NEXT_TO_NOTHING = (
-    0.02  # the loss that a pool can bear: a worker without which no more is lost is redundant
-)
+FEWEST = 30
+"""The fewest questions on which a worker may be called redundant."""
+NEXT_TO_NOTHING = 0.02
+"""The loss that a pool can bear: a worker without which no more is lost is redundant."""
 FOLDS = 10
 PARTITIONS = 20
-LEVELS = ("conductor", "random", "best_worker", "best_fixed", "oracle")
+MOST_PATTERNS = 20
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,9 +52,9 @@ class WorkerRow:
     Attributes:
         name, accuracy: its name, and its share of right answers alone.
         only: the share of questions that it alone gets (right in most repeats).
-        loss: by how much the pool's oracle falls without it (without luck where there are repeats).
-        redundant: True where a loss of more than two points is excluded, False where there is one
-            for certain.
+        loss: the fall of the pool's oracle without it (without luck where there are repeats).
+        redundant: True if a loss of more than two points is excluded, False if there is a loss
+            for certain, None if neither is known.
     """
 
     name: str
@@ -84,19 +66,19 @@ class WorkerRow:
 
 @dataclass(frozen=True, slots=True)
 class Headroom:
-    """What a pool has to offer; ``masked`` counts the records that could not be decided, which are left out.
+    """The headroom of a pool; ``masked`` counts undecided records, which are left out.
 
     Attributes:
         repeats: the most decided answers of a worker to one question.
         workers: a row each, the best first.
         best_naive, best_fitted: accuracy of the best worker on these questions, and of the best on
             other questions.
-        room_naive, room_corrected: the oracle's lead; corrected is None where questions were asked
+        room_naive, room_corrected: the oracle's lead. Corrected is None if each question was asked
             once.
         got_by: how many questions are got by no worker, by one, by two …
         complementary: [row][column] is the share of questions that the row's worker gets and the
             column's does not.
-        patterns: which workers get a question, and how many questions are like that.
+        patterns: sets of workers that get a question, and how many questions each such set gets.
         needed: (gain, low, middle, high): questions to see the gain, over the workers that the best
             is paired with.
         visible: the smallest gain that as many questions as these show.
@@ -120,49 +102,53 @@ class Headroom:
     visible: float | None
 
     def to_json(self) -> dict[str, object]:
-        """The same as plain values; shares are fractions, what is not known is null."""
-        return {
-            **asdict(self),
-            "patterns": [
-                {"workers": list(names), "questions": count} for names, count in self.patterns
-            ],
-            "needed": [
-                {"gain": gain, "questions": middle, "low": low, "high": high}
-                for gain, low, middle, high in self.needed
-            ],
-        }
+        """Return plain values; shares are fractions, null is unknown."""
+        values = asdict(self)
+        values["patterns"] = [
+            {"workers": list(names), "questions": count} for names, count in self.patterns
+        ]
+        values["needed"] = [
+            {"gain": gain, "questions": middle, "low": low, "high": high}
+            for gain, low, middle, high in self.needed
+        ]
+        return values
 
 
 def headroom(
     records: Iterable[Record], *, seed: int = 0, gains: Sequence[float] = GAINS
 ) -> Headroom | None:
-    """What the workers of a pool leave to gain (``gains``: in (0, 1]); None where none alone has a decided answer."""
+    """Measure what the workers of a pool leave to gain.
+
+    Args:
+        records: the answers; those of other systems than single workers are ignored.
+        seed: of folds and bootstraps.
+        gains: in (0, 1]; how many questions show each of them is computed.
+
+    Returns:
+        None if no worker alone has a decided answer.
+    """
     by_worker = alone(records)
-    scores = {
-        name: found for name, of_one in by_worker.items() if (found := scores_by_problem(of_one))
+    decided = {
+        name: [record for record in answers if record.correct is not None]
+        for name, answers in by_worker.items()
     }
+    scores = {name: scores_by_problem(answers) for name, answers in decided.items() if answers}
     best = best_single(scores, seed=seed)
     if best is None:
         return None
-    naive, corrected = naive_oracle(scores), corrected_oracle(scores)
-    got: dict[Key, set[str]] = {key: set() for each in scores.values() for key in each}
-    for name, each in scores.items():
-        for key, of_one in each.items():
-            if fmean(of_one) > 0.5:
-                got[key].add(name)
-    masked = {
-        name: sum(one.correct is None for one in of_one) for name, of_one in by_worker.items()
-    }
-    rows = [_row(name, scores, got, masked[name], seed) for name in scores]
-    rows.sort(key=lambda row: -row.accuracy.value)
-    names = [row.name for row in rows]
-    sizes = Counter(len(winners) for winners in got.values())
-    spreads = _spreads(best.name, scores)
+    solved = _right(record for answers in decided.values() for record in answers) > 0.5
+    masked = {name: len(by_worker[name]) - len(decided[name]) for name in by_worker}
+    rows = _worker_rows(scores, solved, masked, seed)
+    solved = solved[[row.name for row in rows]]
+    naive = naive_oracle(scores)
+    corrected = corrected_oracle(scores)
     room = difference(naive, best.naive, seed)
-    assert room is not None  # the best worker's questions are the oracle's, too
+    assert room is not None  # the oracle has decided every question of the best worker
+    spreads = _spreads(best.name, scores)
+    sizes = solved.sum(axis=1).value_counts()
     return Headroom(
         questions=len(naive),
-        repeats=max(len(of_one) for each in scores.values() for of_one in each.values()),
+        repeats=max(len(repeats) for each in scores.values() for repeats in each.values()),
         masked=sum(masked.values()),
         workers=tuple(rows),
         best=best.name,
@@ -172,55 +158,38 @@ def headroom(
         oracle_corrected=None if corrected is None else estimate(corrected),
         room_naive=room,
         room_corrected=None if corrected is None else difference(corrected, best.fitted, seed),
-        got_by=tuple(sizes[size] for size in range(len(scores) + 1)),
-        complementary=tuple(
-            tuple(
-                sum(row in got[key] and column not in got[key] for key in got) / len(got)
-                for column in names
-            )
-            for row in names
-        ),
-        patterns=tuple(
-            Counter(tuple(name for name in names if name in got[key]) for key in got).most_common(
-                20
-            )
-        ),
-        needed=tuple(
-            (
-                gain,
-                *(
-                    questions_needed(gain, spread)
-                    for spread in (spreads[0], median(spreads), spreads[-1])
-                ),
-            )
-            for gain in (gains if spreads else ())
-        ),
+        got_by=tuple(int(sizes.get(size, 0)) for size in range(len(scores) + 1)),
+        complementary=_complementary(solved),
+        patterns=_patterns(solved),
+        needed=tuple(_questions_by_spread(gain, spreads) for gain in gains) if spreads else (),
         visible=visible_gain(len(naive), median(spreads)) if spreads else None,
     )
 
 
 def outcome_matrix(records: Iterable[Record]) -> dict[str, object]:
-    """Who is right where, as plain values: ``right[question][worker]`` is the share of right answers.
+    """Return who is right where, as plain values.
 
-    It is None where none was decided. A question is its task, id and kind; other systems than
-    workers are passed over.
+    ``right[question][worker]`` is the share of right answers; None: none was decided. A question is
+    its task, id and kind. Systems that are not single workers are ignored.
     """
     by_worker = alone(records)
-    every = [record for of_one in by_worker.values() for record in of_one]
-    questions = list(dict.fromkeys((record.task, record.problem, record.kind) for record in every))
-    scores = [scores_by_problem(of_one) for of_one in by_worker.values()]
-    right = [
-        [fmean(each[task, one]) if (task, one) in each else None for each in scores]
-        for task, one, _ in questions
-    ]
-    return {"workers": list(by_worker), "questions": questions, "right": right}
+    shares = _right(
+        (record for answers in by_worker.values() for record in answers),
+        by=("task", "problem", "kind"),
+    )
+    right = shares.astype(object).where(shares.notna(), None)
+    return {
+        "workers": list(by_worker),
+        "questions": shares.index.tolist(),
+        "right": right.to_numpy().tolist(),
+    }
 
 
 def questions_needed(gain: float, spread: float, *, power: float = 0.8) -> int:
-    """How many questions a paired test at 5 % needs to see a gain with so much power (R. J. Connor, 1987).
+    """Return how many questions a paired test at 5 % needs to see a gain (R. J. Connor, 1987).
 
-    ``spread`` is the variance over questions of the paired difference where there is no gain: for
-    single answers the share of questions on which the two differ, at least the gain.
+    ``spread`` is the variance over questions of the paired difference where there is no gain. For
+    single answers it is the share of questions on which the two differ, at least the gain.
 
     Raises:
         ValueError: a gain outside (0, 1], a negative spread, a power outside (0.5, 1).
@@ -229,75 +198,120 @@ def questions_needed(gain: float, spread: float, *, power: float = 0.8) -> int:
     (626, 155)
     """
     if not 0 < gain <= 1 or spread < 0 or not 0.5 < power < 1:
-        raise ValueError(
-            f"got gain {gain}, spread {spread}, power {power}: expected (0, 1], at least 0, (0.5, 1)"
-        )
-    null = max(spread, gain)
+        got = f"gain {gain}, spread {spread}, power {power}"
+        raise ValueError(f"got {got}: expected (0, 1], at least 0, (0.5, 1)")
+    variance_without = max(spread, gain)
+    variance_with = max(0.0, variance_without - gain * gain)
     normal = NormalDist()
-    reach = normal.inv_cdf(0.975) * math.sqrt(null) + normal.inv_cdf(power) * math.sqrt(
-        max(0.0, null - gain * gain)
-    )
+    reach = normal.inv_cdf(0.975) * math.sqrt(variance_without)
+    reach += normal.inv_cdf(power) * math.sqrt(variance_with)
     return math.ceil((reach / gain) ** 2)
 
 
 def visible_gain(questions: int, spread: float) -> float | None:
-    """The smallest gain, in whole thousandths, that this many questions show with 80 % power; None where none does."""
-    return next(
-        (
-            mark / 1000
-            for mark in range(1, 1001)
-            if questions_needed(mark / 1000, spread) <= questions
-        ),
-        None,
-    )
+    """Return the smallest gain, in whole thousandths, that is seen with 80 % power; None: none."""
+    for thousandths in range(1, 1001):
+        gain = thousandths / 1000
+        if questions_needed(gain, spread) <= questions:
+            return gain
+    return None
 
 
 def alone(records: Iterable[Record]) -> dict[str, list[Record]]:
-    """The records of the workers that were asked alone, by worker."""
+    """Return the records of the workers that were asked alone, by worker."""
     asked = (record for record in records if record.system.startswith(ALONE))
     return group_by(asked, lambda record: record.system.removeprefix(ALONE))
 
 
-def _row(
-    name: str, scores: Mapping[str, Scores], got: Mapping[Key, set[str]], masked: int, seed: int
-) -> WorkerRow:
-    others = {other: each for other, each in scores.items() if other != name}
-    whole, without = (
-        corrected_oracle(scores) or naive_oracle(scores),
-        corrected_oracle(others) or naive_oracle(others),
-    )
-    loss = difference(whole, {key: without.get(key, [0.0]) for key in whole}, seed)
-    assert loss is not None
-    alone = [float(winners == {name}) for winners in got.values()]
-    needed = not others or loss.low > 0
-    excluded = loss.high <= NEXT_TO_NOTHING and loss.problems >= FEWEST
-    return WorkerRow(
-        name=name,
-        accuracy=estimate(scores[name], masked),
-        only=Estimate(fmean(alone), *share_interval(alone, len(alone)), len(alone)),
-        loss=loss,
-        redundant=False if needed else True if excluded else None,
-    )
+def _right(records: Iterable[Record], by: Sequence[str] = ("task", "problem")) -> Frame:
+    """Return the shares of right answers; the columns are the workers' names."""
+    shares = right_shares(records, by)
+    return shares.rename(columns={name: name.removeprefix(ALONE) for name in shares.columns})
+
+
+def _complementary(solved: Frame) -> tuple[tuple[float, ...], ...]:
+    """Return the share of questions that the row's worker gets and the column's does not."""
+    shares = solved.T.astype(float) @ (~solved).astype(float) / len(solved)
+    return tuple(tuple(row) for row in shares.to_numpy().tolist())
+
+
+def _patterns(solved: Frame) -> tuple[tuple[tuple[str, ...], int], ...]:
+    """Return the most frequent sets of workers that get a question, with their counts."""
+    winners = [tuple(solved.columns[row]) for row in solved.to_numpy()]
+    return tuple(Counter(winners).most_common(MOST_PATTERNS))
+
+
+def _worker_rows(
+    scores: Mapping[str, Scores], solved: Frame, masked: Mapping[str, int], seed: int
+) -> list[WorkerRow]:
+    """Return a row for each worker, the most accurate first."""
+    whole = corrected_oracle(scores) or naive_oracle(scores)
+    once = solved.sum(axis=1) == 1
+    rows: list[WorkerRow] = []
+    for name in scores:
+        others = {other: each for other, each in scores.items() if other != name}
+        without = corrected_oracle(others) or naive_oracle(others)
+        loss = difference(whole, {key: without.get(key, [0.0]) for key in whole}, seed)
+        assert loss is not None
+        if not others or loss.low > 0:
+            redundant = False
+        elif loss.high <= NEXT_TO_NOTHING and loss.problems >= FEWEST:
+            redundant = True
+        else:
+            redundant = None
+        row = WorkerRow(
+            name=name,
+            accuracy=estimate(scores[name], masked[name]),
+            only=_share(once & solved[name]),
+            loss=loss,
+            redundant=redundant,
+        )
+        rows.append(row)
+    return sorted(rows, key=lambda row: -row.accuracy.value)
+
+
+def _share(holds: Frame) -> Estimate:
+    """Return the share of questions for which a condition holds."""
+    values = holds.astype(float).tolist()
+    return Estimate(fmean(values), *share_interval(values, len(values)), len(values))
 
 
 def _spreads(best: str, scores: Mapping[str, Scores]) -> list[float]:
-    """The variances of the paired differences between the best worker and each other one, in order."""
-    found: list[float] = []
-    for name, each in scores.items():
-        both = [
-            fmean(of_one) - fmean(each[key]) for key, of_one in scores[best].items() if key in each
+    """Return the variances of the paired differences of the best worker and each other, sorted."""
+    spreads: list[float] = []
+    for name, others in scores.items():
+        paired = [
+            fmean(repeats) - fmean(others[key])
+            for key, repeats in scores[best].items()
+            if key in others
         ]
-        if name != best and len(both) > 1:
-            found.append(variance(both))
-    return sorted(found)
+        if name != best and len(paired) > 1:
+            spreads.append(variance(paired))
+    return sorted(spreads)
 
 
+def _questions_by_spread(gain: float, spreads: Sequence[float]) -> tuple[float, int, int, int]:
+    """Return the gain, and the questions that show it at the least, median and largest spread."""
+    low, middle, high = spreads[0], median(spreads), spreads[-1]
+    return (
+        gain,
+        questions_needed(gain, low),
+        questions_needed(gain, middle),
+        questions_needed(gain, high),
+    )
+
+
+# ── the best of several, with and without luck ────────────────────────────────────────────────────
 @dataclass(frozen=True, slots=True)
 class BestSingle:
-    """The best of several systems on these questions, of those that have decided at least half as many as any.
+    """The best of several systems, of those that have decided at least half as many as any.
 
-    ``naive`` are its scores; ``fitted`` of each question the score of the system that is best on
-    other questions (what that one has not decided is left out), ``chosen`` how often each was that.
+    Attributes:
+        name: the system that is best on these questions.
+        naive: its scores.
+        fitted: for each question the score of the system that is best on other questions; questions
+            that this one has not decided are left out.
+        chosen: the share of the questions for which each system was that one.
     """
 
     name: str
@@ -307,208 +321,88 @@ class BestSingle:
 
 
 def best_single(systems: Mapping[str, Scores], *, seed: int = 0) -> BestSingle | None:
-    """The best system, every task weighing the same; None without any score.
+    """Find the best system, every task weighing the same; None without any score.
 
-    As it seems, and by cross-fitting over ten folds, drawn 20 times.
+    It is found on these questions, and by cross-fitting over ten folds, drawn 20 times.
     """
     means = {
-        name: {key: fmean(of_one) for key, of_one in scores.items()}
+        name: {key: fmean(repeats) for key, repeats in scores.items()}
         for name, scores in systems.items()
         if scores
     }
     if not means:
         return None
-    most = max(
-        map(len, means.values())
-    )  # one that failed on all but a few easy questions is not the best
-    means = {name: of_one for name, of_one in means.items() if 2 * len(of_one) >= most}
-    name = max(means, key=lambda one: task_mean(means[one]))
+    most = max(len(of_system) for of_system in means.values())
+    # A system that failed on all but a few easy questions is not the best.
+    means = {name: of_system for name, of_system in means.items() if 2 * len(of_system) >= most}
+    best = max(means, key=lambda name: task_mean(means[name]))
     questions = sorted({key for scores in means.values() for key in scores})
     rng = random.Random(f"folds/{seed}")
-    found: dict[Key, list[float]] = {}
+    held_out: dict[Key, list[float]] = {}
     chosen = dict.fromkeys(means, 0)
     for _ in range(PARTITIONS):
         rng.shuffle(questions)
         for part in range(min(FOLDS, len(questions))):
-            inside = questions[part::FOLDS]
-            best = _best_outside(means, frozenset(inside)) or name
-            chosen[best] += len(inside)
-            for key in inside:
-                if key in means[best]:
-                    found.setdefault(key, []).append(means[best][key])
+            fold = questions[part::FOLDS]
+            fitted = _best_outside(means, frozenset(fold)) or best
+            chosen[fitted] += len(fold)
+            for key in fold:
+                if key in means[fitted]:
+                    held_out.setdefault(key, []).append(means[fitted][key])
     total = sum(chosen.values())
-    fitted = {key: [fmean(found[key])] for key in sorted(found)}
     return BestSingle(
-        name, systems[name], fitted, {one: count / total for one, count in chosen.items()}
+        name=best,
+        naive=systems[best],
+        fitted={key: [fmean(held_out[key])] for key in sorted(held_out)},
+        chosen={name: count / total for name, count in chosen.items()},
     )
 
 
-def _best_outside(means: Mapping[str, Mapping[Key, float]], inside: frozenset[Key]) -> str | None:
-    """The best system on the questions outside a fold, of equals the first; None where nothing was decided there."""
+def _best_outside(means: Mapping[str, Mapping[Key, float]], fold: frozenset[Key]) -> str | None:
+    """Return the best system on the questions outside a fold; None: nothing was decided there.
+
+    A tie goes to the first.
+    """
     outside: dict[str, float] = {}
-    for name, of_one in means.items():
-        if rest := {key: mean for key, mean in of_one.items() if key not in inside}:
-            outside[name] = round(
-                task_mean(rest), 12
-            )  # what was added up in another order is equal
+    for name, of_system in means.items():
+        rest = {key: mean for key, mean in of_system.items() if key not in fold}
+        if rest:
+            # Rounded, so that equal means that were added up in another order are equal.
+            outside[name] = round(task_mean(rest), 12)
     return max(outside, key=lambda name: outside[name], default=None)
 
 
 def naive_oracle(systems: Mapping[str, Scores]) -> dict[Key, list[float]]:
-    """For each question the best mean score of any system: what hindsight reaches, noise included."""
-    found: dict[Key, list[float]] = {}
+    """Return for each question the best mean score of any system, noise included."""
+    best: dict[Key, list[float]] = {}
     for scores in systems.values():
-        for key, of_one in scores.items():
-            found[key] = [max([fmean(of_one), *found.get(key, ())])]
-    return found
+        for key, repeats in scores.items():
+            best[key] = [max([fmean(repeats), *best.get(key, ())])]
+    return best
 
 
 def corrected_oracle(systems: Mapping[str, Scores]) -> dict[Key, list[float]] | None:
-    """For each question the mean score, on each repeat, of the systems that are best on its other repeats.
+    """Return for each question the mean score of the systems that are best on its other repeats.
 
-    None where no question has two decided repeats of a system.
+    None: no question has two decided repeats of a system.
     """
-    found: dict[Key, list[float]] = {}
-    for key in {key: None for scores in systems.values() for key in scores}:
-        repeated = [one for scores in systems.values() if len(one := scores.get(key, ())) > 1]
-        held_out: list[float] = []
-        for repeat in range(max(map(len, repeated), default=0)):
-            there = [one for one in repeated if repeat < len(one)]
-            rest = [((sum(one) - one[repeat]) / (len(one) - 1), one[repeat]) for one in there]
-            best = max(others for others, _ in rest)
-            held_out.append(fmean(score for others, score in rest if others == best))
-        if held_out:
-            found[key] = [fmean(held_out)]
-    return found or None
+    corrected: dict[Key, list[float]] = {}
+    for key in dict.fromkeys(key for scores in systems.values() for key in scores):
+        scores_of_key = [scores.get(key, ()) for scores in systems.values()]
+        repeated = [repeats for repeats in scores_of_key if len(repeats) > 1]
+        if repeated:
+            corrected[key] = [_score_without_luck(repeated)]
+    return corrected or None
 
 
-@dataclass(frozen=True, slots=True)
-class GymTable:
-    """What was measured on the held-out questions, by ``LEVELS``, by worker, and of the Conductor's own workflows.
-
-    ``best_worker`` is the worker that did best on just these questions, which flatters it (and
-    never the Conductor).
-    """
-
-    questions: int
-    seed: int
-    levels: Mapping[str, Estimate]
-    workers: Mapping[str, float]
-    masked: int
-    validity: float
-    accuracy_given_valid: float | None
-    routing_entropy_bits: float
-    worker_share: Mapping[str, float]
-    topology_share: Mapping[Topology, float]
-    mean_steps: float | None
-    mean_steps_by_kind: Mapping[Kind, float | None]
-    usage: Usage
-    seconds: float
-
-    def to_json(self) -> dict[str, object]:
-        """The object that ``demo --json`` prints; all shares are fractions."""
-        values = asdict(self)
-        levels, usage = self.levels, self.usage
-        return {
-            **{name: values.pop(name) for name in ("questions", "seed")},
-            "accuracy": {name: level.value for name, level in levels.items()},
-            "ci95": {name: [level.low, level.high] for name, level in levels.items()},
-            **{name: value for name, value in values.items() if name != "levels"},
-            "usage": {
-                "input_tokens": usage.input_tokens,
-                "output_tokens": usage.output_tokens,
-                "dollars": float(usage.dollars),
-            },
-        }
-
-
-async def gym_table(
-    conductor: Conductor,
-    *,
-    questions: int = 400,
-    seed: int = 0,
-    on_progress: OnProgress | None = None,
-) -> GymTable:
-    """Ask the Conductor and every reference the same questions of the test split; nothing is an expectation.
-
-    The Conductor's pool is ``gym_pool(seed)``, or some of its workers; the references have the
-    same. ``on_progress`` is told after each answer; the references come first.
-
-    Raises:
-        ConfigError: ``questions`` is below 1.
-        OpenConductorError: the Conductor's provider failed on every question, or in a way that
-            stops a run.
-    """
-    if questions < 1:
-        raise ConfigError(f"gym_table.questions: got {questions}, expected at least 1")
-    begun = time.perf_counter()
-    problems = [question.problem() for question in draw_questions("test", questions, seed=seed)]
-    pool = conductor.pool
-    levels: dict[str, Estimate] = {}
-    ours: list[Record] = []
-    for name, system in {**references(pool, seed), "conductor": conductor}.items():
-        done = itertools.count(1)
-
-        def told(_: Outcome, name: str = name, done: Iterator[int] = done) -> None:
-            if on_progress is not None:
-                on_progress(next(done), questions, name)
-
-        outcomes = await evaluate(system, problems, ExactGrader(), on_result=told)
-        ours = [record_of(outcome, system=name) for outcome in outcomes]
-        scores = scores_by_problem(ours)
-        if not scores:
-            raise next(
-                outcome.episode.error for outcome in outcomes if outcome.episode.error is not None
-            )
-        levels[name] = estimate(scores, sum(record.correct is None for record in ours))
-    workers = {worker.name: levels[worker.name].value for _, worker in pool}
-    levels["best_worker"] = levels[max(workers, key=lambda name: workers[name])]
-    row = make_row("conductor", GYM, ours, 1)
-    workflows = [workflow for record in ours for workflow in record.workflows]
-    shares = worker_shares(workflows)
-    return GymTable(
-        questions=questions,
-        seed=seed,
-        levels={name: levels[name] for name in LEVELS if name in levels},
-        workers=workers,
-        masked=row.masked,
-        validity=row.validity or 0.0,
-        accuracy_given_valid=row.accuracy_given_valid,
-        routing_entropy_bits=row.routing_entropy_bits or 0.0,
-        worker_share={worker.name: shares.get(ordinal, 0.0) for ordinal, worker in pool},
-        topology_share=topology_shares(workflows),
-        mean_steps=row.mean_steps,
-        mean_steps_by_kind={
-            kind: mean_steps(
-                workflow for record in ours if record.kind == kind for workflow in record.workflows
-            )
-            for kind in KINDS
-        },
-        usage=sum((record.usage for record in ours), Usage()),
-        seconds=time.perf_counter() - begun,
-    )
-
-
-def references(pool: WorkerPool, seed: int = 0) -> dict[str, Orchestrator]:
-    """What the Conductor is measured against in the gym, by name: each worker alone, and the planned levels.
-
-    The best fixed workflow is one of them where all its workers are in the pool.
-    """
-    offered = {ordinal: PROFILES[ordinal] for ordinal in pool.ordinals}
-    systems: dict[str, Orchestrator] = {
-        worker.name: SingleWorker(pool, ordinal) for ordinal, worker in pool
-    }
-    systems["random"] = RandomWorkflows(pool, seed=seed)
-    if offered.keys() >= set(BEST_FIXED.workers):
-        systems["best_fixed"] = BestFixed(pool)
-    systems[ORACLE] = PlannedOrchestrator(
-        pool, lambda asked: oracle_workflow(_of_the_gym(asked), offered)[0]
-    )
-    return systems
-
-
-def _of_the_gym(asked: Question) -> GymQuestion:
-    question = read_question(asked) if isinstance(asked, str) else None
-    if question is None:
-        raise ConfigError(f"the question {str(asked)[:80]!r}: expected one of the gym")
-    return question
+def _score_without_luck(systems: Sequence[Sequence[float]]) -> float:
+    """Score each repeat by the systems that are best on the other repeats; return the mean."""
+    held_out: list[float] = []
+    for repeat in range(max(len(repeats) for repeats in systems)):
+        by_rest: dict[float, list[float]] = {}
+        for repeats in systems:
+            if repeat < len(repeats):
+                rest = (sum(repeats) - repeats[repeat]) / (len(repeats) - 1)
+                by_rest.setdefault(rest, []).append(repeats[repeat])
+        held_out.append(fmean(by_rest[max(by_rest)]))
+    return fmean(held_out)

@@ -8,6 +8,7 @@ repeats: never the order in which answers came, so that a resumed run reads as a
 Conversations are in the journal.
 """
 
+# pyright: reportMissingTypeStubs=false
 from __future__ import annotations
 
 import json
@@ -24,6 +25,7 @@ from statistics import fmean, quantiles
 from typing import TYPE_CHECKING, Any, Literal, Self, cast
 
 from openconductor.baselines.observed import Observations, oracle_observed
+from openconductor.config import needing
 from openconductor.errors import ConfigError, JournalError, WorkflowError, caused_by_plan
 from openconductor.evaluation import Outcome
 from openconductor.evaluation.eval_config import (
@@ -38,6 +40,7 @@ from openconductor.evaluation.eval_config import (
     renamed,
     what_differs,
 )
+from openconductor.evaluation.statistics import Key
 from openconductor.ledger import draw_entries
 from openconductor.measures import group_by
 from openconductor.store import JournalReader
@@ -46,6 +49,8 @@ from openconductor.store.storage import write_whole
 from openconductor.types import Price, Round, Usage, Workflow
 
 if TYPE_CHECKING:
+    from pandas import DataFrame
+
     from openconductor.sandboxes import Sandbox
 
 Plain = Mapping[str, object]
@@ -111,6 +116,16 @@ class Record:
     seconds: float
     episode: str = ""
     error: str = ""
+
+    @property
+    def key(self) -> Key:
+        """The question: its task and id."""
+        return self.task, self.problem
+
+    @property
+    def cell(self) -> tuple[str, str, str, int]:
+        """The place in the evaluation: system, task, problem, sample."""
+        return self.system, self.task, self.problem, self.sample
 
     @property
     def valid(self) -> bool | None:
@@ -208,7 +223,7 @@ def kept_records(journal: JournalReader) -> list[Record]:
             f"journal {journal.path}: got a record that is not an evaluation's: {error}"
         ) from error
     named = (replace(one, system=renamed(one.system)) for one in found)
-    return list({(one.system, one.task, one.problem, one.sample): one for one in named}.values())
+    return list({one.cell: one for one in named}.values())
 
 
 def _round(one: Round) -> RoundRecord:
@@ -378,7 +393,7 @@ class Results:
         tasks = [table.name for table in config.task]
         systems = tuple(spec.name for spec in expand(config.systems, workers.values()))
         everything = sorted(records, key=lambda record: (record.problem, record.sample))
-        cells = Counter((one.system, one.task, one.problem, one.sample) for one in everything)
+        cells = Counter(one.cell for one in everything)
         if len(cells) < len(everything):
             raise ConfigError(
                 f"records: got {cells.most_common(1)[0][0]} more than once, expected each repeat once"
@@ -416,6 +431,32 @@ class Results:
         return tuple(
             one for one in self.records if one.system == system and task in (None, one.task)
         )
+
+    def frame(self) -> DataFrame:
+        """Return a pandas frame of ``records``, with a row an answer; it needs the extra ``eval``.
+
+        Texts are ``string`` and missing ones ``<NA>``; counts are ``int64``; yes and no are
+        ``boolean`` with ``<NA>`` for unknown.
+
+        - ``system task problem kind`` (string), ``sample`` (int64, from 0): who was asked what.
+        - ``correct`` (boolean), ``score`` (float64: 1 right, 0 wrong, NaN masked), ``status``
+          (string, one of ``Status``).
+        - ``answer extracted note`` (string): the answer, what the grader read off it, and its note.
+        - ``valid`` (boolean): whether the first plan was a workflow; <NA>: no Conductor planned.
+        - ``cut`` (bool): whether a worker's answer was cut at its token limit.
+        - ``rounds steps calls`` (int64): rounds, steps of all rounds, and attempts at calls.
+        - ``input_tokens cached_tokens output_tokens reasoning_tokens`` (int64): tokens of all calls.
+        - ``dollars`` (float64): US dollars of the priced calls; ``unpriced_calls`` (int64).
+        - ``seconds work_seconds`` (float64): wall time, and work summed over calls.
+        - ``episode error`` (string): the episode's id in the journal; the error or "".
+
+        Raises:
+            ConfigError: pandas is not installed.
+        """
+        with needing("Results.frame", "eval"):
+            from openconductor.evaluation.frames import frame_of
+
+            return frame_of(self.records)
 
     def by_row(self) -> dict[tuple[str, str], list[Record]]:
         """The records of every system on every task; a row that was never asked is empty."""

@@ -306,7 +306,7 @@ class Workshop:
         if spec.kind == ORACLE:
             if self._config.pool != GYM:
                 raise ConfigError("only the gym has one, got a pool file; expected oracle_observed")
-            from openconductor.evaluation.headroom import references
+            from openconductor.evaluation.gym_table import references
 
             return System(spec.name, references(pool, self._seed)[ORACLE])
         given: dict[str, object] = {

@@ -12,10 +12,10 @@ import pytest
 
 from openconductor.conductor import Conductor
 from openconductor.errors import AuthFailed, ConfigError, RateLimited
+from openconductor.evaluation.gym_table import gym_table
 from openconductor.evaluation.headroom import (
     best_single,
     corrected_oracle,
-    gym_table,
     headroom,
     outcome_matrix,
     questions_needed,

@@ -12,11 +12,12 @@ from typing import Any
 
 import pytest
 from journaled import Sayer
-from rows_of import record, records, results_of
+from rows_of import planned, record, records, results_of
 
 from openconductor import errors
 from openconductor.conductor import Conductor
 from openconductor.evaluation import Outcome, evaluate
+from openconductor.evaluation.frames import COLUMNS
 from openconductor.evaluation.records import (
     Record,
     hindsight,
@@ -268,3 +269,29 @@ def test_observations_are_shares_of_what_was_decided_and_first_answers() -> None
     assert seen.workers == ("ann", "bob")
     assert seen.right == ((0.5, 0.5), (None, None))
     assert seen.answers == (("42", "first"), ("42", None))
+
+
+# ── the frame ─────────────────────────────────────────────────────────────────────────────────────
+def test_a_frame_has_a_row_an_answer_with_unknown_as_missing_and_one_dtype_a_column() -> None:
+    flows = planned(TWO, None)
+    answered = record("+", "p1", rounds=flows, usage=Usage(3, 1, 2, dollars=Decimal("0.5")))
+    lost = record("u", "p2", answer=None, extracted=None)
+    frame = results_of([lost, answered], ["conductor"]).frame()
+    assert {name: str(dtype) for name, dtype in frame.dtypes.items()} == COLUMNS
+    right, masked = frame.to_dict("records")
+    assert (right["problem"], right["score"], right["correct"], right["valid"]) == ("p1", 1, 1, 1)
+    assert (right["rounds"], right["steps"], right["input_tokens"], right["dollars"]) == (
+        2,
+        2,
+        3,
+        0.5,
+    )
+    assert frame.isna().loc[1][lambda missing: missing].index.tolist() == [
+        "correct",
+        "score",
+        "answer",
+        "extracted",
+        "valid",
+    ]
+    assert (masked["problem"], masked["status"]) == ("p2", "ungraded")
+    assert list(results_of([], ["conductor"]).frame().columns) == list(COLUMNS)

@@ -1,0 +1,163 @@
+"""The demo's levels: the Conductor beside every reference on the gym's held-out questions."""
+
+from __future__ import annotations
+
+import itertools
+import time
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import asdict, dataclass
+
+from openconductor.baselines.planned import BestFixed, PlannedOrchestrator, RandomWorkflows
+from openconductor.baselines.single import SingleWorker
+from openconductor.conductor import Conductor
+from openconductor.errors import ConfigError
+from openconductor.evaluation import Outcome, evaluate
+from openconductor.evaluation.eval_config import GYM, ORACLE
+from openconductor.evaluation.records import Record, record_of
+from openconductor.evaluation.statistics import Estimate, estimate, scores_by_problem
+from openconductor.evaluation.tables import make_row
+from openconductor.graders.exact import ExactGrader
+from openconductor.gym.exact import oracle_workflow
+from openconductor.gym.levels import BEST_FIXED
+from openconductor.gym.questions import KINDS, GymQuestion, Kind, draw_questions, read_question
+from openconductor.gym.workers import PROFILES
+from openconductor.measures import Topology, mean_steps, topology_shares, worker_shares
+from openconductor.pool import WorkerPool
+from openconductor.protocols import Orchestrator
+from openconductor.types import Question, Usage
+
+OnProgress = Callable[[int, int, str], None]
+
+LEVELS = ("conductor", "random", "best_worker", "best_fixed", "oracle")
+
+
+@dataclass(frozen=True, slots=True)
+class GymTable:
+    """What was measured on the held-out questions, by ``LEVELS``, by worker, and of the Conductor's own workflows.
+
+    ``best_worker`` is the worker that did best on just these questions, which flatters it (and
+    never the Conductor).
+    """
+
+    questions: int
+    seed: int
+    levels: Mapping[str, Estimate]
+    workers: Mapping[str, float]
+    masked: int
+    validity: float
+    accuracy_given_valid: float | None
+    routing_entropy_bits: float
+    worker_share: Mapping[str, float]
+    topology_share: Mapping[Topology, float]
+    mean_steps: float | None
+    mean_steps_by_kind: Mapping[Kind, float | None]
+    usage: Usage
+    seconds: float
+
+    def to_json(self) -> dict[str, object]:
+        """The object that ``demo --json`` prints; all shares are fractions."""
+        values = asdict(self)
+        levels, usage = self.levels, self.usage
+        return {
+            **{name: values.pop(name) for name in ("questions", "seed")},
+            "accuracy": {name: level.value for name, level in levels.items()},
+            "ci95": {name: [level.low, level.high] for name, level in levels.items()},
+            **{name: value for name, value in values.items() if name != "levels"},
+            "usage": {
+                "input_tokens": usage.input_tokens,
+                "output_tokens": usage.output_tokens,
+                "dollars": float(usage.dollars),
+            },
+        }
+
+
+async def gym_table(
+    conductor: Conductor,
+    *,
+    questions: int = 400,
+    seed: int = 0,
+    on_progress: OnProgress | None = None,
+) -> GymTable:
+    """Ask the Conductor and every reference the same questions of the test split; nothing is an expectation.
+
+    The Conductor's pool is ``gym_pool(seed)``, or some of its workers; the references have the
+    same. ``on_progress`` is told after each answer; the references come first.
+
+    Raises:
+        ConfigError: ``questions`` is below 1.
+        OpenConductorError: the Conductor's provider failed on every question, or in a way that
+            stops a run.
+    """
+    if questions < 1:
+        raise ConfigError(f"gym_table.questions: got {questions}, expected at least 1")
+    begun = time.perf_counter()
+    problems = [question.problem() for question in draw_questions("test", questions, seed=seed)]
+    pool = conductor.pool
+    levels: dict[str, Estimate] = {}
+    ours: list[Record] = []
+    for name, system in {**references(pool, seed), "conductor": conductor}.items():
+        done = itertools.count(1)
+
+        def told(_: Outcome, name: str = name, done: Iterator[int] = done) -> None:
+            if on_progress is not None:
+                on_progress(next(done), questions, name)
+
+        outcomes = await evaluate(system, problems, ExactGrader(), on_result=told)
+        ours = [record_of(outcome, system=name) for outcome in outcomes]
+        scores = scores_by_problem(ours)
+        if not scores:
+            raise next(
+                outcome.episode.error for outcome in outcomes if outcome.episode.error is not None
+            )
+        levels[name] = estimate(scores, sum(record.correct is None for record in ours))
+    workers = {worker.name: levels[worker.name].value for _, worker in pool}
+    levels["best_worker"] = levels[max(workers, key=lambda name: workers[name])]
+    row = make_row("conductor", GYM, ours, 1)
+    workflows = [workflow for record in ours for workflow in record.workflows]
+    shares = worker_shares(workflows)
+    return GymTable(
+        questions=questions,
+        seed=seed,
+        levels={name: levels[name] for name in LEVELS if name in levels},
+        workers=workers,
+        masked=row.masked,
+        validity=row.validity or 0.0,
+        accuracy_given_valid=row.accuracy_given_valid,
+        routing_entropy_bits=row.routing_entropy_bits or 0.0,
+        worker_share={worker.name: shares.get(ordinal, 0.0) for ordinal, worker in pool},
+        topology_share=topology_shares(workflows),
+        mean_steps=row.mean_steps,
+        mean_steps_by_kind={
+            kind: mean_steps(
+                workflow for record in ours if record.kind == kind for workflow in record.workflows
+            )
+            for kind in KINDS
+        },
+        usage=sum((record.usage for record in ours), Usage()),
+        seconds=time.perf_counter() - begun,
+    )
+
+
+def references(pool: WorkerPool, seed: int = 0) -> dict[str, Orchestrator]:
+    """What the Conductor is measured against in the gym, by name: each worker alone, and the planned levels.
+
+    The best fixed workflow is one of them where all its workers are in the pool.
+    """
+    offered = {ordinal: PROFILES[ordinal] for ordinal in pool.ordinals}
+    systems: dict[str, Orchestrator] = {
+        worker.name: SingleWorker(pool, ordinal) for ordinal, worker in pool
+    }
+    systems["random"] = RandomWorkflows(pool, seed=seed)
+    if offered.keys() >= set(BEST_FIXED.workers):
+        systems["best_fixed"] = BestFixed(pool)
+    systems[ORACLE] = PlannedOrchestrator(
+        pool, lambda asked: oracle_workflow(_of_the_gym(asked), offered)[0]
+    )
+    return systems
+
+
+def _of_the_gym(asked: Question) -> GymQuestion:
+    question = read_question(asked) if isinstance(asked, str) else None
+    if question is None:
+        raise ConfigError(f"the question {str(asked)[:80]!r}: expected one of the gym")
+    return question
