@@ -56,6 +56,11 @@ def gain(one: Difference | Estimate | None) -> str:
     return f"{points(one)} points ({span(one)})"
 
 
+def gain_with_interval(lead: Difference | Estimate) -> str:
+    """A difference in points, with its interval named."""
+    return f"{points(lead)} points (95 % interval {span(lead)})"
+
+
 def signed(value: float) -> str:
     """A fraction as points with their sign; nothing is not negative.
 

@@ -19,9 +19,16 @@ from openconductor.evaluation.statistics import (
     difference,
     scores_by_problem,
 )
-from openconductor.report import Judgement, judge, orchestration
+from openconductor.report import Judgement, Orchestration, judge, orchestration, verdict as rules
+from openconductor.report.questions import (
+    BetterAtEqualCost,
+    BetterThanBest,
+    Collapsed,
+    DependsOnQuestion,
+    Question,
+)
 from openconductor.report.rivals import vote
-from openconductor.report.verdict import BEST, COLLAPSE, DEPENDS, EQUAL_COST
+from openconductor.report.rules import Finding
 
 ROUTED = by_kind([0], [0, 1], [2], [3, 0])
 POOL = {
@@ -159,7 +166,7 @@ def test_the_fair_lead_at_equal_cost_is_in_the_line(
     found = verdict(
         play({**conductor(0.88, dollars=dollars), **POOL, **rivals, **FIXED}, 1, questions=300)
     )
-    assert (found.label, found.answers[EQUAL_COST]) == ("orchestration gain", answer)
+    assert (found.label, found.answers[BetterAtEqualCost.name]) == ("orchestration gain", answer)
     assert said in found.line if said else "of the cost" not in found.line
 
 
@@ -204,6 +211,18 @@ def test_never_fewer_questions_are_said_to_do_than_anything_is_said_on() -> None
     assert "about 30 questions would show" in found.line
 
 
+def test_a_question_that_is_added_to_the_table_takes_part(monkeypatch: pytest.MonkeyPatch) -> None:
+    class Doubt(Question):
+        name = "beyond doubt"
+
+        def ask(self, figures: Orchestration) -> Finding:
+            return Finding("no", f"{figures.system} is doubted")
+
+    monkeypatch.setattr(rules, "QUESTIONS", (*rules.QUESTIONS, Doubt()))
+    found = verdict(play(ORCHESTRATOR, 0, questions=300))
+    assert (found.line, found.answers["beyond doubt"]) == ("no gain: conductor is doubted", "no")
+
+
 # ── nothing to compare with ───────────────────────────────────────────────────────────────────────
 @pytest.mark.parametrize(
     ("players", "said"),
@@ -220,7 +239,7 @@ def test_what_was_not_evaluated_is_named_and_nothing_is_claimed(
     found = verdict(play(players, 0, questions=400))
     assert found.label == "undecided (not enough to compare with)"
     assert said in found.line
-    assert found.answers[BEST] == ("yes" if said == "best_fixed" else "unknown")
+    assert found.answers[BetterThanBest.name] == ("yes" if said == "best_fixed" else "unknown")
 
 
 def test_a_worker_that_does_nearly_all_and_was_not_asked_alone_is_no_collapse_where_plans_fit_their_questions() -> (
@@ -230,7 +249,7 @@ def test_a_worker_that_does_nearly_all_and_was_not_asked_alone_is_no_collapse_wh
     mostly = by_kind([3, 3, 3, 3, 3], [3, 3, 3, 3, 2], [3, 3, 3, 3], [3, 3, 3, 2, 3])
     without = {name: player for name, player in POOL.items() if name != "worker:dora"}
     found = verdict(play({**conductor(0.85, mostly), **without, **FIXED}, 0, questions=300))
-    assert (found.label, found.answers[COLLAPSE]) == (
+    assert (found.label, found.answers[Collapsed.name]) == (
         "undecided (not enough to compare with)",
         "unknown",
     )
@@ -243,12 +262,12 @@ def test_a_worker_that_does_nearly_all_and_was_not_asked_alone_is_no_collapse_wh
 def test_a_kind_for_every_question_is_no_proof_that_plans_do_not_depend_on_it() -> None:
     fine = [replace(one, kind=one.problem) for one in play(ORCHESTRATOR, 0, questions=300)]
     found = verdict(fine)
-    assert (found.answers[DEPENDS], found.label) == (
+    assert (found.answers[DependsOnQuestion.name], found.label) == (
         "unknown",
         "undecided (not enough to compare with)",
     )
     again = [*fine, *(replace(one, sample=1) for one in fine)]
-    assert verdict(again).answers[DEPENDS] == "yes", "repeats tell"
+    assert verdict(again).answers[DependsOnQuestion.name] == "yes", "repeats tell"
 
 
 @pytest.mark.parametrize(

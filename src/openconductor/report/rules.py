@@ -1,0 +1,149 @@
+"""The rules of the verdict: labels, answers, thresholds, and what an interval says by them.
+
+``RULES`` holds every threshold; ``docs/report.md`` gives the reasons. ``compare`` answers whether a
+system is better than another one.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import Literal, NamedTuple
+
+from openconductor.evaluation.headroom import questions_needed
+from openconductor.evaluation.statistics import Difference, Estimate
+from openconductor.report.orchestration import Level
+from openconductor.report.words import gain_with_interval
+
+Label = Literal[
+    "orchestration gain",
+    "format gain only",
+    "collapse",
+    "answers itself",
+    "gain by more calls only",
+    "no gain",
+    "undecided (n too small)",
+    "undecided (too much left out)",
+    "undecided (not enough to compare with)",
+]
+Answer = Literal["yes", "no", "open", "left out", "unknown"]
+"""The answer to one question of the verdict.
+
+- ``open``: there are too few questions to tell.
+- ``left out``: it is a yes only because of what was left out.
+- ``unknown``: there is nothing to compare with.
+"""
+LABELS_WITHOUT_GAIN: dict[Answer, Label] = {
+    "no": "no gain",
+    "left out": "undecided (too much left out)",
+    "open": "undecided (n too small)",
+    "unknown": "undecided (not enough to compare with)",
+}
+"""The label that each answer other than yes leads to, the worst answer first."""
+
+
+@dataclass(frozen=True, slots=True)
+class Rules:
+    """The thresholds of the verdict; no option changes them.
+
+    Attributes:
+        alpha: the two-sided significance of each comparison of accuracies.
+        fewest: the fewest questions on which anything is called better or not better.
+        skill_alpha: the significance of the comparison of skill before and after a training.
+        margin: a gain worth having; a comparison says no only if it excludes that much.
+        form_margin: the same for a learner of form, and for a collapsed system.
+        idle: the share of steps without a way to the answer from which the line names it.
+        told: the share of right answers in the plan's own subtasks, beyond chance, from which it
+            matters.
+        dependence_alpha: the significance of the permutation test of dependence on the question.
+        dependence_bits: the least information about the question, beyond chance, in bits.
+        dependence_questions: the fewest questions on which the permutation test may say no.
+        collapsed: the lower end of one worker's share of the steps from which routing collapsed.
+        paired: the fewest questions with valid plans both times on which skill is compared.
+    """
+
+    alpha: float = 0.05
+    fewest: int = 30
+    skill_alpha: float = 0.01
+    margin: float = 0.01
+    form_margin: float = 0.10
+    idle: float = 0.05
+    told: float = 0.02
+    dependence_alpha: float = 0.01
+    dependence_bits: float = 0.1
+    dependence_questions: int = 100
+    collapsed: float = 0.8
+    paired: int = 50
+
+
+RULES = Rules()
+WIDTH_OF_90, WIDTH_OF_99 = 0.839, 1.31
+"""The widths of a 90 % and a 99 % interval as shares of the width of a 95 % interval."""
+
+
+class Finding(NamedTuple):
+    """The answer to one question of the verdict, and its reason."""
+
+    answer: Answer
+    reason: str
+
+
+def is_better(lead: Difference) -> bool:
+    """Return True if a lead is shown to be a gain."""
+    return lead.p < RULES.alpha and lead.problems >= RULES.fewest and lead.low > 0
+
+
+def is_no_gain(lead: Difference, margin: float = RULES.margin) -> bool:
+    """Return True if a lead of ``margin`` is excluded, on enough questions."""
+    return lead.problems >= RULES.fewest and excludes(lead, margin)
+
+
+def excludes(lead: Difference | Estimate, margin: float) -> bool:
+    """Return True if the upper end of the 90 % interval is at most ``margin``.
+
+    This is a one-sided test at 5 %.
+    """
+    return lead.value + WIDTH_OF_90 * (lead.high - lead.value) <= margin
+
+
+def compare(level: Level, text: str) -> Finding:
+    """Answer whether the lead over a level is a gain.
+
+    A gain must also hold if what could not be decided counts as wrong on both sides.
+
+    Args:
+        level: the other system.
+        text: the lead in words.
+    """
+    if level.unsure:
+        return Finding("unknown", f"{text}; but too many of its answers could not be decided")
+    if level.lead is None:
+        return Finding("no", text)
+    if not is_better(level.lead):
+        return Finding("no", text) if is_no_gain(level.lead) else leave_open(level.lead, text)
+    if level.strict is None or is_better(level.strict):
+        return Finding("yes", text)
+    strict = gain_with_interval(level.strict)
+    return Finding("left out", f"{text}; {strict} where what could not be decided counts as wrong")
+
+
+def leave_open(lead: Difference | Estimate, text: str) -> Finding:
+    """Answer *open*, and say how many questions might do."""
+    if lead.problems < RULES.fewest:
+        reason = f"{text}: too few questions to tell ({lead.problems})"
+    else:
+        reason = f"{text}: too wide to tell"
+    return Finding("open", reason + _say_questions_needed(lead))
+
+
+def _say_questions_needed(lead: Difference | Estimate) -> str:
+    """Say how many questions would show the gain that is seen, or exclude a gain of the margin."""
+    if lead.problems < 2 or (isinstance(lead, Difference) and is_better(lead)):
+        return ""
+    variance = ((lead.high - lead.low) / 2 / 1.96) ** 2 * lead.problems
+    if lead.value > RULES.margin:
+        count = max(RULES.fewest, questions_needed(lead.value, variance))
+        return f"; about {count:,} questions would show a gain like this one"
+    distance = max(RULES.margin - lead.value, RULES.margin / 2)
+    count = max(RULES.fewest, math.ceil(variance * (1.645 / distance) ** 2))
+    return f"; about {count:,} questions would exclude a gain of {100 * RULES.margin:g} point"
