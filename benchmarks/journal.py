@@ -40,6 +40,7 @@ from typing import Any
 
 from openconductor import Conductor, Message, Worker, WorkerPool
 from openconductor.events import Event, StepEnded
+from openconductor.protocols import Provider
 from openconductor.store import Journal
 from openconductor.types import Completion, Price, Usage
 
@@ -58,7 +59,7 @@ PLAN += "'Check the second half.', 'Put both together.']\naccess_list = [[], [],
 WORDS = "the value sum we prove that therefore get integer twice result which gives so if both halves agree"
 
 
-class Instant:
+class Instant(Provider):
     """A worker that answers at once: 2,000 characters, different ones each time."""
 
     identity = "instant"

@@ -20,7 +20,7 @@ from openconductor.episode import Stage
 from openconductor.errors import AuthFailed, ConfigError, WorkerError, WorkflowError
 from openconductor.pool import Worker, WorkerPool
 from openconductor.prompt import PromptOptions, render_prompt
-from openconductor.protocols import CallContext, OnEvent, Provider
+from openconductor.protocols import CallContext, OnEvent, Provider, SupportsComplete
 from openconductor.providers import WorkerFunction, resolve
 from openconductor.types import Budget, Episode, Message, Question, Sampling, Step, Workflow
 
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 
-Planner = Provider | Worker | WorkerFunction | str | Path
+Planner = Provider | SupportsComplete | Worker | WorkerFunction | str | Path
 """What writes workflows: a Provider, ``"provider:model"``, a checkpoint's folder, a plain function from the messages to
 the text, or a Worker, which brings its own sampling, limits and price."""
 
@@ -81,12 +81,12 @@ class Conductor:
         self.planner: Provider | Worker = (
             planner if isinstance(planner, Worker) else resolve(planner)
         )
-        self.prompt = prompt or getattr(self.planner, "prompt_options", None) or PromptOptions()
-        self.max_steps: int = max_steps or getattr(self.planner, "max_steps", None) or 5
-        self.sampling = (
-            sampling or getattr(self.planner, "sampling", None) or Sampling(max_tokens=1024)
-        )
+        self.sampling = sampling or self.planner.sampling or Sampling(max_tokens=1024)
+        self.prompt = prompt or PromptOptions()
+        self.max_steps = max_steps or 5
         if not isinstance(self.planner, Worker):
+            self.prompt = prompt or self.planner.prompt_options or self.prompt
+            self.max_steps = max_steps or self.planner.max_steps or self.max_steps
             self.asked = Worker(
                 self.planner, name="conductor", sampling=self.sampling, timeout_s=timeout_s
             )

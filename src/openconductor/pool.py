@@ -111,9 +111,7 @@ class WorkerPool:
     async def aclose(self) -> None:
         """Close the connections that the workers' providers hold on the running event loop."""
         for _, worker in self:
-            close = getattr(worker.provider, "aclose", None)
-            if close is not None:
-                await close()
+            await worker.resolved.aclose()
 
     def __getitem__(self, ordinal: int) -> Worker:
         worker = self._workers.get(ordinal) if type(ordinal) is int else None

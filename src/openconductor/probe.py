@@ -155,15 +155,15 @@ async def check_pool(path: Path, timeout_s: float | None) -> list[WorkerReport]:
 
 
 def _check_settings(report: WorkerReport, entry: WorkerTable, worker: oc.Worker) -> None:
-    provider: object = worker.provider
-    report.base_url = getattr(provider, "base_url", entry.base_url)
-    report.key.env = getattr(provider, "api_key_env", entry.api_key_env)
+    provider = worker.resolved
+    report.base_url = provider.base_url or entry.base_url
+    report.key.env = provider.api_key_env or entry.api_key_env
     if report.key.env is not None:
         report.key.present = bool(os.environ.get(report.key.env, "").strip())
         if not report.key.present:
             unset = f"the environment variable {report.key.env} is not set"
             report.add(Fault("key", unset, f"export {report.key.env}=…"))
-    if getattr(provider, "prices_itself", False):
+    if provider.prices_itself:
         return
     report.known_price = known = find_price(entry.model, base_url=report.base_url, body=entry.body)
     if report.price is None:

@@ -1,13 +1,11 @@
-"""The sockets: what a provider, a task, a grader and an orchestrator must offer.
-
-In: values of ``types``. Out: structural types only; nothing here runs.
-"""
+"""The sockets: the base class of providers, and what a task, a grader and an orchestrator must offer."""
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Protocol, runtime_checkable
+from typing import TYPE_CHECKING, Protocol
 
 from openconductor.events import Event
 from openconductor.types import (
@@ -20,6 +18,9 @@ from openconductor.types import (
     Question,
     Sampling,
 )
+
+if TYPE_CHECKING:
+    from openconductor.prompt import PromptOptions
 
 OnText = Callable[[str], None]
 OnEvent = Callable[[Event], None]
@@ -64,10 +65,42 @@ class CallContext:
     last: bool = False
 
 
-@runtime_checkable
-class Provider(Protocol):
-    """Anything that completes a conversation: a model behind HTTP, a function, a simulated worker, a wrapper."""
+class Provider(ABC):
+    """Base class of everything that completes a conversation: a model, a function, a simulation.
 
+    A subclass writes ``complete``. Its other attributes have defaults, which a subclass overrides
+    on the class or on the instance, before a Worker is made of it.
+
+    Attributes:
+        identity: the model and settings behind a worker's name. A journal replays an answer only
+            to the same identity; workers of one name and identity share limits and circuit. "":
+            unknown.
+        remote: calls go over a network. A worker then retries failed calls and has a circuit.
+        prices_itself: ``Completion.usage.dollars`` is the whole bill, 0 included. Such a worker
+            takes no price.
+        may_be_blank: blank text is an answer. Otherwise it is an EmptyResponse.
+        nests: calls run workers of their own, whose calls are counted instead.
+        base_url: address of the server. None: no server, or unknown.
+        api_key_env: environment variable that holds the key. None: no key.
+        prompt_options: how a trained Conductor is asked. None: the default prompt.
+        max_steps: the most steps of a workflow that a trained Conductor writes. None: unknown.
+        sampling: how a trained Conductor samples. None: the default.
+    """
+
+    __slots__ = ()
+
+    identity: str = ""
+    remote: bool = False
+    prices_itself: bool = False
+    may_be_blank: bool = False
+    nests: bool = False
+    base_url: str | None = None
+    api_key_env: str | None = None
+    prompt_options: PromptOptions | None = None
+    max_steps: int | None = None
+    sampling: Sampling | None = None
+
+    @abstractmethod
     async def complete(
         self,
         messages: Sequence[Message],
@@ -78,9 +111,33 @@ class Provider(Protocol):
     ) -> Completion:
         """Complete the conversation.
 
+        Args:
+            messages: the turns; the last one is the user's.
+            sampling: temperature, token limit and seed; ``sampling.body`` is sent as it is.
+            call: the call's place in its question, and its deadline.
+            on_text: gets the text piece by piece. None: no streaming.
+
         Raises:
-            WorkerError: the call failed; the kind says how.
+            WorkerError: the call failed. Its class decides whether it is retried. Any other
+                exception becomes a WorkerError that is not retried.
         """
+
+    async def aclose(self) -> None:  # noqa: B027 - a provider without connections has nothing to close
+        """Close the connections that the running event loop has open; a later call opens new ones."""
+
+
+class SupportsComplete(Protocol):
+    """An object with ``complete`` as Provider has it."""
+
+    async def complete(
+        self,
+        messages: Sequence[Message],
+        sampling: Sampling,
+        *,
+        call: CallContext,
+        on_text: OnText | None = None,
+    ) -> Completion:
+        """Complete the conversation, as ``Provider.complete``."""
         ...
 
 

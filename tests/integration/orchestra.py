@@ -19,7 +19,7 @@ from typing import Any
 import openconductor as oc
 from integration.served import listening
 from openconductor.prompt import render_workflow
-from openconductor.protocols import CallContext, OnText
+from openconductor.protocols import CallContext, OnText, Provider
 from openconductor.serving.app import build_app
 from openconductor.serving.gateway import Gateway
 from openconductor.serving.key_ring import KeyRing
@@ -34,7 +34,7 @@ PLAN = render_workflow(
 
 
 @dataclass
-class Scripted:
+class Scripted(Provider):
     """A worker that plays: an answer, pieces of one, an error, or a function of what it is sent.
 
     Attributes:

@@ -25,6 +25,7 @@ from openconductor.gym.questions import read_question
 from openconductor.gym.world import COMPARE, read_value
 from openconductor.parser import parse_workflow
 from openconductor.prompt import render_workflow
+from openconductor.protocols import Provider
 from openconductor.types import Access, Completion, Message, Step, Usage, Workflow
 
 CHECK = COMPARE[1]
@@ -58,7 +59,7 @@ class Asked:
     response: str | None = None
 
 
-class ScriptedPlanner:
+class ScriptedPlanner(Provider):
     """The rules as a Provider; the same turns always get the same text."""
 
     prices_itself = True  # it runs here, and costs nothing

@@ -19,6 +19,7 @@ from pathlib import Path
 
 from openconductor.errors import WorkerError
 from openconductor.prompt import render_workflow
+from openconductor.protocols import Provider
 from openconductor.types import Completion, Step, Usage, Workflow
 
 SOLVER, HELPER = 0, 1
@@ -74,7 +75,7 @@ class Shape:
     wrong: Callable[[str], str]
 
 
-class Scripted:
+class Scripted(Provider):
     """A worker that answers by the script in a file: ``{"role": …, "task": …, "script": "++-f"}``."""
 
     def __init__(self, model: str) -> None:

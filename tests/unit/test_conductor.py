@@ -22,14 +22,14 @@ from openconductor.events import (
 )
 from openconductor.pool import Worker, WorkerPool
 from openconductor.prompt import SOLVE_SUBTASK, PromptOptions, render_workflow
-from openconductor.protocols import CallContext
+from openconductor.protocols import CallContext, Provider
 from openconductor.types import Completion, Message, Price, Sampling, Step, Usage, Workflow
 
 PLAN = Workflow([Step(0, "Think."), Step(1, "Decide.", "all")])
 ACCEPT = "model_id = []\nsubtasks = []\naccess_list = []"
 
 
-class Planner:
+class Planner(Provider):
     """Answers each round with the next of its scripted completions (or raises it), and notes how it was asked."""
 
     def __init__(self, *script: str | Workflow | Completion | Exception) -> None:

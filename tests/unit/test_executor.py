@@ -23,13 +23,13 @@ from openconductor.events import (
     StepText,
 )
 from openconductor.pool import Worker, WorkerPool
-from openconductor.protocols import CallContext, OnText
+from openconductor.protocols import CallContext, OnText, Provider
 from openconductor.types import Completion, Message, Step, Transcript, Usage, Workflow
 
 TREE = [[], [], [0], [1], [2, 3]]
 
 
-class Scripted:
+class Scripted(Provider):
     """A provider that does what is said for a step (``s0``, ``s1`` …): a value, or a function of the call.
 
     It answers where what it ``swallows`` is raised inside it; or ``dresses`` that up as an error of

@@ -12,7 +12,7 @@ import pytest
 
 from openconductor import errors
 from openconductor.pool import Worker, WorkerPool
-from openconductor.protocols import CallContext
+from openconductor.protocols import CallContext, Provider
 from openconductor.providers.openai_compatible import OpenAICompatibleProvider
 from openconductor.types import Completion, FinishReason, Message, Price, Sampling, Usage
 
@@ -22,7 +22,7 @@ TOKENS = Usage(input_tokens=1000, cached_tokens=400, output_tokens=500)
 
 
 @dataclass
-class Scripted:
+class Scripted(Provider):
     """A provider that says one thing, and remembers how it was asked."""
 
     text: str = "hi"

@@ -16,7 +16,7 @@ from openconductor.episode import Stage
 from openconductor.errors import ConfigError, Refused, WorkerError, caused_by_plan
 from openconductor.execution import find_fault
 from openconductor.pool import WorkerPool
-from openconductor.protocols import CallContext, OnEvent, OnText, Provider
+from openconductor.protocols import CallContext, OnEvent, OnText, SupportsComplete
 from openconductor.types import (
     Budget,
     Completion,
@@ -111,7 +111,7 @@ def changed_pool(pool: WorkerPool, change: Callable[[Worker], Worker]) -> Worker
 class _Wrapper:
     """A provider whose calls are made by a function, which is handed each as something to await."""
 
-    provider: Provider
+    provider: SupportsComplete
     way: Around
 
     async def complete(

@@ -310,11 +310,7 @@ def check_price(meter: BudgetMeter | None, worker: Worker) -> None:
     Raises:
         ConfigError: the worker has no price.
     """
-    if (
-        meter is None
-        or not meter.limits("dollars")
-        or getattr(worker.provider, "prices_itself", False)
-    ):
+    if meter is None or not meter.limits("dollars") or worker.resolved.prices_itself:
         return
     if worker.price is None:
         raise ConfigError(

@@ -26,9 +26,7 @@ class Meter:
     """Calls a provider within a deadline, bills the call, and reports it to ``call.on_event``, regardless of its end.
 
     Args:
-        provider: what is called. Its attributes count where it has them: ``prices_itself`` (its
-            usage is its bill), ``nests`` (it is an orchestrator), ``may_be_blank`` (a blank text is
-            what it wrote, and no failure), ``identity`` (what it is behind the worker's name).
+        provider: what is called.
         name: the worker's name in reports.
         price: US dollars a million tokens; None is not known.
         timeout_s: total deadline of one attempt, in seconds from when it is sent.
@@ -41,10 +39,10 @@ class Meter:
         self._name = name
         self._price = price
         self._timeout_s = timeout_s
-        self._prices_itself = bool(getattr(provider, "prices_itself", False))
-        self._nested = bool(getattr(provider, "nests", False))
-        self._blank = bool(getattr(provider, "may_be_blank", False))
-        self._identity = str(getattr(provider, "identity", ""))
+        self._prices_itself = provider.prices_itself
+        self._nested = provider.nests
+        self._blank = provider.may_be_blank
+        self._identity = provider.identity
 
     async def complete(
         self,

@@ -34,7 +34,7 @@ from openconductor.errors import (
     WorkerError,
     WorkerTimeout,
 )
-from openconductor.protocols import CallContext, OnText, Provider
+from openconductor.protocols import CallContext, OnText, SupportsComplete
 from openconductor.types import Completion, Message, Sampling, Usage
 
 FIRST_WAIT_S = 0.5
@@ -359,7 +359,7 @@ class Policies:
     """
 
     def __init__(
-        self, provider: Provider, *, retries: int, limits: CallLimits, circuit: Circuit
+        self, provider: SupportsComplete, *, retries: int, limits: CallLimits, circuit: Circuit
     ) -> None:
         self._provider = provider
         self._retries = retries

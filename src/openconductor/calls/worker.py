@@ -22,7 +22,7 @@ from openconductor.calls.meter import Meter, outcome_of
 from openconductor.calls.policies import CallLimits, Circuit, Policies, most_tokens, wished
 from openconductor.errors import ConfigError, WorkerError
 from openconductor.events import CallEnded
-from openconductor.protocols import CallContext, OnText, Provider
+from openconductor.protocols import CallContext, OnText, Provider, SupportsComplete
 from openconductor.providers import ProviderLike, resolve
 from openconductor.types import Call, Completion, Message, Price, Sampling, Usage
 
@@ -74,7 +74,7 @@ class Worker:
     max_concurrency: int | None = None
     rpm: int | None = None
     tpm: int | None = None
-    _chain: Provider = field(init=False, repr=False)
+    _chain: SupportsComplete = field(init=False, repr=False)
     _circuit: Circuit = field(init=False, repr=False)
     _journal: CompletionStore | None = field(init=False, repr=False, default=None)
 
@@ -88,21 +88,23 @@ class Worker:
                 self.provider, timeout_s=self.timeout_s, read_timeout_s=self.read_timeout_s
             )
             price = _price(self.price)
-            if price is not None and getattr(provider, "prices_itself", False):
+            if price is not None and provider.prices_itself:
                 raise ConfigError("a price, but an orchestrator costs what its workers cost")
-            if getattr(provider, "nests", False) and any(limits):
+            if provider.nests and any(limits):
                 # It could wait for itself, where its pool holds it again.
                 raise ConfigError("a limit, but an orchestrator is limited by its workers' limits")
         except ConfigError as error:
             raise ConfigError(f"worker {self.name!r}: {error}") from error
         thing = (
             self.name,
-            str(getattr(provider, "identity", "")) or id(provider),
+            provider.identity or id(provider),
         )  # an id is its own while it is held
-        remote = bool(getattr(provider, "remote", False))
+        remote = provider.remote
         circuit = _shared(thing, Circuit) if remote else Circuit(opens=False)
         retries = self.retries if self.retries is not None else REMOTE_RETRIES if remote else 0
-        chain: Provider = Meter(provider, name=self.name, price=price, timeout_s=self.timeout_s)
+        chain: SupportsComplete = Meter(
+            provider, name=self.name, price=price, timeout_s=self.timeout_s
+        )
         if remote or retries or any(limits):  # else the meter is enough
             shared = _shared((*thing, *limits), lambda: CallLimits(*limits))
             chain = Policies(chain, retries=retries, limits=shared, circuit=circuit)
@@ -157,14 +159,19 @@ class Worker:
             raise
 
     @property
+    def resolved(self) -> Provider:
+        """The provider, which is a Provider once the worker is made."""
+        return cast(Provider, self.provider)
+
+    @property
     def healthy(self) -> bool:
         """Whether a call would be sent now: whether the worker's circuit is closed."""
         return self._circuit.closed
 
     @property
     def identity(self) -> str:
-        """What the worker is behind its name, as its provider says it; "" where that says nothing."""
-        return str(getattr(self.provider, "identity", ""))
+        """The identity of the worker's provider. "": unknown."""
+        return self.resolved.identity
 
     def most(self, messages: Sequence[Message], *, last: bool = False) -> Usage:
         """The tokens and dollars that one call can use, as far as that is known; what it reads is guessed.
@@ -172,16 +179,14 @@ class Worker:
         Without a token limit that is no token, and the dollars that reading and one written token
         cost: what no budget is left for is refused before it is sent.
         """
-        if getattr(
-            self.provider, "nests", False
-        ):  # an orchestrator's workers reserve for themselves
+        if self.resolved.nests:  # an orchestrator's workers reserve for themselves
             return Usage()
         read, written = most_tokens(messages, wished(self.sampling, last=last))
         least = Usage(read, 0, written) if written else Usage(max(read, 1), 0, 1)
         dollars = Decimal(0) if self.price is None else self.price.dollars(least)
         return Usage(read, 0, written, dollars=dollars) if written else Usage(dollars=dollars)
 
-    def wrapped(self, wrap: Callable[[Provider], Provider]) -> Worker:
+    def wrapped(self, wrap: Callable[[SupportsComplete], SupportsComplete]) -> Worker:
         """The same worker with one more wrapper around all that it has; limits and circuit stay shared."""
         other = copy(self)
         object.__setattr__(other, "_chain", wrap(self._chain))
@@ -228,7 +233,7 @@ class Replay:
     it was made, marked as replayed; ``on_text`` gets its text in one piece.
     """
 
-    _chain: Provider
+    _chain: SupportsComplete
     _journal: CompletionStore
     _worker: Worker
 
@@ -252,7 +257,7 @@ class Replay:
             return await self._chain.complete(messages, sampling, call=call, on_text=on_text)
         if call.on_event is not None:
             at = asyncio.get_running_loop().time() - call.origin
-            nests = bool(getattr(worker.provider, "nests", False))
+            nests = worker.resolved.nests
             asked = worker.name, outcome_of(said), tuple(messages), sampling, said
             billed = None, call.attempt, said.usage, worker.price
             record = Call(*asked, *billed, at, worker.identity, nests, replayed=True)

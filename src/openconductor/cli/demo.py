@@ -72,7 +72,7 @@ def demo(
 
 # ── one question, live ────────────────────────────────────────────────────────────────────────────
 @dataclass(frozen=True, slots=True)
-class PacedWorker:
+class PacedWorker(Provider):
     """A simulated worker that takes its time, so that one can watch; what it answers stays the same."""
 
     provider: Provider

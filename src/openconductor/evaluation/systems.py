@@ -376,10 +376,7 @@ class Workshop:
             for place, one in self.pool
         ]
         planned = [spec for spec in specs if spec.kind in (CONDUCTOR, PLANNER, PLANNER_ALONE)]
-        planners = {
-            spec.argument or CONDUCTOR: str(getattr(self._planner(spec), "identity", ""))
-            for spec in planned
-        }
+        planners = {spec.argument or CONDUCTOR: self._planner(spec).identity for spec in planned}
         paths = sorted(
             {str(value) for spec in specs for name, value in spec.options if name in _TRAINED}
         )
@@ -396,11 +393,7 @@ class Workshop:
         """Close the connections of workers and planners on the running event loop."""
         await self.pool.aclose()
         for planner in self._planners.values():
-            close = getattr(
-                planner.provider if isinstance(planner, Worker) else planner, "aclose", None
-            )
-            if close is not None:
-                await close()
+            await (planner.resolved if isinstance(planner, Worker) else planner).aclose()
 
     def _made_up(self) -> Lessons:
         from openconductor.baselines.collaboration import Trial

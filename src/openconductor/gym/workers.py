@@ -36,7 +36,7 @@ from openconductor.gym.world import (
     write_value,
 )
 from openconductor.pool import Worker, WorkerPool, write_card
-from openconductor.protocols import CallContext, OnText
+from openconductor.protocols import CallContext, OnText, Provider
 from openconductor.types import Completion, Message, Price, Sampling, Usage
 
 LOST = "Sorry, I could not do that."
@@ -217,22 +217,16 @@ def _compare(view: View, spots: float, steady: float) -> list[Likely]:
     return results
 
 
-@dataclass(frozen=True, slots=True)
-class SimulatedWorker:
+class SimulatedWorker(Provider):
     """A worker of the gym as a Provider; ``seed`` keys its draws."""
 
-    profile: Profile
-    seed: int = 0
-
-    @property
-    def identity(self) -> str:
-        """What it is behind its name, and its draws: a journal must not take one world's or seed's for another's."""
-        drawn = (
-            ""
-            if self.profile in PROFILES
-            else blake2b(repr(self.profile).encode(), digest_size=8).hexdigest()
-        )
-        return f"gym {self.profile.name}{drawn and f' ({drawn})'} {self.seed}"
+    def __init__(self, profile: Profile, seed: int = 0) -> None:
+        self.profile = profile
+        self.seed = seed
+        name = profile.name
+        if profile not in PROFILES:  # a journal must tell the worlds apart
+            name += f" ({blake2b(repr(profile).encode(), digest_size=8).hexdigest()})"
+        self.identity = f"gym {name} {seed}"
 
     async def complete(
         self,

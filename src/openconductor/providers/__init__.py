@@ -15,7 +15,7 @@ from typing import cast
 
 from openconductor.config import load_registered, nearest, needing, registered, split_name
 from openconductor.errors import ConfigError
-from openconductor.protocols import Orchestrator, Provider
+from openconductor.protocols import Orchestrator, Provider, SupportsComplete
 from openconductor.types import Message
 
 PROVIDERS: dict[str, str] = {
@@ -38,7 +38,7 @@ _EXTRAS = {"pydantic_ai": "providers", "mcp_tool": "mcp", "tiny": "gym", "transf
 """What each module needs installed."""
 
 WorkerFunction = Callable[[list[Message]], str | Awaitable[str]]
-ProviderLike = Provider | Orchestrator | WorkerFunction | str | Path
+ProviderLike = Provider | SupportsComplete | Orchestrator | WorkerFunction | str | Path
 
 
 def resolve(
@@ -47,7 +47,7 @@ def resolve(
     """Make a Provider of what a user named.
 
     Args:
-        provider: a Provider (returned as it is), ``"provider:model"`` or
+        provider: a Provider (returned as it is), another object with ``complete``, ``"provider:model"`` or
             ``"module:attribute:model"``, a checkpoint folder, an Orchestrator, or a plain or async
             function ``(list[Message]) -> str``.
         timeout_s: total deadline of a call, in seconds, for a provider that is made here and takes
@@ -63,6 +63,10 @@ def resolve(
     if not inspect.isclass(provider):
         if isinstance(provider, Provider):
             return provider
+        if callable(getattr(provider, "complete", None)):
+            from openconductor.providers.adapted import adapt
+
+            return adapt(cast(SupportsComplete, provider))
         if callable(getattr(provider, "ask", None)):
             from openconductor.providers.orchestrator import OrchestratorProvider
 

@@ -11,7 +11,7 @@ from __future__ import annotations
 import asyncio
 import math
 import os
-from abc import ABC, abstractmethod
+from abc import abstractmethod
 from collections import deque
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -23,7 +23,7 @@ from hashlib import blake2b
 import numpy as np
 
 from openconductor.errors import ConfigError, ContextTooLong, Rejected, WorkerError
-from openconductor.protocols import CallContext, OnText
+from openconductor.protocols import CallContext, OnText, Provider
 from openconductor.types import Completion, Message, Sampling, Usage
 
 Reply = str | Completion | WorkerError
@@ -61,7 +61,7 @@ def _thread(name: str, process: int) -> ThreadPoolExecutor:
     return ThreadPoolExecutor(1, f"openconductor-{name}-{process}")
 
 
-class BatchingProvider(ABC):
+class BatchingProvider(Provider):
     """A causal LM whose subclass reads prompts, generates and decodes; any number of event loops may call at once.
 
     Args:

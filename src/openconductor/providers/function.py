@@ -10,11 +10,11 @@ from contextvars import copy_context
 from threading import Thread
 
 from openconductor.errors import EmptyResponse, OpenConductorError, WorkerError
-from openconductor.protocols import CallContext, OnText
+from openconductor.protocols import CallContext, OnText, Provider
 from openconductor.types import Completion, Message, Sampling
 
 
-class FunctionProvider:
+class FunctionProvider(Provider):
     """Calls ``(list[Message]) -> str``.
 
     An async function is awaited; a sync one runs in a thread, so it must be thread-safe. A thread

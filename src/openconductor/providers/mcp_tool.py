@@ -28,7 +28,7 @@ from mcp.client.streamable_http import streamable_http_client
 from openconductor import errors
 from openconductor.config import nearest, one_of
 from openconductor.privacy import MARK, SHORTEST, forms
-from openconductor.protocols import CallContext, OnText
+from openconductor.protocols import CallContext, OnText, Provider
 from openconductor.providers import http
 from openconductor.providers.chat_failures import excerpt, failure, key_of
 from openconductor.providers.chat_wire import plain
@@ -89,7 +89,7 @@ class _Tail:
         return f"; its standard error ends in: {text}" if text else ""
 
 
-class McpToolProvider(http.Closing):
+class McpToolProvider(http.Closing, Provider):
     """Calls one tool of a server, over stdio or streamable HTTP.
 
     Nothing is known about tokens or price. A session is closed by ``aclose``, at the end of ``async
@@ -153,16 +153,10 @@ class McpToolProvider(http.Closing):
             )
         self._timeout_s = http.checked_seconds("timeout_s", timeout_s)
         self._held = http.PerLoop(lambda: _Session(self._hold), _Session.aclose)
-
-    @property
-    def remote(self) -> bool:
-        """Whether the server is behind a network."""
-        return self._url is not None
-
-    @property
-    def identity(self) -> str:
-        """What stands behind a worker's name."""
-        return f"mcp {self.tool} {self._server}{' subtask' if self._send == 'subtask' else ''}"
+        self.remote = self._url is not None
+        self.identity = f"mcp {self.tool} {self._server}"
+        if self._send == "subtask":
+            self.identity += " subtask"
 
     @property
     def _server(self) -> str:

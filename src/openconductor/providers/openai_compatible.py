@@ -15,7 +15,7 @@ from time import perf_counter
 from urllib.parse import urlsplit
 
 from openconductor.errors import WorkerError, WrongContentType
-from openconductor.protocols import CallContext, OnText
+from openconductor.protocols import CallContext, OnText, Provider
 from openconductor.providers import http
 from openconductor.providers.chat_failures import excerpt, failure, key_of, retry_after
 from openconductor.providers.chat_wire import EventStream, Reply, encode, request_body
@@ -27,7 +27,7 @@ OPENAI_KEY = "OPENAI_API_KEY"
 OPENROUTER_URL = "https://openrouter.ai/api/v1"
 
 
-class OpenAICompatibleProvider(http.Closing):
+class OpenAICompatibleProvider(http.Closing, Provider):
     """A model behind ``POST {base_url}/chat/completions``.
 
     Streams where ``on_text`` is given, asks for one piece otherwise. Connections are kept alive,
@@ -82,11 +82,7 @@ class OpenAICompatibleProvider(http.Closing):
             self.base_url, http.checked_seconds("read_timeout_s", read_timeout_s)
         )
         self._held = self._http.pools
-
-    @property
-    def identity(self) -> str:
-        """What stands behind a worker's name."""
-        return f"openai_compatible {self.model} {self.base_url}"
+        self.identity = f"openai_compatible {self.model} {self.base_url}"
 
     def __repr__(self) -> str:
         return f"{type(self).__name__}({self.model!r}, base_url={self.base_url!r})"

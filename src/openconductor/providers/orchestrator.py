@@ -12,7 +12,7 @@ from contextvars import ContextVar
 from dataclasses import replace
 
 from openconductor.errors import BudgetExceeded, EmptyResponse, WorkerError, WorkerTimeout
-from openconductor.protocols import CallContext, OnText, Orchestrator
+from openconductor.protocols import CallContext, OnText, Orchestrator, Provider
 from openconductor.types import Budget, Completion, Message, Sampling
 
 MAX_DEPTH = 3
@@ -24,7 +24,7 @@ working_for: ContextVar[CallContext | None] = ContextVar("openconductor_working_
 """The call, of another orchestrator, that an episode begun here works for; None at the top."""
 
 
-class OrchestratorProvider:
+class OrchestratorProvider(Provider):
     """Asks an orchestrator; its usage is carried as it is, so its cost is what its own workers cost."""
 
     prices_itself = True

@@ -34,7 +34,7 @@ from pydantic_ai.settings import ModelSettings
 from pydantic_ai.tools import ToolDefinition
 
 from openconductor import errors
-from openconductor.protocols import CallContext, OnText
+from openconductor.protocols import CallContext, OnText, Provider
 from openconductor.providers import http
 from openconductor.providers.chat_failures import excerpt, failure, key_of
 from openconductor.providers.chat_wire import Reply, encode, plain
@@ -69,7 +69,7 @@ _FIELDS = ("tool_calls", "tool_call_id", "name")  # of a turn that a part withou
 _GENERATED = "pyd_ai_"  # how the ids of tool calls begin that pydantic-ai makes up
 
 
-class PydanticAIProvider(http.Closing):
+class PydanticAIProvider(http.Closing, Provider):
     """A model behind its vendor's own API (``anthropic`` and ``google`` make it, too).
 
     Streams where ``on_text`` is given. Of ``Sampling.body``, names that begin with the vendor's are
@@ -132,21 +132,17 @@ class PydanticAIProvider(http.Closing):
         self._timeout_s = http.checked_seconds("timeout_s", timeout_s)
         self._read_timeout_s = http.checked_seconds("read_timeout_s", read_timeout_s)
         self._held = http.PerLoop(self._open, _close)
+        self.api_key_env = self._key_variable()
+        self.identity = f"{self.vendor} {self.model} {self.base_url}".strip()
 
-    @property
-    def api_key_env(self) -> str | None:
-        """The variable that is read; None where no key is sent, or pydantic-ai knows it."""
+    def _key_variable(self) -> str | None:
+        """Return the variable to read. None: no key is sent, or pydantic-ai knows the variable."""
         if self._api_key_env is not None or self._elsewhere or not self._variables:
             return self._api_key_env
         return next(
             (name for name in self._variables if os.environ.get(name, "").strip()),
             self._variables[0],
         )
-
-    @property
-    def identity(self) -> str:
-        """What stands behind a worker's name."""
-        return f"{self.vendor} {self.model} {self.base_url}".strip()
 
     def __repr__(self) -> str:
         return (
@@ -176,7 +172,7 @@ class PydanticAIProvider(http.Closing):
         async with http.attempt(
             f"{self.model} at {self.base_url or self.vendor}", self._timeout_s, call.deadline
         ):
-            key_of(self.api_key_env)  # it is there, or nothing is sent
+            key_of(self._key_variable())  # it is there, or nothing is sent
             model, _ = await self._held.get()
             settings, tools = self._settings(sampling, model)
             said = None
@@ -203,7 +199,7 @@ class PydanticAIProvider(http.Closing):
             timeout=httpx2.Timeout(silence, connect=http.CONNECT_SECONDS)
         )
         client.event_hooks = {"response": [_stay]}
-        key = key_of(self.api_key_env) or (NO_KEY if self._elsewhere else None)
+        key = key_of(self._key_variable()) or (NO_KEY if self._elsewhere else None)
         given = {"api_key": key, "base_url": self._url, "http_client": client}
         taken = inspect.signature(self._class).parameters
         options = {

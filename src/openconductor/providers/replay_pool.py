@@ -34,7 +34,7 @@ from statistics import fmean
 
 from openconductor.config import dump_toml, one_of, read_toml, shorten
 from openconductor.errors import ConfigError, Rejected
-from openconductor.protocols import CallContext, OnText
+from openconductor.protocols import CallContext, OnText, Provider
 from openconductor.store.storage import write_whole
 from openconductor.types import Completion, Message, Sampling, Usage
 
@@ -202,7 +202,7 @@ def skills_of(table: ReplayTable) -> dict[tuple[str, str], float]:
 
 
 # ── workers ───────────────────────────────────────────────────────────────────────────────────────
-class ReplayPoolProvider:
+class ReplayPoolProvider(Provider):
     """A recorded model, or an aggregator: ``TABLE:MODEL``, ``TABLE:vote``, ``TABLE:weighted_vote``, ``TABLE:pick``.
 
     Which of a model's recorded samples is drawn depends on the call's sample number alone:

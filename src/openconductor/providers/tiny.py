@@ -25,7 +25,6 @@ from tokenizers import Tokenizer
 
 from openconductor.config import shorten, validate
 from openconductor.errors import ConfigError
-from openconductor.prompt import PromptOptions
 from openconductor.providers.batching import BatchingProvider, BatchRow
 from openconductor.providers.conductor_file import ConductorFile, read_conductor_file
 from openconductor.types import Sampling
@@ -270,7 +269,7 @@ class TinyProvider(BatchingProvider):
             self._checkpoint.shape,
             (self.folder / WEIGHTS).stat(),
         )
-        self.prompt_options: PromptOptions = described.prompt
+        self.prompt_options = described.prompt
         self.sampling = Sampling(max_tokens=described.max_tokens)
         self.max_steps = described.max_steps
         self.identity = f"tiny {self.folder.resolve()} {model.st_size} {model.st_mtime_ns}"

@@ -25,7 +25,6 @@ from jinja2 import TemplateError
 
 from openconductor.config import one_of
 from openconductor.errors import ConfigError, Rejected
-from openconductor.prompt import PromptOptions
 from openconductor.providers.batching import BatchingProvider, BatchRow
 from openconductor.providers.conductor_file import NAME as CONDUCTOR_FILE, read_conductor_file
 from openconductor.types import Sampling
@@ -62,10 +61,6 @@ class TransformersProvider(BatchingProvider):
     Raises:
         ConfigError: it cannot be loaded, has no chat template, or the device or the dtype is none.
     """
-
-    prompt_options: PromptOptions | None = None
-    sampling: Sampling | None = None
-    max_steps: int | None = None
 
     def __init__(
         self, model: str | Path, *, device: str | None = None, dtype: str = "auto"

@@ -111,9 +111,7 @@ def estimate(config: TrainConfig) -> TrainingNeeds:
     workers = [worker for _, worker in pool]
     usage = Usage(input_tokens=CALL_TOKENS[0], output_tokens=CALL_TOKENS[1])
     prices = [worker.price.dollars(usage) for worker in workers if worker.price is not None]
-    keys = sorted(
-        {key for worker in workers if (key := getattr(worker.provider, "api_key_env", None))}
-    )
+    keys = sorted({key for worker in workers if (key := worker.resolved.api_key_env)})
     return TrainingNeeds(
         parameters=parameters,
         learnt=learnt,

@@ -10,14 +10,14 @@ from typing import Any
 
 from openconductor.evaluation.statistics import wilson_interval
 from openconductor.pool import Worker, WorkerPool
-from openconductor.protocols import CallContext, Orchestrator
+from openconductor.protocols import CallContext, Orchestrator, Provider
 from openconductor.types import Completion, Episode, Message, Price, Question, Sampling, Usage
 
 Say = Callable[[Sequence[Message], random.Random], str]
 PRICE = Price(Decimal(1), Decimal(4))
 
 
-class Planted:
+class Planted(Provider):
     """A worker by definition: what it says is a function of the turns and of a draw of that call's own."""
 
     def __init__(self, name: str, say: Say) -> None:

@@ -14,6 +14,7 @@ from openconductor.errors import BudgetExceeded, ConfigError, EmptyResponse, Jou
 from openconductor.events import Answered, Event, RoundEnded, StepEnded
 from openconductor.pool import Worker, WorkerPool
 from openconductor.prompt import render_workflow
+from openconductor.protocols import Provider
 from openconductor.types import Budget, Completion, Message, Price, Sampling, Step, Usage, Workflow
 
 PRICE = Price(input=Decimal(1_000_000), output=Decimal(1_000_000))  # a dollar a token
@@ -22,7 +23,7 @@ CHAIN = Workflow([Step(0, "Do."), Step(0, "Check.", [0]), Step(0, "Decide.", [1]
 PAIR = Workflow([Step(0, "Do."), Step(0, "Do."), Step(0, "Decide.", [0, 1])])
 
 
-class Costly:
+class Costly(Provider):
     """Ten tokens a call, after some time; counts the calls and the cancelled ones."""
 
     def __init__(self, seconds: float = 0.0, tokens: int = 10, text: str = "42") -> None:
@@ -196,7 +197,7 @@ async def test_without_a_limit_of_rounds_the_budgets_end_returns_the_answer_that
 
 
 async def test_a_budget_that_steps_side_by_side_meet_at_once_is_still_its_own_end() -> None:
-    class Widening:
+    class Widening(Provider):
         """One step first, then three side by side."""
 
         async def complete(self, messages, sampling, *, call, on_text=None) -> Completion:

@@ -16,7 +16,7 @@ from openconductor import Budget, Conductor, Step, Worker, WorkerPool, Workflow,
 from openconductor.calls import policies
 from openconductor.calls.budget import open_meter
 from openconductor.events import CallEnded
-from openconductor.protocols import CallContext
+from openconductor.protocols import CallContext, Provider
 from openconductor.types import Completion, Message, Sampling, Usage
 
 Runs = Callable[[Coroutine[Any, Any, Any]], Any]
@@ -47,7 +47,7 @@ def now() -> float:
 
 
 @dataclass
-class Server:
+class Server(Provider):
     """A model that fails while it has faults or is down, after some seconds; remembers when it was called."""
 
     faults: list[BaseException] = field(default_factory=list[BaseException])

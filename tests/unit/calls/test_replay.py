@@ -14,7 +14,7 @@ import pytest
 from openconductor.conductor import Conductor
 from openconductor.events import CallEnded, Event
 from openconductor.pool import Worker, WorkerPool
-from openconductor.protocols import CallContext, OnText
+from openconductor.protocols import CallContext, OnText, Provider
 from openconductor.store import Journal, call_key
 from openconductor.types import Completion, Message, Price, Sampling, Usage
 
@@ -27,7 +27,7 @@ SAID = Completion(
 
 
 @dataclass
-class Desk:
+class Desk(Provider):
     """A server that numbers its answers, behind a journal in memory that may hold one."""
 
     said: Completion | None = SAID

@@ -11,12 +11,13 @@ from pathlib import Path
 
 from openconductor.errors import OpenConductorError
 from openconductor.pool import Worker, WorkerPool
+from openconductor.protocols import Provider
 from openconductor.types import Completion, Price, Sampling, Usage
 
 _SUM = re.compile(r"What is (\d+) plus (\d+)\?")
 
 
-class Adder:
+class Adder(Provider):
     """Answers ``What is a plus b?``, off by ``error``; raises what is in ``failing`` under a.
 
     Attributes:

@@ -26,6 +26,7 @@ from openconductor.gym.exact import oracle_workflow
 from openconductor.gym.questions import draw_questions, read_question
 from openconductor.gym.workers import PROFILES, gym_pool
 from openconductor.prompt import PromptOptions, render_workflow
+from openconductor.protocols import Provider
 from openconductor.types import Completion, Message, Usage
 
 
@@ -183,7 +184,7 @@ NAMES = [profile.name for profile in PROFILES]
 QUESTIONS, SEED = 48, 5
 
 
-class Knowing:
+class Knowing(Provider):
     """A planner that writes the oracle's workflow, but no workflow at all for questions of one kind."""
 
     prompt_options = PromptOptions(template="compact")

@@ -25,6 +25,7 @@ from openconductor.evaluation.eval_config import EvalConfig, Spec, make_eval_con
 from openconductor.gym.bundled import bundled_folder
 from openconductor.gym.workers import gym_pool
 from openconductor.pool import Worker, WorkerPool
+from openconductor.protocols import Provider
 from openconductor.providers.conductor_file import question_digest
 from openconductor.tasks.gym import GymTask
 from openconductor.types import Budget, Completion, Problem
@@ -87,7 +88,7 @@ def test_an_option_of_the_conductor_overrules_the_recipe_and_changes_its_prompt(
     assert getattr(made.orchestrator.prompt, asked_for[0]) == asked_for[1]
 
 
-class Closing:
+class Closing(Provider):
     """A provider that knows whether it was closed."""
 
     identity = "closing"

@@ -8,11 +8,12 @@ from pathlib import Path
 import pytest
 
 from openconductor.errors import ConfigError
+from openconductor.protocols import CallContext, Provider
 from openconductor.providers import PROVIDERS, create, resolve
 from openconductor.providers.function import FunctionProvider
 from openconductor.providers.openai_compatible import OpenAICompatibleProvider
 from openconductor.providers.orchestrator import OrchestratorProvider
-from openconductor.types import Episode, Message, Usage
+from openconductor.types import Completion, Episode, Message, Sampling, Usage
 
 
 class Asks:
@@ -20,7 +21,7 @@ class Asks:
         return Episode(question, (), "x", None, Usage(), 0.0)
 
 
-class FromFolder:
+class FromFolder(Provider):
     """Stands in for the provider that reads a checkpoint."""
 
     def __init__(self, folder: str) -> None:
@@ -108,3 +109,34 @@ def test_a_missing_extra_says_what_installs_it(
 def test_an_option_that_a_provider_does_not_take_is_a_config_error() -> None:
     with pytest.raises(ConfigError, match="expected options among: base_url, api_key_env"):
         create("ollama", "m", colour="red")
+
+
+# ── objects with `complete` that are no Provider ──────────────────────────────────────────────────
+class Foreign:
+    identity = "foreign model 1"
+    remote = True
+    closed = False
+
+    async def complete(self, messages, sampling, *, call, on_text=None) -> Completion:
+        return Completion(f"answer to {messages[-1].content}")
+
+    async def aclose(self) -> None:
+        self.closed = True
+
+
+async def test_an_object_with_complete_is_adapted_and_its_attributes_count() -> None:
+    foreign = Foreign()
+    provider = resolve(foreign)
+    assert (provider.identity, provider.remote, provider.nests) == ("foreign model 1", True, False)
+    said = await provider.complete([Message("user", "x")], Sampling(), call=CallContext())
+    assert said.text == "answer to x"
+    await provider.aclose()
+    assert foreign.closed
+
+
+def test_an_object_has_one_adapter_so_that_its_workers_share_limits() -> None:
+    foreign = Foreign()
+    provider = resolve(foreign)
+    assert resolve(foreign) is provider
+    assert resolve(Foreign()) is not provider
+    assert resolve(provider) is provider

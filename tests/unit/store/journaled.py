@@ -11,7 +11,7 @@ from typing import Any
 
 from openconductor import Conductor, Worker, WorkerPool
 from openconductor.events import CallEnded
-from openconductor.protocols import CallContext
+from openconductor.protocols import CallContext, Provider
 from openconductor.store import Journal, call_key
 from openconductor.types import Call, Completion, Episode, Message, Price, Sampling, Usage
 
@@ -20,7 +20,7 @@ PRICE = Price(Decimal("1.25"), Decimal(10))
 ASKED = (Message("user", "What is 2 + 2?"),)
 
 
-class Sayer:
+class Sayer(Provider):
     """A provider that says or raises what it is told to, one after the other, and the last one ever after."""
 
     def __init__(self, *said: Completion | Exception) -> None:

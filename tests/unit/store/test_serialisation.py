@@ -14,7 +14,7 @@ from openconductor.errors import WorkerTimeout, WorkflowError, WorkflowReason
 from openconductor.gym.workers import gym_pool
 from openconductor.pool import Worker, WorkerPool
 from openconductor.prompt import render_workflow
-from openconductor.protocols import CallContext
+from openconductor.protocols import CallContext, Provider
 from openconductor.store.serialisation import dumps, episode_json, load, plain
 from openconductor.types import Completion, Episode, Message, Price, Sampling, Step, Usage, Workflow
 
@@ -31,7 +31,7 @@ PLAN = Workflow((Step(3, "sort the list"), Step(1, "double every number", "all")
 
 
 def test_dollars_are_plain_decimals_however_small() -> None:
-    class Cheap:
+    class Cheap(Provider):
         async def complete(
             self, messages, sampling, *, call: CallContext, on_text=None
         ) -> Completion:
