@@ -1,4 +1,4 @@
-"""Graders: who decides whether an answer is right. In: a problem and an answer. Out: a Grade.
+"""Graders: each takes a problem and an answer and returns a Grade.
 
 ``GRADERS`` names them lazily as ``module:attribute``.
 """

@@ -1,13 +1,12 @@
-"""Code: a program is right if it passes every test, in a sandbox that never holds what the tests expect.
+"""Grades programs: right if every test passes, in a sandbox that never holds the expected outputs.
 
-In: a Problem whose reference is CodeTests, and an answer that holds a program. Out: a Grade; its
-note says which test failed and how, and begins with the sandbox's level. Undecided (None) where the
-sandbox failed: that is no verdict on the program. CPU time judges; wall time only ends programs
-that sleep.
+``CodeGrader`` takes problems whose reference is ``CodeTests``. Its note names the test that failed
+and begins with the sandbox's level. A failure of the sandbox is no verdict on the program, so the
+grade is undecided. CPU time judges; wall time only ends programs that sleep.
 
-Not covered: whether the tests tell right from wrong; problems with several right outputs. A program
-may lie about its own value only, and does not know what is expected. Tests that cannot be judged
-outside (``CodeTests.unittest``) are weaker: ``unittest_driver`` names what can get past them.
+Not covered: tests that do not tell right from wrong, and problems with several right outputs. A
+program can lie only about its own value, and does not know the expected one. Tests that cannot be
+judged outside (``CodeTests.unittest``) are weaker; ``unittest_driver`` names the gaps.
 """
 
 from __future__ import annotations
@@ -17,7 +16,6 @@ import functools
 import secrets
 import threading
 from collections.abc import Sequence
-from contextlib import suppress
 from dataclasses import replace
 from importlib import resources
 from typing import cast, get_args
@@ -37,10 +35,10 @@ SHOWN = 200
 
 
 class CodeGrader:
-    """See the module's docstring.
+    """Grades programs by tests.
 
     Args:
-        mode: ``strict``, or ``lcb-compat`` for numbers to be held against LiveCodeBench's: its
+        mode: ``strict``, or ``lcb-compat`` for numbers that are compared with LiveCodeBench's: its
             comparisons (a returned tuple is a list) and its imports before every program. What its
             runner breaks (reading stdin by other means than ``input``, ``global``) works in both.
         sandbox: where programs run; None: the best that this machine has, opened at the first
@@ -64,126 +62,140 @@ class CodeGrader:
         """Run the answer's program against the tests, until one fails.
 
         Raises:
-            GradingError: the problem's reference is no CodeTests, or holds no test.
+            GradingError: the problem's reference is not CodeTests, or holds no test.
         """
         tests = problem.reference
         if not isinstance(tests, CodeTests) or not (tests.tests or tests.unittest):
+            got = str(tests)[:SHOWN]
             raise GradingError(
-                f"problem {problem.id}: got the reference {str(tests)[:SHOWN]!r}, expected CodeTests with tests"
+                f"problem {problem.id}: got the reference {got!r}, expected CodeTests with tests"
             )
         program = program_of(answer)
         if program is None:
             return Grade(False, None, "unparsed: no program in the answer")
         text = with_preamble(program) if self.mode == "lcb-compat" else program
         try:
-            sandbox = self._sandbox or await asyncio.to_thread(self._opened)
-            fault = await self._beside(sandbox, text, tests) or await self._outside(
-                sandbox, text, tests
-            )
+            sandbox = self._sandbox or await asyncio.to_thread(self._open_sandbox)
+            fault = ""
+            if tests.unittest:
+                fault = await self._run_beside(sandbox, text, tests.unittest, tests.entry_point)
+            if tests.tests and not fault:
+                fault = await self._run_outside(sandbox, text, tests)
         except SandboxError as error:
             return Grade(None, program, f"undecided: {error}")
         return Grade(not fault, program, f"[{sandbox.level}] {fault or 'passed'}")
 
-    def _opened(self) -> Sandbox:
+    def _open_sandbox(self) -> Sandbox:
         with self._opening:
             if self._sandbox is None:
                 self._sandbox = open_sandbox()
             return self._sandbox
 
-    async def _outside(self, sandbox: Sandbox, program: str, tests: CodeTests) -> str:
-        """What is wrong, judged by outputs and values; empty where nothing is."""
-        if not tests.tests:
+    async def _run_outside(self, sandbox: Sandbox, program: str, tests: CodeTests) -> str:
+        """Return the first fault, judged by outputs and values outside; "" if there is none."""
+        groups = group_tests(tests.tests)
+        runs = [_run_of(group, tests.entry_point) for group in groups]
+        allowance = output_allowance(groups)
+        limits = replace(self._limits, output_bytes=self._limits.output_bytes + allowance)
+        judge = _Judge(groups, self.mode)
+        await sandbox.run_batch(program, runs, limits=limits, go_on=judge.go_on)
+        if not judge.fault:
             return ""
-        groups = together(tests.tests)
-        runs = [_run(group, tests.entry_point) for group in groups]
-        faults: list[str] = []
+        return f"after {judge.passed} of {len(tests.tests)} tests: {judge.fault}"
 
-        def go_on(result: RunResult) -> bool:
-            faults.append(self._fault(groups[len(faults)], result))
-            return not faults[-1]
-
-        limits = replace(self._limits, output_bytes=self._limits.output_bytes + room(groups))
-        await sandbox.run_batch(program, runs, limits=limits, go_on=go_on)
-        passed = sum(map(len, groups[: len(faults) - 1]))
-        return f"after {passed} of {len(tests.tests)} tests: {faults[-1]}" if any(faults) else ""
-
-    def _fault(self, group: Group, result: RunResult) -> str:
-        """What is wrong with a run of a group of tests; empty where nothing is."""
-        if result.verdict is not Verdict.OK:
-            return _ending(result)
-        if isinstance(group[0], IoTest):
-            return wrong_output(group[0], result.stdout, self.mode)
-        if len(result.replies) != len(group):
-            return "no_verdict: not a reply for each call"
-        pairs = zip(cast("tuple[CallTest, ...]", group), result.replies, strict=True)
-        faults = (wrong_value(test, reply, self.mode) for test, reply in pairs)
-        return next((fault for fault in faults if fault), "")
-
-    async def _beside(self, sandbox: Sandbox, program: str, tests: CodeTests) -> str:
-        """What is wrong, as a test program in the answer's process reports; empty where nothing is."""
-        if not tests.unittest:
-            return ""
+    async def _run_beside(
+        self, sandbox: Sandbox, program: str, unittest: str, entry_point: str | None
+    ) -> str:
+        """Return the fault that a test program reports from the answer's process, or ""."""
         nonce = secrets.token_hex(16)
-        call = (
-            (program, tests.unittest, tests.entry_point or "", nonce),
-            dict[str, object](),
-            False,
-        )
-        (result,) = await sandbox.run_batch(
-            _driver(), [Run("", "check", [call])], limits=self._limits
-        )
+        keywords: dict[str, object] = {}
+        call = ((program, unittest, entry_point or "", nonce), keywords, False)
+        run = Run("", "check", [call])
+        (result,) = await sandbox.run_batch(_driver(), [run], limits=self._limits)
         if result.verdict is not Verdict.OK or len(result.replies) != 1:
             return _ending(result)
-        with suppress(NotPlain):
+        try:
             report = decode(result.replies[0])
-            said = cast("dict[str, object]", report) if isinstance(report, dict) else {}
-            if said.get("nonce") == nonce and isinstance(fault := said.get("fault"), str):
+        except NotPlain:
+            report = None
+        if isinstance(report, dict):
+            fields = cast("dict[str, object]", report)
+            fault = fields.get("fault")
+            if fields.get("nonce") == nonce and isinstance(fault, str):
                 return fault[:SHOWN]
         return "no_verdict: the report is not the driver's"
 
 
-def room(groups: Sequence[Group]) -> int:
-    """Bytes of output beyond the limit for which a right answer may have cause: some tests expect megabytes."""
+class _Judge:
+    """Judges the results of groups of tests as they arrive, until the first fault."""
 
-    def largest(
-        test: IoTest | CallTest,
-    ) -> int:  # characters of four bytes; 1 may be returned as True
-        return (
-            4 * len(test.expected) if isinstance(test, IoTest) else 2 * len(encode(test.expected))
-        )
+    def __init__(self, groups: Sequence[Group], mode: Mode) -> None:
+        self.passed = 0
+        self.fault = ""
+        self._groups = iter(groups)
+        self._mode: Mode = mode
 
-    return max(sum(map(largest, group)) for group in groups)
+    def go_on(self, result: RunResult) -> bool:
+        """Judge the next result; return True if it has no fault."""
+        group = next(self._groups)
+        self.fault = self._find_fault(group, result)
+        if not self.fault:
+            self.passed += len(group)
+        return not self.fault
+
+    def _find_fault(self, group: Group, result: RunResult) -> str:
+        if result.verdict is not Verdict.OK:
+            return _ending(result)
+        if isinstance(group[0], IoTest):
+            return wrong_output(group[0], result.stdout, self._mode)
+        if len(result.replies) != len(group):
+            return "no_verdict: not a reply for each call"
+        calls = cast("tuple[CallTest, ...]", group)
+        for test, reply in zip(calls, result.replies, strict=True):
+            fault = wrong_value(test, reply, self._mode)
+            if fault:
+                return fault
+        return ""
 
 
-def together(tests: Sequence[IoTest | CallTest]) -> list[Group]:
-    """Which tests share a process: those next to each other that were assertions of one program, as they did there."""
+def group_tests(tests: Sequence[IoTest | CallTest]) -> list[Group]:
+    """Group tests that share a process: neighbouring assertions of one test program."""
     groups: list[Group] = []
     for test in tests:
-        asserted = isinstance(test, CallTest) and test.equality == "python"
-        before = groups[-1][-1] if groups else None
-        if asserted and isinstance(before, CallTest) and before.equality == "python":
+        if groups and _is_assertion(test) and _is_assertion(groups[-1][-1]):
             groups[-1] += (test,)
         else:
             groups.append((test,))
     return groups
 
 
-def _run(group: Group, entry_point: str | None) -> Run:
+def output_allowance(groups: Sequence[Group]) -> int:
+    """Return the bytes of output that a right answer may need: some tests expect megabytes."""
+    return max(sum(_largest_output(test) for test in group) for group in groups)
+
+
+def _largest_output(test: IoTest | CallTest) -> int:
+    if isinstance(test, IoTest):
+        return 4 * len(test.expected)  # characters of four bytes
+    return 2 * len(encode(test.expected))  # 1 may be returned as True
+
+
+def _is_assertion(test: IoTest | CallTest) -> bool:
+    return isinstance(test, CallTest) and test.equality == "python"
+
+
+def _run_of(group: Group, entry_point: str | None) -> Run:
     if isinstance(group[0], IoTest):
         return Run(group[0].stdin)
     if entry_point is None:
-        raise GradingError(
-            "code tests: a CallTest without an entry point; expected CodeTests.entry_point"
-        )
-    calls = [
-        (test.arguments, test.keywords, test.truth) for test in group if isinstance(test, CallTest)
-    ]
+        raise GradingError("code tests: a CallTest requires CodeTests.entry_point; got None")
+    tests = cast("tuple[CallTest, ...]", group)
     try:
-        encode([(positional, dict(keywords)) for positional, keywords, _ in calls])
+        encode([(test.arguments, dict(test.keywords)) for test in tests])
     except NotPlain as error:
-        raise GradingError(
-            f"code tests: the arguments hold {error}; expected plain builtins"
-        ) from error
+        message = f"code tests: the arguments hold {error}; expected plain builtins"
+        raise GradingError(message) from error
+    calls = [(test.arguments, test.keywords, test.truth) for test in tests]
     return Run("", entry_point, calls)
 
 
@@ -194,6 +206,5 @@ def _ending(result: RunResult) -> str:
 
 @functools.cache
 def _driver() -> str:
-    return (
-        resources.files("openconductor.graders").joinpath("unittest_driver.py").read_text("utf-8")
-    )
+    folder = resources.files("openconductor.graders")
+    return folder.joinpath("unittest_driver.py").read_text("utf-8")

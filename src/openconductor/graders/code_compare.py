@@ -1,13 +1,13 @@
-"""Whether what a program gave is what a test expects. This runs outside of the sandbox.
+"""Compares a program's outputs with the expected ones, outside of the sandbox.
 
-In: a test and a run's stdout or encoded reply. Out: an empty text where they agree, else what is
-wrong.
+``wrong_output`` and ``wrong_value`` return "" if they agree, else the fault. There are two modes:
 
-Two modes. ``strict``: lines, stripped at both ends of the text and of each line; a token that is a
-number equals one of the same value (``3.0`` and ``3``), and the gaps between the tokens of a line
-must be the same unless all are numbers; values as their test says (``CallTest.equality``).
-``lcb-compat``: the rules of LiveCodeBench's runner: lines are the same text or, token by token, the
-same decimals; values are equal as Python says, and a returned tuple is a list.
+``strict``      Lines are compared without the blanks at their ends. A token that is a number equals
+                one of the same value (``3.0`` and ``3``). The gaps between the tokens of a line
+                must be the same unless all are numbers. Values compare as their test says
+                (``CallTest.equality``).
+``lcb-compat``  The rules of LiveCodeBench's runner: lines are the same text or, token by token, the
+                same decimals. Values are equal as Python says, and a returned tuple is a list.
 """
 
 from __future__ import annotations
@@ -28,63 +28,70 @@ TUPLE = '{"tuple": '
 
 
 def wrong_output(test: IoTest, stdout: str, mode: Mode) -> str:
-    """What is wrong with the text that came out; empty where nothing is."""
-    got, expected = _lines(stdout), _lines(test.expected)
-    if len(got) != len(expected):
-        return f"wrong output: {len(got)} lines, expected {len(expected)}"
+    """Return what is wrong with the printed text; "" if it is right."""
+    lines, expected = _lines(stdout), _lines(test.expected)
+    if len(lines) != len(expected):
+        return f"wrong output: {len(lines)} lines, expected {len(expected)}"
     same = _same_line if mode == "strict" else _same_line_as_livecodebench
-    for number, (line, wanted) in enumerate(zip(got, expected, strict=True), start=1):
-        if line != wanted and not same(line, wanted):
+    for number, (line, expected_line) in enumerate(zip(lines, expected, strict=True), start=1):
+        if line != expected_line and not same(line, expected_line):
             shown = line if len(line) <= SHOWN else line[:SHOWN] + "…"
             return f"wrong output: line {number} is {shown!r}"
     return ""
 
 
 def wrong_value(test: CallTest, reply: str, mode: Mode) -> str:
-    """What is wrong with the value that came back, tagged JSON; empty where nothing is."""
+    """Return what is wrong with a returned value, as tagged JSON; "" if it is right."""
     try:
-        if test.condition is not None:
-            return "" if evaluate(test.condition, {HOLE: decode(reply)}) else "wrong value"
-        by_value = test.equality == "python" or mode == "lcb-compat"
-        if mode == "lcb-compat" and test.equality == "typed" and reply.startswith(TUPLE):
-            reply = reply[
-                len(TUPLE) : -1
-            ]  # as LiveCodeBench does: the value itself may be a tuple, not those within
-        same = canonical(reply, by_value=by_value) == canonical(
-            encode(test.expected), by_value=by_value
-        )
-        return "" if same else "wrong value"
+        if test.condition is None:
+            right = _same_value(test, reply, mode)
+        else:
+            right = bool(evaluate(test.condition, {HOLE: decode(reply)}))
     except NotPlain as error:
         return f"wrong value: {error}"
     except (*FAILURES, RecursionError):
-        return "wrong value"  # as the assertion itself would have failed
+        right = False  # as the assertion itself would have failed
+    return "" if right else "wrong value"
+
+
+def _same_value(test: CallTest, reply: str, mode: Mode) -> bool:
+    by_value = test.equality == "python" or mode == "lcb-compat"
+    if mode == "lcb-compat" and test.equality == "typed" and reply.startswith(TUPLE):
+        # LiveCodeBench turns the value itself into a list, not the tuples within.
+        reply = reply[len(TUPLE) : -1]
+    expected = canonical(encode(test.expected), by_value=by_value)
+    return canonical(reply, by_value=by_value) == expected
 
 
 def _lines(text: str) -> list[str]:
     return [line.strip() for line in text.strip().split("\n")]
 
 
-def _same_line(got: str, expected: str) -> bool:
-    tokens, wanted = got.split(), expected.split()
-    if len(tokens) != len(wanted) or not all(map(_same_token, tokens, wanted)):
+def _same_line(line: str, expected: str) -> bool:
+    tokens, expected_tokens = line.split(), expected.split()
+    if len(tokens) != len(expected_tokens):
         return False
-    return all(map(NUMBER.fullmatch, wanted)) or re.findall(r"\s+", got) == re.findall(
-        r"\s+", expected
-    )
-
-
-def _same_token(got: str, expected: str) -> bool:
-    if got == expected:
+    if not all(map(_same_token, tokens, expected_tokens)):
+        return False
+    if all(NUMBER.fullmatch(token) for token in expected_tokens):
         return True
-    return bool(NUMBER.fullmatch(got) and NUMBER.fullmatch(expected)) and Decimal(got) == Decimal(
-        expected
-    )
+    return re.findall(r"\s+", line) == re.findall(r"\s+", expected)
 
 
-def _same_line_as_livecodebench(got: str, expected: str) -> bool:
+def _same_token(token: str, expected: str) -> bool:
+    if token == expected:
+        return True
+    if not NUMBER.fullmatch(token) or not NUMBER.fullmatch(expected):
+        return False
+    return Decimal(token) == Decimal(expected)
+
+
+def _same_line_as_livecodebench(line: str, expected: str) -> bool:
     try:
-        return [Decimal(token) for token in got.split()] == [
-            Decimal(token) for token in expected.split()
-        ]
+        return _decimals(line) == _decimals(expected)
     except (InvalidOperation, ValueError):
         return False
+
+
+def _decimals(line: str) -> list[Decimal]:
+    return [Decimal(token) for token in line.split()]

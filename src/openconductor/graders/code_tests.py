@@ -1,9 +1,9 @@
-"""The tests of a programming problem, as values; and assert-style test programs turned into them.
+"""The tests of a programming problem as values, and their conversion from test programs.
 
-In: rows of a task's file, or a test program that asserts (MBPP, HumanEval). Out: CodeTests. Each
-test is an input and what the output must be, so that only inputs need to enter a sandbox. What
-cannot be turned is kept as ``unittest``: a program that runs beside the answer, with the weaknesses
-that ``unittest_driver`` names.
+``from_asserts`` turns programs that assert (MBPP, HumanEval) into ``CodeTests``. Each test is an
+input and the expected output, so that only inputs enter a sandbox. Programs that cannot be turned
+are kept as ``unittest`` and run beside the answer, with the weaknesses that ``unittest_driver``
+names.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ MAX_TESTS = 2_000
 
 @dataclass(frozen=True, slots=True)
 class IoTest:
-    """A text on standard input, and the text that must come out."""
+    """A text on standard input, and the expected standard output."""
 
     stdin: str
     expected: str
@@ -56,7 +56,7 @@ class CallTest:
 
     @property
     def truth(self) -> bool:
-        """Whether only the truth of the returned value counts, which may then be of any type."""
+        """True if only the truth of the returned value counts, which may then be of any type."""
         return self.condition in {HOLE, f"not {HOLE}"}
 
 
@@ -78,52 +78,61 @@ class CodeTests:
 
 
 def from_rows(rows: Sequence[Mapping[str, object]], entry_point: str | None = None) -> CodeTests:
-    """Tests of a local file: ``{input, output}`` or ``{args, expected}`` each; ``args`` is a list, or a dict by name.
+    """Return the tests of a local file.
+
+    Args:
+        rows: ``{input, output}`` or ``{args, expected}`` each; ``args`` is a list, or a dict by
+            name.
+        entry_point: the function that ``args`` are for.
 
     Raises:
-        TaskError: a row of another shape, or a CallTest without an entry point.
+        TaskError: a row of another shape, or ``args`` without an entry point.
     """
-    tests: list[IoTest | CallTest] = []
-    for number, row in enumerate(rows):
-        if "input" in row and "output" in row:
-            tests.append(IoTest(str(row["input"]), str(row["output"])))
-        elif (
-            "args" in row
-            and "expected" in row
-            and entry_point
-            and isinstance(row["args"], (list, tuple, dict))
-        ):
-            args = cast("Sequence[object] | dict[str, object]", row["args"])
-            positional, keywords = ((), args) if isinstance(args, dict) else (tuple(args), {})
-            tests.append(CallTest(positional, row["expected"], keywords))
-        else:
-            raise TaskError(
-                f"test {number}: got the fields {sorted(row)} with the entry point {entry_point!r}, expected input and "
-                "output, or args (a list or a dict) and expected beside an entry point"
-            )
+    tests = [_from_row(number, row, entry_point) for number, row in enumerate(rows)]
     return CodeTests(tuple(tests), entry_point)
 
 
+def _from_row(number: int, row: Mapping[str, object], entry_point: str | None) -> IoTest | CallTest:
+    if "input" in row and "output" in row:
+        return IoTest(str(row["input"]), str(row["output"]))
+    args = row.get("args")
+    if "expected" in row and entry_point:
+        if isinstance(args, dict):
+            return CallTest((), row["expected"], cast("dict[str, object]", args))
+        if isinstance(args, (list, tuple)):
+            return CallTest(tuple(cast("Sequence[object]", args)), row["expected"])
+    message = f"test {number}: got the fields {sorted(row)} with the entry point {entry_point!r}"
+    raise TaskError(
+        f"{message}; expected input and output, or args (a list or a dict), expected and an "
+        "entry point"
+    )
+
+
 def from_json_lines(inputs: Sequence[str], outputs: Sequence[str], entry_point: str) -> CodeTests:
-    """LiveCodeBench's functional tests: an input holds a JSON value a line, one an argument; an output is one value.
+    """Return LiveCodeBench's functional tests.
+
+    Args:
+        inputs: a JSON value a line in each, one line an argument.
+        outputs: one JSON value each.
+        entry_point: the function under test.
 
     Raises:
-        TaskError: what is no JSON.
+        TaskError: a text is not JSON, or there are not as many outputs as inputs.
     """
+    tests: list[CallTest] = []
     try:
-        tests = tuple(
-            CallTest(tuple(json.loads(line) for line in given.split("\n")), json.loads(expected))
-            for given, expected in zip(inputs, outputs, strict=True)
-        )
+        for text, expected in zip(inputs, outputs, strict=True):
+            arguments = tuple(json.loads(line) for line in text.split("\n"))
+            tests.append(CallTest(arguments, json.loads(expected)))
     except ValueError as error:
         raise TaskError(
             f"functional test: {error}; expected a JSON value a line, and as many outputs as inputs"
         ) from error
-    return CodeTests(tests, entry_point)
+    return CodeTests(tuple(tests), entry_point)
 
 
 def from_asserts(source: str, entry_point: str | None = None) -> CodeTests:
-    """Turn assertions into tests that are judged outside, where that can be done without running anything.
+    """Turn assertions into tests that are judged outside, without running anything.
 
     Args:
         source: a test program: ``assert`` statements, or a function ``check(candidate)`` that holds
@@ -132,52 +141,51 @@ def from_asserts(source: str, entry_point: str | None = None) -> CodeTests:
             that is no builtin.
 
     Returns:
-        The tests; ``unittest`` is the whole program where any of its statements could not be
-        turned.
+        The tests; ``unittest`` is the whole program if any of its statements could not be turned.
 
     Raises:
-        TaskError: no Python, or no function to be tested.
+        TaskError: the source is not Python, or calls no function.
     """
     try:
         body: list[ast.stmt] = ast.parse(source).body
     except SyntaxError as error:
         raise TaskError(f"test program: {error}; expected Python") from error
-    checks = [
-        node
-        for node in body
-        if isinstance(node, ast.FunctionDef) and node.name == "check" and node.args.args
-    ]
-    names = {checks[0].args.args[0].arg} if checks else set[str]()
     entry_point = entry_point or _first_called(body)
     if entry_point is None:
-        raise TaskError("test program: no function is called in it; expected an entry point")
-    conversion = _Conversion({*names, entry_point})
-    conversion.follow(
-        [*[node for node in body if node not in checks], *(checks[0].body if checks else [])]
-    )
-    return CodeTests(tuple(conversion.tests), entry_point, None if conversion.complete else source)
+        raise TaskError("test program: it calls no function; expected an entry point")
+    checks: list[ast.FunctionDef] = []
+    statements: list[ast.stmt] = []
+    for node in body:
+        if isinstance(node, ast.FunctionDef) and node.name == "check" and node.args.args:
+            checks.append(node)
+        else:
+            statements.append(node)
+    candidates = {entry_point}
+    if checks:
+        candidates.add(checks[0].args.args[0].arg)
+        statements += checks[0].body
+    conversion = _Conversion(candidates)
+    conversion.follow(statements)
+    unittest = None if conversion.complete else source
+    return CodeTests(tuple(conversion.tests), entry_point, unittest)
 
 
 def _first_called(body: Sequence[ast.stmt]) -> str | None:
-    """The first function called that is no builtin; else the first of all (some tasks redefine ``sum``)."""
-    asserted = [
-        node
-        for statement in body
-        if isinstance(statement, ast.Assert)
-        for node in ast.walk(statement)
-    ]
-    called = [
-        node.func.id
-        for node in asserted
-        if isinstance(node, ast.Call) and isinstance(node.func, ast.Name)
-    ]
-    return next(
-        (name for name in called if not hasattr(builtins, name)), called[0] if called else None
-    )
+    """Return the first function called that is no builtin, else the first of all.
+
+    Some tasks redefine a builtin such as ``sum``.
+    """
+    asserts = [statement for statement in body if isinstance(statement, ast.Assert)]
+    called: list[str] = []
+    for node in (node for statement in asserts for node in ast.walk(statement)):
+        if isinstance(node, ast.Call) and isinstance(node.func, ast.Name):
+            called.append(node.func.id)
+    own = [name for name in called if not hasattr(builtins, name)]
+    return next(iter(own + called), None)
 
 
 class _Conversion:
-    """Follows a test program's statements; ``complete`` is False once one of them could not be turned."""
+    """Follows a test program; ``complete`` is False if a statement of it cannot be turned."""
 
     def __init__(self, candidates: set[str]) -> None:
         self.tests: list[CallTest] = []
@@ -188,14 +196,14 @@ class _Conversion:
     def follow(self, statements: Sequence[ast.stmt]) -> None:
         for statement in statements:
             try:
-                self._statement(statement)
+                self._follow(statement)
             except (*FAILURES, NotPlain):
                 self.complete = False
 
-    def _statement(self, node: ast.stmt) -> None:
+    def _follow(self, node: ast.stmt) -> None:
         match node:
             case ast.Assert(test):
-                self._assertion(test)
+                self._convert(test)
             case ast.Assign([ast.Name(name)], value):
                 self._values.pop(name, None)
                 self._values[name] = evaluate(value, self._values)
@@ -208,49 +216,47 @@ class _Conversion:
             case _:
                 raise NotPlainExpression(ast.unparse(node)[:80])
 
-    def _assertion(self, test: ast.expr) -> None:
-        filled = _Filled(self._candidates, self._values)
-        condition = ast.unparse(filled.visit(copy.deepcopy(test)))
-        if not filled.calls and evaluate(test, self._values):
+    def _convert(self, test: ast.expr) -> None:
+        """Turn the condition of an assertion into a test."""
+        filler = _HoleFiller(self._candidates, self._values)
+        condition = ast.unparse(filler.visit(copy.deepcopy(test)))
+        if not filler.calls and evaluate(test, self._values):
             return
-        if len(filled.calls) != 1 or len(self.tests) >= MAX_TESTS:
+        if len(filler.calls) != 1 or len(self.tests) >= MAX_TESTS:
             raise NotPlainExpression(
                 "an assertion that never holds, or calls the function more than once"
             )
-        call = filled.calls[0]
-        arguments = tuple(evaluate(node, self._values) for node in call.args)
-        keywords = {
-            str(keyword.arg): evaluate(keyword.value, self._values)
-            for keyword in call.keywords
-            if keyword.arg
-        }
-        if len(keywords) < len(call.keywords):
-            raise NotPlainExpression("keywords of a dict")
+        call = filler.calls[0]
+        arguments = tuple(evaluate(argument, self._values) for argument in call.args)
+        keywords: dict[str, object] = {}
+        for keyword in call.keywords:
+            if keyword.arg is None:
+                raise NotPlainExpression("keywords of a dict")
+            keywords[keyword.arg] = evaluate(keyword.value, self._values)
         expected = None
         match test:
-            case ast.Compare(ast.Call(), [ast.Eq()], [right]) if condition.startswith(
-                f"{HOLE} == "
-            ):
+            case ast.Compare(ast.Call(), [ast.Eq()], [right]) if condition.startswith("_ == "):
                 expected, condition = evaluate(right, self._values), None
             case _:
-                self._try_out(condition)
+                _check_condition(condition)
         encode((arguments, keywords, expected))
         self.tests.append(CallTest(arguments, expected, keywords, "python", condition))
 
-    def _try_out(self, condition: str) -> None:
-        """See that a condition can be evaluated later, whatever the program returns."""
-        if "**" in condition:
-            raise NotPlainExpression("a power")  # its size could be the program's choice
-        try:
-            evaluate(condition, {HOLE: 1})
-        except NotPlainExpression:
-            raise
-        except FAILURES:
-            pass  # not of the number 1
+
+def _check_condition(condition: str) -> None:
+    """Check that a condition can be evaluated later, whatever the program returns."""
+    if "**" in condition:
+        raise NotPlainExpression("a power")  # the program could choose its size
+    try:
+        evaluate(condition, {HOLE: 1})
+    except NotPlainExpression:
+        raise
+    except FAILURES:
+        pass  # the number 1 is an unsuitable value, another one may not be
 
 
-class _Filled(ast.NodeTransformer):
-    """Puts the hole in the place of calls of the function under test, and values in the place of names."""
+class _HoleFiller(ast.NodeTransformer):
+    """Puts the hole in place of calls of the function under test, and values in place of names."""
 
     def __init__(self, candidates: set[str], values: Mapping[str, object]) -> None:
         self.calls: list[ast.Call] = []
@@ -264,8 +270,6 @@ class _Filled(ast.NodeTransformer):
         return ast.Name(HOLE, ast.Load())
 
     def visit_Name(self, node: ast.Name) -> ast.AST:
-        return (
-            ast.parse(repr(self._values[node.id]), mode="eval").body
-            if node.id in self._values
-            else node
-        )
+        if node.id not in self._values:
+            return node
+        return ast.parse(repr(self._values[node.id]), mode="eval").body

@@ -1,7 +1,4 @@
-"""The exact grader: an answer is right when it is the reference, blanks at its ends and between its words aside.
-
-In: a problem whose reference is a text. Out: right or wrong, never undecided.
-"""
+"""Compares texts word by word, for answers that have one form only."""
 
 from __future__ import annotations
 
@@ -10,7 +7,7 @@ from openconductor.types import Grade, Problem
 
 
 class ExactGrader:
-    """Compares texts, word by word."""
+    """Accepts answers whose words are those of the reference; blanks do not count."""
 
     async def grade(self, problem: Problem, answer: str) -> Grade:
         """Grade one answer.
@@ -19,8 +16,9 @@ class ExactGrader:
             GradingError: the problem's reference is no text.
         """
         if not isinstance(problem.reference, str):
+            kind = type(problem.reference).__name__
             raise GradingError(
-                f"problem {problem.id}: got a reference of type {type(problem.reference).__name__}, expected a text"
+                f"problem {problem.id}: got a reference of type {kind}, expected a text"
             )
         words = answer.split()
         return Grade(words == problem.reference.split(), extracted=" ".join(words))
