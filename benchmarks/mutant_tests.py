@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import json
 import os
+import resource
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -20,10 +21,14 @@ TESTS = os.environ.get("MUTANT_TESTS")
 FAILED = os.environ.get("MUTANT_FAILED")
 DEADLINE = 20.0  # seconds that any test may take
 MULTIPLE = 10.0  # and how often its known time
+MEMORY = 8 << 30  # bytes of data that a process may have: a mutant may collect without end
 
 seconds: dict[str, float] = {}
 fixtures: dict[str, list[str]] = {}
 failed: set[str] = set()
+
+if TESTS is not None:
+    resource.setrlimit(resource.RLIMIT_DATA, (MEMORY, MEMORY))
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:

@@ -18,7 +18,6 @@ import hashlib
 import json
 import os
 import random
-import resource
 import shutil
 import signal
 import subprocess
@@ -27,7 +26,8 @@ import tempfile
 import time
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import ThreadPoolExecutor, as_completed
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from queue import SimpleQueue
@@ -38,7 +38,6 @@ SOURCE = "src/openconductor"
 PLUGIN = Path(__file__).with_name("mutant_tests.py")
 STARTING = 60.0  # seconds that pytest may take beside the tests
 MULTIPLE = 5.0  # how often their known time all tests of a mutant may take
-MEMORY = 8 << 30  # bytes of data that a process of a mutant may have
 
 COVERAGE = f"""\
 [run]
@@ -169,7 +168,6 @@ class Runner:
                 stdout=output,
                 stderr=output,
                 start_new_session=True,
-                preexec_fn=_limit_memory,
             )
             try:
                 code = process.wait(seconds)
@@ -206,16 +204,10 @@ class Runner:
         return "killed", f"no test could run: {output.strip()[-300:]}"
 
 
-def _limit_memory() -> None:
-    resource.setrlimit(resource.RLIMIT_DATA, (MEMORY, MEMORY))
-
-
 def _end_group(process: subprocess.Popen[bytes]) -> None:
     """End what the tests left running."""
-    try:
+    with suppress(ProcessLookupError):
         os.killpg(process.pid, signal.SIGKILL)
-    except ProcessLookupError:
-        pass
     process.wait()
 
 
@@ -298,24 +290,13 @@ class Trial:
         self, mutants: Iterable[Mutant], most_seconds: float, jobs: int
     ) -> Iterator[dict[str, object]]:
         """Yield a result for each mutant, as soon as it is known."""
-        results: SimpleQueue[dict[str, object] | BaseException] = SimpleQueue()
-
-        def work(mutant: Mutant) -> None:
-            try:
-                results.put(self.try_one(mutant, most_seconds))
-            except BaseException as error:
-                results.put(error)
-
-        waiting = list(mutants)
         with ThreadPoolExecutor(jobs) as pool:
-            for mutant in waiting:
-                pool.submit(work, mutant)
-            for _ in waiting:
-                result = results.get()
-                if isinstance(result, BaseException):
-                    pool.shutdown(wait=False, cancel_futures=True)
-                    raise result
-                yield result
+            futures = [pool.submit(self.try_one, mutant, most_seconds) for mutant in mutants]
+            try:
+                for future in as_completed(futures):
+                    yield future.result()
+            finally:
+                pool.shutdown(wait=False, cancel_futures=True)
 
     def try_one(self, mutant: Mutant, most_seconds: float) -> dict[str, object]:
         """Run the tests of a mutant until one fails that passes without the mutation."""

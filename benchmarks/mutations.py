@@ -194,8 +194,8 @@ class _Swap(ast.NodeTransformer):
     def generic_visit(self, node: ast.AST) -> ast.AST:
         for name, value in ast.iter_fields(node):
             if isinstance(value, list):
-                value = [self.visit(item) if isinstance(item, ast.AST) else item for item in value]
-                setattr(node, name, value)
+                items = [self.visit(item) if isinstance(item, ast.AST) else item for item in value]
+                setattr(node, name, items)
             elif isinstance(value, ast.AST):
                 setattr(node, name, self.visit(value))
         return node
@@ -204,6 +204,8 @@ class _Swap(ast.NodeTransformer):
 # ── the changes ───────────────────────────────────────────────────────────────────────────────────
 def _replacements(node: ast.AST) -> list[tuple[str, ast.AST]]:
     """Return the changes of a node by itself: the name of the operator and the new node."""
+    if isinstance(node, ast.stmt):
+        return _statement_changes(node)
     match node:
         case ast.Compare():
             return _comparisons(node)
@@ -212,15 +214,12 @@ def _replacements(node: ast.AST) -> list[tuple[str, ast.AST]]:
             return [("and/or", _with(node, op=swapped))]
         case ast.UnaryOp(op=ast.Not()):
             return [("negation", node.operand)]
-        case ast.If() | ast.While() | ast.IfExp():
+        case ast.IfExp():
             return [("negation", _with(node, test=_negated(node.test)))]
         case ast.comprehension():
             return _filters(node)
-        case ast.BinOp() | ast.AugAssign() if type(node.op) in ARITHMETIC:
-            changes = [("arithmetic", _with(node, op=ARITHMETIC[type(node.op)]()))]
-            if isinstance(node, ast.AugAssign):
-                changes.append(("drop statement", ast.Pass()))
-            return changes
+        case ast.BinOp() if type(node.op) in ARITHMETIC:
+            return [("arithmetic", _with(node, op=ARITHMETIC[type(node.op)]()))]
         case ast.Constant(value=bool() | int() | float()):
             return [("constant", ast.Constant(value)) for value in _other_numbers(node.value)]
         case ast.Subscript(slice=ast.Constant(value=str(text))):
@@ -230,6 +229,17 @@ def _replacements(node: ast.AST) -> list[tuple[str, ast.AST]]:
         case ast.Call(func=ast.Name(id=name)) if name in BUILTINS:
             function = ast.Name(BUILTINS[name], ast.Load())
             return [("built-in", _with(node, func=function))]
+        case _:
+            return []
+
+
+def _statement_changes(node: ast.stmt) -> list[tuple[str, ast.AST]]:
+    match node:
+        case ast.If() | ast.While():
+            return [("negation", _with(node, test=_negated(node.test)))]
+        case ast.AugAssign() if type(node.op) in ARITHMETIC:
+            changed = _with(node, op=ARITHMETIC[type(node.op)]())
+            return [("arithmetic", changed), ("drop statement", ast.Pass())]
         case ast.Return(value=ast.expr() as value) if not _is_none(value):
             return [("return None", ast.Return(ast.Constant(None)))]
         case ast.Expr(value=ast.Call() | ast.Await()) | ast.Raise() | ast.Delete():
