@@ -36,6 +36,7 @@ ROOT = Path(__file__).resolve().parent.parent
 # import from.
 FOLDERS = (
     "",
+    "examples",
     "integration",
     "unit/baselines",
     "unit/evaluation",

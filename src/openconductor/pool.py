@@ -190,7 +190,8 @@ class WorkerTable:
 
     ``base_url`` and ``api_key_env`` are for models behind HTTP; ``command``, ``url``, ``env``,
     ``argument`` and ``send`` for the tools of an MCP server; ``device`` and ``dtype`` for models
-    that run here. One that a provider does not take is refused.
+    that run here. ``[worker.options]`` holds further keyword arguments of the provider. A key or
+    option that the provider does not take is a ConfigError.
     """
 
     name: str
@@ -216,6 +217,7 @@ class WorkerTable:
     send: str | None = None
     device: str | None = None
     dtype: str | None = None
+    options: dict[str, object] = field(default_factory=dict[str, object])
 
     def build(self) -> Worker:
         """The worker; raises ConfigError with its name."""
@@ -223,9 +225,12 @@ class WorkerTable:
             seconds = tuple(
                 key for key in ("timeout_s", "read_timeout_s") if takes(self.provider, key)
             )
-            options = {key: getattr(self, key) for key in (*_PROVIDER_KEYS, *seconds)}
-            given = {key: value for key, value in options.items() if value is not None}
-            provider = create(self.provider, self.model, **given)
+            keys = {key: getattr(self, key) for key in (*_PROVIDER_KEYS, *seconds)}
+            given = {key: value for key, value in keys.items() if value is not None}
+            for option in self.options:
+                if option in given:
+                    raise ConfigError(f"{option} is set twice, also in [worker.options]")
+            provider = create(self.provider, self.model, **given, **self.options)
         except ConfigError as error:
             raise ConfigError(f"worker {self.name!r}: {error}") from error
         shared = {one.name for one in fields(self)} & {one.name for one in fields(Worker)} - {

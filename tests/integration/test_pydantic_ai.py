@@ -144,7 +144,7 @@ def test_a_key_is_looked_for_only_at_the_vendors_own_address(
         ("anthropic:m", {"base_url": "http://user:secret@x"}, "not shown"),
         ("anthropic:m", {"api_key_env": "sk-ant-secret"}, "not shown"),
         ("anthropic:m", {"timeout_s": 0}, "timeout_s"),
-        ("anthropic:m", {"api_key": "k"}, "expected options among"),
+        ("anthropic:m", {"api_key": "k"}, "nearest: 'api_key_env'"),
     ],
 )
 def test_a_setting_that_is_wrong_is_a_config_error(

@@ -256,8 +256,26 @@ def test_a_worker_gives_its_timeouts_to_a_provider_that_it_makes(
     def made(model: str, *, timeout_s: float = 600, read_timeout_s: float | None = None) -> Distant:
         return Distant(f"{model} {timeout_s} {read_timeout_s}")
 
-    monkeypatch.setattr("openconductor.providers._factory", lambda name: made)
+    monkeypatch.setattr("openconductor.providers._load_factory", lambda name: made)
     assert Worker("openai:gpt-5", name="w", timeout_s=70, read_timeout_s=7).identity == "gpt-5 70 7"
+
+
+def test_a_workers_options_are_arguments_of_its_provider(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def made(model: str, *, seat: int, url: str = "") -> Distant:
+        return Distant(f"{model} {seat} {url}")
+
+    monkeypatch.setattr("openconductor.providers._load_factory", lambda name: made)
+    table = '[[worker]]\nname = "w"\nmodel = "m"\nurl = "u"\n'
+    assert from_text(tmp_path, table + "[worker.options]\nseat = 3")[0].identity == "m 3 u"
+    for options, message in (
+        ("seta = 3", "nearest: 'seat'"),
+        ('seat = 3\nurl = "v"', "url is set twice"),
+        ("", "missing a required argument: 'seat'"),
+    ):
+        with pytest.raises(errors.ConfigError, match=f"worker 'w': .*{message}"):
+            from_text(tmp_path, f"{table}[worker.options]\n{options}")
 
 
 ONE = '[[worker]]\nname = "solver"\nmodel = "m"\n'

@@ -107,8 +107,8 @@ def test_a_missing_extra_says_what_installs_it(
 
 
 def test_an_option_that_a_provider_does_not_take_is_a_config_error() -> None:
-    with pytest.raises(ConfigError, match="expected options among: base_url, api_key_env"):
-        create("ollama", "m", colour="red")
+    with pytest.raises(ConfigError, match=r"expected one of base_url, .*; nearest: 'base_url'"):
+        create("ollama", "m", base_ur="http://x/v1")
 
 
 # ── objects with `complete` that are no Provider ──────────────────────────────────────────────────

@@ -461,7 +461,7 @@ def test_a_conductor_takes_prompt_and_sampling_from_its_checkpoint(folder: Path)
     conductor = Conductor(str(folder), pool=WorkerPool([Worker(lambda turns: "yes", name="one")]))
     assert conductor.prompt == PromptOptions(template="compact", examples="none", access="index")
     assert conductor.sampling == Sampling(max_tokens=20)
-    for named in (folder, f"tiny:{folder}", f"onnx:{folder}"):
+    for named in (folder, f"tiny:{folder}"):
         planner = resolve(named)
         assert isinstance(planner, TinyProvider)
         assert planner.max_steps == 4
