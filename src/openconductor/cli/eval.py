@@ -36,8 +36,8 @@ from openconductor.evaluation.eval_config import (
     make_eval_config,
     plain_config,
 )
-from openconductor.evaluation.grid import Regraded, regrade
 from openconductor.evaluation.records import JOURNAL, Results, latency
+from openconductor.evaluation.regrade import Regraded, regrade
 from openconductor.evaluation.tables import (
     Table,
     accuracy_grid,

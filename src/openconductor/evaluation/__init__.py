@@ -1,7 +1,7 @@
-"""Evaluation: any Orchestrator over any problems, judged, counted, and said with how much certainty.
+"""Ask any Orchestrator any problems, and grade the answers.
 
-In: an Orchestrator, problems, a grader. Out: an Outcome a problem and sample, in that order,
-whatever came first; ``grid`` makes a whole evaluation of it, with estimates, intervals and tables.
+``evaluate`` does this for one system in memory. ``grid.run_grid`` makes a whole evaluation of it, with
+a folder that it can be resumed from, and tables. Both ask by ``ask_and_settle``.
 """
 
 from __future__ import annotations
@@ -18,12 +18,17 @@ from openconductor.types import Episode, Grade, Problem
 
 T = TypeVar("T")
 
+SETTLING = 3
+"""Episodes that may wait for their graders and the disk, for each that asks workers."""
+
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """One problem, asked once: the episode, and its grade (None where there was no answer to grade).
+    """One problem, asked once.
 
-    ``sample`` is which repeat of the problem this is, from 0.
+    Attributes:
+        grade: the verdict on the answer; None if there was no answer to grade.
+        sample: which repeat of the problem this is, from 0.
     """
 
     problem: Problem
@@ -33,7 +38,7 @@ class Outcome:
 
     @property
     def correct(self) -> bool | None:
-        """Whether it counts as right; None is undecided (``reward.episode_correct``)."""
+        """True if it counts as right, None if undecided (``reward.episode_correct``)."""
         return episode_correct(self.episode, self.grade)
 
 
@@ -50,49 +55,87 @@ async def evaluate(
 
     Args:
         orchestrator: the Conductor or a baseline.
-        problems: what to ask.
+        problems: the problems to ask.
         grader: the judge.
-        concurrency: the most episodes under way at once.
+        concurrency: the most episodes that ask workers at once.
         samples: how often each problem is asked.
-        on_result: gets each outcome as it is known; what it raises ends the evaluation.
+        on_result: gets each outcome as it is known. An error that it raises ends the evaluation.
 
     Returns:
         The outcomes: all samples of the first problem, then of the second, and so on.
 
     Raises:
         ConfigError: ``concurrency`` or ``samples`` is below 1.
-        OpenConductorError: one whose fate is *stop*, of the orchestrator or of the grader; what
+        OpenConductorError: an error of the orchestrator or the grader whose fate is *stop*. What
             runs is cancelled.
     """
     if concurrency < 1 or samples < 1:
-        raise ConfigError(
-            f"evaluate: got concurrency {concurrency} and samples {samples}, expected at least 1 each"
-        )
+        got = f"concurrency {concurrency} and samples {samples}"
+        raise ConfigError(f"evaluate: got {got}, expected at least 1 each")
     outcomes: dict[tuple[int, int], Outcome] = {}
 
-    async def ask(place: tuple[int, int]) -> None:
-        problem, sample = problems[place[0]], place[1]
-        episode = await orchestrator.ask(problem.question, context=CallContext(sample=sample))
-        outcomes[place] = await judged(problem, episode, grader, sample)
+    async def ask(cell: tuple[int, int]) -> Episode:
+        index, sample = cell
+        context = CallContext(sample=sample)
+        return await orchestrator.ask(problems[index].question, context=context)
+
+    async def settle(cell: tuple[int, int], episode: Episode) -> None:
+        index, sample = cell
+        outcomes[cell] = await judge(problems[index], episode, grader, sample)
         if on_result is not None:
-            on_result(outcomes[place])
+            on_result(outcomes[cell])
 
-    await at_once(
-        ((index, sample) for index in range(len(problems)) for sample in range(samples)),
-        ask,
-        concurrency,
-    )
-    return [outcomes[place] for place in sorted(outcomes)]
+    cells = [(index, sample) for index in range(len(problems)) for sample in range(samples)]
+    await ask_and_settle(cells, ask, settle, concurrency=concurrency)
+    return [outcomes[cell] for cell in cells]
 
 
-async def judged(problem: Problem, episode: Episode, grader: Grader, sample: int) -> Outcome:
-    """The episode with the grade of its answer, if it has one."""
-    grade = None if episode.answer is None else await grade_answer(grader, problem, episode.answer)
+async def ask_and_settle(
+    cells: Iterable[T],
+    ask: Callable[[T], Awaitable[Episode | None]],
+    settle: Callable[[T, Episode], Awaitable[None]],
+    *,
+    concurrency: int,
+) -> None:
+    """Ask every cell, and settle each episode: grade it, and keep it.
+
+    There are two limits: how many cells are asked at once (``concurrency``), and how many are
+    asked or settled at once (``SETTLING`` more for each). So a slow grader holds no worker up.
+
+    Args:
+        cells: what is asked, in order.
+        ask: returns the episode of a cell; None: the cell is left out.
+        settle: gets the cell and its episode.
+        concurrency: the most cells that are asked at once.
+
+    Raises:
+        Exception: the first error of ``ask`` or ``settle``; everything else is cancelled.
+    """
+    asking = asyncio.Semaphore(concurrency)
+
+    async def play(cell: T) -> None:
+        async with asking:
+            episode = await ask(cell)
+        if episode is not None:
+            await settle(cell, episode)
+
+    await for_each(cells, play, limit=(1 + SETTLING) * concurrency)
+
+
+async def judge(problem: Problem, episode: Episode, grader: Grader, sample: int) -> Outcome:
+    """Grade the answer of an episode, if it has one."""
+    grade = None
+    if episode.answer is not None:
+        grade = await grade_answer(grader, problem, episode.answer)
     return Outcome(problem, episode, grade, sample)
 
 
-async def at_once(items: Iterable[T], work: Callable[[T], Awaitable[None]], most: int) -> None:
-    """Do the work on every item, at most ``most`` at once; its first error cancels what runs and comes out as it is."""
+async def for_each(items: Iterable[T], work: Callable[[T], Awaitable[None]], *, limit: int) -> None:
+    """Do the work on every item, on at most ``limit`` at once.
+
+    Raises:
+        Exception: the first error of ``work``, as it is; everything else is cancelled.
+    """
     waiting = iter(items)
 
     async def lane() -> None:
@@ -101,7 +144,7 @@ async def at_once(items: Iterable[T], work: Callable[[T], Awaitable[None]], most
 
     try:
         async with asyncio.TaskGroup() as lanes:
-            for _ in range(most):
+            for _ in range(limit):
                 lanes.create_task(lane())
     except BaseExceptionGroup as group:
         raise group.exceptions[0] from None

@@ -20,7 +20,7 @@ from typing import Literal, NamedTuple, get_args
 
 from openconductor.baselines.instructions import solve
 from openconductor.episode import Stage
-from openconductor.evaluation import at_once, judged
+from openconductor.evaluation import for_each, judge
 from openconductor.evaluation.records import Record
 from openconductor.evaluation.statistics import (
     Difference,
@@ -183,7 +183,7 @@ def pool_replay(
             spent="data",
         )
         episode = await stage.play(lambda stage: stage.answer_by(workflow), None)
-        correct = (await judged(problem, episode, grader(problem), repeat)).correct
+        correct = (await judge(problem, episode, grader(problem), repeat)).correct
         return None if correct is None else float(correct)
 
     return replay
@@ -246,7 +246,7 @@ async def counterfactuals(
         if on_progress is not None:
             on_progress(len(scores), len(distinct))
 
-    await at_once(distinct, play, max(1, concurrency))
+    await for_each(distinct, play, limit=max(1, concurrency))
 
     def change(group: Iterable[_Edit]) -> Difference | None:
         """The mean change over questions; a question's is the mean over its edits that were decided, both ways."""

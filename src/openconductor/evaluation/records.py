@@ -43,8 +43,8 @@ from openconductor.evaluation.eval_config import (
 from openconductor.evaluation.statistics import Key
 from openconductor.ledger import draw_entries
 from openconductor.measures import group_by
-from openconductor.store import JournalReader
-from openconductor.store.serialisation import load
+from openconductor.store import Journal, JournalReader
+from openconductor.store.serialisation import load, plain
 from openconductor.store.storage import write_whole
 from openconductor.types import Price, Round, Usage, Workflow
 
@@ -224,6 +224,11 @@ def kept_records(journal: JournalReader) -> list[Record]:
         ) from error
     named = (replace(one, system=renamed(one.system)) for one in found)
     return list({one.cell: one for one in named}.values())
+
+
+def keep_record(journal: Journal, record: Record) -> None:
+    """Write a record into the journal of its evaluation."""
+    journal.put_outcome(json.dumps(record.cell), cast("dict[str, Any]", plain(record)))
 
 
 def _round(one: Round) -> RoundRecord:

@@ -22,8 +22,9 @@ from openconductor.baselines.observed import Observations
 from openconductor.baselines.routers import RouterDC
 from openconductor.evaluation import grid, systems
 from openconductor.evaluation.eval_config import EvalConfig, make_eval_config
-from openconductor.evaluation.grid import Move, OnProgress, Progress, Regraded, regrade
+from openconductor.evaluation.grid import OnProgress, Progress
 from openconductor.evaluation.records import Results, holds, read_folder, sample_number
+from openconductor.evaluation.regrade import Move, Regraded, regrade
 from openconductor.graders.math import MathGrader
 from openconductor.gym.workers import gym_pool
 from openconductor.pool import WorkerPool
@@ -535,9 +536,7 @@ def test_other_questions_than_those_that_were_asked_are_refused(
     folder: Path, tmp_path: Path
 ) -> None:
     write_sums(tmp_path / "test.jsonl", range(2, 6))
-    with pytest.raises(
-        errors.ConfigError, match="its questions are others now: gsm8k: digest: got"
-    ):
+    with pytest.raises(errors.ConfigError, match="its questions have changed: gsm8k: digest: got"):
         again(folder)
     with pytest.raises(errors.ConfigError, match="expected the folder of an evaluation"):
         again(tmp_path)
