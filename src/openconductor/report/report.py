@@ -334,9 +334,9 @@ REPLAYS = "counterfactual.sqlite"
 
 
 def replays_are_free(results: Results, folder: Path) -> bool:
-    """Whether plans can be replayed at no cost: in the gym, and over workers that are recorded models."""
+    """Whether plans can be replayed at no cost: in a simulated task, and over workers that are recorded models."""
     said = cast("Mapping[str, Any]", read_folder(folder)[1].get("inputs", {}))
-    return results.config.in_gym or all(
+    return results.config.simulated or all(
         str(one["identity"]).startswith("replay_pool ") for one in said["workers"]
     )
 
@@ -382,7 +382,7 @@ async def replayed(
         concurrency=config.concurrency,
         on_progress=on_progress,
     )
-    if config.in_gym:
+    if config.simulated:
         return await asked(exact_replay)
     named = {id(problem): name for (name, _), problem in problems.items()}
     with JournalReader(folder / JOURNAL) as run, Journal(folder / REPLAYS) as journal:
