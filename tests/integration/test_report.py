@@ -14,7 +14,7 @@ from openconductor import cli
 from openconductor.evaluation import counterfactual
 from openconductor.evaluation.records import Results
 from openconductor.gym.bundled import bundled_folder
-from openconductor.report.report import replayed
+from openconductor.report.replays import replay_plans
 from openconductor.store import JournalReader
 
 pytest.importorskip("numpy")
@@ -191,7 +191,7 @@ def test_what_is_not_there_is_said(made: Path, tmp_path: Path, root: Path, run: 
 @pytest.fixture
 def paid(made: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A copy of the run whose replays go to the workers, as those of any other pool do, and not to exact chances."""
-    monkeypatch.setattr("openconductor.evaluation.eval_config.EvalConfig.simulated", False)
+    monkeypatch.setattr("openconductor.evaluation.eval_config.EvalConfig.in_gym", False)
     return Path(shutil.copytree(made, tmp_path / "paid"))
 
 
@@ -207,7 +207,7 @@ async def test_replays_pay_for_new_calls_once_and_for_those_of_the_evaluation_ne
     with monkeypatch.context() as patched:  # nothing is edited
         for name in ("_edits", "_shuffled"):
             patched.setattr(counterfactual, name, lambda *some: ())
-        found = await replayed(results, paid)
+        found = await replay_plans(results, paid)
     unedited = [one.correct for one in results.of("conductor") if one.workflows]
     assert found.unedited is not None
     refused = sum(one.status == "refused" for one in results.of("conductor"))
@@ -217,9 +217,9 @@ async def test_replays_pay_for_new_calls_once_and_for_those_of_the_evaluation_ne
     assert found.unedited.value == pytest.approx(sum(map(bool, unedited)) / len(unedited)), (
         "with the same answers"
     )
-    some = await replayed(results, paid, limit=6)
+    some = await replay_plans(results, paid, limit=6)
     calls = replay_calls(paid)
-    again = await replayed(results, paid, limit=6)
+    again = await replay_plans(results, paid, limit=6)
     assert replay_calls(paid) - calls < (calls - refused) / 4, "refusals again, and nothing else"
     assert again == some
 

@@ -26,16 +26,13 @@ from openconductor.evaluation.eval_config import CONDUCTOR, load_eval_config
 from openconductor.evaluation.records import JOURNAL, Results
 from openconductor.report.figures import Section, heading, sections
 from openconductor.report.page import write_report
-from openconductor.report.report import (
+from openconductor.report.replays import (
     REPLAYS as JOURNAL_OF_REPLAYS,
-    chosen,
-    completions,
-    make_report,
-    replayed,
+    replay_plans,
     replays_are_free,
-    same_questions,
-    training,
 )
+from openconductor.report.report import choose_system, make_report, same_questions
+from openconductor.report.training import read_completions, read_training
 
 AGAIN = "the same command"
 CURVE = "curves.jsonl"
@@ -100,7 +97,7 @@ def report(
     earlier = (
         None if before is None else same_questions(folder, before)
     )  # before anything is replayed
-    named = chosen(results, system)
+    named = choose_system(results, system)
     found, limit = None, counterfactual
     if limit or (limit is None and (dollars is not None or replays_are_free(results, folder))):
         most = None if dollars is None else Decimal(dollars)
@@ -110,7 +107,7 @@ def report(
             console.only_results_on_stdout(),
             console.progress_bar("replaying") as on_progress,
         ):
-            replaying = replayed(
+            replaying = replay_plans(
                 results, folder, system=named, limit=limit, dollars=most, on_progress=on_progress
             )
             try:
@@ -142,12 +139,14 @@ def report(
 
 def show_training(folder: Path, *, as_json: bool) -> None:
     """Print how a training went: its curve from the beginning to the end, and what the Conductor wrote."""
-    found = training(folder)
+    found = read_training(folder)
     ends = {
         "first": range(found.window),
         "last": range(found.iterations - found.window, found.iterations),
     }
-    wrote = {name: completions(folder, iterations=iterations) for name, iterations in ends.items()}
+    wrote = {
+        name: read_completions(folder, iterations=iterations) for name, iterations in ends.items()
+    }
     if as_json:
         console.show_json({"training": found, "completions": wrote})
         return

@@ -38,7 +38,6 @@ from openconductor.config import (
 )
 from openconductor.errors import ConfigError
 from openconductor.store.serialisation import plain
-from openconductor.tasks.simulated import SIMULATIONS
 from openconductor.types import Budget
 
 if TYPE_CHECKING:
@@ -183,10 +182,9 @@ class EvalConfig:
     budget: SpendingTable = SpendingTable()
 
     @property
-    def simulated(self) -> bool:
-        """True if simulated workers are asked their own task's questions: then all is known."""
-        tasks = {table.task or table.name for table in self.task}
-        return self.pool in SIMULATIONS and tasks == {self.pool}
+    def in_gym(self) -> bool:
+        """Whether the gym's workers are asked the gym's own questions, so that everything about them is known."""
+        return self.pool == GYM and all((one.task or one.name) == GYM for one in self.task)
 
 
 def load_eval_config(path: Path, overrides: Sequence[str] = ()) -> EvalConfig:
@@ -481,15 +479,15 @@ def find_planner(
     *,
     base_url: str | None = None,
     key_env: str | None = None,
-    simulated: bool = True,
+    in_gym: bool = True,
 ) -> Planner:
     """What ``--conductor`` names: ``provider:model``, a checkpoint folder, ``worker:NAME``; None is the bundled one.
 
     Raises:
         ConfigError: there is no such thing, it does not take a URL or a key, or the bundled one is
-            not ``simulated``.
+            not ``in_gym``.
     """
-    from openconductor.pool import simulated_pool
+    from openconductor.gym.bundled import bundled_folder
     from openconductor.providers import PROVIDERS, create
 
     options = {
@@ -502,13 +500,12 @@ def find_planner(
             raise ConfigError(
                 "--conductor-base-url, --conductor-key-env: expected --conductor provider:model beside"
             )
-        bundled_for = simulated_pool(GYM)
-        if bundled_for is None or not simulated:
+        if not in_gym:
             raise ConfigError(
                 "conductor: the bundled Conductor knows only the gym, got a pool file; expected --conductor "
                 "provider:model, a checkpoint folder, or worker:NAME of the pool"
             )
-        return str(bundled_for.conductor)
+        return str(bundled_folder())
     kind, colon, name = split_name(named, {WORKER, *PROVIDERS}, "provider")
     if kind == WORKER and colon:
         if options:

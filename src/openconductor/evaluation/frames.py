@@ -6,6 +6,7 @@ pandas is imported when a frame is made, because ``ask`` and ``demo`` do without
 # pyright: reportMissingTypeStubs=false
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -48,11 +49,23 @@ COLUMNS = {
 """The columns of a frame of answers, with their dtypes; ``Results.frame`` describes them."""
 
 
+_SURROGATES = re.compile("[\ud800-\udfff]")
+
+
+def plain_text(text: str) -> str:
+    """Replace lone surrogates, which answers may hold and pandas cannot store."""
+    return _SURROGATES.sub("\ufffd", text)
+
+
 def frame_of(records: Iterable[Record]) -> DataFrame:
     """Return a frame with a row for each record, in the order given (``Results.frame``)."""
     import pandas as pd
 
     rows = [_row(record) for record in records]
+    for row in rows:
+        for name, value in row.items():
+            if isinstance(value, str):
+                row[name] = plain_text(value)
     frame: Frame = pd.DataFrame(rows, columns=list(COLUMNS))
     return frame.astype(COLUMNS)
 

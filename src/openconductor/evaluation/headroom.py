@@ -19,7 +19,7 @@ from dataclasses import asdict, dataclass
 from statistics import NormalDist, fmean, median
 
 from openconductor.evaluation.eval_config import ALONE
-from openconductor.evaluation.frames import Frame, right_shares
+from openconductor.evaluation.frames import Frame, plain_text, right_shares
 from openconductor.evaluation.records import Record
 from openconductor.evaluation.statistics import (
     Difference,
@@ -220,7 +220,7 @@ def visible_gain(questions: int, spread: float) -> float | None:
 def alone(records: Iterable[Record]) -> dict[str, list[Record]]:
     """Return the records of the workers that were asked alone, by worker."""
     asked = (record for record in records if record.system.startswith(ALONE))
-    return group_by(asked, lambda record: record.system.removeprefix(ALONE))
+    return group_by(asked, lambda record: plain_text(record.system.removeprefix(ALONE)))
 
 
 def _right(records: Iterable[Record], by: Sequence[str] = ("task", "problem")) -> Frame:

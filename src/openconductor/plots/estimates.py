@@ -1,87 +1,98 @@
-"""The numbers in the figures, with 95 % intervals: those of the tables, put together over tasks, and shares of things.
-
-In: Records. Out: Estimates. Pure and seeded.
+"""The numbers in the figures, with 95 % intervals: accuracies, shares of things, costs.
 
 Accuracy is what ``evaluation.statistics`` says of each task; of several tasks each weighs the same,
-however many questions it has (as in the paper's averages). Masked records are never counted as
-wrong.
+as in the paper's averages. Masked records are never counted as wrong.
 """
 
 from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from statistics import NormalDist, fmean
 
 from openconductor.evaluation import statistics
 from openconductor.evaluation.records import Record
-from openconductor.evaluation.statistics import Estimate, Key
+from openconductor.evaluation.statistics import Estimate, by_task, grouped
 
 Z = NormalDist().inv_cdf(0.975)
 
 
 def accuracy(records: Sequence[Record]) -> Estimate | None:
-    """The share of right answers, every question and every task weighing the same; None where nothing was decided."""
+    """Return the share of right answers; None: nothing was decided.
+
+    Every question weighs the same, and so does every task.
+    """
     scores = statistics.scores_by_problem(records)
-    masked = sum(record.correct is None for record in records)
-    return statistics.estimate(scores, masked) if scores else None
+    if not scores:
+        return None
+    return statistics.estimate(scores, masked=sum(record.correct is None for record in records))
 
 
-def share(parts: Mapping[Key, tuple[float, float]]) -> Estimate | None:
-    """A share of things of which each question has its own number: steps of a worker among steps, and the like.
+def share(counts: Sequence[float], totals: Sequence[float]) -> Estimate | None:
+    """Return a share of things of which each question has its own number, such as steps.
+
+    The interval is Wilson's, on as many things as the questions are worth: the variance is the
+    linearised one of a ratio of totals. If that is zero, they are worth the number of questions.
+    None: there is nothing to share.
 
     Args:
-        parts: for each question how many there are of the kind, and how many in all.
-
-    Returns:
-        The share of all things; its interval is Wilson's on as many things as the questions are
-        worth (the variance is the linearised one of a ratio of totals; as many as there are
-        questions where that is zero). None where there is nothing.
+        counts: the things of the kind, of each question.
+        totals: all things, of each question.
     """
-    counted = [(of_kind, total) for of_kind, total in parts.values() if total]
-    everything = math.fsum(total for _, total in counted)
+    parts = [(count, total) for count, total in zip(counts, totals, strict=True) if total]
+    everything = math.fsum(total for _, total in parts)
     if not everything:
         return None
-    value, count = math.fsum(of_kind for of_kind, _ in counted) / everything, len(counted)
-    spread = math.fsum((of_kind - value * total) ** 2 for of_kind, total in counted)
-    of_ratio = spread * count / (count - 1) / everything**2 if count > 1 else 0.0
-    # Rounding may leave a spread of 1e-33 where there is none.
-    worth = (
-        float(count)
-        if of_ratio < 1e-12
-        else min(everything, max(1.0, value * (1 - value) / of_ratio))
-    )
-    return Estimate(value, *statistics.wilson_interval(min(value * worth, worth), worth), count)
+    questions = len(parts)
+    value = math.fsum(count for count, _ in parts) / everything
+    spread = math.fsum((count - value * total) ** 2 for count, total in parts)
+    variance = 0.0
+    if questions > 1:
+        variance = spread * questions / (questions - 1) / everything**2
+    if variance < 1e-12:  # rounding may leave 1e-33 of a spread of zero
+        worth = float(questions)
+    else:
+        worth = min(everything, max(1.0, value * (1 - value) / variance))
+    low, high = statistics.wilson_interval(min(value * worth, worth), worth)
+    return Estimate(value, low, high, questions)
 
 
-def shares_of(things: Mapping[Key, Counter[str]], names: Iterable[str]) -> dict[str, Estimate]:
-    """The ``share`` of each name among the things of all questions, in order; empty where there is nothing."""
-    found = {
-        name: share({key: (one[name], one.total()) for key, one in things.items()})
-        for name in names
-    }
-    return {name: one for name, one in found.items() if one is not None}
+def shares_of(things: Sequence[Counter[str]], names: Iterable[str]) -> dict[str, Estimate]:
+    """Return the share of each name among the things of all questions; empty: there is nothing.
+
+    Args:
+        things: the things of each question, counted by name.
+        names: the names, in order.
+    """
+    totals = [counts.total() for counts in things]
+    shares: dict[str, Estimate] = {}
+    for name in names:
+        of_name = share([counts[name] for counts in things], totals)
+        if of_name is not None:
+            shares[name] = of_name
+    return shares
 
 
 def mean_cost(records: Iterable[Record], measure: Callable[[Record], float]) -> Estimate | None:
-    """The mean of a cost over questions and tasks, what was masked included, for it was paid for as well.
+    """Return the mean of a cost over questions and tasks, masked answers included.
 
     The interval is normal on the logarithm's scale (delta method), so it never reaches below zero.
-    None without records.
+    None: there are no records.
     """
-    by_task: dict[str, dict[str, list[float]]] = {}
-    for record in records:
-        by_task.setdefault(record.task, {}).setdefault(record.problem, []).append(measure(record))
-    if not by_task:
+    costs = by_task(grouped((record.key, measure(record)) for record in records))
+    if not costs:
         return None
-    value = fmean(
-        fmean(cost for of_one in of_task.values() for cost in of_one)
-        for of_task in by_task.values()
-    )
-    means = [[fmean(of_one) for of_one in of_task.values()] for of_task in by_task.values()]
-    of_sum = math.fsum(
-        statistics.variance(values) / len(values) for values in means if len(values) > 1
-    )
-    factor = math.exp(Z * math.sqrt(of_sum) / len(means) / value) if value > 0 else 1.0
-    return Estimate(value, value / factor, value * factor, sum(map(len, means)))
+    task_means: list[float] = []
+    variances: list[float] = []
+    for by_problem in costs.values():
+        task_means.append(fmean(cost for repeats in by_problem.values() for cost in repeats))
+        means = [fmean(repeats) for repeats in by_problem.values()]
+        if len(means) > 1:
+            variances.append(statistics.variance(means) / len(means))
+    value = fmean(task_means)
+    problems = sum(len(by_problem) for by_problem in costs.values())
+    if value <= 0:
+        return Estimate(value, value, value, problems)
+    factor = math.exp(Z * math.sqrt(math.fsum(variances)) / len(costs) / value)
+    return Estimate(value, value / factor, value * factor, problems)

@@ -1,10 +1,8 @@
 """The curve of a training, as figures need it.
 
-In: a run folder, or its ``curves.jsonl`` as ``training.curves`` writes it. Out: an Iteration a
-line. Read only: the training may still be writing.
-
-An iteration in which nothing could be measured says 0 in the file; here it is None, so that a
-figure shows a gap and never a fall to zero.
+``read_curve`` reads a run folder, or its ``curves.jsonl`` as ``training.curves`` writes it, while
+the training may still be writing. An iteration in which nothing could be measured says 0 in the
+file; here it is None, so that a figure shows a gap and never a fall to zero.
 """
 
 from __future__ import annotations
@@ -31,17 +29,16 @@ FEWEST = 5
 
 @dataclass(frozen=True, slots=True)
 class Iteration:
-    """What was measured in one iteration; shares are fractions, entropies bits.
+    """The measures of one iteration; shares are fractions, entropies bits.
 
     Attributes:
         number: the iteration, from 0.
-        rollouts, masked: how many there were, and how many of them could not be decided.
-        validity, accuracy: of the decided rollouts; None where there was none.
-        given_valid: accuracy of the valid ones; None where none was valid.
-        routing_entropy: of the workers' shares over steps; None where there was no step.
-        worker_share: each worker's share of the steps, by name in pool order; empty where there was
-            no step.
-        topology: how many workflows had each shape.
+        rollouts, masked: the number of rollouts, and of those that could not be decided.
+        validity, accuracy: of the decided rollouts; None: there was none.
+        given_valid: accuracy of the valid ones; None: there was none.
+        routing_entropy: of the workers' shares over steps; None: there was no step.
+        worker_share: each worker's share of the steps, by name in pool order; empty: no step.
+        topology: the number of workflows of each shape.
         by_kind: accuracy by kind of question.
     """
 
@@ -58,15 +55,17 @@ class Iteration:
 
     @property
     def diversity(self) -> float | None:
-        """The effective number of shapes, two to the power of their entropy in bits; None without workflows."""
-        return 2 ** entropy_bits(self.topology.values()) if any(self.topology.values()) else None
+        """The effective number of shapes, 2 to the power of their entropy; None: no workflow."""
+        if not any(self.topology.values()):
+            return None
+        return 2 ** entropy_bits(self.topology.values())
 
 
 def read_curve(path: Path | str) -> tuple[Iteration, ...]:
-    """The iterations of a curve, in order.
+    """Read the iterations of a curve, in order.
 
     Args:
-        path: a run folder, or the file itself. A last line that is not whole is left out: it is
+        path: a run folder, or the file itself. An unfinished last line is left out, because it is
             being written.
 
     Raises:
@@ -83,71 +82,77 @@ def read_curve(path: Path | str) -> tuple[Iteration, ...]:
     iterations: list[Iteration] = []
     for number, line in enumerate(lines, start=1):
         try:
-            iterations.append(_iteration(json.loads(line)))
+            iterations.append(_make_iteration(json.loads(line)))
         except (KeyError, TypeError, ValueError, AttributeError) as error:
             if number == len(lines) and not line.endswith("\n"):
                 break
             raise ConfigError(
-                f"curve {file}, line {number}: got {line[:80]!r}, expected an iteration of a training ({error!r})"
+                f"curve {file}, line {number}: got {line[:80]!r}, "
+                f"expected an iteration of a training ({error!r})"
             ) from error
     return tuple(iterations)
 
 
-def terms(path: Path | str) -> str:
-    """What the questions of a training offered, where its folder says that they did not offer all workers; else ""."""
-    file = Path(path, RECIPE)
-    offered = (
-        tomllib.loads(file.read_text(encoding="utf-8")).get("rollout", {}).get("offered")
-        if file.is_file()
-        else ()
-    )
-    return (
-        f"In the training each question offered {offered[0]} to {offered[1]} of the workers."
-        if offered
-        else ""
-    )
-
-
-def _iteration(record: Mapping[str, Any]) -> Iteration:
+def _make_iteration(record: Mapping[str, Any]) -> Iteration:
     rollouts, masked = int(record["rollouts"]), int(record["masked"])
     shares = {str(name): float(share) for name, share in record["worker_share"].items()}
-    decided, stepped = rollouts > masked, any(shares.values())
-    validity = float(record["validity"]) if decided else None
+    by_kind = record.get("accuracy_by_kind", {})
+    validity = accuracy = given_valid = entropy = None
+    if rollouts > masked:
+        validity, accuracy = float(record["validity"]), float(record["accuracy"])
+        if validity:
+            given_valid = float(record["accuracy_given_valid"])
+    if any(shares.values()):
+        entropy = float(record["routing_entropy_bits"])
+    else:
+        shares = {}
     return Iteration(
         number=int(record["iteration"]),
         rollouts=rollouts,
         masked=masked,
         validity=validity,
-        accuracy=float(record["accuracy"]) if decided else None,
-        given_valid=float(record["accuracy_given_valid"]) if validity else None,
-        routing_entropy=float(record["routing_entropy_bits"]) if stepped else None,
-        worker_share=shares if stepped else {},
+        accuracy=accuracy,
+        given_valid=given_valid,
+        routing_entropy=entropy,
+        worker_share=shares,
         topology={str(name): int(count) for name, count in record["topology"].items()},
-        by_kind={
-            str(kind): float(share) for kind, share in record.get("accuracy_by_kind", {}).items()
-        },
+        by_kind={str(kind): float(share) for kind, share in by_kind.items()},
     )
 
 
+def read_terms(path: Path | str) -> str:
+    """Say how many workers the questions of a training offered; "": its folder does not say so."""
+    file = Path(path, RECIPE)
+    if not file.is_file():
+        return ""
+    recipe = tomllib.loads(file.read_text(encoding="utf-8"))
+    offered = recipe.get("rollout", {}).get("offered")
+    if not offered:
+        return ""
+    fewest, most = offered
+    return f"In the training each question offered {fewest} to {most} of the workers."
+
+
 def window_of(count: int) -> int:
-    """How many iterations a mean looks back: 20, and less on a short curve."""
+    """Return how many iterations a mean looks back: 20, and fewer on a short curve."""
     return max(1, min(WINDOW, count // 5))
 
 
 def smoothed(values: Sequence[float | None], window: int) -> list[tuple[float, float, float]]:
-    """The mean of the last ``window`` values at each place, gaps left out, and its 95 % interval.
+    """Return the mean of the last ``window`` values at each place, and its 95 % interval.
 
-    The mean is NaN where all are gaps, the interval where there are too few values. It is Student's
-    over the values in the window, taken as independent: it says how sure the level is, not how far
-    single iterations lie apart. Where the curve rises or falls within the window it is wider than
-    need be.
+    Gaps (None) are left out. The mean is NaN where all are gaps, the interval where there are too
+    few values. It is Student's over the values in the window, taken as independent: it says how
+    sure the level is, not how far single iterations lie apart. Where the curve rises or falls
+    within the window it is wider than need be.
 
     >>> [mean for mean, _, _ in smoothed([1.0, None, 3.0], 2)]
     [1.0, 1.0, 3.0]
     """
-    found: list[tuple[float, float, float]] = []
+    points: list[tuple[float, float, float]] = []
     for end in range(1, len(values) + 1):
         known = [value for value in values[max(0, end - window) : end] if value is not None]
-        ends = mean_interval(known) if len(known) >= FEWEST else (math.nan, math.nan)
-        found.append((fmean(known) if known else math.nan, *ends))
-    return found
+        mean = fmean(known) if known else math.nan
+        low, high = mean_interval(known) if len(known) >= FEWEST else (math.nan, math.nan)
+        points.append((mean, low, high))
+    return points

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Literal
 from openconductor.errors import ConfigError
 from openconductor.evaluation.records import Record
 from openconductor.plots.accuracy_cost import accuracy_cost
-from openconductor.plots.iterations import read_curve, terms
+from openconductor.plots.iterations import read_curve, read_terms
 from openconductor.plots.material import Material
 from openconductor.plots.sheet import Drawn, finish, in_words, styled
 from openconductor.plots.training import training_accuracy, worker_share
@@ -100,7 +100,7 @@ def save_all(
         raise ConfigError(
             "plots: got no record and no curve, expected one of them: an evaluation's or a training's"
         )
-    curve, said = ((), "") if curves is None else (read_curve(curves), terms(curves))
+    curve, said = ((), "") if curves is None else (read_curve(curves), read_terms(curves))
     material = Material(records, workers or {}, curve, system, said)
     make_folder(Path(folder))
     pictures: dict[str, Picture] = {}

@@ -1,11 +1,10 @@
-"""The orchestration report: what a Conductor's lead is made of, judged by rules that were written down before.
+"""The orchestration report: the parts of a Conductor's lead, judged by rules written beforehand.
 
-In: the records of an evaluation, if wanted those of the untrained Conductor, a training's curve,
-replays. Out: figures with intervals, a verdict of one line with its reasons, as plain values, as
-text, and as one self-contained HTML page.
+It is made from the records of an evaluation, and with ``--before``, ``--training`` and replays from
+more. It comes as plain values, as text, and as one self-contained HTML page.
 """
 
-from openconductor.report.orchestration import Orchestration, orchestration
+from openconductor.report.orchestration import Orchestration, measure_orchestration
 from openconductor.report.verdict import Judgement, judge
 
-__all__ = ["Judgement", "Orchestration", "judge", "orchestration"]
+__all__ = ["Judgement", "Orchestration", "judge", "measure_orchestration"]

@@ -20,9 +20,10 @@ if TYPE_CHECKING:
     from openconductor.evaluation.counterfactual import Counterfactuals
     from openconductor.evaluation.headroom import Headroom
     from openconductor.evaluation.statistics import Difference, Estimate
-    from openconductor.report.report import Report, Training
+    from openconductor.report.report import Report
     from openconductor.report.rivals import Change, Effort
     from openconductor.report.routing import Routing, RoutingGroup
+    from openconductor.report.training import Training
 
 EDITS = {
     "drop": "step dropped",

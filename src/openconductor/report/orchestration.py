@@ -1,12 +1,12 @@
-"""The figures of the orchestration report: where a Conductor stands between chance, its workers, and the oracle.
+"""The figures of the report: a Conductor between chance, its workers, its rivals and the oracle.
 
-In: the records of one evaluation (the Conductor, workers alone, random, best_fixed, an oracle), and
-if wanted those of the untrained Conductor. Out: an Orchestration, everything in it with a 95 %
-interval clustered by question.
+``measure_orchestration`` makes an ``Orchestration`` from the records of one evaluation, and from
+those of the untrained Conductor where they are given. Everything in it has a 95 % interval
+clustered by question.
 
 Each question weighs the same. Differences are paired by question. What could not be decided is left
-out of every share and counted by system, with its reason. The best single worker is given twice: as
-it seems on these questions (too good: it was chosen on them) and chosen on other questions
+out of every share and counted by system, with its reason. The best single worker is given twice: on
+these very questions, which flatters it because it was chosen on them, and chosen on other questions
 (``evaluation.headroom``).
 """
 
@@ -14,7 +14,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass, field, replace
 from statistics import fmean
 from types import MappingProxyType
 from typing import Any, get_args
@@ -46,25 +46,24 @@ from openconductor.evaluation.statistics import (
     scores_by_problem,
 )
 from openconductor.evaluation.strategies import Pattern, TimedPlan, first_patterns
+from openconductor.measures import group_by
 from openconductor.report.rivals import (
     Change,
     Effort,
-    Told,
-    change,
-    effort,
+    find_effort,
+    measure_change,
     relative_cost,
-    said_by,
-    told,
     validity_by_problem,
 )
-from openconductor.report.routing import Routing, routing
+from openconductor.report.routing import Routing, measure_routing
+from openconductor.report.told import Told, answer_text, find_told
 
 ORACLES = (ORACLE, HINDSIGHT)
 """The oracles of an evaluation, the better known first."""
 UNSURE = 0.1
-"""The share of a system's answers that may be undecided before its accuracy counts as not known."""
+"""The share of undecided answers above which a system's accuracy may count as unknown."""
 NEGLIGIBLE = 0.03
-"""The share of a system's answers that may be undecided before a lead is looked at with these as wrong."""
+"""The share of undecided answers above which a lead is also looked at with these as wrong."""
 SMALL = 30
 """Kinds with fewer questions are counted together."""
 
@@ -75,13 +74,12 @@ class Level:
 
     Attributes:
         system: its name.
-        accuracy: its share of right answers; None where nothing was decided.
-        lead: the Conductor's accuracy less its; None where no question was decided by both.
-        strict: the same where what could not be decided, or was not asked, counts as wrong for
-            both: it shows whether the lead rests on what was left out; None where next to nothing
-            was.
-        cost: what it costs, the Conductor's cost being 1; None where a price is not known.
-        unsure: whether more than a tenth of its answers could not be decided, and it may be as good
+        accuracy: its share of right answers; None: nothing was decided.
+        lead: the Conductor's accuracy less its; None: no question was decided by both.
+        strict: the same if what could not be decided, or was not asked, counts as wrong for both,
+            which shows whether the lead rests on what was left out; None: next to nothing was.
+        cost: its cost, the Conductor's cost being 1; None: a price is unknown.
+        unsure: True if more than a tenth of its answers could not be decided, and it may be as good
             as the Conductor.
     """
 
@@ -100,12 +98,14 @@ class Level:
 
 @dataclass(frozen=True, slots=True)
 class Captured:
-    """The share of the oracle's headroom that the Conductor wins: its lead over the best worker by the oracle's.
+    """The share of the oracle's headroom that the Conductor wins.
+
+    It is the Conductor's lead over the best worker, divided by the oracle's.
 
     Attributes:
-        value: the share; below 0 where the best worker is better.
-        low, high: Fieller's interval; None where the headroom itself may be nothing.
-        questions: those that all three have decided.
+        value: the share; below 0 if the best worker is better.
+        low, high: Fieller's interval; None: the headroom itself may be nothing.
+        questions: the number of questions that all three have decided.
     """
 
     value: float
@@ -114,46 +114,42 @@ class Captured:
     questions: int
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Orchestration:
     """The figures of the report.
 
     Attributes:
-        system: which system is reported on.
+        system: the system that is reported on.
         tasks: the tasks.
-        questions, repeats: how many different questions it was asked, and how often the one asked
-            most.
-        counts: of every system, how many records there are of each status.
-        invalid: why plans of the system were no workflows, by the parser's reason.
-        validity: the share of its completions that are workflows; None where no Conductor planned.
+        questions, repeats: the number of different questions, and the most repeats of one.
+        counts: the number of records of each status, for every system.
+        invalid: how often plans of the system were no workflows, by the parser's reason.
+        validity: the share of its completions that are workflows; None: no Conductor planned.
         accuracy: its share of right answers.
         given_valid: the same of its valid plans.
         best_single: the worker that does best alone on these very questions.
         best_fitted: the worker that does best on other questions, scored on these (``system`` is
-            the one chosen most).
+            the worker chosen most).
         chosen: how often each worker is the best on other questions.
-        random, best_fixed, oracle: those levels, where the evaluation has them.
-        oracle_corrected: the best worker of each question without luck; None where questions were
-            asked once.
+        random, best_fixed, oracle: those levels; None: the evaluation lacks them.
+        oracle_corrected: the best worker of each question without luck; None: questions were asked
+            once.
         captured: the share of the headroom that is won.
-        planner_alone: the Conductor's own model, asked as a worker is; None where it was not.
-        by_itself: the better of ``planner_alone`` and ``best_single`` on each kind of question,
-            where both are there.
-        told: whether the subtasks of its first round say the answers that come back.
+        planner_alone: the Conductor's own model, asked as a worker is; None: it was not asked.
+        by_itself: the better of ``planner_alone`` and ``best_single`` on each kind of question.
+        told: the right answers that the subtasks of its first round say.
         told_later: the same of later rounds, which may repeat what was answered before.
-        parts: its lead over the best worker by task where there are several, else by kind of
-            question.
-        others: all further systems; ablations of this one are those of its name with other options.
+        parts: its lead over the best worker by task, or of one task by kind of question.
+        others: all further systems; ablations of this one have its name and other options.
         workers: every worker alone, by its name.
-        unasked: the pool's workers that were not asked alone, or of whom nothing was decided.
+        unasked: the pool's workers that were not asked alone, or never decided.
         unsure: workers of whose answers more than a tenth could not be decided, and which may be as
             good as the system.
-        effort: the best worker with a vote, at about the system's cost; None where no worker was
-            asked alone.
-        routing: who gets the work, and what the plans look like.
-        change: against the untrained system, where that is known.
+        effort: the best worker with a vote, at about the system's cost.
+        routing: who gets the work, and the shapes of plans.
+        change: the change against the untrained system, where that is known.
         patterns: the first distinct patterns of its plans.
-        counterfactuals: what its steps are worth, where that was replayed.
+        counterfactuals: what replays have shown.
     """
 
     system: str
@@ -165,251 +161,289 @@ class Orchestration:
     validity: Estimate | None
     accuracy: Estimate | None
     given_valid: Estimate | None
-    best_single: Level | None
-    best_fitted: Level | None
-    chosen: Mapping[str, float]
+    best_single: Level | None = None
+    best_fitted: Level | None = None
+    chosen: Mapping[str, float] = field(default_factory=dict[str, float])
     random: Level | None
     best_fixed: Level | None
     oracle: Level | None
     oracle_corrected: Level | None
-    captured: Captured | None
+    captured: Captured | None = None
     planner_alone: Level | None
-    by_itself: Level | None
-    told: Told | None
-    told_later: Told | None
-    parts: Mapping[str, Difference]
+    by_itself: Level | None = None
+    told: Told | None = None
+    told_later: Told | None = None
+    parts: Mapping[str, Difference] = field(default_factory=dict[str, Difference])
     others: tuple[Level, ...]
     workers: Mapping[str, Level]
     unasked: tuple[str, ...]
     unsure: tuple[str, ...]
-    effort: Effort | None
+    effort: Effort | None = None
     routing: Routing
     change: Change | None
     patterns: tuple[Pattern, ...]
-    counterfactuals: Counterfactuals | None = None
+    counterfactuals: Counterfactuals | None
 
     @property
     def masked(self) -> int:
-        """How many records of the system could not be decided."""
+        """The number of the system's records that could not be decided."""
         return sum(self.counts[self.system].get(status, 0) for status in MASKED)
 
     @property
     def no_validity(self) -> str:
-        """Why there is no validity, where there is none."""
+        """The reason why there is no validity."""
         if self.masked == self.counts[self.system]["records"]:
             return "nothing was decided"
         return f"{self.system} writes no plans in words"
 
     def to_json(self) -> dict[str, Any]:
-        """The same as plain values; shares are fractions, entropies bits, what is not known is null."""
+        """Return plain values: shares are fractions, entropies bits, unknown values null."""
         values = asdict(self)
         values["masked"] = self.masked
-        for one, known in zip(self.patterns, values["patterns"], strict=True):
-            del known["example"]
-            known["example"] = [[step.worker, step.subtask, step.access] for step in one.example]
+        for pattern, plain in zip(self.patterns, values["patterns"], strict=True):
+            del plain["example"]
+            plain["example"] = [
+                [step.worker, step.subtask, step.access] for step in pattern.example
+            ]
         return values
 
 
-def orchestration(
+def measure_orchestration(
     records: Iterable[Record],
     *,
-    system: str = "conductor",
+    system: str = CONDUCTOR,
     before: Sequence[Record] = (),
     workers: Mapping[int, str] = MappingProxyType({}),
     counterfactuals: Counterfactuals | None = None,
     seed: int = 0,
 ) -> Orchestration:
-    """The figures of the report.
+    """Measure a system of an evaluation against all others.
 
     Args:
-        records: of all systems of an evaluation.
-        system: which one is reported on.
+        records: the records of all systems.
+        system: the system that is reported on.
         before: the records of the same system before its training.
         workers: the pool's names by ordinal.
-        counterfactuals: what was found by replaying its plans.
+        counterfactuals: the replays of its plans.
         seed: of folds, bootstraps and permutations.
 
     Raises:
         ConfigError: there is no record of the system.
     """
-    by_system: dict[str, list[Record]] = {}
-    for record in records:
-        by_system.setdefault(record.system, []).append(record)
+    by_system = group_by(records, lambda record: record.system)
     if system not in by_system:
-        raise ConfigError(
-            f"report: no record of {system!r}, expected one of {', '.join(by_system) or 'none'}"
-        )
-    mine = by_system[system]
-    scores = {name: scores_by_problem(of_one) for name, of_one in by_system.items()}
-    ours = scores[system]
-    alone = {name: each for name, each in scores.items() if name.startswith(ALONE) and each}
-    best = best_single(alone, seed=seed)
-    bound = next((name for name in ORACLES if scores.get(name)), None)
-    oracle = scores[bound] if bound is not None else naive_oracle(alone) or None
-
-    def level(name: str, theirs: Scores | None) -> Level | None:
-        """A level, where it has scores; of a system of the evaluation also with what was left out as wrong."""
-        if theirs is None:
-            return None
-        lead = difference(ours, theirs, seed)
-        if name not in by_system or theirs is not scores[name]:
-            return Level(name, _estimate(theirs), lead)
-        both = by_system[name]
-        unsure = _is_unsure(both, ours, seed)
-        strict = None if lead is None else _strict(mine, both, seed)
-        return Level(name, _estimate(theirs), lead, strict, relative_cost(both, mine), unsure)
-
-    levels = {
-        name: one for name, theirs in scores.items() if (one := level(name, theirs)) is not None
+        known = ", ".join(by_system) or "none"
+        raise ConfigError(f"report: no record of {system!r}, expected one of {known}")
+    ours = by_system[system]
+    lineup = _Lineup(by_system, system, seed)
+    levels = {name: lineup.level(name) for name in by_system}
+    alone = {
+        name: scores for name, scores in lineup.scores.items() if name.startswith(ALONE) and scores
     }
-    itself = levels.get(_planner_alone(system))
-    known = {system, _planner_alone(system), "random", "best_fixed", *ORACLES, *alone}
-    groups = _groups(mine)
-    by_itself = None
-    if best is not None and itself is not None:
-        by_itself = _best_of_each(groups, scores[itself.system], best.naive)
-    asked = Counter((record.task, record.problem) for record in mine)
-    chosen = {} if best is None else dict(best.chosen)
-    return Orchestration(
+    bound = next((name for name in ORACLES if lineup.scores.get(name)), None)
+    oracle_scores = naive_oracle(alone) if bound is None else lineup.scores[bound]
+    oracle = lineup.bare_level(HINDSIGHT, oracle_scores) if bound is None else levels[bound]
+    planner = _planner_alone(system)
+    placed = {system, planner, "random", "best_fixed", *ORACLES, *alone}
+    asked = Counter(record.key for record in ours)
+    figures = Orchestration(
         system=system,
-        tasks=tuple(dict.fromkeys(record.task for record in mine)),
+        tasks=tuple(dict.fromkeys(record.task for record in ours)),
         questions=len(asked),
         repeats=max(asked.values()),
-        counts={
-            name: {
-                "records": len(some),
-                **dict.fromkeys(get_args(Status), 0),
-                **Counter(one.status for one in some),
-            }
-            for name, some in by_system.items()
-        },
-        invalid=dict(
-            Counter(
-                r.rounds[0].reason for r in mine if r.status == "invalid" and r.rounds
-            ).most_common()
-        ),
-        validity=_estimate(validity_by_problem(mine)),
-        accuracy=_estimate(ours),
-        given_valid=_estimate(scores_by_problem(record for record in mine if record.valid)),
-        best_single=None if best is None else levels[best.name],
-        best_fitted=None
-        if best is None
-        else level(max(chosen, key=chosen.__getitem__), best.fitted),
-        chosen=chosen,
+        counts={name: _count_statuses(of_system) for name, of_system in by_system.items()},
+        invalid=_count_reasons(ours),
+        validity=_estimate(validity_by_problem(ours)),
+        accuracy=_estimate(lineup.ours),
+        given_valid=_estimate(scores_by_problem(record for record in ours if record.valid)),
         random=levels.get("random"),
         best_fixed=levels.get("best_fixed"),
-        oracle=level(bound or HINDSIGHT, oracle),
-        oracle_corrected=level("oracle_observed, corrected", corrected_oracle(alone)),
-        captured=_captured(ours, best, oracle),
-        planner_alone=itself,
-        by_itself=level("the better of both on each kind", by_itself),
-        told=None if best is None else told(mine, _wrong_answers(by_system), best.naive, seed),
-        told_later=None
-        if best is None
-        else told(mine, _wrong_answers(by_system), best.naive, seed, later=True),
-        parts={} if best is None else _parts(groups, ours, best.naive, seed),
-        others=tuple(one for name, one in levels.items() if name not in known),
+        oracle=oracle if oracle_scores else None,
+        oracle_corrected=lineup.bare_level("oracle_observed, corrected", corrected_oracle(alone)),
+        planner_alone=levels.get(planner),
+        others=tuple(level for name, level in levels.items() if name not in placed),
         workers={name.removeprefix(ALONE): levels[name] for name in alone},
         unasked=tuple(name for name in workers.values() if f"{ALONE}{name}" not in alone),
         unsure=tuple(name for name in alone if levels[name].unsure),
-        effort=None if best is None else effort(by_system, system, best.name, seed),
-        routing=routing(mine, workers, seed=seed),
-        change=change(before, mine, workers=len(workers), seed=seed) if before else None,
-        patterns=first_patterns(
-            TimedPlan(flow, 0, one.correct, f"{one.task}/{one.problem}")
-            for one in mine
-            for flow in one.workflows
-        ),
+        routing=measure_routing(ours, workers, seed=seed),
+        change=measure_change(before, ours, workers=len(workers), seed=seed) if before else None,
+        patterns=first_patterns(_timed_plans(ours)),
         counterfactuals=counterfactuals,
+    )
+    best = best_single(alone, seed=seed)
+    if best is None:
+        return figures
+    wrong = _wrong_answers(by_system)
+    groups = _group_questions(ours)
+    chosen = dict(best.chosen)
+    most_chosen = max(chosen, key=lambda name: chosen[name])
+    by_itself = None
+    if planner in lineup.scores:
+        by_itself = _choose_by_group(groups, lineup.scores[planner], best.naive)
+    return replace(
+        figures,
+        best_single=levels[best.name],
+        best_fitted=lineup.bare_level(most_chosen, best.fitted),
+        chosen=chosen,
+        captured=_share_of_headroom(lineup.ours, best, oracle_scores),
+        by_itself=lineup.bare_level("the better of both on each kind", by_itself),
+        told=find_told(ours, wrong, best.naive, seed),
+        told_later=find_told(ours, wrong, best.naive, seed, later=True),
+        parts=_leads_by_group(groups, lineup.ours, best.naive, seed),
+        effort=find_effort(by_system, system, best.name, seed),
     )
 
 
+class _Lineup:
+    """The systems of an evaluation, beside the one that is reported on."""
+
+    def __init__(self, by_system: Mapping[str, Sequence[Record]], system: str, seed: int) -> None:
+        self.scores = {name: scores_by_problem(records) for name, records in by_system.items()}
+        self.ours = self.scores[system]
+        self._by_system = by_system
+        self._our_records = by_system[system]
+        self._seed = seed
+
+    def level(self, name: str) -> Level:
+        """Measure a system of the evaluation."""
+        records, scores = self._by_system[name], self.scores[name]
+        lead = difference(self.ours, scores, self._seed)
+        return Level(
+            system=name,
+            accuracy=_estimate(scores),
+            lead=lead,
+            strict=None if lead is None else self._strict_lead(records),
+            cost=relative_cost(records, self._our_records),
+            unsure=self._is_unsure(records),
+        )
+
+    def bare_level(self, name: str, scores: Scores | None) -> Level | None:
+        """Measure scores that no system of the evaluation has; None: there are none."""
+        if scores is None:
+            return None
+        return Level(name, _estimate(scores), difference(self.ours, scores, self._seed))
+
+    def _strict_lead(self, records: Sequence[Record]) -> Difference | None:
+        """Measure the lead if what was left out counts as wrong; None: next to nothing was."""
+        ours, theirs = _as_wrong(self._our_records), _as_wrong(records)
+        masked = max(_masked_share(self._our_records), _masked_share(records))
+        if masked <= NEGLIGIBLE and ours.keys() == theirs.keys():
+            return None
+        asked = ours.keys() | theirs.keys()
+        first = {key: ours.get(key, [0.0]) for key in asked}
+        second = {key: theirs.get(key, [0.0]) for key in asked}
+        return difference(first, second, self._seed)
+
+    def _is_unsure(self, records: Sequence[Record]) -> bool:
+        """Return True if so much of a system is undecided that it may be as good as ours."""
+        if _masked_share(records) <= UNSURE:
+            return False
+        kind_scores = scores_by_problem(
+            replace(record, correct=record.correct is not False) for record in records
+        )
+        lead = difference(self.ours, kind_scores, self._seed)
+        return lead is None or lead.low <= 0
+
+
+def _as_wrong(records: Iterable[Record]) -> dict[Key, list[float]]:
+    """Return scores in which what could not be decided is wrong."""
+    return scores_by_problem(replace(record, correct=bool(record.correct)) for record in records)
+
+
+def _masked_share(records: Sequence[Record]) -> float:
+    return fmean(record.correct is None for record in records)
+
+
 def _planner_alone(system: str) -> str:
-    """The name of the system that is the planner of this one, asked alone."""
-    kind, colon, rest = system.partition("?")[0].partition(":")
-    return PLANNER_ALONE + colon + rest if kind in (CONDUCTOR, PLANNER) else ""
+    """Return the name of the system that is the planner of this one, asked alone; "": none is."""
+    kind, colon, model = system.partition("?")[0].partition(":")
+    if kind not in (CONDUCTOR, PLANNER):
+        return ""
+    return PLANNER_ALONE + colon + model
 
 
-# ── what a lead rests on ──────────────────────────────────────────────────────────────────────────
-def _groups(records: Sequence[Record]) -> dict[Key, str]:
-    """What each question is counted under: its task where there are several, else its kind, the small ones together."""
-    tasks = {one.task for one in records}
-    kinds = {(one.task, one.problem): one.kind for one in records}
-    sizes = Counter(kinds.values())
-    if len(tasks) > 1:
-        return {key: key[0] for key in kinds}
-    return {key: kind if sizes[kind] >= SMALL else "other kinds" for key, kind in kinds.items()}
+def _count_statuses(records: Sequence[Record]) -> dict[str, int]:
+    counts = {"records": len(records), **dict.fromkeys(get_args(Status), 0)}
+    return counts | Counter(record.status for record in records)
 
 
-def _parts(
-    groups: Mapping[Key, str], ours: Scores, theirs: Scores, seed: int
-) -> dict[str, Difference]:
-    """The lead by group, where there are several."""
-    found: dict[str, Difference] = {}
-    for group in dict.fromkeys(groups.values()):
-        lead = difference({key: ours[key] for key in ours if groups[key] == group}, theirs, seed)
-        found |= {} if lead is None else {group: lead}
-    return found if len(found) > 1 else {}
+def _count_reasons(records: Iterable[Record]) -> dict[str, int]:
+    """Count the parser's reasons of invalid plans, the most frequent first."""
+    invalid = (record for record in records if record.status == "invalid" and record.rounds)
+    return dict(Counter(record.rounds[0].reason for record in invalid).most_common())
 
 
-def _best_of_each(groups: Mapping[Key, str], first: Scores, second: Scores) -> Scores:
-    """The scores of whichever of two is better on each group of questions, chosen on the other half of the group."""
-    found: dict[Key, Sequence[float]] = {}
-    for group in dict.fromkeys(groups.values()):
-        keys = [key for key in groups if groups[key] == group and key in first and key in second]
-        for scored, chosen in ((keys[::2], keys[1::2]), (keys[1::2], keys[::2])):
-            better = max(
-                (first, second),
-                key=lambda side: fmean([fmean(side[key]) for key in chosen] or [0.0]),
-            )
-            found |= {key: better[key] for key in scored}
-    return found
-
-
-def _strict(mine: Sequence[Record], theirs: Sequence[Record], seed: int) -> Difference | None:
-    """The lead where what was left out counts as wrong; None where next to nothing was."""
-    sides = [
-        scores_by_problem(replace(one, correct=bool(one.correct)) for one in side)
-        for side in (mine, theirs)
-    ]
-    asked = sides[0].keys() | sides[1].keys()
-    masked = max(fmean(one.correct is None for one in side) for side in (mine, theirs))
-    if masked <= NEGLIGIBLE and all(asked == side.keys() for side in sides):
-        return None
-    first, second = ({key: side.get(key, [0.0]) for key in asked} for side in sides)
-    return difference(first, second, seed)
-
-
-def _wrong_answers(by_system: Mapping[str, Sequence[Record]]) -> dict[Key, set[str]]:
-    """What workers alone wrongly answered to each question."""
-    found: dict[Key, set[str]] = {}
-    for one in (one for name, some in by_system.items() if name.startswith(ALONE) for one in some):
-        if one.correct is False:
-            found.setdefault((one.task, one.problem), set()).add(said_by(one))
-    return found
-
-
-def _is_unsure(records: Sequence[Record], ours: Scores, seed: int) -> bool:
-    """Whether so much of a system is undecided that it may be as good as the one that is reported on."""
-    if fmean(one.correct is None for one in records) <= UNSURE:
-        return False
-    kindly = scores_by_problem(replace(one, correct=one.correct is not False) for one in records)
-    lead = difference(ours, kindly, seed)
-    return lead is None or lead.low <= 0
+def _timed_plans(records: Iterable[Record]) -> Iterable[TimedPlan]:
+    for record in records:
+        for workflow in record.workflows:
+            yield TimedPlan(workflow, 0, record.correct, f"{record.task}/{record.problem}")
 
 
 def _estimate(scores: Scores) -> Estimate | None:
     return statistics.estimate(scores) if scores else None
 
 
-def _captured(ours: Scores, best: BestSingle | None, oracle: Scores | None) -> Captured | None:
-    if best is None or oracle is None:
-        return None
+# ── what a lead rests on ──────────────────────────────────────────────────────────────────────────
+def _group_questions(records: Sequence[Record]) -> dict[Key, str]:
+    """Return the task of each question, or of one task its kind, the small kinds together."""
+    if len({record.task for record in records}) > 1:
+        return {record.key: record.task for record in records}
+    kinds = {record.key: record.kind for record in records}
+    sizes = Counter(kinds.values())
+    return {key: kind if sizes[kind] >= SMALL else "other kinds" for key, kind in kinds.items()}
+
+
+def _leads_by_group(
+    groups: Mapping[Key, str], ours: Scores, theirs: Scores, seed: int
+) -> dict[str, Difference]:
+    """Measure the lead in each group; empty: there are not several groups with a lead."""
+    leads: dict[str, Difference] = {}
+    for group in dict.fromkeys(groups.values()):
+        of_group = {key: scores for key, scores in ours.items() if groups[key] == group}
+        lead = difference(of_group, theirs, seed)
+        if lead is not None:
+            leads[group] = lead
+    return leads if len(leads) > 1 else {}
+
+
+def _choose_by_group(groups: Mapping[Key, str], first: Scores, second: Scores) -> Scores:
+    """Return the scores of the better of two on each group of questions.
+
+    It is chosen on the other half of the group.
+    """
+    chosen: dict[Key, Sequence[float]] = {}
+    shared = [key for key in groups if key in first and key in second]
+    for group in dict.fromkeys(groups.values()):
+        keys = [key for key in shared if groups[key] == group]
+        even, odd = keys[::2], keys[1::2]
+        for half, other_half in ((even, odd), (odd, even)):
+            better = first if _mean(first, other_half) >= _mean(second, other_half) else second
+            chosen |= {key: better[key] for key in half}
+    return chosen
+
+
+def _mean(scores: Scores, keys: Sequence[Key]) -> float:
+    return fmean(fmean(scores[key]) for key in keys) if keys else 0.0
+
+
+def _wrong_answers(by_system: Mapping[str, Sequence[Record]]) -> dict[Key, set[str]]:
+    """Return the wrong answers of workers alone to each question."""
+    wrong: dict[Key, set[str]] = {}
+    for name, records in by_system.items():
+        if not name.startswith(ALONE):
+            continue
+        for record in records:
+            if record.correct is False:
+                wrong.setdefault(record.key, set()).add(answer_text(record))
+    return wrong
+
+
+def _share_of_headroom(ours: Scores, best: BestSingle, oracle: Scores) -> Captured | None:
+    """Return the share of the headroom that is won; None: the oracle has no lead."""
     keys = [key for key in ours if key in best.naive and key in oracle]
-    tops, bottoms = (
-        [fmean(side[key]) - fmean(best.naive[key]) for key in keys] for side in (ours, oracle)
-    )
-    if not keys or fmean(bottoms) <= 0:
+    our_leads = [fmean(ours[key]) - fmean(best.naive[key]) for key in keys]
+    oracle_leads = [fmean(oracle[key]) - fmean(best.naive[key]) for key in keys]
+    if not keys or fmean(oracle_leads) <= 0:
         return None
-    low, high = statistics.ratio_interval(tops, bottoms) or (None, None)
-    return Captured(fmean(tops) / fmean(bottoms), low, high, len(keys))
+    low, high = statistics.ratio_interval(our_leads, oracle_leads) or (None, None)
+    return Captured(fmean(our_leads) / fmean(oracle_leads), low, high, len(keys))

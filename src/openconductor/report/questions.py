@@ -14,7 +14,7 @@ from openconductor.evaluation.eval_config import ALONE, BOUNDS
 from openconductor.evaluation.statistics import Difference, Estimate
 from openconductor.evaluation.strategies import Dependence
 from openconductor.report.orchestration import Level, Orchestration
-from openconductor.report.rivals import LIKE, UNPRICED, Told
+from openconductor.report.rivals import LIKE, UNPRICED
 from openconductor.report.rules import (
     LABELS_WITHOUT_GAIN,
     RULES,
@@ -28,6 +28,7 @@ from openconductor.report.rules import (
     is_no_gain,
     leave_open,
 )
+from openconductor.report.told import Told
 from openconductor.report.words import about, gain_with_interval, points
 
 

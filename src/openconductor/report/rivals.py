@@ -1,30 +1,24 @@
-"""What a system is fairly compared with: itself before its training, and the best worker asked as often.
-
-In: records. Out: a Change, an Effort and a Told, differences with 95 % intervals.
+"""The fair rivals of a system: itself before its training, and the best worker at equal cost.
 
 Accuracy is validity times accuracy given valid, so a gain splits into two parts without a rest (E.
-M. Kitagawa, 1955):
-what more valid plans bring at the mean accuracy, and what better plans bring at the mean validity.
-The skill that the verdict looks at is compared on questions where both wrote valid plans: else the
-easy questions, whose plans are valid first, would make the untrained one look skilled.
+M. Kitagawa, 1955): more valid plans at the mean accuracy, and better plans at the mean validity.
+The skill that the verdict looks at is compared on questions where both wrote valid plans, because
+easy questions get valid plans first, which makes the untrained system look skilled.
 
 A plan of five calls may win by its five calls alone. The fair rival is the best single worker with
-a vote over as many of its own answers (self-consistency, X. Wang et al., 2023). The evaluation has
-such a vote as ``consensus:NAME``; else it is read off the repeats that the worker was asked anyway,
-and costs nothing more.
+a vote over as many of its own answers (self-consistency, X. Wang et al., 2023): ``consensus:NAME``
+of the evaluation, or a vote over the repeats that the worker was asked anyway.
 """
 
 from __future__ import annotations
 
 import math
-import re
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from statistics import fmean
 from typing import Any, NamedTuple
 
-from openconductor.baselines.consensus import answer_key
 from openconductor.evaluation.eval_config import ALONE
 from openconductor.evaluation.records import MASKED, Record
 from openconductor.evaluation.statistics import (
@@ -36,7 +30,6 @@ from openconductor.evaluation.statistics import (
     estimate,
     grouped,
     jackknife_interval,
-    mean_interval,
     scores_by_problem,
     task_mean,
 )
@@ -45,23 +38,22 @@ from openconductor.report.routing import routing_entropy
 LIKE = 1.25
 """Costs within this factor of each other count as equal."""
 UNPRICED = "calls, for a price is not known"
-"""The unit of cost where calls are all that can be counted, which says nothing of equal cost."""
+"""The unit of cost if a price is unknown: calls are counted, which says nothing of equal cost."""
 
 
 # ── before the training ───────────────────────────────────────────────────────────────────────────
 @dataclass(frozen=True, slots=True)
 class Change:
-    """What is different after the training.
+    """The change by a training: the trained system less the untrained one.
 
     Attributes:
-        questions: how many questions both were asked.
-        validity: trained less untrained.
-        accuracy: trained less untrained.
-        given_valid: the same where both wrote a valid plan; None where there is no such question.
-        before: the share of right answers of the untrained one.
+        questions: the number of questions that both were asked.
+        validity, accuracy: differences; None: no question was decided by both.
+        given_valid: the difference in accuracy where both wrote a valid plan; None: nowhere.
+        before: the untrained system's share of right answers.
         by_form: the part of the gain in accuracy that more valid plans bring.
-        by_skill: the part that better plans bring; the two add up to the gain. None where one side
-            had no valid plan.
+        by_skill: the part that better plans bring; the two add up to the gain. None: one side had
+            no valid plan.
         entropy_before, entropy_after: of routing, in bits.
     """
 
@@ -76,27 +68,30 @@ class Change:
     entropy_after: Estimate | None
 
 
-def change(
+def measure_change(
     before: Sequence[Record], after: Sequence[Record], *, workers: int, seed: int = 0
 ) -> Change:
-    """What a training changed, on the questions that both were asked.
+    """Measure what a training changed, on the questions that both systems were asked.
 
     Args:
         before: the records of the untrained system.
-        after: those of the trained one.
-        workers: how many workers there are.
+        after: the records of the trained one.
+        workers: the number of workers in the pool.
         seed: of the bootstraps.
     """
-    both = {_key(one) for one in before} & {_key(one) for one in after}
-    old, new = ([one for one in side if _key(one) in both] for side in (before, after))
-    valid_old, valid_new = ([one for one in side if one.valid] for side in (old, new))
-    form, skill = _form_and_skill(old, new)
+    keys = {record.key for record in before} & {record.key for record in after}
+    old = [record for record in before if record.key in keys]
+    new = [record for record in after if record.key in keys]
+    old_scores, new_scores = scores_by_problem(old), scores_by_problem(new)
+    old_given_valid = scores_by_problem(record for record in old if record.valid)
+    new_given_valid = scores_by_problem(record for record in new if record.valid)
+    form, skill = _split_gain(old, new)
     return Change(
-        questions=len(both),
+        questions=len(keys),
         validity=difference(validity_by_problem(new), validity_by_problem(old), seed),
-        accuracy=difference(scores_by_problem(new), scores_by_problem(old), seed),
-        given_valid=difference(scores_by_problem(valid_new), scores_by_problem(valid_old), seed),
-        before=estimate(grades) if (grades := scores_by_problem(old)) else None,
+        accuracy=difference(new_scores, old_scores, seed),
+        given_valid=difference(new_given_valid, old_given_valid, seed),
+        before=estimate(old_scores) if old_scores else None,
         by_form=form,
         by_skill=skill,
         entropy_before=routing_entropy(old, workers),
@@ -105,49 +100,57 @@ def change(
 
 
 def validity_by_problem(records: Iterable[Record]) -> dict[Key, list[float]]:
-    """Of each question, whether its plans were workflows; a planner that could not be reached wrote none."""
-    return grouped(
-        (_key(one), one.valid) for one in records if one.valid or one.status not in MASKED
-    )
+    """Return for each question whether its plans were workflows.
+
+    A planner that could not be reached wrote none.
+    """
+    reached = (record for record in records if record.valid or record.status not in MASKED)
+    return grouped((record.key, record.valid) for record in reached)
 
 
-def _form_and_skill(
+def _split_gain(
     before: Sequence[Record], after: Sequence[Record]
 ) -> tuple[Estimate | None, Estimate | None]:
-    """How much of the gain is form and how much is skill, with jackknife intervals over questions."""
+    """Split the gain into form and skill, with jackknife intervals over questions."""
     import numpy as np
 
-    shares: list[Scores] = []  # of valid plans and of right answers, before and after
-    for side in (before, after):
-        decided = [one for one in side if one.correct is not None and one.valid is not None]
-        shares += [grouped((_key(one), one.valid) for one in decided), scores_by_problem(decided)]
-    table: Any = np.array(
-        [[fmean(side[key]) for side in shares] for key in shares[2] if key in shares[0]]
-    )
-    count = len(table)
-    without: Any = (table.sum(axis=0) - table) / (count - 1) if count > 1 else None
-    if (
-        without is None or not (without[:, [0, 2]] > 1e-9).all()
-    ):  # one side has no valid plan, or one alone
+    old, new = _validity_and_scores(before), _validity_and_scores(after)
+    # A row a question: shares of valid plans and of right answers, before and after.
+    rows = [(*old[key], *new[key]) for key in new if key in old]
+    count = len(rows)
+    if count < 2:
         return None, None
-    found: list[Estimate] = []
-    for value, some in zip(_split(table.mean(axis=0)), _split(without.T), strict=True):
-        _, low, high = jackknife_interval(float(value), some.tolist())
-        found.append(Estimate(float(value), low, high, count))
-    return found[0], found[1]
+    table: Any = np.array(rows)
+    without: Any = (table.sum(axis=0) - table) / (count - 1)
+    if not (without[:, [0, 2]] > 1e-9).all():  # a side has one valid plan at most
+        return None, None
+    form, skill = _form_and_skill(table.mean(axis=0))
+    forms, skills = _form_and_skill(without.T)
+    return _jackknifed(form, forms), _jackknifed(skill, skills)
 
 
-def _split(shares: Any) -> tuple[Any, Any]:
-    """Form and skill, of the shares of valid plans and of right answers before, and both after."""
+def _validity_and_scores(records: Iterable[Record]) -> dict[Key, tuple[float, float]]:
+    """Return the shares of valid plans and of right answers of each question."""
+    decided = [
+        record for record in records if record.correct is not None and record.valid is not None
+    ]
+    valid = grouped((record.key, record.valid) for record in decided)
+    scores = scores_by_problem(decided)
+    return {key: (fmean(valid[key]), fmean(scores[key])) for key in scores}
+
+
+def _form_and_skill(shares: Any) -> tuple[Any, Any]:
+    """Return form and skill, from shares valid and right before, and both after."""
     valid, right, valid_now, right_now = shares
     given, given_now = right / valid, right_now / valid_now
-    return (valid_now - valid) * (given_now + given) / 2, (given_now - given) * (
-        valid_now + valid
-    ) / 2
+    form = (valid_now - valid) * (given_now + given) / 2
+    skill = (given_now - given) * (valid_now + valid) / 2
+    return form, skill
 
 
-def _key(record: Record) -> Key:
-    return record.task, record.problem
+def _jackknifed(value: Any, without: Any) -> Estimate:
+    _, low, high = jackknife_interval(float(value), without.tolist())
+    return Estimate(float(value), low, high, len(without))
 
 
 # ── at equal cost ─────────────────────────────────────────────────────────────────────────────────
@@ -156,16 +159,15 @@ class Effort:
     """A single worker with a vote, at about the system's cost.
 
     Attributes:
-        name: what it is: a system of the evaluation, or a vote over this many repeats of a worker.
+        name: a system of the evaluation, or a vote over a number of repeats of a worker.
         worker: the best worker.
         accuracy: its share of right answers.
-        lead: the system's accuracy less its; None where no question was decided by both.
-        cost: what it costs, the system's cost being 1.
-        votes: how many answers vote where they are repeats of the worker alone (1: it alone); 0 is
-            a system of the evaluation.
-        wanted: how many answers of the worker alone cost as much as one of the system's.
-        unit: what cost was counted in: ``dollars``; ``calls`` where nothing costs anything; else
-            ``UNPRICED``.
+        lead: the system's accuracy less its; None: no question was decided by both.
+        cost: its cost, the system's cost being 1.
+        votes: the number of repeats of the worker that vote (1: the worker alone); 0: a system of
+            the evaluation.
+        wanted: the number of the worker's answers that cost as much as one of the system's.
+        unit: the unit of cost: ``dollars``; ``calls`` if nothing costs anything; else ``UNPRICED``.
     """
 
     name: str
@@ -179,22 +181,22 @@ class Effort:
 
     @property
     def equal(self) -> bool:
-        """Whether it costs about as much as the system."""
+        """True if it costs about as much as the system."""
         return self.enough and self.fair
 
     @property
     def enough(self) -> bool:
-        """Whether it costs about as much as the system, or more: a lead over it is not bought by calls."""
+        """True if it costs about as much or more, so that a lead over it was not bought."""
         return self.cost * LIKE >= 1
 
     @property
     def fair(self) -> bool:
-        """Whether it costs about as much as the system, or less: where it is as good, calls are what was bought."""
+        """True if it costs about as much or less, so that calls explain what it reaches, too."""
         return self.cost <= LIKE
 
 
 class _Rival(NamedTuple):
-    """One worker, alone or with a vote, and what it costs, the system's cost being 1."""
+    """One worker, alone or with a vote, and its cost, the system's cost being 1."""
 
     name: str
     votes: int
@@ -203,248 +205,149 @@ class _Rival(NamedTuple):
 
     @property
     def accuracy(self) -> float:
-        return task_mean({key: fmean(of_one) for key, of_one in self.scores.items()})
+        return task_mean({key: fmean(scores) for key, scores in self.scores.items()})
 
 
-def effort(
+def find_effort(
     by_system: Mapping[str, Sequence[Record]], system: str, best: str, seed: int = 0
 ) -> Effort | None:
-    """The strongest vote of a single worker at about the system's cost.
+    """Find the strongest vote of a single worker at about the system's cost.
 
-    It is the best worker's, or another one's that is better than the best worker alone (votes of a
-    weak worker would be no rival). Where there is none at about that cost, it is the best worker's
-    that is nearest in cost.
+    It is the best worker's, or another worker's that beats the best worker alone, because votes of
+    a weak worker are no rival. If no vote is at about that cost, the best worker's nearest one is
+    returned. None: the cost of either side is unknown.
 
     Args:
         by_system: the records of each system.
-        system: which one is reported on.
+        system: the system that is reported on.
         best: the system ``worker:NAME`` of the best worker.
         seed: of the bootstrap.
-
-    Returns:
-        None where neither side's cost is known.
     """
-    ours, alone = by_system[system], by_system[best]
-    unit = _unit(ours, alone)
-    base, once = cost(ours, unit), cost(alone, unit)
-    if base <= 0 or once <= 0:
+    unit = _unit(by_system[system], by_system[best])
+    system_cost, worker_cost = cost(by_system[system], unit), cost(by_system[best], unit)
+    if system_cost <= 0 or worker_cost <= 0:
         return None
-    own = list(_rivals(by_system, best, unit, base))
+    own = list(_rivals(by_system, best, unit, system_cost))
     floor = next(rival.accuracy for rival in own if rival.votes == 1)
-    others = [name for name in by_system if name.startswith(ALONE) and name != best]
-    strong = [
-        rival
-        for name in others
-        for rival in _rivals(by_system, name, unit, base)
-        if rival.accuracy > floor
-    ]
-    equal = [rival for rival in (*own, *strong) if 1 / LIKE <= rival.cost <= LIKE]
-    nearest = min(own, key=lambda rival: abs(math.log(rival.cost)))
-    chosen = max(equal, key=lambda rival: rival.accuracy, default=nearest)
-    lead = difference(scores_by_problem(ours), chosen.scores, seed)
-    worker = best.removeprefix(ALONE)
+    candidates = list(own)
+    for name in by_system:
+        if name.startswith(ALONE) and name != best:
+            others = _rivals(by_system, name, unit, system_cost)
+            candidates += [rival for rival in others if rival.accuracy > floor]
+    equal = [rival for rival in candidates if 1 / LIKE <= rival.cost <= LIKE]
+    if equal:
+        chosen = max(equal, key=lambda rival: rival.accuracy)
+    else:
+        chosen = min(own, key=lambda rival: abs(math.log(rival.cost)))
     return Effort(
-        chosen.name,
-        worker,
-        estimate(chosen.scores),
-        lead,
-        chosen.cost,
-        chosen.votes,
-        base / once,
-        unit,
+        name=chosen.name,
+        worker=best.removeprefix(ALONE),
+        accuracy=estimate(chosen.scores),
+        lead=difference(scores_by_problem(by_system[system]), chosen.scores, seed),
+        cost=chosen.cost,
+        votes=chosen.votes,
+        wanted=system_cost / worker_cost,
+        unit=unit,
     )
 
 
+def _rivals(
+    by_system: Mapping[str, Sequence[Record]], alone: str, unit: str, system_cost: float
+) -> Iterator[_Rival]:
+    """Yield one worker's votes, and the worker alone; those without a cost or an answer left out."""
+    worker = alone.removeprefix(ALONE)
+    for name, records in by_system.items():
+        if name.partition("?")[0] == f"consensus:{worker}" and _comparable(records, unit):
+            share = cost(records, unit) / system_cost
+            yield _Rival(name, 0, scores_by_problem(records), share)
+    records = by_system[alone]
+    if not _comparable(records, unit):
+        return
+    scores, share = scores_by_problem(records), cost(records, unit) / system_cost
+    yield _Rival(f"{worker} alone", 1, scores, share)
+    repeats = min(len(answers) for answers in scores.values())
+    for times in range(3, repeats + 1):  # a vote of two is the first one's answer
+        votes = _votes(records, times)
+        yield _Rival(f"{worker}, a vote of {times}", times, votes, times * share)
+
+
+def _comparable(records: Sequence[Record], unit: str) -> bool:
+    """Return True if a system has a decided answer and a cost in the unit."""
+    if not scores_by_problem(records) or cost(records, unit) <= 0:
+        return False
+    return unit != "dollars" or _priced(records)
+
+
+def _votes(records: Sequence[Record], times: int) -> Scores:
+    """Return for each question how often a vote over a worker's repeats is right."""
+    answers: dict[Key, list[tuple[str | None, float]]] = {}
+    for record in records:
+        if record.correct is not None:
+            text = record.answer if record.extracted is None else record.extracted
+            answers.setdefault(record.key, []).append((text, float(record.correct)))
+    return {key: [vote(of_question, times)] for key, of_question in answers.items()}
+
+
 def vote(answers: Sequence[tuple[str | None, float]], times: int) -> float:
-    """How often a vote over ``times`` answers of one question is right: the mean over runs of neighbouring answers.
+    """Return how often a vote over ``times`` answers to one question is right.
+
+    It is the mean over all runs of ``times`` neighbouring answers; a tie goes to the first.
 
     Args:
-        answers: what was read off each answer (None: nothing), and its score.
-        times: how many vote; of equals the first counts.
+        answers: the text read off each answer (None: nothing), and its score.
+        times: the number of votes.
 
     >>> vote([("4", 1.0), ("4", 1.0), ("5", 0.0)], 3), vote([("4", 1.0), ("5", 0.0)], 1)
     (1.0, 0.5)
     """
+    count = len(answers)
+    starts = count if times < count else 1
     scores: list[float] = []
-    for start in range(len(answers) if times < len(answers) else 1):
-        heard = [answers[(start + place) % len(answers)] for place in range(times)]
-        votes = Counter(said for said, _ in heard if said is not None)
-        said = next(iter(votes.most_common(1)), (None, 0))[0]  # of equals the first
-        scores.append(next((score for one, score in heard if one is not None and one == said), 0.0))
+    for start in range(starts):
+        run = [answers[(start + offset) % count] for offset in range(times)]
+        scores.append(_winner_score(run))
     return fmean(scores)
 
 
-def _rivals(
-    by_system: Mapping[str, Sequence[Record]], alone: str, unit: str, base: float
-) -> Iterator[_Rival]:
-    """One worker with a vote and alone; what has no cost, or nothing decided, is left out."""
-    worker, records = alone.removeprefix(ALONE), by_system[alone]
-    systems = {
-        name: some
-        for name, some in by_system.items()
-        if name.partition("?")[0] == f"consensus:{worker}"
-    }
-    for name, some in {**systems, f"{worker} alone": records}.items():
-        scores, paid = scores_by_problem(some), cost(some, unit) / base
-        if not scores or paid <= 0 or (unit == "dollars" and not _priced(some)):
-            continue
-        yield _Rival(name, int(name not in systems), scores, paid)
-        repeats = () if name in systems else range(3, min(map(len, scores.values())) + 1)
-        for times in repeats:  # a vote of two is the first one's answer
-            yield _Rival(
-                f"{worker}, a vote of {times}", times, _votes(records, times), times * paid
-            )
+def _winner_score(answers: Sequence[tuple[str | None, float]]) -> float:
+    """Return the score of the most frequent text; a tie goes to the first."""
+    counts = Counter(text for text, _ in answers if text is not None)
+    if not counts:
+        return 0.0
+    winner, _ = counts.most_common(1)[0]
+    return next(score for text, score in answers if text == winner)
 
 
-def _votes(records: Sequence[Record], times: int) -> Scores:
-    """Of each question, how often a vote over the repeats of a worker is right."""
-    said: dict[Key, list[tuple[str | None, float]]] = {}
-    for one in records:
-        if one.correct is not None:
-            text = one.extracted if one.extracted is not None else one.answer
-            said.setdefault(_key(one), []).append((text, float(one.correct)))
-    return {key: [vote(answers, times)] for key, answers in said.items()}
-
-
+# ── cost ──────────────────────────────────────────────────────────────────────────────────────────
 def relative_cost(records: Sequence[Record], ours: Sequence[Record]) -> float | None:
-    """What a question costs one system, the cost of the other being 1; None where a price is not known."""
+    """Return a system's cost, that of ours being 1; None: a price is unknown."""
     unit = _unit(records, ours)
     base = cost(ours, unit)
-    return None if unit == UNPRICED or not base else cost(records, unit) / base
-
-
-def _unit(*systems: Sequence[Record]) -> str:
-    """What cost is counted in: dollars; calls where nothing costs anything, or where a price is not known."""
-    if any(one.usage.unpriced_calls for records in systems for one in records):
-        return UNPRICED
-    return "dollars" if all(map(_priced, systems)) else "calls"
-
-
-def _priced(records: Sequence[Record]) -> bool:
-    """Whether all calls have a price, and not all are free."""
-    return (
-        not any(record.usage.unpriced_calls for record in records) and cost(records, "dollars") > 0
-    )
+    if unit == UNPRICED or not base:
+        return None
+    return cost(records, unit) / base
 
 
 def cost(records: Sequence[Record], unit: str) -> float:
-    """What a question costs, every task weighing the same; what was masked was paid for as well."""
-    paid = grouped(
-        (_key(one), float(one.usage.dollars if unit == "dollars" else one.calls)) for one in records
-    )
-    return task_mean({key: fmean(of_one) for key, of_one in paid.items()})
+    """Return the cost of a question, masked answers included, every task weighing the same."""
+    if unit == "dollars":
+        paid = grouped((record.key, float(record.usage.dollars)) for record in records)
+    else:
+        paid = grouped((record.key, float(record.calls)) for record in records)
+    return task_mean({key: fmean(costs) for key, costs in paid.items()})
 
 
-# ── answers that the plan itself tells ────────────────────────────────────────────────────────────
-@dataclass(frozen=True, slots=True)
-class Told:
-    """Subtasks that say the answer which comes back: then the planner may have answered, and the workers repeated it.
-
-    Attributes:
-        share: of the right answers, those that a subtask says, more often than any other answer.
-        by_chance: how often the right answers to other questions are said in these subtasks.
-        beyond: the one less the other.
-        lead: the lead over the best worker where an answer that was told counts as little as chance
-            would have it.
-    """
-
-    share: float
-    by_chance: float
-    beyond: Estimate
-    lead: Difference | None
+def _unit(first: Sequence[Record], second: Sequence[Record]) -> str:
+    """Return the unit in which two systems can be compared."""
+    if _has_unknown_price(first) or _has_unknown_price(second):
+        return UNPRICED
+    return "dollars" if _priced(first) and _priced(second) else "calls"
 
 
-MOST_ANSWERS = 40
-"""Of the right answers to other questions, as many are looked for in a plan."""
-FEW_ANSWERS = 12
-"""A task with no more different answers offers them as choices, so that all of them may be named in a subtask."""
+def _priced(records: Sequence[Record]) -> bool:
+    """Return True if all calls have a price, and not all are free."""
+    return not _has_unknown_price(records) and cost(records, "dollars") > 0
 
 
-def told(
-    mine: Sequence[Record],
-    wrong: Mapping[Key, set[str]],
-    best: Scores,
-    seed: int,
-    *,
-    later: bool = False,
-) -> Told | None:
-    """Whether a system's subtasks say the answers that come back; None where nothing that was planned is right.
-
-    Args:
-        mine: its records.
-        wrong: what others wrongly answered to each question.
-        best: the scores of the best worker.
-        seed: of the bootstrap.
-        later: whether to look at the rounds after the first one.
-    """
-    answers: dict[str, set[str]] = {}
-    right: dict[tuple[str, str], dict[Key, str]] = {}
-    for one in mine:
-        answers.setdefault(one.task, set()).add(said_by(one))
-        if one.correct:
-            right.setdefault((one.task, one.kind), {})[_key(one)] = said_by(one)
-    scores: list[tuple[Key, float]] = []
-    found: list[
-        tuple[Key, float, float]
-    ] = []  # whether an answer was told, and how often others were
-    for one in mine:
-        said, flows = said_by(one), one.workflows[1:] if later else one.workflows[:1]
-        credit = float(bool(one.correct))
-        if one.correct and one.valid and flows and said:
-            plan = plain_words(" \n".join(step.subtask for flow in flows for step in flow))
-            few = len(answers[one.task]) <= FEW_ANSWERS
-            choices = wrong.get(_key(one), set[str]()) | (answers[one.task] if few else set[str]())
-            others = [text for key, text in right[one.task, one.kind].items() if key != _key(one)]
-            some = others[:: max(1, len(others) // MOST_ANSWERS)]
-            tells, chance = (
-                _tells(plan, said, choices),
-                fmean([_tells(plan, text, choices) for text in some] or [0.0]),
-            )
-            found.append((_key(one), float(tells), chance))
-            credit = chance if tells else credit
-        if one.correct is not None:
-            scores.append((_key(one), credit))
-    if not found:
-        return None
-    beyond = [
-        fmean(of_one)
-        for of_one in grouped((key, tells - chance) for key, tells, chance in found).values()
-    ]
-    return Told(
-        fmean(tells for _, tells, _ in found),
-        fmean(chance for *_, chance in found),
-        Estimate(fmean(beyond), *mean_interval(beyond), len(beyond)),
-        difference(grouped(scores), best, seed),
-    )
-
-
-def said_by(record: Record) -> str:
-    """What a record's answer says, in plain words."""
-    if record.extracted is not None:
-        return plain_words(record.extracted)
-    return plain_words((record.answer and (answer_key(record.answer) or record.answer)) or "")
-
-
-def plain_words(text: str) -> str:
-    r"""A text's words in one case, between blanks, without what only marks or parts them.
-
-    >>> plain_words("It is **\\boxed{1,234.0}**, (B)."), plain_words("_7_ or 4.42")
-    ('it is 1234 b', '7 or 4.42')
-    """
-    text = re.sub(r"\\(boxed|text\w*|mathrm|mathbf)\b", " ", text.casefold())
-    text = re.sub(r"[^\w.+\-/^<>%\\]|_", " ", re.sub(r"(?<=\d),(?=\d{3})", "", text))
-    return " ".join(
-        re.sub(r"^(-?\d+)\.0+$", r"\1", bare) for word in text.split() if (bare := word.strip("."))
-    )
-
-
-def _tells(text: str, answer: str, choices: set[str]) -> bool:
-    """Whether a text names an answer, and more often than any other choice."""
-    named = _count(text, answer)
-    return named > 0 and all(
-        _count(text, other) < named for other in choices if other and other != answer
-    )
-
-
-def _count(text: str, answer: str) -> int:
-    return f" {text} ".replace(" ", "  ").count(f" {answer.replace(' ', '  ')} ") if answer else 0
+def _has_unknown_price(records: Sequence[Record]) -> bool:
+    return any(record.usage.unpriced_calls for record in records)

@@ -1,22 +1,26 @@
-"""Who gets the work, and what the plans look like: over all questions, by task, and by kind of question.
+"""Who gets the work, and the shapes of plans: over all questions, by task and by kind of question.
 
-In: the records of one system. Out: shares, means and entropies with 95 % intervals, clustered by
-question. Workflows of all rounds count, except those that only accept. Steps whose response cannot
-reach the answer are in no share.
+``measure_routing`` returns shares, means and entropies with 95 % intervals, clustered by question.
+Workflows of all rounds count, except those that only accept. Steps whose response cannot reach the
+answer are in no share.
 """
 
 from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from statistics import fmean
 from typing import get_args
 
-from openconductor.evaluation import statistics
 from openconductor.evaluation.records import Record
-from openconductor.evaluation.statistics import Estimate, Key
+from openconductor.evaluation.statistics import (
+    Estimate,
+    Key,
+    jackknife_interval,
+    mean_interval,
+)
 from openconductor.evaluation.strategies import (
     STRATEGIES,
     Dependence,
@@ -25,7 +29,7 @@ from openconductor.evaluation.strategies import (
     useful_part,
 )
 from openconductor.measures import Topology, entropy_bits, topology, unused_steps
-from openconductor.plots.estimates import share, shares_of
+from openconductor.plots.estimates import accuracy, share, shares_of
 from openconductor.plots.material import in_order
 from openconductor.types import Workflow
 
@@ -36,14 +40,14 @@ class RoutingGroup:
 
     Attributes:
         name: ``all``, a task, or a kind of question.
-        questions: how many questions there are; those without a plan too.
-        accuracy: the share of right answers; None where nothing was decided.
-        steps: steps a workflow; None where there is none.
+        questions: the number of questions, those without a plan included.
+        accuracy: the share of right answers; None: nothing was decided.
+        steps: steps a workflow; None: there is no workflow.
         workers: each worker's share of the steps that reach the answer, by name in the pool's
             order.
         topologies: each shape's share of the workflows.
         strategies: each strategy's share of the workflows.
-        entropy: of the workers' shares over steps, in bits; None where there is no step.
+        entropy: of the workers' shares over steps, in bits; None: there is no step.
     """
 
     name: str
@@ -62,13 +66,11 @@ class Routing:
 
     Attributes:
         whole: over all questions.
-        by_task: by task, where there are several.
-        by_kind: by kind of question (task and kind, where there are several tasks), where there are
-            several.
+        by_task: by task; empty if there is one.
+        by_kind: by kind of question (of several tasks by task and kind); empty if there is one.
         most_bits: the entropy of an even spread over the pool.
-        wasted: the share of steps whose response cannot reach the answer; None where there is no
-            step.
-        dependence: whether the workflow depends on the question; None where that cannot be told.
+        wasted: the share of steps whose response cannot reach the answer; None: there is no step.
+        dependence: the dependence of the workflow on the question; None: it cannot be told.
     """
 
     whole: RoutingGroup
@@ -80,112 +82,139 @@ class Routing:
 
     @property
     def top(self) -> tuple[str, Estimate] | None:
-        """The worker with the most steps, and its share; None where there is no step."""
+        """The worker with the most steps, and its share; None: there is no step."""
         workers = self.whole.workers
-        return max(workers.items(), key=lambda entry: entry[1].value) if workers else None
+        if not workers:
+            return None
+        return max(workers.items(), key=lambda worker: worker[1].value)
 
 
-def routing(records: Sequence[Record], workers: Mapping[int, str], *, seed: int = 0) -> Routing:
-    """How a system spreads the work.
+def measure_routing(
+    records: Sequence[Record], workers: Mapping[int, str], *, seed: int = 0
+) -> Routing:
+    """Measure how a system spreads the work.
 
     Args:
-        records: of one system.
-        workers: the pool's names by ordinal; a worker that is not named is called by its number.
+        records: the system's.
+        workers: the pool's names by ordinal; a worker without a name is called by its number.
         seed: of the permutations.
     """
     used = {step.worker for record in records for workflow in record.workflows for step in workflow}
     names = {ordinal: workers.get(ordinal, str(ordinal)) for ordinal in sorted({*workers, *used})}
-    tasks, order = (
-        list(dict.fromkeys(one.task for one in records)),
-        in_order({one.kind for one in records}),
-    )
-    kinds = sorted(
-        {(one.task, one.kind) for one in records if one.kind},
-        key=lambda pair: (tasks.index(pair[0]), order.index(pair[1])),
-    )
-    flows = _by_question(records)
-    unused = {
-        key: (sum(len(unused_steps(flow)) for flow in some), sum(map(len, some)))
-        for key, some in flows.items()
-    }
+    plans = _plans_by_question(records).values()
+    unused = [sum(len(unused_steps(workflow)) for workflow in workflows) for workflows in plans]
+    steps = [sum(len(workflow) for workflow in workflows) for workflows in plans]
     return Routing(
-        whole=_group("all", records, names),
-        by_task=tuple(
-            _group(task, [one for one in records if one.task == task], names)
-            for task in tasks[1:] and tasks
-        ),
-        by_kind=tuple(
-            _group(
-                kind if len(tasks) == 1 else f"{task} / {kind}",
-                [one for one in records if (one.task, one.kind) == (task, kind)],
-                names,
-            )
-            for task, kind in kinds[1:] and kinds
-        ),
+        whole=_measure_group("all", records, names),
+        by_task=_measure_tasks(records, names),
+        by_kind=_measure_kinds(records, names),
         most_bits=math.log2(max(1, len(names))),
-        wasted=share(unused),
+        wasted=share(unused, steps),
         dependence=routing_dependence(records, seed=seed),
     )
 
 
+def _measure_tasks(records: Sequence[Record], names: Mapping[int, str]) -> tuple[RoutingGroup, ...]:
+    tasks = list(dict.fromkeys(record.task for record in records))
+    if len(tasks) < 2:
+        return ()
+    groups: list[RoutingGroup] = []
+    for task in tasks:
+        of_task = [record for record in records if record.task == task]
+        groups.append(_measure_group(task, of_task, names))
+    return tuple(groups)
+
+
+def _measure_kinds(records: Sequence[Record], names: Mapping[int, str]) -> tuple[RoutingGroup, ...]:
+    tasks = list(dict.fromkeys(record.task for record in records))
+    order = in_order({record.kind for record in records})
+    pairs = {(record.task, record.kind) for record in records if record.kind}
+    if len(pairs) < 2:
+        return ()
+    groups: list[RoutingGroup] = []
+    for task in tasks:
+        for kind in order:
+            if (task, kind) in pairs:
+                of_kind = [
+                    record for record in records if record.task == task and record.kind == kind
+                ]
+                name = kind if len(tasks) == 1 else f"{task} / {kind}"
+                groups.append(_measure_group(name, of_kind, names))
+    return tuple(groups)
+
+
+def _measure_group(name: str, records: Sequence[Record], names: Mapping[int, str]) -> RoutingGroup:
+    """Measure the plans for some questions."""
+    plans = _plans_by_question(records)
+    workers: list[Counter[str]] = []
+    shapes: list[Counter[str]] = []
+    strategies: list[Counter[str]] = []
+    for workflows in plans.values():
+        useful = [useful_part(workflow) for workflow in workflows]
+        workers.append(Counter(names[step.worker] for workflow in useful for step in workflow))
+        shapes.append(Counter(topology(workflow) for workflow in workflows))
+        strategies.append(Counter(strategy(workflow) for workflow in workflows))
+    return RoutingGroup(
+        name=name,
+        questions=len(plans),
+        accuracy=accuracy(records),
+        steps=_mean_steps([workflows for workflows in plans.values() if workflows]),
+        workers=shares_of(workers, names.values()),
+        topologies=_without_zeros(shares_of(shapes, sorted(get_args(Topology)))),
+        strategies=_without_zeros(shares_of(strategies, STRATEGIES)),
+        entropy=routing_entropy(records, len(names)),
+    )
+
+
+def _without_zeros(shares: Mapping[str, Estimate]) -> dict[str, Estimate]:
+    return {name: share for name, share in shares.items() if share.value}
+
+
+def _mean_steps(plans: Sequence[Sequence[Workflow]]) -> Estimate | None:
+    """Return the mean length of workflows, every question weighing the same."""
+    if not plans:
+        return None
+    means = [fmean(len(workflow) for workflow in workflows) for workflows in plans]
+    if len(means) > 1:
+        low, high = mean_interval(means)
+    else:
+        low, high = 1.0, float(max(len(workflow) for workflow in plans[0]))
+    return Estimate(fmean(means), max(1.0, low), high, len(means))
+
+
 def routing_entropy(records: Sequence[Record], workers: int) -> Estimate | None:
-    """The entropy of the workers' shares over steps in bits, with a jackknife interval; None where there is no step."""
-    by_question = _by_question(records).values()
-    steps = [
-        Counter(step.worker for flow in flows for step in useful_part(flow))
-        for flows in by_question
-    ]
-    played = [counts for counts in steps if counts]
+    """Return the entropy of the workers' shares over steps in bits, with a jackknife interval.
+
+    None: there is no step.
+
+    Args:
+        records: a system's.
+        workers: the number of workers in the pool.
+    """
+    played: list[Counter[int]] = []
+    for workflows in _plans_by_question(records).values():
+        useful = [useful_part(workflow) for workflow in workflows]
+        steps = Counter(step.worker for workflow in useful for step in workflow)
+        if steps:
+            played.append(steps)
     total = sum(played, Counter[int]())
     if not total:
         return None
     value = entropy_bits(total.values())
-    without = [
-        entropy_bits(total[worker] - counts[worker] for worker in total) for counts in played
-    ]
-    _, low, high = (
-        statistics.jackknife_interval(value, without) if len(played) > 1 else (value, 0.0, math.inf)
-    )
     most = math.log2(max(2, workers, len(total)))
-    return Estimate(value, max(0.0, min(low, value)), min(most, max(high, value)), len(played))
+    if len(played) == 1:
+        return Estimate(value, 0.0, most, 1)
+    without: list[float] = []
+    for steps in played:
+        without.append(entropy_bits(total[worker] - steps[worker] for worker in total))
+    _, low, high = jackknife_interval(value, without)
+    low, high = max(0.0, min(low, value)), min(most, max(high, value))
+    return Estimate(value, low, high, len(played))
 
 
-def _group(name: str, records: Sequence[Record], workers: Mapping[int, str]) -> RoutingGroup:
-    """The plans for some questions."""
-    scores, flows = statistics.scores_by_problem(records), _by_question(records)
-    masked = sum(record.correct is None for record in records)
-    means = [fmean(map(len, of_one)) for of_one in flows.values() if of_one]
-    longest = float(max((len(flow) for of_one in flows.values() for flow in of_one), default=1))
-    low, high = statistics.mean_interval(means) if len(means) > 1 else (1.0, longest)
-
-    def shares(
-        things: Callable[[Workflow], Sequence[str]], names: Iterable[str]
-    ) -> dict[str, Estimate]:
-        counts = {
-            key: Counter(thing for flow in some for thing in things(flow))
-            for key, some in flows.items()
-        }
-        return shares_of(counts, names)
-
-    shapes = shares(lambda flow: [topology(flow)], sorted(get_args(Topology)))
-    strategies = shares(lambda flow: [strategy(flow)], STRATEGIES)
-    return RoutingGroup(
-        name=name,
-        questions=len(flows),
-        accuracy=statistics.estimate(scores, masked) if scores else None,
-        steps=Estimate(fmean(means), max(1.0, low), high, len(means)) if means else None,
-        workers=shares(
-            lambda flow: [workers[step.worker] for step in useful_part(flow)], workers.values()
-        ),
-        topologies={name: one for name, one in shapes.items() if one.value},
-        strategies={name: one for name, one in strategies.items() if one.value},
-        entropy=routing_entropy(records, len(workers)),
-    )
-
-
-def _by_question(records: Sequence[Record]) -> dict[Key, list[Workflow]]:
-    """The workflows of each question, of all repeats and rounds."""
-    found: dict[Key, list[Workflow]] = {}
+def _plans_by_question(records: Sequence[Record]) -> dict[Key, list[Workflow]]:
+    """Return the workflows of each question, of all repeats and rounds."""
+    plans: dict[Key, list[Workflow]] = {}
     for record in records:
-        found.setdefault((record.task, record.problem), []).extend(record.workflows)
-    return found
+        plans.setdefault(record.key, []).extend(record.workflows)
+    return plans

@@ -21,7 +21,8 @@ import torch
 from transformers import AutoConfig, AutoModelForCausalLM
 
 from openconductor.errors import ConfigError
-from openconductor.pool import open_pool
+from openconductor.gym.workers import gym_pool, world_of
+from openconductor.pool import WorkerPool
 from openconductor.training.checkpoint import check_base, load_tokenizer
 from openconductor.training.examples import (
     held_out_problems,
@@ -84,7 +85,8 @@ def estimate(config: TrainConfig) -> TrainingNeeds:
         TaskError: data are absent.
     """
     questions = load_questions(config)
-    pool = open_pool(config.pool, config.seed)
+    world = world_of(config.pool)
+    pool = WorkerPool.from_toml(config.pool) if world is None else gym_pool(config.seed, world)
     if not config.model.base:
         raise ConfigError(
             "--dry-run: got no model.base, expected one: a fresh tiny model needs no estimate"

@@ -47,14 +47,14 @@ def test_what_is_masked_is_no_wrong_answer_and_is_counted(record: Make) -> None:
 def test_a_share_weighs_things_and_knows_that_those_of_a_question_hang_together() -> None:
     # Ten questions: in half of them all four steps are of the worker, in the others none. Ten
     # draws, not forty.
-    clustered = share({("t", str(place)): (4.0 if place % 2 else 0.0, 4.0) for place in range(10)})
+    clustered = share([4.0 if place % 2 else 0.0 for place in range(10)], [4.0] * 10)
     assert clustered.value == 0.5
     low, high = wilson_interval(4.5, 9)  # the sample variance makes nine of ten
     assert (clustered.low, clustered.high) == pytest.approx((low, high))
-    unequal = share({("t", "a"): (1.0, 1.0), ("t", "b"): (0.0, 3.0), ("t", "c"): (0.0, 0.0)})
+    unequal = share([1.0, 0.0, 0.0], [1.0, 3.0, 0.0])
     assert (unequal.value, unequal.problems) == (0.25, 2)
-    assert share({("t", "a"): (0.0, 0.0)}) is None
-    none = share({("t", str(place)): (0.0, 5.0) for place in range(10)})
+    assert share([0.0], [0.0]) is None
+    none = share([0.0] * 10, [5.0] * 10)
     assert none is not None, "as sure as its questions are many"
     assert (none.low, none.high) == pytest.approx(wilson_interval(0, 10))
 
@@ -64,17 +64,13 @@ def test_the_intervals_of_shares_cover_as_they_claim() -> None:
     rng = random.Random(5)
     truth, covered, rounds = 0.3, 0, 400
     for _ in range(rounds):
-        parts: dict[tuple[str, str], tuple[float, float]] = {}
-        for place in range(100):
-            chance, steps = (
-                rng.choice((0.1, 0.5)),
-                rng.randint(2, 5),
-            )  # the chance differs by question, mean 0.3
-            parts["t", str(place)] = (
-                float(sum(rng.random() < chance for _ in range(steps))),
-                float(steps),
-            )
-        found = share(parts)
+        chances = [rng.choice((0.1, 0.5)) for _ in range(100)]  # by question, 0.3 in the mean
+        totals = [rng.randint(2, 5) for _ in chances]
+        counts = [
+            sum(rng.random() < chance for _ in range(total))
+            for chance, total in zip(chances, totals, strict=True)
+        ]
+        found = share(counts, totals)
         covered += found.low <= truth <= found.high
     assert 0.925 <= covered / rounds <= 0.975
 

@@ -15,7 +15,7 @@ from openconductor.evaluation.records import Record
 from openconductor.evaluation.statistics import wilson_interval
 from openconductor.plots import FIGURES, OF_TRAINING, draw
 from openconductor.plots.accuracy_cost import DOLLARS
-from openconductor.plots.iterations import read_curve, terms
+from openconductor.plots.iterations import read_curve, read_terms
 from openconductor.plots.material import Material
 
 Make = Callable[..., Record]
@@ -295,9 +295,9 @@ def test_a_training_s_kinds_weigh_as_in_the_evaluation_and_what_differs_is_said(
     drawn = draw("training_accuracy", Material(other, NAMES, read_curve(path)))
     assert "mixed in another way than those of the levels" in drawn.caption
     assert "accuracy 50.0 %" in legend(drawn)
-    assert terms(path) == terms(tmp_path) == ""
+    assert read_terms(path) == read_terms(tmp_path) == ""
     (tmp_path / "config.toml").write_text("[rollout]\noffered = [4, 8]\n")
-    assert terms(tmp_path) == "In the training each question offered 4 to 8 of the workers."
+    assert read_terms(tmp_path) == "In the training each question offered 4 to 8 of the workers."
 
 
 def test_the_shares_of_the_largest_workers_are_drawn_and_all_others_together(

@@ -16,7 +16,7 @@ from planted_records import WORKERS, Player, alone, always, by_kind, flat, play
 from openconductor.evaluation.counterfactual import Counterfactuals
 from openconductor.evaluation.records import Record
 from openconductor.evaluation.statistics import Difference
-from openconductor.report import Judgement, judge, orchestration
+from openconductor.report import Judgement, judge, measure_orchestration
 from openconductor.types import Step, Workflow
 
 GAIN = "orchestration gain"
@@ -70,7 +70,7 @@ def idle(rng: random.Random, kind: int, _answer: str) -> Workflow:
 
 
 def one(records: Sequence[Record], **more: object) -> Judgement:
-    return judge(orchestration(records, workers=WORKERS, **more))  # pyright: ignore[reportArgumentType]
+    return judge(measure_orchestration(records, workers=WORKERS, **more))  # pyright: ignore[reportArgumentType]
 
 
 def played(player: Player, seed: int, **rivals: Player) -> list[Record]:

@@ -16,10 +16,11 @@ from openconductor.errors import ConfigError
 from openconductor.evaluation.headroom import headroom
 from openconductor.evaluation.records import Record
 from openconductor.evaluation.statistics import Estimate
-from openconductor.report import Orchestration, judge, orchestration
+from openconductor.report import Orchestration, judge, measure_orchestration
 from openconductor.report.figures import gain, heading, pool_sections, sections
-from openconductor.report.report import Report, training
-from openconductor.report.rivals import UNPRICED, change, effort
+from openconductor.report.report import Report
+from openconductor.report.rivals import UNPRICED, find_effort, measure_change
+from openconductor.report.training import read_training
 from openconductor.report.words import points
 
 PLAYERS = {
@@ -34,7 +35,7 @@ PLAYERS = {
 
 def test_levels_regret_and_the_share_of_headroom_are_what_they_are_called() -> None:
     records = play(PLAYERS, 1, questions=120)
-    found = orchestration(records, workers=WORKERS)
+    found = measure_orchestration(records, workers=WORKERS)
     right = {
         name: sum(one.correct is True for one in records if one.system == name) / 120
         for name in PLAYERS
@@ -61,7 +62,7 @@ def test_levels_regret_and_the_share_of_headroom_are_what_they_are_called() -> N
 
 
 def test_routing_is_counted_over_steps_and_by_kind() -> None:
-    found = orchestration(play(PLAYERS, 1, questions=120), workers=WORKERS).routing
+    found = measure_orchestration(play(PLAYERS, 1, questions=120), workers=WORKERS).routing
     shares = {name: round(one.value, 6) for name, one in found.whole.workers.items()}
     assert shares == {
         "anna": 0.5,
@@ -80,7 +81,9 @@ def test_routing_is_counted_over_steps_and_by_kind() -> None:
 
 def test_masked_answers_are_counted_and_a_lead_is_also_told_with_them_as_wrong() -> None:
     shy = replace(PLAYERS["conductor"], fails=lambda right: 0.0 if right else 1.0)
-    found = orchestration(play({**PLAYERS, "conductor": shy}, 1, questions=120), workers=WORKERS)
+    found = measure_orchestration(
+        play({**PLAYERS, "conductor": shy}, 1, questions=120), workers=WORKERS
+    )
     best = found.best_single
     assert (
         found.accuracy is not None
@@ -100,7 +103,7 @@ def test_a_vote_of_a_worker_that_beats_the_best_one_alone_is_the_rival_at_equal_
         "consensus:bert?n=5": alone(1, 0.75, dollars="0.05"),
         "consensus:anna?n=5": alone(0, 0.65, dollars="0.05"),
     }
-    found = orchestration(play(rivals, 1, questions=200), workers=WORKERS).effort
+    found = measure_orchestration(play(rivals, 1, questions=200), workers=WORKERS).effort
     assert found is not None
     assert (found.name, found.votes, found.unit) == ("consensus:bert?n=5", 0, "dollars")
     assert found.cost == pytest.approx(1.0)
@@ -113,7 +116,7 @@ def test_without_prices_calls_are_what_costs() -> None:
         for one in play(PLAYERS, 1, questions=40)
     ]
     by_system = {name: [one for one in records if one.system == name] for name in PLAYERS}
-    found = effort(by_system, "conductor", "worker:anna")
+    found = find_effort(by_system, "conductor", "worker:anna")
     assert found is not None
     assert (found.unit, found.name) == (UNPRICED, "anna alone")
     assert found.cost == pytest.approx(1 / 2.5)
@@ -125,10 +128,10 @@ def test_a_conductor_of_which_nothing_was_decided_is_not_said_to_write_no_plans(
     unreached = replace(PLAYERS["conductor"], fails=lambda _right: 1.0)
     records = play({**PLAYERS, "conductor": unreached}, 1, questions=40)
     nothing = [replace(one, rounds=()) if one.system == "conductor" else one for one in records]
-    found = orchestration(nothing, workers=WORKERS)
+    found = measure_orchestration(nothing, workers=WORKERS)
     (form,) = [part for part in sections(report_of(found)) if part.title == "Form"]
     assert list(form.lines) == ["There is no validity: nothing was decided."]
-    baseline = orchestration(records, system="moa:anna", workers=WORKERS)
+    baseline = measure_orchestration(records, system="moa:anna", workers=WORKERS)
     (form,) = [part for part in sections(report_of(baseline)) if part.title == "Form"]
     assert list(form.lines) == ["There is no validity: moa:anna writes no plans in words."]
 
@@ -140,13 +143,15 @@ def test_a_vote_far_from_the_systems_cost_is_not_called_one_at_equal_cost() -> N
         (PLAYERS, "At equal cost: anna"),
     ):
         said = next(
-            sections(report_of(orchestration(play(players, 1, questions=120), workers=WORKERS)))
+            sections(
+                report_of(measure_orchestration(play(players, 1, questions=120), workers=WORKERS))
+            )
         ).lines
         assert any(line.startswith(told) for line in said)
 
 
 def test_a_regret_of_nothing_has_no_sign() -> None:
-    same = orchestration(
+    same = measure_orchestration(
         play({**PLAYERS, "oracle": PLAYERS["conductor"]}, 1, questions=40), workers=WORKERS
     )
     assert same.oracle is not None and same.oracle.lead is not None
@@ -167,14 +172,16 @@ def test_kinds_stand_from_easy_to_hard_in_their_tasks_order() -> None:
     other = [
         replace(one, task="algebra", kind=f"level {9 + (one.kind == 'easy')}") for one in records
     ]
-    assert [one.name for one in orchestration(records, workers=WORKERS).routing.by_kind] == [
+    assert [
+        one.name for one in measure_orchestration(records, workers=WORKERS).routing.by_kind
+    ] == [
         "easy",
         "medium",
         "hard",
     ]
-    names = [one.name for one in orchestration(other, workers=WORKERS).routing.by_kind]
+    names = [one.name for one in measure_orchestration(other, workers=WORKERS).routing.by_kind]
     assert names == ["level 9", "level 10"]
-    both = orchestration([*records, *other], workers=WORKERS).routing
+    both = measure_orchestration([*records, *other], workers=WORKERS).routing
     assert [one.name for one in both.by_task] == ["sums", "algebra"]
     assert [one.name for one in both.by_kind][-2:] == ["algebra / level 9", "algebra / level 10"]
 
@@ -217,7 +224,7 @@ def report_of(found: Orchestration) -> Report:
 
 def test_a_system_that_is_not_there_is_an_error_that_says_which_are() -> None:
     with pytest.raises(ConfigError, match="expected one of conductor, worker:anna"):
-        orchestration(play(PLAYERS, 1, questions=2), system="conducter")
+        measure_orchestration(play(PLAYERS, 1, questions=2), system="conducter")
 
 
 @pytest.mark.parametrize(
@@ -231,7 +238,9 @@ def test_a_report_of_whatever_there_is_can_be_said_and_written(
     """Every section has cells for its columns, no figure that is not one, and plain values."""
     records = play(players, 2, questions=questions, repeats=repeats)
     system = next(iter(players))
-    found = orchestration(records, system=system, before=records[:: len(players)], workers=WORKERS)
+    found = measure_orchestration(
+        records, system=system, before=records[:: len(players)], workers=WORKERS
+    )
     room = headroom(records)
     report = Report("r", "unconstrained", 0, found, judge(found), room)
     json.dumps(report.to_json(), allow_nan=False)
@@ -271,7 +280,7 @@ def test_the_two_parts_of_a_gain_are_the_textbooks_and_add_up_to_it() -> None:
     """Validity .5 to .75, right of the valid .5 to 2/3: form is .25 x 7/12, skill is 1/6 x .625."""
     before = by_hand([(True, True), (True, False), (False, False), (False, False)])
     after = by_hand([(True, True), (True, True), (True, False), (False, False)])
-    found = change(before, after, workers=2)
+    found = measure_change(before, after, workers=2)
     assert found.by_form is not None and found.by_skill is not None
     assert found.accuracy is not None and found.given_valid is not None
     assert (found.by_form.value, found.by_skill.value) == pytest.approx(
@@ -287,8 +296,8 @@ def test_the_two_parts_of_a_gain_are_the_textbooks_and_add_up_to_it() -> None:
 
 def test_a_learner_of_form_gains_by_form_and_one_of_skill_by_skill() -> None:
     before = play(learner(0.6, 0.4), 1, questions=400)
-    form = change(before, play(learner(0.6, 0.0), 2, questions=400), workers=4)
-    skill = change(before, play(learner(0.9, 0.4), 3, questions=400), workers=4)
+    form = measure_change(before, play(learner(0.6, 0.0), 2, questions=400), workers=4)
+    skill = measure_change(before, play(learner(0.9, 0.4), 3, questions=400), workers=4)
     assert form.by_form is not None and form.by_skill is not None
     assert form.by_form.low > 0.15
     assert form.by_skill.low < 0 < form.by_skill.high
@@ -301,22 +310,22 @@ def test_only_what_both_were_asked_and_wrote_is_compared() -> None:
     before, after = (
         play(learner(0.6, 0.0), 1, asked=asked) for asked in (range(50), range(30, 100))
     )
-    assert change(before, after, workers=4).questions == 20
+    assert measure_change(before, after, workers=4).questions == 20
     unreached = [
         replace(one, correct=None, status="failed") for one in by_hand([(False, False)] * 10)
     ]
-    found = change(
+    found = measure_change(
         [*unreached[:5], *by_hand([(True, True)] * 10)[5:]], by_hand([(True, True)] * 10), workers=2
     )
     assert found.validity is not None, "a planner that could not be reached wrote no invalid plan"
     assert (found.validity.value, found.validity.problems) == (0.0, 5)
-    found = change(by_hand([(False, False)] * 8), by_hand([(True, True)] * 8), workers=2)
+    found = measure_change(by_hand([(False, False)] * 8), by_hand([(True, True)] * 8), workers=2)
     assert found.by_form is found.by_skill is found.given_valid is None, (
         "without a valid plan there is no skill"
     )
     wide = {"conductor": Player(flat(0.5), lambda rng, _: (rng.randrange(4),), planned=True)}
     narrow = {"conductor": Player(flat(0.5), always(2), planned=True)}
-    found = change(play(wide, 1), play(narrow, 1), workers=4)
+    found = measure_change(play(wide, 1), play(narrow, 1), workers=4)
     assert found.entropy_before is not None and found.entropy_after is not None
     assert (found.entropy_before.value, found.entropy_after.value) == pytest.approx(
         (2.0, 0.0), abs=0.05
@@ -346,7 +355,7 @@ def curve(folder: Path, iterations: int) -> Path:
 
 
 def test_format_that_is_learnt_while_skill_stays_is_seen_in_the_curve(tmp_path: Path) -> None:
-    found = training(curve(tmp_path, 100))
+    found = read_training(curve(tmp_path, 100))
     entropy, shapes = found.routing_entropy.end, found.shapes
     assert (
         found.validity.begin is not None and found.validity.end is not None and entropy is not None
@@ -362,8 +371,8 @@ def test_format_that_is_learnt_while_skill_stays_is_seen_in_the_curve(tmp_path: 
 
 def test_one_iteration_has_a_level_and_no_interval(tmp_path: Path) -> None:
     report = replace(
-        report_of(orchestration(play(PLAYERS, 0, questions=5))),
-        training=training(curve(tmp_path, 6)),
+        report_of(measure_orchestration(play(PLAYERS, 0, questions=5))),
+        training=read_training(curve(tmp_path, 6)),
     )
     (part,) = [part for part in sections(report) if part.title == "The training"]
     assert part.rows[0] == ("valid plans, %", "50.0", "100.0")

@@ -21,7 +21,8 @@ from openconductor.evaluation.records import Results
 from openconductor.plots import Picture
 from openconductor.report.figures import sections
 from openconductor.report.page import render
-from openconductor.report.report import Course, Report, Training, chosen, make_report
+from openconductor.report.report import Report, choose_system, make_report
+from openconductor.report.training import Course, Training
 
 pytest.importorskip("jinja2")
 Make = Callable[..., Results]
@@ -380,7 +381,9 @@ def test_what_was_decided_and_what_is_missing_is_said(
     masked = replace(
         found, records=tuple(replace(one, correct=None, status="failed", rounds=()) for one in ours)
     )
-    assert chosen(masked, None) == "conductor", "the one that is asked for, though it never planned"
+    assert choose_system(masked, None) == "conductor", (
+        "the one that is asked for, though it never planned"
+    )
     page = page_of(masked)
     assert page.with_class("decided")[0].text == "12 answers: 0 decided, 12 not (12 failed)."
     assert "Who gets the work" not in [tag.text for tag in page.of("h2")]

@@ -19,7 +19,13 @@ from openconductor.evaluation.statistics import (
     difference,
     scores_by_problem,
 )
-from openconductor.report import Judgement, Orchestration, judge, orchestration, verdict as rules
+from openconductor.report import (
+    Judgement,
+    Orchestration,
+    judge,
+    measure_orchestration,
+    verdict as rules,
+)
 from openconductor.report.questions import (
     BetterAtEqualCost,
     BetterThanBest,
@@ -54,7 +60,7 @@ def untrained(skill: float) -> dict[str, Player]:
 
 
 def verdict(records: Sequence[Record], **more: Any) -> Judgement:
-    return judge(orchestration(records, workers=WORKERS, **more))
+    return judge(measure_orchestration(records, workers=WORKERS, **more))
 
 
 # ── planted cases, and ways to fool it ────────────────────────────────────────────────────────────
@@ -173,7 +179,7 @@ def test_the_fair_lead_at_equal_cost_is_in_the_line(
 def test_a_vote_is_read_off_the_repeats_of_a_worker() -> None:
     """Right answers agree and wrong ones do not, so five of anna's votes are far better than one."""
     records = play({**conductor(0.8, dollars="0.05"), **POOL, **FIXED}, 1, questions=200, repeats=5)
-    found = orchestration(records, workers=WORKERS)
+    found = measure_orchestration(records, workers=WORKERS)
     assert found.effort is not None
     assert found.best_single is not None and found.best_single.accuracy is not None
     assert (found.effort.name, round(found.effort.cost, 6)) == ("anna, a vote of 5", 1.0)
@@ -318,7 +324,9 @@ def test_two_systems_of_equal_skill_differ_falsely_at_most_65_times_in_1000() ->
             false_tests += found.p < 0.05
             if found.low > 0:  # without this no gain is claimed, as rule 3 has it
                 label = judge(
-                    orchestration(records, workers={0: "anna"}, seed=seed, counterfactuals=shown)
+                    measure_orchestration(
+                        records, workers={0: "anna"}, seed=seed, counterfactuals=shown
+                    )
                 ).label
                 false_gains += label == "orchestration gain"
     assert false_tests <= 65

@@ -1,0 +1,134 @@
+"""Replays of a system's plans, with one thing taken away at a time."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import nullcontext
+from dataclasses import dataclass
+from decimal import Decimal
+from functools import partial
+from pathlib import Path
+from typing import Any, cast
+
+from openconductor.calls.budget import PaidCall
+from openconductor.errors import ConfigError
+from openconductor.evaluation.counterfactual import (
+    Counterfactuals,
+    counterfactuals,
+    exact_replay,
+    pool_replay,
+)
+from openconductor.evaluation.eval_config import CONDUCTOR
+from openconductor.evaluation.grid import open_purse
+from openconductor.evaluation.records import JOURNAL, Record, Results, read_folder, sample_number
+from openconductor.evaluation.systems import load_pool, load_sheets
+from openconductor.store import Journal, JournalReader
+from openconductor.types import Budget, Completion, Problem, Workflow
+
+REPLAYS = "counterfactual.sqlite"
+"""The journal of the calls that replays made, beside the run's own."""
+
+
+def replays_are_free(results: Results, folder: Path) -> bool:
+    """Return True if replays cost nothing: in the gym, and over workers that are recorded models."""
+    if results.config.in_gym:
+        return True
+    inputs = cast("Mapping[str, Any]", read_folder(folder)[1].get("inputs", {}))
+    return all(str(worker["identity"]).startswith("replay_pool ") for worker in inputs["workers"])
+
+
+async def replay_plans(
+    results: Results,
+    folder: Path,
+    *,
+    system: str = CONDUCTOR,
+    limit: int | None = None,
+    dollars: Decimal | None = None,
+    on_progress: Callable[[int, int], None] | None = None,
+) -> Counterfactuals:
+    """Replay a system's plans with one thing taken away at a time.
+
+    Args:
+        results: the results of the evaluation in ``folder``.
+        folder: the run's; new calls are journaled there in ``counterfactual.sqlite``, so that a
+            second replay is free.
+        system: the system whose plans are replayed.
+        limit: the plans of this many questions only, evenly spread.
+        dollars: the most that all replays may cost; None: no limit.
+        on_progress: called with the number of replays done, and of all.
+
+    Raises:
+        ConfigError: there is no record of the system.
+        TaskError: the run's problems are not there any more.
+        BudgetExceeded: the dollars are spent; what was paid for is kept.
+    """
+    records = _select_questions(results.of(system), limit)
+    if not records:
+        known = ", ".join(results.systems)
+        raise ConfigError(f"report: no record of {system!r}, expected one of {known}")
+    config = results.config
+    sheets = load_sheets(config)
+    problems = {
+        (name, problem.id): problem for name, sheet in sheets.items() for problem in sheet.problems
+    }
+    replay_all = partial(
+        counterfactuals,
+        records,
+        problems,
+        workers=results.workers,
+        seed=config.seed or 0,
+        concurrency=config.concurrency,
+        on_progress=on_progress,
+    )
+    if config.in_gym:
+        return await replay_all(exact_replay)
+    task_of = {id(problem): name for (name, _), problem in problems.items()}
+
+    def number(problem: Problem, repeat: int) -> int:
+        """Return the number of the evaluation's own calls, so that its journal answers them."""
+        shared = "" if config.share_calls else system
+        return sample_number(shared, task_of[id(problem)], problem.id, repeat)
+
+    with JournalReader(folder / JOURNAL) as run, Journal(folder / REPLAYS) as journal:
+        purse = (
+            None if dollars is None else open_purse(Budget(dollars=dollars), journal.totals().spent)
+        )
+        pool = load_pool(config)
+        replay = pool_replay(
+            pool.replaying(_Replays(journal, run)),
+            lambda problem: sheets[task_of[id(problem)]].grader,
+            on_event=journal,
+            sample=number,
+        )
+
+        async def paid(problem: Problem, workflow: Workflow, repeat: int) -> float | None:
+            with (
+                nullcontext() if purse is None else PaidCall(purse)
+            ):  # what is asked inside is charged to it
+                return await replay(problem, workflow, repeat)
+
+        try:
+            return await replay_all(paid)
+        finally:
+            await pool.aclose()
+
+
+def _select_questions(records: Sequence[Record], limit: int | None) -> list[Record]:
+    """Return the records of ``limit`` questions, evenly spread over all; None: of all."""
+    keys = list(dict.fromkeys(record.key for record in records))
+    if limit is None or limit >= len(keys):
+        return list(records)
+    selected = {keys[place * len(keys) // limit] for place in range(limit)}
+    return [record for record in records if record.key in selected]
+
+
+@dataclass(frozen=True, slots=True)
+class _Replays:
+    """The calls that were paid for: those of the replays' own journal, then those of the run's."""
+
+    journal: Journal
+    run: JournalReader
+
+    def find_completion(self, key: str) -> Completion | None:
+        """Return the completion of a call; None: neither journal has it."""
+        return self.journal.find_completion(key) or self.run.find_completion(key)
