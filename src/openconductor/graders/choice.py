@@ -1,16 +1,18 @@
 r"""Multiple choice: the prompt, the extractor that belongs to it, and the grader.
 
-In: a question with its choices; a reply. Out: the prompt of a style; the letter that the same style
-reads off a reply. A prompt and its extractor are one unit, named by ``style``, because an extractor
-only finds what its prompt asks for:
+A prompt and its extractor are one unit, named by ``style``, because an extractor only finds what
+its prompt asks for:
 
-- ``ours``: thoughts are stripped, and the *last* letter that the reply states as its answer counts, wherever it is
-  stated (``Answer: B``, ``the answer is (B)``, ``\boxed{B}``); else the last option that it calls the right one; else a
-  reply that is nothing but a letter. A lone capital is no statement: the "I" of "I cannot tell" answers nothing. Where
-  the last statement names two letters, or none is found, nothing is answered: wrong, and counted apart ("unparsed").
-- ``mmlu-pro``: as TIGER-AI-Lab's MMLU-Pro evaluates (commit f418b11), *with* its last fallback, any lone capital; but
-  what finds nothing is wrong here, where the official script draws a letter. For comparing with papers.
-- ``simple-evals``: as OpenAI's simple-evals does (commit ee3b031): the *first* ``Answer: X``. For comparing, too.
+- ``ours``: thoughts are stripped, and the *last* letter that the reply states as its answer counts
+  (``Answer: B``, ``the answer is (B)``, ``\boxed{B}``); else the last option that it calls the
+  right one; else a reply that is only a letter. A lone capital is no statement: the "I" of "I
+  cannot tell" answers nothing. A last statement that names two letters is no answer either. Replies
+  without an answer are wrong, and counted apart ("unparsed").
+- ``mmlu-pro``: as TIGER-AI-Lab's MMLU-Pro evaluates (commit f418b11), *with* its last fallback, any
+  lone capital. Replies without an answer are wrong, where the official script draws a letter. For
+  comparing with papers.
+- ``simple-evals``: as OpenAI's simple-evals does (commit ee3b031): the *first* ``Answer: X``. For
+  comparing, too.
 
 Not covered: an answer given as the choice's text without its letter.
 """
@@ -34,18 +36,21 @@ LETTERS = "ABCDEFGHIJ"
 LAST_CHARACTERS = 20_000
 """How far from its end a reply is searched for the letter that it states."""
 
-# Where a reply states its answer: what stands behind is looked at by _letters_after.
+# A reply states its answer behind these; _letters_after reads it.
 _STATED = re.compile(
-    r"\banswer\b(?:\s+(?:choice|option))?[*_\s]*(?:[:=]|\b(?:is|would be|must be|should be)\b[*_\s]*:?)"
+    r"\banswer\b(?:\s+(?:choice|option))?[*_\s]*"
+    r"(?:[:=]|\b(?:is|would be|must be|should be)\b[*_\s]*:?)"
     r"|\banswer\s+(?:to|for)\s[^.\n]{1,60}?\sis\b:?|\\boxed(?=\s*\{)",
     re.IGNORECASE,
 )
 _CALLED_RIGHT = re.compile(
-    r"\b(?:correct|right|best|closest)\s+(?:option|choice|one)\b[^.\n(]{0,40}?\bis\b|\b(?:choose|pick|select)\b",
+    r"\b(?:correct|right|best|closest)\s+(?:option|choice|one)\b[^.\n(]{0,40}?\bis\b"
+    r"|\b(?:choose|pick|select)\b",
     re.IGNORECASE,
 )
 _OPENED = re.compile(
-    r"(?:[\s*_`\"'$({\[]|\\[(\[]|\\(?:text|mathrm|mathbf|textbf|textrm)(?=\s*\{)|\\boxed(?=\s*\{)"
+    r"(?:[\s*_`\"'$({\[]|\\[(\[]|\\(?:text|mathrm|mathbf|textbf|textrm)(?=\s*\{)"
+    r"|\\boxed(?=\s*\{)"
     r"|(?i:therefore|thus|clearly|option|choice|letter)\b[ :,]*)*"
 )
 _CONTINUES = re.compile(r"['’]?[A-Za-z0-9]|-[A-Za-z]")
@@ -55,38 +60,39 @@ _ALONE = re.compile(r"[*_`$({\[\\]*[A-Za-z][*_`$)}\]\\]*(?:[.):]\s?[^\n]*)?")
 # A choice repeated with its letter, inside a sentence and up to its end: "… by issuing B.
 # Accounting Standards".
 _QUOTED = (
-    r"[a-z,:] +(?<!part )(?<!figure )(?<!table )(?<!section )(?<!point )(?<!vitamin )(?<!and )(?<!or )"
+    r"[a-z,:] +(?<!part )(?<!figure )(?<!table )(?<!section )(?<!point )(?<!vitamin )"
+    r"(?<!and )(?<!or )"
     r"\(?([{}])[.):] +(?=[A-Z0-9])"
 )
 _TO_THE_END = r"[^\n.!?]{1,200}[.!]?\s*$"
 
-# From simple-evals (MIT licence), and from MMLU-Pro (Apache-2.0) without its five examples: what
-# papers asked with.
+# The prompts that papers asked with: from simple-evals (MIT licence), and from MMLU-Pro
+# (Apache-2.0) without its five examples.
 _PROMPTS: dict[Style, str] = {
-    "ours": "{question}\n\n{choices}\n\n"
-    "Think step by step, then end with one line of the form 'Answer: X', where X is one of {listed}.",
-    "simple-evals": "Answer the following multiple choice question. The last line of your response should be of the "
-    "following format: 'Answer: $LETTER' (without quotes) where LETTER is one of {letters}. Think step by step before "
-    "answering.\n\n{question}\n\n{choices}",
-    "mmlu-pro": "The following are multiple choice questions (with answers){about}. Think step by step and then finish "
-    'your answer with "the answer is (X)" where X is the correct letter choice.\n\n'
-    "Question:\n{question}\nOptions:\n{choices}\nAnswer: Let's think step by step.",
+    "ours": "{question}\n\n{choices}\n\nThink step by step, then end with one line of the form "
+    "'Answer: X', where X is one of {listed}.",
+    "simple-evals": "Answer the following multiple choice question. The last line of your response "
+    "should be of the following format: 'Answer: $LETTER' (without quotes) where LETTER is one of "
+    "{letters}. Think step by step before answering.\n\n{question}\n\n{choices}",
+    "mmlu-pro": "The following are multiple choice questions (with answers){about}. Think step by "
+    'step and then finish your answer with "the answer is (X)" where X is the correct letter '
+    "choice.\n\nQuestion:\n{question}\nOptions:\n{choices}\nAnswer: Let's think step by step.",
 }
 
 
 def choice_prompt(
     question: str, choices: Sequence[str], *, style: Style = "ours", subject: str = ""
 ) -> str:
-    """The text that a worker sees.
+    """Return the text that a worker sees.
 
     Args:
         question: the question without its choices.
         choices: their texts, in the order in which they get their letters.
-        style: whose prompt.
-        subject: what the question is about; only mmlu-pro says it.
+        style: the prompt's origin.
+        subject: the topic of the question, which only mmlu-pro names.
 
     Raises:
-        ValueError: fewer than two choices, or more than there are letters.
+        ValueError: fewer than two choices, or more choices than letters.
 
     >>> print(choice_prompt("What is 2 + 3?", ["4", "5"]))
     What is 2 + 3?
@@ -100,11 +106,10 @@ def choice_prompt(
         raise ValueError(f"choices: got {len(choices)}, expected 2 to {len(LETTERS)}")
     letters = LETTERS[: len(choices)]
     mark = "." if style == "mmlu-pro" else ")"
+    lines = [f"{letter}{mark} {choice}" for letter, choice in zip(letters, choices, strict=True)]
     return _PROMPTS[style].format(
         question=question.strip() if style == "ours" else question,
-        choices="\n".join(
-            f"{letter}{mark} {choice}" for letter, choice in zip(letters, choices, strict=True)
-        ),
+        choices="\n".join(lines),
         letters=letters,
         listed=", ".join(letters),
         about=f" about {subject}" if subject else "",
@@ -112,7 +117,7 @@ def choice_prompt(
 
 
 def shuffled(choices: Sequence[T], key: str) -> tuple[list[T], list[int]]:
-    """The choices in an order that depends on the key alone, whatever the machine and the version of Python.
+    """Shuffle choices in a way that depends on the key alone, on any machine and version of Python.
 
     Args:
         choices: in their original order.
@@ -125,18 +130,21 @@ def shuffled(choices: Sequence[T], key: str) -> tuple[list[T], list[int]]:
     >>> shuffled(["red", "green", "blue"], "seed 0, problem 9")
     (['blue', 'red', 'green'], [2, 0, 1])
     """
-    places = list(range(len(choices)))
-    places.sort(
-        key=lambda place: blake2b(f"{place}\0{key}".encode("utf-8", "surrogatepass")).digest()
-    )
+
+    def draw(place: int) -> bytes:
+        return blake2b(f"{place}\0{key}".encode("utf-8", "surrogatepass")).digest()
+
+    places = sorted(range(len(choices)), key=draw)
     return [choices[place] for place in places], places
 
 
 def extract_choice(text: str, letters: str = LETTERS, *, style: Style = "ours") -> str | None:
-    """The letter that a reply answers; None where it answers none.
+    """Return the letter that a reply answers; None if it answers none.
 
-    >>> extract_choice("It is (A). No: the answer is (C).", "ABCD"), extract_choice("I cannot tell.")
-    ('C', None)
+    >>> extract_choice("It is (A). No: the answer is (C).", "ABCD")
+    'C'
+    >>> extract_choice("I cannot tell.") is None
+    True
     """
     match style:
         case "ours":
@@ -144,8 +152,8 @@ def extract_choice(text: str, letters: str = LETTERS, *, style: Style = "ours") 
         case "mmlu-pro":
             return _extract_mmlu_pro(text, letters)
         case "simple-evals":
-            found = re.search(rf"(?i)Answer[ \t]*:[ \t]*\$?([{letters}])\$?", text)
-            return found[1] if found else None
+            answer = re.search(rf"(?i)Answer[ \t]*:[ \t]*\$?([{letters}])\$?", text)
+            return answer[1] if answer else None
 
 
 class ChoiceGrader:
@@ -153,10 +161,10 @@ class ChoiceGrader:
 
     Args:
         letters: the letters that choices may have.
-        style: whose extractor; the one of the prompt that was used.
+        style: the extractor's origin, which is that of the prompt.
 
     Raises:
-        ConfigError: the letters are no capitals, or there is no such style.
+        ConfigError: the letters are not two capitals or more, or the style is unknown.
     """
 
     def __init__(self, letters: str = LETTERS, *, style: Style = "ours") -> None:
@@ -172,72 +180,71 @@ class ChoiceGrader:
         """Grade one answer.
 
         Raises:
-            GradingError: the reference is none of the letters.
+            GradingError: the reference is not one of the letters.
         """
-        if not isinstance(problem.reference, str) or problem.reference not in tuple(self.letters):
+        reference = problem.reference
+        if not isinstance(reference, str) or reference not in tuple(self.letters):
             raise GradingError(
-                f"problem {problem.id}: got the reference {problem.reference!r}, expected a letter"
+                f"problem {problem.id}: got the reference {reference!r}, expected a letter"
             )
         letter = extract_choice(answer, self.letters, style=self.style)
         if letter is None:
             return Grade(False, note="unparsed: no letter is stated as the answer, or two are")
-        return Grade(letter == problem.reference, letter)
+        return Grade(letter == reference, letter)
 
 
 def _extract(text: str, letters: str) -> str | None:
-    """The letter of the last statement; None where that names two, or none is made."""
-    for anchors in (_STATED, _CALLED_RIGHT):
-        found = [
-            read
-            for anchor in anchors.finditer(text)
-            if (read := _letters_after(text, anchor.end(), letters))
-        ]
-        if found:
-            return found[-1] if len(found[-1]) == 1 else None
-    named = list(
-        re.finditer(rf"(?<![A-Za-z])\(?([{letters}])\)? is (?:the )?(?:correct|right|best)\b", text)
-    )
+    """Return the letter of the last statement; None if it names two, or there is no statement."""
+    for pattern in (_STATED, _CALLED_RIGHT):
+        for statement in reversed(list(pattern.finditer(text))):
+            stated = _letters_after(text, statement.end(), letters)
+            if stated:
+                return stated if len(stated) == 1 else None
+    called = rf"(?<![A-Za-z])\(?([{letters}])\)? is (?:the )?(?:correct|right|best)\b"
+    named = re.findall(called, text)
     if named:
-        return named[-1][1]
-    alone = _letters_after(text, 0, letters) if _ALONE.fullmatch(text.strip()) else ""
-    if len(alone) == 1:
-        return alone
-    quoted = re.findall(_QUOTED.format(letters), text.rstrip().rpartition("\n")[2])
-    return (
-        quoted[0]
-        if len(quoted) == 1 and re.search(_QUOTED.format(letters) + _TO_THE_END, text)
-        else None
-    )
+        return named[-1]
+    if _ALONE.fullmatch(text.strip()):
+        alone = _letters_after(text, 0, letters)
+        if len(alone) == 1:
+            return alone
+    last_line = text.rstrip().rpartition("\n")[2]
+    choice = _QUOTED.format(letters)
+    quoted = re.findall(choice, last_line)
+    if len(quoted) == 1 and re.search(choice + _TO_THE_END, text):
+        return quoted[0]
+    return None
 
 
 def _letters_after(text: str, place: int, letters: str) -> str:
-    """The letter that stands there, or the two between which it does not decide; "" where a word or nothing does."""
+    """Return the letter that stands there, or the two of "A or B"; "" if there is none."""
     opened = _OPENED.match(text, place, place + 80)
-    assert opened is not None  # it matches nothing, too
+    assert opened is not None  # the pattern matches an empty text, too
     start = opened.end()
     letter = text[start : start + 1].upper()
     if not letter or letter not in letters or _CONTINUES.match(text, start + 1):
         return ""
-    enclosed = opened[0].endswith(("(", "{", "[", "*", "$", "`", '"', "'")) or bool(
-        _CLOSED.match(text, start + 1)
-    )
-    other = re.compile(rf"{_OTHER}([{letters}])(?=\s*(?:[).,;:*$}}\]]|$|\n))").match(
-        text, start + 1
-    )
+    second = re.compile(rf"{_OTHER}([{letters}])(?=\s*(?:[).,;:*$}}\]]|$|\n))")
+    other = second.match(text, start + 1)
     if other is not None and other[1] != letter:
         return letter + other[1]
+    if opened[0].endswith(("(", "{", "[", "*", "$", "`", '"', "'")):
+        return letter
+    if _CLOSED.match(text, start + 1):
+        return letter
     # "the answer is a ...": an article; "the answer is I ...": a sentence.
-    return letter if enclosed or (text[start] == letter and letter not in "AI") else ""
+    return letter if text[start] == letter and letter not in "AI" else ""
 
 
 def _extract_mmlu_pro(text: str, letters: str) -> str | None:
-    """``extract_answer`` of the official evaluation, step for step, but in linear time."""
-    found = re.search(rf"answer is \(?([{letters}])\)?", text)
-    if found:
-        return found[1]
-    marked = list(re.finditer(rf"[aA]nswer:\s*([{letters}])", text))
-    if marked:  # theirs: the last one of the first line that has any
-        line_end = text.find("\n", marked[0].start())
-        return [mark for mark in marked if line_end < 0 or mark.start() < line_end][-1][1]
+    """Repeat ``extract_answer`` of the official evaluation step for step, but in linear time."""
+    stated = re.search(rf"answer is \(?([{letters}])\)?", text)
+    if stated:
+        return stated[1]
+    marks = list(re.finditer(rf"[aA]nswer:\s*([{letters}])", text))
+    if marks:  # theirs: the last one of the first line that has any
+        line_end = text.find("\n", marks[0].start())
+        in_line = [mark for mark in marks if line_end < 0 or mark.start() < line_end]
+        return in_line[-1][1]
     alone = re.findall(rf"\b[{letters}]\b", text)
     return alone[-1] if alone else None

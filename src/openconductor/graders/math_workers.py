@@ -1,18 +1,17 @@
 """Math workers: processes that can be killed, for formulas that can be bombs.
 
-In: pairs of formulas, from any thread. Out: what ``math_worker`` says of each, or how the process
-that read it ended.
+``MathWorkers.judge`` takes pairs of formulas from any thread, and returns the verdict of
+``math_worker`` or how its process ended.
 
 A pool judges as many pairs at once as it has processes; one more stands by, so that a verdict after
-a bomb waits for no start. CPU time alone makes a bomb, counted by the kernel, so that a busy
-machine makes none; and a process that did not give a verdict is not believed at once: another one,
-which has been waiting, tries the pair again. The first try has a part of the CPU time, the second
-one all of it.
+a bomb waits for no start. Only CPU time makes a bomb. The kernel counts it, so that a busy machine
+makes none. A process without a verdict is not believed at once: another one, which has been
+waiting, tries the pair again. The first try has a part of the CPU time, the second one all of it.
 
-The processes are started by path (``python -P math_worker.py``): not forked from this one, not
-importing its ``__main__``. They have no environment but their paths, ignore the keyboard, end when
-this process does, and spend no more than their CPU time even where nobody is left to kill them. A
-forked child starts its own.
+The processes are started by path (``python -P math_worker.py``): not forked from this one, and
+without its ``__main__``. They have no environment but their paths, ignore the keyboard, and end
+when this process does. They spend no more than their CPU time even if nobody is left to kill them.
+A forked child starts its own.
 """
 
 from __future__ import annotations
@@ -40,7 +39,7 @@ from openconductor.errors import ConfigError, GradingError
 Verdict = Literal[
     "equal", "different", "unread gold", "unread answer", "memory", "cpu", "crash", "starved"
 ]
-"""What a worker says of a pair; or how it ended: out of memory, of CPU time, in a crash, or hardly running."""
+"""A verdict, or the end of a worker: out of memory, out of CPU time, a crash, hardly any CPU."""
 DECIDED: tuple[Verdict, ...] = ("equal", "different", "unread gold", "unread answer")
 
 FIRST_CPU_S = 0.5
@@ -61,50 +60,55 @@ class MathProcess(subprocess.Popen[bytes]):
     """
 
     def __init__(self, memory: int) -> None:
-        self._pipe, theirs = multiprocessing.Pipe()
+        self._pipe, remote = multiprocessing.Pipe()
         self._ready = False
-        with theirs:
+        environment = {name: os.environ[name] for name in _KEPT_ENVIRONMENT if name in os.environ}
+        with remote:
             # -P: the program's folder, where a math.py lies, stays out of sys.path.
-            command = [sys.executable, "-P", str(_PROGRAM), str(theirs.fileno()), str(memory)]
+            command = [sys.executable, "-P", str(_PROGRAM), str(remote.fileno()), str(memory)]
             try:
                 super().__init__(
                     command,
                     stdin=subprocess.DEVNULL,
                     stdout=subprocess.DEVNULL,
                     stderr=subprocess.DEVNULL,
-                    env={
-                        name: os.environ[name] for name in _KEPT_ENVIRONMENT if name in os.environ
-                    },
+                    env=environment,
                     start_new_session=True,
-                    pass_fds=[theirs.fileno()],
+                    pass_fds=[remote.fileno()],
                 )
             except OSError as error:
-                raise GradingError(
-                    f"math worker: {error}; expected to start {command[0]}"
-                ) from error
+                message = f"math worker: cannot start {command[0]}: {error}"
+                raise GradingError(message) from error
 
     def judge(self, pair: Mapping[str, object]) -> tuple[Verdict, bool]:
-        """The verdict on a pair, and whether the gold had been read by then.
+        """Return the verdict on a pair, and True if the gold had been read by then.
 
         Raises:
             GradingError: the process did not start.
         """
-        if not self._ready and self._said_within(START_S) != "ready":
+        if not self._ready and self._receive(START_S) != "ready":
             raise GradingError(f"math worker: {_PROGRAM.name} did not start within {START_S:g} s")
-        self._ready, gold_read = True, False
+        self._ready = True
         deadline = time.monotonic() + STARVED_S
-        with suppress(OSError):  # of one that has ended: nothing will be read, either
+        with suppress(OSError):  # the process has ended, which the next read shows
             self._pipe.send_bytes(json.dumps(pair).encode())
-        while (said := self._said_within(deadline - time.monotonic())) == "gold":
+        gold_read = False
+        word = self._receive(STARVED_S)
+        while word == "gold":
             gold_read = True
-        if said == "":
-            said = "cpu" if self.wait() == -signal.SIGPROF else "crash"
-        return cast("Verdict", said or "starved"), gold_read
+            word = self._receive(deadline - time.monotonic())
+        if word is None:
+            return "starved", gold_read
+        if word == "":
+            return "cpu" if self.wait() == -signal.SIGPROF else "crash", gold_read
+        return cast("Verdict", word), gold_read
 
-    def _said_within(self, seconds: float) -> str | None:
-        """What it says by then; "" where it has ended, None where it says nothing."""
+    def _receive(self, seconds: float) -> str | None:
+        """Return the next word of the process; "": it has ended, None: it says nothing in time."""
         try:
-            return self._pipe.recv_bytes().decode() if self._pipe.poll(max(seconds, 0)) else None
+            if not self._pipe.poll(max(seconds, 0)):
+                return None
+            return self._pipe.recv_bytes().decode()
         except (EOFError, OSError):
             return ""
 
@@ -113,7 +117,7 @@ class MathWorkers:
     """A pool of worker processes, which end with this one.
 
     Args:
-        processes: how many judge at once; None is one a core, at most 8.
+        processes: the number of pairs judged at once; None: one a core, at most 8.
         memory: address space of each process, in bytes.
 
     Raises:
@@ -141,12 +145,14 @@ class MathWorkers:
     async def judge(
         self, gold: str, answers: Sequence[str], tolerance: float | None
     ) -> tuple[Verdict, bool]:
-        """The verdict on one pair, and whether the gold had been read by then; callable from any event loop.
+        """Return the verdict on one pair, and True if the gold had been read by then.
+
+        Any event loop may call it.
 
         Args:
             gold: the reference, normalised.
             answers: the items of the answer, normalised.
-            tolerance: the largest error, relative to the gold's numbers; None is exact.
+            tolerance: the largest error, relative to the gold's numbers; None: exact.
 
         Raises:
             GradingError: no process could be started, or the pool is closed.
@@ -161,7 +167,7 @@ class MathWorkers:
         return await asyncio.wrap_future(future)
 
     def close(self) -> None:
-        """End all processes; who waits for a verdict still gets a GradingError."""
+        """End all processes; pending verdicts become a GradingError."""
         atexit.unregister(self.close)
         if self._pid != os.getpid():
             return
@@ -181,15 +187,7 @@ class MathWorkers:
         return self._judge_once({**pair, "cpu_s": CPU_S})
 
     def _judge_once(self, pair: Mapping[str, object]) -> tuple[Verdict, bool]:
-        with self._lock:
-            self._idle = [
-                process for process in self._idle if process.poll() is None
-            ]  # some may have been killed
-            while (
-                len(self._idle) < 2
-            ):  # the second one is the spare, which starts while the first one works
-                self._idle.insert(0, self._started())
-            process = self._idle.pop()
+        process = self._take()
         verdict = None
         try:
             verdict, gold_read = process.judge(pair)
@@ -197,25 +195,30 @@ class MathWorkers:
         finally:
             with self._lock:
                 if verdict in DECIDED:
-                    self._idle.append(
-                        process
-                    )  # last in, first out: it has parsed golds in its memory
+                    # Last in, first out, because it has parsed golds in its memory.
+                    self._idle.append(process)
                 else:
                     process.kill()
                     process.wait()
                     self._all.discard(process)
 
-    def _started(self) -> MathProcess:
-        if self._closed:
-            raise GradingError("math workers: the pool is closed, expected an open one")
-        process = MathProcess(self.memory)
-        self._all.add(process)
-        return process
+    def _take(self) -> MathProcess:
+        """Take an idle process; a second one, the spare, starts while the first one works."""
+        with self._lock:
+            # Some may have been killed.
+            self._idle = [process for process in self._idle if process.poll() is None]
+            while len(self._idle) < 2:
+                if self._closed:
+                    raise GradingError("math workers: the pool is closed, expected an open one")
+                process = MathProcess(self.memory)
+                self._all.add(process)
+                self._idle.insert(0, process)
+            return self._idle.pop()
 
 
 @cache
 def shared_workers() -> MathWorkers:
-    """The pool that all graders of this process share.
+    """Return the pool that all graders of this process share.
 
     Raises:
         ConfigError: math-verify is not installed.

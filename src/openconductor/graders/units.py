@@ -1,12 +1,9 @@
-r"""Units behind a number: which they are, and how many of the basic one they make.
+r"""Units behind a number: reads their names, and converts between units of one kind.
 
-In: what stands behind a number ("cm", "\text{ square inches}", "m/s^2"). Out: a Unit, or None where
-it is not known.
-
-A closed list, because the units that answers carry are few. A library of units (pint) would be one
-more dependency of the core's graders, reads every letter as a unit (``5t`` is no 5 tonnes but 5
-times t), and knows neither "people" nor "apples". What is not in the list is no unit here: callers
-treat it as a name of what was counted.
+``read_unit`` takes the text behind a number ("cm", "\text{ square inches}", "m/s^2"). It knows a
+closed list, because answers carry few units. A library of units (pint) would be one more dependency
+of the core's graders, reads every letter as a unit (``5t`` is 5 times t, not 5 tonnes), and knows
+neither "people" nor "apples". Callers treat an unknown unit as a name of what was counted.
 """
 
 from __future__ import annotations
@@ -29,22 +26,25 @@ class Unit:
 
 
 def ratio(unit: Unit | None, other: Unit | None) -> Fraction | None:
-    """How many of a unit another one is: 1 where either is not known, None where they are of different kinds."""
+    """Return the size of ``other`` in ``unit``; 1: either is unknown, None: their kinds differ."""
     if unit is None or other is None:
         return Fraction(1)
-    return other.size / unit.size if unit.dimension == other.dimension else None
+    if unit.dimension != other.dimension:
+        return None
+    return other.size / unit.size
 
 
-# "basic unit: names = size, …". Sizes are exact; what has none (months, currencies against each
-# other) is basic itself.
+# "basic unit: names = size, …". Sizes are exact. Units without an exact size (months, currencies)
+# are basic.
 _TABLE = """
-metre: m metre meter = 1, mm millimetre millimeter = 1/1000, cm centimetre centimeter = 1/100, dm = 1/10,
- km kilometre kilometer = 1000, nm nanometre nanometer = 1/1000000000, μm µm um micrometre micrometer = 1/1000000,
- micron = 1/1000000,
+metre: m metre meter = 1, mm millimetre millimeter = 1/1000, cm centimetre centimeter = 1/100,
+ dm = 1/10, km kilometre kilometer = 1000, nm nanometre nanometer = 1/1000000000,
+ μm µm um micrometre micrometer micron = 1/1000000,
  in inch inches = 254/10000, ft foot feet = 3048/10000, yd yard = 9144/10000, mi mile = 1609344/1000
 gram: g gram = 1, mg milligram = 1/1000, kg kilogram kilo = 1000, lb lbs pound = 45359237/100000,
  oz ounce = 45359237/1600000, tonne = 1000000
-second: s sec second = 1, ms millisecond = 1/1000, μs µs us microsecond = 1/1000000, ns nanosecond = 1/1000000000,
+second: s sec second = 1, ms millisecond = 1/1000, μs µs us microsecond = 1/1000000,
+ ns nanosecond = 1/1000000000,
  min minute = 60, h hr hour = 3600, day = 86400, week = 604800
 month: month = 1, yr year = 12
 litre: L litre liter = 1, mL ml millilitre milliliter = 1/1000
@@ -101,20 +101,22 @@ def _units() -> dict[str, Unit]:
         basic, _, entries = line.partition(":")
         for entry in entries.split(","):
             names, _, size = entry.partition("=")
-            for name in names.split():
-                units[name] = Unit(((basic, 1),), Fraction(size.strip()))
+            unit = Unit(((basic, 1),), Fraction(size.strip()))
+            units |= dict.fromkeys(names.split(), unit)
     return units
 
 
 def read_unit(text: str, *, letters: bool = False) -> Unit | None:
-    r"""What unit a text names; None where it names none that is known.
+    r"""Return the unit that a text names; None if it is unknown.
 
     Args:
-        text: what stands behind a number.
-        letters: whether a single letter is a unit (in a formula it is a variable).
+        text: stands behind a number.
+        letters: True reads a single letter as a unit (in a formula it is a variable).
 
-    >>> read_unit(r"\text{ square inches}") == read_unit("in^2"), read_unit("m"), read_unit("m", letters=True).size
-    (True, None, Fraction(1, 1))
+    >>> read_unit(r"\text{ square inches}") == read_unit("in^2")
+    True
+    >>> read_unit("m"), read_unit("m", letters=True).size
+    (None, Fraction(1, 1))
     """
     letters = letters or _MARKED.search(text) is not None
     for pattern, replacement in _REWRITES:
@@ -125,31 +127,36 @@ def read_unit(text: str, *, letters: bool = False) -> Unit | None:
     place, sign = 0, 1
     while place < len(text):
         factor = _FACTOR.match(text, place)
-        unit = None if factor is None else _named(factor["name"], letters=letters or place > 0)
-        if factor is None or unit is None or (factor["per"] and (sign < 0 or not place)):
+        if factor is None:
             return None
-        sign = -1 if factor["per"] else sign
+        unit = _find_unit(factor["name"], letters=letters or place > 0)
+        if unit is None:
+            return None
+        if factor["per"]:
+            if sign < 0 or place == 0:
+                return None
+            sign = -1
         power = sign * _PREFIXES.get(factor["prefix"], int(factor["power"] or 1))
         for basic, exponent in unit.dimension:
             powers[basic] += exponent * power
         size *= unit.size**power
         place = factor.end()
-    dimension = tuple(sorted((basic, power) for basic, power in powers.items() if power))
-    return Unit(dimension, size) if place else None
+    if place == 0:
+        return None
+    dimension = sorted((basic, power) for basic, power in powers.items() if power)
+    return Unit(tuple(dimension), size)
 
 
-def _named(name: str, *, letters: bool) -> Unit | None:
+def _find_unit(name: str, *, letters: bool) -> Unit | None:
     if len(name) == 1 and name.isalpha() and not letters:
         return None
     if name in _SPEEDS:
         return read_unit(_SPEEDS[name], letters=True)
     units = _units()
-    for form in (
-        name,
-        name.lower(),
-        name.lower().removesuffix("s"),
-        name.lower().removesuffix("es"),
-    ):
-        if form in units and (form == name or len(form) > 2):
+    if name in units:
+        return units[name]
+    lower = name.lower()
+    for form in (lower, lower.removesuffix("s"), lower.removesuffix("es")):
+        if form in units and len(form) > 2:
             return units[form]
     return None

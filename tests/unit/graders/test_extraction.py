@@ -68,7 +68,7 @@ def test_the_line_that_is_marked_as_the_answer_is_read() -> None:
     assert {reply: find_answer(reply).text for reply in MARKED} == MARKED
     for reply in ("Answer:", "Answer: $\n", "I will answer this. It is 5, or 6.", "Perhaps Evelyn"):
         found = find_answer(reply)
-        assert (found.text, bool(found.why)) == (None, True)
+        assert (found.text, bool(found.reason)) == (None, True)
 
 
 PIECES = [
