@@ -244,8 +244,8 @@ def test_the_dtype_and_the_device_are_as_asked_for(folder: Path) -> None:
     ("options", "said"),
     [
         ({"dtype": "int3"}, "expected one of auto"),
-        ({"device": "abacus"}, "device: got 'abacus'"),
-        ({"device": "cuda:99"}, "which is not there"),
+        ({"device": "abacus"}, "device: 'abacus' is not available"),
+        ({"device": "cuda:99"}, "is not available"),
     ],
 )
 def test_a_setting_that_is_none_is_a_config_error(

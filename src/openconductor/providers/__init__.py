@@ -154,7 +154,7 @@ def _load_factory(name: str) -> Callable[..., object]:
         factory = load_registered(PROVIDERS, name, what="provider")
     if not callable(factory):
         raise ConfigError(
-            f"provider {name!r}: got {factory!r}, expected a class or function that makes a provider"
+            f"provider {name!r}: got {factory!r}, expected a class or function that makes one"
         )
     return factory
 

@@ -48,7 +48,7 @@ _adapters: WeakValueDictionary[int, AdaptedProvider] = WeakValueDictionary()
 
 
 def adapt(adapted: SupportsComplete) -> AdaptedProvider:
-    """Return the object's adapter: the same as long as it is in use, because limits are shared by it."""
+    """Return the object's adapter. It is one as long as it is used, because limits hang on it."""
     adapter = _adapters.get(id(adapted))
     if adapter is None:
         _adapters[id(adapted)] = adapter = AdaptedProvider(adapted)

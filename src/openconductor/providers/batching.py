@@ -1,9 +1,9 @@
-"""Models that run in this process. In: turns, sampling. Out: a Completion; what waits together is generated together.
+"""Models that run in this process, and the batches in which they answer.
 
-Calls that come while a batch runs are the next batch, in one thread a model. A request's draws do
-not depend on its batch, for each has random numbers of its own; only the rounding of floats can
-tell (padding changes the last bits of a logit). A caller that has gone (``Meter`` ends a call at
-its deadline) leaves its batch at the next token.
+Calls that wait together are generated together. Calls that come while a batch runs form the next
+one, in one thread a model. Each call has random numbers of its own, so its draws do not depend on
+its batch, except for the rounding of floats (padding changes the last bits of a logit). A call
+whose caller has gone leaves its batch at the next token.
 """
 
 from __future__ import annotations
@@ -27,12 +27,26 @@ from openconductor.protocols import CallContext, OnText, Provider
 from openconductor.types import Completion, Message, Sampling, Usage
 
 Reply = str | Completion | WorkerError
-"""What the thread sends: a piece of text, the end, or the failure."""
+"""A message of the thread to the caller: a piece of text, the end, or the failure."""
 
 
 @dataclass(slots=True, eq=False)
 class BatchRow:
-    """One call under way; made by its event loop, then filled in by the thread alone, but for ``over``."""
+    """One call under way. Once it waits, only the thread changes it, except for ``over``.
+
+    Attributes:
+        messages, sampling, call: as sent.
+        streams: the caller wants pieces of text.
+        loop: the caller's event loop.
+        replies: the messages to the caller.
+        over: the call has ended, or its caller has gone.
+        prompt: the tokens of the prompt.
+        limit: the most tokens of the completion.
+        draws: random numbers of its own. None: greedy.
+        ids: the tokens of the completion so far.
+        streamed: number of characters sent so far.
+        seconds: its share of the time that its batches took.
+    """
 
     messages: Sequence[Message]
     sampling: Sampling
@@ -48,28 +62,31 @@ class BatchRow:
     streamed: int = 0
     seconds: float = 0.0
 
-    def reply(self, said: Reply) -> None:
-        """Send to the caller, from the thread."""
-        self.over = self.over or not isinstance(said, str)
+    def reply(self, message: Reply) -> None:
+        """Send a message to the caller, from the thread."""
+        if not isinstance(message, str):
+            self.over = True
         with suppress(RuntimeError):  # the loop has closed, and nobody waits any more
-            self.loop.call_soon_threadsafe(self.replies.put_nowait, said)
+            self.loop.call_soon_threadsafe(self.replies.put_nowait, message)
 
 
 @cache
 def _thread(name: str, process: int) -> ThreadPoolExecutor:
-    """The one thread of a process that generates under this name; a fork has its own."""
+    """Return the thread that generates under this name. A forked process has threads of its own."""
     return ThreadPoolExecutor(1, f"openconductor-{name}-{process}")
 
 
 class BatchingProvider(Provider):
-    """A causal LM whose subclass reads prompts, generates and decodes; any number of event loops may call at once.
+    """A causal LM. A subclass writes prompts, generates and decodes.
+
+    Any number of event loops may call at once.
 
     Args:
-        thread: the name of the thread that generates; models of one name take turns.
-        positions: how many tokens prompt and completion may have together.
-        max_tokens: the limit of a completion where ``Sampling`` names none.
+        thread: name of the thread that generates; models of one name take turns.
+        positions: the most tokens of prompt and completion together.
+        max_tokens: limit of a completion for which ``Sampling`` sets none.
         ends: the tokens that end a completion.
-        batch: the most requests generated together.
+        batch: the most calls generated together.
     """
 
     prices_itself = True
@@ -123,58 +140,62 @@ class BatchingProvider(Provider):
         self._check_body(sampling)
         row = BatchRow(tuple(messages), sampling, call, streams=on_text is not None)
         self._waiting.append(row)
-        # Not at once: whoever asks in the same turn of the loop gets into the same batch.
+        # Soon, not at once: calls of the same turn of the event loop then share a batch.
         row.loop.call_soon(_thread(self._thread, os.getpid()).submit, self._work)
         try:
-            while isinstance(said := await row.replies.get(), str):
+            reply = await row.replies.get()
+            while isinstance(reply, str):
                 if on_text is not None:
-                    on_text(said)
+                    on_text(reply)
+                reply = await row.replies.get()
         finally:
             row.over = True
-        if isinstance(said, WorkerError):
-            raise said
-        return said
+        if isinstance(reply, WorkerError):
+            raise reply
+        return reply
 
-    # ── what a model says of itself; all but the first in the thread ──────────────────────────────
+    # ── the parts of a model; all but the first run in the thread ─────────────────────────────────
     @abstractmethod
     def _check_body(self, sampling: Sampling) -> None:
-        """Raise a ConfigError where ``sampling.body`` holds what is not known here."""
+        """Raise a ConfigError if ``sampling.body`` holds an unknown key."""
 
     @abstractmethod
-    def _tokens(self, row: BatchRow) -> list[int]:
-        """The prompt of a request; raises Rejected where it cannot be written."""
+    def _encode(self, row: BatchRow) -> list[int]:
+        """Return the tokens of a call's prompt; raise Rejected if it cannot be written."""
 
     @abstractmethod
-    def _decoded(self, ids: Sequence[int]) -> str:
-        """The text of tokens, without the special ones."""
+    def _decode(self, ids: Sequence[int]) -> str:
+        """Return the text of tokens, without the special ones."""
 
     @abstractmethod
     def _generate(self, rows: list[BatchRow]) -> None:
-        """Complete all requests together: ``_take`` for each next token, until each row is over."""
+        """Complete all rows together: ``_take`` each next token until every row is over."""
 
     # ── the thread ────────────────────────────────────────────────────────────────────────────────
     def _work(self) -> None:
-        """Generate what waits; it comes here once a call, and finds nothing where a batch was whole."""
-        batch = [self._waiting.popleft() for _ in range(min(self._batch, len(self._waiting)))]
+        """Generate the calls that wait. Runs once a call, though one run may take several."""
+        count = min(self._batch, len(self._waiting))
+        batch = [self._waiting.popleft() for _ in range(count)]
         try:
             for row in batch:
                 try:
-                    self._read(row)
+                    self._prepare(row)
                 except WorkerError as error:
                     row.reply(error)
-            if rows := [row for row in batch if not row.over]:
+            rows = [row for row in batch if not row.over]
+            if rows:
                 self._generate(rows)
-        except Exception as error:  # noqa: BLE001 - the thread's boundary: else its callers would wait for ever
+        except Exception as error:  # noqa: BLE001 - the end of the thread: callers must not wait for ever
             for row in batch:
                 failure = WorkerError(f"{self!r}: {type(error).__name__}: {error}")
                 failure.__cause__ = error
                 row.reply(failure)
 
-    def _read(self, row: BatchRow) -> None:
-        sampling, call = row.sampling, row.call
+    def _prepare(self, row: BatchRow) -> None:
+        """Fill in the prompt, the limit and the random numbers of a row."""
         if any(message.parts for message in row.messages):
             raise Rejected(f"{self!r}: got a message with parts (images), expected text alone")
-        row.prompt = self._tokens(row)
+        row.prompt = self._encode(row)
         count = len(row.prompt)
         if not count:
             raise Rejected(f"{self!r}: the prompt is empty, expected some text")
@@ -182,34 +203,37 @@ class BatchingProvider(Provider):
             raise ContextTooLong(
                 f"{self!r}: a prompt of {count} tokens, expected at most {self._positions - 1}"
             )
-        row.limit = min(sampling.max_tokens or self._max_tokens, self._positions - count)
-        if (
-            sampling.temperature
-        ):  # random numbers of its own: the same whenever and beside whatever it is made
-            text = "".join(message.content for message in row.messages)
-            key = (
-                f"{sampling.seed or 0}/{call.sample}/{call.round}/{call.step}/{call.attempt}/{text}"
-            )
-            digest = blake2b(
-                key.encode("utf-8", "surrogatepass"), digest_size=16, person=b"onnx-lm"
-            ).digest()
-            row.draws = np.random.Generator(np.random.PCG64(int.from_bytes(digest, "big")))
+        row.limit = min(row.sampling.max_tokens or self._max_tokens, self._positions - count)
+        if row.sampling.temperature:
+            row.draws = _random_numbers(row)
 
     def _take(self, row: BatchRow, token: int) -> None:
-        """Add a token to a row: send its text if it is streamed, and the completion if it is the last."""
+        """Add a token to a row; send its new text if it streams, and the completion at its end."""
         row.ids.append(token)
         ended = token in self._ends
         last = ended or len(row.ids) >= row.limit
         if not (last or row.streams):
             return
-        text = self._decoded(row.ids[:-1] if ended else row.ids)
-        # Half a character, whose other bytes are yet to come, is decoded as U+FFFD.
-        sure = text if last else text.rstrip("\ufffd")
-        if row.streams and (piece := sure[row.streamed :]):
-            row.streamed = len(sure)
-            row.reply(piece)
+        text = self._decode(row.ids[:-1] if ended else row.ids)
+        if row.streams:
+            # Half a character, whose other bytes are yet to come, is decoded as U+FFFD.
+            whole = text if last else text.rstrip("\ufffd")
+            piece = whole[row.streamed :]
+            if piece:
+                row.streamed = len(whole)
+                row.reply(piece)
         if last:
             usage = Usage(
                 input_tokens=len(row.prompt), output_tokens=len(row.ids), seconds=row.seconds
             )
             row.reply(Completion(text, usage=usage, finish_reason="stop" if ended else "length"))
+
+
+def _random_numbers(row: BatchRow) -> np.random.Generator:
+    """Return random numbers that depend on the call alone, not on its batch or the time."""
+    call = row.call
+    text = "".join(message.content for message in row.messages)
+    place = f"{call.sample}/{call.round}/{call.step}/{call.attempt}"
+    key = f"{row.sampling.seed or 0}/{place}/{text}".encode("utf-8", "surrogatepass")
+    digest = blake2b(key, digest_size=16, person=b"onnx-lm").digest()
+    return np.random.Generator(np.random.PCG64(int.from_bytes(digest, "big")))

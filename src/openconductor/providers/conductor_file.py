@@ -1,4 +1,4 @@
-"""``conductor.json``: how a trained Conductor wants to be asked. In: its folder. Out: what the file says."""
+"""The file ``conductor.json``: how a trained Conductor is to be asked."""
 
 from __future__ import annotations
 
@@ -21,16 +21,16 @@ NAME = "conductor.json"
 
 @dataclass(frozen=True, slots=True)
 class ConductorFile:
-    """What a training wrote down.
+    """The record that a training writes.
 
     Attributes:
         prompt: how the Conductor was asked.
-        max_tokens: of a completion.
-        max_steps: of a workflow.
-        chat: ``plain`` is the messages' contents in a row (the tiny Conductor); ``template`` the
-            tokenizer's own.
+        max_tokens: the most tokens of a completion.
+        max_steps: the most steps of a workflow.
+        chat: ``plain`` is the messages' contents in a row (the tiny Conductor); ``template`` is the
+            tokenizer's chat template.
         learnt_splits: ``task/split`` of the problems that it learnt from.
-        learnt_questions: the ``question_digest`` of each of them; none of those that are drawn.
+        learnt_questions: the ``question_digest`` of each of them, except of generated questions.
     """
 
     prompt: PromptOptions
@@ -42,7 +42,7 @@ class ConductorFile:
 
 
 def question_digest(question: Question) -> str:
-    """What tells one question from another, whatever its id and task are called."""
+    """Return a digest of a question, whatever its id and task are called."""
     return blake2b(dumps(question).encode(), digest_size=8).hexdigest()
 
 
@@ -50,20 +50,27 @@ def read_conductor_file(folder: Path) -> ConductorFile:
     """Read the file.
 
     Raises:
-        ConfigError: it is not there, or malformed.
+        ConfigError: it is missing or malformed.
     """
-    where = folder / NAME
-    if not where.is_file():
-        found = sorted(entry.name for entry in folder.iterdir()) if folder.is_dir() else []
-        shown = ", ".join(found[:5]) + (", …" if len(found) > 5 else "") if found else "nothing"
+    path = folder / NAME
+    if not path.is_file():
         raise ConfigError(
-            f"checkpoint folder {str(folder)!r}: holds {shown}; expected {NAME}, which a training writes into its "
-            f"folder `conductor`; a model that is only prompted is transformers:{folder}"
+            f"checkpoint folder {str(folder)!r}: holds {_list_entries(folder)}; expected {NAME}, "
+            "which a training writes into its folder `conductor`; a model that is only prompted is "
+            f"transformers:{folder}"
         )
     try:
-        said = json.loads(where.read_text(encoding="utf-8"))
+        content = json.loads(path.read_text(encoding="utf-8"))
     except (OSError, ValueError) as error:
-        raise ConfigError(f"{where}: cannot be read: {error}; expected a JSON object") from error
-    if not isinstance(said, dict):
-        raise ConfigError(f"{where}: got {type(said).__name__}, expected a JSON object")
-    return validate(cast("dict[str, object]", said), ConductorFile, where=str(where))
+        raise ConfigError(f"{path}: cannot be read: {error}; expected a JSON object") from error
+    if not isinstance(content, dict):
+        raise ConfigError(f"{path}: got {type(content).__name__}, expected a JSON object")
+    return validate(cast("dict[str, object]", content), ConductorFile, where=str(path))
+
+
+def _list_entries(folder: Path) -> str:
+    """Return the first names in a folder, for a message."""
+    names = sorted(entry.name for entry in folder.iterdir()) if folder.is_dir() else []
+    if len(names) > 5:
+        names = [*names[:5], "…"]
+    return ", ".join(names) or "nothing"

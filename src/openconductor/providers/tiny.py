@@ -1,10 +1,10 @@
-"""A trained tiny Conductor as a provider, in this process: a Qwen2 in numpy. In: turns and sampling. Out: a Completion.
+"""A trained tiny Conductor as a provider: a Qwen2 in numpy, in this process.
 
 A checkpoint folder holds ``model.safetensors``, ``config.json``, ``tokenizer.json`` and
 ``conductor.json`` (how the Conductor was trained to be asked). Sources: arXiv 2407.10671 section
 2.2 (the architecture), 2104.09864 (rotary positions). Not covered: rotary scaling, sliding windows,
 activations other than SiLU, chat templates other than the messages' contents in a row (each is a
-ConfigError). ``batching`` says how calls become batches.
+ConfigError). ``batching`` collects calls into batches.
 """
 
 from __future__ import annotations
@@ -31,21 +31,22 @@ from openconductor.types import Sampling
 
 WEIGHTS = "model.safetensors"
 PLAIN_CHAT = "{% for message in messages %}{{ message['content'] }}{% endfor %}"
-"""The one chat template that is known here: the messages' contents in a row."""
+"""The only chat template that runs here: the messages' contents in a row."""
 MAX_BATCH = 64
-"""The most requests generated together."""
+"""The most calls generated together."""
 
 T = TypeVar("T")
 Ids = NDArray[np.int64]
 Floats = NDArray[np.float32]
 Cache = list[Floats]
-"""Keys and values of each layer, each [B, K, P, D]: B sequences, K key/value heads, P positions, D units a head."""
+"""Keys and values of each layer, in turn. Each is [B, K, P, D]: B sequences, K key/value heads,
+P positions, D units a head."""
 
 
 # ── the model ─────────────────────────────────────────────────────────────────────────────────────
 @dataclass(frozen=True, slots=True)
 class Architecture:
-    """What ``config.json`` says of how to compute; the rest of it is not looked at."""
+    """The keys of ``config.json`` that a computation needs; other keys are ignored."""
 
     model_type: Literal["qwen2"]
     hidden_act: Literal["silu"]
@@ -66,7 +67,14 @@ class Architecture:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Checkpoint:
-    """A language model with its tokenizer; ``weights`` by their names in the file, float32, linear ones [out, in]."""
+    """A language model with its tokenizer.
+
+    Attributes:
+        described: how the Conductor was trained to be asked.
+        shape: the sizes.
+        tokenizer: as ``tokenizers`` reads it.
+        weights: by their names in the file, float32, linear ones [out, in].
+    """
 
     described: ConductorFile
     shape: Architecture
@@ -82,89 +90,90 @@ class Checkpoint:
                 it.
         """
         described = read_conductor_file(folder)
-        where = folder / "config.json"
-        config = _read(where, _json, "a JSON object")
-        config |= cast("dict[str, object]", config.get("rope_parameters") or {})
-        known = {key.name: config[key.name] for key in fields(Architecture) if key.name in config}
-        shape = validate(known, Architecture, where=str(where))
+        shape = _read_architecture(folder / "config.json")
         tokenizer = _read(
-            folder / "tokenizer.json", _tokenizer, "a tokenizer as `tokenizers` saves it"
+            folder / "tokenizer.json", _parse_tokenizer, "a tokenizer as `tokenizers` saves it"
         )
-        if (
-            last := max(tokenizer.get_vocab_size() - 1, shape.eos_token_id, shape.pad_token_id)
-        ) >= shape.vocab_size:
+        last = max(tokenizer.get_vocab_size() - 1, shape.eos_token_id, shape.pad_token_id)
+        if last >= shape.vocab_size:
             raise ConfigError(
-                f"{where}: got tokens up to {last}, expected below vocab_size, {shape.vocab_size}"
+                f"{folder / 'config.json'}: got tokens up to {last}, "
+                f"expected below vocab_size, {shape.vocab_size}"
             )
-        chat = folder / "chat_template.jinja"
-        if chat.is_file() and (template := chat.read_text(encoding="utf-8")) != PLAIN_CHAT:
-            raise ConfigError(
-                f"{chat}: got {shorten(template)}, expected the contents in a row, {PLAIN_CHAT!r}; a larger model runs "
-                "as transformers:FOLDER"
-            )
+        _check_chat(folder / "chat_template.jinja")
 
-        def tried(path: Path) -> Self:
-            made = cls(
-                described,
-                shape,
-                tokenizer,
-                {name: one.astype(np.float32) for name, one in load_file(path).items()},
-            )
-            place = np.zeros((1, 1), np.int64)
-            made.step(place, place + 1, place, made.empty_cache(1))
-            more = f"model.layers.{shape.num_hidden_layers}.input_layernorm.weight" in made.weights
-            if more or len(made.weights["model.embed_tokens.weight"]) != shape.vocab_size:
-                raise ValueError("more layers or other tokens than config.json names")
-            return made
+        def parse(path: Path) -> Self:
+            loaded = cast("dict[str, NDArray[np.generic]]", load_file(path))
+            weights = {name: array.astype(np.float32) for name, array in loaded.items()}
+            checkpoint = cls(described, shape, tokenizer, weights)
+            checkpoint.check()
+            return checkpoint
 
         return _read(
-            folder / WEIGHTS, tried, "the weights that training saved, of config.json's sizes"
+            folder / WEIGHTS, parse, "the weights that training saved, of config.json's sizes"
         )
 
+    def check(self) -> None:
+        """Try the weights on one token.
+
+        Raises:
+            ValueError, KeyError: they do not fit the sizes.
+        """
+        zero = np.zeros((1, 1), np.int64)
+        self.step(zero, zero + 1, zero, self.empty_cache(1))
+        next_layer = f"model.layers.{self.shape.num_hidden_layers}.input_layernorm.weight"
+        tokens = len(self.weights["model.embed_tokens.weight"])
+        if next_layer in self.weights or tokens != self.shape.vocab_size:
+            raise ValueError("more layers or other tokens than config.json names")
+
     def empty_cache(self, batch: int) -> Cache:
-        """The cache of a batch of which nothing has been read yet."""
+        """Return the cache of a batch before its first token."""
         shape = self.shape
         size = (batch, shape.num_key_value_heads, 0, shape.hidden_size // shape.num_attention_heads)
         return [np.zeros(size, np.float32)] * (2 * shape.num_hidden_layers)
 
     def step(self, ids: Ids, mask: Ids, places: Ids, cache: Cache) -> tuple[Floats, Cache]:
-        """Read T new tokens [B, T] at their places [B, T], after P cached ones; ``mask`` [B, P + T] is 0 at padding.
+        """Read T new tokens of each sequence, after P cached ones.
+
+        Args:
+            ids: the tokens [B, T].
+            mask: 0 at padding [B, P + T].
+            places: positions of the tokens [B, T].
+            cache: keys and values of the P earlier positions.
 
         Returns:
             The last position's logits [B, V], and the cache with the new positions.
         """
-        (batch, new), total, shape = ids.shape, mask.shape[1], self.shape
+        shape = self.shape
+        batch, new = ids.shape
+        total = mask.shape[1]
         earlier = np.tri(new, total, total - new, dtype=np.bool_)
         seen = earlier & (mask[:, None, None, None, :] > 0)  # [B, 1, 1, T, P + T]
-        units = shape.hidden_size // shape.num_attention_heads
-        frequencies = np.float32(shape.rope_theta) ** -(
-            np.arange(0, units, 2, dtype=np.float32) / np.float32(units)
-        )
-        angles = places.astype(np.float32)[:, None, :, None] * frequencies  # [B, 1, T, D / 2]
-        turn = np.cos(angles), np.sin(angles)
-        hidden = self.weights["model.embed_tokens.weight"][
-            ids.reshape(-1)
-        ]  # [B x T, C], as everywhere below
-        present: Cache = []
+        turn = self._angles(places)
+        # [B x T, C], as everywhere below
+        hidden = self.weights["model.embed_tokens.weight"][ids.reshape(-1)]
+        new_cache: Cache = []
         for layer in range(shape.num_hidden_layers):
             name = f"model.layers.{layer}"
-            read = self._norm(f"{name}.input_layernorm", hidden)
-            mixed, held = self._attention(
-                f"{name}.self_attn", read, seen, turn, cache[2 * layer : 2 * layer + 2]
-            )
+            past = cache[2 * layer : 2 * layer + 2]
+            normed = self._norm(f"{name}.input_layernorm", hidden)
+            mixed, present = self._attention(f"{name}.self_attn", normed, seen, turn, past)
             hidden = hidden + mixed
-            present += held
-            read = self._norm(f"{name}.post_attention_layernorm", hidden)
-            gate = self._linear(f"{name}.mlp.gate_proj", read)
-            with np.errstate(over="ignore"):  # exp of a large number is infinity, and the gate shut
-                gate = gate / (np.float32(1) + np.exp(-gate))
-            hidden = hidden + self._linear(
-                f"{name}.mlp.down_proj", gate * self._linear(f"{name}.mlp.up_proj", read)
-            )
+            new_cache += present
+            normed = self._norm(f"{name}.post_attention_layernorm", hidden)
+            hidden = hidden + self._feed_forward(f"{name}.mlp", normed)
         last = self._norm("model.norm", hidden.reshape(batch, new, -1)[:, -1])
-        return self._linear(
-            "model.embed_tokens" if shape.tie_word_embeddings else "lm_head", last
-        ), present
+        head = "model.embed_tokens" if shape.tie_word_embeddings else "lm_head"
+        return self._linear(head, last), new_cache
+
+    def _angles(self, places: Ids) -> tuple[Floats, Floats]:
+        """Return the cosines and sines of positions [B, T], each [B, 1, T, D / 2]."""
+        shape = self.shape
+        units = shape.hidden_size // shape.num_attention_heads
+        exponents = np.arange(0, units, 2, dtype=np.float32) / np.float32(units)
+        frequencies = np.float32(shape.rope_theta) ** -exponents
+        angles = places.astype(np.float32)[:, None, :, None] * frequencies
+        return np.cos(angles), np.sin(angles)
 
     def _linear(self, name: str, x: Floats) -> Floats:
         product = x @ self.weights[f"{name}.weight"].T
@@ -175,6 +184,12 @@ class Checkpoint:
         size = np.sqrt(np.mean(x * x, axis=-1, keepdims=True) + np.float32(self.shape.rms_norm_eps))
         return cast("Floats", x / size * self.weights[f"{name}.weight"])
 
+    def _feed_forward(self, name: str, x: Floats) -> Floats:
+        gate = self._linear(f"{name}.gate_proj", x)
+        with np.errstate(over="ignore"):  # exp of a large number is infinity, and the gate shut
+            gate = gate / (np.float32(1) + np.exp(-gate))
+        return self._linear(f"{name}.down_proj", gate * self._linear(f"{name}.up_proj", x))
+
     def _attention(
         self,
         name: str,
@@ -183,58 +198,78 @@ class Checkpoint:
         turn: tuple[Floats, Floats],
         past: Cache,
     ) -> tuple[Floats, Cache]:
-        """Grouped-query attention over the cached and the new positions; G query heads share each of K keys."""
+        """Attend to cached and new positions; G query heads share each of K key heads.
+
+        Returns:
+            The mixed values [B x T, C], and the layer's keys and values with the new positions.
+        """
         batch, new = seen.shape[0], seen.shape[3]
-        shared, units = past[0].shape[1], past[0].shape[3]
+        past_keys, past_values = past
+        shared, units = past_keys.shape[1], past_keys.shape[3]
 
         def heads(part: str) -> Floats:  # [B x T, heads x D] to [B, heads, T, D]
-            return (
-                self._linear(f"{name}.{part}", x)
-                .reshape(batch, new, -1, units)
-                .transpose(0, 2, 1, 3)
-            )
+            projected = self._linear(f"{name}.{part}", x)
+            return projected.reshape(batch, new, -1, units).transpose(0, 2, 1, 3)
 
-        query = _rotated(heads("q_proj"), turn).reshape(
-            batch, shared, -1, new, units
-        )  # [B, K, G, T, D]
-        key = np.concatenate((past[0], _rotated(heads("k_proj"), turn)), axis=2)  # [B, K, P + T, D]
-        value = np.concatenate((past[1], heads("v_proj")), axis=2)
-        scores = query @ key[:, :, None].swapaxes(3, 4) * np.float32(units**-0.5)
+        query = _rotate(heads("q_proj"), turn)
+        query = query.reshape(batch, shared, -1, new, units)  # [B, K, G, T, D]
+        keys = np.concatenate((past_keys, _rotate(heads("k_proj"), turn)), axis=2)
+        values = np.concatenate((past_values, heads("v_proj")), axis=2)  # [B, K, P + T, D]
+        scores = query @ keys[:, :, None].swapaxes(3, 4) * np.float32(units**-0.5)
         # Not minus infinity: a padded position sees nothing at all, and its softmax must still be a
         # number.
         scores = np.where(seen, scores, np.finfo(np.float32).min)
         scores = np.exp(scores - scores.max(axis=-1, keepdims=True))
         scores /= scores.sum(axis=-1, keepdims=True)
-        mixed = (scores @ value[:, :, None]).transpose(0, 3, 1, 2, 4).reshape(batch * new, -1)
-        return self._linear(f"{name}.o_proj", mixed), [key, value]
+        mixed = scores @ values[:, :, None]
+        mixed = mixed.transpose(0, 3, 1, 2, 4).reshape(batch * new, -1)
+        return self._linear(f"{name}.o_proj", mixed), [keys, values]
 
 
-def _rotated(heads: Floats, turn: tuple[Floats, Floats]) -> Floats:
-    """Turn the pairs (unit i, unit i + D / 2) of each head by the position's angles (arXiv 2104.09864)."""
-    (cosine, sine), (first, second) = turn, np.split(heads, 2, axis=3)
-    return cast(
-        "Floats",
-        np.concatenate((first * cosine - second * sine, second * cosine + first * sine), axis=3),
-    )
+def _rotate(heads: Floats, turn: tuple[Floats, Floats]) -> Floats:
+    """Turn the pairs (unit i, unit i + D / 2) of each head by its position's angles."""
+    cosine, sine = turn
+    first, second = np.split(heads, 2, axis=3)
+    turned = (first * cosine - second * sine, second * cosine + first * sine)
+    return cast("Floats", np.concatenate(turned, axis=3))
 
 
+# ── reading a folder ──────────────────────────────────────────────────────────────────────────────
 def _read(path: Path, parse: Callable[[Path], T], expected: str) -> T:
     if not path.is_file():
-        wanted = "expected a trained Conductor: conductor.json, config.json, tokenizer.json, model.safetensors"
-        if path.name == WEIGHTS and path.with_name("model.onnx").is_file():
-            wanted = "but model.onnx, which earlier versions ran; expected the folder `conductor` of its training run"
-        raise ConfigError(f"{path}: no such file; {wanted}")
+        raise ConfigError(
+            f"{path}: no such file; expected a trained Conductor: "
+            "conductor.json, config.json, tokenizer.json, model.safetensors"
+        )
     try:
         return parse(path)
-    except Exception as error:  # a file is what it is; `tokenizers` raises nothing narrower
+    except Exception as error:  # `tokenizers` raises nothing narrower
         raise ConfigError(f"{path}: cannot be read: {error!r}; expected {expected}") from error
 
 
-def _json(path: Path) -> dict[str, object]:
+def _read_architecture(path: Path) -> Architecture:
+    config = _read(path, _parse_json, "a JSON object")
+    config |= cast("dict[str, object]", config.get("rope_parameters") or {})
+    known = {key.name: config[key.name] for key in fields(Architecture) if key.name in config}
+    return validate(known, Architecture, where=str(path))
+
+
+def _check_chat(path: Path) -> None:
+    if not path.is_file():
+        return
+    template = path.read_text(encoding="utf-8")
+    if template != PLAIN_CHAT:
+        raise ConfigError(
+            f"{path}: got {shorten(template)}, expected the contents in a row, {PLAIN_CHAT!r}; "
+            "a larger model runs as transformers:FOLDER"
+        )
+
+
+def _parse_json(path: Path) -> dict[str, object]:
     return {**cast("dict[str, object]", json.loads(path.read_text(encoding="utf-8")))}
 
 
-def _tokenizer(path: Path) -> Tokenizer:
+def _parse_tokenizer(path: Path) -> Tokenizer:
     tokenizer = Tokenizer.from_file(str(path))
     tokenizer.no_padding()
     tokenizer.no_truncation()
@@ -244,18 +279,14 @@ def _tokenizer(path: Path) -> Tokenizer:
 
 # ── the provider ──────────────────────────────────────────────────────────────────────────────────
 class TinyProvider(BatchingProvider):
-    """A trained Conductor, read from its checkpoint folder, that runs in this process, on one thread.
+    """A trained Conductor, read from its checkpoint folder, on one thread of this process.
 
-    ``sampling`` and ``prompt_options`` are what the checkpoint was trained with, and what
-    ``Conductor`` takes for its defaults.
+    ``prompt_options``, ``max_steps`` and ``sampling`` (greedy, up to the checkpoint's
+    ``max_tokens``) are those it was trained with. ``identity`` holds the folder, and the size and
+    the time of the weights.
 
     Attributes:
         folder: where it was read from.
-        prompt_options: how to ask it.
-        sampling: greedy, up to the checkpoint's ``max_tokens``.
-        max_steps: the most steps of a workflow that it was trained to write.
-        identity: what it is behind its name: the folder, and which model is there (its size and
-            time).
 
     Raises:
         ConfigError: a file is missing, malformed, or does not fit the others; the message names it.
@@ -264,15 +295,13 @@ class TinyProvider(BatchingProvider):
     def __init__(self, path: str | Path) -> None:
         self.folder = Path(path)
         self._checkpoint = Checkpoint.read(self.folder)
-        described, shape, model = (
-            self._checkpoint.described,
-            self._checkpoint.shape,
-            (self.folder / WEIGHTS).stat(),
-        )
+        described = self._checkpoint.described
+        shape = self._checkpoint.shape
+        weights = (self.folder / WEIGHTS).stat()
         self.prompt_options = described.prompt
         self.sampling = Sampling(max_tokens=described.max_tokens)
         self.max_steps = described.max_steps
-        self.identity = f"tiny {self.folder.resolve()} {model.st_size} {model.st_mtime_ns}"
+        self.identity = f"tiny {self.folder.resolve()} {weights.st_size} {weights.st_mtime_ns}"
         super().__init__(
             "tiny",  # for all checkpoints: two threads on all cores are ten times slower
             positions=shape.max_position_embeddings,
@@ -287,25 +316,25 @@ class TinyProvider(BatchingProvider):
     def _check_body(self, sampling: Sampling) -> None:
         if sampling.body:
             raise ConfigError(
-                f"sampling.body: got {dict(sampling.body)!r}; a checkpoint that runs here takes none"
+                f"sampling.body: got {dict(sampling.body)!r}; a tiny Conductor takes none"
             )
 
-    def _tokens(self, row: BatchRow) -> list[int]:
+    def _encode(self, row: BatchRow) -> list[int]:
         text = "".join(message.content for message in row.messages)
         return self._checkpoint.tokenizer.encode(text, add_special_tokens=False).ids
 
-    def _decoded(self, ids: Sequence[int]) -> str:
+    def _decode(self, ids: Sequence[int]) -> str:
         return self._checkpoint.tokenizer.decode(list(ids), skip_special_tokens=True)
 
     def _generate(self, rows: list[BatchRow]) -> None:
-        """Complete all requests together; prompts are padded on the left, and a row that is over leaves."""
-        checkpoint, longest = self._checkpoint, max(len(row.prompt) for row in rows)
-        padding = [longest - len(row.prompt) for row in rows]
+        checkpoint = self._checkpoint
         pad = checkpoint.shape.pad_token_id
-        ids = np.array(
-            [[pad] * less + row.prompt for less, row in zip(padding, rows, strict=True)], np.int64
-        )
-        mask = np.array([[0] * less + [1] * (longest - less) for less in padding], np.int64)
+        longest = max(len(row.prompt) for row in rows)
+        ids = np.full((len(rows), longest), pad, np.int64)
+        mask = np.zeros_like(ids)
+        for index, row in enumerate(rows):  # padded on the left
+            ids[index, longest - len(row.prompt) :] = row.prompt
+            mask[index, longest - len(row.prompt) :] = 1
         places = np.maximum(np.cumsum(mask, axis=-1) - 1, 0)
         cache = checkpoint.empty_cache(len(rows))
         with threadpool_limits(1, "blas"):
@@ -325,11 +354,12 @@ class TinyProvider(BatchingProvider):
 
 
 def _choose(logits: Floats, rows: Sequence[BatchRow]) -> Ids:
-    """The next token of each row [B]: the likeliest, or one drawn from the softmax at the row's temperature."""
+    """Return each row's next token [B]: the likeliest, or one drawn at the row's temperature."""
     tokens: Ids = logits.argmax(axis=1)
     for index, row in enumerate(rows):
         if row.draws is not None:
             scaled = logits[index].astype(np.float64)
             mass = np.exp((scaled - scaled.max()) / (row.sampling.temperature or 1.0)).cumsum()
-            tokens[index] = min(int((mass <= row.draws.random() * mass[-1]).sum()), len(mass) - 1)
+            point = row.draws.random() * mass[-1]
+            tokens[index] = min(int((mass <= point).sum()), len(mass) - 1)
     return tokens

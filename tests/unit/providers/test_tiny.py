@@ -532,7 +532,11 @@ BFLOAT = json.dumps({"model.norm.weight": {"dtype": "BF16", "shape": [1], "data_
             chr(len(BFLOAT)) + "\0" * 7 + BFLOAT + "\0\0",
             "model.safetensors: cannot .*bfloat16",
         ),
-        ("model.onnx", "", r"model\.onnx, which earlier versions ran; expected .*`conductor`"),
+        (
+            "model.safetensors",
+            None,
+            r"model\.safetensors: no such file; expected a trained Conductor",
+        ),
         (
             "chat_template.jinja",
             "{{ messages }}",
@@ -544,9 +548,9 @@ def test_a_missing_or_malformed_file_is_named_with_what_was_expected(
     folder, tmp_path, name, content, message
 ) -> None:
     copied = shutil.copytree(folder, tmp_path / "copied")
-    if name == "model.onnx" or content is None:
-        (copied / name.replace("onnx", "safetensors")).unlink()
-    if content is not None:
+    if content is None:
+        (copied / name).unlink()
+    else:
         (copied / name).write_bytes(content.encode("utf-8", "surrogateescape"))
     with pytest.raises(ConfigError, match=message) as caught:
         TinyProvider(copied)
