@@ -1,18 +1,14 @@
-"""Workers that are recorded models: they answer questions as real models did, at no cost and without a network.
-
-In: a replay table, and the turns of one call. Out: the letter that the model had answered to the
-question that opens the context, with the tokens, dollars and seconds that are on record; or what an
-aggregator makes of what it sees.
+"""Recorded models as workers: they answer questions as real models did, free and offline.
 
 A **table** is a gzipped CSV of a row a question, without its text: ``id``, ``category``, ``split``
 (train, validation, test), ``answer`` (the right letter), and for each model a column with its
-letter ("" where none could be read off). Several samples stand in one cell, ``|`` between them.
-What an answer used stands likewise in ``MODEL:output_tokens``, ``:input_tokens``, ``:dollars``,
-``:seconds`` ("" is not known). ``NAME.toml`` beside ``NAME.csv.gz`` says where it is from:
-``source``, ``licence``, ``date``, and the ``sha256`` that it is checked against.
+letter ("": none could be read off). Several samples stand in one cell, with ``|`` between them. The
+usage of an answer stands likewise in ``MODEL:output_tokens``, ``:input_tokens``, ``:dollars`` and
+``:seconds`` ("": unknown). ``NAME.toml`` beside ``NAME.csv.gz`` is the table's note: ``source``,
+``licence``, ``date``, and the ``sha256`` that the table is checked against.
 
-Not covered: what a subtask says. A recorded model answers the question whatever it is told, and
-sees no other step.
+A recorded model ignores its subtask and the other steps. An aggregator reads the letters of other
+models off the responses that it sees.
 """
 
 from __future__ import annotations
@@ -31,6 +27,7 @@ from functools import lru_cache
 from hashlib import blake2b, sha256
 from pathlib import Path
 from statistics import fmean
+from typing import Any
 
 from openconductor.config import dump_toml, one_of, read_toml, shorten
 from openconductor.errors import ConfigError, Rejected
@@ -46,18 +43,19 @@ FACTS: Mapping[str, type] = {
     "dollars": Decimal,
     "seconds": float,
 }
-"""Fields of Usage that may be known of an answer."""
+"""Fields of Usage that a table may hold, with their types."""
 AGGREGATORS = ("vote", "weighted_vote", "pick")
-"""Workers that every table has: the plurality, the same weighted by who is good at what, and who is best at it."""
+"""Workers that every table has: the most frequent letter, the same weighted by skill in the
+category, and the letter of the most skilled model."""
 SHRUNK = 10
-"""Questions that a model's overall accuracy counts for beside those of one category."""
+"""Weight, in questions, of a model's overall accuracy beside its accuracy in one category."""
 OTHERS = 9
-"""Wrong letters among which those that err are taken to choose."""
+"""Wrong letters among which a wrong model is taken to choose."""
 Cells = Mapping[str, str]
 """One row: the text in each column."""
 
 _QUESTION = re.compile(r"^\[([^\]\n]+)\]", re.MULTILINE)
-_SAID = re.compile(
+_ANSWER = re.compile(
     r"^(?:\d+\. )?(.+): Answer: ([A-J])$", re.MULTILINE
 )  # numbered where a prompt lists them
 
@@ -65,7 +63,13 @@ _SAID = re.compile(
 # ── tables ────────────────────────────────────────────────────────────────────────────────────────
 @dataclass(frozen=True, slots=True)
 class ReplayTable:
-    """The rows by id, the models' names, and the note beside the file (``source, licence, sha256`` always)."""
+    """A table.
+
+    Attributes:
+        rows: by id.
+        models: their names.
+        note: ``source``, ``licence`` and ``sha256``, and whatever else the note holds.
+    """
 
     rows: Mapping[str, Cells]
     models: Sequence[str]
@@ -73,20 +77,18 @@ class ReplayTable:
 
 
 def table_path(name: str) -> Path:
-    """The path of a table: of a file ``….csv.gz``, or of one that ships with the package, by its name."""
-    return (
-        Path(name)
-        if name.endswith(".csv.gz")
-        else Path(__file__).parent / "replay_tables" / f"{name}.csv.gz"
-    )
+    """Return the path of a table: a file ``….csv.gz``, or the name of one in the package."""
+    if name.endswith(".csv.gz"):
+        return Path(name)
+    return Path(__file__).parent / "replay_tables" / f"{name}.csv.gz"
 
 
 def read_table(path: Path) -> ReplayTable:
-    """Read a table; one that has not changed is read once in a process.
+    """Read a table. A table that has not changed is read once in a process.
 
     Raises:
-        ConfigError: it is not there, is not such a table, or is not the one that its note
-            describes. Says where, what was got and what was expected.
+        ConfigError: the file is missing, is not such a table, or differs from its note. The message
+            says where, what was got and what was expected.
     """
     try:
         return _read(path, path.stat().st_mtime_ns)
@@ -94,141 +96,165 @@ def read_table(path: Path) -> ReplayTable:
         raise ConfigError(f"replay table {path}: {error}; expected gzipped CSV in UTF-8") from error
 
 
+def _note_path(path: Path) -> Path:
+    return path.with_name(path.name.replace(".csv.gz", ".toml"))
+
+
 @lru_cache(maxsize=8)
 def _read(path: Path, _changed: int) -> ReplayTable:
-    content, beside = path.read_bytes(), path.with_name(path.name.replace(".csv.gz", ".toml"))
-    note = {
-        "source": path.name,
-        "licence": "unknown",
-        "sha256": (digest := sha256(content).hexdigest()),
-    }
-    note |= {
-        name: str(value) for name, value in (read_toml(beside) if beside.is_file() else {}).items()
-    }
-    if note["sha256"] != digest:
-        raise ConfigError(
-            f"replay table {path}: got the SHA-256 {digest}, expected {note['sha256']} ({beside.name})"
-        )
-    lines = csv.reader(
-        io.StringIO(gzip.decompress(content).decode("utf-8-sig"), newline=""), strict=True
-    )
+    content = path.read_bytes()
+    note = _read_note(path, sha256(content).hexdigest())
+    text = gzip.decompress(content).decode("utf-8-sig")
+    lines = csv.reader(io.StringIO(text, newline=""), strict=True)
     rows: dict[str, Cells] = {}
     try:
         head = next(lines, list[str]())
-        if head[:4] != COLUMNS or len({"", *AGGREGATORS, *head}) < len(head) + 4 or len(head) < 5:
-            raise ValueError(
-                f"got the columns {shorten(head)}, expected {', '.join(COLUMNS)}, and models, each once"
-            )
-        parts = {name: name.rpartition(":") for name in head[4:]}
-        of_model = {
-            name: part[0] if part[2] in FACTS and part[0] in head else name
-            for name, part in parts.items()
-        }
+        model_of = _find_models(head)
         for cells in lines:
             row = dict(zip(head, cells, strict=False))
             if len(cells) != len(head) or row["id"] in rows:
                 raise ValueError(
                     f"got {shorten(cells)}, expected {len(head)} cells, and an id of its own"
                 )
-            _check(row, of_model)
+            _check_row(row, model_of)
             rows[row["id"]] = row
     except (ValueError, csv.Error) as error:
         raise ConfigError(f"replay table {path}, line {lines.line_num}: {error}") from error
-    return ReplayTable(rows, list(dict.fromkeys(of_model.values())), note)
+    return ReplayTable(rows, list(dict.fromkeys(model_of.values())), note)
 
 
-def _check(row: Cells, of_model: Mapping[str, str]) -> None:
-    """Raise a ValueError where a cell is not of its column's form; ``of_model`` says whose columns there are."""
+def _read_note(path: Path, digest: str) -> dict[str, str]:
+    note = {"source": path.name, "licence": "unknown", "sha256": digest}
+    beside = _note_path(path)
+    if beside.is_file():
+        note |= {name: str(value) for name, value in read_toml(beside).items()}
+    if note["sha256"] != digest:
+        raise ConfigError(
+            f"replay table {path}: got the SHA-256 {digest}, "
+            f"expected {note['sha256']} ({beside.name})"
+        )
+    return note
+
+
+def _find_models(head: Sequence[str]) -> dict[str, str]:
+    """Return the model of each column after the first four; raise ValueError for a wrong head."""
+    names = {"", *AGGREGATORS, *head}
+    repeated_or_reserved = len(names) < len(head) + len(AGGREGATORS) + 1
+    if head[:4] != COLUMNS or len(head) < 5 or repeated_or_reserved:
+        expected = f"{', '.join(COLUMNS)}, and models, each once"
+        raise ValueError(f"got the columns {shorten(head)}, expected {expected}")
+    model_of: dict[str, str] = {}
+    for column in head[4:]:
+        model, _, fact = column.rpartition(":")
+        model_of[column] = model if fact in FACTS and model in head else column
+    return model_of
+
+
+def _check_row(row: Cells, model_of: Mapping[str, str]) -> None:
+    """Raise ValueError if a cell does not have its column's form."""
     forms = {"id": r"[^\]\n]+", "split": "|".join(SPLITS), "answer": "[A-J]"}
-    for column, model in of_model.items():
-        one = (
-            "[A-J]?"
-            if column == model
-            else r"\d*"
-            if column.endswith("_tokens")
-            else r"(\d+(\.\d+)?(e-\d+)?)?"
-        )
-        forms[column] = (
-            rf"{one}(\|{one}){{{row.get(model, '').count('|')}}}"  # as many as there are samples
-        )
+    for column, model in model_of.items():
+        if column == model:
+            sample = "[A-J]?"
+        elif column.endswith("_tokens"):
+            sample = r"\d*"
+        else:
+            sample = r"(\d+(\.\d+)?(e-\d+)?)?"
+        further = row[model].count("|")  # as many as the model has samples
+        forms[column] = rf"{sample}(\|{sample}){{{further}}}"
     for column, form in forms.items():
         if not re.fullmatch(form, row[column], re.ASCII):
             raise ValueError(f"{column}: got {shorten(row[column])}, expected {form}")
 
 
 def write_table(path: Path, rows: Sequence[Cells], **note: str) -> None:
-    """Write a table and its note: the same bytes for the same rows. Columns of facts that are not known are left out.
+    """Write a table and its note, the same bytes for the same rows.
+
+    Columns of usage in which nothing is known are left out.
 
     Raises:
         JournalError: the disk failed.
     """
-    known = [
-        one
-        for one in rows[0]
-        if one.rpartition(":")[2] not in FACTS or any(row[one].strip("|") for row in rows)
-    ]
+    columns: list[str] = []
+    for column in rows[0]:
+        is_fact = column.rpartition(":")[2] in FACTS
+        if not is_fact or any(row[column].strip("|") for row in rows):
+            columns.append(column)
     text = io.StringIO(newline="")
-    writer = csv.DictWriter(text, known, extrasaction="ignore", lineterminator="\n")
+    writer = csv.DictWriter(text, columns, extrasaction="ignore", lineterminator="\n")
     writer.writeheader()
     writer.writerows(rows)
     content = gzip.compress(text.getvalue().encode(), mtime=0)
     write_whole(path, content)
     note["sha256"] = sha256(content).hexdigest()
-    write_whole(path.with_name(path.name.replace(".csv.gz", ".toml")), dump_toml(note))
+    write_whole(_note_path(path), dump_toml(note))
 
 
-def cells_of(model: str, said: Sequence[tuple[str, Usage]]) -> dict[str, str]:
-    """A model's columns in a row: the letter of each sample ("": none), and what it used."""
-    facts = {
-        f"{model}:{fact}": [str(getattr(usage, fact) or "") for _, usage in said] for fact in FACTS
-    }
-    return {model: "|".join(one for one, _ in said)} | {
-        name: "|".join(each).lower() for name, each in facts.items()
-    }
+def cells_of(model: str, samples: Sequence[tuple[str, Usage]]) -> dict[str, str]:
+    """Return a model's columns of a row.
+
+    Args:
+        model: its name.
+        samples: the letter ("": none) and the usage of each sample.
+    """
+    cells = {model: "|".join(letter for letter, _ in samples)}
+    for fact in FACTS:
+        values = [str(getattr(usage, fact) or "") for _, usage in samples]
+        cells[f"{model}:{fact}"] = "|".join(values).lower()
+    return cells
 
 
 def skills_of(table: ReplayTable) -> dict[tuple[str, str], float]:
-    """By model and category ("" is all), its accuracy on the split ``train``, shrunk to its accuracy overall."""
-    right: defaultdict[tuple[str, str], list[float]] = defaultdict(list)
+    """Return the accuracy on the split ``train`` by model and category ("": all).
+
+    The accuracy in a category is shrunk to the model's accuracy overall.
+    """
+    shares: defaultdict[tuple[str, str], list[float]] = defaultdict(list)
     for row in table.rows.values():
-        for model in table.models if row["split"] == "train" else ():
+        if row["split"] != "train":
+            continue
+        for model in table.models:
             letters = row[model].split("|")
-            for category in (row["category"], ""):
-                right[model, category].append(letters.count(row["answer"]) / len(letters))
-    return {
-        (model, category): (sum(shares) + SHRUNK * fmean(right[model, ""])) / (len(shares) + SHRUNK)
-        for (model, category), shares in right.items()
-    }
+            share = letters.count(row["answer"]) / len(letters)
+            shares[model, row["category"]].append(share)
+            shares[model, ""].append(share)
+    skills: dict[tuple[str, str], float] = {}
+    for (model, category), values in shares.items():
+        overall = fmean(shares[model, ""])
+        skills[model, category] = (sum(values) + SHRUNK * overall) / (len(values) + SHRUNK)
+    return skills
 
 
 # ── workers ───────────────────────────────────────────────────────────────────────────────────────
 class ReplayPoolProvider(Provider):
-    """A recorded model, or an aggregator: ``TABLE:MODEL``, ``TABLE:vote``, ``TABLE:weighted_vote``, ``TABLE:pick``.
+    """A recorded model or an aggregator, named ``TABLE:MODEL``, ``TABLE:vote`` and so on.
 
-    Which of a model's recorded samples is drawn depends on the call's sample number alone:
-    successive samples of a question go through them in turn. An aggregator reads the answers of
-    recorded models off the responses that it sees; ``sampling.seed`` breaks its ties. It costs
-    nothing, so it has no price.
+    The call's sample number alone decides which of a model's recorded samples is drawn: successive
+    samples of a question go through them in turn. An aggregator reads the answers of recorded
+    models off the responses that it sees; ``sampling.seed`` breaks its ties. It is free, so it
+    takes no price.
 
-    A vote's weight is the log odds of the model being right against it choosing one certain wrong
-    letter. (Against its being wrong at all, models that err more often than not would vote against
-    themselves.)
+    The weight of a vote is the log odds of the model being right against it choosing one certain
+    wrong letter. Against its being wrong at all, models that err more often than not would vote
+    against themselves.
 
     Args:
-        model: the table (a file ``….csv.gz``, or the name of one that ships: ``mmlu_pro``), a
-            colon, the model.
+        model: the table (a file ``….csv.gz``, or the name of one in the package: ``mmlu_pro``), a
+            colon, and the model or aggregator (``vote``, ``weighted_vote``, ``pick``).
 
     Raises:
-        ConfigError: there is no such table, or no such model in it.
+        ConfigError: the table or the model is unknown.
     """
 
     def __init__(self, model: str) -> None:
-        path, ends, name = model.rpartition(".csv.gz:")
-        path, _, name = (path + ends[:-1], "", name) if ends else model.partition(":")
-        self._table, self._name = read_table(table_path(path)), name
-        one_of(f"replay table {path}", name, (*self._table.models, *AGGREGATORS))
-        self.prices_itself = name in AGGREGATORS
-        self.identity = f"replay_pool {name} {self._table.note['sha256'][:16]}"
+        stem, is_file, self._name = model.rpartition(".csv.gz:")
+        path = f"{stem}.csv.gz"
+        if not is_file:
+            path, _, self._name = model.partition(":")
+        self._table = read_table(table_path(path))
+        one_of(f"replay table {path}", self._name, (*self._table.models, *AGGREGATORS))
+        self.identity = f"replay_pool {self._name} {self._table.note['sha256'][:16]}"
+        self.prices_itself = self._name in AGGREGATORS
         self._skills = skills_of(self._table) if self.prices_itself else {}
 
     async def complete(
@@ -242,56 +268,59 @@ class ReplayPoolProvider(Provider):
         """Answer the question that opens the context.
 
         Raises:
-            Rejected: the table does not hold it. That is no verdict: it is masked.
+            Rejected: the table lacks the question. That is no verdict, so it is masked.
         """
-        opening = next((message.content for message in messages if message.role == "user"), "")
-        found = _QUESTION.search(opening)
-        row = self._table.rows.get(found[1]) if found else None
-        if row is None:
-            raise Rejected(
-                f"{self.identity}: got {shorten(opening)}, expected a question of its table: [ID] first"
-            )
+        row = self._find_row(messages)
         if self.prices_itself:
-            letter, usage = self._aggregated(row, messages, sampling.seed or 0), Usage()
+            letter, usage = self._aggregate(row, messages, sampling.seed or 0), Usage()
         else:
-            letters = row[self._name].split("|")
-            place = call.sample % len(letters)
-            used = {
-                fact: row[at].split("|")[place]
-                for fact in FACTS
-                if (at := f"{self._name}:{fact}") in row
-            }
-            letter, usage = (
-                letters[place],
-                Usage(**{fact: FACTS[fact](one or "0") for fact, one in used.items()}),
-            )
+            letter, usage = self._recall(row, call.sample)
         text = f"{self._name}: Answer: {letter}" if letter else f"No answer by {self._name}."
         if on_text is not None:
             on_text(text)
         return Completion(text, usage=usage)
 
-    def _aggregated(self, row: Cells, messages: Sequence[Message], seed: int) -> str:
-        """The letter of most weight among those that are seen; "" where none is."""
-        tally: defaultdict[str, float] = defaultdict(float)
-        seen = [
-            match.groups()
-            for one in messages
-            if one.role != "user"
-            for match in _SAID.finditer(one.content)
-        ]
-        for model, letter in seen:
-            if model not in self._table.models:  # an aggregator's answer is no further opinion
+    def _find_row(self, messages: Sequence[Message]) -> Cells:
+        opening = next((message.content for message in messages if message.role == "user"), "")
+        question = _QUESTION.search(opening)
+        row = None if question is None else self._table.rows.get(question[1])
+        if row is None:
+            expected = "a question of its table: [ID] first"
+            raise Rejected(f"{self.identity}: got {shorten(opening)}, expected {expected}")
+        return row
+
+    def _recall(self, row: Cells, sample: int) -> tuple[str, Usage]:
+        """Return a model's recorded letter, and its usage as far as it is known."""
+        letters = row[self._name].split("|")
+        place = sample % len(letters)
+        usage: dict[str, Any] = {}
+        for fact, kind in FACTS.items():
+            column = f"{self._name}:{fact}"
+            if column in row:
+                usage[fact] = kind(row[column].split("|")[place] or "0")
+        return letters[place], Usage(**usage)
+
+    def _aggregate(self, row: Cells, messages: Sequence[Message], seed: int) -> str:
+        """Return the letter of most weight among the responses in sight. "": there is none."""
+        weights: defaultdict[str, float] = defaultdict(float)
+        for message in messages:
+            if message.role == "user":
                 continue
-            skill = self._skills.get((model, row["category"]), self._skills.get((model, ""), 0.5))
-            skill = min(max(skill, 0.01), 0.99)
-            odds = math.log(skill / (1 - skill) * OTHERS)
-            votes = {
-                "vote": tally[letter] + 1,
-                "weighted_vote": tally[letter] + odds,
-                "pick": max(tally[letter], skill),
-            }
-            tally[letter] = votes[self._name]
-        drawn = sorted(
-            tally, key=lambda letter: blake2b(f"{seed}/{row['id']}/{letter}".encode()).digest()
-        )
-        return max(drawn, key=lambda letter: round(tally[letter], 9), default="")
+            for model, letter in _ANSWER.findall(message.content):
+                if model not in self._table.models:  # an aggregator's answer is no further opinion
+                    continue
+                overall = self._skills.get((model, ""), 0.5)
+                skill = self._skills.get((model, row["category"]), overall)
+                skill = min(max(skill, 0.01), 0.99)
+                if self._name == "vote":
+                    weights[letter] += 1
+                elif self._name == "weighted_vote":
+                    weights[letter] += math.log(skill / (1 - skill) * OTHERS)
+                else:
+                    weights[letter] = max(weights[letter], skill)
+
+        def draw(letter: str) -> bytes:
+            return blake2b(f"{seed}/{row['id']}/{letter}".encode()).digest()
+
+        letters = sorted(weights, key=draw)
+        return max(letters, key=lambda letter: round(weights[letter], 9), default="")
