@@ -7,14 +7,15 @@ best first. It is the worker's ``description``.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
+from functools import lru_cache
 from pathlib import Path
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Self, cast
+from typing import TYPE_CHECKING, Protocol, Self, cast
 
 from openconductor.calls.worker import Worker
-from openconductor.config import load_toml, nearest, shorten
+from openconductor.config import load_registered, load_toml, nearest, shorten
 from openconductor.errors import ConfigError
 from openconductor.providers import create, takes
 from openconductor.types import Price, Sampling
@@ -22,7 +23,16 @@ from openconductor.types import Price, Sampling
 if TYPE_CHECKING:
     from openconductor.calls.worker import CompletionStore
 
-__all__ = ["PoolFile", "Worker", "WorkerPool", "WorkerTable", "read_card", "write_card"]
+__all__ = [
+    "PoolFile",
+    "Worker",
+    "WorkerPool",
+    "WorkerTable",
+    "open_pool",
+    "read_card",
+    "simulated_pool",
+    "write_card",
+]
 
 
 @dataclass(frozen=True, slots=True, init=False, repr=False, eq=False)
@@ -132,6 +142,53 @@ class WorkerPool:
 
     def __repr__(self) -> str:
         return f"WorkerPool({', '.join(f'{ordinal}: {worker.name}' for ordinal, worker in self)})"
+
+
+# ── simulated workers ─────────────────────────────────────────────────────────────────────────────
+POOLS: dict[str, str] = {"gym": "openconductor.gym.workers:read_pool"}
+"""Pools that need no file, by what stands before the colon; each is a function of the whole name."""
+
+
+class SimulatedPool(Protocol):
+    """Workers that are simulated: they cost nothing and answer a repeated call alike."""
+
+    @property
+    def redrawn(self) -> bool:
+        """True if each question gets workers of its own."""
+        ...
+
+    @property
+    def conductor(self) -> Path:
+        """The folder of the Conductor that was trained for these workers."""
+        ...
+
+    def draw(self, seed: int = 0, key: str = "") -> WorkerPool:
+        """Return the workers; ``key`` draws those of one question, where they are redrawn."""
+        ...
+
+
+@lru_cache(maxsize=64)
+def simulated_pool(name: str) -> SimulatedPool | None:
+    """Return the simulated pool of a name such as ``gym:7``; None: it is the path of a pool file.
+
+    Raises:
+        ConfigError: the pool has no such variant.
+    """
+    kind = name.partition(":")[0]
+    if kind not in POOLS:
+        return None
+    read = cast("Callable[[str], SimulatedPool]", load_registered(POOLS, kind, what="pool"))
+    return read(name)
+
+
+def open_pool(name: str, seed: int = 0) -> WorkerPool:
+    """Return the workers of a simulated pool or of a pool file; ``seed`` draws simulated answers.
+
+    Raises:
+        ConfigError: there is no such pool, or the file is wrong.
+    """
+    simulated = simulated_pool(name)
+    return WorkerPool.from_toml(name) if simulated is None else simulated.draw(seed)
 
 
 # ── cards ─────────────────────────────────────────────────────────────────────────────────────────

@@ -163,6 +163,11 @@ def render_prompt(
     )
 
 
+def count_steps(steps: int) -> str:
+    """Return the words with which a thought says how many steps it plans."""
+    return "1 step" if steps == 1 else f"{steps} steps"
+
+
 def render_workflow(workflow: Workflow, thought: str = "") -> str:
     r"""Write a workflow as a completion: the thought, then the three lists, one on each line.
 

@@ -191,7 +191,7 @@ def test_what_is_not_there_is_said(made: Path, tmp_path: Path, root: Path, run: 
 @pytest.fixture
 def paid(made: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A copy of the run whose replays go to the workers, as those of any other pool do, and not to exact chances."""
-    monkeypatch.setattr("openconductor.evaluation.eval_config.EvalConfig.in_gym", False)
+    monkeypatch.setattr("openconductor.evaluation.eval_config.EvalConfig.simulated", False)
     return Path(shutil.copytree(made, tmp_path / "paid"))
 
 

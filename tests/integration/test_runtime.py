@@ -17,6 +17,7 @@ from transformers import Qwen2Config, Qwen2ForCausalLM  # noqa: E402
 from openconductor.errors import ConfigError, JournalError  # noqa: E402
 from openconductor.gym import bundled  # noqa: E402
 from openconductor.gym.questions import draw_questions  # noqa: E402
+from openconductor.gym.sampling import phrases  # noqa: E402
 from openconductor.prompt import render_prompt  # noqa: E402
 from openconductor.protocols import CallContext  # noqa: E402
 from openconductor.providers.tiny import Checkpoint, TinyProvider  # noqa: E402
@@ -45,7 +46,7 @@ CLOSE = 1e-4  # of a logit; float32 leaves some 1e-6
 
 def fresh(kind: str) -> Qwen2ForCausalLM:
     """A model whose biases and norms are shaken, so that leaving one out shows."""
-    tokenizer = build_tokenizer()
+    tokenizer = build_tokenizer(phrases())
     if kind == "as the recipes build it":
         model = build_model(
             ModelConfig(base="", hidden=32, intermediate=64, initializer_range=0.2),
@@ -81,7 +82,7 @@ def fresh(kind: str) -> Qwen2ForCausalLM:
 @pytest.fixture(scope="module", params=["as the recipes build it", "shared keys"])
 def folder(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("checkpoint") / "conductor"
-    save_conductor(fresh(request.param), build_tokenizer(), CONFIG, folder)
+    save_conductor(fresh(request.param), build_tokenizer(phrases()), CONFIG, folder)
     return folder
 
 

@@ -20,6 +20,7 @@ import torch
 
 import openconductor as oc
 from openconductor.errors import ConfigError, Rejected
+from openconductor.gym.sampling import phrases
 from openconductor.protocols import CallContext
 from openconductor.providers import create
 from openconductor.providers.transformers_lm import TransformersProvider
@@ -49,7 +50,7 @@ def one_thread() -> Iterator[None]:
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     made = tmp_path_factory.mktemp("model")
-    tokenizer = build_tokenizer()
+    tokenizer = build_tokenizer(phrases())
     tokenizer.chat_template = CHAT
     sizes = ModelConfig(
         hidden=32, intermediate=64, layers=2, heads=2, positions=POSITIONS, initializer_range=0.2

@@ -16,12 +16,13 @@ import random
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from openconductor.baselines.instructions import ALONE, in_gym, merge, revise, solve
 from openconductor.baselines.observed import text_of
 from openconductor.baselines.pools import Baseline, check_count
 from openconductor.errors import ConfigError
 from openconductor.pool import WorkerPool
 from openconductor.prompt import SOLVE_SUBTASK
+from openconductor.tasks.instructions import ALONE
+from openconductor.tasks.simulated import instructions_for
 from openconductor.types import Question, Step, Workflow
 
 ROLES: dict[str, str] = {
@@ -60,7 +61,7 @@ ROLES: dict[str, str] = {
         "answer in the form that the question demands."
     ),
 }
-"""What each role is told, outside the gym."""
+"""What each role is told, where the question brings no words of its own."""
 
 _CHAIN = ("opener", "middle", "closer")
 
@@ -80,31 +81,10 @@ class Collaboration:
     sees: tuple[tuple[int, ...], ...]
 
     def workflow(self, workers: Sequence[int], question: Question) -> Workflow:
-        """The collaboration over one worker a seat, in the gym's words where the question is the gym's."""
-        told = zip(workers, self._instructions(question), self.sees, strict=True)
+        """The collaboration over one worker a seat, in the words that suit the question."""
+        texts = instructions_for(question).roles(question, self.roles, ROLES)
+        told = zip(workers, texts, self.sees, strict=True)
         return Workflow(tuple(Step(worker, text, sees) for worker, text, sees in told))
-
-    def _instructions(self, question: Question) -> list[str]:
-        asked = in_gym(question)
-        if asked is None:
-            return [ROLES[role] for role in self.roles]
-        # A chain's seats share out the question's operations; a seat that is left without one looks
-        # the work over.
-        phrases = [operation.phrase(wording) for operation, wording in asked.operations]
-        last = sum(role in _CHAIN for role in self.roles) - 1
-        parts = iter([*phrases[:last], ", then ".join(phrases[last:])] if last > 0 else ())
-        told = {
-            "solver": ALONE,
-            "judge": merge(question),
-            "reviser": merge(question),
-            "critic": revise(question),
-        }
-        return [
-            next(parts, "") or revise(question)
-            if role in _CHAIN
-            else told.get(role, solve(question))
-            for role in self.roles
-        ]
 
 
 _LIST = (

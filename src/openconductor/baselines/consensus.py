@@ -9,7 +9,6 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 
-from openconductor.baselines.instructions import ALONE, MERGE, in_gym, merge, solve
 from openconductor.baselines.pools import Baseline, check_count, forgiving_pool, ordinal_in, spoken
 from openconductor.episode import Stage
 from openconductor.errors import ConfigError
@@ -17,8 +16,9 @@ from openconductor.execution import join_turns
 from openconductor.graders.extraction import find_answer
 from openconductor.graders.math_text import normalise, words_of
 from openconductor.graders.numerals import read_numeral
-from openconductor.gym.world import read_value
 from openconductor.pool import WorkerPool
+from openconductor.tasks.instructions import ALONE, MERGE, Instructions
+from openconductor.tasks.simulated import instructions_for
 from openconductor.types import Message, Step, Workflow
 
 Key = Callable[[str], str | None]
@@ -37,7 +37,8 @@ class Consensus(Baseline):
         pool: the workers.
         worker: the worker's name or ordinal.
         n: how many samples.
-        key: what a response says; default: ``answer_key``, and the value itself in the gym.
+        key: what a response says; default: ``answer_key``, and the whole
+            response where answers are bare values.
 
     Raises:
         ConfigError: the pool has no such worker, ``n`` is below 1, or the key is no function.
@@ -61,7 +62,9 @@ class Consensus(Baseline):
         said = await spoken(stage, self._workflow)
         if said is None:
             return None
-        key = self._key or (_gym_key if in_gym(stage.question) else answer_key)
+        key, words = self._key, instructions_for(stage.question)
+        if key is None:
+            key = _value_key(words) if words.bare else answer_key
         return majority(list(said.values()), key)
 
 
@@ -94,9 +97,13 @@ def answer_key(response: str) -> str | None:
     return ", ".join(_one_form(item) for item in find_answer(response).items) or None
 
 
-def _gym_key(response: str) -> str | None:
-    """The gym's answers mark nothing: they are the value, or prose that admits a failure."""
-    return " ".join(response.split()) if read_value(response) is not None else None
+def _value_key(words: Instructions) -> Key:
+    """Return a key for bare values: the response itself, where it is an answer."""
+
+    def key(response: str) -> str | None:
+        return " ".join(response.split()) if words.is_answer(response) else None
+
+    return key
 
 
 def _one_form(item: str) -> str:
@@ -141,20 +148,23 @@ class MixtureOfAgents(Baseline):
             )
             if said is None:
                 return None
-            opening, instruction = _with_references(stage, said.values()), merge(stage.question)
+            opening, instruction = (
+                _with_references(stage, said.values()),
+                instructions_for(stage.question).merge(),
+            )
         return said[0]
 
 
 def _with_references(stage: Stage, references: Iterable[str]) -> tuple[Message, ...]:
     """What opens the context of those who merge: the references are part of the system prompt, as in the original.
 
-    In the gym they are turns, for its workers read values in turns alone.
+    Bare values are turns, for their workers read values in turns alone.
     """
     question, opening = stage.question, stage.opening
-    if in_gym(question):
-        turns = (
-            (Message("user", solve(question)), Message("assistant", one)) for one in references
-        )
+    words = instructions_for(question)
+    if words.bare:
+        told = words.solve(question)
+        turns = ((Message("user", told), Message("assistant", one)) for one in references)
         return (*opening, *(turn for both in turns for turn in both))
     numbered = (f"{number}. {reference}" for number, reference in enumerate(references, 1))
     place = opening[0].role == "system"  # what is said there already comes first

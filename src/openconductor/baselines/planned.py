@@ -9,18 +9,15 @@ import random
 from collections.abc import Callable, Sequence
 from statistics import fmean
 
-from openconductor.baselines.instructions import ALONE, in_gym
 from openconductor.baselines.observed import Observations, text_of
 from openconductor.baselines.pools import Baseline, check_count, forgiving_pool, ordinal_in, spoken
 from openconductor.episode import Stage
 from openconductor.errors import ConfigError
-from openconductor.gym.questions import read_question
-from openconductor.gym.sampling import random_workflow
-from openconductor.gym.workers import SimulatedWorker
-from openconductor.gym.world import COMPARE
 from openconductor.parser import validate_workflow
 from openconductor.pool import WorkerPool
 from openconductor.prompt import SOLVE_SUBTASK
+from openconductor.tasks.instructions import ALONE
+from openconductor.tasks.simulated import simulation_of, simulations
 from openconductor.types import Question, Step, Workflow
 
 
@@ -57,9 +54,8 @@ class RandomWorkflows(Baseline):
     """Draws a valid workflow for each question: the floor of the scale.
 
     A draw is keyed by (seed, question, sample), so the same question gets the same workflow
-    whenever it is asked. A question of the gym gets one of ``gym.sampling``, whose number of steps
-    follows the operations that it names. Of any other question the number of steps and each step's
-    worker are uniform, each step is told to solve it, and sees each earlier step with a chance of
+    whenever it is asked. A question of a simulated task gets a workflow that this task draws. Of
+    any other question the number of steps and each step's worker are uniform, each step is told to solve it, and sees each earlier step with a chance of
     one half.
 
     Args:
@@ -86,9 +82,12 @@ class RandomWorkflows(Baseline):
             else "\0".join(f"{turn.role}:{turn.content}" for turn in question)
         )
         rng = random.Random(f"random/{self._seed}/{sample}/{text}")
-        asked = read_question(question) if isinstance(question, str) else None
-        if asked is not None:
-            return random_workflow(rng, asked, self.pool.ordinals, max_steps=self._max_steps)
+        for simulation in simulations():
+            workflow = simulation.random_workflow(
+                rng, question, self.pool.ordinals, max_steps=self._max_steps
+            )
+            if workflow is not None:
+                return workflow
         steps: list[Step] = []
         for index in range(rng.randint(1, self._max_steps)):
             worker = rng.choice(self.pool.ordinals)
@@ -105,9 +104,8 @@ class RandomWorkflows(Baseline):
 class BestFixed(Baseline):
     """Plays the best fixed workflow: the same workers and access for every question.
 
-    With neither observations nor a workflow it is, in the gym, ``gym.levels``'s constant, found by
-    search over the exact expected accuracy, with the best subtasks for each question; outside the
-    gym that is an error.
+    With neither observations nor a workflow it is, in a simulated task, that task's own constant,
+    with the best subtasks for each question; elsewhere that is an error.
 
     Args:
         pool: the workers.
@@ -150,21 +148,22 @@ class BestFixed(Baseline):
         return None if said is None else _vote(list(said.values()))
 
     def workflow(self, question: Question, *, sample: int = 0) -> Workflow:
-        """The constant; the gym's has subtasks that depend on the question."""
+        """The constant; a simulated task's has subtasks that depend on the question."""
         if self._workflow is not None:
             return self._workflow
-        from openconductor.gym.levels import BEST_FIXED, fixed_workflow
-
-        asked = in_gym(question)
-        if asked is None:
+        simulation = simulation_of(question)
+        if simulation is None:
             raise ConfigError(
-                "BestFixed: outside the gym, expected observations of a selection split, or a workflow"
+                "BestFixed: requires observations of a selection split, or a workflow; only simulated "
+                "tasks know the best one"
             )
-        if missing := sorted({worker for worker in BEST_FIXED.workers if worker not in self.pool}):
+        missing = {ordinal for ordinal in simulation.fixed_workers if ordinal not in self.pool}
+        if missing:
             raise ConfigError(
-                f"BestFixed: the gym's constant needs the workers {missing}, which the pool lacks"
+                f"BestFixed: the best fixed workflow of {simulation.name} needs the workers "
+                f"{sorted(missing)}, which the pool lacks"
             )
-        return fixed_workflow(asked)
+        return simulation.fixed_workflow(question)
 
 
 def _best_team(observations: Observations) -> tuple[str, ...]:
@@ -193,7 +192,7 @@ def _best_team(observations: Observations) -> tuple[str, ...]:
 
 
 def _vote(responses: Sequence[str]) -> str:
-    from openconductor.baselines.consensus import (  # the gym's constant needs no graders
+    from openconductor.baselines.consensus import (  # a simulated task's constant needs no graders
         answer_key,
         majority,
     )
@@ -202,15 +201,13 @@ def _vote(responses: Sequence[str]) -> str:
 
 
 class Heuristic(Baseline):
-    """What a reader of the gym's source would write: it knows who is good at what, and learns nothing.
+    """Plays what a reader of a simulation's source would write; it learns nothing.
 
-    Each operation that the question names goes to the worker, in the wording, that succeed most
-    often, one after the other; a smudged list is read four times, and the referee compares. A row
-    of the gym's tables that says how little code its questions need once the workers are known; a
-    Conductor has to find these out.
+    It shows how little code the questions need once the workers are known; a Conductor has to find
+    these out.
 
     Args:
-        pool: workers of the gym.
+        pool: the workers of one simulated task.
 
     Raises:
         ConfigError: the pool has others.
@@ -218,30 +215,16 @@ class Heuristic(Baseline):
 
     def __init__(self, pool: WorkerPool) -> None:
         super().__init__(pool, "heuristic")
-        providers = {ordinal: worker.provider for ordinal, worker in pool}
-        self._profiles = {
-            place: one.profile
-            for place, one in providers.items()
-            if isinstance(one, SimulatedWorker)
-        }
-        if len(self._profiles) < len(pool):
+        if not any(simulation.knows(pool) for simulation in simulations()):
             raise ConfigError(
-                "Heuristic: got workers whose skills nobody can look up, expected those of the gym alone"
+                "Heuristic: the pool has workers whose skills are unknown, expected a simulated pool"
             )
 
     def workflow(self, question: Question, *, sample: int = 0) -> Workflow:
-        """A chain of specialists, or attempts and a comparison."""
-        from openconductor.gym.exact import best_part
-
-        asked = in_gym(question)
-        if asked is None:
+        """Return the workflow that the simulation's heuristic writes for the question."""
+        simulation = simulation_of(question)
+        if simulation is None:
             raise ConfigError(
-                f"Heuristic: got {text_of(question)[:80]!r}, expected a question of the gym"
+                f"Heuristic: got {text_of(question)[:80]!r}, expected a question of a simulated task"
             )
-        parts = [best_part([operation], self._profiles) for operation, _ in asked.operations]
-        referees = [place for place, profile in self._profiles.items() if profile.referee]
-        if asked.smudged and referees:
-            return Workflow((*[Step(*parts[0])] * 4, Step(referees[0], COMPARE[0], range(4))))
-        return Workflow(
-            tuple(Step(worker, told, range(at)[-1:]) for at, (worker, told) in enumerate(parts))
-        )
+        return simulation.heuristic_workflow(question, self.pool)

@@ -19,7 +19,6 @@ from copy import copy
 from dataclasses import KW_ONLY, dataclass, replace
 from typing import Literal, get_args
 
-from openconductor.baselines.instructions import solve
 from openconductor.baselines.pools import around, changed_pool, ordinal_in
 from openconductor.calls.worker import CompletionStore
 from openconductor.conductor import Conductor
@@ -28,6 +27,7 @@ from openconductor.errors import ConfigError, WorkflowError
 from openconductor.parser import parse_workflow
 from openconductor.prompt import ExampleSet, render_workflow
 from openconductor.protocols import CallContext, OnEvent
+from openconductor.tasks.simulated import instructions_for
 from openconductor.types import Budget, Completion, Episode, Question, Step, Workflow
 
 Access = Literal["index", "none", "binary", "all"]
@@ -96,12 +96,14 @@ class Rewired:
 
     def _rewire(self, workflow: Workflow, question: Question) -> Workflow:
         steps: list[Step] = []
+        solve = instructions_for(question).solve(question)
         for step in workflow:
             access = {"none": (), "all": "all", "binary": "all" if step.access else ()}.get(
                 self.access, step.access
             )
             worker = step.worker if self.one_worker is None else self.one_worker
-            steps.append(Step(worker, step.subtask if self.subtasks else solve(question), access))
+            subtask = step.subtask if self.subtasks else solve
+            steps.append(Step(worker, subtask, access))
         return Workflow(tuple(steps))
 
 

@@ -42,7 +42,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from openconductor.baselines.collaboration import COLLABORATIONS, Collaboration, Trial
-from openconductor.baselines.instructions import ALONE
 from openconductor.baselines.observed import Observations, text_of
 from openconductor.baselines.pools import Baseline, check_count
 from openconductor.episode import Stage
@@ -50,6 +49,7 @@ from openconductor.errors import ConfigError
 from openconductor.pool import WorkerPool
 from openconductor.store.serialisation import dumps, load
 from openconductor.store.storage import write_whole
+from openconductor.tasks.instructions import ALONE
 from openconductor.types import Step, Workflow
 
 Floats = NDArray[np.float64]

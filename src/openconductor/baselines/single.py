@@ -8,12 +8,13 @@ from __future__ import annotations
 from copy import copy
 from dataclasses import replace
 
-from openconductor.baselines.instructions import ALONE, is_answer, revise, stands
 from openconductor.baselines.pools import Baseline, changed_pool, check_count, ordinal_in
 from openconductor.calls.worker import Worker
 from openconductor.episode import Stage
 from openconductor.errors import ConfigError, caused_by_plan
 from openconductor.pool import WorkerPool
+from openconductor.tasks.instructions import ALONE
+from openconductor.tasks.simulated import instructions_for
 from openconductor.types import Message, Question, Step, Workflow
 
 
@@ -89,8 +90,8 @@ class Reflection(SingleWorker):
     feedback: the worker says that its answer stands (``STANDS``), or gives another one. A revision
     that is declined leaves the attempt before it standing, and ends it, as a Conductor's later
     round does. A failure of transport or provider ends the episode unanswered: cut short, it would
-    be scored as less than it is. In the gym an admitted failure is not an attempt: the question is
-    asked again, and none takes the place of an answer.
+    be scored as less than it is. An admitted failure (``Instructions.is_answer``) is not an attempt:
+    the question is asked again, and no failure takes the place of an answer.
 
     Args:
         pool: the workers.
@@ -112,18 +113,19 @@ class Reflection(SingleWorker):
         answer = await super().play(stage)
         if answer is None:
             return None
+        words = instructions_for(stage.question)
         said, instruction, opening = answer, ALONE, list(stage.opening)
         for _ in range(self._n):
-            if is_answer(stage.question, said):
+            if words.is_answer(said):
                 answer = said
                 opening += [Message("user", instruction), Message("assistant", answer)]
-                instruction = revise(stage.question)
+                instruction = words.revise()
             transcript = await stage.run(
                 Workflow((Step(self._worker, instruction),)), opening=opening
             )
             if transcript.error is not None and not caused_by_plan(transcript.error):
                 return None
-            if transcript.answer is None or stands(stage.question, answer, transcript.answer):
+            if transcript.answer is None or words.stands(answer, transcript.answer):
                 return answer
             said = transcript.answer
-        return said if is_answer(stage.question, said) else answer
+        return said if words.is_answer(said) else answer

@@ -22,7 +22,6 @@ from typing import Literal
 
 import numpy as np
 
-from openconductor.baselines.instructions import ALONE, is_answer
 from openconductor.baselines.observed import Observations, text_of
 from openconductor.baselines.pools import Baseline, check_count, forgiving_pool, spoken
 from openconductor.baselines.routers import HASHED, TFIDF, Encoder, Floats, fit_encoder
@@ -30,6 +29,8 @@ from openconductor.config import one_of
 from openconductor.episode import Stage
 from openconductor.errors import ConfigError
 from openconductor.pool import WorkerPool
+from openconductor.tasks.instructions import ALONE
+from openconductor.tasks.simulated import instructions_for
 from openconductor.types import Step, Workflow
 
 
@@ -94,7 +95,8 @@ class Smoothie(Baseline):
         said = await spoken(stage, self._workflow)
         if said is None:
             return None
-        answering = [place for place, text in said.items() if is_answer(stage.question, text)]
+        words = instructions_for(stage.question)
+        answering = [place for place, text in said.items() if words.is_answer(text)]
         answers = [said[place] if place in answering else None for place in range(len(self.pool))]
         noise = await asyncio.to_thread(self.noise, text_of(stage.question), answers)
         return said[min(answering or said, key=lambda place: (noise[place], place))]
@@ -154,7 +156,8 @@ def _by_worker(pool: WorkerPool, observations: Observations) -> list[list[str | 
     ):
         said = dict(zip(observations.workers, row, strict=True))
         texts = [said.get(worker.name) for _, worker in pool]
+        words = instructions_for(question)
         found.append(
-            [text if text is not None and is_answer(question, text) else None for text in texts]
+            [text if text is not None and words.is_answer(text) else None for text in texts]
         )
     return found

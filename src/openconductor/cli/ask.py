@@ -70,7 +70,7 @@ def ask(  # noqa: PLR0913, PLR0917 - the options of a command
         )
     workers = _pool(text, pool, seed)
     planner = find_planner(
-        conductor, workers, base_url=base_url, key_env=key_env, in_gym=pool is None
+        conductor, workers, base_url=base_url, key_env=key_env, simulated=pool is None
     )
     asked = oc.Conductor(
         planner, pool=workers, max_steps=max_steps, max_rounds=rounds, fallback=fallback

@@ -87,7 +87,7 @@ def _serve(config: ServeConfig, where: str) -> None:
         from openconductor.serving.gateway import Gateway
     simulated = config.pool == GYM
     pool = gym_pool(0) if simulated else oc.WorkerPool.from_toml(config.pool)
-    planner = find_planner(config.conductor or None, pool, in_gym=simulated)
+    planner = find_planner(config.conductor or None, pool, simulated=simulated)
     steps, rounds = config.max_steps, config.max_rounds
     conductor = oc.Conductor(
         planner, pool=pool, max_steps=steps, max_rounds=rounds, fallback=config.fallback

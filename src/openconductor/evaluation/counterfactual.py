@@ -18,7 +18,6 @@ from dataclasses import asdict, dataclass, replace
 from itertools import cycle
 from typing import Literal, NamedTuple, get_args
 
-from openconductor.baselines.instructions import solve
 from openconductor.episode import Stage
 from openconductor.evaluation import for_each, judge
 from openconductor.evaluation.records import Record
@@ -31,12 +30,11 @@ from openconductor.evaluation.statistics import (
     grouped,
     holm,
 )
-from openconductor.gym.exact import expected_accuracy
-from openconductor.gym.questions import read_question
 from openconductor.measures import group_by, topology
 from openconductor.pool import WorkerPool
 from openconductor.protocols import CallContext, Grader, OnEvent
-from openconductor.types import Problem, Step, Workflow
+from openconductor.tasks.simulated import find_simulation, instructions_for
+from openconductor.types import Problem, Question, Step, Workflow
 
 Replay = Callable[[Problem, Workflow, int], Awaitable[float | None]]
 """Plays a workflow on a problem, for a repeat: its score in [0, 1], or None where that could not be decided."""
@@ -190,9 +188,11 @@ def pool_replay(
 
 
 async def exact_replay(problem: Problem, workflow: Workflow, _repeat: int = 0) -> float | None:
-    """In the gym: the chance that the workflow is right, exact and free. None of a problem that is not the gym's."""
-    question = read_question(problem.question)
-    return None if question is None else expected_accuracy(question, workflow)
+    """Return the exact chance that the workflow of a simulated task is right; None: it is not known."""
+    simulation = find_simulation(problem.task)
+    if simulation is None:
+        return None
+    return simulation.expected_accuracy(problem.question, workflow)
 
 
 # ── the replays ───────────────────────────────────────────────────────────────────────────────────
@@ -290,6 +290,10 @@ def _key(record: Record) -> Key:
     return record.task, record.problem
 
 
+def _solving(question: Question) -> str:
+    return instructions_for(question).solve(question)
+
+
 def _edits(
     records: Sequence[Record],
     problems: Mapping[Key, Problem],
@@ -298,7 +302,7 @@ def _edits(
 ) -> Iterator[_Edit]:
     """Each record with one step changed, with all its steps done by others, and with none of them told anything."""
     for one in records:
-        flow, told = one.workflows[0], solve(problems[_key(one)].question)
+        flow, told = one.workflows[0], _solving(problems[_key(one)].question)
         drawn = f"{seed}/{one.task}/{one.problem}/{one.sample}"
         for kind, step, changed in edits_of(flow, workers, told=told, seed=drawn):
             yield _Edit(one, changed, kind, step)

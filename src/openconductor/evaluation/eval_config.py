@@ -38,6 +38,7 @@ from openconductor.config import (
 )
 from openconductor.errors import ConfigError
 from openconductor.store.serialisation import plain
+from openconductor.tasks.simulated import SIMULATIONS
 from openconductor.types import Budget
 
 if TYPE_CHECKING:
@@ -182,9 +183,10 @@ class EvalConfig:
     budget: SpendingTable = SpendingTable()
 
     @property
-    def in_gym(self) -> bool:
-        """Whether the gym's workers are asked the gym's own questions, so that everything about them is known."""
-        return self.pool == GYM and all((one.task or one.name) == GYM for one in self.task)
+    def simulated(self) -> bool:
+        """True if simulated workers are asked their own task's questions: then all is known."""
+        tasks = {table.task or table.name for table in self.task}
+        return self.pool in SIMULATIONS and tasks == {self.pool}
 
 
 def load_eval_config(path: Path, overrides: Sequence[str] = ()) -> EvalConfig:
@@ -479,15 +481,15 @@ def find_planner(
     *,
     base_url: str | None = None,
     key_env: str | None = None,
-    in_gym: bool = True,
+    simulated: bool = True,
 ) -> Planner:
     """What ``--conductor`` names: ``provider:model``, a checkpoint folder, ``worker:NAME``; None is the bundled one.
 
     Raises:
         ConfigError: there is no such thing, it does not take a URL or a key, or the bundled one is
-            not ``in_gym``.
+            not ``simulated``.
     """
-    from openconductor.gym.bundled import bundled_folder
+    from openconductor.pool import simulated_pool
     from openconductor.providers import PROVIDERS, create
 
     options = {
@@ -500,12 +502,13 @@ def find_planner(
             raise ConfigError(
                 "--conductor-base-url, --conductor-key-env: expected --conductor provider:model beside"
             )
-        if not in_gym:
+        bundled_for = simulated_pool(GYM)
+        if bundled_for is None or not simulated:
             raise ConfigError(
                 "conductor: the bundled Conductor knows only the gym, got a pool file; expected --conductor "
                 "provider:model, a checkpoint folder, or worker:NAME of the pool"
             )
-        return str(bundled_folder())
+        return str(bundled_for.conductor)
     kind, colon, name = split_name(named, {WORKER, *PROVIDERS}, "provider")
     if kind == WORKER and colon:
         if options:

@@ -6,25 +6,23 @@ import itertools
 import time
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import asdict, dataclass
+from functools import partial
 
 from openconductor.baselines.planned import BestFixed, PlannedOrchestrator, RandomWorkflows
 from openconductor.baselines.single import SingleWorker
 from openconductor.conductor import Conductor
 from openconductor.errors import ConfigError
 from openconductor.evaluation import Outcome, evaluate
-from openconductor.evaluation.eval_config import GYM, ORACLE
+from openconductor.evaluation.eval_config import ORACLE
 from openconductor.evaluation.records import Record, record_of
 from openconductor.evaluation.statistics import Estimate, estimate, scores_by_problem
 from openconductor.evaluation.tables import make_row
 from openconductor.graders.exact import ExactGrader
-from openconductor.gym.exact import oracle_workflow
-from openconductor.gym.levels import BEST_FIXED
-from openconductor.gym.questions import KINDS, GymQuestion, Kind, draw_questions, read_question
-from openconductor.gym.workers import PROFILES
 from openconductor.measures import Topology, mean_steps, topology_shares, worker_shares
 from openconductor.pool import WorkerPool
 from openconductor.protocols import Orchestrator
-from openconductor.types import Question, Usage
+from openconductor.tasks.simulated import Simulation, simulations
+from openconductor.types import Usage
 
 OnProgress = Callable[[int, int, str], None]
 
@@ -50,7 +48,7 @@ class GymTable:
     worker_share: Mapping[str, float]
     topology_share: Mapping[Topology, float]
     mean_steps: float | None
-    mean_steps_by_kind: Mapping[Kind, float | None]
+    mean_steps_by_kind: Mapping[str, float | None]
     usage: Usage
     seconds: float
 
@@ -91,8 +89,9 @@ async def gym_table(
     if questions < 1:
         raise ConfigError(f"gym_table.questions: got {questions}, expected at least 1")
     begun = time.perf_counter()
-    problems = [question.problem() for question in draw_questions("test", questions, seed=seed)]
     pool = conductor.pool
+    simulation = _simulation(pool)
+    problems = simulation.draw(simulation.tested, questions, seed=seed)
     levels: dict[str, Estimate] = {}
     ours: list[Record] = []
     for name, system in {**references(pool, seed), "conductor": conductor}.items():
@@ -112,7 +111,7 @@ async def gym_table(
         levels[name] = estimate(scores, sum(record.correct is None for record in ours))
     workers = {worker.name: levels[worker.name].value for _, worker in pool}
     levels["best_worker"] = levels[max(workers, key=lambda name: workers[name])]
-    row = make_row("conductor", GYM, ours, 1)
+    row = make_row("conductor", simulation.name, ours, 1)
     workflows = [workflow for record in ours for workflow in record.workflows]
     shares = worker_shares(workflows)
     return GymTable(
@@ -131,7 +130,7 @@ async def gym_table(
             kind: mean_steps(
                 workflow for record in ours if record.kind == kind for workflow in record.workflows
             )
-            for kind in KINDS
+            for kind in simulation.kinds
         },
         usage=sum((record.usage for record in ours), Usage()),
         seconds=time.perf_counter() - begun,
@@ -139,25 +138,24 @@ async def gym_table(
 
 
 def references(pool: WorkerPool, seed: int = 0) -> dict[str, Orchestrator]:
-    """What the Conductor is measured against in the gym, by name: each worker alone, and the planned levels.
+    """Return what the Conductor is measured against: each worker alone, and the planned levels.
 
     The best fixed workflow is one of them where all its workers are in the pool.
     """
-    offered = {ordinal: PROFILES[ordinal] for ordinal in pool.ordinals}
+    simulation = _simulation(pool)
     systems: dict[str, Orchestrator] = {
         worker.name: SingleWorker(pool, ordinal) for ordinal, worker in pool
     }
     systems["random"] = RandomWorkflows(pool, seed=seed)
-    if offered.keys() >= set(BEST_FIXED.workers):
+    if set(pool.ordinals) >= set(simulation.fixed_workers):
         systems["best_fixed"] = BestFixed(pool)
-    systems[ORACLE] = PlannedOrchestrator(
-        pool, lambda asked: oracle_workflow(_of_the_gym(asked), offered)[0]
-    )
+    plan = partial(simulation.oracle_workflow, pool=pool)
+    systems[ORACLE] = PlannedOrchestrator(pool, plan)
     return systems
 
 
-def _of_the_gym(asked: Question) -> GymQuestion:
-    question = read_question(asked) if isinstance(asked, str) else None
-    if question is None:
-        raise ConfigError(f"the question {str(asked)[:80]!r}: expected one of the gym")
-    return question
+def _simulation(pool: WorkerPool) -> Simulation:
+    for simulation in simulations():
+        if simulation.knows(pool):
+            return simulation
+    raise ConfigError("the pool has workers that are not simulated, so its levels are unknown")

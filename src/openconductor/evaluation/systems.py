@@ -11,6 +11,7 @@ import sys
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass, replace
+from functools import partial
 from hashlib import blake2b
 from itertools import product
 from pathlib import Path
@@ -28,7 +29,6 @@ from openconductor.errors import ConfigError, TaskError
 from openconductor.evaluation.eval_config import (
     CONDUCTOR,
     CONSTRAINED_TOKENS,
-    GYM,
     HINDSIGHT,
     ORACLE,
     PLANNER,
@@ -41,9 +41,7 @@ from openconductor.evaluation.eval_config import (
     find_planner,
 )
 from openconductor.evaluation.records import Plain, Record, observations
-from openconductor.gym.questions import read_question
-from openconductor.gym.workers import gym_pool
-from openconductor.pool import WorkerPool
+from openconductor.pool import POOLS, WorkerPool, open_pool
 from openconductor.protocols import Grader, Orchestrator, Provider
 from openconductor.providers import resolve
 from openconductor.providers.conductor_file import (
@@ -54,6 +52,7 @@ from openconductor.providers.conductor_file import (
 from openconductor.store import Journal
 from openconductor.store.serialisation import dumps, plain
 from openconductor.tasks import TASKS, load_task
+from openconductor.tasks.simulated import find_simulation
 from openconductor.types import Budget, Problem
 
 if TYPE_CHECKING:
@@ -165,10 +164,9 @@ def _sheet(name: str, table: TaskTable, config: EvalConfig) -> Sheet:
         **{**options, "seed": config.seed if table.seed is None else table.seed},
     )
     problems = task.load()
-    if config.pool == GYM and not all(
-        read_question(one.question.split("\n\n", 1)[0]) for one in problems
-    ):
-        raise _unreadable(name)
+    simulation = find_simulation(config.pool)
+    if simulation is not None and not all(simulation.is_readable(one.question) for one in problems):
+        raise _unreadable(name, config.pool)
     (most, count), *_ = Counter(problem.id for problem in problems).most_common(1) or [("", 0)]
     if count != 1:
         got = f"{count} problems of the id {most!r}" if count else "no problem"
@@ -190,19 +188,15 @@ def load_pool(config: EvalConfig) -> WorkerPool:
 
     Raises:
         ConfigError: the pool file is wrong, the recipe limits a worker that is not there, or the
-            gym's workers were to answer another task.
+            simulated workers of another task were to answer.
     """
     asked = (*(one.task or one.name for one in config.task), config.learn.task)
-    strangers = [
-        name for name in asked if name in TASKS and name != GYM
-    ]  # of others the questions are looked at
-    if config.pool == GYM and strangers:
-        raise _unreadable(strangers[0])
-    pool = (
-        gym_pool(config.seed or 0)
-        if config.pool == GYM
-        else WorkerPool.from_toml(Path(config.pool))
-    )
+    simulated = find_simulation(config.pool) is not None
+    for name in asked:
+        # Of a task from elsewhere the questions are looked at.
+        if simulated and name in TASKS and name != config.pool:
+            raise _unreadable(name, config.pool)
+    pool = open_pool(config.pool, config.seed or 0)
     for name in config.constrained:
         pool.ordinal_of(name)  # raises where there is none
 
@@ -215,11 +209,11 @@ def load_pool(config: EvalConfig) -> WorkerPool:
     return pool if config.setting == "unconstrained" else changed_pool(pool, constrained)
 
 
-def _unreadable(task: str) -> ConfigError:
-    """Of simulations that can read no other question: what they answered to one would be scored as wrong."""
+def _unreadable(task: str, pool: str) -> ConfigError:
+    """Return the error for simulated workers, whose answers to other questions would count as wrong."""
     return ConfigError(
-        f"task {task}: got the gym's simulated workers, which can read only the gym's questions; expected a pool file: "
-        "--pool FILE"
+        f"task {task}: got the {pool}'s simulated workers, which can read only the {pool}'s questions; "
+        "expected a pool file: --pool FILE"
     )
 
 
@@ -304,11 +298,13 @@ class Workshop:
                 spec.name, make_baseline("single", pool, worker=pool.ordinal_of(spec.argument))
             )
         if spec.kind == ORACLE:
-            if self._config.pool != GYM:
-                raise ConfigError("only the gym has one, got a pool file; expected oracle_observed")
-            from openconductor.evaluation.gym_table import references
-
-            return System(spec.name, references(pool, self._seed)[ORACLE])
+            simulation = find_simulation(self._config.pool)
+            if simulation is None:
+                raise ConfigError(
+                    "only simulated workers have one, got a pool file; expected oracle_observed"
+                )
+            plan = partial(simulation.oracle_workflow, pool=pool)
+            return System(spec.name, make_baseline("planned", pool, plan=plan))
         given: dict[str, object] = {
             "seed": self._seed,
             **dict(spec.options),
@@ -417,7 +413,10 @@ class Workshop:
                 raise ConfigError(f"got {name!r} behind {spec.kind}; expected {expected}")
             told = {} if name else {"base_url": table.base_url, "key_env": table.api_key_env}
             found = find_planner(
-                name or table.planner or None, self.pool, in_gym=self._config.pool == GYM, **told
+                name or table.planner or None,
+                self.pool,
+                simulated=self._config.pool in POOLS,
+                **told,
             )
             if isinstance(found, str) and Path(found).is_dir():
                 self._learnt[name or CONDUCTOR] = read_conductor_file(Path(found))
@@ -457,9 +456,9 @@ class Workshop:
 def learns(spec: Spec, config: EvalConfig, what: str = "observations") -> bool:
     """Whether a system learns from questions that are not evaluated: from ``observations``, or from ``trials``, too.
 
-    The gym's best fixed workflow is known.
+    The best fixed workflow of simulated workers is known.
     """
-    known = spec.kind == "best_fixed" and config.pool == GYM
+    known = spec.kind == "best_fixed" and find_simulation(config.pool) is not None
     if known or spec.kind in (CONDUCTOR, PLANNER, PLANNER_ALONE, WORKER, ORACLE, HINDSIGHT):
         return False
     return what in baseline_options(spec.kind) and not set(_TRAINED) & set(dict(spec.options))

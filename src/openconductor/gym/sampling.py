@@ -12,10 +12,11 @@ from __future__ import annotations
 import random
 from collections.abc import Mapping, Sequence
 
-from openconductor.gym.questions import LARGEST, GymQuestion
+from openconductor.gym.questions import JOINERS, LARGEST, OPENERS, SMUDGED, GymQuestion
 from openconductor.gym.workers import CATEGORIES, LOST
-from openconductor.gym.world import COMPARE, WORDINGS, write_value
+from openconductor.gym.world import COMPARE, OPERATIONS, WORDINGS, write_value
 from openconductor.pool import read_card
+from openconductor.prompt import count_steps
 from openconductor.types import Access, Completion, Round, Step, StepResult, Transcript, Workflow
 
 COMPARES = 0.2
@@ -107,9 +108,24 @@ def write_thought(workflow: Workflow, question: GymQuestion, said: Sequence[str]
         f"{step.subtask}{category}: {step.worker}{'' if step.subtask in COMPARE else remark}"
         for step, category in zip(workflow, looked_for, strict=True)
     )
-    return "; ".join((count_of(len(workflow)), *chosen))
+    return "; ".join((count_steps(len(workflow)), *chosen))
 
 
-def count_of(steps: int) -> str:
-    """How a thought begins."""
-    return f"{steps} step{'' if steps == 1 else 's'}"
+def phrases(*, cards: bool = False) -> list[str]:
+    """Return the texts that a fresh model has one token for, in the order of their ids.
+
+    They are the phrases of questions, subtasks and thoughts, and the numbers; ``cards`` adds the
+    phrases of the workers' cards.
+    """
+    operations = [
+        operation.phrase(wording) for operation in OPERATIONS.values() for wording in WORDINGS
+    ]
+    thoughts = [f" {SMUDGED}", REMARK, *map(count_steps, range(6))]
+    numbers = [f" {number}" for number in range(LARGEST + 1)]
+    texts = [*OPENERS, *JOINERS, *thoughts, *operations, *COMPARE, *numbers]
+    if cards:
+        texts += [f"Model {ordinal}: " for ordinal in range(16)]
+        texts += [WANTED.format(category) for category in CATEGORIES]
+        for category in CATEGORIES:
+            texts += [f"{category} {10 * tenth}%" for tenth in range(11)]
+    return texts

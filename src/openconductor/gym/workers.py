@@ -16,9 +16,11 @@ from dataclasses import dataclass, replace
 from decimal import Decimal
 from functools import lru_cache
 from hashlib import blake2b
+from pathlib import Path
 from typing import NamedTuple
 
 from openconductor.errors import ConfigError, Refused
+from openconductor.gym.bundled import bundled_folder
 from openconductor.gym.questions import GymQuestion, read_question
 from openconductor.gym.world import (
     COMPARE,
@@ -413,3 +415,37 @@ def gym_pool(seed: int = 0, world: World = 0) -> WorkerPool:
 def _cards(seed: int, world: World) -> tuple[str, ...]:
     rng = random.Random(f"cards/{seed}/{world}")
     return tuple(_card(profile, rng) for profile in profiles_of(world))
+
+
+@dataclass(frozen=True, slots=True)
+class GymPool:
+    """The gym's workers as the pool that a name names."""
+
+    world: World
+
+    @property
+    def redrawn(self) -> bool:
+        """True if each question gets workers of its own."""
+        return self.world == DRAWN
+
+    @property
+    def conductor(self) -> Path:
+        """The folder of the Conductor that was trained for this pool and ships with the package."""
+        return bundled_folder()
+
+    def draw(self, seed: int = 0, key: str = "") -> WorkerPool:
+        """Return the workers; ``key`` draws those of one question, where they are redrawn."""
+        if self.redrawn and key:
+            return gym_pool(seed, f"{seed}/{key}")
+        return gym_pool(seed, self.world)
+
+
+def read_pool(name: str) -> GymPool:
+    """Return the pool that a name such as ``gym:7`` names.
+
+    Raises:
+        ConfigError: there is no such world.
+    """
+    world = world_of(name)
+    assert world is not None
+    return GymPool(world)

@@ -17,10 +17,10 @@ from typing import Any
 
 from openconductor.evaluation.eval_config import ALONE, CONDUCTOR, short_name
 from openconductor.evaluation.records import Record
-from openconductor.gym.questions import KINDS
 from openconductor.measures import group_by
 from openconductor.plots.iterations import Iteration
 from openconductor.plots.sheet import Look
+from openconductor.tasks.simulated import simulations
 from openconductor.types import Workflow
 
 MOST_PARTS = 12
@@ -152,7 +152,8 @@ def in_order(kinds: Iterable[str]) -> list[str]:
     (['easy', 'hard'], ['level 2', 'level 10'])
     """
     kinds = set(kinds)
-    for known in (KINDS, ("easy", "medium", "hard")):
+    orders = [simulation.kinds for simulation in simulations()]
+    for known in (*orders, ("easy", "medium", "hard")):
         if kinds <= set(known):
             return [kind for kind in known if kind in kinds]
     return sorted(

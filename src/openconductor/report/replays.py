@@ -31,7 +31,7 @@ REPLAYS = "counterfactual.sqlite"
 
 def replays_are_free(results: Results, folder: Path) -> bool:
     """Return True if replays cost nothing: in the gym, and over workers that are recorded models."""
-    if results.config.in_gym:
+    if results.config.simulated:
         return True
     inputs = cast("Mapping[str, Any]", read_folder(folder)[1].get("inputs", {}))
     return all(str(worker["identity"]).startswith("replay_pool ") for worker in inputs["workers"])
@@ -80,7 +80,7 @@ async def replay_plans(
         concurrency=config.concurrency,
         on_progress=on_progress,
     )
-    if config.in_gym:
+    if config.simulated:
         return await replay_all(exact_replay)
     task_of = {id(problem): name for (name, _), problem in problems.items()}
 

@@ -2,7 +2,7 @@
 
 In: sizes and a seed, or a folder. Out: a model with its tokenizer (torch), and folders that a
 reader never sees half-written. The tiny Conductor is a Qwen2 of a few hundred thousand parameters;
-its tokenizer has one token for each phrase of the gym and of the wire, and spells all else, so a
+its tokenizer has one token for each phrase of its task and of the wire, and spells all else, so a
 subtask is copied as it is. Load it with ``PreTrainedTokenizerFast``: ``AutoTokenizer`` rebuilds the
 pre-tokenizer of a Qwen2 checkpoint and with it other ids.
 """
@@ -35,10 +35,6 @@ from transformers import (
 )
 
 from openconductor.errors import ConfigError, JournalError
-from openconductor.gym.questions import JOINERS, LARGEST, OPENERS, SMUDGED
-from openconductor.gym.sampling import REMARK, WANTED, count_of
-from openconductor.gym.workers import CATEGORIES
-from openconductor.gym.world import COMPARE, OPERATIONS, WORDINGS
 from openconductor.providers.conductor_file import question_digest
 from openconductor.providers.tiny import PLAIN_CHAT, Checkpoint
 from openconductor.providers.transformers_lm import tokenizer_class
@@ -62,44 +58,21 @@ _WIRE = (
     *(f"[{index}]" for index in range(4)),
     *("Before:\n", "Answer: "),
 )
-_CARDS = (
-    *(f"Model {ordinal}: " for ordinal in range(16)),
-    *map(WANTED.format, CATEGORIES),
-    *(f"{category} {10 * tenth}%" for category in CATEGORIES for tenth in range(11)),
-)
 
 
 # ── models and tokenizers ─────────────────────────────────────────────────────────────────────────
-def build_tokenizer(
-    *, cards: bool = False, recurring: Sequence[str] = ()
-) -> PreTrainedTokenizerFast:
-    """The tiny Conductor's tokenizer, the same on every machine; it loses nothing on printable ASCII.
+def build_tokenizer(phrases: Sequence[str]) -> PreTrainedTokenizerFast:
+    """Build the tiny Conductor's tokenizer, which loses nothing on printable ASCII.
 
-    With ``cards`` it also has a token for what the cards of the gym's workers are made of, and it
-    has one for each of the ``recurring`` texts.
+    It has one token for each phrase and each part of a workflow's text, and one for each character.
+    The same phrases make the same tokenizer on every machine.
     """
     characters = sorted(set(string.printable))
     vocabulary = {token: index for index, token in enumerate((PAD, END, UNKNOWN, *characters))}
     backend = Tokenizer(models.WordLevel(vocabulary, unk_token=UNKNOWN))
     backend.pre_tokenizer = pre_tokenizers.Split(Regex(r"[\s\S]"), "isolated")
     backend.decoder = decoders.Fuse()
-    numbers = [f" {number}" for number in range(LARGEST + 1)]
-    phrases = [
-        operation.phrase(wording) for operation in OPERATIONS.values() for wording in WORDINGS
-    ]
-    texts = [
-        *_WIRE,
-        *OPENERS,
-        *JOINERS,
-        f" {SMUDGED}",
-        REMARK,
-        *map(count_of, range(6)),
-        *phrases,
-        *COMPARE,
-        *numbers,
-        *(_CARDS if cards else ()),
-        *recurring,
-    ]
+    texts = [*_WIRE, *phrases]
     backend.add_tokens(
         [AddedToken(text, normalized=False) for text in dict.fromkeys(texts) if len(text) > 1]
     )

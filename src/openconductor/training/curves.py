@@ -21,6 +21,7 @@ from openconductor.measures import entropy_bits, topology
 from openconductor.pool import WorkerPool
 from openconductor.reward import Scored, answered_dollars
 from openconductor.store.storage import write_whole
+from openconductor.tasks.simulated import SIMULATIONS
 from openconductor.training.checkpoint import storing
 from openconductor.training.rollout import is_undecided
 from openconductor.training.train_config import load_train_config
@@ -33,8 +34,12 @@ _RISE = 0.02  # from one window's mean to the next; less is noise
 
 
 def kind_of(problem: Problem, *, again: bool = False) -> str:
-    """What curves break results down by: the gym's kinds, elsewhere the task; ``again`` in a second round."""
-    return (problem.kind if problem.task == "gym" else problem.task) + again * ", again"
+    """Return the group of a problem in curves: the kind in a simulated task, elsewhere the task.
+
+    ``again``: of a second round.
+    """
+    kind = problem.kind if problem.task in SIMULATIONS else problem.task
+    return f"{kind}, again" if again else kind
 
 
 def measure(

@@ -21,8 +21,7 @@ import torch
 from transformers import AutoConfig, AutoModelForCausalLM
 
 from openconductor.errors import ConfigError
-from openconductor.gym.workers import gym_pool, world_of
-from openconductor.pool import WorkerPool
+from openconductor.pool import open_pool
 from openconductor.training.checkpoint import check_base, load_tokenizer
 from openconductor.training.examples import (
     held_out_problems,
@@ -85,8 +84,7 @@ def estimate(config: TrainConfig) -> TrainingNeeds:
         TaskError: data are absent.
     """
     questions = load_questions(config)
-    world = world_of(config.pool)
-    pool = WorkerPool.from_toml(config.pool) if world is None else gym_pool(config.seed, world)
+    pool = open_pool(config.pool, config.seed)
     if not config.model.base:
         raise ConfigError(
             "--dry-run: got no model.base, expected one: a fresh tiny model needs no estimate"

@@ -14,11 +14,11 @@ from itertools import zip_longest
 from pathlib import Path
 
 from openconductor.errors import ConfigError, TaskError
-from openconductor.gym.questions import KINDS, Kind, draw_questions
 from openconductor.pool import WorkerPool
 from openconductor.protocols import Grader, Task
 from openconductor.tasks import load_task
 from openconductor.tasks.paper_mix import MixGrader
+from openconductor.tasks.simulated import Simulation, find_simulation
 from openconductor.training.rollout import Scorer, reward_value
 from openconductor.training.train_config import TrainConfig
 from openconductor.types import Problem
@@ -32,11 +32,13 @@ class Questions:
 
     Attributes:
         grader: judges the answers to all of them.
-        learnt: the problems that are learnt from; none in the gym, which draws them.
+        simulation: draws the problems; None: they are read from data.
+        learnt: the problems that are learnt from, where they are read.
         held_out: those that a run is measured on, task by task; none of them is learnt from.
     """
 
     grader: Grader
+    simulation: Simulation | None = None
     learnt: Sequence[Problem] = ()
     held_out: Sequence[Sequence[Problem]] = ()
 
@@ -64,8 +66,9 @@ def load_questions(config: TrainConfig) -> Questions:
     data, held_out = config.data, config.held_out
     reward_value(config)
     learning = load_task(data.task, path=data.path or None)
-    if data.task == "gym":
-        return Questions(learning.grader)
+    simulation = find_simulation(data.task)
+    if simulation is not None:
+        return Questions(learning.grader, simulation)
     measuring = [
         load_task(name, path=held_out.path or (data.path if name == data.task else "") or None)
         for name in held_out.tasks or (data.task,)
@@ -91,7 +94,7 @@ def load_questions(config: TrainConfig) -> Questions:
                 f"held_out.task: got two tasks that call themselves {two[0]!r}, expected different names"
             )
         graders |= own
-    return Questions(MixGrader(graders), learnt, tested)
+    return Questions(MixGrader(graders), learnt=learnt, held_out=tested)
 
 
 def _loaded(section: str, task: Task, split: str) -> Sequence[Problem]:
@@ -117,7 +120,7 @@ def training_problems(config: TrainConfig, questions: Questions) -> list[Problem
 def imitation_problems(
     config: TrainConfig, questions: Questions, number: int, weights: Mapping[str, float]
 ) -> list[Problem]:
-    """The problems of one round of imitation; in the gym, which draws them, kinds count by weight, too.
+    """The problems of one round of imitation; where they are drawn, kinds count by weight, too.
 
     A round has ``imitate.questions`` problems; half as many in recursion, where each is asked
     twice.
@@ -138,25 +141,24 @@ def _walked(
     weights: Mapping[str, float] | None = None,
 ) -> list[Problem]:
     """``count`` problems from the place ``start`` on."""
-    if questions.learnt:
+    simulation = questions.simulation
+    if simulation is None:
         return _shuffled(config, questions.learnt, config.data.split, start + count)[start:]
-    mix: dict[Kind, float] = {
-        kind: share * (weights or {}).get(kind, 1.0)
-        for kind, share in zip(KINDS, config.data.mix or (1.0,) * len(KINDS), strict=True)
-    }
-    return [
-        one.problem()
-        for one in draw_questions("train", count, seed=config.data.seed, mix=mix, start=start)
-    ]
+    mix = dict.fromkeys(simulation.kinds, 1.0)
+    if config.data.mix:
+        mix = dict(zip(simulation.kinds, config.data.mix, strict=True))
+    for kind, weight in (weights or {}).items():
+        if kind in mix:
+            mix[kind] *= weight
+    return simulation.draw(simulation.learnt, count, seed=config.data.seed, start=start, mix=mix)
 
 
 def held_out_problems(config: TrainConfig, questions: Questions) -> list[Problem]:
     """``held_out.questions`` problems that no training sees, the tasks in turn; all where there are fewer."""
     count, tasks = config.held_out.questions, questions.held_out
-    if not tasks:
-        return [
-            question.problem() for question in draw_questions("test", count, seed=HELD_OUT_SEED)
-        ]
+    simulation = questions.simulation
+    if simulation is not None:
+        return simulation.draw(simulation.tested, count, seed=HELD_OUT_SEED)
     split, share = config.held_out.split, -(-count // len(tasks))
     chosen = [_shuffled(config, problems, split, min(share, len(problems))) for problems in tasks]
     in_turn = zip_longest(*chosen)  # so that the first few, too, are an equal share of each

@@ -32,9 +32,8 @@ from openconductor.errors import ConfigError, GradingError, TrainingStopped, Wor
 from openconductor.evaluation.grid import open_purse
 from openconductor.graders.code import CodeGrader
 from openconductor.graders.freeform import FreeFormGrader
-from openconductor.gym.workers import DRAWN, gym_pool, world_of
 from openconductor.parser import parse_workflow
-from openconductor.pool import WorkerPool
+from openconductor.pool import WorkerPool, simulated_pool
 from openconductor.prompt import render_prompt
 from openconductor.protocols import CallContext, Grader, OnEvent
 from openconductor.reward import RewardFunction, RewardValue, Scored
@@ -198,8 +197,9 @@ def unreadable(completion: Completion, config: TrainConfig, ordinals: Sequence[i
 
 def draw_pool(config: TrainConfig, pool: WorkerPool, key: str) -> WorkerPool:
     """The workers that a question offers, drawn by its key as the recipe says (``pool``, ``rollout.offered``)."""
-    if world_of(config.pool) == DRAWN:
-        pool = gym_pool(config.seed, f"{config.seed}/{key}")
+    simulated = simulated_pool(config.pool)
+    if simulated is not None and simulated.redrawn:
+        pool = simulated.draw(config.seed, key)
     if not config.rollout.offered or not key:
         return pool
     rng = random.Random(f"offered/{config.seed}/{key}")
@@ -261,9 +261,7 @@ class Scorer:
                 raise ConfigError(
                     f"reward.dollars: got a pool whose worker {worker.name!r} has no price, expected one"
                 )
-        paid = (
-            world_of(config.pool) is None
-        )  # the gym's workers cost nothing and answer a repeated call alike
+        paid = simulated_pool(config.pool) is None
         self._score = RewardFunction(
             pool,
             _as_configured(grader, config, pool, journal),

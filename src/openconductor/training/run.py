@@ -35,8 +35,7 @@ from transformers.utils import logging
 import openconductor
 from openconductor.calls.policies import LONG_PATIENCE_S, patient
 from openconductor.errors import ConfigError, TrainingStopped
-from openconductor.gym.workers import DRAWN, gym_pool, world_of
-from openconductor.pool import WorkerPool
+from openconductor.pool import open_pool, simulated_pool
 from openconductor.store import Journal
 from openconductor.store.storage import write_whole
 from openconductor.training.checkpoint import (
@@ -71,7 +70,7 @@ from openconductor.training.rollout import (
     unreadable,
     write_prompt,
 )
-from openconductor.training.supervised import cold_start, phrases_of
+from openconductor.training.supervised import cold_start, fresh_phrases
 from openconductor.training.train_config import (
     TrainConfig,
     differences,
@@ -127,7 +126,7 @@ def train(
         BudgetExceeded: the training's budget is spent; a larger one resumes it.
         JournalError: the disk failed; what was written before stays.
     """
-    folder, world = Path(folder), world_of(config.pool)
+    folder, simulated = Path(folder), simulated_pool(config.pool)
     state = PartialState(cpu=not torch.cuda.is_available(), timeout=timedelta(seconds=PATIENCE_S))
     say = on_progress if on_progress is not None and state.is_main_process else keep_quiet
     questions = load_questions(config)
@@ -148,12 +147,12 @@ def train(
         if results.is_file():
             say(f"the run in {folder} is finished; these are its results")
             return json.loads(results.read_text(encoding="utf-8"))
-        pool = WorkerPool.from_toml(config.pool) if world is None else gym_pool(config.seed, world)
+        pool = open_pool(config.pool, config.seed)
         scorer: Scorer | None = None
         if state.is_main_process:
             journal = opened.enter_context(Journal(folder / "journal.sqlite"))
             opened.enter_context(patient(LONG_PATIENCE_S))
-            pool = pool.replaying(journal) if world is None else pool
+            pool = pool.replaying(journal) if simulated is None else pool
             scorer = Scorer(config, pool, questions.grader, journal)
             opened.callback(scorer.close)
         if tiny:  # its runtime computes in float32, and so must what is sampled and learnt
@@ -307,9 +306,7 @@ def _starting_point(setup: Setup) -> tuple[PreTrainedModel, PreTrainedTokenizerB
         if config.model.base:
             model, tokenizer = load_model(config.model.base)
         else:
-            tokenizer = build_tokenizer(
-                cards=config.prompt.cards, recurring=phrases_of(setup.questions.learnt)
-            )
+            tokenizer = build_tokenizer(fresh_phrases(config, setup.questions.learnt))
             model = build_model(config.model, tokenizer, seed=config.seed)
         trainer = cold_start(model, tokenizer, setup, setup.folder / "cold_start_checkpoints")
         save_learnt(trainer, tokenizer, config, folder)
@@ -419,8 +416,10 @@ def _sample(
     All workers are offered, unless they are others for each question.
     """
     config, problems = setup.config, held_out_problems(setup.config, setup.questions)
+    simulated = simulated_pool(config.pool)
+    redrawn = simulated is not None and simulated.redrawn
     asked = [problems[index % len(problems)] for index in range(count or len(problems))]
-    keys = [f"held out/{problem.id}" if world_of(config.pool) == DRAWN else "" for problem in asked]
+    keys = [f"held out/{problem.id}" if redrawn else "" for problem in asked]
     prompts = [
         write_prompt(tokenizer, problem.question, config, draw_pool(config, setup.pool, key))
         for problem, key in zip(asked, keys, strict=True)

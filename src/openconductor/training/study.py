@@ -18,13 +18,11 @@ from pathlib import Path
 from statistics import fmean, median
 
 from openconductor.errors import ConfigError, OpenConductorError
-from openconductor.gym.exact import ALL, Offered, expected_accuracy
-from openconductor.gym.levels import reference_levels
-from openconductor.gym.questions import GymQuestion, draw_questions
-from openconductor.gym.workers import DRAWN, profiles_of, world_of
 from openconductor.parser import parse_workflow
+from openconductor.pool import WorkerPool, simulated_pool
 from openconductor.store import JournalReader
 from openconductor.store.storage import write_whole
+from openconductor.tasks.simulated import Simulation, find_simulation
 from openconductor.training.curves import Record
 from openconductor.training.examples import HELD_OUT_SEED
 from openconductor.training.run import keep_quiet
@@ -34,6 +32,7 @@ from openconductor.training.train_config import (
     dump_train_config,
     load_train_config,
 )
+from openconductor.types import Problem
 
 CONTROLS = ("shuffled", "flipped")
 _POLL = 0.5  # seconds
@@ -67,13 +66,13 @@ def study(
             there has another.
         OpenConductorError: a run failed; the message ends with what it said.
     """
-    world = world_of(config.pool)
-    if config.data.task != "gym" or world is None:
+    simulation, simulated = find_simulation(config.data.task), simulated_pool(config.pool)
+    if simulation is None or simulated is None:
         raise ConfigError(
             f"study: got task {config.data.task!r} over pool {config.pool!r}, expected the gym for both: only there "
             "the levels are known by which a study says what was learnt"
         )
-    if world == DRAWN:
+    if simulated.redrawn:
         raise ConfigError(
             f"study: got other workers for each question (pool {config.pool!r}), expected the same for all; "
             "`openconductor gym measure` measures these"
@@ -99,26 +98,22 @@ def study(
         jobs,
         say,
     )
-    offered = dict(enumerate(profiles_of(world)))
-    questions = draw_questions("test", config.held_out.questions, seed=HELD_OUT_SEED)
+    pool = simulated.draw(config.seed)
+    problems = simulation.draw(simulation.tested, config.held_out.questions, seed=HELD_OUT_SEED)
     results = [
         {
             **json.loads((run / "results.json").read_text(encoding="utf-8")),
-            "exact": exact_accuracies(run, questions, offered),
+            "exact": exact_accuracies(run, problems, simulation, pool),
         }
         for run in runs
     ]
-    levels = reference_levels(questions, offered)
-    summary = summarise(
-        results,
-        {"random": levels.random, "best_worker": levels.best_worker, "oracle": levels.oracle},
-    )
+    summary = summarise(results, simulation.levels(problems, pool))
     write_whole(folder / "study.json", json.dumps(summary, indent=2) + "\n")
     return summary
 
 
 def exact_accuracies(
-    run: Path, questions: Sequence[GymQuestion], offered: Offered = ALL
+    run: Path, problems: Sequence[Problem], simulation: Simulation, pool: WorkerPool
 ) -> dict[str, dict[str, float]]:
     """The chances that the workflows of a finished run answer the held-out questions, by phase and kind of question.
 
@@ -132,12 +127,12 @@ def exact_accuracies(
         for outcome in journal.outcomes():
             phase, _, place = outcome.key.partition("/")
             if phase in chances:
-                question = questions[int(place) % len(questions)]
+                problem = problems[int(place) % len(problems)]
                 chance = 0.0
                 if not outcome.record["invalid"]:
-                    workflow = parse_workflow(str(outcome.record["completion"]), list(offered))
-                    chance = expected_accuracy(question, workflow, offered)
-                for name in ("all", question.kind):
+                    workflow = parse_workflow(str(outcome.record["completion"]), pool.ordinals)
+                    chance = simulation.expected_accuracy(problem.question, workflow, pool) or 0.0
+                for name in ("all", problem.kind):
                     chances[phase].setdefault(name, []).append(chance)
     return {
         phase: {kind: fmean(each) for kind, each in by_kind.items() if each}
@@ -183,7 +178,7 @@ def _run_all(runs: Mapping[Path, TrainConfig], jobs: int, say: Callable[[str], N
             process.wait()
 
 
-def summarise(results: Sequence[Record], levels: dict[str, float]) -> Record:
+def summarise(results: Sequence[Record], levels: Mapping[str, float]) -> Record:
     """Whether the recipe is robust: how many seeds learnt, how far, and that the controls did not."""
     rows = [
         {
@@ -205,7 +200,7 @@ def summarise(results: Sequence[Record], levels: dict[str, float]) -> Record:
     learners = [row for row in rows if row["control"] == "none"]
     reached = [row["greedy"] > max(3 * levels["random"], levels["best_worker"]) for row in learners]
     return {
-        "levels": levels,
+        "levels": dict(levels),
         "rows": rows,
         "learnt": sum(reached),
         "seeds": len(learners),

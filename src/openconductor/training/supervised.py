@@ -30,16 +30,8 @@ from transformers.trainer_callback import PrinterCallback
 
 from openconductor.baselines.observed import text_of
 from openconductor.errors import ConfigError
-from openconductor.gym.questions import KINDS, draw_question
-from openconductor.gym.sampling import (
-    count_of,
-    draw_said,
-    random_round,
-    random_workflow,
-    write_index,
-    write_thought,
-)
-from openconductor.prompt import render_workflow
+from openconductor.prompt import count_steps, render_workflow
+from openconductor.tasks.simulated import simulations
 from openconductor.training.checkpoint import WholeCheckpoints, last_checkpoint, with_adapters
 from openconductor.training.examples import Setup
 from openconductor.training.rollout import draw_pool, write_prompt
@@ -92,31 +84,30 @@ def cold_start(
 ) -> Trainer:
     """Train the model on random workflows, from the last checkpoint in the folder on; returns the trainer."""
     config, settings = setup.config, setup.config.cold_start
-    problems = setup.questions.learnt
+    problems, simulation = setup.questions.learnt, setup.questions.simulation
 
     def row(index: int) -> Row:
-        rng, previous = random.Random(f"cold-start/{config.seed}/{index}"), None
+        rng = random.Random(f"cold-start/{config.seed}/{index}")
         pool = draw_pool(config, setup.pool, f"cold-start/{index}")
-        offered = pool.ordinals
-        if problems:
+        max_steps = config.rollout.max_steps
+        if simulation is None:
             question = rng.choice(problems).question
             draw = shaped_plan if settings.shapes else random_plan
-            workflow, thought = draw(
-                rng, offered, max_steps=config.rollout.max_steps, config=config
-            )
-        else:
-            turn, kind = divmod(index, len(KINDS))
-            if index < settings.reading * settings.batch:
-                return reading_row(tokenizer, setup, f"cold-start/{index}")
-            drawn = draw_question("train", KINDS[kind], rng)
-            workflow = random_workflow(rng, drawn, offered, max_steps=config.rollout.max_steps)
-            if config.rollout.rounds > 1 and turn % 2:
-                previous = random_round(rng, drawn, offered, max_steps=config.rollout.max_steps)
-                workflow = rng.choice((workflow, Workflow(())))  # the latter accepts
-            said = draw_said(rng, workflow, pool.cards) if config.prompt.cards else ()
-            question, thought = drawn.text, write_thought(workflow, drawn, said)
-        prompt = write_prompt(tokenizer, question, config, pool, previous)
-        return row_of(tokenizer, prompt, render_workflow(workflow, thought))
+            workflow, thought = draw(rng, pool.ordinals, max_steps=max_steps, config=config)
+            prompt = write_prompt(tokenizer, question, config, pool)
+            return row_of(tokenizer, prompt, render_workflow(workflow, thought))
+        if index < settings.reading * settings.batch:
+            return reading_row(tokenizer, setup, f"cold-start/{index}")
+        plan = simulation.draw_plan(
+            rng,
+            index,
+            pool,
+            max_steps=max_steps,
+            rounds=config.rollout.rounds,
+            cards=config.prompt.cards,
+        )
+        prompt = write_prompt(tokenizer, plan.question, config, pool, plan.previous)
+        return row_of(tokenizer, prompt, render_workflow(plan.workflow, plan.thought))
 
     warmup = min(WARMUP, settings.steps // 4)
     trainer = WholeCheckpoints(
@@ -131,28 +122,32 @@ def cold_start(
     return trained(trainer, folder)
 
 
-def phrases_of(problems: Sequence[Problem]) -> list[str]:
-    """What a fresh model is to read and write as one token: random plans, and words of one question in a hundred.
+def fresh_phrases(config: TrainConfig, learnt: Sequence[Problem]) -> list[str]:
+    """Return the texts that a fresh model reads and writes as one token.
 
-    Without problems, in the gym, there are none: it has its own.
+    They are the phrases of all simulated tasks, so that every fresh model can also learn these;
+    then those of random plans, and the words of at least one in a hundred of the learnt questions.
     """
+    phrases: list[str] = []
+    for simulation in simulations():
+        phrases += simulation.phrases(cards=config.prompt.cards)
+    if not learnt:
+        return phrases
     words = Counter(
-        word for one in problems for word in {*re.findall(" [A-Za-z]+", text_of(one.question))}
+        word
+        for problem in learnt
+        for word in set(re.findall(" [A-Za-z]+", text_of(problem.question)))
     )
-    often = sorted(word for word, count in words.items() if count * 100 >= len(problems))
-    return (
-        [*FIRST, *LATER, *(thought.format("") for thought in THOUGHTS + SHAPES), *often]
-        if problems
-        else []
-    )
+    phrases += [*FIRST, *LATER, *(thought.format("") for thought in THOUGHTS + SHAPES)]
+    return phrases + sorted(word for word, count in words.items() if count * 100 >= len(learnt))
 
 
 def reading_row(tokenizer: PreTrainedTokenizerBase, setup: Setup, key: str) -> Row:
     """An exercise in reading cards: the workers that the key draws, and who of them is listed for what."""
+    assert setup.questions.simulation is not None
     pool = draw_pool(setup.config, setup.pool, key)
-    return row_of(
-        tokenizer, write_prompt(tokenizer, "?", setup.config, pool), write_index(pool.cards)
-    )
+    prompt = write_prompt(tokenizer, "?", setup.config, pool)
+    return row_of(tokenizer, prompt, setup.questions.simulation.write_index(pool.cards))
 
 
 def random_plan(
@@ -173,7 +168,7 @@ def random_plan(
         steps.append(
             Step(rng.choice(list(ordinals)), rng.choice(LATER if access else FIRST), access)
         )
-    return Workflow(tuple(steps)), rng.choice(THOUGHTS).format(count_of(size))
+    return Workflow(tuple(steps)), rng.choice(THOUGHTS).format(count_steps(size))
 
 
 def shaped_plan(
@@ -193,7 +188,7 @@ def shaped_plan(
         seen = tuple(range(index)) if shape == 1 or index == size - 1 else ()
         access: Access = "all" if seen and config.prompt.access == "binary" else seen
         steps.append(Step(worker, rng.choice(LATER if seen else FIRST), access))
-    return Workflow(tuple(steps)), SHAPES[shape].format(count_of(size))
+    return Workflow(tuple(steps)), SHAPES[shape].format(count_steps(size))
 
 
 def row_of(tokenizer: PreTrainedTokenizerBase, prompt: str, completion: str) -> Row:

@@ -16,8 +16,8 @@ from pydantic import BaseModel, ConfigDict, Field, model_validator
 
 from openconductor.config import dump_toml, load_toml, read_toml
 from openconductor.errors import ConfigError
-from openconductor.gym.questions import KINDS
 from openconductor.prompt import PromptOptions
+from openconductor.tasks.simulated import SIMULATIONS, find_simulation
 
 Positive = Annotated[int, Field(gt=0)]
 NonNegative = Annotated[int, Field(ge=0)]
@@ -341,14 +341,17 @@ class TrainConfig(_Section):
 
     @model_validator(mode="after")
     def _fits_together(self) -> TrainConfig:
-        """Refuse what cannot go together; the gym draws its questions, and goes with itself alone."""
+        """Refuse what cannot go together; a simulated task draws its questions, and goes with itself alone."""
         data, model, held_out, rollout = self.data, self.model, self.held_out, self.rollout
         fresh, cold, imitate = not model.base, self.cold_start, self.imitate
-        learnt_gym = data.task == "gym"
-        gym = learnt_gym or "gym" in held_out.tasks
-        unfit = len(data.mix) != len(KINDS) or not sum(data.mix)
+        simulation = find_simulation(data.task)
+        kinds = () if simulation is None else simulation.kinds
+        drawn = simulation is not None
+        unfit = len(data.mix) != len(kinds) or not sum(data.mix)
+        strange = [name for name in held_out.tasks if name in SIMULATIONS and name != data.task]
+        other = drawn and set(held_out.tasks or (data.task,)) != {data.task}
         priced = self.reward.dollars or self.reward.seconds
-        drawn = "none: the gym's questions are drawn"
+        none = "none: the questions are drawn"
         too_long = fresh and rollout.max_tokens >= model.positions
         wrong = (
             (
@@ -380,19 +383,18 @@ class TrainConfig(_Section):
             ),
             (
                 "cold_start.reading",
-                f"fewer than cold_start.steps = {cold.steps}, and 0 without prompt.cards and the gym",
-                cold.reading
-                and not (self.prompt.cards and learnt_gym and cold.reading < cold.steps),
+                f"fewer than cold_start.steps = {cold.steps}, and 0 without prompt.cards and a simulated task",
+                cold.reading and not (self.prompt.cards and drawn and cold.reading < cold.steps),
             ),
             (
                 "prompt.cards",
-                "false for the gym's task over other workers: its start reads no other cards",
-                self.prompt.cards and learnt_gym and self.pool.partition(":")[0] != "gym",
+                f"false for {data.task} over other workers: its cold start reads no other cards",
+                self.prompt.cards and drawn and self.pool.partition(":")[0] != data.task,
             ),
             (
                 "imitate.reading",
-                "0 without prompt.cards and the gym",
-                imitate.reading and not (self.prompt.cards and learnt_gym),
+                "0 without prompt.cards and a simulated task",
+                imitate.reading and not (self.prompt.cards and drawn),
             ),
             (
                 "cold_start.micro_batch",
@@ -416,17 +418,17 @@ class TrainConfig(_Section):
             ),
             (
                 "held_out.task",
-                f"the gym for both, beside data.task {data.task!r}",
-                gym and set(held_out.tasks or (data.task,)) != {data.task},
+                f"the same as data.task {data.task!r}: the questions of one are drawn",
+                strange or other,
             ),
-            ("data.path", drawn, gym and data.path),
-            ("held_out.path", drawn, gym and held_out.path),
+            ("data.path", none, drawn and data.path),
+            ("held_out.path", none, drawn and held_out.path),
             (
                 "data.mix",
-                f"none, or for the gym a weight for each of {list(KINDS)}",
-                data.mix and (not learnt_gym or unfit),
+                f"none, or for a simulated task a weight for each of {list(kinds)}",
+                data.mix and unfit,
             ),
-            ("data.split", "'train' for the gym", gym and data.split != "train"),
+            ("data.split", f"'train' for {data.task}", drawn and data.split != "train"),
             (
                 "optim.scale",
                 "'none' with priced rewards: else their smallest difference weighs as much as right against wrong",
@@ -442,7 +444,7 @@ class TrainConfig(_Section):
                 "none with priced rewards: it can price them itself",
                 priced and self.reward.function,
             ),
-            ("held_out.split", "'test' for the gym", gym and held_out.split != "test"),
+            ("held_out.split", f"'test' for {data.task}", drawn and held_out.split != "test"),
         )
         for key, expected, is_wrong in wrong:
             if is_wrong:

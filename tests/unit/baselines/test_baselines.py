@@ -284,9 +284,9 @@ def test_the_heuristic_is_worth_what_the_oracle_is_in_other_worlds_and_with_fewe
             expected_accuracy(one, Heuristic(pool).workflow(one.text), offered) for one in asked
         ]
         assert sum(worth) == pytest.approx(sum(oracle_workflow(one, offered)[1] for one in asked))
-    with pytest.raises(errors.ConfigError, match="expected a question of the gym"):
+    with pytest.raises(errors.ConfigError, match="expected a question of a simulated task"):
         Heuristic(gym_pool()).workflow("What is 6 * 7?")
-    with pytest.raises(errors.ConfigError, match="expected those of the gym alone"):
+    with pytest.raises(errors.ConfigError, match="expected a simulated pool"):
         make_baseline("heuristic", planted_pool(w0=four))
 
 

@@ -106,7 +106,7 @@ async def test_in_the_gym_the_constant_is_that_of_its_search() -> None:
     episode = await BestFixed(gym_pool()).ask(question.text)
     assert episode.rounds[0].workflow is not None
     assert tuple(step.worker for step in episode.rounds[0].workflow) == BEST_FIXED.workers
-    with pytest.raises(ConfigError, match="outside the gym"):
+    with pytest.raises(ConfigError, match="requires observations of a selection split"):
         await BestFixed(gym_pool()).ask("What is 6 * 7?")
     with pytest.raises(ConfigError, match="which the pool lacks"):
         await BestFixed(gym_pool().subset([0, 1])).ask(question.text)

@@ -11,7 +11,6 @@ from workers import RIGHT, noisy, references
 
 from openconductor.baselines import make_baseline
 from openconductor.baselines.consensus import Consensus, MixtureOfAgents, answer_key
-from openconductor.baselines.instructions import MERGE, REVISE, STANDS
 from openconductor.baselines.pools import DECLINED
 from openconductor.baselines.single import LongContext, Reflection, SingleWorker
 from openconductor.errors import ConfigError, ContextTooLong, Refused, ServerFailed
@@ -21,6 +20,7 @@ from openconductor.gym.world import asks_to_compare
 from openconductor.pool import Worker, WorkerPool
 from openconductor.reward import episode_reward
 from openconductor.store import Journal
+from openconductor.tasks.instructions import MERGE, REVISE, STANDS
 from openconductor.types import Message, Sampling, Usage
 
 QUESTIONS = [f"Is statement {number} true?" for number in range(20)]

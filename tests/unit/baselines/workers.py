@@ -11,8 +11,8 @@ from planted import PRICE, Planted, Say, asked, attempts
 from topics import topic_of
 
 from openconductor.baselines.collaboration import ROLES
-from openconductor.baselines.instructions import MERGE, STANDS
 from openconductor.pool import Worker, WorkerPool
+from openconductor.tasks.instructions import MERGE, STANDS
 from openconductor.types import Completion, Message, Sampling
 
 RIGHT, WRONG = "Answer: yes", "Answer: no"

@@ -14,7 +14,7 @@ from transformers import PreTrainedTokenizerFast
 from openconductor.errors import ConfigError, JournalError
 from openconductor.gym.bundled import bundled_folder
 from openconductor.gym.questions import KINDS, draw_question
-from openconductor.gym.sampling import random_workflow, write_thought
+from openconductor.gym.sampling import phrases, random_workflow, write_thought
 from openconductor.prompt import render_workflow
 from openconductor.training.checkpoint import (
     build_tokenizer,
@@ -52,7 +52,7 @@ def test_what_is_no_model_is_refused_by_name(tmp_path: Path) -> None:
 
 # ── the tokenizer ─────────────────────────────────────────────────────────────────────────────────
 def test_every_completion_of_the_gym_survives_encoding_and_decoding() -> None:
-    tokenizer = build_tokenizer()
+    tokenizer = build_tokenizer(phrases())
     rng = random.Random(1)
     for index in range(200):
         question = draw_question("train", KINDS[index % 4], rng)
@@ -71,7 +71,7 @@ def test_every_completion_of_the_gym_survives_encoding_and_decoding() -> None:
 
 
 def test_ids_survive_saving_and_loading(tmp_path: Path) -> None:
-    tokenizer = build_tokenizer()
+    tokenizer = build_tokenizer(phrases())
     tokenizer.save_pretrained(tmp_path)
     loaded = PreTrainedTokenizerFast.from_pretrained(tmp_path)
     sample = "Model 0\nQuestion: Take the smudged list 4 17 9, sort the list.\nmodel_id = [3]\naccess_list = [[]]"

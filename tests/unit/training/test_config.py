@@ -77,11 +77,11 @@ def test_the_defaults_are_the_paper() -> None:
         ),
         (
             "cold_start.reading=5",
-            r"cold_start\.reading: got 5, expected fewer .* prompt.cards and the gym",
+            r"cold_start\.reading: got 5, expected fewer .* prompt.cards and a simulated task",
         ),
         (
             "imitate.reading=0.1",
-            r"imitate\.reading: got 0.1, expected 0 without prompt.cards and the gym",
+            r"imitate\.reading: got 0.1, expected 0 without prompt.cards and a simulated task",
         ),
         ("rollout.offered=[4, 2]", r"rollout\.offered: got .*expected the fewest first"),
         ("model.lora_rank=4", r"model\.lora_rank: got 4, expected 0 for a fresh model"),
@@ -128,6 +128,6 @@ def test_two_recipes_differ_where_a_value_does() -> None:
 
 def test_the_gyms_cold_start_reads_the_cards_of_its_own_workers_alone() -> None:
     with pytest.raises(
-        ConfigError, match=r"prompt\.cards: got True, expected false for the gym's task"
+        ConfigError, match=r"prompt\.cards: got True, expected false for gym over other workers"
     ):
         load_train_config(RECIPES / "gym.toml", ["prompt.cards=true", 'pool="pool.toml"'])

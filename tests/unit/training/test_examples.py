@@ -151,7 +151,7 @@ def test_absent_data_say_which_of_the_two_they_are(folder: Path) -> None:
         ),
         (
             {"data": {"task": "gym"}, "held_out": {"task": "gsm8k"}},
-            r"held_out\.task: got 'gsm8k', expected the gym",
+            r"held_out\.task: got 'gsm8k', expected the same as data.task 'gym'",
         ),
         (
             {"data": {"task": "gsm8k"}, "held_out": {"task": "gym"}},
@@ -159,7 +159,7 @@ def test_absent_data_say_which_of_the_two_they_are(folder: Path) -> None:
         ),
         (
             {"data": {"task": "gsm8k", "mix": [1.0]}},
-            r"data\.mix: got .* expected none, or for the gym",
+            r"data\.mix: got .* expected none, or for a simulated task",
         ),
         ({"data": {"task": "gym", "split": "test"}}, r"data\.split: got 'test', expected 'train'"),
         (

@@ -25,13 +25,14 @@ from openconductor.errors import (
 from openconductor.graders.code import CodeGrader
 from openconductor.graders.code_tests import CodeTests, IoTest
 from openconductor.graders.freeform import FreeFormAnswer, FreeFormGrader
-from openconductor.gym.sampling import write_index
+from openconductor.gym.sampling import phrases, write_index
 from openconductor.gym.workers import gym_pool
 from openconductor.pool import read_card
 from openconductor.protocols import Grader
 from openconductor.reward import Scored
 from openconductor.store import Journal
 from openconductor.tasks.paper_mix import MixGrader
+from openconductor.tasks.simulated import find_simulation
 from openconductor.training import grpo, run
 from openconductor.training.checkpoint import build_tokenizer
 from openconductor.training.curves import Curve
@@ -118,7 +119,14 @@ def setup_of(
     given = {"pool": "gym", "data": {"task": "gym"}, **values}
     given["rollout"] = {**sizes, **given.get("rollout", {})}  # type: ignore[dict-item]
     config = TrainConfig.model_validate(given)
-    return Setup(config, tmp_path, gym_pool(), Questions(FreeFormGrader()), scorer, said)
+    return Setup(
+        config,
+        tmp_path,
+        gym_pool(),
+        Questions(FreeFormGrader(), find_simulation("gym")),
+        scorer,
+        said,
+    )
 
 
 def test_a_reference_of_any_type_is_learnt_from_because_no_row_holds_it(tmp_path: Path) -> None:
@@ -162,7 +170,7 @@ def test_drawn_workers_are_others_for_each_question_and_shown_with_their_cards(
 
 def test_an_exercise_in_reading_asks_nothing_and_says_who_is_listed(tmp_path: Path) -> None:
     setup = setup_of(tmp_path, pool="gym:drawn", prompt={"template": "compact", "cards": True})
-    tokenizer = build_tokenizer(cards=True)
+    tokenizer = build_tokenizer(phrases(cards=True))
     prompt, said = reading_row(tokenizer, setup, "1")
     cards = draw_pool(setup.config, setup.pool, "1").cards
     asked = "".join(f"Model {ordinal}: {card}\n" for ordinal, card in cards.items())

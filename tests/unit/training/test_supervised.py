@@ -8,13 +8,14 @@ from pathlib import Path
 
 import pytest
 
+from openconductor.gym.sampling import phrases
 from openconductor.gym.workers import gym_pool
 from openconductor.parser import parse_workflow
 from openconductor.prompt import render_workflow
 from openconductor.training import supervised
 from openconductor.training.checkpoint import build_tokenizer
 from openconductor.training.examples import Setup, load_questions
-from openconductor.training.supervised import SHAPES, phrases_of, random_plan, shaped_plan
+from openconductor.training.supervised import SHAPES, fresh_phrases, random_plan, shaped_plan
 from openconductor.training.train_config import TrainConfig
 from openconductor.types import Problem
 
@@ -77,7 +78,7 @@ def test_a_start_over_a_benchmark_is_of_its_own_questions_without_grpo_too(
             "cold_start": {"shapes": True},
         }
     )
-    questions, tokenizer = load_questions(config), build_tokenizer()
+    questions, tokenizer = load_questions(config), build_tokenizer(phrases())
     setup = Setup(config, Path(), gym_pool(1), questions, None, print)
     prompt, plan = supervised.cold_start(None, tokenizer, setup, Path())
     assert any(problem.question in tokenizer.decode(prompt) for problem in questions.learnt)
@@ -85,13 +86,12 @@ def test_a_start_over_a_benchmark_is_of_its_own_questions_without_grpo_too(
 
 
 def test_a_fresh_tokenizer_has_one_token_for_what_recurs_in_plans_and_questions() -> None:
-    known = phrases_of(
-        [*[Problem("a", "[a] law", "A", "replay")] * 200, Problem("b", "[b] torts", "A", "replay")]
-    )
-    assert " law" in known and " torts" not in known and phrases_of([]) == []
+    many = [Problem("a", "[a] law", "A", "replay")] * 200
+    known = fresh_phrases(TrainConfig(), [*many, Problem("b", "[b] torts", "A", "replay")])
+    assert " law" in known and " torts" not in known
     plan, tokenizer = (
         random_plan(random.Random(1), range(8), max_steps=5, config=TrainConfig())[0],
-        build_tokenizer(recurring=known),
+        build_tokenizer(known),
     )
     written = render_workflow(plan, "5 steps will do here.")
     assert len(tokenizer.encode(written)) <= 5 + 6 * len(plan)
