@@ -25,7 +25,7 @@ from openconductor.providers import WorkerFunction, resolve
 from openconductor.types import Budget, Episode, Message, Question, Sampling, Step, Workflow
 
 if TYPE_CHECKING:
-    from openconductor.calls.worker import CompletionStore
+    from openconductor.store import CompletionStore
 
 T = TypeVar("T")
 

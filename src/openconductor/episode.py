@@ -150,7 +150,7 @@ class Stage:
         stop: OpenConductorError | None = None
         try:
             try:
-                self.tell(Asked, self.question, self.sample)
+                self.tell(Asked, self.question, self.sample, self.pool.names)
                 check_question(self.question)
                 self.opening = open_context(self.question)
                 self.meter = open_meter(budget, now=self._context.origin)

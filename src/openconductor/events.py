@@ -6,7 +6,9 @@ same.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from types import MappingProxyType
 
 from openconductor.errors import OpenConductorError
 from openconductor.types import (
@@ -37,10 +39,12 @@ class Asked(Moment):
     Attributes:
         question: what was asked.
         sample: tells repeats of the same question apart.
+        workers: the names of the pool's workers, by ordinal.
     """
 
     question: Question
     sample: int = 0
+    workers: Mapping[int, str] = field(default_factory=lambda: MappingProxyType({}))
 
 
 @dataclass(frozen=True, slots=True)

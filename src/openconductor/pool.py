@@ -21,7 +21,7 @@ from openconductor.providers import create, takes
 from openconductor.types import Price, Sampling
 
 if TYPE_CHECKING:
-    from openconductor.calls.worker import CompletionStore
+    from openconductor.store import CompletionStore
 
 __all__ = [
     "PoolFile",
@@ -40,9 +40,13 @@ class WorkerPool:
     """Workers by ordinal, which is all that the Conductor sees of them; a subset keeps the ordinals. Immutable.
 
     Iteration gives (ordinal, Worker), in order.
+
+    Attributes:
+        names: the workers' names, by ordinal.
     """
 
     _workers: Mapping[int, Worker]
+    names: Mapping[int, str]
 
     def __init__(self, workers: Sequence[Worker] | Mapping[int, Worker]) -> None:
         """Number the workers from 0, or by the ordinals of a mapping.
@@ -65,7 +69,9 @@ class WorkerPool:
             raise ConfigError(
                 f"pool: one of the workers {list(seen)} stands there twice, expected each once"
             )
+        names = {ordinal: worker.name for ordinal, worker in numbered.items()}
         object.__setattr__(self, "_workers", MappingProxyType(numbered))
+        object.__setattr__(self, "names", MappingProxyType(names))
 
     @classmethod
     def from_toml(cls, path: str | Path, overrides: Sequence[str] = ()) -> Self:

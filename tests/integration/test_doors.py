@@ -246,7 +246,7 @@ def test_a_reward_of_ones_own_trains_and_what_is_right_stays_the_graders(
         for line in (place / "run" / "curves.jsonl").read_text("utf-8").splitlines()
     ]
     with JournalReader(place / "run" / "journal.sqlite") as journal:
-        kept = [outcome.record for outcome in journal.outcomes()]
+        kept = [record.value for record in journal.records()]
     for number, record in enumerate(curve):
         mine = [one for one in kept if one["training"] == f"iteration {number}"]
         assert record["accuracy"] == sum(one["correct"] for one in mine) / len(mine)

@@ -188,7 +188,7 @@ async def test_a_storm_ends_in_answers_in_time_and_with_bounded_attempts(
                 on_event=journal,
             )
             totals = journal.totals()
-            endings = Counter(episode.outcome for episode in journal.episodes())
+            endings = Counter(episode.outcome for episode in journal.episodes(limit=None))
     assert report.episodes == report.answered == episodes
     assert report.untyped == []
     assert report.latest <= 1.0  # seconds after the deadline

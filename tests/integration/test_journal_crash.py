@@ -116,7 +116,7 @@ def checked(journal: Path, acknowledged: Path) -> Found:
                     "WHERE outcome = 'answered' AND answered_by IS NOT NULL GROUP BY episode"
                 )
             )
-        outcomes = {one.id: one.outcome for one in reader.episodes()}
+        outcomes = {one.id: one.outcome for one in reader.episodes(limit=None)}
         calls: dict[str, list[int | None]] = {}
         for call in reader.calls():
             if call.outcome == "answered":

@@ -68,7 +68,7 @@ def write_until_it_fails(path: Path, break_disk: Callable[[], None]) -> dict[str
             error = str(failure)
             break
     with Journal.reading(path) as reader:
-        readable = [one.id for one in reader.episodes() if one.outcome == "answered"]
+        readable = [one.id for one in reader.episodes(limit=None) if one.outcome == "answered"]
         totals = reader.totals().spent.calls
     return {
         "acknowledged": acknowledged,
@@ -87,7 +87,7 @@ def start_again(path: Path) -> dict[str, Any]:
         again = [asyncio.run(ask(journal, ENOUGH + number)) for number in range(3)]
         return {
             "again": again,
-            "kept": [one.id for one in journal.episodes() if one.outcome == "answered"],
+            "kept": [one.id for one in journal.episodes(limit=None) if one.outcome == "answered"],
         }
 
 
@@ -147,7 +147,7 @@ def read_only_disk(folder: Path) -> dict[str, Any]:
     written = start_again(path)["again"]
     make_read_only()
     with Journal.reading(path) as reader:
-        readable = [one.id for one in reader.episodes()]
+        readable = [one.id for one in reader.episodes(limit=None)]
     return {"written": written, "readable": readable, "writing": told(lambda: Journal(path))}
 
 
@@ -233,7 +233,7 @@ def test_a_full_disk_is_a_typed_error_and_the_old_data_stay(tmp_path: Path) -> N
 
 def test_a_journal_on_a_read_only_disk_can_be_read(tmp_path: Path) -> None:
     said = run_case(read_only_disk, tmp_path)
-    assert said["readable"] == said["written"]
+    assert said["readable"] == said["written"][::-1]
     assert "journal.sqlite" in said["writing"]
 
 

@@ -37,7 +37,7 @@ from openconductor.events import Event
 from openconductor.prompt import render_workflow
 from openconductor.providers.openai_compatible import OpenAICompatibleProvider
 from openconductor.store import Journal
-from openconductor.store.serialisation import episode_json
+from openconductor.store.episode_json import episode_json
 from openconductor.types import Step, Workflow
 
 SENT = "sk-canary/A7f3+b1c9d5e2=8642"  # with what Base64, URLs and JSON write differently
@@ -258,7 +258,7 @@ async def test_a_key_that_the_server_repeats_is_nowhere(
             leaks.look("journal", everything_in(tmp_path))
             leaks.look(
                 "what is read of it",
-                repr([*journal.episodes(), *journal.calls(), *journal.workflows()]),
+                repr([*journal.episodes(limit=None), *journal.calls(), *journal.workflows()]),
             )
         await pool.aclose()
     assert server.records  # else nothing was tested

@@ -63,7 +63,10 @@ def test_an_answer_says_who_did_what_and_what_it_cost(tmp_path: Path) -> None:
     assert float(bill["dollars"]) == pytest.approx(3 * each)
     assert told["id"] == answer._request_id
     assert told["answer"] == "42"
-    assert [call["response"]["text"] for call in told["calls"]] == [PLAN, "thought", "42"]
+    (round_told,) = told["rounds"]
+    assert round_told["conductor"]["text"] == PLAN
+    assert [step["response"] for step in round_told["steps"]] == ["thought", "42"]
+    assert [step["worker_name"] for step in round_told["steps"]] == ["anna", "bert"]
 
 
 @pytest.mark.parametrize(

@@ -91,9 +91,7 @@ async def test_who_leaves_is_worked_for_no_more_and_pays_what_was_done(
         assert sum(call.usage.input_tokens for call in calls) == told.input
         assert sum(call.usage.output_tokens for call in calls) == told.output
         assert sum(call.usage.unpriced_calls for call in calls) == faults.unreported() == 1
-        charged = Decimal(
-            str((server.journal.find_outcome(f"serve/{episode.id}") or {})["charged"])
-        )
+        charged = Decimal(str((server.journal.find_record(f"serve/{episode.id}") or {})["charged"]))
         known = sum((call.usage.dollars for call in calls), Decimal(0))
         most = 300 * Decimal(PRICES[calls[-1].worker]["output"]) / 10**6
         assert charged == sum(map(cost_of, calls))

@@ -222,7 +222,7 @@ async def check_what_is_left(process: Process, load: Load) -> None:
         assert file.execute("PRAGMA integrity_check").fetchall() == [("ok",)]
     keys = [KeyTable("ann", HASH, dollars=Decimal(5), period="total")]
     with Journal.reading(process.journal) as journal:
-        outcomes = {episode.id: episode.outcome for episode in journal.episodes()}
+        outcomes = {episode.id: episode.outcome for episode in journal.episodes(limit=None)}
         charged = Decimal(0)
         for identifier, outcome in outcomes.items():
             calls = list(journal.calls(identifier))
@@ -236,7 +236,7 @@ async def check_what_is_left(process: Process, load: Load) -> None:
                     told["output_tokens"],
                 )
                 assert Decimal(told["dollars"]) == used.dollars
-                record = journal.find_outcome(f"serve/{identifier}")
+                record = journal.find_record(f"serve/{identifier}")
                 assert record is not None
                 assert Decimal(str(record["charged"])) == cost
         assert set(load.whole) <= set(outcomes)

@@ -167,8 +167,8 @@ async def test_every_book_says_what_the_workers_counted(
         # the keys' bills: what is known, and the most that a call may have cost of which nothing is
         # known
         charged: dict[str, Decimal] = dict.fromkeys(KEYS, Decimal(0))
-        for outcome in journal.outcomes():
-            record = dict(outcome.record)
+        for outcome in journal.records():
+            record = dict(outcome.value)
             mine = [call for call in calls if f"serve/{call.episode}" == outcome.key]
             assert Decimal(str(record["charged"])) == sum(map(cost_of, mine), Decimal(0))
             charged[str(record["key"])] += Decimal(str(record["charged"]))

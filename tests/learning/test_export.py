@@ -217,9 +217,7 @@ class Seen:
 def outcomes(run: Path, phase: str) -> list[dict[str, Any]]:
     with Journal.reading(run / "journal.sqlite") as reading:
         found = {
-            one.key: dict(one.record)
-            for one in reading.outcomes()
-            if one.record["training"] == phase
+            one.key: dict(one.value) for one in reading.records() if one.value["training"] == phase
         }
     return [found[f"{phase}/{place}"] for place in range(len(found))]
 

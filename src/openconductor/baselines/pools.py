@@ -11,12 +11,13 @@ from dataclasses import dataclass, replace
 from functools import partial
 from typing import Self
 
-from openconductor.calls.worker import CompletionStore, Worker
+from openconductor.calls.worker import Worker
 from openconductor.episode import Stage
 from openconductor.errors import ConfigError, Refused, WorkerError, caused_by_plan
 from openconductor.execution import find_fault
 from openconductor.pool import WorkerPool
 from openconductor.protocols import CallContext, OnEvent, OnText, SupportsComplete
+from openconductor.store import CompletionStore
 from openconductor.types import (
     Budget,
     Completion,

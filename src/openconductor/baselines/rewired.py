@@ -20,13 +20,13 @@ from dataclasses import KW_ONLY, dataclass, replace
 from typing import Literal, get_args
 
 from openconductor.baselines.pools import around, changed_pool, ordinal_in
-from openconductor.calls.worker import CompletionStore
 from openconductor.conductor import Conductor
 from openconductor.config import one_of
 from openconductor.errors import ConfigError, WorkflowError
 from openconductor.parser import parse_workflow
 from openconductor.prompt import ExampleSet, render_workflow
 from openconductor.protocols import CallContext, OnEvent
+from openconductor.store import CompletionStore
 from openconductor.tasks.simulated import instructions_for
 from openconductor.types import Budget, Completion, Episode, Question, Step, Workflow
 

@@ -15,7 +15,7 @@ from contextlib import suppress
 from copy import copy
 from dataclasses import KW_ONLY, asdict, dataclass, field
 from decimal import Decimal, InvalidOperation
-from typing import Protocol, TypeVar, cast
+from typing import TYPE_CHECKING, TypeVar, cast
 from weakref import WeakValueDictionary
 
 from openconductor.calls.meter import Meter, outcome_of
@@ -25,6 +25,9 @@ from openconductor.events import CallEnded
 from openconductor.protocols import CallContext, OnText, Provider, SupportsComplete
 from openconductor.providers import ProviderLike, resolve
 from openconductor.types import Call, Completion, Message, Price, Sampling, Usage
+
+if TYPE_CHECKING:
+    from openconductor.store import CompletionStore
 
 REMOTE_RETRIES = 2
 
@@ -213,14 +216,6 @@ class Worker:
             self._journal is not None
             and _find(self._journal, self, messages, sampling, call) is not None
         )
-
-
-class CompletionStore(Protocol):
-    """Where completions that were paid for are found again: a Journal."""
-
-    def find_completion(self, key: str) -> Completion | None:
-        """The completion of an earlier call with this key; None where there was none."""
-        ...
 
 
 @dataclass(frozen=True, slots=True)

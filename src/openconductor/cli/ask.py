@@ -28,7 +28,8 @@ from openconductor.gym.workers import gym_pool
 from openconductor.ledger import draw_up
 from openconductor.prompt import QUESTION_LIMIT, check_question
 from openconductor.protocols import OnEvent
-from openconductor.store.serialisation import episode_json
+from openconductor.store import open_store
+from openconductor.store.episode_json import episode_json
 
 CLOSED = "it has failed too often just now: nothing was sent"
 WHY = 120  # characters of why a worker failed
@@ -78,7 +79,7 @@ def ask(  # noqa: PLR0913, PLR0917 - the options of a command
     names = {ordinal: worker.name for ordinal, worker in workers}
     listener = Listener(names, aloud=not console.messages().is_interactive)
     try:
-        with nullcontext() if journal is None else oc.Journal(journal) as sink:
+        with nullcontext() if journal is None else open_store(journal) as sink:
             if sink is not None and not fresh:
                 asked = asked.replaying(sink)
             listening = listener if sink is None else FanOut(sink, listener)

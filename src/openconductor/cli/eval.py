@@ -46,7 +46,7 @@ from openconductor.evaluation.tables import (
     cut_answers,
     make_table,
 )
-from openconductor.store import JournalReader
+from openconductor.store import read_store
 
 SYSTEMS = """What to ask: conductor, workers, worker:NAME, a baseline (consensus:NAME?n=5, or module:attribute), an
 ablation (conductor?subtasks=false). With --config also key=value."""
@@ -241,7 +241,7 @@ def _show_table(table: Table) -> None:
 
 def _spent(folder: Path) -> Values:
     """What was really paid for, in all runs of the folder; dollars are null where a price is not known."""
-    with JournalReader(folder / JOURNAL) as journal:
+    with read_store(folder / JOURNAL) as journal:
         spent = journal.totals().spent
     usage = spent.usage
     return {

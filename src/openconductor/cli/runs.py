@@ -18,7 +18,7 @@ from openconductor.errors import JournalError
 from openconductor.evaluation.eval_config import EvalConfig
 from openconductor.evaluation.grid import Progress, run_grid
 from openconductor.evaluation.records import CONFIG, JOURNAL, Results, holds
-from openconductor.store import JournalReader
+from openconductor.store import read_store
 from openconductor.types import Usage
 
 
@@ -62,7 +62,7 @@ def interruptible(
         if os.environ.get("RANK", "0") == "0" and (folder / CONFIG).is_file():
             calls, usage = 0, Usage()
             for path in (folder / name for name in journals if (folder / name).is_file()):
-                with suppress(JournalError), JournalReader(path) as reading:
+                with suppress(JournalError), read_store(path) as reading:
                     spent = reading.totals().spent
                     calls, usage = calls + spent.calls, usage + spent.usage
             say_interrupted(calls, usage, go_on, kept=True)

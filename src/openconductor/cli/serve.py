@@ -23,6 +23,7 @@ from openconductor.evaluation.systems import Workshop
 from openconductor.gym.workers import gym_pool
 from openconductor.serving import key_ring
 from openconductor.serving.serve_config import ServeConfig, check_serve_config, model_names
+from openconductor.store import open_store
 
 SIMULATED = "Take 4 17 9, sort the list, then double every number."
 QUESTION = "How many primes are there below 1000?"
@@ -95,7 +96,7 @@ def _serve(config: ServeConfig, where: str) -> None:
     check_serve_config(config, pool, conductor.asked, where=where)
     made = map(Workshop(EvalConfig(), pool).make, map(read_spec, config.baselines))
     baselines = {system.name: system.orchestrator for system in made}
-    with oc.Journal(config.journal, content=config.content) as journal:
+    with open_store(config.journal, content=config.content) as journal:
         gateway = Gateway(conductor, journal, baselines=baselines, reasoning=config.reasoning)
         _say_where(config, pool, model_names(config, pool))
         run(config, gateway, key_ring.KeyRing(config.key, journal))

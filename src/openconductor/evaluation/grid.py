@@ -43,7 +43,7 @@ from openconductor.evaluation.records import Record, Results
 from openconductor.evaluation.systems import Sheet, System, Workshop
 from openconductor.events import CallEnded, Event
 from openconductor.protocols import CallContext
-from openconductor.store import Journal, Spending
+from openconductor.store import Spending, Store, open_store
 from openconductor.store.storage import make_folder, write_whole
 from openconductor.types import Budget, Episode, Problem
 
@@ -97,7 +97,7 @@ async def run_grid(
     try:
         records.check_folder(folder, config, plan.described)
         make_folder(folder)
-        with Journal(folder / records.JOURNAL) as journal, patient(LONG_PATIENCE_S):
+        with open_store(folder / records.JOURNAL) as journal, patient(LONG_PATIENCE_S):
             records.write_folder(folder, config, plan.described, plan.sandbox)
             await _Run(plan, journal, retry_failed, on_progress).play()
     except BudgetExceeded:
@@ -234,7 +234,7 @@ class _Run:
     """One run of a plan: it asks what its journal lacks."""
 
     def __init__(
-        self, plan: Plan, journal: Journal, retry_failed: bool, on_progress: OnProgress | None
+        self, plan: Plan, journal: Store, retry_failed: bool, on_progress: OnProgress | None
     ) -> None:
         self._plan = plan
         self._config = plan.config
@@ -355,7 +355,7 @@ class _Sink:
 
     wants_text = False
 
-    def __init__(self, journal: Journal) -> None:
+    def __init__(self, journal: Store) -> None:
         self._journal = journal
         self.spent = journal.totals().spent
 

@@ -43,7 +43,7 @@ from openconductor.evaluation.eval_config import (
 from openconductor.evaluation.statistics import Key
 from openconductor.ledger import draw_entries
 from openconductor.measures import group_by
-from openconductor.store import Journal, JournalReader
+from openconductor.store import Store, StoreReader, read_store
 from openconductor.store.serialisation import load, plain
 from openconductor.store.storage import write_whole
 from openconductor.types import Price, Round, Usage, Workflow
@@ -210,25 +210,25 @@ def sample_number(system: str, task: str, problem: str, repeat: int) -> int:
     return (digest >> 23) * MOST_REPEATS + repeat
 
 
-def kept_records(journal: JournalReader) -> list[Record]:
+def kept_records(journal: StoreReader) -> list[Record]:
     """The records in a journal, the newest of each cell, in the order in which they were written, by today's names.
 
     Raises:
         JournalError: what is kept is not a record.
     """
     try:
-        found = [load(Record, one.record) for one in journal.outcomes()]
+        found = [load(Record, one.value) for one in journal.records()]
     except ValueError as error:
         raise JournalError(
-            f"journal {journal.path}: got a record that is not an evaluation's: {error}"
+            f"{journal!r}: got a record that is not an evaluation's: {error}"
         ) from error
     named = (replace(one, system=renamed(one.system)) for one in found)
     return list({one.cell: one for one in named}.values())
 
 
-def keep_record(journal: Journal, record: Record) -> None:
+def keep_record(journal: Store, record: Record) -> None:
     """Write a record into the journal of its evaluation."""
-    journal.put_outcome(json.dumps(record.cell), cast("dict[str, Any]", plain(record)))
+    journal.put_record(json.dumps(record.cell), cast("dict[str, Any]", plain(record)))
 
 
 def _round(one: Round) -> RoundRecord:
@@ -361,7 +361,7 @@ class Results:
         """
         folder = Path(folder)
         config, environment = read_folder(folder)
-        with JournalReader(folder / JOURNAL) as journal:
+        with read_store(folder / JOURNAL) as journal:
             records = kept_records(journal)
         try:
             inputs = cast("Mapping[str, Any]", environment["inputs"])

@@ -15,7 +15,7 @@ from openconductor.evaluation.records import Record, Results
 from openconductor.evaluation.statistics import Key
 from openconductor.evaluation.systems import Sheet, load_sheets, open_for
 from openconductor.protocols import Grader
-from openconductor.store import Journal
+from openconductor.store import open_store
 from openconductor.types import Episode, Problem
 
 GRADED_AT_ONCE = 64
@@ -79,7 +79,7 @@ async def regrade(folder: str | Path) -> Regraded:
             records.keep_record(journal, new)
 
     try:
-        with Journal(folder / records.JOURNAL) as journal:
+        with open_store(folder / records.JOURNAL) as journal:
             kept = records.kept_records(journal)
             stored = [one for one in kept if one.answer is not None and one.key in questions]
             await for_each(stored, grade_again, limit=GRADED_AT_ONCE)

@@ -44,7 +44,7 @@ from openconductor.measures import (
     topology,
     unused_steps,
 )
-from openconductor.store import Journal
+from openconductor.store import read_store
 from openconductor.types import Workflow
 
 Strategy = Literal[
@@ -349,6 +349,6 @@ def journaled_plans(path: Path) -> Iterator[TimedPlan]:
     Raises:
         JournalError: the file cannot be read, or is no journal.
     """
-    with Journal.reading(path) as journal:
+    with read_store(path) as journal:
         for number, last, workflow in journal.workflows():
             yield TimedPlan(workflow, (number - 1) * PLACES // last)

@@ -49,7 +49,7 @@ from openconductor.providers.conductor_file import (
     question_digest,
     read_conductor_file,
 )
-from openconductor.store import Journal
+from openconductor.store import CompletionStore
 from openconductor.store.serialisation import dumps, plain
 from openconductor.tasks import TASKS, load_task
 from openconductor.tasks.simulated import find_simulation
@@ -271,7 +271,7 @@ class Workshop:
 
     def __init__(self, config: EvalConfig, pool: WorkerPool) -> None:
         self.pool = pool
-        self.journal: Journal | None = (
+        self.journal: CompletionStore | None = (
             None  # where finished calls are found; None where there are none to find
         )
         self._config = config

@@ -22,7 +22,7 @@ from openconductor.evaluation.eval_config import CONDUCTOR
 from openconductor.evaluation.grid import open_purse
 from openconductor.evaluation.records import JOURNAL, Record, Results, read_folder, sample_number
 from openconductor.evaluation.systems import load_pool, load_sheets
-from openconductor.store import Journal, JournalReader
+from openconductor.store import CompletionStore, open_store, read_store
 from openconductor.types import Budget, Completion, Problem, Workflow
 
 REPLAYS = "counterfactual.sqlite"
@@ -89,7 +89,7 @@ async def replay_plans(
         shared = "" if config.share_calls else system
         return sample_number(shared, task_of[id(problem)], problem.id, repeat)
 
-    with JournalReader(folder / JOURNAL) as run, Journal(folder / REPLAYS) as journal:
+    with read_store(folder / JOURNAL) as run, open_store(folder / REPLAYS) as journal:
         purse = (
             None if dollars is None else open_purse(Budget(dollars=dollars), journal.totals().spent)
         )
@@ -126,8 +126,8 @@ def _select_questions(records: Sequence[Record], limit: int | None) -> list[Reco
 class _Replays:
     """The calls that were paid for: those of the replays' own journal, then those of the run's."""
 
-    journal: Journal
-    run: JournalReader
+    journal: CompletionStore
+    run: CompletionStore
 
     def find_completion(self, key: str) -> Completion | None:
         """Return the completion of a call; None: neither journal has it."""

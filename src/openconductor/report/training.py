@@ -20,7 +20,7 @@ from openconductor.evaluation.strategies import (
     journaled_plans,
 )
 from openconductor.plots.iterations import Iteration, read_curve, read_terms, window_of
-from openconductor.store import JournalReader
+from openconductor.store import read_store
 
 
 @dataclass(frozen=True, slots=True)
@@ -144,9 +144,9 @@ def read_completions(folder: Path, *, iterations: range) -> Completions:
     sampled = 0
     invalid: Counter[str] = Counter()
     last: dict[str, Mapping[str, Any]] = {}
-    with JournalReader(folder / JOURNAL) as journal:
-        for outcome in journal.outcomes():
-            record = outcome.record
+    with read_store(folder / JOURNAL) as journal:
+        for outcome in journal.records():
+            record = outcome.value
             if str(record.get("training")).partition(",")[0] not in names:
                 continue
             sampled += 1

@@ -37,6 +37,7 @@ from openconductor.serving.key_ring import SERVED
 from openconductor.serving.metrics import Metrics
 from openconductor.serving.serve_config import DIRECT
 from openconductor.serving.turn import Ask, Called, Turn, renamed
+from openconductor.store.episode_json import episode_json
 from openconductor.types import Budget, Message
 
 if TYPE_CHECKING:
@@ -45,7 +46,7 @@ if TYPE_CHECKING:
     from openconductor.pool import WorkerPool
     from openconductor.protocols import Orchestrator
     from openconductor.serving.key_ring import Tenant
-    from openconductor.store import Journal
+    from openconductor.store import Store, StoredEpisode
 
 TIDY_S = 0.5
 """How often failed requests are cleared away, at most: all objects are looked at for it."""
@@ -68,7 +69,7 @@ class Gateway:
     def __init__(
         self,
         conductor: Conductor,
-        journal: Journal,
+        journal: Store,
         *,
         baselines: Mapping[str, Orchestrator] | None = None,
         reasoning: Reasoning = "summary",
@@ -218,17 +219,14 @@ class Gateway:
 
     def _record(self, episode: str, tenant: Tenant) -> Mapping[str, object] | None:
         """What was kept of a request; None where it was not this tenant's, or is not there."""
-        record = self.journal.find_outcome(f"{SERVED}{episode}")
+        record = self.journal.find_record(f"{SERVED}{episode}")
         return record if record is not None and record.get("key") == tenant.name else None
 
     def _journaled(self, episode: str, tenant: Tenant) -> Called | None:
-        calls = [] if self._record(episode, tenant) is None else [*self.journal.calls(episode)]
-        for call in reversed(calls):
-            said, asked = call.completion, call.sampling
-            made = offered_calls(said.tool_calls, asked.body) if said and asked else ()
-            if made and call.messages is not None:
-                return Called(call.worker, call.messages, made)
-        return None
+        if self._record(episode, tenant) is None:
+            return None
+        stored = self.journal.episode(episode)
+        return None if stored is None else _tool_calls_in(stored)
 
     async def _following(self, request: ClientRequest, tenant: Tenant) -> tuple[Message, ...]:
         """A request's turns with the conversation before them: that of an earlier answer, and the answer.
@@ -270,8 +268,8 @@ class Gateway:
 
     def _conversation(self, episode: str, tenant: Tenant) -> tuple[Message, ...] | None:
         record = self._record(episode, tenant)
-        told = None if record is None else self.journal.find_episode(episode)
-        if record is None or told is None or told.question is None or told.answer is None:
+        told = None if record is None else self.journal.episode(episode)
+        if record is None or told is None or not told.question or told.answer is None:
             return None
         asked = told.question
         turns = (
@@ -279,15 +277,31 @@ class Gateway:
             if isinstance(asked, str)
             else asked[cast("int", record["instructed"]) :]
         )
-        called = self._journaled(episode, tenant) if record.get("tools") else None
+        called = _tool_calls_in(told) if record.get("tools") else None
         parts = () if called is None else ({"tool_calls": renamed(called.calls, episode)},)
         return (*turns, Message("assistant", told.answer, parts))
 
     def episode(self, identifier: str, tenant: Tenant) -> Json | None:
         """An episode as the journal has it; None where it is not this tenant's, or not there."""
         record = self._record(identifier, tenant)
-        whole = None if record is None else self.journal.whole_episode(identifier)
-        return None if whole is None else {**whole, "request": record}
+        stored = None if record is None else self.journal.episode(identifier)
+        if stored is None:
+            return None
+        form = episode_json(stored, stored.workers)
+        return {**form, "outcome": stored.outcome, "request": record}
+
+
+def _tool_calls_in(episode: StoredEpisode) -> Called | None:
+    """Return the last calls of the client's tools in an episode; None: there are none."""
+    for played in reversed(episode.rounds):
+        results = () if played.transcript is None else played.transcript.results
+        for result in reversed(results):
+            for call in reversed(result.calls):
+                if call.completion is not None:
+                    made = offered_calls(call.completion.tool_calls, call.sampling.body)
+                    if made:
+                        return Called(call.worker, call.messages, made)
+    return None
 
 
 # ── pieces ────────────────────────────────────────────────────────────────────────────────────────

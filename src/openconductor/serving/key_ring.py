@@ -35,7 +35,7 @@ from openconductor.errors import OpenConductorError
 from openconductor.events import CallEnded, Event
 from openconductor.serving.apis.wire import Control, RequestFailed, failed, invalid, least
 from openconductor.serving.serve_config import DIRECT, KeyTable
-from openconductor.store import JournaledCall, JournalReader
+from openconductor.store import StoredEpisode, StoreReader
 from openconductor.types import Budget, Call, Usage
 
 SERVED = "serve/"
@@ -61,23 +61,18 @@ def hash_key(key: str) -> str:
     return f"sha256:{hashlib.sha256(key.encode('utf-8', 'replace')).hexdigest()}"
 
 
-def cost_of(call: Call | JournaledCall) -> Decimal:
+def cost_of(call: Call) -> Decimal:
     """What a key is charged for a call, in US dollars: its price, or the most that it could be where nobody says."""
     if call.replayed:
         return Decimal(0)
-    if (
-        not call.usage.unpriced_calls
-        or call.price is None
-        or call.messages is None
-        or call.sampling is None
-    ):
+    if not call.usage.unpriced_calls or call.price is None:
         return call.usage.dollars
     read, written = most_tokens(call.messages, call.sampling)
     return call.usage.dollars + call.price.dollars(Usage(read, 0, written))
 
 
 def past_charges(
-    journal: JournalReader, since: Mapping[str, float]
+    journal: StoreReader, since: Mapping[str, float]
 ) -> Iterator[tuple[str, float, Decimal]]:
     """What requests of these keys have cost that began at these times (seconds since 1970) or later.
 
@@ -88,12 +83,21 @@ def past_charges(
         The key's name, when the request began, and its dollars, for each.
     """
     for key, record in (
-        (one.key, one.record) for one in journal.outcomes() if one.key.startswith(SERVED)
+        (one.key, one.value) for one in journal.records() if one.key.startswith(SERVED)
     ):
         name, began, charged = record["key"], record["began"], record["charged"]
         if name in since and began >= since[name]:
-            calls = () if charged is not None else journal.calls(key.removeprefix(SERVED))
+            calls = (
+                () if charged is not None else _calls_of(journal.episode(key.removeprefix(SERVED)))
+            )
             yield name, began, Decimal(charged or 0) + sum(map(cost_of, calls), Decimal(0))
+
+
+def _calls_of(episode: StoredEpisode | None) -> Iterator[Call]:
+    for played in () if episode is None else episode.rounds:
+        yield from played.calls
+        for result in () if played.transcript is None else played.transcript.results:
+            yield from result.calls
 
 
 def period_at(now: float, key: KeyTable) -> tuple[float, float]:
@@ -269,7 +273,7 @@ class KeyRing:
     def __init__(
         self,
         keys: Sequence[KeyTable],
-        journal: JournalReader | None = None,
+        journal: StoreReader | None = None,
         *,
         clock: Clock = time.time,
         ticks: Clock = time.monotonic,

@@ -42,7 +42,7 @@ from openconductor.serving.apis.wire import (
 )
 from openconductor.serving.key_ring import SERVED, Tab
 from openconductor.serving.metrics import Metrics
-from openconductor.store import Journal
+from openconductor.store import Store
 from openconductor.types import Episode, Message, Sampling, StepResult, Workflow
 
 SHOWN = 200
@@ -75,7 +75,7 @@ class Turn:
         self,
         request: ClientRequest,
         tab: Tab,
-        journal: Journal,
+        journal: Store,
         metrics: Metrics,
         names: Mapping[int, str],
         *,
@@ -297,7 +297,7 @@ class Turn:
             "key": self._tab.key.name, "model": self.request.model, "began": self._tab.began, "tools": tools,
             "instructed": self.request.instructed, "charged": None if charged is None else str(charged),
         }  # fmt: skip
-        self._journal.put_outcome(f"{SERVED}{self.id}", record, texts=False)
+        self._journal.put_record(f"{SERVED}{self.id}", record, texts=False)
 
 
 # ── pieces ────────────────────────────────────────────────────────────────────────────────────────

@@ -1,9 +1,7 @@
-"""Values as JSON, and back: the one form that the journal, the records of an evaluation and ``--json`` share.
+"""Values as JSON, and back: one form for the store, the records of an evaluation and ``--json``.
 
-In: the frozen values. Out: JSON's own types; ``load`` makes the frozen value again, but for those
-that hold errors. A value is a mapping of its fields; a Decimal is a decimal string, so that nothing
-is lost to binary fractions; an unknown price is null; an error is its class, its message and what
-else it knows.
+A value is an object of its fields. A Decimal is a decimal string, so that nothing is lost to binary
+fractions; an unknown price is null. An error has its class, its message and what else it knows.
 """
 
 from __future__ import annotations
@@ -13,11 +11,11 @@ from collections.abc import Mapping, Sequence
 from dataclasses import fields, is_dataclass
 from decimal import Decimal
 from functools import cache
-from typing import TYPE_CHECKING, TypeVar, cast
+from typing import TYPE_CHECKING, Any, TypeVar, cast
 
-from openconductor.errors import OpenConductorError, WorkerError, WorkflowError
-from openconductor.ledger import CONDUCTOR, Attempt, Ledger, draw_up
-from openconductor.types import Episode, Message, Round, StepResult, Usage
+from openconductor import errors
+from openconductor.errors import OpenConductorError, WorkerError, WorkflowError, WorkflowReason
+from openconductor.types import StepResult
 
 if TYPE_CHECKING:
     from pydantic import TypeAdapter
@@ -26,23 +24,21 @@ _UNICODE = json.JSONEncoder(ensure_ascii=False, sort_keys=True, separators=(",",
 _ASCII = json.JSONEncoder(sort_keys=True, separators=(",", ":")).encode
 
 T = TypeVar("T")
-Json = dict[str, object]
-_Attempts = Mapping[tuple[int, int | None], Sequence[Attempt]]
 
 
 def plain(value: object) -> object:
-    """The value in JSON's types: dict, list, str, int, float, bool, None."""
+    """Return the value in JSON's types: dict, list, str, int, float, bool, None."""
     if value is None or isinstance(value, str | bool | int | float):
         return value
     if isinstance(value, list | tuple):
         return [plain(item) for item in cast("Sequence[object]", value)]
     if not isinstance(value, dict):
-        return plain(_simpler(value))
+        return plain(_simplify(value))
     return {str(name): plain(item) for name, item in cast("dict[object, object]", value).items()}
 
 
 def dumps(value: object) -> str:
-    """Canonical JSON of ``plain(value)``: names sorted, no spaces; ASCII only where it holds a lone surrogate."""
+    """Return canonical JSON: names sorted, no spaces; ASCII only if it holds a lone surrogate."""
     value = plain(value)
     text = _UNICODE(value)
     if text.isascii():
@@ -55,17 +51,17 @@ def dumps(value: object) -> str:
 
 
 def compact(value: object) -> str:
-    """JSON of the value, in the order of its fields; many times as fast as ``dumps``."""
+    """Return JSON in the order of the fields; many times as fast as ``dumps``."""
     import pydantic_core
 
     try:
-        return pydantic_core.to_json(value, fallback=_simpler).decode()
+        return pydantic_core.to_json(value, fallback=_simplify).decode()
     except ValueError:  # a lone surrogate
         return dumps(value)
 
 
-def _simpler(value: object) -> object:
-    """A value that JSON does not know as one of a type nearer to JSON's; what is none of ours as its ``repr``."""
+def _simplify(value: object) -> object:
+    """Return a value nearer to JSON's types, one level deep; for an unknown type its ``repr``."""
     if is_dataclass(value):
         return {name: getattr(value, name) for name in _names(type(value))}
     if isinstance(value, Decimal):
@@ -74,21 +70,49 @@ def _simpler(value: object) -> object:
         return dict(cast("Mapping[object, object]", value))
     if isinstance(value, set | frozenset):
         return sorted(cast("set[object]", value), key=repr)
-    if not isinstance(value, OpenConductorError):
-        return repr(value)
-    known: Json = {"type": type(value).__name__, "message": str(value)}
-    if isinstance(value, WorkflowError):
-        known["reason"] = value.reason.value
-    return known | _only(value, "worker", "status") if isinstance(value, WorkerError) else known
+    if isinstance(value, OpenConductorError):
+        return _describe_error(value)
+    return repr(value)
+
+
+def _describe_error(error: OpenConductorError) -> dict[str, object]:
+    described: dict[str, object] = {"type": type(error).__name__, "message": str(error)}
+    if isinstance(error, WorkflowError):
+        described["reason"] = error.reason.value
+    if isinstance(error, WorkerError):
+        described["worker"] = error.worker
+        described["status"] = error.status
+    return described
 
 
 def load(kind: type[T], data: object) -> T:
-    """The frozen value of which ``data`` is the ``plain`` form; fields that it lacks have their defaults.
+    """Return the frozen value of which ``data`` is the ``plain`` form; missing fields have their defaults.
 
     Raises:
         ValueError: it is not the form of such a value (pydantic's ValidationError).
     """
     return cast("TypeAdapter[T]", _adapter(kind)).validate_python(data)
+
+
+def load_error(data: Mapping[str, Any] | None) -> OpenConductorError | None:
+    """Return the error of which ``data`` is the ``plain`` form; None stays None.
+
+    An error of a class that this package does not define becomes an OpenConductorError.
+    """
+    if data is None:
+        return None
+    message = str(data["message"] or "")
+    kind = getattr(errors, data["type"], OpenConductorError)
+    if kind is WorkflowError:
+        reason = WorkflowReason(data["reason"])
+        return WorkflowError(reason, message.removeprefix(f"{reason.value}: "))
+    if issubclass(kind, WorkerError):
+        worker = data["worker"]
+        message = message.removeprefix(f"worker {worker!r}: ")
+        return kind(message, worker=worker, status=data["status"])
+    if kind is errors.BudgetExceeded:
+        return kind(message, limit="")  # which limit it was is not kept
+    return kind(message)
 
 
 @cache
@@ -104,121 +128,9 @@ def _names(kind: type) -> tuple[str, ...]:
 
 
 def outcome_of(result: StepResult) -> str:
-    """What became of a step: ``answered``, ``failed``, ``cancelled`` or ``not_reached``."""
+    """Return ``answered``, ``failed``, ``cancelled`` or ``not_reached``."""
     if result.completion is not None:
         return "answered"
     if result.error is not None:
         return "failed"
     return "cancelled" if result.started is not None else "not_reached"
-
-
-# ── an episode as `ask --json` prints it ──────────────────────────────────────────────────────────
-def episode_json(episode: Episode, workers: Mapping[int, str]) -> Json:
-    """The episode, its rounds with their steps and every attempt at these, and the ledger.
-
-    Args:
-        episode: the episode, a stopped one too.
-        workers: the name of each worker of its pool, by ordinal.
-    """
-    ledger = draw_up(episode)
-    attempts: _Attempts = {(entry.round, entry.step): entry.attempts for entry in ledger.entries}
-    asked = episode.question
-    return {
-        "id": episode.id,
-        "question": asked if isinstance(asked, str) else _messages(asked),
-        "answer": episode.answer,
-        "error": plain(episode.error),
-        "seconds": episode.seconds,
-        "rounds": [
-            _round(index, one, workers, attempts) for index, one in enumerate(episode.rounds)
-        ],
-        "ledger": _ledger(ledger, episode, workers),
-    }
-
-
-def _only(value: object, *names: str) -> Json:
-    """Some fields of a value; null where there is no value."""
-    return {name: plain(getattr(value, name, None)) for name in names}
-
-
-def _messages(turns: Sequence[Message]) -> list[Json]:
-    return [_only(turn, "role", "content") for turn in turns]
-
-
-def _shown(attempts: Sequence[Attempt]) -> list[Json]:
-    return [
-        {
-            "worker": call.worker,
-            "attempt": call.attempt,
-            "outcome": call.outcome,
-            "wasted": wasted,
-            **_only(call, "replayed", "nested", "usage"),
-        }
-        for call, wasted in attempts
-    ]
-
-
-def _round(index: int, one: Round, workers: Mapping[int, str], attempts: _Attempts) -> Json:
-    said = _only(one.completion, "text", "reasoning", "finish_reason", "usage")
-    results = one.transcript.results if one.transcript is not None else ()
-    return {
-        "round": index,
-        "conductor": None if one.completion is None else said,
-        "planning": {
-            "usage": plain(one.planning),
-            "attempts": _shown(attempts.get((index, None), ())),
-        },
-        "valid": one.workflow is not None,
-        "accepted": one.accepted,
-        "error": plain(one.error),
-        "answer": one.transcript.answer if one.transcript is not None else None,
-        "steps": [
-            _step(number, result, workers, attempts[index, number])
-            for number, result in enumerate(results)
-        ],
-    }
-
-
-def _step(
-    index: int, result: StepResult, workers: Mapping[int, str], attempts: Sequence[Attempt]
-) -> Json:
-    completion = result.completion
-    return {
-        "step": index,
-        "worker": result.step.worker,
-        "worker_name": workers[result.step.worker],
-        "answered_by": workers[result.asked] if completion is not None else None,
-        **_only(result.step, "subtask", "access"),
-        "messages": _messages(result.messages),
-        "response": completion.text if completion is not None else None,
-        **_only(completion, "reasoning", "finish_reason"),
-        "usage": plain(result.usage),
-        "attempts": _shown(attempts),
-        "outcome": outcome_of(result),
-        **_only(result, "error", "started", "ended"),
-    }
-
-
-def _ledger(ledger: Ledger, episode: Episode, workers: Mapping[int, str]) -> Json:
-    """Who cost what: the Conductor once a round, every step, and the sums."""
-    made = [attempt for entry in ledger.entries for attempt in entry.attempts]
-    entries: list[Json] = []
-    for entry in ledger.entries:
-        transcript, who = episode.rounds[entry.round].transcript, CONDUCTOR
-        if entry.step is not None and transcript is not None:
-            who = workers[transcript.results[entry.step].asked]
-        counted = {"who": who, "attempts": len(entry.attempts)}
-        entries.append(
-            {**_only(entry, "round", "step"), **counted, **_only(entry.usage, *_names(Usage))}
-        )
-
-    wasted, replayed = sum(one.wasted for one in made), sum(one.call.replayed for one in made)
-    return {
-        "entries": entries,
-        **_only(ledger, "conductor", "workers"),
-        "by_worker": plain(ledger.by_worker),
-        "rounds": plain(ledger.rounds),
-        "wasted": {"attempts": wasted, **_only(ledger.wasted, *_names(Usage))},
-        "replayed": {"attempts": replayed, **_only(ledger.replayed, *_names(Usage))},
-        "total": plain(ledger.total),
-    }

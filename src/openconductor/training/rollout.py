@@ -37,7 +37,7 @@ from openconductor.pool import WorkerPool, simulated_pool
 from openconductor.prompt import render_prompt
 from openconductor.protocols import CallContext, Grader, OnEvent
 from openconductor.reward import RewardFunction, RewardValue, Scored
-from openconductor.store import Journal
+from openconductor.store import Store
 from openconductor.tasks.paper_mix import MixGrader
 from openconductor.training.checkpoint import end_ids
 from openconductor.training.train_config import TrainConfig
@@ -250,7 +250,7 @@ class Scorer:
     """
 
     def __init__(
-        self, config: TrainConfig, pool: WorkerPool, grader: Grader, journal: Journal
+        self, config: TrainConfig, pool: WorkerPool, grader: Grader, journal: Store
     ) -> None:
         self._config, self._pool, self._journal = config, pool, journal
         limits = Budget(dollars=config.budget.dollars, calls=config.budget.calls)
@@ -284,7 +284,7 @@ class Scorer:
         """
         scored = self._runner.run(gather_or_end(self._one(one) for one in sampled))
         for place, (one, worth) in enumerate(zip(sampled, scored, strict=True)):
-            self._journal.put_outcome(f"{phase}/{place}", self._record(one, worth, phase))
+            self._journal.put_record(f"{phase}/{place}", self._record(one, worth, phase))
         self._journal.flush()
         return scored
 

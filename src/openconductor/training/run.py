@@ -36,7 +36,7 @@ import openconductor
 from openconductor.calls.policies import LONG_PATIENCE_S, patient
 from openconductor.errors import ConfigError, TrainingStopped
 from openconductor.pool import open_pool, simulated_pool
-from openconductor.store import Journal
+from openconductor.store import open_store
 from openconductor.store.storage import write_whole
 from openconductor.training.checkpoint import (
     build_model,
@@ -150,7 +150,7 @@ def train(
         pool = open_pool(config.pool, config.seed)
         scorer: Scorer | None = None
         if state.is_main_process:
-            journal = opened.enter_context(Journal(folder / "journal.sqlite"))
+            journal = opened.enter_context(open_store(folder / "journal.sqlite"))
             opened.enter_context(patient(LONG_PATIENCE_S))
             pool = pool.replaying(journal) if simulated is None else pool
             scorer = Scorer(config, pool, questions.grader, journal)

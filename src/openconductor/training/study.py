@@ -20,7 +20,7 @@ from statistics import fmean, median
 from openconductor.errors import ConfigError, OpenConductorError
 from openconductor.parser import parse_workflow
 from openconductor.pool import WorkerPool, simulated_pool
-from openconductor.store import JournalReader
+from openconductor.store import read_store
 from openconductor.store.storage import write_whole
 from openconductor.tasks.simulated import Simulation, find_simulation
 from openconductor.training.curves import Record
@@ -123,14 +123,14 @@ def exact_accuracies(
     chances: dict[str, dict[str, list[float]]] = {
         name: {"all": []} for name in ("start", "sampled", "greedy")
     }
-    with JournalReader(run / "journal.sqlite") as journal:
-        for outcome in journal.outcomes():
+    with read_store(run / "journal.sqlite") as journal:
+        for outcome in journal.records():
             phase, _, place = outcome.key.partition("/")
             if phase in chances:
                 problem = problems[int(place) % len(problems)]
                 chance = 0.0
-                if not outcome.record["invalid"]:
-                    workflow = parse_workflow(str(outcome.record["completion"]), pool.ordinals)
+                if not outcome.value["invalid"]:
+                    workflow = parse_workflow(str(outcome.value["completion"]), pool.ordinals)
                     chance = simulation.expected_accuracy(problem.question, workflow, pool) or 0.0
                 for name in ("all", problem.kind):
                     chances[phase].setdefault(name, []).append(chance)

@@ -148,8 +148,10 @@ def test_every_cell_is_asked_once_under_a_sample_number_of_its_own(
     )  # resuming depends on it
     assert paid(tmp_path / "run") == (8, 8 * Decimal("0.00012"))
     with JournalReader(tmp_path / "run" / "journal.sqlite") as journal:
-        assert {one.id for one in journal.episodes()} == {one.episode for one in results.records}
-        assert json.loads(next(journal.outcomes()).key) == [
+        assert {one.id for one in journal.episodes(limit=None)} == {
+            one.episode for one in results.records
+        }
+        assert json.loads(next(journal.records()).key) == [
             "worker:ada",
             "gsm8k",
             results.records[0].problem,
@@ -304,7 +306,7 @@ def test_what_stops_a_run_cancels_what_runs_and_comes_out_as_it_is(
         run(sums(tmp_path, concurrency=3), tmp_path / "run")
     assert adders["ada"]._now == 0
     with JournalReader(tmp_path / "run" / "journal.sqlite") as journal:
-        assert list(journal.outcomes()) == []
+        assert list(journal.records()) == []
 
 
 @pytest.mark.parametrize(
@@ -527,7 +529,7 @@ def test_verdicts_that_moved_are_listed_the_tables_follow_and_the_old_ones_stay_
             == old
         )
     with JournalReader(folder / "journal.sqlite") as journal:
-        history = [one.record["correct"] for one in journal.outcomes(history=True)]
+        history = [record.value["correct"] for record in journal.records(history=True)]
     assert (len(history), history[:8].count(True)) == (8 + 7, 3)
     assert adders["ada"].asked == adders["bob"].asked == [], "nobody is called"
 

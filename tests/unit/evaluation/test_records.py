@@ -175,10 +175,10 @@ async def test_what_is_not_a_record_is_a_journal_error(
 ) -> None:
     kept: Any = plain(record_of(await outcome_of("42"), system="conductor"))
     with Journal(tmp_path / "journal.sqlite") as journal:
-        journal.put_outcome("a", kept)
+        journal.put_record("a", kept)
         await journal.wait_durable()
         assert [one.problem for one in kept_records(journal)] == ["p1"]
-        journal.put_outcome("a", kept | broken)
+        journal.put_record("a", kept | broken)
         await journal.wait_durable()
         with pytest.raises(errors.JournalError, match="got a record that is not an evaluation's"):
             kept_records(journal)

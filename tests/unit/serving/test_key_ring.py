@@ -21,7 +21,7 @@ from hypothesis.stateful import (
 
 from openconductor.calls.budget import BudgetMeter, PaidCall
 from openconductor.errors import BudgetExceeded, WorkerTimeout
-from openconductor.events import CallEnded
+from openconductor.events import Asked, CallEnded
 from openconductor.serving.apis.wire import Control, RequestFailed
 from openconductor.serving.key_ring import (
     LIMITS,
@@ -280,7 +280,7 @@ def outcome(
     journal: Journal, episode: str, began: float, charged: str | None, key: str = "ann"
 ) -> None:
     record = {"key": key, "began": began, "charged": charged, "model": "conductor"}
-    journal.put_outcome(SERVED + episode, record, texts=False)
+    journal.put_record(SERVED + episode, record, texts=False)
 
 
 @pytest.mark.parametrize("content", ["full", "none"])
@@ -293,11 +293,12 @@ def test_what_was_spent_before_a_restart_is_read_from_the_journal(tmp_path: Path
         ):
             outcome(journal, episode, began, None, key)
             outcome(journal, episode, began, charged, key)
+        journal(Asked("killed", 0, 0.0, "Q"))
         outcome(journal, "killed", NOON, None)
         journal(ended(call(8, 5, priced(2, 1)), "killed"))
         journal(ended(call(8, 5, Usage(unpriced_calls=1)), "killed"))
         journal(ended(call(8, 5, priced(8, 5), replayed=True), "killed"))
-        journal.put_outcome("not/ours", {"key": "ann", "began": NOON, "charged": "5"}, texts=False)
+        journal.put_record("not/ours", {"key": "ann", "began": NOON, "charged": "5"}, texts=False)
         journal.flush()
         killed = (70 if content == "full" else 12) * MILLE  # what cannot be read cannot be guessed
         found = list(past_charges(journal, {"ann": NOON}))
@@ -374,6 +375,7 @@ class Money(RuleBasedStateMachine):
             self.opened = tab._account, tab._account.spent
         self.open[episode] = tab, stack, BudgetMeter(Budget(), now=0.0, parent=PaidCall(tab.purse))
         self.costs[episode] = tab.began, Decimal(0)
+        self.journal(Asked(episode, 0, 0.0, "Q"))
         outcome(self.journal, episode, tab.began, None)
         return episode
 

@@ -46,11 +46,8 @@ async def test_without_content_there_are_hashes_and_numbers_and_no_text(path: Pa
         assert b"ZEBRA" not in everything_in(path.parent)
     assert b"ZEBRA" not in everything_in(path.parent)
     assert all(len(call.request_hash) == 32 and call.key for call in calls)
-    assert (calls[-1].error_type, calls[-1].error, calls[-1].messages) == (
-        "ServerFailed",
-        None,
-        None,
-    )
+    assert isinstance(calls[-1].error, ServerFailed)
+    assert (calls[-1].error.message, calls[-1].messages) == ("", ())
     assert rows(path, "SELECT json_extract(workflow, '$.steps[2].worker'), text FROM rounds") == [
         (1, None)
     ]
@@ -155,12 +152,12 @@ def test_outcomes_are_content_and_are_cleaned_as_all_else(
 ) -> None:
     monkeypatch.setenv("MY_API_KEY", "zebra-secret-1")
     with Journal(path, redact=lambda text: text.replace("Ann", "someone")) as journal:
-        journal.put_outcome(
+        journal.put_record(
             "k zebra-secret-1", {"answer": "Ann said zebra-secret-1", "steps": [["Ask Ann."]]}
         )
         journal.flush()
-        (kept,) = journal.outcomes()
-    assert (kept.key, kept.record) == (
+        (kept,) = journal.records()
+    assert (kept.key, kept.value) == (
         "k [key]",
         {"answer": "someone said [key]", "steps": [["Ask someone."]]},
     )
@@ -169,7 +166,7 @@ def test_outcomes_are_content_and_are_cleaned_as_all_else(
         Journal(path, content="none") as journal,
         pytest.raises(JournalError, match="keeps no content"),
     ):
-        journal.put_outcome("k", {})
+        journal.put_record("k", {})
 
 
 def test_an_outcome_without_texts_is_kept_where_content_is_not(
@@ -177,7 +174,7 @@ def test_an_outcome_without_texts_is_kept_where_content_is_not(
 ) -> None:
     monkeypatch.setenv("MY_API_KEY", "zebra-secret-1")
     with Journal(path, content="none") as journal:
-        journal.put_outcome("k", {"charged": "0.25", "key": "zebra-secret-1"}, texts=False)
+        journal.put_record("k", {"charged": "0.25", "key": "zebra-secret-1"}, texts=False)
         journal.flush()
-        (kept,) = journal.outcomes()
-    assert kept.record == {"charged": "0.25", "key": "[key]"}
+        (kept,) = journal.records()
+    assert kept.value == {"charged": "0.25", "key": "[key]"}

@@ -15,7 +15,8 @@ from openconductor.gym.workers import gym_pool
 from openconductor.pool import Worker, WorkerPool
 from openconductor.prompt import render_workflow
 from openconductor.protocols import CallContext, Provider
-from openconductor.store.serialisation import dumps, episode_json, load, plain
+from openconductor.store.episode_json import episode_json
+from openconductor.store.serialisation import dumps, load, plain
 from openconductor.types import Completion, Episode, Message, Price, Sampling, Step, Usage, Workflow
 
 

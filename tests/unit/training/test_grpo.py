@@ -445,7 +445,7 @@ def test_every_completion_stands_in_the_journal_with_why_it_is_no_workflow(
         [Sampled(FREE, Completion(text), 0) for text in (PLAN, "no plan")], phase="iteration 4"
     )
     with Journal.reading(tmp_path / "journal-0.sqlite") as journal:
-        first, second = (outcome.record for outcome in journal.outcomes())
+        first, second = (record.value for record in journal.records())
     assert (first["training"], first["completion"], first["invalid"], first["reward"]) == (
         "iteration 4",
         PLAN,

@@ -104,7 +104,7 @@ def _finished(folder: Path, config: TrainConfig) -> None:
                 )
                 said = place if phase == "greedy" else 2
                 record = {"completion": plans[said], "invalid": "unparsable" if said == 2 else None}
-                journal.put_outcome(f"{phase}/{place}", record)
+                journal.put_record(f"{phase}/{place}", record)
 
 
 IDLE = Workflow((Step(0, "do nothing"),))

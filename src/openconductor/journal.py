@@ -1,0 +1,5 @@
+"""Public name of the SQLite store, ``Journal``; it is defined in ``openconductor.store``."""
+
+from openconductor.store import Journal
+
+__all__ = ["Journal"]

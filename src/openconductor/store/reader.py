@@ -1,0 +1,242 @@
+"""Reading a journal, while it is written or long after."""
+
+from __future__ import annotations
+
+import json
+import sqlite3
+import threading
+from collections import defaultdict
+from collections.abc import Generator, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import fields
+from decimal import Decimal
+from pathlib import Path
+from types import MappingProxyType
+from typing import Any, Self
+
+from openconductor.errors import JournalError
+from openconductor.store.serialisation import load
+from openconductor.store.sqlite_file import explain, open_for_reading
+from openconductor.store.store import (
+    EpisodeOutcome,
+    Spending,
+    StoredCall,
+    StoredEpisode,
+    StoredRecord,
+    Totals,
+)
+from openconductor.store.values import read_call, read_episode
+from openconductor.types import Completion, Usage, Workflow
+
+_Columns = dict[str, Any]
+
+_JSON_COLUMNS = (
+    "question",
+    "workers",
+    "usage",
+    "error",
+    "workflow",
+    "access",
+    "price",
+    "request",
+    "response",
+    "body_sent",
+    "record",
+    "message",
+)
+_PAGE = 500  # rows read at a time, so that a slow reader does not hold up the writer's checkpoints
+
+_LAST = "AND number = (SELECT max(number) FROM outcomes AS later WHERE later.key = outcomes.key)"
+_COUNTS = tuple(field.name for field in fields(Usage) if field.name != "dollars")
+_SUMS = f"""SELECT worker, outcome, json_extract(usage, '$.dollars') AS paid, count(*) AS calls,
+    {", ".join(f"sum(json_extract(usage, '$.{name}')) AS {name}" for name in _COUNTS)}
+    FROM calls WHERE NOT replayed GROUP BY worker, outcome, paid"""  # noqa: S608 - our own names
+_MESSAGES = {
+    "hash": "SELECT hash, message FROM messages WHERE hash IN (SELECT value FROM json_each(?))",
+    "number": "SELECT number, message FROM messages WHERE number IN (SELECT value FROM json_each(?))",
+}
+_EPISODES = """SELECT * FROM episodes
+    WHERE number < coalesce((SELECT number FROM episodes WHERE id = :before), 9e18)
+    AND outcome = coalesce(:outcome, outcome)
+    AND (:text IS NULL OR question LIKE :text ESCAPE '!' OR answer LIKE :text ESCAPE '!')
+    ORDER BY number DESC LIMIT :limit"""
+
+
+class JournalReader:
+    """A journal that is only read. A context manager; any thread may use it.
+
+    Args:
+        path: the journal's file.
+
+    Raises:
+        JournalError: it cannot be opened, is not a journal, or has a newer version.
+    """
+
+    def __init__(self, path: str | Path) -> None:
+        self.path = Path(path).absolute()
+        self._connection = open_for_reading(self.path)
+        self._reading = threading.Lock()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, kind: object, error: BaseException | None, traceback: object) -> None:
+        self.close()
+
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}({str(self.path)!r})"
+
+    def close(self) -> None:
+        """Close the file; reading it later raises JournalError."""
+        with self._reading:
+            self._connection.close()
+
+    # ── completions and records ───────────────────────────────────────────────────────────────────
+    def find_completion(self, key: str) -> Completion | None:
+        """Return the completion of the first call of this key that succeeded; None: there is none.
+
+        A response that redaction changed, or that is not kept, is not returned.
+        """
+        query = "SELECT * FROM calls WHERE key = ? AND replayable ORDER BY number LIMIT 1"
+        rows = self._rows(query, (key,))
+        return self._call(rows[0]).completion if rows else None
+
+    def find_record(self, key: str) -> Mapping[str, Any] | None:
+        """Return the last value of this key; None: there is none."""
+        query = "SELECT record FROM outcomes WHERE key = ? ORDER BY number DESC LIMIT 1"
+        rows = self._rows(query, (key,))
+        return rows[0]["record"] if rows else None
+
+    def records(self, *, history: bool = False) -> Iterator[StoredRecord]:
+        """Return the last record of each key, in the order of writing; with ``history`` all."""
+        query = "SELECT * FROM outcomes WHERE number > ?"
+        for row in self._pages(query if history else f"{query} {_LAST}"):
+            yield StoredRecord(row["key"], row["record"], row["written"])
+
+    # ── episodes ──────────────────────────────────────────────────────────────────────────────────
+    def episodes(
+        self,
+        *,
+        before: str | None = None,
+        limit: int | None = 50,
+        outcome: EpisodeOutcome | None = None,
+        text: str | None = None,
+    ) -> list[StoredEpisode]:
+        """Return episodes, the latest first.
+
+        Args:
+            before: the id of an episode; only those that began before it.
+            limit: the most episodes; None: all.
+            outcome: only those with this outcome.
+            text: only those whose question or answer contains this text (ASCII in any case).
+        """
+        values = {
+            "before": before,
+            "outcome": outcome,
+            "text": None if text is None else _like(text),
+            "limit": -1 if limit is None else limit,
+        }
+        return [self._episode(row) for row in self._rows(_EPISODES, values)]
+
+    def episode(self, identifier: str) -> StoredEpisode | None:
+        """Return the episode of this id; None: there is none."""
+        rows = self._rows("SELECT * FROM episodes WHERE id = ?", (identifier,))
+        return self._episode(rows[0]) if rows else None
+
+    def calls(self, episode: str | None = None) -> Iterator[StoredCall]:
+        """Return all calls, or those of the episode of this id, in the order in which they ended."""
+        query = "SELECT * FROM calls WHERE number > ?"
+        if episode is None:
+            rows = self._pages(query)
+        else:
+            rows = self._pages(f"{query} AND episode = ?", episode)
+        return map(self._call, rows)
+
+    def workflows(self) -> Iterator[tuple[int, int, Workflow]]:
+        """Return the valid workflows that have steps, in the order of their episodes.
+
+        Each comes with its episode's number (from 1, in the order in which they began) and the last
+        episode's. Without content there are none.
+        """
+        query = """SELECT number, workflow, (SELECT max(number) FROM episodes) AS last
+            FROM rounds JOIN episodes ON id = episode
+            WHERE valid AND NOT accepted AND question IS NOT NULL ORDER BY number, round"""
+        for row in self._rows(query):
+            with self._explained():
+                workflow = load(Workflow, row["workflow"])
+            yield row["number"], row["last"], workflow
+
+    def totals(self) -> Totals:
+        """Add up what was paid for, to the token and to the last digit of a dollar."""
+        spent = Spending()
+        by_worker: defaultdict[str, Spending] = defaultdict(Spending)
+        by_outcome: defaultdict[str, Spending] = defaultdict(Spending)
+        for row in self._rows(_SUMS):
+            counts = {name: row[name] for name in _COUNTS}
+            dollars = Decimal(row["paid"]) * row["calls"]
+            part = Spending(row["calls"], Usage(**counts, dollars=dollars))
+            spent += part
+            by_worker[row["worker"]] += part
+            by_outcome[row["outcome"]] += part
+        return Totals(spent, MappingProxyType(dict(by_worker)), MappingProxyType(dict(by_outcome)))
+
+    # ── rows ──────────────────────────────────────────────────────────────────────────────────────
+    def _rows(
+        self, query: str, values: Sequence[object] | Mapping[str, object] = ()
+    ) -> list[_Columns]:
+        """Return the rows of a query, with their JSON parsed."""
+        with self._explained():
+            with self._reading:
+                rows = [dict(row) for row in self._connection.execute(query, values)]
+            for row in rows:
+                for name in _JSON_COLUMNS:
+                    if row.get(name) is not None:
+                        row[name] = json.loads(row[name])
+            return rows
+
+    def _pages(self, query: str, *values: object) -> Iterator[_Columns]:
+        """Return the rows of a query whose first condition is ``number > ?``, in that order."""
+        last = 0
+        while True:
+            rows = self._rows(f"{query} ORDER BY number LIMIT {_PAGE}", (last, *values))
+            if not rows:
+                return
+            yield from rows
+            last = rows[-1]["number"]
+
+    def _call(self, row: _Columns) -> StoredCall:
+        with self._explained():
+            return read_call(row, self._messages(row["request"]))
+
+    def _messages(self, request: Mapping[str, Any] | None) -> list[_Columns]:
+        """Return the messages of a request, which names them by hash (in rows of version 5 by number)."""
+        names = None if request is None else request["messages"]
+        if not names:
+            return []
+        column = "number" if isinstance(names[0], int) else "hash"
+        rows = self._rows(_MESSAGES[column], (json.dumps(names),))
+        messages = {row[column]: row["message"] for row in rows}
+        return [messages[name] for name in names]
+
+    def _episode(self, row: _Columns) -> StoredEpisode:
+        by_id = (row["id"],)
+        rounds = self._rows("SELECT * FROM rounds WHERE episode = ?", by_id)
+        steps = self._rows("SELECT * FROM steps WHERE episode = ?", by_id)
+        calls = list(self.calls(row["id"]))
+        with self._explained():
+            return read_episode(row, rounds, steps, calls)
+
+    @contextmanager
+    def _explained(self) -> Generator[None]:
+        """Turn the disk's errors, and values of the wrong form, into a JournalError."""
+        try:
+            yield
+        except (sqlite3.Error, ValueError) as error:
+            raise JournalError(f"journal {self.path}: cannot be read: {explain(error)}") from error
+
+
+def _like(text: str) -> str:
+    """Return the pattern of LIKE for a text that contains this one; ``!`` escapes."""
+    for special in "!%_":
+        text = text.replace(special, f"!{special}")
+    return f"%{text}%"

@@ -1,0 +1,194 @@
+"""The SQLite file of a journal: its schema, its migrations, and how it is opened and locked.
+
+The file is in WAL mode: one process writes, any number read meanwhile. The writer holds a lock on
+an empty file beside the journal, which the system releases however the process ends.
+``synchronous=FULL``: a commit has reached the disk.
+"""
+
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import Generator
+from contextlib import contextmanager
+from pathlib import Path
+
+from openconductor.errors import JournalError
+
+VERSION = 6
+_OLDEST = 5  # version that can be read, and is migrated when it is opened for writing
+_APPLICATION_ID = 0x4F434A4C  # "OCJL"
+_BUSY_SECONDS = 30.0  # a reader's checkpoint or a backup ends within this time
+
+# Short columns come first: a column behind a long one is read through all of its pages. Usage,
+# errors, workflows, requests, messages and responses are JSON (see `serialisation`). A message is
+# there once, however many calls it was part of. The last row of a key in `outcomes` counts.
+_TABLES = """
+CREATE TABLE episodes (
+    number INTEGER PRIMARY KEY, id TEXT NOT NULL UNIQUE, sample INTEGER, started REAL,
+    outcome TEXT NOT NULL DEFAULT 'unfinished', seconds REAL, usage TEXT, error TEXT, answer TEXT, question TEXT);
+CREATE TABLE rounds (
+    episode TEXT NOT NULL, round INTEGER NOT NULL, ended REAL, valid INTEGER, accepted INTEGER, error TEXT,
+    workflow TEXT, text TEXT, PRIMARY KEY (episode, round));
+CREATE TABLE steps (
+    episode TEXT NOT NULL, round INTEGER NOT NULL, step INTEGER NOT NULL, worker INTEGER, answered_by INTEGER,
+    outcome TEXT, started REAL, ended REAL, usage TEXT, error TEXT, access TEXT, subtask TEXT,
+    PRIMARY KEY (episode, round, step));
+CREATE TABLE calls (
+    number INTEGER PRIMARY KEY, episode TEXT NOT NULL, round INTEGER NOT NULL, step INTEGER, attempt INTEGER,
+    worker TEXT, identity TEXT, outcome TEXT, nested INTEGER, replayed INTEGER, replayable INTEGER, key TEXT,
+    request_hash TEXT, started REAL, usage TEXT, price TEXT, error TEXT, request TEXT, response TEXT, body_sent TEXT);
+CREATE TABLE messages (number INTEGER PRIMARY KEY, message TEXT NOT NULL);
+CREATE TABLE outcomes (number INTEGER PRIMARY KEY, key TEXT NOT NULL, written REAL, record TEXT NOT NULL);
+CREATE INDEX calls_by_episode ON calls (episode);
+CREATE INDEX calls_by_key ON calls (key) WHERE replayable;
+CREATE INDEX outcomes_by_key ON outcomes (key);
+"""
+
+# Requests name their messages by hash. In rows of version 5 they name them by number.
+_VERSION_6 = """
+ALTER TABLE messages ADD COLUMN hash TEXT;
+ALTER TABLE episodes ADD COLUMN workers TEXT;
+CREATE UNIQUE INDEX messages_by_hash ON messages (hash);
+DROP VIEW IF EXISTS turns;
+CREATE VIEW turns AS SELECT calls.number AS call, turn.key AS turn, json_extract(message, '$.role') AS role,
+    json_extract(message, '$.content') AS content FROM calls JOIN json_each(calls.request, '$.messages') AS turn
+    JOIN messages ON messages.hash = turn.value OR messages.number = turn.value;
+"""
+
+
+def open_for_writing(path: Path) -> sqlite3.Connection:
+    """Open the one writer's connection; create a new file, migrate an older one. It may change threads.
+
+    Raises:
+        JournalError: the file cannot be opened, is not a journal, or has another version.
+    """
+    with _opened(path, "opened for writing", "mode=rwc") as connection:
+        version = _read_version(connection, path)
+        # A call's row is some kB, so that smaller pages would split it.
+        connection.execute("PRAGMA page_size = 8192")
+        # 8 MiB; what does not fit is in the system's own cache.
+        connection.execute("PRAGMA cache_size = -8192")
+        connection.execute("PRAGMA journal_mode = WAL")
+        connection.execute("PRAGMA synchronous = FULL")
+        # 32 MiB of log before it is moved into the file.
+        connection.execute("PRAGMA wal_autocheckpoint = 4096")
+        if version < VERSION:
+            tables = _TABLES if version == 0 else ""
+            # One transaction: the whole schema with its version, or nothing.
+            connection.executescript(
+                f"BEGIN IMMEDIATE; {tables} {_VERSION_6}"
+                f"PRAGMA application_id = {_APPLICATION_ID};"
+                f"PRAGMA user_version = {VERSION}; COMMIT;"
+            )
+        return connection
+
+
+def open_for_reading(path: Path, mode: str = "mode=ro") -> sqlite3.Connection:
+    """Open a connection that cannot write. Any thread may use it, one at a time.
+
+    Raises:
+        JournalError: the file cannot be opened, is not a journal, or has another version.
+    """
+    if not path.is_file():
+        raise JournalError(f"journal {path}: no such file")
+    try:
+        with _opened(path, "opened for reading", mode) as connection:
+            if _read_version(connection, path) == 0:
+                raise JournalError(f"journal {path}: the file is empty; expected a journal")
+            connection.row_factory = sqlite3.Row
+            return connection
+    except JournalError as error:
+        # In a folder without write permission SQLite has no place for the reader's own
+        # bookkeeping. Without a log beside it the file is whole, and nobody writes to it.
+        failed = isinstance(error.__cause__, sqlite3.OperationalError)
+        if not failed or mode != "mode=ro" or Path(f"{path}-wal").exists():
+            raise
+        return open_for_reading(path, "mode=ro&immutable=1")
+
+
+def lock(path: Path) -> sqlite3.Connection:
+    """Become the file's only writer, until the connection is closed or the process ends.
+
+    The lock is SQLite's own, on an empty file beside the journal: it works wherever SQLite does,
+    and between two journals in one process too.
+
+    Raises:
+        JournalError: the file has a writer, or the folder does not allow locks.
+    """
+    with _opened(path, "locked", "mode=rwc", suffix="-lock", timeout=0.0) as holder:
+        try:
+            holder.execute("PRAGMA journal_mode = OFF")  # nothing is ever written there
+            holder.execute("BEGIN EXCLUSIVE")
+        except sqlite3.OperationalError as error:
+            if error.sqlite_errorcode not in (sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED):
+                raise
+            message = (
+                f"journal {path}: another writer has it open; a journal has one writer at a time, "
+                "and any number of readers"
+            )
+            raise JournalError(message) from error
+        return holder
+
+
+def explain(error: BaseException) -> str:
+    """Return what went wrong, with SQLite's name for it if it has one."""
+    name = getattr(error, "sqlite_errorname", None)
+    return f"{error} ({name})" if name else f"{type(error).__name__}: {error}"
+
+
+@contextmanager
+def _opened(
+    path: Path, what: str, mode: str, *, suffix: str = "", timeout: float = _BUSY_SECONDS
+) -> Generator[sqlite3.Connection]:
+    """Open a connection; close it again if an error ends the block. The disk's errors are explained."""
+    try:
+        uri = Path(f"{path}{suffix}").absolute().as_uri()
+        connection = sqlite3.connect(
+            f"{uri}?{mode}",
+            uri=True,
+            timeout=timeout,
+            isolation_level=None,
+            check_same_thread=False,
+        )
+        try:
+            yield connection
+        except BaseException:
+            connection.close()
+            raise
+    except (sqlite3.Error, OSError) as error:
+        raise JournalError(f"journal {path}: cannot be {what}: {explain(error)}") from error
+
+
+def _read_version(connection: sqlite3.Connection, path: Path) -> int:
+    """Return the version of the file's schema; 0: the file is empty."""
+
+    def number(query: str) -> int:
+        return connection.execute(query).fetchone()[0]
+
+    try:
+        application = number("PRAGMA application_id")
+        version = number("PRAGMA user_version")
+        tables = number("SELECT count(*) FROM sqlite_master")
+    except sqlite3.DatabaseError as error:
+        if error.sqlite_errorcode != sqlite3.SQLITE_NOTADB:
+            raise
+        raise JournalError(
+            f"journal {path}: not a SQLite file; expected a journal or a new file"
+        ) from error
+    if application == 0 and tables == 0:
+        return 0
+    if application != _APPLICATION_ID:
+        raise JournalError(
+            f"journal {path}: a SQLite file of another program; expected a journal or a new file"
+        )
+    if version > VERSION:
+        raise JournalError(
+            f"journal {path}: has schema version {version}, and this OpenConductor reads at most "
+            f"{VERSION}; upgrade OpenConductor, or name another file"
+        )
+    if version < _OLDEST:
+        raise JournalError(
+            f"journal {path}: has schema version {version}, and this OpenConductor reads "
+            f"{_OLDEST} and later; name another file"
+        )
+    return version

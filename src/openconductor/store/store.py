@@ -1,0 +1,222 @@
+"""The door to what is kept: the protocol that every store conforms to, and the values that one returns.
+
+A store has three roles. It takes in the events of episodes (``EventSink``), it finds completions
+that were paid for (``CompletionStore``), and it keeps records by key (``RecordReader`` and
+``Store.put_record``). What it took in is read back as episodes and sums (``EpisodeReader``).
+``Store`` is all of them together; ``StoreReader`` is a store that is only read.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import KW_ONLY, dataclass, field
+from types import MappingProxyType
+from typing import Any, Literal, Protocol, Self
+
+from openconductor.events import Event
+from openconductor.types import Call, Completion, Episode, Usage, Workflow
+
+SUCCESSES = frozenset({"answered", "cut", "refused"})
+"""Outcomes of a call whose completion arrived, so that it need not be paid for again."""
+
+EpisodeOutcome = Literal["answered", "failed", "unfinished"]
+
+
+# ── values ────────────────────────────────────────────────────────────────────────────────────────
+@dataclass(frozen=True, slots=True)
+class StoredCall(Call):
+    """An attempt at a call, with its place. Without content it has no messages and no completion.
+
+    Attributes:
+        episode: the episode's id.
+        round: 0-based round.
+        step: 0-based step; None: the Conductor's own call.
+        key: names the call (``call_key``); None: the beginning of its episode was not stored.
+        request_hash: the digest of messages and sampling.
+    """
+
+    _: KW_ONLY
+    episode: str
+    round: int
+    step: int | None
+    key: str | None
+    request_hash: str
+
+
+@dataclass(frozen=True, slots=True)
+class StoredEpisode(Episode):
+    """An episode as a store returns it. Without content its texts are empty or None.
+
+    An unfinished episode is still running, or its process was killed or its asking cancelled. The
+    round that was open then holds the calls that have ended, and a workflow of the steps that they
+    belong to (worker -1: unknown).
+
+    Attributes:
+        sample: tells repeats of the same question apart.
+        started: seconds since 1970; None: its beginning was not stored.
+        outcome: ``answered``, ``failed`` or ``unfinished``.
+        workers: the names of its workers, by ordinal.
+    """
+
+    _: KW_ONLY
+    sample: int = 0
+    started: float | None = None
+    outcome: EpisodeOutcome = "unfinished"
+    workers: Mapping[int, str] = field(default_factory=lambda: MappingProxyType({}))
+
+
+@dataclass(frozen=True, slots=True)
+class StoredRecord:
+    """A value that was kept under a key.
+
+    Attributes:
+        key: names the record; of several under one key the last counts.
+        value: JSON's own types; tuples come back as lists.
+        written: seconds since 1970.
+    """
+
+    key: str
+    value: Mapping[str, Any]
+    written: float
+
+
+@dataclass(frozen=True, slots=True)
+class Spending:
+    """A number of calls, and their usage."""
+
+    calls: int = 0
+    usage: Usage = field(default_factory=Usage)
+
+    def __add__(self, other: Spending) -> Spending:
+        return Spending(self.calls + other.calls, self.usage + other.usage)
+
+
+@dataclass(frozen=True, slots=True)
+class Totals:
+    """Spending: all of it, by the worker's name, and by the outcome of the call. Replayed calls do not count."""
+
+    spent: Spending
+    by_worker: Mapping[str, Spending]
+    by_outcome: Mapping[str, Spending]
+
+
+# ── roles ─────────────────────────────────────────────────────────────────────────────────────────
+class EventSink(Protocol):
+    """Takes in the events of episodes; it is passed as ``on_event``."""
+
+    def __call__(self, event: Event) -> None:
+        """Take in an event, without waiting for a disk or a network.
+
+        Raises:
+            JournalError: the store has failed, or is closed.
+        """
+        ...
+
+    async def wait_durable(self) -> None:
+        """Wait until everything that was handed over before is durable.
+
+        Raises:
+            JournalError: that failed, or the store is closed.
+        """
+        ...
+
+
+class CompletionStore(Protocol):
+    """Finds the completions of calls that were paid for."""
+
+    def find_completion(self, key: str) -> Completion | None:
+        """Return the completion of the first call of this key that succeeded; None: there is none.
+
+        Only a completion that is kept exactly as it came is returned, and none that was itself
+        replayed.
+        """
+        ...
+
+
+class RecordReader(Protocol):
+    """Reads the records that were kept by key."""
+
+    def find_record(self, key: str) -> Mapping[str, Any] | None:
+        """Return the last value of this key; None: there is none."""
+        ...
+
+    def records(self, *, history: bool = False) -> Iterator[StoredRecord]:
+        """Return the last record of each key, in the order of writing; with ``history`` all."""
+        ...
+
+
+class EpisodeReader(Protocol):
+    """Reads the episodes that were taken in, and sums over their calls."""
+
+    def episodes(
+        self,
+        *,
+        before: str | None = None,
+        limit: int | None = 50,
+        outcome: EpisodeOutcome | None = None,
+        text: str | None = None,
+    ) -> Sequence[StoredEpisode]:
+        """Return episodes, the latest first.
+
+        Args:
+            before: the id of an episode; only those that began before it.
+            limit: the most episodes; None: all.
+            outcome: only those with this outcome.
+            text: only those whose question or answer contains this text (ASCII in any case).
+        """
+        ...
+
+    def episode(self, identifier: str) -> StoredEpisode | None:
+        """Return the episode of this id; None: there is none."""
+        ...
+
+    def workflows(self) -> Iterator[tuple[int, int, Workflow]]:
+        """Return the valid workflows that have steps, in the order of their episodes.
+
+        Each comes with its episode's number (from 1, in the order in which they began) and the last
+        episode's. Without content there are none.
+        """
+        ...
+
+    def totals(self) -> Totals:
+        """Add up what was paid for, to the token and to the last digit of a dollar."""
+        ...
+
+
+class StoreReader(CompletionStore, RecordReader, EpisodeReader, Protocol):
+    """A store that is only read; a context manager. Every method raises JournalError if reading fails."""
+
+    def close(self) -> None:
+        """Release what the store holds; closing twice is allowed."""
+        ...
+
+    def __enter__(self) -> Self: ...
+
+    def __exit__(
+        self, kind: object, error: BaseException | None, traceback: object, /
+    ) -> bool | None: ...
+
+
+class Store(EventSink, StoreReader, Protocol):
+    """A store that is written and read. Reading returns what is durable."""
+
+    def put_record(self, key: str, value: Mapping[str, object], *, texts: bool = True) -> None:
+        """Keep a value under a key, without waiting; it is durable after ``wait_durable`` or ``flush``.
+
+        Args:
+            key: names the record; a later record of the same key replaces this one.
+            value: JSON's own types.
+            texts: False: the value holds no content, so it is kept even where content is not.
+
+        Raises:
+            JournalError: the store has failed, is closed, or keeps no content and was given some.
+        """
+        ...
+
+    def flush(self) -> None:
+        """Wait as ``wait_durable`` does, blocking the thread.
+
+        Raises:
+            JournalError: that failed, or the store is closed.
+        """
+        ...
