@@ -139,6 +139,8 @@ def eval(  # noqa: A001, PLR0913, PLR0917 - the options of a command
             f"{overrides[0]!r}: got key=value without a recipe; expected --config beside it"
         )
     base = plain_config(EvalConfig() if config is None else load_eval_config(config, overrides))
+    if "systems" in given:
+        base.pop("system", None)
     tasks = _tasks(asked or cast("list[Values]", base["task"]), paths, limit)
     values = {**_laid_over(base, said), "task": tasks}
     recipe = make_eval_config(values, where="command line" if config is None else str(config))

@@ -1,15 +1,15 @@
-"""What an evaluation is told: systems, tasks, repeats, and what may be spent.
+"""The recipe of an evaluation: systems, tasks, repeats, and a budget.
 
-In: a TOML file and ``key=value`` overrides, or values. Out: an ``EvalConfig``, or a ConfigError
-that names the nearest key. Defaults are the gym with the bundled Conductor, which costs nothing.
+A recipe is a TOML file with ``key=value`` overrides, or plain values. It becomes an ``EvalConfig``,
+or a ConfigError that names the nearest key. Defaults are the gym with the bundled Conductor, which
+costs nothing.
 
-Systems are named ``kind``, ``kind:name``, ``kind:name?option=value&…``: ``conductor`` and its
-ablations (``conductor?subtasks=false``) · ``planner:PROVIDER:MODEL`` (a prompted model as the
-Conductor) · ``planner_alone`` (the model that plans, asked as a worker is) · ``worker:NAME`` ·
-``workers`` (every worker alone) · baselines (``consensus:NAME?n=5``, ``moa:NAME``, ``random``,
-``best_fixed`` …) · ``oracle_observed`` (hindsight) · ``oracle`` (in the gym). What is not on this
-list and has a colon is a baseline from elsewhere, ``module:attribute`` or
-``module:attribute:NAME``.
+A system is a ``[[system]]`` table, ``use = "consensus"`` with its options, or a name of the form
+``kind``, ``kind:argument`` or ``kind:argument?option=value&…``. Both become a ``Spec``. The kinds are
+``conductor`` · ``planner`` (a prompted model as the Conductor) · ``planner_alone`` (the model that
+plans, asked as a worker is) · ``worker`` · ``workers`` (every worker alone) · the baselines
+(``consensus``, ``moa``, ``random``, ``best_fixed`` …) · ``oracle_observed`` (hindsight) · ``oracle``
+(in the gym) · ``module:attribute``, a baseline from elsewhere.
 """
 
 from __future__ import annotations
@@ -50,32 +50,31 @@ GYM = "gym"
 MOST_REPEATS = 4096
 CONSTRAINED_TOKENS = 4096
 """Output tokens of every worker in the paper's constrained setting (section 5; as in training)."""
-_OF_TRAINING = (
-    "model",
-    "cold_start",
-    "rollout",
-    "reward",
-    "optim",
-    "held_out",
-)  # tables of a training's recipe
-_FREE_TO_CHANGE = (
-    "name",
-    "against",
-    "concurrency",
-    "budget",
-)  # no answer and no verdict depends on these
+_OF_TRAINING = ("model", "cold_start", "rollout", "reward", "optim", "held_out")
+"""Tables of a training's recipe."""
+_FREE_TO_CHANGE = ("name", "against", "concurrency", "budget")
+"""Fields on which no answer and no verdict depends."""
 
 Positive = Annotated[int, Field(ge=1)]
 Seed = Annotated[int, Field(ge=0)]
+Value = bool | int | float | str
+"""The value of a system's option."""
 
 
+# ── the tables ────────────────────────────────────────────────────────────────────────────────────
 @dataclass(frozen=True, slots=True)
 class TaskTable:
-    """One ``[[task]]``: what tables call it, a task of the registry (None: the one of that name), and its options.
+    """One ``[[task]]``.
 
-    ``path`` is a local file or folder, ``revision`` a commit of the data set, ``sha256`` what its
-    bytes must hash to, ``limit`` the most problems, ``seed`` what draws them and the order of
-    choices.
+    Attributes:
+        name: its name in tables.
+        task: a task of the registry; None: the task called ``name``.
+        path: a local file or folder.
+        split: the split of the data set.
+        revision: a commit of the data set.
+        limit: the most problems.
+        seed: draws problems and the order of choices.
+        sha256: the hash of its bytes.
     """
 
     name: str
@@ -90,10 +89,14 @@ class TaskTable:
 
 @dataclass(frozen=True, slots=True)
 class ConductorTable:
-    """Which Conductor the systems ``conductor…`` ask, with the most steps and rounds.
+    """The Conductor that the systems ``conductor…`` ask.
 
-    ``planner`` is ``provider:model``, a checkpoint folder, or ``worker:NAME`` of the pool; "" is
-    the bundled one. ``max_steps`` None is as many as the checkpoint was trained to write, else 5.
+    Attributes:
+        planner: ``provider:model``, a checkpoint folder, or ``worker:NAME`` of the pool; "": the
+            bundled Conductor.
+        base_url, api_key_env: of a ``provider:model``.
+        max_steps: None: as many as the checkpoint was trained to write, else 5.
+        rounds: the most rounds.
     """
 
     planner: str = ""
@@ -105,10 +108,11 @@ class ConductorTable:
 
 @dataclass(frozen=True, slots=True)
 class ConstrainedTable:
-    """``[constrained.<worker>]``: what is laid over the worker's own sampling in the constrained setting.
+    """``[constrained.<worker>]``: replaces the worker's own sampling in the constrained setting.
 
-    ``body`` holds what makes its reasoning minimal (an effort, a thinking budget), in its
-    provider's words.
+    Attributes:
+        max_tokens: the most output tokens.
+        body: keeps its reasoning minimal (an effort, a thinking budget), in its provider's words.
     """
 
     max_tokens: Positive = CONSTRAINED_TOKENS
@@ -117,10 +121,14 @@ class ConstrainedTable:
 
 @dataclass(frozen=True, slots=True)
 class LearnTable:
-    """What the trained baselines learn from: questions that every worker is asked before, none of them evaluated.
+    """The questions that trained baselines learn from; every worker is asked them before.
 
-    ``task`` is one that is evaluated, by its name ("": the first), or another one of the registry;
-    ``trials`` is how many collaborations are tried on each question.
+    None of them may be evaluated.
+
+    Attributes:
+        task: a task that is evaluated, by its name, or another one of the registry; "": the first.
+        path, split, revision, limit: as in ``TaskTable``.
+        trials: how many collaborations are tried on each question.
     """
 
     task: str = ""
@@ -133,18 +141,16 @@ class LearnTable:
 
 @dataclass(frozen=True, slots=True)
 class SpendingTable:
-    """What the whole evaluation may cost, with what was spent before it was resumed; None is no limit."""
+    """The most that all runs of an evaluation may cost together; None: no limit."""
 
     dollars: Annotated[Decimal, Field(ge=0)] | None = None
     calls: Annotated[int, Field(ge=0)] | None = None
 
     def budget(self) -> Budget | None:
-        """The same as a Budget; None where nothing is limited."""
-        return (
-            None
-            if self.dollars is None and self.calls is None
-            else Budget(calls=self.calls, dollars=self.dollars)
-        )
+        """Return the limits as a Budget; None: nothing is limited."""
+        if self.dollars is None and self.calls is None:
+            return None
+        return Budget(calls=self.calls, dollars=self.dollars)
 
 
 @dataclass(frozen=True, slots=True)
@@ -153,21 +159,23 @@ class EvalConfig:
 
     Attributes:
         name: names the run's folder.
+        systems: names of systems.
         pool: a pool file, or ``gym``.
         repeats: how often each question is asked.
-        seed: draws problems, orders of choices, the gym's answers and random workflows; None is 0
+        seed: draws problems, orders of choices, the gym's answers and random workflows. None is 0
             where something must be drawn, and leaves choices in their published order.
         setting: ``constrained`` limits every worker's tokens and reasoning (paper, section 5).
         constrained: by the worker's name.
-        against: the system that the others are compared with; "" is the first.
-        share_calls: whether systems that make the same call share its completion (common random
-            numbers: cheaper, but their scores then hang together); else each has its own.
-        unsafe_code_exec: whether programs are run even where no sandbox works.
+        against: the system that the others are compared with; "": the first.
+        share_calls: lets systems that make the same call share its completion (common random
+            numbers: cheaper, but their scores then depend on each other). Else each has its own.
+        unsafe_code_exec: runs programs even where no sandbox works.
         concurrency: the most episodes that ask workers at once.
+        system: ``[[system]]`` tables; these systems stand behind those of ``systems``.
     """
 
     name: str = "eval"
-    systems: Annotated[tuple[str, ...], Field(min_length=1)] = ("conductor",)
+    systems: tuple[str, ...] = ("conductor",)
     task: Annotated[tuple[TaskTable, ...], Field(min_length=1)] = (TaskTable(GYM),)
     pool: str = GYM
     conductor: ConductorTable = ConductorTable()
@@ -181,6 +189,18 @@ class EvalConfig:
     unsafe_code_exec: bool = False
     concurrency: Positive = 32
     budget: SpendingTable = SpendingTable()
+    system: tuple[dict[str, Value], ...] = ()
+
+    @property
+    def specs(self) -> tuple[Spec, ...]:
+        """The systems, however they were written.
+
+        Raises:
+            ConfigError: a name or a table is wrong.
+        """
+        names = [read_spec(name) for name in self.systems]
+        tables = [table_spec(table) for table in self.system]
+        return (*names, *tables)
 
     @property
     def simulated(self) -> bool:
@@ -196,108 +216,115 @@ def load_eval_config(path: Path, overrides: Sequence[str] = ()) -> EvalConfig:
         ConfigError: the file cannot be read, is a recipe of a training, a key is unknown, or a
             value is out of its range.
     """
-    if tables := [f"[{name}]" for name in _OF_TRAINING if name in read_toml(path)]:
+    values = read_toml(path)
+    tables = [f"[{name}]" for name in _OF_TRAINING if name in values]
+    if tables:
         raise ConfigError(
-            f"{path}: has {', '.join(tables)}, so it is a recipe of `openconductor train`; expected one of an "
-            "evaluation"
+            f"{path}: has {', '.join(tables)}, so it is a recipe of `openconductor train`; "
+            "expected one of an evaluation"
         )
-    return _distinct(load_toml(path, EvalConfig, overrides), str(path))
+    if "system" in values and "systems" not in values:
+        overrides = ("systems=[]", *overrides)
+    return _checked(load_toml(path, EvalConfig, overrides), str(path))
 
 
 def make_eval_config(values: Mapping[str, object], *, where: str) -> EvalConfig:
-    """The same of plain values; ``where`` names their source in errors.
+    """Make a recipe of plain values; ``where`` names their source in errors.
 
     Raises:
         ConfigError: a key is unknown, or a value is out of its range.
     """
-    return _distinct(validate(values, EvalConfig, where=where), where)
+    if "system" in values:
+        values = {"systems": [], **values}
+    return _checked(validate(values, EvalConfig, where=where), where)
 
 
-def _distinct(config: EvalConfig, where: str) -> EvalConfig:
-    taken = (
-        "average",
-        f"learn:{config.learn.task or config.task[0].name}",
-    )  # what tables and records also hold
-    (name, count), *_ = Counter((*taken, *(task.name for task in config.task))).most_common(1)
+def _checked(config: EvalConfig, where: str) -> EvalConfig:
+    """Check that there are systems, and that no two tasks have one name."""
+    if not config.systems and not config.system:
+        raise ConfigError(f"{where}: systems: got none, expected at least one")
+    # Tables and records use these names, too.
+    taken = ("average", f"learn:{config.learn.task or config.task[0].name}")
+    names = Counter((*taken, *(task.name for task in config.task)))
+    name, count = names.most_common(1)[0]
     if count > 1:
         raise ConfigError(
-            f"{where}: task: got {name!r} twice, expected each name once, and none of {', '.join(taken)}"
+            f"{where}: task: got {name!r} twice, expected each name once, "
+            f"and none of {', '.join(taken)}"
         )
     return config
 
 
 def plain_config(config: EvalConfig) -> dict[str, object]:
-    """The whole recipe as plain values, defaults included, what is None left out; decimals are texts."""
-    known = asdict(
-        config, dict_factory=lambda fields: {name: one for name, one in fields if one is not None}
-    )
-    return cast("dict[str, object]", plain(known))
+    """Return the whole recipe as plain values, without what is None; decimals are texts."""
+    values = asdict(config, dict_factory=_without_none)
+    if not config.system:
+        del values["system"]
+    return cast("dict[str, object]", plain(values))
+
+
+def _without_none(items: list[tuple[str, object]]) -> dict[str, object]:
+    return {name: value for name, value in items if value is not None}
 
 
 def dump_eval_config(config: EvalConfig) -> str:
-    """The whole recipe as TOML that loads to the same.
+    """Return the whole recipe as TOML that loads to the same.
 
     Raises:
-        ConfigError: a value is one that TOML cannot say.
+        ConfigError: TOML cannot express a value.
     """
     return dump_toml(plain_config(config))
 
 
+# ── differences ───────────────────────────────────────────────────────────────────────────────────
 def differences(before: EvalConfig, now: EvalConfig, *, places: bool = False) -> list[str]:
-    """What of two recipes differs in a way that answers or verdicts depend on: ``field: got …, expected …``.
+    """Return the differences of two recipes on which answers or verdicts depend.
 
-    Where a pool file and local data lie is not compared unless ``places`` says so: a run keeps what
-    is in them.
+    Each is ``field: got …, expected …``. The paths of a pool file and of local data are compared
+    only with ``places``, because a run keeps what is in them.
     """
     free = list(_FREE_TO_CHANGE)
     if not places:
-        free += [
-            r"task \d+: path",
-            "learn: path",
-            *(() if GYM in (before.pool, now.pool) else ("pool",)),
-        ]
+        free += [r"task \d+: path", "learn: path"]
+        if GYM not in (before.pool, now.pool):
+            free.append("pool")
     may_change = re.compile(rf"({'|'.join(free)})\b")
-    return [
-        one
-        for one in what_differs(plain_config(before), plain_config(now))
-        if not may_change.match(one)
-    ]
+    changed = what_differs(plain_config(before), plain_config(now))
+    return [difference for difference in changed if not may_change.match(difference)]
 
 
 def what_differs(before: object, now: object) -> list[str]:
-    """What of two plain values differs, in order of its name: ``where: got …, expected …``."""
-    old, new = dict(_leaves(before)), dict(_leaves(now))
-    said = {
-        where: f"got {new.get(where, 'null')}, expected {old.get(where, 'null')}"
-        for where in {**old, **new}
-    }
-    return [
-        f"{where}: {text}"
-        for where, text in sorted(said.items())
-        if old.get(where) != new.get(where)
-    ]
+    """Return the differences of two plain values, sorted: ``where: got …, expected …``."""
+    old = dict(_leaves(before))
+    new = dict(_leaves(now))
+    lines: list[str] = []
+    for where in sorted({**old, **new}):
+        got, expected = new.get(where, "null"), old.get(where, "null")
+        if old.get(where) != new.get(where):
+            lines.append(f"{where}: got {got}, expected {expected}")
+    return lines
 
 
 def _leaves(value: object, where: str = "") -> Iterator[tuple[str, str]]:
-    """The parts of tables and lists of tables that are neither: where each is, and what it is."""
-    if isinstance(value, list) and all(
-        isinstance(one, dict) for one in cast("list[object]", value)
-    ):
-        for number, one in enumerate(cast("list[object]", value)):
-            yield from _leaves(one, f"{where} {number}")
-    elif isinstance(value, dict):
-        for name, one in cast("dict[str, object]", value).items():
-            yield from _leaves(one, f"{where}: {name}" if where else name)
+    """Yield the place and the text of each value that is no table and no list of tables."""
+    if isinstance(value, dict):
+        for name, child in cast("dict[str, object]", value).items():
+            yield from _leaves(child, f"{where}: {name}" if where else name)
+    elif _is_list_of_tables(value):
+        for number, child in enumerate(cast("list[object]", value)):
+            yield from _leaves(child, f"{where} {number}")
     else:
-        yield (
-            where,
-            textwrap.shorten(
-                json.dumps(value, ensure_ascii=False, default=str), 100, placeholder="…"
-            ),
-        )
+        text = json.dumps(value, ensure_ascii=False, default=str)
+        yield where, textwrap.shorten(text, 100, placeholder="…")
 
 
-# ── systems, as they are named ────────────────────────────────────────────────────────────────────
+def _is_list_of_tables(value: object) -> bool:
+    if not isinstance(value, list):
+        return False
+    return all(isinstance(child, dict) for child in cast("list[object]", value))
+
+
+# ── systems ───────────────────────────────────────────────────────────────────────────────────────
 CONDUCTOR = "conductor"
 PLANNER = "planner"
 PLANNER_ALONE = "planner_alone"
@@ -311,7 +338,7 @@ BOUNDS = ("heuristic", ORACLE, HINDSIGHT)
 UNTRAINED = "untrained"
 """The Conductor before its training, beside the systems of an evaluation."""
 ALONE = f"{WORKER}:"
-"""How the name of a system begins that is one worker alone."""
+"""The beginning of the name of a system that is one worker alone."""
 _HIDDEN = ("planned", "single", "explorer")  # made from Python, not from a name
 KINDS = (
     CONDUCTOR,
@@ -323,15 +350,22 @@ KINDS = (
     HINDSIGHT,
     *(name for name in BASELINES if name not in _HIDDEN),
 )
-"""What a spec may begin with."""
+"""The kinds of systems."""
+_ARGUMENTS = {PLANNER: ("model",), PLANNER_ALONE: ("model",)}
+"""The key of a table that holds the argument, where it is not the name of a worker."""
+_WORKER_KEYS = ("worker", "aggregator")
 _OPTIONS = re.compile(r"\?(?=[a-z_]+=)")
-
-Value = bool | int | float | str
 
 
 @dataclass(frozen=True, slots=True)
 class Spec:
-    """One system: one of ``KINDS`` or a baseline from elsewhere, what is behind it ("" for nothing), its options."""
+    """One system.
+
+    Attributes:
+        kind: one of ``KINDS``, or ``module:attribute``.
+        argument: a worker, or the model of a planner; "": none.
+        options: sorted by name.
+    """
 
     kind: str
     argument: str = ""
@@ -339,47 +373,34 @@ class Spec:
 
     @property
     def name(self) -> str:
-        """The spec in its one form: what tables call the system."""
-        head = f"{self.kind}:{self.argument}" if self.argument else self.kind
-        said = [
-            f"{name}={str(one).lower() if isinstance(one, bool) else one}"
-            for name, one in self.options
-        ]
-        return head + ("?" + "&".join(said) if said else "")
-
-
-def renamed(system: str) -> str:
-    """A system's name of today: baselines that are lite were called by the name of the published ones.
-
-    >>> renamed("smoothie?mode=dependent"), renamed("routerdc-lite")
-    ('smoothie-lite?mode=dependent', 'routerdc-lite')
-    """
-    return re.sub(r"^(masrouter|routerdc|smoothie)(?=\?|$)", r"\1-lite", system)
+        """The name of the system in its one form, as in tables."""
+        text = f"{self.kind}:{self.argument}" if self.argument else self.kind
+        separator = "?"
+        for name, value in self.options:
+            shown = str(value).lower() if isinstance(value, bool) else value
+            text += f"{separator}{name}={shown}"
+            separator = "&"
+        return text
 
 
 def read_spec(text: str) -> Spec:
-    """Read one spec, an old name too (``renamed``).
+    """Read the name of a system.
 
     Raises:
-        ConfigError: it is not one; the message names the nearest kind.
+        ConfigError: the name is wrong; the message names the nearest kind.
 
-    >>> read_spec(" consensus:gpt-5?n=5 ").name, read_spec("conductor?subtasks=False&access=index").name
-    ('consensus:gpt-5?n=5', 'conductor?access=index&subtasks=false')
+    >>> read_spec(" consensus:gpt-5?n=5 ").name
+    'consensus:gpt-5?n=5'
+    >>> read_spec("conductor?subtasks=False&access=index").name
+    'conductor?access=index&subtasks=false'
     >>> read_spec("mine:Vote:gpt-5?n=5")
     Spec(kind='mine:Vote', argument='gpt-5', options=(('n', 5),))
     """
-    text = renamed(text.strip())
+    text = text.strip()
     head, *tail = _OPTIONS.split(text, maxsplit=1)
-    kind, colon, argument = (
-        part.strip() for part in split_name(head, {*KINDS, *_HIDDEN}, "baseline")
-    )
-    known = (
-        KINDS
-        if kind in KINDS or ":" in kind
-        else (*KINDS, *registered({}, "baseline"), "module:attribute")
-    )
-    if kind not in known and ":" not in kind:
-        one_of(f"system {text!r}", kind, known)
+    parts = split_name(head, {*KINDS, *_HIDDEN}, "baseline")
+    kind, colon, argument = (part.strip() for part in parts)
+    _check_kind(kind, f"system {text!r}")
     if colon and not argument:
         raise ConfigError(f"system {text!r}: nothing behind the colon; expected a name")
     options: dict[str, Value] = {}
@@ -389,36 +410,76 @@ def read_spec(text: str) -> Spec:
             raise ConfigError(
                 f"system {text!r}: got {pair!r}, expected option=value, each option once"
             )
-        options[name] = _value(value)
+        options[name] = _read_value(value)
     return Spec(kind, argument, tuple(sorted(options.items())))
 
 
-def expand(texts: Sequence[str], workers: Iterable[str]) -> list[Spec]:
-    """Read all specs; ``workers`` becomes one for each worker, in order.
+def table_spec(table: Mapping[str, Value]) -> Spec:
+    """Read a ``[[system]]`` table.
+
+    ``use`` is the kind. ``worker`` (``aggregator``, ``model``) is the argument; all other keys are
+    options.
 
     Raises:
-        ConfigError: one is not a spec, or two are the same.
+        ConfigError: the kind is unknown, or the argument is not a text.
+
+    >>> table_spec({"use": "consensus", "worker": "gpt-5", "n": 5}).name
+    'consensus:gpt-5?n=5'
+    """
+    options = dict(table)
+    where = f"[[system]] {dict(table)}"
+    kind = str(options.pop("use", ""))
+    _check_kind(kind, where)
+    argument: Value = ""
+    for key in _ARGUMENTS.get(kind, _WORKER_KEYS):
+        argument = options.pop(key, argument)
+    if not isinstance(argument, str):
+        raise ConfigError(f"{where}: got {argument!r}, expected the name of a worker or a model")
+    return Spec(kind, argument, tuple(sorted(options.items())))
+
+
+def expand(specs: Iterable[Spec], workers: Iterable[str]) -> list[Spec]:
+    """Replace ``workers`` by one system for each worker, in order.
+
+    Raises:
+        ConfigError: two systems are the same, or ``workers`` has options.
     """
     names = list(workers)
-    specs: list[Spec] = []
-    for text in texts:
-        spec = read_spec(text)
+    expanded: list[Spec] = []
+    for spec in specs:
         if spec.kind == WORKERS:
             if spec.argument or spec.options:
-                raise ConfigError(
-                    f"system {text!r}: got more than {WORKERS!r}, which stands for every worker alone"
-                )
-            specs += [Spec(WORKER, name) for name in names if Spec(WORKER, name) not in specs]
-        elif spec in specs:
-            raise ConfigError(f"system {text!r}: named twice, expected each once")
+                raise ConfigError(f"system {spec.name!r}: {WORKERS!r} takes no name and no options")
+            alone = [Spec(WORKER, name) for name in names]
+            expanded += [one for one in alone if one not in expanded]
+        elif spec in expanded:
+            raise ConfigError(f"system {spec.name!r}: named twice, expected each once")
         else:
-            specs.append(spec)
-    return specs
+            expanded.append(spec)
+    return expanded
 
 
+def _check_kind(kind: str, where: str) -> None:
+    """Check that a kind is known, or may be a baseline from elsewhere."""
+    if kind not in KINDS and ":" not in kind:
+        one_of(where, kind, (*KINDS, *registered({}, "baseline"), "module:attribute"))
+
+
+def _read_value(text: str) -> Value:
+    """Read the value of an option: a switch, a number, or a text."""
+    if text.lower() in ("true", "false"):
+        return text.lower() == "true"
+    if re.fullmatch(r"-?[0-9]+", text):
+        return int(text)
+    if re.fullmatch(r"-?[0-9]+\.[0-9]+", text):
+        return float(text)
+    return text
+
+
+# ── systems in tables and figures ─────────────────────────────────────────────────────────────────
 GROUPS = ("Orchestrators", "Baselines", "Workers alone", "Bounds", "Ablations")
-"""What systems are grouped by in tables and figures, in this order."""
-_WRITTEN = {
+"""The groups of systems in tables and figures, in this order."""
+_TITLES = {
     "best_fixed": "best fixed workflow",
     HINDSIGHT: "best in hindsight",
     PLANNER_ALONE: "planner alone",
@@ -426,53 +487,50 @@ _WRITTEN = {
 
 
 def group_of(system: str) -> str:
-    """The group of a table that a system belongs to, by its name."""
-    kind, changed = re.split(r"[:?]", system, maxsplit=1)[0], "?" in system
+    """Return the group of a system, by its name."""
+    orchestrators, baselines, workers, bounds, ablations = GROUPS
+    kind = re.split(r"[:?]", system, maxsplit=1)[0]
     if kind in (CONDUCTOR, PLANNER):
-        return GROUPS[4 if changed else 0]
-    return (
-        GROUPS[2] if kind in (WORKER, PLANNER_ALONE) else GROUPS[3] if kind in BOUNDS else GROUPS[1]
-    )
+        return ablations if "?" in system else orchestrators
+    if kind in (WORKER, PLANNER_ALONE):
+        return workers
+    return bounds if kind in BOUNDS else baselines
 
 
 def short_name(system: str) -> str:
-    """The name of a system as tables and figures write it beside others of its group.
+    """Return the name of a system as tables and figures write it beside others of its group.
 
-    >>> [short_name(name) for name in ("worker:jack", "conductor?access=none", "consensus:jack?n=5", "oracle_observed")]
-    ['jack', 'access=none', 'consensus (jack, n=5)', 'best in hindsight']
+    >>> [short_name(name) for name in ("worker:jack", "conductor?access=none")]
+    ['jack', 'access=none']
+    >>> [short_name(name) for name in ("consensus:jack?n=5", "oracle_observed")]
+    ['consensus (jack, n=5)', 'best in hindsight']
     """
     named, _, options = system.partition("?")
-    kind, _, whose = named.partition(":")
-    inside = ", ".join(filter(None, (whose, options.replace("&", ", "))))
+    kind, _, argument = named.partition(":")
+    details = ", ".join(filter(None, (argument, options.replace("&", ", "))))
     if kind in (CONDUCTOR, WORKER):
-        return inside or system
-    return f"{kind} ({inside})" if inside and kind in BASELINES else _WRITTEN.get(system, system)
+        return details or system
+    if details and kind in BASELINES:
+        return f"{kind} ({details})"
+    return _TITLES.get(system, system)
 
 
 def against_in(systems: Sequence[str], named: str) -> str:
-    """The system that the others are compared with; "" is the first.
+    """Return the system that the others are compared with; ``named`` "": the first.
 
     Raises:
         ConfigError: the one that is named is not among them, or is hindsight.
     """
     if not named:
         return next((system for system in systems if system != HINDSIGHT), systems[0])
-    name = read_spec(named).name
+    name = named if named in systems else read_spec(named).name
     if name == HINDSIGHT:
         raise ConfigError(
-            f"against: got {name!r}, which chose by the very answers; expected a system that answers"
+            f"against: {name!r} chose by the answers themselves; expected a system that answers"
         )
     if name not in systems:
         raise ConfigError(f"against: got {name!r}, expected one of {', '.join(systems)}")
     return name
-
-
-def _value(text: str) -> Value:
-    if text.lower() in ("true", "false"):
-        return text.lower() == "true"
-    if re.fullmatch(r"-?[0-9]+", text):
-        return int(text)
-    return float(text) if re.fullmatch(r"-?[0-9]+\.[0-9]+", text) else text
 
 
 def find_planner(

@@ -161,7 +161,7 @@ def make_plan(config: EvalConfig) -> Plan:
     """Check and load everything that an evaluation needs, before anything is paid for."""
     workshop = Workshop(config, systems.load_pool(config))
     workers = [worker.name for _, worker in workshop.pool]
-    specs = expand(config.systems, workers)
+    specs = expand(config.specs, workers)
     _check_systems(specs, workshop, config)
     sheets = list(systems.load_sheets(config).values())
     workshop.check_held_out(sheets)
@@ -173,7 +173,7 @@ def make_plan(config: EvalConfig) -> Plan:
         "learn": learning[0].described if learning else None,
     }
     sandbox, opened = systems.open_for([*sheets, *learning], config)
-    explores = any(systems.learns(spec, config, "trials") for spec in specs)
+    explores = any(systems.needs(spec, config, Trial) for spec in specs)
     return Plan(
         config=config,
         workshop=workshop,

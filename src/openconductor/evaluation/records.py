@@ -37,7 +37,6 @@ from openconductor.evaluation.eval_config import (
     dump_eval_config,
     expand,
     make_eval_config,
-    renamed,
     what_differs,
 )
 from openconductor.evaluation.statistics import Key
@@ -211,7 +210,7 @@ def sample_number(system: str, task: str, problem: str, repeat: int) -> int:
 
 
 def kept_records(journal: StoreReader) -> list[Record]:
-    """The records in a journal, the newest of each cell, in the order in which they were written, by today's names.
+    """Return the records in a journal, the newest of each cell, in the order of writing.
 
     Raises:
         JournalError: what is kept is not a record.
@@ -222,8 +221,7 @@ def kept_records(journal: StoreReader) -> list[Record]:
         raise JournalError(
             f"{journal!r}: got a record that is not an evaluation's: {error}"
         ) from error
-    named = (replace(one, system=renamed(one.system)) for one in found)
-    return list({one.cell: one for one in named}.values())
+    return list({one.cell: one for one in found}.values())
 
 
 def keep_record(journal: Store, record: Record) -> None:
@@ -396,7 +394,7 @@ class Results:
                 repeat.
         """
         tasks = [table.name for table in config.task]
-        systems = tuple(spec.name for spec in expand(config.systems, workers.values()))
+        systems = tuple(spec.name for spec in expand(config.specs, workers.values()))
         everything = sorted(records, key=lambda record: (record.problem, record.sample))
         cells = Counter(one.cell for one in everything)
         if len(cells) < len(everything):

@@ -146,8 +146,6 @@ def test_a_pool_file_and_local_data_may_lie_elsewhere_but_the_gym_is_no_file() -
         ),
         ("moa:what?", "moa:what?"),
         ("masrouter-lite?cost_weight=2.50", "masrouter-lite?cost_weight=2.5"),
-        ("smoothie?mode=dependent", "smoothie-lite?mode=dependent"),  # as it was called
-        ("routerdc", "routerdc-lite"),
     ],
 )
 def test_a_spec_has_one_name_however_it_is_written(text: str, name: str) -> None:
@@ -176,15 +174,17 @@ def test_workers_stands_for_every_worker_that_is_not_named_already_and_none_is_n
 ):
     names = [
         spec.name
-        for spec in eval_config.expand(["worker:b", "workers", "conductor"], ["a", "b", "c"])
+        for spec in eval_config.expand(
+            map(eval_config.read_spec, ("worker:b", "workers", "conductor")), ["a", "b", "c"]
+        )
     ]
     assert names == ["worker:b", "worker:a", "worker:c", "conductor"]
     for systems, said in (
         (["moa:a?layers=1", "moa: a?layers=01"], "twice"),
-        (["workers?n=1"], "every worker"),
+        (["workers?n=1"], "takes no name"),
     ):
         with pytest.raises(ConfigError, match=said):
-            eval_config.expand(systems, ["a"])
+            eval_config.expand(map(eval_config.read_spec, systems), ["a"])
 
 
 def test_a_value_is_a_switch_a_number_or_a_word() -> None:
