@@ -89,5 +89,18 @@ def baseline_options(name: str) -> Mapping[str, inspect.Parameter]:
     return dict(taken[1:])
 
 
+def baseline_needs(name: str) -> tuple[type, ...]:
+    """Return the kinds of lessons that a baseline learns from: its attribute ``needs``.
+
+    It is ``Observations``, ``Trial``, a tuple of both, or missing.
+
+    Raises:
+        ConfigError: the baseline is unknown, or the extra that it needs is not installed.
+    """
+    with needing(f"baseline {name!r}", "baselines"):
+        needs: type | tuple[type, ...] = getattr(_factory(name), "needs", ())
+    return (needs,) if isinstance(needs, type) else needs
+
+
 def _factory(name: str) -> Callable[..., Orchestrator]:
     return cast("Callable[..., Orchestrator]", load_registered(BASELINES, name, what="baseline"))

@@ -1,13 +1,9 @@
-"""Collaborations: the fixed teams that MASRouter chooses from, the explorer that tries them, and its Trials.
-
-In: a question and a worker for each seat. Out: a workflow. And back: which collaboration a workflow
-is, and what came of it.
+"""Collaborations: the teams that MASRouter chooses from, the explorer that tries them, and Trials.
 
 The modes are those of MasRouter (Yue et al. 2025, arXiv 2502.11133; its published code has IO, CoT,
-Chain, FullConnected, Debate and Reflection), as far as a workflow of at most five steps can say
-them: steps come in an order, so that a chain whose last step sees all before it is the nearest to a
-full graph. The roles are few and general, in words of our own, where the original has some dozens
-by domain.
+Chain, FullConnected, Debate and Reflection), as far as a workflow of at most five steps can express
+them. Steps have an order, so a chain whose last step sees all before it is the nearest to a full
+graph. The original has some dozens of roles by domain; these are ten general ones, in our words.
 """
 
 from __future__ import annotations
@@ -61,9 +57,7 @@ ROLES: dict[str, str] = {
         "answer in the form that the question demands."
     ),
 }
-"""What each role is told, where the question brings no words of its own."""
-
-_CHAIN = ("opener", "middle", "closer")
+"""The instruction of each role, where the question brings no words of its own."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,29 +75,29 @@ class Collaboration:
     sees: tuple[tuple[int, ...], ...]
 
     def workflow(self, workers: Sequence[int], question: Question) -> Workflow:
-        """The collaboration over one worker a seat, in the words that suit the question."""
-        texts = instructions_for(question).roles(question, self.roles, ROLES)
-        told = zip(workers, texts, self.sees, strict=True)
-        return Workflow(tuple(Step(worker, text, sees) for worker, text, sees in told))
+        """Return the collaboration over one worker a seat, in words that suit the question."""
+        subtasks = instructions_for(question).roles(question, self.roles, ROLES)
+        seats = zip(workers, subtasks, self.sees, strict=True)
+        return Workflow(tuple(Step(worker, subtask, sees) for worker, subtask, sees in seats))
 
 
 _LIST = (
     Collaboration("io", ("solver",), ((),)),
     Collaboration("cot", ("reasoner",), ((),)),
     Collaboration("chain-1", ("opener", "closer"), ((), (0,))),
-    Collaboration("chain-2", _CHAIN, ((), (0,), (0, 1))),
+    Collaboration("chain-2", ("opener", "middle", "closer"), ((), (0,), (0, 1))),
     Collaboration("reflection", ("drafter", "critic", "reviser"), ((), (0,), (0, 1))),
     Collaboration("debate-2", ("debater", "debater", "judge"), ((), (), (0, 1))),
     Collaboration("debate-3", ("debater",) * 3 + ("judge",), ((), (), (), (0, 1, 2))),
     Collaboration("debate-4", ("debater",) * 4 + ("judge",), ((), (), (), (), (0, 1, 2, 3))),
 )
-COLLABORATIONS = {one.name: one for one in _LIST}
+COLLABORATIONS = {collaboration.name: collaboration for collaboration in _LIST}
 
 
 class Explorer(Baseline):
-    """Plays a collaboration drawn uniformly, with workers drawn uniformly: what MASRouter's Trials come from.
+    """Plays a collaboration and workers drawn uniformly, as trials for MASRouter.
 
-    A draw is keyed by (seed, question, sample): each repeat of a question tries another one.
+    A draw is keyed by (seed, question, sample), so each repeat of a question tries another one.
 
     Args:
         pool: the workers.
@@ -119,10 +113,11 @@ class Explorer(Baseline):
         self._seed = seed
 
     def workflow(self, question: Question, *, sample: int = 0) -> Workflow:
-        """The collaboration that is drawn for a question, with its workers."""
+        """Draw a collaboration and its workers."""
         rng = random.Random(f"explorer/{self._seed}/{sample}/{text_of(question)}")
-        drawn = rng.choice(list(COLLABORATIONS.values()))
-        return drawn.workflow([rng.choice(self.pool.ordinals) for _ in drawn.roles], question)
+        collaboration = rng.choice(_LIST)
+        workers = [rng.choice(self.pool.ordinals) for _ in collaboration.roles]
+        return collaboration.workflow(workers, question)
 
 
 @dataclass(frozen=True, slots=True)
@@ -134,11 +129,9 @@ class Trial:
         collaboration: its name.
         workers: the names of its workers, one a seat.
         right: the share of right answers in [0, 1].
-        cost: what it cost, in whatever unit ``MASRouter`` is to weigh (US dollars a question, say);
-            None is not known.
 
     Raises:
-        ConfigError: there is no such collaboration, it has another number of seats, or a number is
+        ConfigError: the collaboration is unknown or has another number of seats, or ``right`` is
             out of its range.
     """
 
@@ -146,44 +139,35 @@ class Trial:
     collaboration: str
     workers: tuple[str, ...]
     right: float
-    cost: float | None = None
 
     def __post_init__(self) -> None:
-        seats = {one.name: len(one.roles) for one in COLLABORATIONS.values()}
+        seats = {name: len(known.roles) for name, known in COLLABORATIONS.items()}
         if seats.get(self.collaboration) != len(self.workers):
             got = f"{self.collaboration!r} of {len(self.workers)} workers"
             raise ConfigError(
                 f"Trial: got the collaboration {got}, expected one of these, of so many: {seats}"
             )
-        if not 0 <= self.right <= 1 or (self.cost is not None and not self.cost >= 0):
-            raise ConfigError(
-                f"Trial: got right {self.right} and cost {self.cost}, expected 0 to 1, and from 0"
-            )
+        if not 0 <= self.right <= 1:
+            raise ConfigError(f"Trial: got right {self.right}, expected 0 to 1")
 
 
 def trial_of(
-    question: Question,
-    text: str,
-    workflow: Workflow,
-    pool: WorkerPool,
-    *,
-    right: float,
-    cost: float | None = None,
+    question: Question, text: str, workflow: Workflow, pool: WorkerPool, *, right: float
 ) -> Trial | None:
-    """What a played workflow tells; None where it is not one of the collaborations.
+    """Return the trial that a played workflow is; None: it is not a collaboration.
 
     Args:
         question: as it was asked.
         text: the question as the router will look at it (``observed.text_of``).
-        workflow: what was played.
+        workflow: the workflow that was played.
         pool: the workers.
         right: the share of right answers.
-        cost: what it cost; None is not known.
     """
-    workers = [step.worker for step in workflow]
-    for one in COLLABORATIONS.values():
-        if len(one.roles) == len(workers) and one.workflow(workers, question) == workflow:
-            return Trial(
-                text, one.name, tuple(pool[worker].name for worker in workers), right, cost
-            )
+    ordinals = [step.worker for step in workflow]
+    for collaboration in _LIST:
+        if len(collaboration.roles) != len(ordinals):
+            continue
+        if collaboration.workflow(ordinals, question) == workflow:
+            names = tuple(pool[ordinal].name for ordinal in ordinals)
+            return Trial(text, collaboration.name, names, right)
     return None

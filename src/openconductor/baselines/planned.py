@@ -119,6 +119,8 @@ class BestFixed(Baseline):
         WorkflowError: a given workflow is not valid over the pool.
     """
 
+    needs = Observations
+
     def __init__(
         self,
         pool: WorkerPool,

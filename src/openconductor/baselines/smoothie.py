@@ -54,6 +54,8 @@ class Smoothie(Baseline):
             workers.
     """
 
+    needs = Observations
+
     def __init__(
         self,
         pool: WorkerPool,

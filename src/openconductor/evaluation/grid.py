@@ -28,7 +28,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from openconductor.calls.budget import BudgetMeter, PaidCall, check_price
 from openconductor.calls.policies import LONG_PATIENCE_S, patient
 from openconductor.errors import BudgetExceeded, ConfigError
-from openconductor.evaluation import ask_and_settle, judge, records, systems, tables
+from openconductor.evaluation import ask_and_settle, judge, records, sheets, systems, tables
 from openconductor.evaluation.eval_config import (
     HINDSIGHT,
     WORKER,
@@ -40,7 +40,8 @@ from openconductor.evaluation.eval_config import (
     plain_config,
 )
 from openconductor.evaluation.records import Record, Results
-from openconductor.evaluation.systems import Sheet, System, Workshop
+from openconductor.evaluation.sheets import Sheet
+from openconductor.evaluation.systems import System, Workshop
 from openconductor.events import CallEnded, Event
 from openconductor.protocols import CallContext
 from openconductor.store import Spending, Store, open_store
@@ -163,23 +164,23 @@ def make_plan(config: EvalConfig) -> Plan:
     workers = [worker.name for _, worker in workshop.pool]
     specs = expand(config.specs, workers)
     _check_systems(specs, workshop, config)
-    sheets = list(systems.load_sheets(config).values())
-    workshop.check_held_out(sheets)
+    evaluated = list(sheets.load_sheets(config).values())
+    workshop.check_held_out(evaluated)
     trained = frozenset(spec.name for spec in specs if systems.learns(spec, config))
-    learning = [systems.load_learning(config, sheets)] if trained else []
+    learning = [sheets.load_learning(config, evaluated)] if trained else []
     described = {
         **workshop.described(specs),
-        "tasks": {sheet.name: sheet.described for sheet in sheets},
+        "tasks": {sheet.name: sheet.described for sheet in evaluated},
         "learn": learning[0].described if learning else None,
     }
-    sandbox, opened = systems.open_for([*sheets, *learning], config)
-    explores = any(systems.needs(spec, config, Trial) for spec in specs)
+    sandbox, opened = sheets.open_for([*evaluated, *learning], config)
+    explores = any(systems.explores(spec, config) for spec in specs)
     return Plan(
         config=config,
         workshop=workshop,
         workers=workers,
         asked=_asked(specs, workers),
-        sheets=opened[: len(sheets)],
+        sheets=opened[: len(evaluated)],
         learning=opened[-1] if learning else None,
         trained=trained,
         trials=config.learn.trials if explores else 0,
@@ -277,12 +278,12 @@ class _Run:
         return systems.lessons_of(records.kept_records(self._journal), sheet, workshop.pool)
 
     async def _ask_all(
-        self, asked: Sequence[System], sheets: Iterable[Sheet], repeats: int
+        self, asked: Sequence[System], questions: Iterable[Sheet], repeats: int
     ) -> None:
         """Ask question by question, each repeat of all systems, so that a stop leaves pairs."""
         cells = [
             _Cell(system, sheet, problem, repeat)
-            for sheet in sheets
+            for sheet in questions
             for problem in sheet.problems
             for repeat in range(repeats)
             for system in asked

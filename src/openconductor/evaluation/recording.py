@@ -14,7 +14,7 @@ from typing import Any
 from openconductor.errors import ConfigError
 from openconductor.evaluation.headroom import alone
 from openconductor.evaluation.records import CONFIG, Results
-from openconductor.evaluation.systems import load_sheets
+from openconductor.evaluation.sheets import load_sheets
 from openconductor.graders.choice import LETTERS, ChoiceGrader, extract_choice
 from openconductor.providers.replay_pool import AGGREGATORS, SPLITS, cells_of, write_table
 from openconductor.types import Usage

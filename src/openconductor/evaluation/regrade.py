@@ -12,8 +12,8 @@ from openconductor.evaluation import for_each, judge, records
 from openconductor.evaluation.eval_config import what_differs
 from openconductor.evaluation.grid import write_tables
 from openconductor.evaluation.records import Record, Results
+from openconductor.evaluation.sheets import Sheet, load_sheets, open_for
 from openconductor.evaluation.statistics import Key
-from openconductor.evaluation.systems import Sheet, load_sheets, open_for
 from openconductor.protocols import Grader
 from openconductor.store import open_store
 from openconductor.types import Episode, Problem

@@ -21,7 +21,8 @@ from openconductor.evaluation.counterfactual import (
 from openconductor.evaluation.eval_config import CONDUCTOR
 from openconductor.evaluation.grid import open_purse
 from openconductor.evaluation.records import JOURNAL, Record, Results, read_folder, sample_number
-from openconductor.evaluation.systems import load_pool, load_sheets
+from openconductor.evaluation.sheets import load_sheets
+from openconductor.evaluation.systems import load_pool
 from openconductor.store import CompletionStore, open_store, read_store
 from openconductor.types import Budget, Completion, Problem, Workflow
 

@@ -102,16 +102,19 @@ async def test_a_learnable_pool_is_learnt_and_again_from_its_file_over_the_worke
     assert said.count("right") >= 0.95 * len(ASKED) / 2
     with pytest.raises(ConfigError, match="expected one of them in the pool"):
         RouterDC(pool_named("stranger"), router=tmp_path / "router.json")
-    with pytest.raises(ConfigError, match="got 'routerdc' of version 2, expected 'masrouter'"):
-        MASRouter(experts(), controller=tmp_path / "router.json")
+    unnamed = RouterDC(
+        experts(), observations=seen(), encoder=lambda texts: np.ones((len(texts), 1))
+    )
+    with pytest.raises(ConfigError, match="a function cannot be saved"):
+        unnamed.save(tmp_path / "unnamed.json")
 
 
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        ({"version": 1}, "of version 1, expected .*train it again"),
+        ({"version": 1}, "of version 1, expected 3: train it again"),
         ({"encoder": None}, "encoder"),
-        ({"observations": None}, "no observations"),
+        ({"observations": None}, "observations"),
         (
             {"observations": {"questions": ["a"], "workers": ["x"], "right": [["?"]]}},
             r"observations\.right",
@@ -203,8 +206,8 @@ def explored() -> tuple[Trial, ...]:
                 episode = await explorer.ask(question, context=CallContext(sample=sample))
                 workflow = episode.rounds[0].workflow
                 assert workflow is not None
-                right, cost = float(episode.answer == RIGHT), float(len(workflow))
-                trial = trial_of(question, question, workflow, team, right=right, cost=cost)
+                right = float(episode.answer == RIGHT)
+                trial = trial_of(question, question, workflow, team, right=right)
                 assert trial is not None
                 trials.append(trial)
         return tuple(trials)
@@ -213,8 +216,8 @@ def explored() -> tuple[Trial, ...]:
 
 
 @cache
-def trained(cost_weight: float = 0.1) -> MASRouter:
-    return MASRouter(pool(), trials=explored(), cost_weight=cost_weight)
+def trained(*ordinals: int) -> MASRouter:
+    return MASRouter(pool().subset(ordinals or [0, 1, 2]), trials=explored())
 
 
 def chosen(controller: MASRouter, topic: int) -> Counter[tuple[str, ...]]:
@@ -237,39 +240,12 @@ def test_easy_questions_go_to_one_worker_and_composite_ones_to_a_chain() -> None
     assert max(np.mean(right) for right in by_choice.values() if len(right) > 20) < 0.7
 
 
-def test_a_cost_that_outweighs_being_right_sends_everything_to_one_worker() -> None:
-    for topic in (EASY, COMPOSITE):
-        assert {len(choice) for choice in chosen(trained(2.0), topic)} == {
-            2
-        }  # a mode and its one worker
-
-
-def test_a_saved_controller_chooses_as_it_did_among_the_workers_on_offer(tmp_path: Path) -> None:
-    trained().save(tmp_path / "controller.json")
-    again = MASRouter(pool(), controller=tmp_path / "controller.json")
-    assert chosen(again, COMPOSITE) == chosen(trained(), COMPOSITE)
-    fewer = MASRouter(pool().subset([1, 2]), controller=tmp_path / "controller.json")
+def test_only_workers_on_offer_are_seated() -> None:
+    fewer = trained(1, 2)
     assert all(set(fewer.choose(question)[1]) <= {"starter", "finisher"} for question in ASKED[:10])
-    strangers = MASRouter(pool_named("stranger"), controller=tmp_path / "controller.json")
+    strangers = MASRouter(pool_named("stranger"), trials=explored())
     with pytest.raises(ConfigError, match="no mode was tried with the workers on offer"):
         strangers.choose("Hm?")
-    unnamed = MASRouter(
-        pool(),
-        observations=Observations(("a",), ("solo",), ((1,),)),
-        encoder=lambda texts: np.ones((len(texts), 1)),
-    )
-    with pytest.raises(ConfigError, match="a function cannot be saved"):
-        unnamed.save(tmp_path / "unnamed.json")
-
-
-def test_what_a_worker_costs_is_not_nothing_where_nobody_knows_it() -> None:
-    # Both are always right; one is known to cost a little, of the other nothing is known.
-    trials = [Trial(question, "io", ("priced",), 1.0, 0.01) for question in QUESTIONS]
-    trials += [Trial(question, "io", ("unpriced",), 1.0) for question in QUESTIONS]
-    workers = pool_named("unpriced", "priced")
-    assert MASRouter(workers, trials=trials, cost_weight=1.0).choose(QUESTIONS[0])[1] == ("priced",)
-    with pytest.raises(ConfigError, match="no trial has a cost"):
-        MASRouter(workers, observations=seen("sky"), cost_weight=1.0)
 
 
 @pytest.mark.parametrize(
@@ -281,18 +257,8 @@ def test_what_a_worker_costs_is_not_nothing_where_nobody_knows_it() -> None:
             {"observations": seen(), "router": "router.json"},
             "either observations to train on",
         ),
-        (MASRouter, {}, "either trials or observations"),
-        (
-            MASRouter,
-            {"trials": (), "controller": "controller.json"},
-            "either trials or observations",
-        ),
-        (MASRouter, {"trials": ()}, "got no trials"),
+        (MASRouter, {}, "expected trials or observations"),
         (MASRouter, {"trials": (), "seed": -1}, r"MASRouter\.seed"),
-        *(
-            (MASRouter, {"trials": (), "cost_weight": one}, "cost_weight: got")
-            for one in (-1, float("inf"), "much", True)
-        ),
     ],
 )
 def test_something_to_train_on_is_needed_and_only_one_thing(system, options, message) -> None:
@@ -303,14 +269,13 @@ def test_something_to_train_on_is_needed_and_only_one_thing(system, options, mes
 @pytest.mark.parametrize(
     "fields",
     [
-        ("io", ("a", "b"), 1.0, 0.0),
-        ("io", ("a",), 1.1, 0.0),
-        ("io", ("a",), 1.0, -1.0),
-        ("guild", ("a",), 1.0, 0.0),
+        ("io", ("a", "b"), 1.0),
+        ("io", ("a",), 1.1),
+        ("guild", ("a",), 1.0),
     ],
 )
 def test_a_trial_that_cannot_have_been_is_refused(
-    fields: tuple[str, tuple[str, ...], float, float],
+    fields: tuple[str, tuple[str, ...], float],
 ) -> None:
     with pytest.raises(ConfigError, match=r"Trial|collaboration"):
         Trial("a", *fields)

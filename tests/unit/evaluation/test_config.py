@@ -145,7 +145,7 @@ def test_a_pool_file_and_local_data_may_lie_elsewhere_but_the_gym_is_no_file() -
             "planner:openai:gpt-5?calls=9&rounds=unlimited",
         ),
         ("moa:what?", "moa:what?"),
-        ("masrouter-lite?cost_weight=2.50", "masrouter-lite?cost_weight=2.5"),
+        ("best_fixed?share=2.50", "best_fixed?share=2.5"),
     ],
 )
 def test_a_spec_has_one_name_however_it_is_written(text: str, name: str) -> None:
@@ -185,6 +185,31 @@ def test_workers_stands_for_every_worker_that_is_not_named_already_and_none_is_n
     ):
         with pytest.raises(ConfigError, match=said):
             eval_config.expand(map(eval_config.read_spec, systems), ["a"])
+
+
+def test_tables_of_systems_become_the_same_specs_as_names() -> None:
+    tables = [
+        {"use": "consensus", "worker": "a", "n": 5},
+        {"use": "moa", "aggregator": "a"},
+        {"use": "planner", "model": "openai:gpt-5", "rounds": 2},
+        {"use": "mine:Vote", "worker": "a", "loud": True},
+    ]
+    names = ["consensus:a?n=5", "moa:a", "planner:openai:gpt-5?rounds=2", "mine:Vote:a?loud=true"]
+    config = eval_config.make_eval_config({"system": tables}, where="test")
+    assert config.specs == tuple(map(eval_config.read_spec, names))
+    again = eval_config.make_eval_config(eval_config.plain_config(config), where="test")
+    assert again == config
+    both = eval_config.make_eval_config({"systems": ["random"], "system": tables}, where="test")
+    assert [spec.name for spec in both.specs] == ["random", *names]
+    for table, message in (
+        ({"use": "consensu"}, "nearest: 'consensus'"),
+        ({"worker": "a"}, "got ''"),
+        ({"use": "worker", "worker": 5}, "got 5, expected the name"),
+    ):
+        with pytest.raises(ConfigError, match=message):
+            eval_config.table_spec(table)
+    with pytest.raises(ConfigError, match="systems: got none"):
+        eval_config.make_eval_config({"systems": []}, where="test")
 
 
 def test_a_value_is_a_switch_a_number_or_a_word() -> None:

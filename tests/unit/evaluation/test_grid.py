@@ -5,10 +5,8 @@ from __future__ import annotations
 import asyncio
 import csv
 import json
-import sqlite3
 import tomllib
 from collections.abc import Callable
-from contextlib import closing
 from dataclasses import replace
 from decimal import Decimal
 from pathlib import Path
@@ -385,26 +383,6 @@ def test_a_router_that_was_trained_anew_makes_it_another_evaluation(tmp_path: Pa
     RouterDC(gym_pool(), observations=seen, seed=1).save(tmp_path / "router.json")
     with pytest.raises(errors.ConfigError, match=r"is another one: trained: .*router\.json: got"):
         run(config, tmp_path / "run")
-
-
-def test_a_run_that_named_a_lite_baseline_as_the_published_one_is_read_and_resumed_under_its_name_of_today(
-    tmp_path: Path,
-) -> None:
-    config = made(systems=["smoothie-lite?mode=independent", "worker:jack"], learn={"limit": 4})
-    results, once = run(config, tmp_path), paid(tmp_path)
-    written = (tmp_path / "config.toml").read_text("utf-8")
-    (tmp_path / "config.toml").write_text(written.replace("smoothie-lite", "smoothie"), "utf-8")
-    with closing(sqlite3.connect(tmp_path / "journal.sqlite")) as journal, journal:
-        for column in ("key", "record"):
-            journal.execute(
-                f"UPDATE outcomes SET {column} = replace({column}, 'smoothie-lite', 'smoothie')"
-            )
-    old = Results.load(tmp_path)
-    assert (old.systems, old.records) == (results.systems, results.records)
-    assert (
-        run(read_folder(tmp_path)[0], tmp_path).records == results.records
-        and paid(tmp_path) == once
-    )
 
 
 # ── the folder ────────────────────────────────────────────────────────────────────────────────────

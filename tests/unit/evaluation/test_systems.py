@@ -22,6 +22,7 @@ from openconductor.conductor import Conductor
 from openconductor.errors import ConfigError, TaskError
 from openconductor.evaluation import systems
 from openconductor.evaluation.eval_config import EvalConfig, Spec, make_eval_config, read_spec
+from openconductor.evaluation.sheets import Sheet, load_learning, load_sheets
 from openconductor.gym.bundled import bundled_folder
 from openconductor.gym.workers import gym_pool
 from openconductor.pool import Worker, WorkerPool
@@ -163,7 +164,7 @@ def test_what_trains_gets_the_lessons() -> None:
 )
 def test_who_learns_from_what(spec: str, pool: str, does_learn: bool, does_explore: bool) -> None:
     assert systems.learns(read_spec(spec), config(pool=pool)) is does_learn
-    assert systems.learns(read_spec(spec), config(pool=pool), "trials") is does_explore
+    assert systems.explores(read_spec(spec), config(pool=pool)) is does_explore
 
 
 # ── what is refused ───────────────────────────────────────────────────────────────────────────────
@@ -173,7 +174,7 @@ def test_who_learns_from_what(spec: str, pool: str, does_learn: bool, does_explo
         ("conductor?subtask=false", "got the option 'subtask'.*nearest: 'subtasks'"),
         ("conductor?subtasks=maybe", "subtasks 'maybe', expected true or false"),
         ("conductor?rounds=0", "rounds 0, expected a whole number from 1"),
-        ("conductor?rounds=unlimited", "expected calls=N beside"),
+        ("conductor?rounds=unlimited", "require calls=N"),
         ("conductor?examples=few", "got 'few'"),
         ("conductor?one_worker=jac", "nearest is 'jack'"),
         ("conductor?access=some", "got 'some'"),
@@ -203,8 +204,8 @@ def test_what_can_be_made_passes_before_anything_is_learnt_and_the_true_oracle_i
 ):
     for spec in (
         "routerdc-lite",
-        "smoothie?mode=independent",
-        "masrouter?cost_weight=2",
+        "smoothie-lite?mode=independent",
+        "masrouter-lite",
         "heuristic",
         "oracle",
     ):
@@ -292,9 +293,9 @@ def test_a_digest_moves_with_everything_that_is_asked_or_right(
 
     def digest(*problems: Problem) -> object:
         monkeypatch.setattr(GymTask, "load", lambda self: problems)
-        return systems.load_sheets(make_eval_config({"pool": "pool.toml"}, where="test"))[
-            "gym"
-        ].described["digest"]
+        return load_sheets(make_eval_config({"pool": "pool.toml"}, where="test"))["gym"].described[
+            "digest"
+        ]
 
     digests = [digest(one) for one in (problem, *others)] + [
         digest(problem, others[0]),
@@ -307,9 +308,9 @@ def test_a_digest_moves_with_everything_that_is_asked_or_right(
 def test_every_task_is_loaded_under_its_name_and_its_own_seed_goes_before_the_recipes(
     tmp_path: Path,
 ) -> None:
-    def loaded(seed: int | None, own: Mapping[str, object]) -> Mapping[str, systems.Sheet]:
+    def loaded(seed: int | None, own: Mapping[str, object]) -> Mapping[str, Sheet]:
         sums = {"name": "gsm8k", "path": str(tmp_path), "limit": 3}
-        return systems.load_sheets(
+        return load_sheets(
             told(tmp_path, seed=seed, task=[sums, {"name": "gym", "limit": 5, **own}])
         )
 
@@ -340,7 +341,7 @@ def test_the_gyms_workers_are_asked_nothing_but_the_gym(
 # ── what is learnt from ───────────────────────────────────────────────────────────────────────────
 def test_the_splits_of_a_folder_lie_side_by_side(tmp_path: Path) -> None:
     recipe = told(tmp_path, learn={"limit": 3})
-    sheet = systems.load_learning(recipe, systems.load_sheets(recipe).values())
+    sheet = load_learning(recipe, load_sheets(recipe).values())
     assert (sheet.name, len(sheet.problems), sheet.described["problems"]) == ("learn:gsm8k", 3, 3)
     assert "train.jsonl" in json.dumps(sheet.described["source"])
 
@@ -349,7 +350,7 @@ def test_the_splits_of_a_folder_lie_side_by_side(tmp_path: Path) -> None:
     ("learn", "said"),
     [
         ({"split": "test"}, r"4 of 4 questions are evaluated, too .*; expected others"),
-        ({"path": "nowhere.jsonl"}, r"learn, what .* \[learn\]\): .*nowhere\.jsonl"),
+        ({"path": "nowhere.jsonl"}, r"learn: the questions .* \[learn\]\): .*nowhere\.jsonl"),
     ],
 )
 def test_what_is_learnt_from_is_there_and_is_not_evaluated(
@@ -357,12 +358,12 @@ def test_what_is_learnt_from_is_there_and_is_not_evaluated(
 ) -> None:
     recipe = told(tmp_path, learn=learn)
     with pytest.raises(TaskError, match=said):
-        systems.load_learning(recipe, systems.load_sheets(recipe).values())
+        load_learning(recipe, load_sheets(recipe).values())
 
 
 def test_what_a_planner_learnt_from_is_not_evaluated_whatever_it_is_called(tmp_path: Path) -> None:
     table = [{"name": "gym", "limit": 5}]
-    held_out = systems.load_sheets(config(task=table))["gym"]
+    held_out = load_sheets(config(task=table))["gym"]
     learnt = shutil.copytree(bundled_folder(), tmp_path / "conductor")
     said = json.loads((learnt / "conductor.json").read_text())
     told = {
@@ -378,7 +379,7 @@ def test_what_a_planner_learnt_from_is_not_evaluated_whatever_it_is_called(tmp_p
         (learnt / "conductor.json").write_text(json.dumps(conductor_file))
         made = workshop(conductor={"planner": planner}, task=[{**table[0], "split": split}])
         made.check(read_spec("conductor"))
-        sheets = systems.load_sheets(config(task=[{**table[0], "split": split}])).values()
+        sheets = load_sheets(config(task=[{**table[0], "split": split}])).values()
         with pytest.raises(TaskError, match=re.escape(expected)) if expected else nullcontext():
             made.check_held_out(sheets)
 

@@ -1,0 +1,151 @@
+"""The questions of an evaluation: loaded, checked and described, with the graders of their answers."""
+
+from __future__ import annotations
+
+import sys
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from dataclasses import asdict, dataclass, replace
+from hashlib import blake2b
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from openconductor.errors import ConfigError, TaskError
+from openconductor.evaluation.eval_config import EvalConfig, TaskTable
+from openconductor.evaluation.records import Plain
+from openconductor.protocols import Grader
+from openconductor.store.serialisation import dumps
+from openconductor.tasks import load_task
+from openconductor.tasks.simulated import find_simulation
+from openconductor.types import Problem
+
+if TYPE_CHECKING:
+    from openconductor.sandboxes import Sandbox
+
+
+@dataclass(frozen=True, slots=True)
+class Sheet:
+    """The questions of one task.
+
+    Attributes:
+        name: the task's name in records.
+        grader: judges the answers.
+        described: their number, a digest of questions and references, and their source.
+    """
+
+    name: str
+    problems: Sequence[Problem]
+    grader: Grader
+    described: Plain
+
+
+def load_sheets(config: EvalConfig) -> dict[str, Sheet]:
+    """Load the questions of every task, by its name.
+
+    Raises:
+        ConfigError: a task or an option is unknown.
+        TaskError: the data are missing or changed, or two problems have one id.
+    """
+    return {table.name: _load(table.name, table, config) for table in config.task}
+
+
+def load_learning(config: EvalConfig, evaluated: Iterable[Sheet]) -> Sheet:
+    """Load the questions that trained baselines learn from; none of them is evaluated.
+
+    Raises:
+        ConfigError: a task or an option is unknown.
+        TaskError: the data are missing, or one of the questions is evaluated, too.
+    """
+    learn = config.learn
+    name = learn.task or config.task[0].name
+    evaluated_tables = {table.name: table for table in config.task}
+    table = evaluated_tables.get(name, TaskTable(name))
+    path = learn.path
+    if path is None and table.path is not None and Path(table.path).is_dir():
+        path = table.path  # its splits are files of one folder
+    table = TaskTable(name, table.task, path, learn.split, learn.revision, learn.limit, config.seed)
+    try:
+        sheet = _load(f"learn:{name}", table, config)
+    except TaskError as error:
+        raise TaskError(
+            f"learn: the questions of trained systems (path, task, split of [learn]): {error}"
+        ) from error
+    tested = {problem.question for one in evaluated for problem in one.problems}
+    shared = [problem.id for problem in sheet.problems if problem.question in tested]
+    if shared:
+        raise TaskError(
+            f"learn: {len(shared)} of {len(sheet.problems)} questions are evaluated, too "
+            f"({shared[0]!r} among them); expected others: another split, path or task"
+        )
+    return sheet
+
+
+def open_for(sheets: Iterable[Sheet], config: EvalConfig) -> tuple[Sandbox | None, list[Sheet]]:
+    """Open a sandbox for the graders that run programs, and put it into these graders.
+
+    It is opened before anything is asked, because without it no answer can be judged.
+    """
+    sheets = list(sheets)
+    if "openconductor.graders.code" not in sys.modules:  # then no sheet has such a grader
+        return None, sheets
+    from openconductor.graders.code import CodeGrader
+    from openconductor.sandboxes import open_sandbox
+
+    if not any(isinstance(sheet.grader, CodeGrader) for sheet in sheets):
+        return None, sheets
+    sandbox = open_sandbox(unsafe=config.unsafe_code_exec)
+    opened: list[Sheet] = []
+    for sheet in sheets:
+        grader = sheet.grader
+        if isinstance(grader, CodeGrader):
+            grader = CodeGrader(grader.mode, sandbox)
+        opened.append(replace(sheet, grader=grader))
+    return sandbox, opened
+
+
+def unreadable(task: str, pool: str) -> ConfigError:
+    """Return the error for simulated workers that would get questions they cannot read."""
+    return ConfigError(
+        f"task {task}: got the {pool}'s simulated workers, which can read only the {pool}'s "
+        "questions; expected a pool file: --pool FILE"
+    )
+
+
+def _load(name: str, table: TaskTable, config: EvalConfig) -> Sheet:
+    options = asdict(table)
+    del options["name"], options["task"]
+    if table.seed is None:
+        options["seed"] = config.seed
+    task = load_task(table.task or table.name, **options)
+    problems = task.load()
+    simulation = find_simulation(config.pool)
+    if simulation is not None and not all(simulation.is_readable(one.question) for one in problems):
+        raise unreadable(name, config.pool)
+    _check_ids(name, problems)
+    described = {
+        "problems": len(problems),
+        "digest": _digest(problems),
+        "source": task.source.record(),
+    }
+    return Sheet(name, problems, task.grader, described)
+
+
+def _check_ids(name: str, problems: Sequence[Problem]) -> None:
+    """Check that there are problems, each with an id of its own."""
+    if not problems:
+        raise TaskError(f"task {name}: got no problem, expected problems with an id each")
+    problem_id, count = Counter(problem.id for problem in problems).most_common(1)[0]
+    if count > 1:
+        raise TaskError(
+            f"task {name}: got {count} problems of the id {problem_id!r}, "
+            "expected problems with an id each"
+        )
+
+
+def _digest(problems: Iterable[Problem]) -> str:
+    """Return a digest of everything about the problems on which a score depends."""
+    digest = blake2b(digest_size=16, person=b"oc-problems")
+    for problem in problems:
+        content = [problem.id, problem.question, problem.reference, problem.kind]
+        digest.update(dumps(content).encode())
+    return digest.hexdigest()
