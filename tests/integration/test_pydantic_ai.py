@@ -122,16 +122,13 @@ def test_a_string_names_the_vendor_and_the_model() -> None:
 def test_a_key_is_looked_for_only_at_the_vendors_own_address(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    made: Any = create("google", "m")
-    assert made.api_key_env == "GEMINI_API_KEY"
+    assert create("google", "m").api_key_env == "GEMINI_API_KEY"
     monkeypatch.setenv("GOOGLE_API_KEY", "k")
-    assert made.api_key_env == "GOOGLE_API_KEY"
+    assert create("google", "m").api_key_env == "GOOGLE_API_KEY"
     monkeypatch.setenv("GEMINI_API_KEY", "k")
-    assert made.api_key_env == "GEMINI_API_KEY"
-    elsewhere: Any = create("google", "m", base_url="http://127.0.0.1:1")
-    assert elsewhere.api_key_env is None
-    named: Any = create("anthropic", "m", api_key_env="MINE")
-    assert named.api_key_env == "MINE"
+    assert create("google", "m").api_key_env == "GEMINI_API_KEY"
+    assert create("google", "m", base_url="http://127.0.0.1:1").api_key_env is None
+    assert create("anthropic", "m", api_key_env="MINE").api_key_env == "MINE"
 
 
 @pytest.mark.parametrize(

@@ -1,10 +1,10 @@
-"""A tool of an MCP server as a worker (extra ``mcp``). In: turns. Out: what the tool answered, as text.
+"""A tool of an MCP server as a worker (extra ``mcp``), through the official SDK.
 
-Through the official SDK. The text of the last user's turn, or the subtask alone, is one argument of
-the tool; ``Sampling.body`` holds further ones. A server's session is opened at the first call and
-kept, one an event loop, by a task of its own (the SDK's contexts must be left by the task that
-entered them); what breaks it is a failure of the calls that it carried, and the next call opens
-another.
+The text of the last user's turn, or the subtask alone, is one argument of the tool;
+``Sampling.body`` holds further ones. The first call opens a session with the server, one an event
+loop. A task of its own keeps it, because the SDK's contexts must be left by the task that entered
+them. An error that breaks the session is a failure of the calls that it carried, and the next call
+opens another.
 """
 
 from __future__ import annotations
@@ -35,39 +35,52 @@ from openconductor.providers.chat_wire import plain
 from openconductor.types import Completion, Message, Sampling, Usage
 
 MOST_PAGES = 100  # of a server's list of tools
-KEPT_BYTES = 4096  # of the end of what a server wrote to its standard error
+KEPT_BYTES = 4096  # of the end of a server's standard error
 
 _STREAM = (anyio.BrokenResourceError, anyio.ClosedResourceError, anyio.EndOfStream)
 _BROKEN = (MCPError, OSError, ValueError, RuntimeError, httpx2.HTTPError, ExceptionGroup, *_STREAM)
-"""What the SDK raises of a server, a session or a call."""
+"""Errors that the SDK raises for a server, a session or a call."""
 
 
 class _Session:
-    """An open session with a server, or one that is being opened; ``hold`` keeps it until it is to be closed."""
+    """A session with a server, open or being opened, which a task of its own keeps.
+
+    Attributes:
+        opened: the SDK's client, once the session is open.
+        closing: set to end the session.
+        schema: JSON Schema of the tool's arguments.
+        status: of the last HTTP response that refused a request; 0: none did.
+        owner: the task that runs ``hold``.
+    """
 
     def __init__(self, hold: Callable[[_Session], Coroutine[None, None, None]]) -> None:
         self.opened: asyncio.Future[Client] = asyncio.get_running_loop().create_future()
-        self.opened.add_done_callback(
-            lambda opened: opened.cancelled() or opened.exception()
-        )  # nobody may wait for it
+        # asyncio complains of an exception that nobody took; maybe nobody waits.
+        self.opened.add_done_callback(lambda opened: opened.cancelled() or opened.exception())
         self.closing = asyncio.Event()
         self.schema: Mapping[str, object] = {}
-        self.status = 0  # of the last HTTP response that refused a request
+        self.status = 0
         self.owner = asyncio.create_task(hold(self))
 
+    @property
+    def ended(self) -> bool:
+        """True if no further call can use it."""
+        return self.closing.is_set() or self.owner.done()
+
     async def aclose(self) -> None:
-        """Close it, and wait until its server has ended."""
+        """Close the session, and wait until its server has ended."""
         self.closing.set()
         await asyncio.wait({self.owner})
 
 
 class _Tail:
-    """Reads what a server writes to its standard error, all of it, and keeps the end."""
+    """Reads all of a server's standard error in a thread, and keeps the end."""
 
     def __init__(self, secrets: Iterable[str]) -> None:
         reader, writer = os.pipe()
         self.errlog = os.fdopen(writer, "w")
-        self._kept, self._secrets = b"", [secret for secret in secrets if len(secret) >= SHORTEST]
+        self._kept = b""
+        self._secrets = [secret for secret in secrets if len(secret) >= SHORTEST]
         self._thread = threading.Thread(
             target=self._read, args=(reader,), name="openconductor-mcp", daemon=True
         )
@@ -78,13 +91,14 @@ class _Tail:
             while piece := pipe.read(KEPT_BYTES):
                 self._kept = (self._kept + piece)[-KEPT_BYTES:]
 
-    def words(self) -> str:
-        """The end of it, once the server is gone, without the values that it was given; "" where it wrote nothing."""
+    def describe(self) -> str:
+        """Return the end of it for a message, without the secrets, once the server is gone."""
         self.errlog.close()
-        self._thread.join(0.5)  # something that the server has left behind may hold the pipe open
+        self._thread.join(0.5)  # a process that the server left behind may hold the pipe open
         text = self._kept.decode("utf-8", "replace")
-        for form in (form for secret in self._secrets for form in forms(secret)):
-            text = text.replace(form, MARK)
+        for secret in self._secrets:
+            for form in forms(secret):
+                text = text.replace(form, MARK)
         text = excerpt(text, end=True)
         return f"; its standard error ends in: {text}" if text else ""
 
@@ -92,36 +106,35 @@ class _Tail:
 class McpToolProvider(http.Closing, Provider):
     """Calls one tool of a server, over stdio or streamable HTTP.
 
-    Nothing is known about tokens or price. A session is closed by ``aclose``, at the end of ``async
-    with``, or else when ``asyncio.run`` (or whoever runs the event loop) cancels the tasks that are
-    left; a cancelled call leaves it open. A step's subtask is the text of its last turn; where it
-    sees no other step, the question stands before it, unless ``send`` is ``subtask``.
+    Tokens and price are unknown. A session is closed by ``aclose``, at the end of ``async with``,
+    or else when ``asyncio.run`` (or another runner of the event loop) cancels the tasks that are
+    left. A cancelled call leaves it open. ``identity`` holds a digest of a command's arguments,
+    which may be private.
 
     Args:
         tool: the tool's name at the server.
-        command: starts a server that speaks over its standard input and output: a program and its
-            arguments. It gets the few environment variables that it needs to run (PATH, HOME …) and
-            those in ``env``; what it writes to its standard error is kept from the terminal, and
-            its end is shown where the server does not start.
-        url: where a server speaks streamable HTTP; exactly one of ``command`` and ``url`` is given.
-        argument: the tool's argument that gets the text; None: the only required one that is a
+        command: a program and its arguments, which start a server that speaks over its standard
+            input and output. It gets the few environment variables that it needs to run (PATH, HOME
+            …) and those in ``env``. Its standard error does not reach the terminal; if the server
+            does not start, the error shows the end of it.
+        url: address of a server that speaks streamable HTTP. Exactly one of ``command`` and
+            ``url`` is given.
+        argument: the tool's argument that gets the text. None: the only required one that is a
             string.
-        send: what that text is: the last ``turn``, or the step's ``subtask`` alone (the last turn,
-            where no step asks).
-        api_key_env: the environment variable whose value goes to ``url`` as a bearer token; None is
-            none.
+        send: the text that is sent: the last ``turn`` (a step's subtask, behind the question where
+            the step sees no other step), or the ``subtask`` alone (the last turn, where no step
+            asks).
+        api_key_env: the environment variable whose value goes to ``url`` as a bearer token. None:
+            no token.
         env: further environment variables that ``command`` gets, by name.
-        timeout_s: total deadline of a call, in seconds; None is none. ``call.deadline`` holds
+        timeout_s: total deadline of a call, in seconds. None: no limit. ``call.deadline`` holds
             beside it.
 
     Attributes:
         tool: as given.
-        identity: what stands behind a worker's name; a command's arguments, which may hold what is
-            private, are in it as a digest.
-        remote: whether the server is behind a network.
 
     Raises:
-        ConfigError: an option is wrong, or both or none of ``command`` and ``url`` are given.
+        ConfigError: an option is invalid, or both or neither of ``command`` and ``url`` are given.
     """
 
     def __init__(
@@ -176,126 +189,120 @@ class McpToolProvider(http.Closing, Provider):
         call: CallContext,
         on_text: OnText | None = None,
     ) -> Completion:
-        """Call the tool; ``on_text`` gets the answer in one piece, ``body_sent`` is the call's name and arguments.
+        """Call the tool; ``on_text`` gets the answer in one piece.
 
-        Texts of the answer are joined by line breaks; of images and other media there is a note of
-        their kind.
+        Texts of the answer are joined by line breaks; images and other media become a note of their
+        kind. ``body_sent`` holds the tool's name and arguments.
 
         Raises:
             WorkerError: of the kinds below; the tool itself failed (not retryable).
-            ConfigError: the server has no such tool; ``argument`` is none of its, or none is named
-                and it has not exactly one that is required and a string.
-            Rejected: the turn has parts (images); the server refuses the arguments.
+            ConfigError: the tool or its ``argument`` is unknown, or no argument is named and not
+                exactly one is required and a string.
+            Rejected: the turn has parts (images), or the server refuses the arguments.
             AuthFailed, RateLimited, ServerFailed: the HTTP server said so.
-            Unreachable: no server; ConnectionLost: it went away; WorkerTimeout: the deadline
+            Unreachable: no server. ConnectionLost: it went away. WorkerTimeout: the deadline
                 passed.
-            MalformedResponse: it does not speak MCP; EmptyResponse: the tool answered nothing.
+            MalformedResponse: it does not speak MCP. EmptyResponse: the tool answered nothing.
         """
         started = time.perf_counter()
-        async with http.attempt(
-            f"tool {self.tool!r} of {self._server}", self._timeout_s, call.deadline
-        ):
-            subtask = call.subtask if self._send == "subtask" else None
-            arguments, text = await self._call(
-                messages if subtask is None else [Message("user", subtask)], sampling
-            )
+        turn = _last_turn(messages)
+        if self._send == "subtask" and call.subtask is not None:
+            turn = Message("user", call.subtask)
+        where = f"tool {self.tool!r} of {self._server}"
+        async with http.attempt(where, self._timeout_s, call.deadline):
+            if turn.parts:
+                raise errors.Rejected("got a turn with parts (images), expected text alone")
+            arguments, answer = await self._call(turn.content, plain(sampling.body))
         if on_text is not None:
-            on_text(text)
+            on_text(answer)
         usage = Usage(seconds=time.perf_counter() - started)
-        return Completion(text, usage=usage, body_sent={"name": self.tool, "arguments": arguments})
+        sent = {"name": self.tool, "arguments": arguments}
+        return Completion(answer, usage=usage, body_sent=sent)
 
-    async def _call(
-        self, messages: Sequence[Message], sampling: Sampling
-    ) -> tuple[dict[str, object], str]:
-        """(arguments, answer) of one call."""
-        turn = next(
-            (message for message in reversed(messages) if message.role == "user"),
-            Message("user", ""),
-        )
-        if turn.parts:
-            raise errors.Rejected("got a turn with parts (images), expected text alone")
-        held = await self._held.get()
-        if held.closing.is_set() or held.owner.done():
+    async def _call(self, text: str, arguments: dict[str, object]) -> tuple[dict[str, object], str]:
+        """Call the tool; return all its arguments, and its answer."""
+        session = await self._held.get()
+        if session.ended:
             await self.aclose()
-            held = await self._held.get()
-        client = await asyncio.shield(held.opened)  # others may wait for it too
-        arguments = plain(sampling.body)
-        arguments[self._argument_of(held.schema, arguments)] = turn.content
-        held.status = 0
+            session = await self._held.get()
+        client = await asyncio.shield(session.opened)  # others may wait for it too
+        arguments[self._choose_argument(session.schema, arguments)] = text
+        session.status = 0
         try:
             result = await client.call_tool(self.tool, arguments)
         except _BROKEN as error:
-            failed = _failed(error, held.status)
+            failed = _failure(error, session.status)
         else:
             return arguments, _answer(result)
         if isinstance(failed, errors.ConnectionLost):
-            held.closing.set()
-        raise failed
+            session.closing.set()
+        raise failed  # out here, so that no error of the SDK is its context
 
-    def _argument_of(self, schema: Mapping[str, object], given: Mapping[str, object]) -> str:
-        """The argument that gets the text."""
+    def _choose_argument(self, schema: Mapping[str, object], given: Mapping[str, object]) -> str:
+        """Return the argument that gets the text; raise ConfigError if there is none."""
         properties = cast("Mapping[str, Mapping[str, object]]", schema.get("properties") or {})
         if self._argument is not None:
             if properties and self._argument not in properties:
+                near = nearest(self._argument, list(properties))
                 raise errors.ConfigError(
-                    f"tool {self.tool!r}: no argument {self._argument!r}; the nearest is "
-                    f"{nearest(self._argument, list(properties))!r}"
+                    f"tool {self.tool!r}: no argument {self._argument!r}; the nearest is {near!r}"
                 )
             return self._argument
-        required = [
-            name
-            for name in cast("Sequence[str]", schema.get("required") or ())
-            if name not in given
-        ]
-        texts = [name for name in required if properties.get(name, {}).get("type") == "string"]
-        if len(texts) != 1:
-            listed = ", ".join(properties) or "none"
+        strings: list[str] = []
+        for name in cast("Sequence[str]", schema.get("required") or ()):
+            if name not in given and properties.get(name, {}).get("type") == "string":
+                strings.append(name)
+        if len(strings) != 1:
             raise errors.ConfigError(
-                f"tool {self.tool!r}: {len(texts)} required arguments are strings ({', '.join(texts) or 'none'}), "
-                f"expected one, or `argument` to name one of its arguments ({listed})"
+                f"tool {self.tool!r}: {len(strings)} required arguments are strings "
+                f"({', '.join(strings) or 'none'}), expected one, or `argument` to name one of its "
+                f"arguments ({', '.join(properties) or 'none'})"
             )
-        return texts[0]
+        return strings[0]
 
     # ── the session ───────────────────────────────────────────────────────────────────────────────
-    async def _hold(self, held: _Session) -> None:
-        """Open a session, keep it until it is to be closed, and close it; its failures are those of its calls."""
+    async def _hold(self, session: _Session) -> None:
+        """Open a session, keep it until it is to be closed, and close it."""
         passed = {name: os.environ[name] for name in self._env if name in os.environ}
         tail = None if self._command is None else _Tail(passed.values())
+        opened = session.opened
         try:
             async with AsyncExitStack() as stack:
                 async with asyncio.timeout(http.CONNECT_SECONDS):
-                    if self._command is not None and tail is not None:
-                        server = StdioServerParameters(
-                            command=self._command[0], args=[*self._command[1:]], env=passed
-                        )
-                        transport = stdio_client(server, errlog=tail.errlog)
-                    else:
-                        client = await stack.enter_async_context(
-                            _http_client(held, self.api_key_env)
-                        )
-                        transport = streamable_http_client(cast(str, self._url), http_client=client)
-                    client = await stack.enter_async_context(Client(transport))
-                    held.schema = cast(
-                        "Mapping[str, object]", (await self._described(client)).input_schema
-                    )
-                held.opened.set_result(client)
-                await held.closing.wait()
+                    client = await self._open(stack, session, passed, tail)
+                opened.set_result(client)
+                await session.closing.wait()
         except _BROKEN as error:
-            if not held.opened.done():
-                failed = _failed(error, held.status, opening=True)
+            if not opened.done():
+                failed = _failure(error, session.status, opening=True)
                 if tail is not None and isinstance(failed, errors.WorkerError):
-                    failed.message += tail.words()
-                held.opened.set_exception(failed)
+                    failed.message += tail.describe()
+                opened.set_exception(failed)
         finally:
             if tail is not None:
                 tail.errlog.close()
-            if not held.opened.done():
-                held.opened.set_exception(
-                    errors.Unreachable("the session was ended before it was open")
-                )
+            if not opened.done():
+                opened.set_exception(errors.Unreachable("the session ended before it was open"))
 
-    async def _described(self, client: Client) -> mcp_types.Tool:
-        """The tool as the server describes it, or a ConfigError."""
+    async def _open(
+        self, stack: AsyncExitStack, session: _Session, env: dict[str, str], tail: _Tail | None
+    ) -> Client:
+        """Connect to the server, and read the tool's schema."""
+        if self._command is not None and tail is not None:
+            program, *arguments = self._command
+            server = StdioServerParameters(command=program, args=arguments, env=env)
+            transport = stdio_client(server, errlog=tail.errlog)
+        else:
+            http_client = _http_client(session, self.api_key_env)
+            await stack.enter_async_context(http_client)
+            transport = streamable_http_client(cast(str, self._url), http_client=http_client)
+        client = await stack.enter_async_context(Client(transport))
+        tool = await self._find_tool(client)
+        session.schema = cast("Mapping[str, object]", tool.input_schema)
+        return client
+
+    async def _find_tool(self, client: Client) -> mcp_types.Tool:
+        """Return the tool as the server describes it, or raise ConfigError."""
         names: list[str] = []
         cursor: str | None = None
         for _ in range(MOST_PAGES):
@@ -311,8 +318,22 @@ class McpToolProvider(http.Closing, Provider):
         raise errors.ConfigError(f"model: {self._server} has no tool {self.tool!r}{near}")
 
 
-def _failed(error: Exception, status: int, *, opening: bool = False) -> errors.OpenConductorError:
-    """What an error of the SDK means; ``status`` is that of an HTTP response that refused, 0 where there was none."""
+def _last_turn(messages: Sequence[Message]) -> Message:
+    """Return the user's last turn; an empty one if there is none."""
+    for message in reversed(messages):
+        if message.role == "user":
+            return message
+    return Message("user", "")
+
+
+def _failure(error: Exception, status: int, *, opening: bool = False) -> errors.OpenConductorError:
+    """Return the failure that an error of the SDK means.
+
+    Args:
+        error: the error.
+        status: of an HTTP response that refused the request; 0: none did.
+        opening: the session was being opened.
+    """
     while isinstance(error, ExceptionGroup):
         error = cast("ExceptionGroup[Exception]", error).exceptions[0]
     if isinstance(error, errors.OpenConductorError):
@@ -320,18 +341,16 @@ def _failed(error: Exception, status: int, *, opening: bool = False) -> errors.O
     if status:
         return failure(status, b"")
     words = excerpt(f"{type(error).__name__}: {error}")
-    if isinstance(error, MCPError):  # the server, or the SDK in its place, says so
+    if isinstance(error, MCPError):  # of the server, or of the SDK in its place
         if error.code == mcp_types.REQUEST_TIMEOUT:
             return errors.WorkerTimeout(words)
         if error.code == mcp_types.INTERNAL_ERROR:
             return errors.ServerFailed(words, status=None)
+        if error.code == mcp_types.CONNECTION_CLOSED and opening:
+            return errors.Unreachable(f"the server went away: {words}")
         if error.code == mcp_types.CONNECTION_CLOSED:
-            return (
-                errors.Unreachable(f"the server went away: {words}")
-                if opening
-                else errors.ConnectionLost(words)
-            )
-        if not (opening or error.code == mcp_types.PARSE_ERROR):
+            return errors.ConnectionLost(words)
+        if not opening and error.code != mcp_types.PARSE_ERROR:
             return errors.Rejected(words)
     elif isinstance(error, TimeoutError):
         return errors.Unreachable(f"no session within {http.CONNECT_SECONDS} s")
@@ -344,7 +363,7 @@ def _failed(error: Exception, status: int, *, opening: bool = False) -> errors.O
 
 
 def _answer(result: mcp_types.CallToolResult) -> str:
-    """The text of an answer."""
+    """Return the text of an answer, or raise the WorkerError that it means."""
     text = "\n".join(_text_of(block) for block in result.content)
     if result.is_error:
         raise errors.WorkerError(f"it reported an error: {excerpt(text)}", retryable=False)
@@ -358,25 +377,27 @@ def _answer(result: mcp_types.CallToolResult) -> str:
 def _text_of(block: mcp_types.ContentBlock) -> str:
     if isinstance(block, mcp_types.TextContent):
         return block.text
-    if isinstance(block, mcp_types.EmbeddedResource):
-        resource = block.resource
-        return (
-            resource.text
-            if isinstance(resource, mcp_types.TextResourceContents)
-            else f"[{resource.uri}]"
-        )
-    return f"[{block.uri}]" if isinstance(block, mcp_types.ResourceLink) else f"[{block.mime_type}]"
+    if isinstance(block, mcp_types.ResourceLink):
+        return f"[{block.uri}]"
+    if not isinstance(block, mcp_types.EmbeddedResource):
+        return f"[{block.mime_type}]"
+    resource = block.resource
+    if isinstance(resource, mcp_types.TextResourceContents):
+        return resource.text
+    return f"[{resource.uri}]"
 
 
-def _http_client(held: _Session, variable: str | None) -> httpx2.AsyncClient:
-    """The HTTP client of a session; it notes the statuses that the SDK keeps to itself."""
+def _http_client(session: _Session, variable: str | None) -> httpx2.AsyncClient:
+    """Return a session's HTTP client, which notes the statuses that the SDK keeps to itself."""
 
     async def note(response: httpx2.Response) -> None:
         if response.status_code >= 400:
-            held.status = response.status_code
+            session.status = response.status_code
 
+    headers = {"User-Agent": "openconductor"}
     key = key_of(variable)
-    headers = {"User-Agent": "openconductor"} | ({"Authorization": f"Bearer {key}"} if key else {})
+    if key:
+        headers["Authorization"] = f"Bearer {key}"
     timeout = httpx2.Timeout(None, connect=http.CONNECT_SECONDS)  # a call's deadline ends it
     return httpx2.AsyncClient(headers=headers, timeout=timeout, event_hooks={"response": [note]})
 

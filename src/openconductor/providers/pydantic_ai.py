@@ -1,11 +1,11 @@
-"""Models behind other wires, through pydantic-ai (extra ``providers``). In: turns, sampling. Out: a Completion.
+"""Models behind other APIs, through pydantic-ai (extra ``providers``).
 
 ``pydantic_ai:VENDOR:MODEL`` names any model that pydantic-ai reaches: ``anthropic``, ``google``,
 ``bedrock``, ``mistral`` … It and the vendor's SDK write the request, send it and read the answer.
-Ours are the total deadline, the kinds of failure, and that an answer needs a finish reason. No SDK
-sends a failed request again: retries are counted and billed above. What is not in our hands: the
-exact bytes that are sent (some models are not sent a temperature, a table chooses Anthropic's
-``max_tokens`` where none is given), and the CPU, many times that of ``openai_compatible``.
+This module adds the total deadline and the kinds of failure, and demands a finish reason. No SDK
+retries: retries are counted and billed above. Not in our hands are the exact bytes that are sent
+(some models get no temperature, a table chooses Anthropic's ``max_tokens`` if none is set), and the
+CPU, many times that of ``openai_compatible``.
 """
 
 from __future__ import annotations
@@ -41,62 +41,61 @@ from openconductor.providers.chat_wire import Reply, encode, plain
 from openconductor.types import Completion, Message, Sampling, Usage
 
 NO_KEY = "no-key"
-"""What an SDK, which wants one, gets for a key at an address that no key was named for."""
+"""The key for an SDK that demands one, at an address that no key was named for."""
 
-SILENCE_SECONDS = 3600.0  # where no read timeout is given: the deadline is what ends a call
+SILENCE_SECONDS = 3600.0  # the read timeout if none is given: a call ends by its deadline
 
 _HOMES: Mapping[str, tuple[str, tuple[str, ...]]] = {
     "anthropic": ("https://api.anthropic.com", ("ANTHROPIC_API_KEY",)),
     "google": ("https://generativelanguage.googleapis.com", ("GEMINI_API_KEY", "GOOGLE_API_KEY")),
 }
-"""The addresses that are known here, and the variables of their keys; other vendors' are known to pydantic-ai."""
+"""Address and variables of the key of two vendors; pydantic-ai knows those of the others."""
 
-_STUMBLES = (
-    *(
-        faults.AgentRunError,
-        faults.UserError,
-        httpx2.HTTPError,
-        OSError,
-        RuntimeError,
-        ValueError,
-        TypeError,
-    ),
-    *(LookupError, AttributeError, AssertionError),
+_LIBRARY_ERRORS = (
+    faults.AgentRunError,
+    faults.UserError,
+    httpx2.HTTPError,
+    OSError,
+    RuntimeError,
+    ValueError,
+    TypeError,
+    LookupError,
+    AttributeError,
+    AssertionError,
 )
-"""What pydantic-ai, the SDKs and their validators raise of turns or answers that they cannot read."""
+"""Errors that pydantic-ai, the SDKs and their validators raise for a failed call."""
 
-_FIELDS = ("tool_calls", "tool_call_id", "name")  # of a turn that a part without a type may hold
-_GENERATED = "pyd_ai_"  # how the ids of tool calls begin that pydantic-ai makes up
+_FIELDS = ("tool_calls", "tool_call_id", "name")  # of a turn, in a part without a type
+_GENERATED = "pyd_ai_"  # prefix of the ids that pydantic-ai gives to tool calls without one
 
 
 class PydanticAIProvider(http.Closing, Provider):
     """A model behind its vendor's own API (``anthropic`` and ``google`` make it, too).
 
-    Streams where ``on_text`` is given. Of ``Sampling.body``, names that begin with the vendor's are
+    Streams if ``on_text`` is given. In ``Sampling.body``, names that begin with the vendor's are
     pydantic-ai's settings (``google_thinking_config``, ``anthropic_thinking``), ``tools`` have
-    OpenAI's form, and the rest is laid over the request (``extra_body``); where the library has no
-    such thing (Google, Mistral, Bedrock) the rest may hold its common settings alone (``top_p``,
-    ``stop_sequences``). Connections are those of an event loop (``PerLoop``).
+    OpenAI's form, and the rest is laid over the request (``extra_body``). Google, Mistral and
+    Bedrock take no such rest, only the library's common settings (``top_p``, ``stop_sequences``).
+    Connections belong to an event loop (``PerLoop``).
 
     Args:
-        model: ``VENDOR:NAME``, or the name alone where ``vendor`` is given.
-        vendor: pydantic-ai's name of who serves it.
-        base_url: where the API begins; None is the vendor's own address.
+        model: ``VENDOR:NAME``, or the name alone if ``vendor`` is given.
+        vendor: pydantic-ai's name of the vendor.
+        base_url: where the API begins. None: the vendor's own address.
         api_key_env: the environment variable that holds the key. None: the one that the vendor's
             SDK reads (of Google's two GEMINI_API_KEY comes first), at the vendor's own address, and
             no key anywhere else (a key is never sent to a host that it was not named for).
-        timeout_s: total deadline of a call, in seconds; None is none. ``call.deadline`` holds
+        timeout_s: total deadline of a call, in seconds. None: no limit. ``call.deadline`` holds
             beside it.
-        read_timeout_s: the longest silence of the server, in seconds; None (a model may think for
-            long) is none.
+        read_timeout_s: the longest silence of the server, in seconds. None: no limit, because a
+            model may think for long.
 
     Attributes:
         model, vendor: as given.
-        base_url: as given, or the vendor's own where it is known.
-        identity: what stands behind a worker's name.
+        base_url: as given, or the vendor's own if it is known.
 
     Raises:
-        ConfigError: the model, the vendor, the URL, the variable's name or a timeout is none.
+        ConfigError: the model, the vendor, the URL, the variable's name or a timeout is invalid.
         ImportError: the vendor's SDK is not installed.
     """
 
@@ -125,29 +124,26 @@ class PydanticAIProvider(http.Closing, Provider):
         home, self._variables = _HOMES.get(vendor, ("", ()))
         self._url = None if base_url is None else http.checked_url(base_url)
         self.base_url = self._url or home
-        self._elsewhere = (
-            self._url is not None and urlsplit(self._url).hostname != urlsplit(home).hostname
-        )
-        self._api_key_env = http.checked_variable(api_key_env)
+        self._elsewhere = urlsplit(self.base_url).hostname != urlsplit(home).hostname
+        self._named_variable = http.checked_variable(api_key_env)
+        self.api_key_env = self._key_variable()
         self._timeout_s = http.checked_seconds("timeout_s", timeout_s)
         self._read_timeout_s = http.checked_seconds("read_timeout_s", read_timeout_s)
         self._held = http.PerLoop(self._open, _close)
-        self.api_key_env = self._key_variable()
         self.identity = f"{self.vendor} {self.model} {self.base_url}".strip()
 
     def _key_variable(self) -> str | None:
         """Return the variable to read. None: no key is sent, or pydantic-ai knows the variable."""
-        if self._api_key_env is not None or self._elsewhere or not self._variables:
-            return self._api_key_env
-        return next(
-            (name for name in self._variables if os.environ.get(name, "").strip()),
-            self._variables[0],
-        )
+        if self._named_variable is not None or self._elsewhere or not self._variables:
+            return self._named_variable
+        for name in self._variables:
+            if os.environ.get(name, "").strip():
+                return name
+        return self._variables[0]
 
     def __repr__(self) -> str:
-        return (
-            f"{type(self).__name__}({f'{self.vendor}:{self.model}'!r}, base_url={self.base_url!r})"
-        )
+        name = f"{self.vendor}:{self.model}"
+        return f"{type(self).__name__}({name!r}, base_url={self.base_url!r})"
 
     async def complete(
         self,
@@ -157,89 +153,92 @@ class PydanticAIProvider(http.Closing, Provider):
         call: CallContext,
         on_text: OnText | None = None,
     ) -> Completion:
-        """Ask the model; ``usage.seconds`` is the wall time of the call. Tool calls have the shape of OpenAI's.
+        """Ask the model. Tool calls have OpenAI's form; ``usage.seconds`` is wall time.
 
-        ``body_sent`` is what pydantic-ai was given beside the turns: the model, the settings and
+        ``body_sent`` holds what pydantic-ai was given beside the turns: the model, the settings and
         the tools.
 
         Raises:
-            WorkerError: as ``OpenAICompatibleProvider.complete`` raises it; and Rejected, before
-                anything is sent, for a turn that the vendor's API has no form for.
-            ConfigError: ``sampling.body`` holds what JSON does not know, or what cannot be sent to
+            WorkerError: as ``OpenAICompatibleProvider.complete`` raises it. Rejected, before
+                anything is sent: the vendor's API has no form for a turn.
+            ConfigError: ``sampling.body`` holds a value that JSON lacks, or that cannot be sent to
                 this vendor.
         """
         started = perf_counter()
-        async with http.attempt(
-            f"{self.model} at {self.base_url or self.vendor}", self._timeout_s, call.deadline
-        ):
-            key_of(self._key_variable())  # it is there, or nothing is sent
+        where = f"{self.model} at {self.base_url or self.vendor}"
+        async with http.attempt(where, self._timeout_s, call.deadline):
+            key_of(self._key_variable())  # nothing is sent without it
             model, _ = await self._held.get()
             settings, tools = self._settings(sampling, model)
-            said = None
-            async with aclosing(
-                _answer(model, messages, settings, tools, on_text is not None)
-            ) as pieces:
+            response = None
+            answer = _ask(model, messages, settings, tools, stream=on_text is not None)
+            async with aclosing(answer) as pieces:
                 async for piece in pieces:
                     if isinstance(piece, form.ModelResponse):
-                        said = piece
+                        response = piece
                     elif on_text is not None:
                         on_text(piece)
-            assert said is not None
-            sent = {
-                "model": f"{self.vendor}:{self.model}",
-                **settings,
-                **({"tools": tools} if tools else {}),
-            }
-            return _completion(said, perf_counter() - started, sent)
+            assert response is not None
+            sent = {"model": f"{self.vendor}:{self.model}", **settings}
+            if tools:
+                sent["tools"] = tools
+            return _completion(response, perf_counter() - started, sent)
 
     def _open(self) -> tuple[Model, httpx2.AsyncClient]:
-        """pydantic-ai's model, and the client that it sends with, for the running event loop."""
+        """Return pydantic-ai's model for the running event loop, and the client that it uses."""
         silence = self._read_timeout_s or SILENCE_SECONDS
-        client = create_async_httpx2_client(
-            timeout=httpx2.Timeout(silence, connect=http.CONNECT_SECONDS)
-        )
-        client.event_hooks = {"response": [_stay]}
-        key = key_of(self._key_variable()) or (NO_KEY if self._elsewhere else None)
-        given = {"api_key": key, "base_url": self._url, "http_client": client}
+        timeout = httpx2.Timeout(silence, connect=http.CONNECT_SECONDS)
+        client = create_async_httpx2_client(timeout=timeout)
+        client.event_hooks = {"response": [_drop_redirect]}
+        key = key_of(self._key_variable())
+        if not key and self._elsewhere:
+            key = NO_KEY
+        options = {"api_key": key or None, "base_url": self._url, "http_client": client}
         taken = inspect.signature(self._class).parameters
-        options = {
-            name: value for name, value in given.items() if value is not None and name in taken
-        }
+        for name in list(options):
+            if options[name] is None or name not in taken:
+                del options[name]
         try:
-            return infer_model(
-                f"{self.vendor}:{self.model}", lambda _: self._class(**options)
-            ), client
+            model = infer_model(f"{self.vendor}:{self.model}", lambda _: self._class(**options))
         except faults.UserError as error:  # the library says that there is no key
             words = excerpt(str(error))
-        raise errors.AuthFailed(words)
+        else:
+            return model, client
+        raise errors.AuthFailed(words)  # out here, so that no error of the library is its context
 
     def _settings(
         self, sampling: Sampling, model: Model
     ) -> tuple[dict[str, object], list[Mapping[str, object]]]:
-        """(settings, tools) of a call, in pydantic-ai's form and in OpenAI's."""
-        settings = {name: getattr(sampling, name) for name in ("temperature", "max_tokens", "seed")}
-        settings |= {"max_retries": 0, "framing_announcement": "never"}
+        """Return a call's settings in pydantic-ai's form, and its tools in OpenAI's."""
+        settings: dict[str, object] = {
+            "temperature": sampling.temperature,
+            "max_tokens": sampling.max_tokens,
+            "seed": sampling.seed,
+            "max_retries": 0,
+            "framing_announcement": "never",
+        }
         body = plain(sampling.body)
         encode(body)  # raises ConfigError
         tools = cast("list[Mapping[str, object]]", body.pop("tools", []))
         ignored = model.unsupported_settings
-        own = f"{self.vendor.partition('-')[0]}_"
-        names = ModelSettings.__annotations__ if "extra_body" in ignored else ()
-        settings |= {
-            name: body.pop(name) for name in list(body) if name.startswith(own) or name in names
-        }
-        if body and "extra_body" in ignored:
-            wrong = ", ".join(sorted(body))
+        takes_rest = "extra_body" not in ignored
+        prefix = f"{self.vendor.partition('-')[0]}_"
+        for name in list(body):
+            is_common = not takes_rest and name in ModelSettings.__annotations__
+            if is_common or name.startswith(prefix):
+                settings[name] = body.pop(name)
+        if body and not takes_rest:
+            rest = ", ".join(sorted(body))
+            expected = f"{prefix}… or a setting of pydantic-ai"
             raise errors.ConfigError(
-                f"body: {wrong}: not sent to {self.vendor}; expected {own}… or a setting of pydantic-ai"
+                f"body: {rest}: not sent to {self.vendor}; expected {expected}"
             )
         if body:
             settings["extra_body"] = body
-        return {
-            key: value
-            for key, value in settings.items()
-            if value is not None and key not in ignored
-        }, tools
+        for name in list(settings):
+            if settings[name] is None or name in ignored:
+                del settings[name]
+        return settings, tools
 
 
 anthropic = partial(PydanticAIProvider, vendor="anthropic")
@@ -253,56 +252,68 @@ async def _close(held: tuple[Model, httpx2.AsyncClient]) -> None:
     await held[1].aclose()
 
 
-async def _stay(response: httpx2.Response) -> None:
-    """Redirects are not followed: the key would go to a host that it was not named for."""
+async def _drop_redirect(response: httpx2.Response) -> None:
+    """Stop a redirect: the key would go to a host that it was not named for."""
     response.headers.pop("location", None)
 
 
-# ── what is asked ─────────────────────────────────────────────────────────────────────────────────
-async def _answer(
+# ── the request ───────────────────────────────────────────────────────────────────────────────────
+async def _ask(
     model: Model,
     messages: Sequence[Message],
     settings: Mapping[str, object],
     tools: Sequence[Mapping[str, object]],
+    *,
     stream: bool,
 ) -> AsyncGenerator[str | form.ModelResponse]:
-    """The pieces of text as they come, then the whole answer; raises the WorkerError that a failure means."""
-    begun, asked = False, cast(ModelSettings, settings)
+    """Yield the pieces of text as they come, then the whole answer.
+
+    It is a generator so that errors of whoever takes the pieces are not taken for the model's.
+
+    Raises:
+        WorkerError: the call failed.
+    """
     try:
-        turns, offered = (
-            _turns(messages),
-            ModelRequestParameters(function_tools=[_tool(tool) for tool in tools]),
-        )
+        turns = _turns(messages)
+        offered = ModelRequestParameters(function_tools=[_tool(tool) for tool in tools])
     except (ValueError, LookupError, TypeError, AttributeError) as error:
         words = excerpt(f"{type(error).__name__}: {error}")
-        raise errors.Rejected(
-            f"the turns or tools could not be written for {model.system}: {words}"
-        ) from None
+        message = f"the turns or tools could not be written for {model.system}: {words}"
+        raise errors.Rejected(message) from None
+    options = cast(ModelSettings, settings)
+    begun = False
     try:
         if not stream:
-            yield await model.request(turns, asked, offered)
+            yield await model.request(turns, options, offered)
             return
-        async with model.request_stream(turns, asked, offered) as events:
+        async with model.request_stream(turns, options, offered) as events:
             async for event in events:
                 begun = True
-                part = (
-                    event.part
-                    if isinstance(event, form.PartStartEvent)
-                    else getattr(event, "delta", None)
-                )
-                if isinstance(part, form.TextPart) and part.content:
-                    yield part.content
-                elif isinstance(part, form.TextPartDelta) and part.content_delta:
-                    yield part.content_delta
+                text = _new_text(event)
+                if text:
+                    yield text
             yield events.get()
             return
-    except _STUMBLES as error:
+    except _LIBRARY_ERRORS as error:
         failed = _failure(error, begun)
-    raise failed  # out here, so that no error of an SDK hangs on it as its context
+    raise failed  # out here, so that no error of an SDK is its context
+
+
+def _new_text(event: object) -> str:
+    if isinstance(event, form.PartStartEvent) and isinstance(event.part, form.TextPart):
+        return event.part.content
+    if isinstance(event, form.PartDeltaEvent) and isinstance(event.delta, form.TextPartDelta):
+        return event.delta.content_delta
+    return ""
 
 
 def _failure(error: Exception, begun: bool) -> errors.WorkerError:
-    """What an error of pydantic-ai or an SDK means; ``begun`` is whether a part of the answer had come."""
+    """Return the failure that an error of pydantic-ai or an SDK means.
+
+    Args:
+        error: the error.
+        begun: a part of the answer had come.
+    """
     words = excerpt(f"{type(error).__name__}: {error}")
     if isinstance(error, faults.ModelHTTPError):
         body = error.body if isinstance(error.body, str) else json.dumps(error.body, default=str)
@@ -321,70 +332,74 @@ def _failure(error: Exception, begun: bool) -> errors.WorkerError:
         return errors.Unreachable(f"no response: {words}", sent=True)
     if isinstance(error, faults.UserError):
         return errors.Rejected(f"the request could not be written: {words}")
-    cut = begun and not isinstance(error, faults.ModelAPIError)
-    kind = errors.TruncatedResponse if cut else errors.MalformedResponse
-    return kind(f"the answer could not be read: {words}", status=200)
+    message = f"the answer could not be read: {words}"
+    if begun and not isinstance(error, faults.ModelAPIError):
+        return errors.TruncatedResponse(message, status=200)
+    return errors.MalformedResponse(message, status=200)
 
 
 def _turns(messages: Sequence[Message]) -> list[form.ModelMessage]:
-    """The turns as pydantic-ai has them; parts have OpenAI's shapes (text, image_url, file).
+    """Return the turns in pydantic-ai's form; parts have OpenAI's (text, image_url, file).
 
-    A part without a type may hold ``tool_calls`` of an assistant, or a tool's ``tool_call_id``.
+    A part without a type may hold an assistant's ``tool_calls``, or a tool's ``tool_call_id``.
 
     Raises:
-        ValueError, LookupError, TypeError: a turn or a part has none of these shapes.
+        ValueError, LookupError, TypeError: a turn or a part has another form.
     """
     turns: list[form.ModelMessage] = []
-    names: dict[str, str] = {}  # of the tools that were called, by the call's id
+    tool_names: dict[str, str] = {}  # by the id of the call
     for message in messages:
+        fields = _fields(message)
         text = [message.content] if message.content else []
-        fields: dict[str, Any] = {
-            name: value
-            for part in message.parts
-            if "type" not in part
-            for name, value in part.items()
-        }
-        if wrong := sorted(set(fields) - set(_FIELDS)):
-            raise ValueError(
-                f"a part without a type that holds {', '.join(wrong)}, expected {', '.join(_FIELDS)}"
-            )
         if message.role == "assistant":
-            calls = [
-                form.ToolCallPart(
-                    call["function"]["name"], call["function"]["arguments"], tool_call_id=call["id"]
-                )
-                for call in fields.get("tool_calls", ())
-            ]
-            names |= {call.tool_call_id: call.tool_name for call in calls}
+            calls: list[form.ToolCallPart] = []
+            for call in fields.get("tool_calls", ()):
+                name, arguments = call["function"]["name"], call["function"]["arguments"]
+                calls.append(form.ToolCallPart(name, arguments, tool_call_id=call["id"]))
+                tool_names[call["id"]] = name
             turns.append(form.ModelResponse(parts=[*map(form.TextPart, text), *calls]))
-        elif message.role == "system":
-            turns.append(form.ModelRequest(parts=[form.SystemPromptPart(message.content)]))
+            continue
+        if message.role == "system":
+            part = form.SystemPromptPart(message.content)
         elif message.role == "user":
             media = [_media(part) for part in message.parts if "type" in part]
-            turns.append(
-                form.ModelRequest(
-                    parts=[form.UserPromptPart([*text, *media] if media else message.content)]
-                )
-            )
+            part = form.UserPromptPart([*text, *media] if media else message.content)
         else:
-            called = fields["tool_call_id"]
-            result = form.ToolReturnPart(names[called], message.content, tool_call_id=called)
-            turns.append(form.ModelRequest(parts=[result]))
+            call_id = fields["tool_call_id"]
+            name = tool_names[call_id]
+            part = form.ToolReturnPart(name, message.content, tool_call_id=call_id)
+        turns.append(form.ModelRequest(parts=[part]))
     return turns
+
+
+def _fields(message: Message) -> dict[str, Any]:
+    """Return the fields that a turn's parts without a type hold; raise ValueError if unknown."""
+    fields: dict[str, Any] = {}
+    for part in message.parts:
+        if "type" not in part:
+            fields |= part
+    unknown = ", ".join(sorted(set(fields) - set(_FIELDS)))
+    if unknown:
+        expected = ", ".join(_FIELDS)
+        raise ValueError(f"a part without a type that holds {unknown}, expected {expected}")
+    return fields
 
 
 def _media(part: Mapping[str, Any]) -> form.UserContent:
     kind = part["type"]
     if kind == "text":
         return str(part["text"])
-    if kind not in ("image_url", "file"):
+    if kind == "image_url":
+        source: Any = part["image_url"]
+    elif kind == "file":
+        source = part["file"]["file_data"]
+    else:
         raise ValueError(f"a part of type {kind!r}, expected text, image_url or file")
-    given: Any = part["image_url"] if kind == "image_url" else part["file"]["file_data"]
-    url = str(given if isinstance(given, str) else given["url"])
-    if not url.startswith("data:"):
-        return form.ImageUrl(url) if kind == "image_url" else form.DocumentUrl(url)
-    base64.b64decode(url.partition(",")[2], validate=True)  # raises a ValueError
-    return form.BinaryContent.from_data_uri(url)
+    url = str(source if isinstance(source, str) else source["url"])
+    if url.startswith("data:"):
+        base64.b64decode(url.partition(",")[2], validate=True)  # raises a ValueError
+        return form.BinaryContent.from_data_uri(url)
+    return form.ImageUrl(url) if kind == "image_url" else form.DocumentUrl(url)
 
 
 def _tool(tool: Mapping[str, Any]) -> ToolDefinition:
@@ -397,47 +412,51 @@ def _tool(tool: Mapping[str, Any]) -> ToolDefinition:
     )
 
 
-# ── what comes back ───────────────────────────────────────────────────────────────────────────────
-def _completion(said: form.ModelResponse, seconds: float, sent: Mapping[str, object]) -> Completion:
-    """The answer, or the WorkerError that says why it is none (``Reply.completion``)."""
-    used = said.usage
-    thought = max(
-        used.details.get(name, 0)
-        for name in ("reasoning_tokens", "thoughts_tokens", "thinking_tokens")
-    )
-    usage = Usage(
-        used.input_tokens,
-        used.cache_read_tokens,
-        used.output_tokens,
-        min(thought, used.output_tokens),
-    )
-    called = [part for part in said.parts if isinstance(part, form.ToolCallPart)]
-    finish = said.finish_reason
-    if finish in (None, "error"):  # the library has no word for what the vendor says
-        finish = cast("str | None", (said.provider_details or {}).get("finish_reason")) or finish
-    reply = Reply(
-        usage=usage,
-        text=[part.content or "" for part in said.parts if isinstance(part, form.TextPart)],
-        reasoning=[
-            part.content or "" for part in said.parts if isinstance(part, form.ThinkingPart)
-        ],
-        tool_calls=[_tool_call(part, index) for index, part in enumerate(called)],
-        finish="tool_calls" if called and finish == "stop" else finish or "",
-    )
+# ── the answer ────────────────────────────────────────────────────────────────────────────────────
+def _completion(
+    response: form.ModelResponse, seconds: float, sent: Mapping[str, object]
+) -> Completion:
+    """Return the answer, or raise the WorkerError that ``Reply.completion`` raises."""
+    reply = Reply(usage=_usage(response))
+    for part in response.parts:
+        if isinstance(part, form.TextPart):
+            reply.text.append(part.content or "")
+        elif isinstance(part, form.ThinkingPart):
+            reply.reasoning.append(part.content or "")
+        elif isinstance(part, form.ToolCallPart):
+            reply.tool_calls.append(_tool_call(part, len(reply.tool_calls)))
+    finish = response.finish_reason
+    if finish in (None, "error"):  # the library has no word for the vendor's
+        own = (response.provider_details or {}).get("finish_reason")
+        finish = cast("str | None", own) or finish
+    if reply.tool_calls and finish == "stop":
+        finish = "tool_calls"
+    reply.finish = finish or ""
     try:
         return reply.completion(seconds=seconds, body_sent=sent)
     except errors.WorkerError as error:
-        error.usage = usage if usage.tokens else None
-        error.retryable |= isinstance(
-            error, errors.MalformedResponse
-        )  # a vendor's odd end: another try may end well
+        if reply.usage is not None and reply.usage.tokens:
+            error.usage = reply.usage
+        if isinstance(error, errors.MalformedResponse):  # an unknown end: another try may end well
+            error.retryable = True
         raise
 
 
+def _usage(response: form.ModelResponse) -> Usage:
+    used = response.usage
+    names = ("reasoning_tokens", "thoughts_tokens", "thinking_tokens")
+    reasoning = max(used.details.get(name, 0) for name in names)
+    return Usage(
+        used.input_tokens,
+        used.cache_read_tokens,
+        used.output_tokens,
+        min(reasoning, used.output_tokens),
+    )
+
+
 def _tool_call(part: form.ToolCallPart, index: int) -> dict[str, object]:
-    name = part.tool_call_id if not part.tool_call_id.startswith(_GENERATED) else f"call_{index}"
-    return {
-        "id": name,
-        "type": "function",
-        "function": {"name": part.tool_name, "arguments": part.args_as_json_str()},
-    }
+    name = part.tool_call_id
+    if name.startswith(_GENERATED):
+        name = f"call_{index}"
+    function = {"name": part.tool_name, "arguments": part.args_as_json_str()}
+    return {"id": name, "type": "function", "function": function}
