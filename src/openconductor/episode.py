@@ -1,24 +1,27 @@
-"""The life of an episode: asked, rounds (planned, steps), answered; one for the Conductor, baselines and ``execute``.
+"""The life of an episode: a question is asked, rounds are planned and executed, an answer is given.
 
-In: a pool, a question, and what plays the rounds. Out: an Episode, with its events in order.
+``LiveEpisode`` is an episode under way, for the Conductor, baselines and ``execute`` alike. It runs
+each workflow by an ``Execution``, and both make their calls through a ``Dispatcher``, which keeps
+the budget and hands every event to the sink.
 
-A Stage keeps the budget, tells the sink, and sees to it that every error whose fate is *stop*
-carries ``.episode``. What a sink raises ends the episode and comes out as it was; nothing more is
-told to it.
+Every error whose fate is *stop* carries ``.episode``. What a sink raises ends the episode and comes
+out unchanged, and nothing more is sent to that sink.
 """
 
 from __future__ import annotations
 
 import asyncio
 import uuid
-from collections.abc import Awaitable, Callable, Sequence
-from contextlib import nullcontext
+from collections.abc import AsyncGenerator, Callable, Iterable, Sequence
+from contextlib import asynccontextmanager, nullcontext
 from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Literal
 
-from openconductor.calls.budget import BudgetMeter, PaidCall, check_price, open_meter
+from openconductor.calls.budget import BudgetMeter, check_price, open_meter
+from openconductor.calls.options import keep_offered_calls
 from openconductor.calls.worker import Worker
+from openconductor.context import find_fault, open_context, step_context
 from openconductor.errors import (
     AuthFailed,
     OpenConductorError,
@@ -33,15 +36,14 @@ from openconductor.events import (
     Event,
     Planned,
     RoundEnded,
+    StepEnded,
     StepStarted,
     StepText,
 )
-from openconductor.execution import Asking, Execution, open_context
 from openconductor.parser import parse_workflow, validate_workflow
 from openconductor.pool import WorkerPool
-from openconductor.prompt import SOLVE_SUBTASK, check_question, check_turns
+from openconductor.prompt import SOLVE_SUBTASK, check_question, check_turns, tools_as_text
 from openconductor.protocols import CallContext, OnEvent
-from openconductor.providers.orchestrator import working_for
 from openconductor.types import (
     Budget,
     Call,
@@ -51,17 +53,415 @@ from openconductor.types import (
     Question,
     Round,
     Step,
+    StepResult,
     Transcript,
     Usage,
     Workflow,
 )
 
-Act = Callable[["Stage"], Awaitable[str | None]]
-"""Plays rounds on the stage it is given, and returns the answer; None lets the last round's error end the episode."""
-
 _UNLIMITED = nullcontext()
 
 
+# ── the calls of an episode ───────────────────────────────────────────────────────────────────────
+@dataclass(slots=True)
+class Assignment:
+    """What one worker, or with fallback one after the other, is asked: a step, or the plan of a round.
+
+    Attributes:
+        messages: what is sent.
+        step: 0-based; None: planning.
+        subtask: the step's own; None: planning.
+        last: True for the last step of a workflow that answers a user, not another orchestrator.
+        worker: the ordinal of the worker that was asked last.
+        started: seconds since the episode began; None: nothing was sent.
+        calls: every attempt.
+    """
+
+    messages: tuple[Message, ...]
+    step: int | None = None
+    subtask: str | None = None
+    last: bool = False
+    worker: int | None = None
+    started: float | None = None
+    calls: list[Call] = field(default_factory=list[Call])
+
+
+class Dispatcher:
+    """Makes the calls of one episode within its budget, and hands its events to the sink.
+
+    Args:
+        context: what the episode's question works for.
+        on_event: the sink.
+
+    Attributes:
+        context: the context of the episode's calls, but for what differs from call to call.
+        meter: the budget; None: no limit.
+        failure: the exception that the sink raised.
+    """
+
+    def __init__(self, context: CallContext, on_event: OnEvent | None) -> None:
+        self.meter: BudgetMeter | None = None
+        self.failure: BaseException | None = None
+        self._on_event = on_event
+        self._wants_text = on_event is not None and wants_text(on_event)
+        self._clock = asyncio.get_running_loop().time
+        self.context = CallContext(
+            uuid.uuid4().hex,
+            sample=context.sample,
+            depth=context.depth,
+            origin=self._clock(),
+            options=context.options,
+            unreachable_s=context.unreachable_s,
+        )
+
+    def open_meter(self, budget: Budget | None, context: CallContext) -> None:
+        """Set the budget of the episode, which ``context.budget`` pays for.
+
+        Raises:
+            ConfigError: a limit is not a number of at least 0.
+        """
+        self.meter = open_meter(budget, now=self.context.origin, payer=context.budget)
+        if self.meter is not None:
+            self.context = replace(self.context, deadline=self.meter.deadline)
+
+    async def call(
+        self, worker: Worker, assignment: Assignment, *, unreachable_s: float | None = None
+    ) -> Completion:
+        """Return one worker's completion. Every attempt is kept in the assignment.
+
+        Args:
+            worker: the worker.
+            assignment: what it is asked.
+            unreachable_s: how long it is retried if it cannot be reached; default: the episode's.
+
+        Raises:
+            WorkerError: the worker failed.
+            BudgetExceeded: the budget ended.
+        """
+        context = replace(
+            self.context,
+            step=assignment.step,
+            subtask=assignment.subtask,
+            last=assignment.last,
+            on_event=partial(self._hear, assignment.calls),
+            unreachable_s=self.context.unreachable_s if unreachable_s is None else unreachable_s,
+        )
+        if self.meter is None:
+            return await self._send(worker, assignment, context)
+        messages = assignment.messages
+        reservation = await self.meter.reserve_call(
+            worker.most(messages, context), is_replay=partial(worker.knows, messages, context)
+        )
+        try:
+            with reservation:
+                context = replace(context, budget=reservation)
+                return await self._send(worker, assignment, context)
+        except WorkerError as error:
+            if self.meter.out_of_time():
+                raise self.meter.exceeded("seconds") from error
+            raise
+
+    async def _send(
+        self, worker: Worker, assignment: Assignment, context: CallContext
+    ) -> Completion:
+        on_text = None
+        try:
+            if assignment.step is not None:
+                if assignment.started is None:
+                    assignment.started = self.now()
+                step = assignment.step
+                self.emit(StepStarted, step, assignment.worker, assignment.messages)
+                if self._wants_text:
+                    on_text = partial(self.emit, StepText, step)
+            completion = await worker.complete(assignment.messages, call=context, on_text=on_text)
+        except WorkerError:
+            if self.failure is not None:  # the worker that streamed to the sink has wrapped it
+                raise self.failure from None
+            raise
+        self.check_sink()  # the worker that streamed to the sink may have swallowed its failure
+        return completion
+
+    def emit(self, kind: Callable[..., Event], *fields: object) -> None:
+        """Hand the sink an event of this round, unless it has failed."""
+        if self._on_event is not None:
+            self._hand_on(kind(self.context.episode, self.context.round, self.now(), *fields))
+
+    def check_sink(self) -> None:
+        """Raise what the sink raised, if it has failed, because events after that were dropped."""
+        if self.failure is not None:
+            raise self.failure
+
+    async def settle_sink(self) -> None:
+        """Wait until the sink has made its events durable.
+
+        Raises:
+            BaseException: what the sink raised.
+        """
+        self.check_sink()
+        if self._on_event is not None:
+            await settle(self._on_event)
+
+    def now(self) -> float:
+        """Return the seconds since the episode began."""
+        return self._clock() - self.context.origin
+
+    def out_of_time(self) -> bool:
+        """Return True if the deadline of the budget has passed."""
+        return self.meter is not None and self.meter.out_of_time()
+
+    def _hear(self, calls: list[Call], event: Event) -> None:
+        """Keep an attempt at a call of this episode, and hand its event on."""
+        if event.episode != self.context.episode:
+            return
+        if isinstance(event, CallEnded):
+            calls.append(event.call)
+        self._hand_on(event)
+
+    def _hand_on(self, event: Event) -> None:
+        if self._on_event is None or self.failure is not None:
+            return
+        try:
+            self._on_event(event)
+        except BaseException as error:
+            self.failure = error
+            raise
+
+
+# ── the steps of a workflow ───────────────────────────────────────────────────────────────────────
+class Execution:
+    """A valid workflow under way: every step starts as soon as the steps that it sees have ended.
+
+    A step's failure ends the workflow, because no later step can give the planned answer. The other
+    running steps are cancelled, and stay in the transcript without completion or error. A call that
+    was sent is paid for, and a sync function in a thread ends in its own time. All steps are run,
+    also those whose response nobody sees.
+
+    Args:
+        workflow: the workflow.
+        pool: the workers.
+        dispatcher: makes the calls.
+        opening: the turns that open every step's context.
+        previous: the previous round's final response, shown to steps whose access is ``"all"``.
+        fallback: whether a failed step goes to another worker.
+    """
+
+    def __init__(
+        self,
+        workflow: Workflow,
+        pool: WorkerPool,
+        dispatcher: Dispatcher,
+        *,
+        opening: tuple[Message, ...],
+        previous: str | None,
+        fallback: bool,
+    ) -> None:
+        self._workflow = workflow
+        self._pool = pool
+        self._dispatcher = dispatcher
+        self._opening = opening
+        self._previous = previous
+        self._fallback = fallback
+        self._responses = [""] * len(workflow)
+        self._results: list[StepResult | None] = [None] * len(workflow)
+        self._unmet = [set(workflow.visible(index)) for index in range(len(workflow))]
+        self._stopping = False
+
+    async def run(self) -> Transcript:
+        """Run every step once. A worker's failure ends it early, and is in the transcript.
+
+        Raises:
+            OpenConductorError: an error whose fate is *stop*.
+        """
+        ready = [index for index, unmet in enumerate(self._unmet) if not unmet]
+        running: dict[asyncio.Task[list[int]], int] = {}
+        try:
+            while ready or running:
+                if len(ready) == 1 and not running:  # nothing runs beside it: no task is needed
+                    ready = await self._run_line(ready[0])
+                    continue
+                for index in ready:
+                    running[asyncio.create_task(self._run_line(index))] = index
+                ended, _ = await asyncio.wait(running, return_when=asyncio.FIRST_COMPLETED)
+                ready = list[int]()
+                for task in sorted(ended, key=running.__getitem__):
+                    ready += task.result()
+                    del running[task]
+        except AuthFailed:
+            raise
+        except WorkerError:
+            pass  # it is in a result already
+        finally:
+            await _cancel(running)
+        self._dispatcher.check_sink()  # it may have failed while the other steps were cancelled
+        return self.transcript()
+
+    def transcript(self) -> Transcript:
+        """Return what has happened until now; a step that was not reached has an empty result."""
+        results: list[StepResult] = []
+        for step, result in zip(self._workflow, self._results, strict=True):
+            results.append(result or StepResult(step))
+        return Transcript(self._workflow, tuple(results))
+
+    async def _run_line(self, index: int) -> list[int]:
+        """Run a step, then its successors for as long as there is exactly one; return the steps that are ready."""
+        task = asyncio.current_task()
+        ready = await self._run_step(index)
+        while len(ready) == 1 and not self._stopping:
+            if task is not None and task.cancelling():  # a worker swallowed our cancellation
+                break
+            ready = await self._run_step(ready[0])
+        return ready
+
+    async def _run_step(self, index: int) -> list[int]:
+        """Run one step; return the steps that waited only for it.
+
+        Raises:
+            OpenConductorError: the step failed; its result is kept.
+        """
+        dispatcher = self._dispatcher
+        step = self._workflow.steps[index]
+        last = dispatcher.context.depth == 0 and index == len(self._workflow) - 1
+        opening = self._opening if last else tools_as_text(self._opening)
+        messages = step_context(self._workflow, index, opening, self._responses, self._previous)
+        assignment = Assignment(messages, index, step.subtask, last)
+        failure: OpenConductorError | None = None
+        for ordinal in self._candidates(step.worker):
+            assignment.worker = ordinal
+            worker = self._pool[ordinal]
+            try:
+                completion = await self._complete(worker, assignment)
+            except asyncio.CancelledError:
+                self._keep_cancelled(index, assignment)
+                raise
+            except OpenConductorError as error:
+                failure = error
+            else:
+                failure = None
+                if not (last and completion.tool_calls):
+                    failure = find_fault(completion)
+                if failure is None:
+                    self._responses[index] = completion.text
+                    self._keep(index, assignment, completion=completion)
+                    return self._successors(index)
+                failure.worker = worker.name
+            if not self._may_fall_back(failure):
+                break
+        assert failure is not None
+        self._stopping = True
+        self._keep(index, assignment, failure=failure)
+        raise failure
+
+    async def _complete(self, worker: Worker, assignment: Assignment) -> Completion:
+        unreachable_s = None
+        if self._fallback:
+            others = (
+                other.healthy for ordinal, other in self._pool if ordinal != assignment.worker
+            )
+            if any(others):  # another worker is asked instead
+                unreachable_s = 0.0
+        completion = await self._dispatcher.call(worker, assignment, unreachable_s=unreachable_s)
+        if assignment.last:
+            return keep_offered_calls(completion, self._dispatcher.context.options)
+        return completion
+
+    def _candidates(self, planned: int) -> Iterable[int]:
+        """Return the workers to try, in order: the planned one, then the other healthy ones."""
+        if not self._fallback:
+            return (planned,)
+        return self._healthy_from(planned)
+
+    def _healthy_from(self, planned: int) -> Iterable[int]:
+        """Yield the healthy workers, from the planned one on and around; if there is none, the planned one."""
+        ordinals = sorted(self._pool.ordinals)
+        place = ordinals.index(planned)
+        none_healthy = True
+        for ordinal in (*ordinals[place:], *ordinals[:place]):
+            if self._pool[ordinal].healthy:  # asked late: it may have failed meanwhile
+                none_healthy = False
+                yield ordinal
+        if none_healthy:
+            yield planned
+
+    def _may_fall_back(self, failure: OpenConductorError) -> bool:
+        """Return True if another worker may be asked after a failure."""
+        if not isinstance(failure, WorkerError) or isinstance(failure, AuthFailed):
+            return False
+        return not self._stopping and self._dispatcher.failure is None
+
+    def _successors(self, index: int) -> list[int]:
+        """Return the steps that waited only for this one, if the budget is not overspent."""
+        if self._dispatcher.meter is not None:
+            self._dispatcher.meter.check_limits()
+        ready: list[int] = []
+        for later, unmet in enumerate(self._unmet):
+            if index in unmet:
+                unmet.remove(index)
+                if not unmet:
+                    ready.append(later)
+        return ready
+
+    def _keep_cancelled(self, index: int, assignment: Assignment) -> None:
+        """Keep what a cancelled step cost, if it was sent."""
+        if assignment.started is None:
+            return
+        # Where the caller is gone, nobody listens. Else each StepStarted has its StepEnded.
+        heard = self._stopping or self._dispatcher.out_of_time()
+        self._keep(index, assignment, report=heard)
+
+    def _keep(
+        self,
+        index: int,
+        assignment: Assignment,
+        *,
+        completion: Completion | None = None,
+        failure: OpenConductorError | None = None,
+        report: bool = True,
+    ) -> None:
+        calls = tuple(assignment.calls)
+        started = assignment.started
+        self._results[index] = StepResult(
+            step=self._workflow.steps[index],
+            completion=completion,
+            error=failure,
+            messages=assignment.messages,
+            worker=assignment.worker,
+            usage=_sum_usage(calls),
+            started=started,
+            ended=None if started is None else self._dispatcher.now(),
+            calls=calls,
+        )
+        if report:
+            self._dispatcher.emit(StepEnded, index, self._results[index])
+
+
+def _sum_usage(calls: Sequence[Call]) -> Usage:
+    """Return what calls used; a sum of one is that one, because this is asked for each step."""
+    if len(calls) == 1:
+        return calls[0].usage
+    return sum((call.usage for call in calls), Usage())
+
+
+async def _cancel(tasks: Iterable[asyncio.Task[list[int]]]) -> None:
+    """Cancel what still runs and wait for it, however often we are cancelled meanwhile."""
+    interruption: asyncio.CancelledError | None = None
+    while True:
+        waiting = [task for task in tasks if not task.done()]
+        if not waiting:
+            break
+        for task in waiting:
+            task.cancel()
+        try:
+            await asyncio.wait(waiting)
+        except asyncio.CancelledError as error:
+            interruption = error
+    for task in tasks:
+        if not task.cancelled():
+            task.exception()  # looked at, so that asyncio does not report it as lost
+    if interruption is not None:
+        raise interruption
+
+
+# ── the rounds of an episode ──────────────────────────────────────────────────────────────────────
 @dataclass(slots=True)
 class _OpenRound:
     """What is known of the round under way, should it have to stop."""
@@ -72,8 +472,8 @@ class _OpenRound:
     calls: list[Call] = field(default_factory=list[Call])
 
 
-class Stage:
-    """One episode under way: whoever plays it runs its rounds here, one after the other.
+class LiveEpisode:
+    """An episode under way, whose rounds are run one after the other inside ``play``.
 
     Args:
         pool: the workers.
@@ -81,20 +481,22 @@ class Stage:
         context: what the question works for. Its ``sample`` tells repeats of a question apart.
         on_event: gets the events.
         fallback: whether a failed step goes to another worker.
-        spent: what the end of the question's own budget is: ``stop`` is raised; where ``answered``,
-            the answer until then counts; ``data`` ends the episode, which holds it.
+        spent: what happens at the end of the question's own budget. ``stop`` raises; ``answered``
+            returns the answer until then, if there is one; ``data`` ends the episode, which holds
+            the error.
         previous: a round that was played before; it is in the episode, but not on its bill.
 
     Attributes:
-        rounds: those that have ended.
-        answer: the answer until now.
+        rounds: the rounds that have ended.
+        answer: the answer until now; None at the end: the last round's error ends the episode.
         opening: the turns that open every step's context: the question, and the chat before it.
-        meter: the budget; None is no limit.
-        failure: what the sink raised.
+        episode: the outcome, after ``play``.
 
     Raises:
         ConfigError: the question is neither a text nor a list of Messages.
     """
+
+    episode: Episode
 
     def __init__(
         self,
@@ -110,129 +512,111 @@ class Stage:
         check_turns(question)
         self.pool = pool
         self.question = question
-        self.sample = 0 if context is None else context.sample
-        self.fallback = fallback
         self.rounds: list[Round] = [] if previous is None else [previous]
         self.answer: str | None = None if previous is None else previous.answer
         self.opening: tuple[Message, ...] = ()
-        self.meter: BudgetMeter | None = None
-        self.failure: BaseException | None = None
-        self._on_event = on_event
-        self._wants_text = on_event is not None and wants_text(on_event)
+        self._works_for = context or CallContext()
+        self._fallback = fallback
         self._spent = spent
         self._played_before = len(self.rounds)
         self._open: _OpenRound | None = None
-        self._clock = asyncio.get_running_loop().time
-        above = working_for.get()
-        self._context = CallContext(
-            uuid.uuid4().hex,
-            self._played_before,
-            sample=self.sample,
-            depth=0 if above is None else above.depth + 1,
-            origin=self._clock(),
-        )
+        self._dispatcher = Dispatcher(self._works_for, on_event)
+        self._number_round()
 
-    async def play(self, act: Act, budget: Budget | None = None) -> Episode:
-        """The whole episode.
+    @property
+    def sample(self) -> int:
+        """The number that tells repeats of the question apart."""
+        return self._works_for.sample
+
+    @property
+    def meter(self) -> BudgetMeter | None:
+        """The budget; None: no limit."""
+        return self._dispatcher.meter
+
+    @asynccontextmanager
+    async def play(self, budget: Budget | None = None) -> AsyncGenerator[None]:
+        """Begin the episode, and end it with what the block inside leaves in ``answer`` and ``rounds``.
+
+        A WorkflowError or WorkerError that the block raises becomes the error of the episode.
 
         Args:
-            act: plays the rounds.
             budget: what the question may cost.
-
-        Returns:
-            The Episode; ``error`` is the WorkflowError or WorkerError that ``act`` raised or left
-            in the last round.
 
         Raises:
             ConfigError, AuthFailed, BudgetExceeded: nothing more can be done; ``.episode`` holds
                 what had happened.
         """
+        dispatcher = self._dispatcher
         stop: OpenConductorError | None = None
         try:
             try:
-                self.tell(Asked, self.question, self.sample, self.pool.names)
+                dispatcher.emit(Asked, self.question, self.sample, self.pool.names)
                 check_question(self.question)
                 self.opening = open_context(self.question)
-                self.meter = open_meter(budget, now=self._context.origin)
-                if self.meter is not None:
-                    self._context = replace(self._context, deadline=self.meter.deadline)
+                dispatcher.open_meter(budget, self._works_for)
                 async with _UNLIMITED if self.meter is None else self.meter.time_limit():
-                    self.answer = await act(self)
+                    yield
                 error = self.rounds[-1].error if self.answer is None and self.rounds else None
             except OpenConductorError as raised:
-                self.check_sink()  # what it raised need not be this error: it can fail while others are closed
-                self.end(raised)
-                error, stop = self._fate(raised)
-            episode = self._episode(None if error is not None else self.answer, error)
+                # A sink's failure comes first: it can fail while other steps are cancelled.
+                self.end_round(raised)
+                error = self._error_left_by(raised)
+                stop = error if error is not None and self._is_stop(error) else None
+            self.episode = self._outcome(error)
             if stop is not None:
-                stop.episode = episode
-            self.tell(Answered, episode)
-            self.check_sink()
-            if self._on_event is not None:
-                await settle(self._on_event)
+                stop.episode = self.episode
+            dispatcher.emit(Answered, self.episode)
+            await dispatcher.settle_sink()
         except OpenConductorError as raised:  # of a sink
-            self.end(raised)
-            raised.episode = self._episode(None, raised)
+            self._close_round(raised)
+            raised.episode = self._outcome(raised)
             raise
         if stop is not None:
             raise stop
-        return episode
 
-    # What an act does.
-
-    def begin(self) -> None:
+    def begin_round(self) -> None:
         """Begin a round."""
         self._open = _OpenRound()
-        if self._context.round != len(self.rounds):
-            self._context = replace(self._context, round=len(self.rounds))
+        self._number_round()
 
     async def ask_planner(self, planner: Worker, messages: tuple[Message, ...]) -> Completion:
-        """The planner's completion, under the budget, on the bill of the round.
+        """Return the planner's completion, under the budget, on the bill of the round.
 
         Raises:
             WorkerError, BudgetExceeded: there is none.
         """
-        return await self.call(planner, Asking(messages, calls=self._round.calls))
+        return await self._dispatcher.call(planner, Assignment(messages, calls=self._round.calls))
 
     async def follow(self, completion: Completion, *, max_steps: int, subtasks: bool) -> None:
-        """Run the workflow that a planner's completion says, to its answer; or accept the answer until now.
+        """Run the workflow that a planner wrote, to its answer; or accept the answer until now.
 
         Args:
-            completion: what the planner wrote; where there is an answer already, three empty lists
+            completion: what the planner wrote. If there is an answer already, three empty lists
                 accept it.
             max_steps: the most steps.
-            subtasks: off, every subtask is replaced by the neutral one.
+            subtasks: False: every subtask is replaced by the neutral one.
 
         Raises:
-            WorkflowError: it says none; ``truncated`` where the text was cut at its token limit.
+            WorkflowError: it is not a workflow; ``truncated`` if the text was cut at its token
+                limit.
         """
         self._round.completion = completion
         try:
-            if completion.finish_reason == "length":
-                raise WorkflowError(
-                    WorkflowReason.TRUNCATED,
-                    f"the Conductor's text was cut at its token limit after {len(completion.text)} characters",
-                )
-            workflow = parse_workflow(
-                completion.text,
-                self.pool.ordinals,
-                max_steps=max_steps,
-                accept_allowed=self.answer is not None,
-            )
+            workflow = self._parse(completion, max_steps)
         except WorkflowError as error:
-            self.tell(Planned, completion, None, error)
+            self._dispatcher.emit(Planned, completion, None, error)
             raise
         if not subtasks:
-            workflow = Workflow(
-                tuple(Step(step.worker, SOLVE_SUBTASK, step.access) for step in workflow)
-            )
+            steps = [Step(step.worker, SOLVE_SUBTASK, step.access) for step in workflow]
+            workflow = Workflow(tuple(steps))
         self._round.workflow = workflow
-        self.tell(Planned, completion, workflow)
-        if workflow.steps:
-            said = await self.answer_by(workflow, previous=self.answer)
-            self.answer = self.answer if said is None else said
-        else:
-            self.end()
+        self._dispatcher.emit(Planned, completion, workflow)
+        if not workflow.steps:
+            self._close_round()
+            return
+        answer = await self.answer_by(workflow, previous=self.answer)
+        if answer is not None:
+            self.answer = answer
 
     async def run(
         self,
@@ -241,13 +625,12 @@ class Stage:
         opening: Sequence[Message] | None = None,
         previous: str | None = None,
     ) -> Transcript:
-        """Execute a workflow, as the round that is open or a new one, and end the round.
+        """Execute a workflow, as the round that is open or as a new one, and end the round.
 
         Args:
-            workflow: it is executed as it is, so it must be valid over the pool
-                (``validate_workflow``).
-            opening: turns that open every step's context in place of ``opening``: with attempts of
-                earlier rounds, say.
+            workflow: must be valid over the pool (``validate_workflow``).
+            opening: turns that open every step's context instead of ``self.opening``: with attempts
+                of earlier rounds, say.
             previous: the previous round's final response, shown to steps whose access is ``"all"``.
 
         Returns:
@@ -257,137 +640,106 @@ class Stage:
             ConfigError, AuthFailed, BudgetExceeded: nothing more can be done.
         """
         if self._open is None:
-            self.begin()
+            self.begin_round()
         if self.meter is not None:
-            self.meter.check()
-            for ordinal in (
-                self.pool.ordinals if self.fallback else {step.worker for step in workflow}
-            ):
+            self.meter.check_limits()
+            planned = {step.worker for step in workflow}
+            for ordinal in self.pool.ordinals if self._fallback else planned:
                 check_price(self.meter, self.pool[ordinal])
+        execution = Execution(
+            workflow,
+            self.pool,
+            self._dispatcher,
+            opening=self.opening if opening is None else tuple(opening),
+            previous=previous,
+            fallback=self._fallback,
+        )
         self._round.workflow = workflow
-        opened = self.opening if opening is None else tuple(opening)
-        self._round.execution = execution = Execution(workflow, self, opened, previous)
+        self._round.execution = execution
         transcript = await execution.run()
-        self.end()
+        self._close_round()
         return transcript
 
     async def answer_by(self, workflow: Workflow, *, previous: str | None = None) -> str | None:
-        """The answer of a workflow, run as a round; None where a step failed."""
+        """Run a workflow as a round, and return its answer; None: a step failed."""
         await self.run(workflow, previous=previous)
         return self.rounds[-1].answer
 
-    def end(self, error: OpenConductorError | None = None) -> None:
-        """End the round that is open, where one is; ``error`` is why, where its steps do not say so."""
-        if self._open is None:
-            return
-        now, self._open = self._open, None
-        transcript = now.execution.transcript() if now.execution is not None else None
-        if error is None and transcript is not None:
-            error = transcript.error
-        outcome = Round(now.completion, now.workflow, transcript, error, tuple(now.calls))
-        self.rounds.append(outcome)
-        self.tell(RoundEnded, outcome)
+    def end_round(self, error: OpenConductorError) -> None:
+        """End the open round, if there is one, with an error that its steps do not hold.
 
-    # What an execution does.
-
-    async def call(self, worker: Worker, now: Asking) -> Completion:
-        """One worker's completion, under the budget; every attempt at it is told and kept in ``now``.
-
-        What the sink raises on the way comes out of here.
+        Raises:
+            BaseException: what the sink raised, if it has failed.
         """
-        meter, step = self.meter, now.step
-        here = replace(self._context, step=step, subtask=now.subtask, last=now.last)
-        paid: PaidCall | None = None
-        if meter is not None:
-            known = partial(worker.knows, now.messages, here)
-            paid = await meter.call(worker.most(now.messages, last=now.last), known=known)
-        context = replace(here, on_event=partial(self._hear, now.calls, paid))
-        on_text = None
-        try:
-            with paid or _UNLIMITED:
-                if step is not None:
-                    if now.begun is None:
-                        now.begun = self.now()
-                    self.tell(StepStarted, step, now.worker, now.messages)
-                    on_text = partial(self.tell, StepText, step) if self._wants_text else None
-                completion = await worker.complete(now.messages, call=context, on_text=on_text)
-        except WorkerError as error:
-            if self.failure is not None:
-                raise self.failure from None  # a failing sink, dressed up by the worker that streamed to it
-            if meter is not None and meter.out_of_time():
-                raise meter.exceeded("seconds") from error
-            raise
-        self.check_sink()  # a failing sink, swallowed by the worker that streamed to it
-        return completion
-
-    def tell(self, kind: Callable[..., Event], *fields: object) -> None:
-        """Tell the sink of an event of this round, now; nothing where it has failed."""
-        if self._on_event is not None:
-            self._hand_on(kind(self._context.episode, self._context.round, self.now(), *fields))
-
-    @property
-    def outermost(self) -> bool:
-        """Whether no orchestrator stands above."""
-        return self._context.depth == 0
-
-    def check_sink(self) -> None:
-        """Raise what the sink raised, where it has failed: what was dropped must not be taken for told."""
-        if self.failure is not None:
-            raise self.failure
-
-    def now(self) -> float:
-        """Seconds since the episode began."""
-        return self._clock() - self._context.origin
-
-    # The rest.
+        self._dispatcher.check_sink()
+        self._close_round(error)
 
     @property
     def _round(self) -> _OpenRound:
         assert self._open is not None, "no round has begun"
         return self._open
 
-    def _fate(
-        self, error: OpenConductorError
-    ) -> tuple[OpenConductorError | None, OpenConductorError | None]:
-        """What an error leaves: the episode's error, and the one to raise."""
-        spent = self._spent if self.meter is not None and self.meter.ended_in(error) else "stop"
-        if spent == "answered" and self.answer is not None:
-            return None, None
-        is_data = isinstance(error, WorkflowError | WorkerError) and not isinstance(
-            error, AuthFailed
-        )
-        return (error, None) if is_data or spent == "data" else (error, error)
+    def _number_round(self) -> None:
+        context = self._dispatcher.context
+        if context.round != len(self.rounds):
+            self._dispatcher.context = replace(context, round=len(self.rounds))
 
-    def _episode(self, answer: str | None, error: OpenConductorError | None) -> Episode:
-        usage = sum((one.usage for one in self.rounds[self._played_before :]), Usage())
+    def _close_round(self, error: OpenConductorError | None = None) -> None:
+        if self._open is None:
+            return
+        ended, self._open = self._open, None
+        transcript = None
+        if ended.execution is not None:
+            transcript = ended.execution.transcript()
+            error = error or transcript.error
+        outcome = Round(ended.completion, ended.workflow, transcript, error, tuple(ended.calls))
+        self.rounds.append(outcome)
+        self._dispatcher.emit(RoundEnded, outcome)
+
+    def _parse(self, completion: Completion, max_steps: int) -> Workflow:
+        if completion.finish_reason == "length":
+            length = len(completion.text)
+            raise WorkflowError(
+                WorkflowReason.TRUNCATED,
+                f"the Conductor's text was cut at its token limit after {length} characters",
+            )
+        return parse_workflow(
+            completion.text,
+            self.pool.ordinals,
+            max_steps=max_steps,
+            accept_allowed=self.answer is not None,
+        )
+
+    def _error_left_by(self, raised: OpenConductorError) -> OpenConductorError | None:
+        """Return the error of the episode; None: the answer until now stands."""
+        if self._spent == "answered" and self.answer is not None and self._ended_budget(raised):
+            return None
+        return raised
+
+    def _is_stop(self, error: OpenConductorError) -> bool:
+        """Return True if an error is raised, and does not just end the episode."""
+        if isinstance(error, AuthFailed):
+            return True
+        if isinstance(error, WorkflowError | WorkerError):
+            return False
+        return not (self._spent == "data" and self._ended_budget(error))
+
+    def _ended_budget(self, error: OpenConductorError) -> bool:
+        """Return True if an error is the end of the question's own budget."""
+        return self.meter is not None and self.meter.ended_in(error)
+
+    def _outcome(self, error: OpenConductorError | None) -> Episode:
+        dispatcher = self._dispatcher
+        played = self.rounds[self._played_before :]
         return Episode(
-            self.question,
-            tuple(self.rounds),
-            answer,
-            error,
-            usage,
-            self.now(),
-            self._context.episode,
+            question=self.question,
+            rounds=tuple(self.rounds),
+            answer=self.answer if error is None else None,
+            error=error,
+            usage=sum((outcome.usage for outcome in played), Usage()),
+            seconds=dispatcher.now(),
+            id=dispatcher.context.episode,
         )
-
-    def _hear(self, calls: list[Call], paid: PaidCall | None, event: Event) -> None:
-        """Take in what happens below a call: each attempt is kept and charged."""
-        if event.episode != self._context.episode:
-            return
-        if isinstance(event, CallEnded):
-            calls.append(event.call)
-            if paid is not None:
-                paid.charge(event.call.usage)
-        self._hand_on(event)
-
-    def _hand_on(self, event: Event) -> None:
-        if self._on_event is None or self.failure is not None:
-            return
-        try:
-            self._on_event(event)
-        except BaseException as error:
-            self.failure = error
-            raise
 
 
 async def execute(
@@ -414,30 +766,30 @@ async def execute(
             runs and comes out of here unchanged, and nothing more is sent to it.
         context: what the question works for. Its ``sample`` tells repeats of a question apart.
         fallback: whether a step whose worker failed goes to the next worker that it has not tried
-            (the result's ``worker`` says which answered). Off where credit matters: in training and
-            evaluation.
-        max_steps: the most steps that the workflow may have; None is no limit.
+            (the result's ``worker`` says which answered). Leave it off where credit matters: in
+            training and evaluation.
+        max_steps: the most steps that the workflow may have; None: no limit.
 
     Returns:
-        The transcript: its ``answer`` is the last step's response; ``error`` the first failure,
-        where there is one.
+        The transcript: its ``answer`` is the last step's response; ``error`` the first failure.
 
     Raises:
         WorkflowError: the workflow is not valid over this pool.
-        ConfigError: the question is no question, or a dollar budget meets a worker without a price.
+        ConfigError: the question is invalid, or a dollar budget meets a worker without a price.
         BudgetExceeded, AuthFailed: the execution had to stop; ``.episode`` holds what had happened.
     """
     validate_workflow(workflow, pool.ordinals, max_steps=max_steps)
-    stage = Stage(pool, question, context=context, on_event=on_event, fallback=fallback)
-    await stage.play(lambda stage: stage.answer_by(workflow, previous=previous), budget)
-    transcript = stage.rounds[0].transcript
-    assert transcript is not None  # what ended the round before it had one is raised
+    live = LiveEpisode(pool, question, context=context, on_event=on_event, fallback=fallback)
+    async with live.play(budget):
+        live.answer = await live.answer_by(workflow, previous=previous)
+    transcript = live.rounds[0].transcript
+    assert transcript is not None  # an error that ended the round before it had one was raised
     return transcript
 
 
 # ── sinks ─────────────────────────────────────────────────────────────────────────────────────────
 class FanOut:
-    """Several sinks as one: each gets, in the order given, the events that it wants. The first that fails ends it.
+    """Several sinks as one: each gets the events that it wants, in the order given. A sink's failure ends the call.
 
     >>> seen = []
     >>> FanOut(seen.append, print).wants_text
@@ -455,18 +807,18 @@ class FanOut:
                 sink(event)
 
     async def wait_durable(self) -> None:
-        """Wait until every sink that can say so has made durable what it was handed."""
+        """Wait until every sink has made its events durable."""
         for sink, _ in self._sinks:
             await settle(sink)
 
 
 def wants_text(sink: OnEvent) -> bool:
-    """Whether a sink wants what steps stream."""
+    """Return True if a sink wants what steps stream."""
     return bool(getattr(sink, "wants_text", True))
 
 
 async def settle(sink: OnEvent) -> None:
-    """Wait until a sink has made durable what it was handed, where it can say that."""
+    """Wait until a sink has made its events durable, if it can say so."""
     wait = getattr(sink, "wait_durable", None)
     if wait is not None:
         await wait()

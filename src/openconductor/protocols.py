@@ -20,6 +20,7 @@ from openconductor.types import (
 )
 
 if TYPE_CHECKING:
+    from openconductor.calls.budget import Payer
     from openconductor.prompt import PromptOptions
 
 OnText = Callable[[str], None]
@@ -33,23 +34,32 @@ OnEvent = Callable[[Event], None]
 
 @dataclass(frozen=True, slots=True)
 class CallContext:
-    """Which call this is, so that cache, journal, budget and simulated draws need no second door.
+    """Names a call of a worker, and carries everything that the call depends on.
+
+    An episode makes one for each of its calls. An orchestrator that is asked with the context of a
+    call works for that call: its ``sample``, ``budget``, ``options`` and ``unreachable_s`` hold for
+    every call of the new episode, and ``depth`` counts on from there.
 
     Attributes:
         episode: the episode's id.
         round: 0-based round of the Conductor.
-        step: 0-based step of the workflow; None for the Conductor's own call.
+        step: 0-based step of the workflow; None: the Conductor's own call.
         attempt: 0-based attempt at this call.
         sample: 0-based index among repeats of the same question (a rollout of a group, a repeat of
             an evaluation).
-        depth: how many orchestrators stand above this call.
-        deadline: the event loop's time by which the call must have ended; None is no limit.
+        depth: the number of orchestrators above this call.
+        deadline: the event loop's time by which the call must have ended; None: no limit.
         origin: the event loop's time at which the episode began.
         on_event: gets each attempt, as CallEnded.
-        subtask: the step's own subtask, which is in its messages too; None for the Conductor's own
+        subtask: the step's own subtask, which is in its messages too; None: the Conductor's own
             call.
-        last: whether the call's response is a user's answer: that of a workflow's last step, not
-            nested in another.
+        last: True if the response is a user's answer: the last step of a workflow that is not
+            nested in another one.
+        budget: pays for the call; None: nothing limits it.
+        options: what the request itself asks for, laid over the sampling of the workers
+            (``calls/options.py``); None: nothing.
+        unreachable_s: how long a worker that cannot be reached, or is loading, is retried, in
+            seconds since it went down; None: 10 seconds.
     """
 
     episode: str = ""
@@ -63,6 +73,9 @@ class CallContext:
     on_event: OnEvent | None = None
     subtask: str | None = None
     last: bool = False
+    budget: Payer | None = None
+    options: Sampling | None = None
+    unreachable_s: float | None = None
 
 
 class Provider(ABC):
@@ -176,7 +189,7 @@ class Task(Protocol):
 
 
 class Orchestrator(Protocol):
-    """Whatever answers a question with a pool: the Conductor and every baseline."""
+    """Answers questions with a pool: the Conductor and every baseline."""
 
     async def ask(
         self,
@@ -192,6 +205,7 @@ class Orchestrator(Protocol):
             question: a text, or a chat whose last turn is the user's.
             budget: what this question may cost.
             on_event: gets every event in order.
-            context: what the question works for. Its ``sample`` tells repeats of a question apart.
+            context: the call that the question works for, which an orchestrator hands on to what
+                it asks in turn; None: it is a question of its own.
         """
         ...

@@ -26,7 +26,7 @@ from decimal import Decimal
 from typing import cast
 
 from openconductor.config import shorten
-from openconductor.episode import Stage
+from openconductor.episode import LiveEpisode
 from openconductor.errors import (
     ConfigError,
     GradingError,
@@ -193,12 +193,7 @@ class RewardFunction:
         """
         said = Completion(completion) if isinstance(completion, str) else completion
 
-        async def act(stage: Stage) -> str | None:
-            stage.begin()
-            await stage.follow(said, max_steps=self.max_steps, subtasks=self.prompt.subtasks)
-            return None if stage.rounds[-1].error is not None else stage.answer
-
-        stage = Stage(
+        live = LiveEpisode(
             pool or self.pool,
             problem.question,
             context=context,
@@ -206,7 +201,12 @@ class RewardFunction:
             spent="data",  # of the limits only the completion's own: where a run's is spent, nothing is left to learn
             previous=previous,
         )
-        episode = await stage.play(act, self.budget)
+        async with live.play(self.budget):
+            live.begin_round()
+            await live.follow(said, max_steps=self.max_steps, subtasks=self.prompt.subtasks)
+            if live.rounds[-1].error is not None:
+                live.answer = None
+        episode = live.episode
         grade = None
         if episode.answer is not None:
             grade = await grade_answer(

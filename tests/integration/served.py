@@ -104,7 +104,7 @@ async def served(
         async with listening(app) as url, httpx.AsyncClient(timeout=30) as client:
             yield Served(url, gateway, journal, keys, client)
         await pool.aclose()
-        await asked.asked.provider.aclose()  # type: ignore[union-attr]
+        await asked.planner.provider.aclose()  # type: ignore[union-attr]
 
 
 def accepting() -> bool:

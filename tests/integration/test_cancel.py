@@ -38,7 +38,7 @@ def conductor(server: FaultServer, **options: object) -> Conductor:
 
 async def close(asked: Conductor) -> None:
     await asked.pool.aclose()
-    await asked.asked.provider.aclose()  # type: ignore[union-attr]
+    await asked.planner.provider.aclose()  # type: ignore[union-attr]
 
 
 def silent(event: Event) -> None:
@@ -112,4 +112,4 @@ async def test_who_waits_for_a_turn_or_for_another_attempt_is_never_sent_once_ca
         await asyncio.sleep(1.6)  # longer than the wait that the server had named, with its jitter
         assert server.fates == {"hang": 1, "503_wait": 1}
         await close(asked)
-        await waiting.asked.provider.aclose()  # type: ignore[union-attr]
+        await waiting.planner.provider.aclose()  # type: ignore[union-attr]

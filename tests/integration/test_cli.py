@@ -30,7 +30,7 @@ import typer
 from chat_server import Answer, ChatServer, chat_server, completion, hangs, says, write_pool
 
 from openconductor import cli
-from openconductor.calls.policies import patient
+from openconductor.calls import policies
 from openconductor.errors import ConfigError
 from openconductor.gym.bundled import bundled_folder
 from openconductor.gym.workers import MISREAD
@@ -254,16 +254,18 @@ def test_a_spent_budget_fails_and_the_json_still_holds_what_was_paid(run) -> Non
     assert ran.json()["ledger"]["total"]["input_tokens"] == 12
 
 
-def test_an_unreachable_conductor_or_an_unreadable_question_fails_with_one_message(run) -> None:
-    with patient(0.2):
-        ran = run(
-            "ask",
-            QUESTION,
-            "--conductor",
-            "vllm:m",
-            "--conductor-base-url",
-            "http://127.0.0.1:9/v1",
-        )
+def test_an_unreachable_conductor_or_an_unreadable_question_fails_with_one_message(
+    run, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(policies, "UNREACHABLE_S", 0.2)
+    ran = run(
+        "ask",
+        QUESTION,
+        "--conductor",
+        "vllm:m",
+        "--conductor-base-url",
+        "http://127.0.0.1:9/v1",
+    )
     assert (ran.code, ran.out, ran.err.count("error:")) == (1, "", 1)
     ran = run("ask", "Who wrote Hamlet?")
     assert (ran.code, ran.out) == (1, "")

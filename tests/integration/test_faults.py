@@ -7,7 +7,6 @@ And a storm of them: 300 five-step episodes while a fifth of all calls fails
 from __future__ import annotations
 
 from collections import Counter
-from contextvars import ContextVar
 from pathlib import Path
 
 import pytest
@@ -40,7 +39,7 @@ ERROR_OF = {
 @pytest.fixture(autouse=True)
 def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(policies, "FIRST_WAIT_S", 0.01)
-    monkeypatch.setattr(policies, "_patience", ContextVar("patience", default=0.5))
+    monkeypatch.setattr(policies, "UNREACHABLE_S", 0.5)
 
 
 def worker(

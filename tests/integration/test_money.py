@@ -184,7 +184,7 @@ async def test_with_retries_fallbacks_and_an_orchestrator_among_the_workers(
         await pool.aclose()
         await inner_pool.aclose()
         for asked in (conductor, inner):
-            await asked.asked.provider.aclose()  # type: ignore[union-attr]
+            await asked.planner.provider.aclose()  # type: ignore[union-attr]
 
 
 @pytest.mark.parametrize("end", ["cancel", "budget"])

@@ -17,7 +17,6 @@ import os
 import sys
 import traceback
 from collections.abc import Iterator
-from contextvars import ContextVar
 from pathlib import Path
 from urllib.parse import quote
 
@@ -53,7 +52,7 @@ def environment(monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixtur
     for name, value in VARIABLES.items():
         monkeypatch.setenv(name, value)
     monkeypatch.setattr(policies, "FIRST_WAIT_S", 0.01)
-    monkeypatch.setattr(policies, "_patience", ContextVar("patience", default=0.5))
+    monkeypatch.setattr(policies, "UNREACHABLE_S", 0.5)
     for name, play in (ECHOES | {"an answer": in_the_answer}).items():
         monkeypatch.setitem(plays.FAULTS, name, Fault(play, "", ""))  # type: ignore[arg-type]
     caplog.set_level(logging.DEBUG)

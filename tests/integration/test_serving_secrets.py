@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from contextvars import ContextVar
 from pathlib import Path
 from typing import Any
 
@@ -38,7 +37,7 @@ def environment(monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixtur
     for name, play in ECHOES.items():
         monkeypatch.setitem(plays.FAULTS, name, Fault(play, "", ""))  # type: ignore[arg-type]
     monkeypatch.setattr(policies, "FIRST_WAIT_S", 0.01)
-    monkeypatch.setattr(policies, "_patience", ContextVar("patience", default=0.2))
+    monkeypatch.setattr(policies, "UNREACHABLE_S", 0.2)
     monkeypatch.setitem(worker_side.CANARIES, "ann's", ANN[0])
     monkeypatch.setitem(worker_side.CANARIES, "ben's", BEN[0])
     monkeypatch.setitem(worker_side.CANARIES, "a wrong one", WRONG)

@@ -115,7 +115,7 @@ def plans(conductor: oc.Conductor, asked: list[str]) -> list[str]:
 def test_a_trained_model_is_asked_as_it_was_trained(run: Path) -> None:
     conductor = oc.Conductor(run / "conductor", pool=gym_pool())
     assert (conductor.prompt.template, conductor.prompt.access) == ("compact", "index")
-    assert (conductor.sampling.max_tokens, conductor.max_steps) == (96, 2)
+    assert (conductor.planner.sampling.max_tokens, conductor.max_steps) == (96, 2)
     episodes = [asyncio.run(conductor.ask(question)) for question in questions(4)]
     assert sum(episode.answer is not None for episode in episodes) >= 2, "it has learnt the form"
 

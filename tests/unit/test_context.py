@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from openconductor.execution import join_turns, open_context, step_context
+from openconductor.context import join_turns, open_context, step_context
 from openconductor.types import Message, Step, Workflow
 
 TREE = Workflow(

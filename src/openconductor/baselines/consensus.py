@@ -10,9 +10,9 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 
 from openconductor.baselines.pools import Baseline, check_count, forgiving_pool, ordinal_in, spoken
-from openconductor.episode import Stage
+from openconductor.context import join_turns
+from openconductor.episode import LiveEpisode
 from openconductor.errors import ConfigError
-from openconductor.execution import join_turns
 from openconductor.graders.extraction import find_answer
 from openconductor.graders.math_text import normalise, words_of
 from openconductor.graders.numerals import read_numeral
@@ -57,7 +57,7 @@ class Consensus(Baseline):
         self._workflow = Workflow((Step(ordinal, ALONE),) * n)
         self._key = key
 
-    async def play(self, stage: Stage) -> str | None:
+    async def play(self, stage: LiveEpisode) -> str | None:
         """One round, of all samples."""
         said = await spoken(stage, self._workflow)
         if said is None:
@@ -138,7 +138,7 @@ class MixtureOfAgents(Baseline):
         super().__init__(forgiving_pool(pool), f"MoA, merged by {pool[self._aggregator].name}")
         self._layers = layers
 
-    async def play(self, stage: Stage) -> str | None:
+    async def play(self, stage: LiveEpisode) -> str | None:
         """A round a layer, and one of the merge."""
         opening, instruction = stage.opening, ALONE
         said: dict[int, str] | None = {}
@@ -155,7 +155,7 @@ class MixtureOfAgents(Baseline):
         return said[0]
 
 
-def _with_references(stage: Stage, references: Iterable[str]) -> tuple[Message, ...]:
+def _with_references(stage: LiveEpisode, references: Iterable[str]) -> tuple[Message, ...]:
     """What opens the context of those who merge: the references are part of the system prompt, as in the original.
 
     Bare values are turns, for their workers read values in turns alone.

@@ -11,7 +11,7 @@ from statistics import fmean
 
 from openconductor.baselines.observed import Observations, text_of
 from openconductor.baselines.pools import Baseline, check_count, forgiving_pool, ordinal_in, spoken
-from openconductor.episode import Stage
+from openconductor.episode import LiveEpisode
 from openconductor.errors import ConfigError
 from openconductor.parser import validate_workflow
 from openconductor.pool import WorkerPool
@@ -42,9 +42,9 @@ class PlannedOrchestrator(Baseline):
         self._plan = plan
         self._max_steps = max_steps
 
-    async def play(self, stage: Stage) -> str | None:
+    async def play(self, stage: LiveEpisode) -> str | None:
         """One round, of the plan."""
-        stage.begin()
+        stage.begin_round()
         workflow = self._plan(stage.question)
         validate_workflow(workflow, self.pool.ordinals, max_steps=self._max_steps)
         return await stage.answer_by(workflow)
@@ -142,7 +142,7 @@ class BestFixed(Baseline):
         super().__init__(forgiving_pool(pool) if self._votes else pool, "best_fixed")
         self._workflow = workflow
 
-    async def play(self, stage: Stage) -> str | None:
+    async def play(self, stage: LiveEpisode) -> str | None:
         """One round; of a vote the first answer that most of the workers gave."""
         if not self._votes:
             return await super().play(stage)

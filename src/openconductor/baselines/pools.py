@@ -1,4 +1,4 @@
-"""What baselines share: a pool, a way to play a question on a Stage, and a refusal as words.
+"""What baselines share: a pool, a way to play a question in a LiveEpisode, and a refusal as words.
 
 In: a pool. Out: ordinals, or a pool of the same ordinals.
 """
@@ -6,18 +6,15 @@ In: a pool. Out: ordinals, or a pool of the same ordinals.
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Sequence
-from copy import copy
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import Self
 
 from openconductor.calls.worker import Worker
-from openconductor.episode import Stage
+from openconductor.context import find_fault
+from openconductor.episode import LiveEpisode
 from openconductor.errors import ConfigError, Refused, WorkerError, caused_by_plan
-from openconductor.execution import find_fault
 from openconductor.pool import WorkerPool
 from openconductor.protocols import CallContext, OnEvent, OnText, SupportsComplete
-from openconductor.store import CompletionStore
 from openconductor.types import (
     Budget,
     Completion,
@@ -65,17 +62,12 @@ class Baseline:
         context: CallContext | None = None,
     ) -> Episode:
         """Answer one question; as for the Conductor's ``ask``, data errors end the episode and *stop* errors rise."""
-        return await Stage(self.pool, question, context=context, on_event=on_event).play(
-            self.play, budget
-        )
+        live = LiveEpisode(self.pool, question, context=context, on_event=on_event)
+        async with live.play(budget):
+            live.answer = await self.play(live)
+        return live.episode
 
-    def replaying(self, journal: CompletionStore) -> Self:
-        """The same baseline, answering from a journal what is in it: paid for before, and not again."""
-        other = copy(self)
-        other.pool = self.pool.replaying(journal)
-        return other
-
-    async def play(self, stage: Stage) -> str | None:
+    async def play(self, stage: LiveEpisode) -> str | None:
         """Play one question on a stage: here one round, of ``workflow``.
 
         Returns:
@@ -145,11 +137,11 @@ def forgiving_pool(pool: WorkerPool) -> WorkerPool:
 
 
 async def spoken(
-    stage: Stage, workflow: Workflow, opening: Sequence[Message] | None = None
+    stage: LiveEpisode, workflow: Workflow, opening: Sequence[Message] | None = None
 ) -> dict[int, str] | None:
     """What the steps of a workflow over a forgiving pool answer, by step, refusals left out; None where one failed.
 
-    ``opening`` is that of ``Stage.run``.
+    ``opening`` is that of ``LiveEpisode.run``.
 
     Raises:
         Refused: every one of them declined.

@@ -15,7 +15,6 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable
-from copy import copy
 from dataclasses import KW_ONLY, dataclass, replace
 from typing import Literal, get_args
 
@@ -70,7 +69,7 @@ class Rewired:
         context: CallContext | None = None,
     ) -> Episode:
         """Answer one question; as the Conductor's ``ask``, but for the plans."""
-        conductor = copy(self.conductor)
+        conductor = self.conductor
         turn = asyncio.Lock()
 
         async def rewrite(complete: Callable[[], Awaitable[Completion]]) -> Completion:
@@ -89,10 +88,11 @@ class Rewired:
             async with turn:  # the deadline of the call itself begins when it is sent
                 return await complete()
 
-        conductor.asked = around(conductor.asked, rewrite)
+        pool = conductor.pool
         if self.sequential:
-            conductor.pool = changed_pool(conductor.pool, lambda worker: around(worker, in_turn))
-        return await conductor.ask(question, budget=budget, on_event=on_event, context=context)
+            pool = changed_pool(pool, lambda worker: around(worker, in_turn))
+        changed = replace(conductor, planner=around(conductor.planner, rewrite), pool=pool)
+        return await changed.ask(question, budget=budget, on_event=on_event, context=context)
 
     def _rewire(self, workflow: Workflow, question: Question) -> Workflow:
         steps: list[Step] = []
@@ -158,10 +158,8 @@ def ablated(
         prompt, changed = replace(prompt, access=access), "index"
     if in_words and not subtasks:
         prompt, subtasks = replace(prompt, subtasks=False), True
-    other = copy(conductor)
-    other.prompt = prompt
-    if rounds != "planned":
-        other.max_rounds = rounds
+    most_rounds = conductor.max_rounds if rounds == "planned" else rounds
+    other = replace(conductor, prompt=prompt, max_rounds=most_rounds)
     if one_worker is None and subtasks and changed == "index" and not sequential:
         return other
     worker = None if one_worker is None else ordinal_in(conductor.pool, one_worker)

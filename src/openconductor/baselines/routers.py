@@ -39,7 +39,7 @@ from numpy.typing import NDArray
 from openconductor.baselines.collaboration import COLLABORATIONS, Collaboration, Trial
 from openconductor.baselines.observed import Observations, text_of
 from openconductor.baselines.pools import Baseline, check_count
-from openconductor.episode import Stage
+from openconductor.episode import LiveEpisode
 from openconductor.errors import ConfigError
 from openconductor.pool import WorkerPool
 from openconductor.store.serialisation import dumps, load
@@ -300,7 +300,7 @@ class RouterDC(Baseline):
         offered = [name for name in self._shares if name in self._ordinals]
         return max(offered, key=lambda name: (scores[name], self._shares[name]))
 
-    async def play(self, stage: Stage) -> str | None:
+    async def play(self, stage: LiveEpisode) -> str | None:
         """Play one round of one step."""
         chosen = await asyncio.to_thread(self.choose, text_of(stage.question))
         return await stage.answer_by(Workflow((Step(self._ordinals[chosen], ALONE),)))
@@ -412,7 +412,7 @@ class MASRouter(Baseline):
             )
         return chosen
 
-    async def play(self, stage: Stage) -> str | None:
+    async def play(self, stage: LiveEpisode) -> str | None:
         """Play one round, of the collaboration that is chosen."""
         chosen, team = await asyncio.to_thread(self.choose, text_of(stage.question))
         workers = [self._ordinals[name] for name in team]

@@ -5,12 +5,11 @@ In: a pool and a worker. Out: Episodes of one call, or of several rounds of one 
 
 from __future__ import annotations
 
-from copy import copy
 from dataclasses import replace
 
 from openconductor.baselines.pools import Baseline, changed_pool, check_count, ordinal_in
 from openconductor.calls.worker import Worker
-from openconductor.episode import Stage
+from openconductor.episode import LiveEpisode
 from openconductor.errors import ConfigError, caused_by_plan
 from openconductor.pool import WorkerPool
 from openconductor.tasks.instructions import ALONE
@@ -76,11 +75,7 @@ class LongContext(SingleWorker):
 
 def _with_limit(worker: Worker, max_tokens: int) -> Worker:
     """The same worker (its limits, circuit and replay with it) under another limit of output tokens."""
-    other = copy(
-        worker
-    )  # not `replace`, which would compose its policies anew and so lose a replay around them
-    object.__setattr__(other, "sampling", replace(worker.sampling, max_tokens=max_tokens))
-    return other
+    return replace(worker, sampling=replace(worker.sampling, max_tokens=max_tokens))
 
 
 class Reflection(SingleWorker):
@@ -108,7 +103,7 @@ class Reflection(SingleWorker):
         self.name += f", {n}x reflection"
         self._n = n
 
-    async def play(self, stage: Stage) -> str | None:
+    async def play(self, stage: LiveEpisode) -> str | None:
         """A first attempt, and the rounds of revision."""
         answer = await super().play(stage)
         if answer is None:

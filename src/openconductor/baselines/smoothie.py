@@ -26,7 +26,7 @@ from openconductor.baselines.observed import Observations, text_of
 from openconductor.baselines.pools import Baseline, check_count, forgiving_pool, spoken
 from openconductor.baselines.routers import HASHED, TFIDF, Encoder, Floats, fit_encoder
 from openconductor.config import one_of
-from openconductor.episode import Stage
+from openconductor.episode import LiveEpisode
 from openconductor.errors import ConfigError
 from openconductor.pool import WorkerPool
 from openconductor.tasks.instructions import ALONE
@@ -92,7 +92,7 @@ class Smoothie(Baseline):
             self._encode = fit_encoder(encoder or TFIDF, observations.questions)
             self._questions = self._encode(observations.questions)
 
-    async def play(self, stage: Stage) -> str | None:
+    async def play(self, stage: LiveEpisode) -> str | None:
         """One round, in which all workers answer side by side."""
         said = await spoken(stage, self._workflow)
         if said is None:

@@ -1,24 +1,20 @@
-"""A question's budget, metered: reserved before every call, settled after it, shared by everything that it pays for.
+"""The budget of a question, of a run and of an API key: reserved before every call, charged after it.
 
-In: a Budget, and the Usage of calls. Out: BudgetExceeded when a limit is passed, and the deadline
-for calls in flight.
+``BudgetMeter`` is the budget of one question: it serves the Conductor's calls and the steps of all
+rounds. ``RunBudget`` pays for many questions. Each call makes a ``Reservation``, which charges every
+budget that pays for it.
 
-One meter serves the Conductor's calls and the steps of all rounds. An orchestrator that works for
-another one finds the call that pays for it in a context variable: what it spends is charged to both
-meters as it is spent, and the outer call's own bill is then lessened by it, so that nothing counts
-twice.
+A question may be asked to answer a call of another question. What it uses is charged to the budgets
+of both as it is used, and the bill of that call is reduced by it, so that nothing counts twice.
 """
 
 from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncGenerator, Callable
-from contextlib import asynccontextmanager, suppress
-from contextvars import ContextVar, Token
-from copy import copy
-from dataclasses import fields
+from contextlib import asynccontextmanager
 from decimal import Decimal
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
 from openconductor.errors import BudgetExceeded, CircuitOpen, ConfigError
 from openconductor.types import Budget, Usage
@@ -29,184 +25,235 @@ if TYPE_CHECKING:
 Limit = Literal["calls", "tokens", "dollars", "seconds"]
 Amount = int | Decimal
 
+_LIMITS: tuple[Limit, ...] = ("calls", "tokens", "dollars", "seconds")
 _NOTHING = Usage()
 _CLOCK_SLACK_S = 0.001  # event loops call their timers a little early
 
 
-class BudgetMeter:
-    """What one question has used, against what it may use.
-
-    Calls are counted before they are made, so their limit is exact. Of tokens and dollars a call
-    reserves the most that it is known to be able to use; it waits for calls in flight where only
-    what they hold is in its way, and is refused where it does not fit at all: a limit holds where
-    every worker has a ``max_tokens`` and reads no more than the guess (``Worker.most``). What other
-    calls use is known afterwards only: the call that passes a limit is kept and ends the episode.
+class Account:
+    """One budget with what was used of it, and what is reserved for calls in flight.
 
     Args:
         budget: the limits.
         now: the event loop's time at which the seconds begin.
-        parent: the call that this question works for.
-        purse: it pays for many questions, and not for calls that a journal answers: an earlier run
-            has. The budget of a question counts these, so that its end comes where it came before.
+
+    Raises:
+        ConfigError: a limit is not a number of at least 0.
     """
 
-    def __init__(
-        self, budget: Budget, *, now: float, parent: PaidCall | None = None, purse: bool = False
-    ) -> None:
-        for field in fields(budget):
-            value, good = getattr(budget, field.name), False
-            with suppress(
-                TypeError, ArithmeticError
-            ):  # a text; a Decimal that is not a number cannot be compared
-                good = value is None or (not isinstance(value, bool) and value >= 0)
-            if not good:
-                expected = "a number of at least 0, or None for no limit"
-                raise ConfigError(f"Budget.{field.name}: got {value!r}, expected {expected}")
-        self._budget = budget
+    owner = "the question's budget"
+    pays_for_replays = True
+
+    def __init__(self, budget: Budget, *, now: float = 0.0) -> None:
+        for name in _LIMITS:
+            _check_limit(name, getattr(budget, name))
+        self.budget = budget
+        self.used: dict[Limit, Amount] = {"calls": 0, "tokens": 0, "dollars": Decimal(0)}
+        self.reserved: dict[Limit, Amount] = {"calls": 0, "tokens": 0, "dollars": Decimal(0)}
+        self.end = None if budget.seconds is None else now + budget.seconds
         self._started = now
-        self._parent = parent
-        self._purse = purse
-        self._meters: tuple[BudgetMeter, ...] = (
-            (self,) if parent is None else (*parent.meter._meters, self)
-        )
-        self._used: dict[Limit, Amount] = {"calls": 0, "tokens": 0, "dollars": Decimal(0)}
-        self._held: dict[Limit, Amount] = {"tokens": 0, "dollars": Decimal(0)}
-        self._waiters: list[tuple[asyncio.AbstractEventLoop, asyncio.Event]] = []
-        ends = [
-            one._started + one._budget.seconds
-            for one in self._meters
-            if one._budget.seconds is not None
-        ]
-        self.deadline = min(ends, default=None)
-        """The event loop's time at which the budget's seconds end; None is never."""
-
-    def limits(self, *names: Limit) -> bool:
-        """Whether one of these is limited, here or by a budget that pays for this one."""
-        return any(
-            getattr(meter._budget, name) is not None for meter in self._meters for name in names
-        )
-
-    async def call(
-        self, most: Usage = _NOTHING, *, known: Callable[[], bool] = lambda: False
-    ) -> PaidCall:
-        """Count one call, and reserve for it; waits where nothing but what calls in flight hold is in its way.
-
-        Args:
-            most: the tokens and dollars that the call is known to be able to use.
-            known: whether a journal answers it.
-
-        Raises:
-            BudgetExceeded: a limit is used up, or what is left is less than ``most``.
-        """
-        while True:
-            paying = self._paying(
-                known()
-            )  # after each wait anew: the call may have been made meanwhile
-            crowded = [meter for meter in paying._meters if meter._is_crowded(most)]
-            if not crowded:
-                break
-            waiter = asyncio.Event()
-            crowded[0]._waiters.append((asyncio.get_running_loop(), waiter))
-            await waiter.wait()
-        paying.count_call(most)
-        return PaidCall(paying, most)
-
-    def _paying(self, known: bool) -> BudgetMeter:
-        """The same meter, without the purses above it where the call is known."""
-        if not known:
-            return self
-        other = copy(self)  # what is used and held stays one
-        other._meters = tuple(meter for meter in self._meters if not meter._purse)
-        return other
-
-    def count_call(self, most: Usage = _NOTHING, *, again: bool = False) -> None:
-        """Count one call, or one more attempt (``again``) at a call that holds ``most``.
-
-        The attempt before may have been billed: another one has to fit beside all that is held.
-
-        Raises:
-            BudgetExceeded: a limit is used up, or what is left is less than ``most``.
-        """
-        for meter in self._meters:
-            for name, limit in meter._limits("calls", "tokens", "dollars"):
-                used, wanted = meter._used[name], 0 if name == "calls" else getattr(most, name)
-                beside = meter._held[name] - wanted if again and name != "calls" else 0
-                # A limit of no dollars at all still pays for workers that are free.
-                if used >= limit and (limit > 0 or name != "dollars"):
-                    raise meter.exceeded(name)
-                if used + beside + wanted > limit:
-                    raise meter.exceeded(name, wanted=wanted)
-            if meter.out_of_time():
-                raise meter.exceeded("seconds")
-        self.add(calls=1)
+        self._waiting: list[tuple[asyncio.AbstractEventLoop, asyncio.Event]] = []
 
     def add(self, *, calls: int = 0, tokens: int = 0, dollars: Decimal = Decimal(0)) -> None:
-        """Add to what is used, without a look at the limits; what is negative is taken back."""
-        for meter in self._meters:
-            meter._used["calls"] += calls
-            meter._used["tokens"] += tokens
-            meter._used["dollars"] += dollars
+        """Add to what was used, without a look at the limits; a negative amount is taken back."""
+        self.used["calls"] += calls
+        self.used["tokens"] += tokens
+        self.used["dollars"] += dollars
 
-    def hold(self, most: Usage, sign: int) -> None:
-        """Hold (1) tokens and dollars for a call in flight, or give them back (-1)."""
-        for meter in self._meters:
-            meter._held["tokens"] += sign * most.tokens
-            meter._held["dollars"] += sign * most.dollars
-            waiters, meter._waiters = meter._waiters, []
-            for loop, waiter in waiters:
-                loop.call_soon_threadsafe(waiter.set)
+    def reserve(self, most: Usage) -> None:
+        """Reserve the tokens and dollars that a call can use."""
+        self.reserved["tokens"] += most.tokens
+        self.reserved["dollars"] += most.dollars
 
-    def charge(self, usage: Usage) -> None:
-        """Add what was used; never refuses (``check`` does), for what is used is used."""
-        self.add(tokens=usage.tokens, dollars=usage.dollars)
-        paid = self._parent
-        while paid is not None:
-            paid.inside += usage
-            paid = paid.meter._parent
+    def release(self, most: Usage) -> None:
+        """End a reservation, and wake the calls that wait for room."""
+        self.reserved["tokens"] -= most.tokens
+        self.reserved["dollars"] -= most.dollars
+        waiting, self._waiting = self._waiting, []
+        for loop, event in waiting:
+            loop.call_soon_threadsafe(event.set)
 
-    def check(self) -> None:
-        """Stop where a limit has been passed.
+    async def wait_for_release(self) -> None:
+        """Wait until a reservation ends."""
+        event = asyncio.Event()
+        self._waiting.append((asyncio.get_running_loop(), event))
+        await event.wait()
+
+    def has_room_later(self, most: Usage) -> bool:
+        """Return True if a call does not fit now, but would without the calls in flight."""
+        for name, limit in self._limits("tokens", "dollars"):
+            needed: Amount = self.used[name] + getattr(most, name)
+            if needed <= limit < needed + self.reserved[name]:
+                return True
+        return False
+
+    def check_call(self, most: Usage = _NOTHING, *, retry: bool = False) -> None:
+        """Check that one more call fits.
+
+        Args:
+            most: the tokens and dollars that the call can use.
+            retry: True if the call has reserved ``most`` already. The attempt before it may have
+                been billed, so the next one has to fit beside everything that is reserved.
 
         Raises:
-            BudgetExceeded: more is used than was allowed.
+            BudgetExceeded: a limit is reached, or what is left is less than ``most``.
         """
-        for meter in self._meters:
-            for name, limit in meter._limits("tokens", "dollars"):
-                if meter._used[name] > limit:
-                    raise meter.exceeded(name)
+        for name, limit in self._limits("calls", "tokens", "dollars"):
+            used = self.used[name]
+            wanted = 0 if name == "calls" else getattr(most, name)
+            needed = self.reserved[name] if retry else wanted
+            # A limit of 0 dollars still pays for workers that are free.
+            if used >= limit and (limit > 0 or name != "dollars"):
+                raise self.exceeded(name)
+            if used + needed > limit:
+                raise self.exceeded(name, wanted=wanted)
+        if _has_passed(self.end):
+            raise self.exceeded("seconds")
 
-    def out_of_time(self) -> bool:
-        """Whether the deadline has passed."""
-        return (
-            self.deadline is not None
-            and asyncio.get_running_loop().time() + _CLOCK_SLACK_S >= self.deadline
-        )
+    def check_used(self) -> None:
+        """Check that no more is used than is allowed.
 
-    def exceeded(self, limit: Limit, *, wanted: object = 0) -> BudgetExceeded:
-        """The error for one limit; ``wanted`` is what a call that was refused may use."""
-        used: object = self._used.get(limit)
+        Raises:
+            BudgetExceeded: more tokens or dollars were used.
+        """
+        for name, limit in self._limits("tokens", "dollars"):
+            if self.used[name] > limit:
+                raise self.exceeded(name)
+
+    def exceeded(self, limit: Limit, *, wanted: Amount = 0) -> BudgetExceeded:
+        """Return the error for one limit; ``wanted`` is what a rejected call could use."""
+        allowed: object = getattr(self.budget, limit)
+        used: object = self.used.get(limit)
         if limit == "seconds":
             used = f"{asyncio.get_running_loop().time() - self._started:.3f}"
-        allowed: object = getattr(self._budget, limit)
-        whose = (
-            "the question's budget" if allowed is not None else "the budget of the question above"
-        )
-        whose = "the run's budget" if self._purse else whose
-        message = f"{whose} is spent: {used} {limit[:-1] if used == 1 else limit} used"
-        message += f", {allowed} allowed" if allowed is not None else ""
-        message += f"; the next call may use {wanted} {limit}" if wanted else ""
+        owner = self.owner if allowed is not None else "the budget of the question above"
+        unit = limit[:-1] if used == 1 else limit
+        message = f"{owner} is spent: {used} {unit} used"
+        if allowed is not None:
+            message += f", {allowed} allowed"
+        if wanted:
+            message += f"; the next call may use {wanted} {limit}"
         return BudgetExceeded(message, limit=limit, meter=self)
 
     def ended_in(self, error: BaseException) -> bool:
-        """Whether an error is this budget's end, and not another one's."""
+        """Return True if an error is the end of this budget, and not of another one."""
         return isinstance(error, BudgetExceeded) and error.meter is self
+
+    def _limits(self, *names: Limit) -> list[tuple[Limit, Amount]]:
+        """Return the limits that this budget sets, of those named."""
+        limits: list[tuple[Limit, Amount]] = []
+        for name in names:
+            limit: Amount | None = getattr(self.budget, name)
+            if limit is not None:
+                limits.append((name, limit))
+        return limits
+
+
+class RunBudget(Account):
+    """The budget of many questions: of an evaluation, a training or an API key.
+
+    A call that a journal answers was paid for by an earlier run, so this budget does not count it.
+    The budget of a question does, so that it ends at the same call as before.
+    """
+
+    owner = "the run's budget"
+    pays_for_replays = False
+
+    @property
+    def accounts(self) -> tuple[Account, ...]:
+        """The budgets that pay."""
+        return (self,)
+
+    def charge(self, usage: Usage) -> None:
+        """Add what a call used."""
+        self.add(tokens=usage.tokens, dollars=usage.dollars)
+
+    def count_attempt(self) -> None:
+        """Count one more attempt at a call.
+
+        Raises:
+            BudgetExceeded: a limit is reached.
+        """
+        self.check_call()
+        self.add(calls=1)
+
+
+class BudgetMeter(Account):
+    """The budget of one question, and the budgets of what the question works for.
+
+    Calls are counted before they are made, so their limit is exact. Of tokens and dollars a call
+    reserves the most that it can use, as far as that is known (``Worker.most``). A call waits where
+    it would fit without the calls in flight, and is rejected where it does not fit at all. So these
+    limits hold if every worker has a ``max_tokens`` and reads no more than is guessed. Otherwise
+    the call that passes a limit is kept, and ends the episode.
+
+    Args:
+        budget: the question's own limits.
+        now: the event loop's time at which the seconds begin.
+        payer: pays for the question: a run's budget, or the call that the question works for.
+    """
+
+    def __init__(self, budget: Budget, *, now: float, payer: Payer | None = None) -> None:
+        super().__init__(budget, now=now)
+        self.accounts: tuple[Account, ...] = (self,)
+        self._above: Reservation | None = None
+        if payer is not None:
+            self.accounts = (*payer.accounts, self)
+        if isinstance(payer, Reservation):
+            self._above = payer
+            payer.release()  # the calls of this question reserve for themselves
+        ends = [account.end for account in self.accounts if account.end is not None]
+        self.deadline = min(ends, default=None)
+        """The event loop's time at which the first of the budgets ends; None: never."""
+
+    def limits(self, *names: Limit) -> bool:
+        """Return True if one of these is limited, here or by a budget that pays for this one."""
+        for account in self.accounts:
+            if any(getattr(account.budget, name) is not None for name in names):
+                return True
+        return False
+
+    async def reserve_call(
+        self, most: Usage = _NOTHING, *, is_replay: Callable[[], bool] = lambda: False
+    ) -> Reservation:
+        """Count one call and reserve for it, once there is room beside the calls in flight.
+
+        Args:
+            most: the tokens and dollars that the call can use, as far as that is known.
+            is_replay: tells whether a journal answers the call. It is asked again after each wait,
+                because another call may have been made and kept meanwhile.
+
+        Raises:
+            BudgetExceeded: a limit is reached, or what is left is less than ``most``.
+        """
+        while True:
+            accounts = self.accounts
+            if is_replay():
+                accounts = tuple(account for account in accounts if account.pays_for_replays)
+            crowded = [account for account in accounts if account.has_room_later(most)]
+            if not crowded:
+                return Reservation(accounts, most, above=self._above)
+            await crowded[0].wait_for_release()
+
+    def check_limits(self) -> None:
+        """Check that no budget is overspent.
+
+        Raises:
+            BudgetExceeded: more tokens or dollars were used than are allowed.
+        """
+        for account in self.accounts:
+            account.check_used()
+
+    def out_of_time(self) -> bool:
+        """Return True if the deadline has passed."""
+        return _has_passed(self.deadline)
 
     @asynccontextmanager
     async def time_limit(self) -> AsyncGenerator[None]:
-        """Cancel what runs inside when the budget's seconds end.
+        """Cancel what runs inside at the deadline.
 
         Raises:
-            BudgetExceeded: they ended.
+            BudgetExceeded: the deadline passed.
         """
         scope = asyncio.timeout_at(self.deadline)
         try:
@@ -217,103 +264,120 @@ class BudgetMeter:
                 raise
             raise self.exceeded("seconds") from error
 
-    def _limits(self, *names: Limit) -> list[tuple[Limit, Amount]]:
-        """Those that this budget has."""
-        limits: list[tuple[Limit, Amount | None]] = [
-            (name, getattr(self._budget, name)) for name in names
-        ]
-        return [(name, limit) for name, limit in limits if limit is not None]
 
-    def _is_crowded(self, most: Usage) -> bool:
-        """Whether this meter lacks no more room for a call than calls in flight hold."""
-        for name, limit in self._limits("tokens", "dollars"):
-            used: Amount = self._used[name] + getattr(most, name)
-            if used <= limit < used + self._held[name]:
-                return True
-        return False
+class Reservation:
+    """One call, counted and reserved for; a context manager around the call.
 
+    A question that is asked to answer the call is paid by it, too (``BudgetMeter``'s ``payer``).
 
-class PaidCall:
-    """One reserved call, as a context manager around it: budgets opened inside are charged to this one, too.
+    Args:
+        accounts: the budgets that pay for the call.
+        most: the tokens and dollars that it can use.
+        above: the call that the question of this call works for.
 
-    One that was not sent, because a circuit is open, is counted no more.
-
-    Attributes:
-        meter: what it is charged to.
-        held: what it has reserved there.
-        inside: what budgets opened inside were charged, and the bill of this call has not yet been
-            lessened by.
+    Raises:
+        BudgetExceeded: a limit is reached, or what is left is less than ``most``.
     """
 
-    def __init__(self, meter: BudgetMeter, most: Usage = _NOTHING) -> None:
-        self.meter = meter
-        self.inside = _NOTHING
-        self.held = most
+    def __init__(
+        self, accounts: tuple[Account, ...], most: Usage, *, above: Reservation | None = None
+    ) -> None:
+        self.accounts = accounts
+        self._above = above
+        self._most = most
         self._sent = False
-        self._token: Token[PaidCall | None] | None = None
-        if most is not _NOTHING:
-            meter.hold(most, 1)
+        self._used_inside = _NOTHING  # by questions asked inside; the call's bill is reduced by it
+        self._count(retry=False)
+        for account in accounts:
+            account.reserve(most)
 
-    def __enter__(self) -> PaidCall:
-        self._token = _paying.set(self)
+    def __enter__(self) -> Reservation:
         return self
 
     def __exit__(self, kind: object, error: BaseException | None, traceback: object) -> None:
-        if self._token is not None:
-            _paying.reset(self._token)
         self.release()
-        if isinstance(error, CircuitOpen) and not self._sent and self.inside == _NOTHING:
-            self.meter.add(calls=-1)
+        if isinstance(error, CircuitOpen) and not self._sent and self._used_inside == _NOTHING:
+            for account in self.accounts:  # nothing was sent
+                account.add(calls=-1)
 
     def release(self) -> None:
-        """Give back what is held: the call has ended, or what is asked inside of it holds for itself."""
-        held, self.held = self.held, _NOTHING
-        if held is not _NOTHING:
-            self.meter.hold(held, -1)
+        """End the reservation, because the call has ended, or what is asked inside reserves for itself."""
+        most, self._most = self._most, _NOTHING
+        if most is not _NOTHING:
+            for account in self.accounts:
+                account.release(most)
+
+    def count_attempt(self) -> None:
+        """Count one more attempt at the call.
+
+        Raises:
+            BudgetExceeded: a limit is reached.
+        """
+        self._count(retry=True)
 
     def charge(self, usage: Usage) -> None:
         """Charge the bill of one attempt, less what was already charged from inside it."""
         self._sent = True
-        inside, self.inside = self.inside, _NOTHING
+        inside, self._used_inside = self._used_inside, _NOTHING
         tokens = max(0, usage.tokens - inside.tokens)
-        self.meter.charge(Usage(tokens, dollars=max(Decimal(0), usage.dollars - inside.dollars)))
+        dollars = max(Decimal(0), usage.dollars - inside.dollars)
+        for account in self.accounts:
+            account.add(tokens=tokens, dollars=dollars)
+        above = self._above
+        while above is not None:
+            above._used_inside += Usage(tokens, dollars=dollars)
+            above = above._above
+
+    def _count(self, *, retry: bool) -> None:
+        for account in self.accounts:
+            account.check_call(self._most, retry=retry)
+        for account in self.accounts:
+            account.add(calls=1)
 
 
-_paying: ContextVar[PaidCall | None] = ContextVar("openconductor_paying", default=None)
+Payer: TypeAlias = RunBudget | Reservation
+"""Pays for a call or a question."""
 
 
-def open_meter(budget: Budget | None, *, now: float) -> BudgetMeter | None:
-    """A meter for one question; None where nothing limits it: neither its own budget nor a call that it works for."""
-    parent = _paying.get()
-    if parent is not None:
-        parent.release()
-    elif budget is None or budget == Budget():
+def open_meter(
+    budget: Budget | None, *, now: float, payer: Payer | None = None
+) -> BudgetMeter | None:
+    """Return a meter for one question; None: neither its own budget nor a payer limits it."""
+    if payer is None and (budget is None or budget == Budget()):
         return None
-    return BudgetMeter(budget or Budget(), now=now, parent=parent)
+    return BudgetMeter(budget or Budget(), now=now, payer=payer)
 
 
-def count_attempt() -> None:
-    """Count one further attempt at the call under way; for whoever repeats a call (a retry).
-
-    Raises:
-        BudgetExceeded: a limit is used up.
-    """
-    if (paid := _paying.get()) is not None:
-        paid.meter.count_call(paid.held, again=True)
-
-
-def check_price(meter: BudgetMeter | None, worker: Worker) -> None:
-    """Refuse to spend dollars, under a dollar budget, at an unknown price.
+def check_price(budget: BudgetMeter | RunBudget | None, worker: Worker) -> None:
+    """Check that a worker has a price if dollars are limited.
 
     An orchestrator as a worker has no price of its own: its workers are checked when it is asked.
 
     Raises:
         ConfigError: the worker has no price.
     """
-    if meter is None or not meter.limits("dollars") or worker.resolved.prices_itself:
+    if budget is None or worker.price is not None or worker.resolved.prices_itself:
         return
-    if worker.price is None:
+    if any(account.budget.dollars is not None for account in budget.accounts):
         raise ConfigError(
-            f"worker {worker.name!r} has no price, and the budget limits dollars: expected price = {{input, output}} "
-            "in US dollars a million tokens (0 for a worker that is free)"
+            f"worker {worker.name!r} has no price, and the budget limits dollars: expected "
+            "price = {input, output} in US dollars a million tokens (0 for a worker that is free)"
         )
+
+
+def _check_limit(name: Limit, value: Any) -> None:
+    """Raise ConfigError if a limit is neither None nor a number of at least 0."""
+    try:
+        valid = value is None or (not isinstance(value, bool) and bool(value >= 0))
+    except (TypeError, ArithmeticError):  # a text; a Decimal that is not a number
+        valid = False
+    if not valid:
+        expected = "a number of at least 0, or None for no limit"
+        raise ConfigError(f"Budget.{name}: got {value!r}, expected {expected}")
+
+
+def _has_passed(deadline: float | None) -> bool:
+    """Return True if a time of the running event loop has passed."""
+    if deadline is None:
+        return False
+    return asyncio.get_running_loop().time() + _CLOCK_SLACK_S >= deadline

@@ -1,8 +1,6 @@
 """The innermost wrapper of a worker: deadline, clock, bill, and the record of every attempt.
 
-In: a provider and what its calls cost. Out: one whose every attempt is timed, billed and reported
-as a Call, whether it answered, failed or was cancelled. Kept lean: simulated workers come here
-100,000s of times.
+Kept lean, because simulated workers come here 100,000s of times.
 """
 
 from __future__ import annotations
@@ -23,12 +21,12 @@ _OUTCOMES = {"length": "cut", "content_filter": "refused"}
 
 
 class Meter:
-    """Calls a provider within a deadline, bills the call, and reports it to ``call.on_event``, regardless of its end.
+    """Calls a provider within a deadline, charges ``call.budget``, and reports the attempt to ``call.on_event``.
 
     Args:
         provider: what is called.
         name: the worker's name in reports.
-        price: US dollars a million tokens; None is not known.
+        price: US dollars a million tokens; None: unknown.
         timeout_s: total deadline of one attempt, in seconds from when it is sent.
     """
 
@@ -57,45 +55,40 @@ class Meter:
         Raises:
             EmptyResponse: no text, no tool call, and no token limit reached.
             WorkerTimeout: a deadline passed.
-            WorkerError: as the provider raises it; whatever else it raises is the cause of one, not
-                retryable.
+            WorkerError: as the provider raises it. Other exceptions of a provider become the cause
+                of a WorkerError that is not retryable.
         """
         begun = time.perf_counter()
         started = asyncio.get_running_loop().time() - call.origin
-        on_event, below = call.on_event, _Below()
-        if self._nested:
-            call = replace(call, on_event=below)
-        said: Completion | None = None
+        inside = _NestedUsage()
+        inner = replace(call, on_event=inside) if self._nested else call
+        completion: Completion | None = None
         failure: OpenConductorError | None = None
         try:
             if self._timeout_s is None and call.deadline is None:
-                said = await self._provider.complete(messages, sampling, call=call, on_text=on_text)
+                answer = await self._provider.complete(
+                    messages, sampling, call=inner, on_text=on_text
+                )
             else:
-                said = await self._in_time(messages, sampling, call, on_text)
-            usage = self._bill(said.usage, time.perf_counter() - begun)
-            said = Completion(
-                said.text,
-                said.reasoning,
-                said.tool_calls,
+                answer = await self._complete_in_time(messages, sampling, inner, on_text)
+            usage = self._bill(answer.usage, time.perf_counter() - begun)
+            completion = Completion(
+                answer.text,
+                answer.reasoning,
+                answer.tool_calls,
                 usage,
-                said.finish_reason,
-                said.body_sent,
+                answer.finish_reason,
+                answer.body_sent,
             )
-            if not (
-                said.text.strip()
-                or said.tool_calls
-                or said.finish_reason == "length"
-                or self._blank
-            ):
+            if self._is_empty(completion):
                 failure = EmptyResponse("neither text nor tool call in the answer", usage=usage)
                 raise failure
-            return said
+            return completion
         except asyncio.CancelledError:
             task = asyncio.current_task()
             if task is None or task.cancelling():
                 raise
-            # Nobody cancelled us: the provider's own code did; without an error here the call would
-            # just be missing.
+            # The provider's own code cancelled the call, nobody above did.
             failure = WorkerError(
                 "the call was cancelled from inside the worker", worker=self._name
             )
@@ -105,24 +98,37 @@ class Meter:
             if isinstance(error, WorkerError) and not error.worker:
                 error.worker = self._name
             raise
-        except (
-            Exception
-        ) as error:  # the provider wrapper: a fault of a provider's own is a failure of its worker
-            said_so = f"{self._provider!r} raised {type(error).__name__}: {error}"
-            failure = WorkerError(said_so, worker=self._name, retryable=False)
+        except Exception as error:  # a fault of a provider's own code is a failure of its worker
+            message = f"{self._provider!r} raised {type(error).__name__}: {error}"
+            failure = WorkerError(message, worker=self._name, retryable=False)
             raise failure from error
-        finally:  # a cancellation comes by here, too: what was sent was sent
-            if on_event is not None:
-                seconds = time.perf_counter() - begun
-                usage = (
-                    said.usage if said is not None else self._failed(failure, below.usage, seconds)
+        finally:  # for a cancelled call, too: it was sent
+            seconds = time.perf_counter() - begun
+            if completion is not None:
+                usage = completion.usage
+            else:
+                usage = self._bill_failure(failure, inside.usage, seconds)
+            if call.budget is not None:
+                call.budget.charge(usage)
+            if call.on_event is not None:
+                record = Call(
+                    worker=self._name,
+                    outcome=outcome_of(completion, failure),
+                    messages=tuple(messages),
+                    sampling=sampling,
+                    completion=completion,
+                    error=failure,
+                    attempt=call.attempt,
+                    usage=usage,
+                    price=self._price,
+                    started=started,
+                    identity=self._identity,
+                    nested=self._nested,
                 )
-                outcome = outcome_of(said, failure)
-                record = Call(self._name, outcome, tuple(messages), sampling, said, failure, call.attempt, usage,
-                              self._price, started, self._identity, self._nested)  # fmt: skip
-                on_event(CallEnded(call.episode, call.round, started + seconds, call.step, record))
+                ended = started + seconds
+                call.on_event(CallEnded(call.episode, call.round, ended, call.step, record))
 
-    async def _in_time(
+    async def _complete_in_time(
         self,
         messages: Sequence[Message],
         sampling: Sampling,
@@ -130,8 +136,9 @@ class Meter:
         on_text: OnText | None,
     ) -> Completion:
         now = asyncio.get_running_loop().time()
-        own = math.inf if self._timeout_s is None else now + self._timeout_s
-        deadline = own if call.deadline is None else min(own, call.deadline)
+        deadline = math.inf if self._timeout_s is None else now + self._timeout_s
+        if call.deadline is not None:
+            deadline = min(deadline, call.deadline)
         if deadline <= now:
             raise WorkerTimeout("the deadline had passed before the call began", usage=_FREE)
         scope = asyncio.timeout_at(deadline)
@@ -142,44 +149,58 @@ class Meter:
         except TimeoutError as error:
             if isinstance(error, WorkerError) or not scope.expired():
                 raise
-            raise WorkerTimeout(
-                f"no whole answer by the deadline, after {deadline - now:.1f} s"
-            ) from error
+            message = f"no whole answer by the deadline, after {deadline - now:.1f} s"
+            raise WorkerTimeout(message) from error
+
+    def _is_empty(self, completion: Completion) -> bool:
+        if completion.text.strip() or completion.tool_calls or self._blank:
+            return False
+        return completion.finish_reason != "length"
 
     def _bill(self, used: Usage, seconds: float) -> Usage:
-        """The usage with its price; no price, or no tokens reported: not known, which is not free."""
-        dollars, unpriced = used.dollars, used.unpriced_calls
-        if not (self._prices_itself or dollars or unpriced):
+        """Return the usage with its price. Without a price or reported tokens the price is unknown, not zero."""
+        dollars = used.dollars
+        unpriced_calls = used.unpriced_calls
+        if not (self._prices_itself or dollars or unpriced_calls):
             if self._price is not None and used.tokens:
                 dollars = self._price.dollars(used)
             else:
-                unpriced = 1
-        seconds = used.seconds or seconds
+                unpriced_calls = 1
         return Usage(
             used.input_tokens,
             used.cached_tokens,
             used.output_tokens,
             used.reasoning_tokens,
             dollars,
-            unpriced,
-            seconds,
+            unpriced_calls,
+            used.seconds or seconds,
         )
 
-    def _failed(self, failure: OpenConductorError | None, below: Usage, seconds: float) -> Usage:
-        """What a call that failed or was cancelled used: as heard from below or reported, nothing, or not known."""
+    def _bill_failure(
+        self, failure: OpenConductorError | None, inside: Usage, seconds: float
+    ) -> Usage:
+        """Return what a call used that failed (or was cancelled: None), as far as it is known.
+
+        Args:
+            failure: why it failed.
+            inside: what calls of a nested episode reported.
+            seconds: how long it took.
+        """
         if self._nested:
-            ended = failure.episode if failure is not None else None
-            return below if below != _FREE or ended is None else ended.usage
+            if inside == _FREE and failure is not None and failure.episode is not None:
+                return failure.episode.usage
+            return inside
         if isinstance(failure, WorkerError):
-            if failure.usage is not None and (failure.usage.tokens or failure.usage.dollars):
-                return self._bill(failure.usage, seconds)
-            if failure.usage is not None or is_free(failure):
+            usage = failure.usage
+            if usage is not None and (usage.tokens or usage.dollars):
+                return self._bill(usage, seconds)
+            if usage is not None or is_free(failure):
                 return Usage(seconds=seconds)
         return Usage(unpriced_calls=0 if self._prices_itself else 1, seconds=seconds)
 
 
-class _Below:
-    """Adds up what a nested episode has used: all that is known of one that does not come to its end."""
+class _NestedUsage:
+    """Adds up what a nested episode used, which may be cancelled before it returns."""
 
     wants_text = False
 
@@ -192,14 +213,16 @@ class _Below:
 
 
 def is_free(error: WorkerError) -> bool:
-    """Whether a call that failed so, and reported no usage, costs nothing."""
+    """Return True if a call that failed so, and reported no usage, costs nothing."""
     return error.unbilled or (error.status or 0) >= 400
 
 
-def outcome_of(said: Completion | None, failure: OpenConductorError | None = None) -> str:
-    """What a journal calls the end of a call: answered, cut at its token limit, refused by a filter, or its failure."""
-    if failure is not None:  # a budget or a setting below this call stops it
-        return failure.outcome if isinstance(failure, WorkerError) else "stopped"
-    if said is None:
+def outcome_of(completion: Completion | None, failure: OpenConductorError | None = None) -> str:
+    """Return the name of a call's end in a journal: answered, cut, refused, cancelled, or that of its failure."""
+    if isinstance(failure, WorkerError):
+        return failure.outcome
+    if failure is not None:
+        return "stopped"  # by a budget or a setting below this call
+    if completion is None:
         return "cancelled"
-    return _OUTCOMES.get(said.finish_reason, "answered")
+    return _OUTCOMES.get(completion.finish_reason, "answered")

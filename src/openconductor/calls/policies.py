@@ -1,13 +1,13 @@
-"""What decides whether and when a call of a worker is made: retry, breaker and limits.
+"""Retries, circuit breaker and limits: whether and when a call of a worker is made.
 
-In: a metered provider. Out: ``Policies`` around it; retry is outermost, then the breaker, then the
-limits.
+``Policies`` wraps a metered provider. Retries are outermost, then the ``Circuit``, then
+``CallLimits``.
 
-The limits are our own because they hold for the whole process: each ``ask_sync`` brings an event
-loop, and servers bring threads. ``asyncio.Semaphore`` and aiolimiter belong to one loop; aiolimiter
-also lets twice the rate through in the first minute, and cannot correct a guess of tokens once a
-call has ended (``tests/unit/calls/test_policies.py``). Event loops tell the time by one clock, the
-system's monotonic one, so times of one loop hold in another.
+The limits are our own because they hold for the whole process, over event loops and threads: each
+``ask_sync`` brings a loop, and servers bring threads. ``asyncio.Semaphore`` and aiolimiter belong to
+one loop; aiolimiter also lets twice the rate through in the first minute, and cannot correct a
+guess of tokens once a call has ended (``tests/unit/calls/test_policies.py``). All event loops read
+the system's monotonic clock, so times of one loop hold in another.
 """
 
 from __future__ import annotations
@@ -17,15 +17,13 @@ import math
 import threading
 import time
 from collections import deque
-from collections.abc import Generator, Mapping, Sequence
-from contextlib import contextmanager, suppress
-from contextvars import ContextVar
+from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from random import SystemRandom
-from typing import Any
 
-from openconductor.calls.budget import count_attempt
 from openconductor.calls.meter import is_free
+from openconductor.calls.options import guess_tokens
 from openconductor.errors import (
     CircuitOpen,
     RateLimited,
@@ -39,199 +37,121 @@ from openconductor.types import Completion, Message, Sampling, Usage
 
 FIRST_WAIT_S = 0.5
 LONGEST_WAIT_S = 20.0
-"""Before the n-th repeat it waits a random part of ``FIRST_WAIT_S`` * 2 ** (n - 1), at most of this (full jitter)."""
+"""The backoff before the n-th retry is a random part of ``FIRST_WAIT_S`` * 2 ** (n - 1), at most of this (full
+jitter)."""
 
 LONGEST_RETRY_AFTER_S = 60.0
-"""A server that names a longer wait is not waited for."""
+"""If a server names a longer wait, the call is not retried."""
 
 LOOK_S = 0.5
 """A call that waits for an open circuit looks again after a random part of this."""
 
 FAILURES = 5
 QUIET_S = 1.0
-"""This many failures in a row open a circuit, where nothing has succeeded for so long: of many calls in flight the slow
+"""This many failures in a row open a circuit if nothing has succeeded for so long: of many calls in flight the slow
 failures end in a row."""
 
 COOL_DOWN_S = 3.0
 """An open circuit lets one call through after so long, and again."""
 
-LONG_PATIENCE_S = 120.0
-"""The patience of evaluations and trainings."""
+UNREACHABLE_S = 10.0
+"""How long a worker that cannot be reached is retried, unless the context of the call says."""
+RUN_UNREACHABLE_S = 120.0
+"""``CallContext.unreachable_s`` of evaluations and trainings."""
 
-CHARACTERS_A_TOKEN = (
-    4  # a guess for English, used only until the provider says how many tokens there were
-)
 _MINUTE_S = 60.0
 _CLOCK_SLACK_S = 0.001
 _LOADING = (502, 503)  # a proxy whose server is away; a server that loads its model, or has no room
 _FREE = Usage()
 
 _jitter = SystemRandom()  # draws nothing from the generators that results depend on
-_patience: ContextVar[float] = ContextVar("openconductor_patience", default=10.0)
-
-
-@contextmanager
-def patient(seconds: float) -> Generator[None]:
-    """For how long calls made inside go on at a worker that cannot be reached or is loading; 10 s outside of any."""
-    token = _patience.set(seconds)
-    try:
-        yield
-    finally:
-        _patience.reset(token)
-
-
-_wish: ContextVar[Sampling | None] = ContextVar("openconductor_wish", default=None)
-
-
-@contextmanager
-def wishing(wish: Sampling) -> Generator[None]:
-    """Lay what a client asks over the calls that are made inside.
-
-    Its seed holds for every call. The rest (its tools, its form, its limit) holds for the call
-    whose response is the answer.
-    """
-    token = _wish.set(wish)
-    try:
-        yield
-    finally:
-        _wish.reset(token)
-
-
-def wished(sampling: Sampling, *, last: bool) -> Sampling:
-    """How a call samples: its worker's way, with the client's wish over it; of two limits of tokens the lower holds.
-
-    Args:
-        sampling: the worker's.
-        last: whether the call's response is the answer.
-    """
-    if (wish := _wish.get()) is None:
-        return sampling
-    seed = sampling.seed if wish.seed is None else wish.seed
-    if not last:
-        return replace(sampling, seed=seed)
-    body = {**sampling.body, **wish.body}
-    limits = [limit for limit in (sampling.max_tokens, wish.max_tokens) if limit is not None]
-    for key in ("max_tokens", "max_completion_tokens"):  # a worker whose limit is in its body
-        if type(limit := body.get(key)) is int and wish.max_tokens is not None:
-            body[key] = min(limit, wish.max_tokens)
-    warmth = sampling.temperature if wish.temperature is None else wish.temperature
-    return Sampling(warmth, min(limits, default=None), seed, body)
-
-
-def as_answer(completion: Completion) -> Completion:
-    """The completion that answers: of its calls of tools those that the client offered are kept."""
-    wish = _wish.get()
-    calls = () if wish is None else offered_calls(completion.tool_calls, wish.body)
-    return (
-        completion
-        if len(calls) == len(completion.tool_calls)
-        else replace(completion, tool_calls=calls)
-    )
-
-
-def offered_calls(
-    calls: Sequence[Mapping[str, Any]], body: Mapping[str, Any]
-) -> tuple[Mapping[str, Any], ...]:
-    """Of calls of tools those that a request allows, by ``tools`` and ``tool_choice`` as chat completions have them."""
-    names = {
-        _function(tool).get("name")
-        for tool in body.get("tools") or ()
-        if body.get("tool_choice") != "none"
-    }
-    return tuple(call for call in calls if _function(call).get("name") in names)
-
-
-def _function(entry: Mapping[str, Any]) -> Mapping[str, Any]:
-    return entry.get("function") or {}
-
-
-def most_tokens(messages: Sequence[Message], sampling: Sampling) -> tuple[int, int]:
-    """The tokens that a call reads, guessed from its text, and the most that it may write (0 where nothing says)."""
-    limits = [sampling.body.get(key) for key in ("max_completion_tokens", "max_tokens")]
-    limit = next((limit for limit in limits if type(limit) is int), sampling.max_tokens)
-    return sum(len(message.content) for message in messages) // CHARACTERS_A_TOKEN, limit or 0
 
 
 class Circuit:
     """The breaker of a worker: after several failures in a row nothing is sent for a while, then one call tries.
 
-    What another attempt may heal counts as a failure of the worker, but for a rate limit; a server
-    that rejects a request is alive. Calls that were cancelled or ended at the deadline of the whole
-    question prove nothing. One that does not ``open`` is that of a worker that is behind no
-    network.
+    Failures that a retry may heal count, except rate limits. A server that rejects a request is
+    alive. Calls that were cancelled, or that ended at the deadline of the whole question, prove
+    nothing.
+
+    Attributes:
+        opens: False for a worker that is behind no network.
+        down_since: the event loop's time at which the circuit opened; None: it is closed.
     """
 
     def __init__(self, *, opens: bool = True) -> None:
         self.opens = opens
-        self._failures = 0
-        self._succeeded = -math.inf
-        self._last = ""
-        self._next_try = 0.0
         self.down_since: float | None = None
-        """The event loop's time at which it opened; None where it is closed."""
+        self._failures = 0
+        self._last_success = -math.inf
+        self._last_failure = ""
+        self._next_try = 0.0
 
     @property
     def closed(self) -> bool:
-        """Whether a call would be sent now."""
+        """True if a call would be sent now."""
         return self.down_since is None or _now() >= self._next_try
 
     def check(self, *, sending: bool) -> None:
-        """Refuse a call while it is open; one that is ``sending`` once the cool-down is over keeps the others back.
+        """Reject a call while the circuit is open.
+
+        Args:
+            sending: True if the call is sent next. Once the cool-down is over, it keeps the others
+                back.
 
         Raises:
-            CircuitOpen: it must not be sent.
+            CircuitOpen: the call must not be sent.
         """
         if self.down_since is None:
             return
         left = self._next_try - _now()
         if left > 0:
-            failed = f"{self._failures} calls in a row failed, the last: {self._last}"
+            failed = f"{self._failures} calls in a row failed, the last: {self._last_failure}"
             raise CircuitOpen(f"not sent: {failed}; next try in {left:.1f} s", retry_after=left)
         if sending:
             self._next_try = _now() + COOL_DOWN_S
 
     def succeed(self) -> None:
-        """The worker is there."""
-        self._succeeded = _now()
+        """Note that the worker has answered."""
+        self._last_success = _now()
         self._failures = 0
         self.down_since = None
 
     def fail(self, error: WorkerError, deadline: float | None) -> None:
-        """A call failed that had until ``deadline``."""
+        """Note a failure of a call that had until ``deadline``."""
         now = _now()
-        hurried = (
-            isinstance(error, WorkerTimeout)
-            and deadline is not None
-            and now + _CLOCK_SLACK_S >= deadline
+        at_deadline = deadline is not None and now + _CLOCK_SLACK_S >= deadline
+        proves_nothing = isinstance(error, RateLimited) or (
+            isinstance(error, WorkerTimeout) and at_deadline
         )
-        if not error.retryable or isinstance(error, RateLimited) or hurried:
+        if proves_nothing or not error.retryable:
             if error.status is not None:
                 self.succeed()
             return
-        # What a server said may repeat a prompt, and the next caller is somebody else.
-        self._last = (
-            f"{error.outcome}: {error.message}" if isinstance(error, Unreachable) else error.outcome
-        )
+        self._last_failure = error.outcome
+        if isinstance(error, Unreachable):  # what a server says may repeat another caller's prompt
+            self._last_failure += f": {error.message}"
         self._failures += 1
-        lasting = self._failures >= FAILURES and now - self._succeeded >= QUIET_S
+        lasting = self._failures >= FAILURES and now - self._last_success >= QUIET_S
         if self.opens and self.down_since is None and lasting:
-            self.down_since, self._next_try = now, now + COOL_DOWN_S
+            self.down_since = now
+            self._next_try = now + COOL_DOWN_S
 
 
 @dataclass(slots=True, eq=False)
-class _Turn:
-    """What one call holds of its worker's limits: its tokens, from when it has its turn."""
+class _Slot:
+    """The part of its worker's limits that one call holds, from the time at which it begins."""
 
     tokens: int
-    at: float = math.inf
+    begun: float = math.inf
 
 
-_Waiting = tuple[asyncio.AbstractEventLoop, asyncio.Event]
-"""A call that waits for its turn: where, and what wakes it."""
+_Waiter = tuple[asyncio.AbstractEventLoop, asyncio.Event]
+"""A call that waits for its slot: its loop, and the event that wakes it."""
 
 
 class CallLimits:
-    """What all calls of a worker share, over event loops and threads; they get their turns in order of arrival.
+    """The limits that all calls of a worker share, over event loops and threads, in order of arrival.
 
     Args:
         max_concurrency: calls at once.
@@ -244,39 +164,38 @@ class CallLimits:
     def __init__(
         self, max_concurrency: int | None = None, rpm: int | None = None, tpm: int | None = None
     ) -> None:
-        self._at_once, self._rpm, self._tpm = max_concurrency, rpm, tpm
+        self._max_concurrency = max_concurrency
+        self._rpm = rpm
+        self._tpm = tpm
         self._lock = threading.Lock()  # held for a few instructions only, never over an await
         self._running = 0
-        self._recent: deque[_Turn] = deque()  # those of the last minute
-        self._tokens = 0  # theirs
+        self._last_minute: deque[_Slot] = deque()
+        self._last_minute_tokens = 0
         self._paused_until = 0.0
-        self._queue: deque[_Waiting] = deque()
+        self._queue: deque[_Waiter] = deque()
 
     async def take(
         self, messages: Sequence[Message], sampling: Sampling, deadline: float | None
-    ) -> _Turn:
-        """Wait for a turn, which must be given back.
+    ) -> _Slot:
+        """Wait for a slot, which must be given back.
 
         Raises:
             WorkerTimeout: ``deadline`` passed meanwhile.
-            RateLimited: the worker has named a pause that lasts beyond ``deadline``.
+            RateLimited: the server has asked for a pause that lasts beyond ``deadline``.
         """
         loop = asyncio.get_running_loop()
-        left = self._paused_until - loop.time()
-        if deadline is not None and left > 0 and self._paused_until >= deadline:
-            message = f"not sent: the worker named a pause, {left:.1f} s of it are left, beyond the call's deadline"
-            raise RateLimited(message, status=None, retry_after=left)
-        turn = _Turn(0 if self._tpm is None else sum(most_tokens(messages, sampling)))
-        mine = loop, asyncio.Event()
+        self._check_pause(loop.time(), deadline)
+        slot = _Slot(0 if self._tpm is None else sum(guess_tokens(messages, sampling)))
+        waiter = loop, asyncio.Event()
         with self._lock:
-            self._queue.append(mine)
+            self._queue.append(waiter)
         try:
             async with asyncio.timeout_at(deadline):
-                while wait := self._enter(turn, mine):
+                while wait := self._enter(slot, waiter):
                     with suppress(TimeoutError):
                         async with asyncio.timeout(None if wait == math.inf else wait):
-                            await mine[1].wait()
-            return turn
+                            await waiter[1].wait()
+            return slot
         except TimeoutError:
             message = (
                 "the deadline passed while the call waited for its turn (a limit of the worker)"
@@ -285,52 +204,70 @@ class CallLimits:
         finally:
             with self._lock:
                 with suppress(ValueError):
-                    self._queue.remove(mine)
+                    self._queue.remove(waiter)
                 self._wake_next()
 
-    def give_back(self, turn: _Turn, *, sent: bool, used: int | None) -> None:
-        """End a turn: whether the call was ``sent``, and its tokens (None is not known: what was assumed stands)."""
+    def give_back(self, slot: _Slot, *, sent: bool, used: int | None) -> None:
+        """Give back a slot.
+
+        Args:
+            slot: the slot.
+            sent: whether the call was sent.
+            used: its tokens; None: unknown, and the guess stands.
+        """
         with self._lock:
             self._running -= 1
-            if turn in self._recent:
-                tokens = turn.tokens if used is None else used
-                self._tokens += (tokens if sent else 0) - turn.tokens
-                turn.tokens = tokens
+            if slot in self._last_minute:
+                tokens = slot.tokens if used is None else used
+                self._last_minute_tokens += (tokens if sent else 0) - slot.tokens
+                slot.tokens = tokens
                 if not sent:
-                    self._recent.remove(turn)
+                    self._last_minute.remove(slot)
             self._wake_next()
 
     def pause(self, seconds: float) -> None:
-        """Send nothing for this many seconds, because the server said so; too long a pause is none."""
+        """Pause as the server asked (``Retry-After``). Pauses over 60 s are ignored."""
         if seconds <= LONGEST_RETRY_AFTER_S:
-            self._paused_until = max(
-                self._paused_until, asyncio.get_running_loop().time() + seconds
-            )
+            end = asyncio.get_running_loop().time() + seconds
+            self._paused_until = max(self._paused_until, end)
 
-    def _enter(self, turn: _Turn, mine: _Waiting) -> float:
-        """Take the turn where there is room and return 0, else the seconds until there may be (inf: a call ends)."""
+    def _check_pause(self, now: float, deadline: float | None) -> None:
+        """Raise RateLimited if a pause lasts beyond the deadline."""
+        left = self._paused_until - now
+        if deadline is not None and left > 0 and self._paused_until >= deadline:
+            message = f"not sent: the server asked for a pause, {left:.1f} s of it are left, "
+            message += "beyond the call's deadline"
+            raise RateLimited(message, retry_after=left)
+
+    def _enter(self, slot: _Slot, waiter: _Waiter) -> float:
+        """Take the slot and return 0, or return the seconds until there may be room (inf: when a call ends)."""
         with self._lock:
-            now = mine[0].time()
-            mine[1].clear()
-            if self._queue[0] is not mine or (
-                self._at_once is not None and self._running >= self._at_once
-            ):
+            now = waiter[0].time()
+            waiter[1].clear()
+            if self._queue[0] is not waiter:
+                return math.inf
+            if self._max_concurrency is not None and self._running >= self._max_concurrency:
                 return math.inf
             if now < self._paused_until:
                 return self._paused_until - now
-            while self._recent and self._recent[0].at <= now - _MINUTE_S:
-                self._tokens -= self._recent.popleft().tokens
-            crowded = self._rpm is not None and len(self._recent) >= self._rpm
-            if crowded or (
-                self._tpm is not None and self._tokens and self._tokens + turn.tokens > self._tpm
-            ):
-                return max(self._recent[0].at + _MINUTE_S - now, 0.001)
-            turn.at = now
+            while self._last_minute and self._last_minute[0].begun <= now - _MINUTE_S:
+                self._last_minute_tokens -= self._last_minute.popleft().tokens
+            if self._is_over_rate(slot.tokens):
+                return max(self._last_minute[0].begun + _MINUTE_S - now, 0.001)
+            slot.begun = now
             self._running += 1
             if self._rpm is not None or self._tpm is not None:
-                self._recent.append(turn)
-                self._tokens += turn.tokens
+                self._last_minute.append(slot)
+                self._last_minute_tokens += slot.tokens
             return 0.0
+
+    def _is_over_rate(self, tokens: int) -> bool:
+        """Return True if one more call of so many tokens would pass a limit of the last minute."""
+        if self._rpm is not None and len(self._last_minute) >= self._rpm:
+            return True
+        if self._tpm is None or not self._last_minute_tokens:  # a large call goes alone
+            return False
+        return self._last_minute_tokens + tokens > self._tpm
 
     def _wake_next(self) -> None:
         while self._queue:
@@ -345,17 +282,16 @@ class CallLimits:
 class Policies:
     """Calls a provider within its limits while its circuit is closed, and again after a failure that may heal.
 
-    A call is repeated at most ``retries`` times; where the worker cannot be reached or is loading,
-    for as long as its caller is ``patient``, counted from when it went down. It gives up at once
-    where the wait would pass ``call.deadline``, where the server names too long a wait, and where a
-    part of the answer was handed to ``on_text``:
-    a user would read its beginning twice.
+    A call is retried at most ``retries`` times. If the worker cannot be reached or is loading, it
+    is retried until ``call.unreachable_s`` after the worker went down. A call is not retried if the
+    wait would pass ``call.deadline``, if the server names too long a wait, or if a part of the
+    answer went to ``on_text``: a user would read its beginning twice.
 
     Args:
-        provider: what is called; each attempt gets its number in ``call.attempt``.
-        retries: how many further attempts there are at most; 0 is none, whatever the failure.
-        limits: shared by all that calls the worker.
-        circuit: likewise.
+        provider: each attempt gets its number in ``call.attempt``.
+        retries: the most further attempts; 0: none, whatever the failure.
+        limits: shared by all calls of the worker.
+        circuit: shared by all calls of the worker.
     """
 
     def __init__(
@@ -374,41 +310,37 @@ class Policies:
         call: CallContext,
         on_text: OnText | None = None,
     ) -> Completion:
-        """Call, and again while there is hope.
+        """Call, and retry.
 
         Raises:
             WorkerError: the last attempt's.
-            CircuitOpen: the worker has failed too often just now, for longer than the caller is
-                patient.
-            BudgetExceeded: the question's budget has no room for a further attempt.
+            CircuitOpen: the worker has failed too often just now, for longer than
+                ``call.unreachable_s``.
+            BudgetExceeded: the budget has no room for a further attempt.
         """
-        made, first_failed, heard = 0, math.inf, False
+        retries = 0
+        first_failure = math.inf
         failure: WorkerError | None = None
-
-        def hear(text: str) -> None:
-            nonlocal heard
-            heard = heard or bool(text)
-            if on_text is not None:
-                on_text(text)
-
+        listener = None if on_text is None else _Listener(on_text)
         while True:
             try:
-                return await self._call(
-                    messages, sampling, call, hear if on_text is not None else None
-                )
+                return await self._call(messages, sampling, call, listener)
             except WorkerError as error:
-                first_failed = min(first_failed, _now())
-                wait = None if heard else self._wait(error, call, made, first_failed)
-                refused = isinstance(error, CircuitOpen)
-                failure = error if failure is None or not refused else failure
-                if wait is None:
-                    raise failure from failure.__cause__  # what was sent says more than what was not
+                first_failure = min(first_failure, _now())
+                wait = None
+                if listener is None or not listener.has_heard:
+                    wait = self._wait(error, call, retries, first_failure)
+                was_sent = not isinstance(error, CircuitOpen)
+                if failure is None or was_sent:
+                    failure = error
+                if wait is None:  # a failure of what was sent says more than one of what was not
+                    raise failure from failure.__cause__
             await asyncio.sleep(wait)
-            if not refused:
-                made += 1
+            if was_sent:
+                retries += 1
                 call = replace(call, attempt=call.attempt + 1)
-                if not _is_unsent(failure):
-                    count_attempt()
+                if call.budget is not None and not _is_unreached(failure):
+                    call.budget.count_attempt()
 
     async def _call(
         self,
@@ -417,10 +349,12 @@ class Policies:
         call: CallContext,
         on_text: OnText | None,
     ) -> Completion:
-        limits, circuit = self._limits, self._circuit
+        limits = self._limits
+        circuit = self._circuit
         circuit.check(sending=False)
-        turn = await limits.take(messages, sampling, call.deadline)
-        sent, used = False, None
+        slot = await limits.take(messages, sampling, call.deadline)
+        sent = False
+        used: int | None = None
         try:
             circuit.check(sending=True)  # again: it may have opened meanwhile
             sent = True
@@ -432,49 +366,75 @@ class Policies:
             return completion
         except WorkerError as error:
             if sent:
-                used = (
-                    error.usage.tokens if error.usage is not None else 0 if is_free(error) else None
-                )
+                used = _tokens_used(error)
                 if isinstance(error, RateLimited) and error.retry_after:
                     limits.pause(error.retry_after)
                 circuit.fail(error, call.deadline)
             raise
         finally:
-            limits.give_back(turn, sent=sent, used=used)
+            limits.give_back(slot, sent=sent, used=used)
 
     def _wait(
-        self, error: WorkerError, call: CallContext, made: int, first_failed: float
+        self, error: WorkerError, call: CallContext, retries: int, first_failure: float
     ) -> float | None:
-        """Seconds until the next attempt, after ``made`` repeats; None where there is none."""
-        now, left = _now(), LONGEST_WAIT_S
-        if not (error.retryable and made < self._retries):
-            if (
-                self._retries
-                and self._circuit.opens
-                and (_is_unsent(error) or error.status in _LOADING)
-            ):
-                left = (self._circuit.down_since or first_failed) + _patience.get() - now
-            else:
-                left = 0.0
-            if left <= 0:
-                return None
-        named = (isinstance(error, RateLimited | ServerFailed) and error.retry_after) or 0.0
-        if named > LONGEST_RETRY_AFTER_S:
+        """Return the seconds until the next attempt, after so many retries; None: there is none."""
+        now = _now()
+        if error.retryable and retries < self._retries:
+            longest = LONGEST_WAIT_S
+        elif self._may_come_back(error):
+            seconds = UNREACHABLE_S if call.unreachable_s is None else call.unreachable_s
+            longest = (self._circuit.down_since or first_failure) + seconds - now
+        else:
             return None
-        longest = LOOK_S if isinstance(error, CircuitOpen) else FIRST_WAIT_S * 2.0 ** min(made, 10)
-        # Random beyond what a server names, too: those whom it sent away together do not all come
+        retry_after = 0.0
+        if isinstance(error, RateLimited | ServerFailed):
+            retry_after = error.retry_after or 0.0
+        if longest <= 0 or retry_after > LONGEST_RETRY_AFTER_S:
+            return None
+        if isinstance(error, CircuitOpen):
+            backoff = LOOK_S
+        else:
+            backoff = min(LONGEST_WAIT_S, FIRST_WAIT_S * 2.0 ** min(retries, 10))
+        # Random beyond what a server names, too: else those that it sent away together would come
         # back together.
-        wait = named + min(left, _jitter.uniform(0.0, min(LONGEST_WAIT_S, longest)))
-        return wait if call.deadline is None or now + wait < call.deadline else None
+        wait = retry_after + min(longest, _jitter.uniform(0.0, backoff))
+        if call.deadline is not None and now + wait >= call.deadline:
+            return None
+        return wait
+
+    def _may_come_back(self, error: WorkerError) -> bool:
+        """Return True if the worker is behind a network, and could not be reached or is loading."""
+        if not (self._retries and self._circuit.opens):
+            return False
+        return _is_unreached(error) or error.status in _LOADING
 
 
-def _is_unsent(error: WorkerError) -> bool:
-    """Whether the worker could not even be reached."""
+class _Listener:
+    """Passes text on, and notes that there was any."""
+
+    def __init__(self, on_text: OnText) -> None:
+        self.has_heard = False
+        self._on_text = on_text
+
+    def __call__(self, text: str) -> None:
+        self.has_heard = self.has_heard or bool(text)
+        self._on_text(text)
+
+
+def _is_unreached(error: WorkerError) -> bool:
+    """Return True if nothing of the call reached the worker."""
     return isinstance(error, CircuitOpen) or (isinstance(error, Unreachable) and not error.sent)
 
 
+def _tokens_used(error: WorkerError) -> int | None:
+    """Return the tokens that a failed call used; None: unknown."""
+    if error.usage is not None:
+        return error.usage.tokens
+    return 0 if is_free(error) else None
+
+
 def _now() -> float:
-    """The running event loop's time; without one, that of the clock behind them all."""
+    """Return the running event loop's time; without a loop, that of the clock behind them all."""
     try:
         return asyncio.get_running_loop().time()
     except RuntimeError:

@@ -1,8 +1,6 @@
-"""A worker: a provider with what its calls need: sampling, price, deadlines, retries, limits, a circuit.
+"""A worker: a provider with the settings of its calls, and the policies, bills and replays around it.
 
-In: whatever can be called, and a name. Out: a Worker, whose every attempt is billed in one place,
-so that each is priced, or counted as not priced. What belongs to the thing behind a name (limits,
-circuit) is one in the whole process.
+Limits and circuits belong to what is behind a name: there is one of each in the whole process.
 """
 
 from __future__ import annotations
@@ -12,14 +10,15 @@ import math
 import threading
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
-from copy import copy
-from dataclasses import KW_ONLY, asdict, dataclass, field
+from dataclasses import KW_ONLY, asdict, dataclass, field, replace
 from decimal import Decimal, InvalidOperation
+from functools import partial
 from typing import TYPE_CHECKING, TypeVar, cast
 from weakref import WeakValueDictionary
 
 from openconductor.calls.meter import Meter, outcome_of
-from openconductor.calls.policies import CallLimits, Circuit, Policies, most_tokens, wished
+from openconductor.calls.options import guess_tokens, with_options
+from openconductor.calls.policies import CallLimits, Circuit, Policies
 from openconductor.errors import ConfigError, WorkerError
 from openconductor.events import CallEnded
 from openconductor.protocols import CallContext, OnText, Provider, SupportsComplete
@@ -31,6 +30,8 @@ if TYPE_CHECKING:
 
 REMOTE_RETRIES = 2
 
+Wrapper = Callable[[SupportsComplete], SupportsComplete]
+
 S = TypeVar("S")
 
 
@@ -41,24 +42,26 @@ class Worker:
     Attributes:
         provider: a Provider, a ``"provider:model"`` string, a checkpoint folder, an Orchestrator,
             or a plain function ``(list[Message]) -> str``; a Provider once the worker is made.
-        name: how pools, errors and tables call it; not shown to the Conductor.
+        name: the name in pools, errors and tables; not shown to the Conductor.
         description: what it is good at; shown to the Conductor only where cards are on.
-        price: US dollars a million tokens (a Price, or a mapping with its fields); None is not
-            known, never free.
+        price: US dollars a million tokens (a Price, or a mapping with its fields); None: unknown,
+            never free.
         tags: free words to choose workers by.
         sampling: how each call samples.
         timeout_s: total deadline of one attempt, in seconds from when it is sent.
         read_timeout_s: the longest silence of its server, in seconds, for a provider that is made
             here and takes one.
-        retries: further attempts at a call that failed in a way that may heal; None is 2 for a
-            worker behind a network, else none.
+        retries: further attempts at a call that failed in a way that may heal; None: 2 for a
+            worker behind a network, else 0.
         max_concurrency: calls at once; further ones wait.
         rpm: calls begun in any minute; further ones wait.
         tpm: tokens of the calls begun in any minute; further ones wait.
+        wrappers: further wrappers around all of this, the innermost first.
+        journal: answers calls that were paid for before (set by ``replaying``).
 
-    Limits hold over the whole process, and so does the circuit that a worker behind a network has:
-    workers of one name share both where the same thing is behind them (their providers'
-    ``identity``, or else one provider object), the limits where these are the same, too.
+    Limits hold over the whole process, and so does the circuit of a worker behind a network.
+    Workers of one name share both if the same thing is behind them (their providers' ``identity``,
+    or else one provider object), and share limits only if these are equal.
 
     Raises:
         ConfigError: a value is out of its range, or the provider cannot be made.
@@ -77,20 +80,21 @@ class Worker:
     max_concurrency: int | None = None
     rpm: int | None = None
     tpm: int | None = None
+    wrappers: tuple[Wrapper, ...] = field(default=(), repr=False)
+    journal: CompletionStore | None = field(default=None, repr=False)
     _chain: SupportsComplete = field(init=False, repr=False)
     _circuit: Circuit = field(init=False, repr=False)
-    _journal: CompletionStore | None = field(init=False, repr=False, default=None)
 
     def __post_init__(self) -> None:
         if not isinstance(cast(object, self.name), str) or not self.name.strip():
             raise ConfigError(f"worker: name {self.name!r}, expected a name that is not blank")
         limits = (self.max_concurrency, self.rpm, self.tpm)
         try:
-            self._check()
+            self._check_settings()
             provider = resolve(
                 self.provider, timeout_s=self.timeout_s, read_timeout_s=self.read_timeout_s
             )
-            price = _price(self.price)
+            price = _make_price(self.price)
             if price is not None and provider.prices_itself:
                 raise ConfigError("a price, but an orchestrator costs what its workers cost")
             if provider.nests and any(limits):
@@ -98,30 +102,27 @@ class Worker:
                 raise ConfigError("a limit, but an orchestrator is limited by its workers' limits")
         except ConfigError as error:
             raise ConfigError(f"worker {self.name!r}: {error}") from error
-        thing = (
-            self.name,
-            provider.identity or id(provider),
-        )  # an id is its own while it is held
-        remote = provider.remote
-        circuit = _shared(thing, Circuit) if remote else Circuit(opens=False)
-        retries = self.retries if self.retries is not None else REMOTE_RETRIES if remote else 0
+
+        key = (self.name, provider.identity or id(provider))  # an id is unique while it is held
+        circuit = Circuit(opens=False)
+        retries = self.retries or 0
+        if provider.remote:
+            circuit = _share(key, Circuit)
+            retries = REMOTE_RETRIES if self.retries is None else self.retries
         chain: SupportsComplete = Meter(
             provider, name=self.name, price=price, timeout_s=self.timeout_s
         )
-        if remote or retries or any(limits):  # else the meter is enough
-            shared = _shared((*thing, *limits), lambda: CallLimits(*limits))
+        if provider.remote or retries or any(limits):  # else the meter is enough
+            shared = _share((*key, *limits), lambda: CallLimits(*limits))
             chain = Policies(chain, retries=retries, limits=shared, circuit=circuit)
-        made = {
-            "provider": provider,
-            "price": price,
-            "tags": tuple(self.tags),
-            "_circuit": circuit,
-            "_chain": chain,
-        }
-        for name, value in made.items():
+        for wrap in self.wrappers:
+            chain = wrap(chain)
+
+        made = {"provider": provider, "price": price, "tags": tuple(self.tags)}
+        for name, value in {**made, "_circuit": circuit, "_chain": chain}.items():
             object.__setattr__(self, name, value)
 
-    def _check(self) -> None:
+    def _check_settings(self) -> None:
         for name in ("timeout_s", "read_timeout_s"):
             seconds: float | None = getattr(self, name)
             if seconds is not None and not 0 < seconds < math.inf:
@@ -138,9 +139,8 @@ class Worker:
     ) -> Completion:
         """Ask the worker, with its sampling, within its limits and deadlines.
 
-        The deadline ``timeout_s`` begins when an attempt is sent, with each attempt anew;
-        ``call.deadline`` is that of the whole question: waits for a limit or for a further attempt
-        end by it, too.
+        ``timeout_s`` is the deadline of one attempt, and begins when the attempt is sent.
+        ``call.deadline`` is that of the whole question. Waits for a limit or for a retry end by it.
 
         Returns:
             The completion, with ``usage.seconds`` and either ``usage.dollars`` or
@@ -153,7 +153,7 @@ class Worker:
             CircuitOpen: the worker has failed too often just now; nothing was sent.
             BudgetExceeded: the budget has no room for a further attempt.
         """
-        sampling = wished(self.sampling, last=call.last)
+        sampling = with_options(self.sampling, call)
         try:
             return await self._chain.complete(messages, sampling, call=call, on_text=on_text)
         except WorkerError as error:
@@ -168,7 +168,7 @@ class Worker:
 
     @property
     def healthy(self) -> bool:
-        """Whether a call would be sent now: whether the worker's circuit is closed."""
+        """True if a call would be sent now, because the worker's circuit is closed."""
         return self._circuit.closed
 
     @property
@@ -176,61 +176,62 @@ class Worker:
         """The identity of the worker's provider. "": unknown."""
         return self.resolved.identity
 
-    def most(self, messages: Sequence[Message], *, last: bool = False) -> Usage:
-        """The tokens and dollars that one call can use, as far as that is known; what it reads is guessed.
+    def most(self, messages: Sequence[Message], call: CallContext) -> Usage:
+        """Return the tokens and dollars that one call can use, as far as that is known.
 
-        Without a token limit that is no token, and the dollars that reading and one written token
-        cost: what no budget is left for is refused before it is sent.
+        What the call reads is guessed from its text. Without a token limit no tokens are known, and
+        the dollars are those of reading and of one written token, so that a call is rejected if not
+        even these are left. The workers of an orchestrator reserve for themselves.
         """
-        if self.resolved.nests:  # an orchestrator's workers reserve for themselves
+        if self.resolved.nests:
             return Usage()
-        read, written = most_tokens(messages, wished(self.sampling, last=last))
-        least = Usage(read, 0, written) if written else Usage(max(read, 1), 0, 1)
-        dollars = Decimal(0) if self.price is None else self.price.dollars(least)
-        return Usage(read, 0, written, dollars=dollars) if written else Usage(dollars=dollars)
+        read, written = guess_tokens(messages, with_options(self.sampling, call))
+        if written:
+            usage = Usage(read, 0, written)
+        else:
+            usage = Usage(max(read, 1), 0, 1)
+        dollars = Decimal(0) if self.price is None else self.price.dollars(usage)
+        return replace(usage, dollars=dollars) if written else Usage(dollars=dollars)
 
-    def wrapped(self, wrap: Callable[[SupportsComplete], SupportsComplete]) -> Worker:
-        """The same worker with one more wrapper around all that it has; limits and circuit stay shared."""
-        other = copy(self)
-        object.__setattr__(other, "_chain", wrap(self._chain))
-        return other
+    def wrapped(self, wrap: Wrapper) -> Worker:
+        """Return the worker with one more wrapper around all that it has; it shares limits and circuit."""
+        return replace(self, wrappers=(*self.wrappers, wrap))
 
     def replaying(self, journal: CompletionStore) -> Worker:
-        """The same worker, answering from a journal what stands there: paid for before, and not again.
+        """Return the worker answering from a journal what was paid for before.
 
-        A call of a worker that is an orchestrator is replayed as a whole; one that had not ended is
-        made again.
+        A call of a worker that is an orchestrator is replayed as a whole. If it had not ended, it
+        is made again.
         """
-        other = self.wrapped(lambda chain: Replay(chain, journal, self))
-        object.__setattr__(other, "_journal", journal)
-        return other
+        wrap = partial(Replay, journal=journal, worker=self)
+        return replace(self, wrappers=(*self.wrappers, wrap), journal=journal)
 
     def knows(self, messages: Sequence[Message], call: CallContext) -> bool:
-        """Whether a journal answers this call, so that it costs nothing.
+        """Return True if a journal answers this call, so that it costs nothing.
 
         Raises:
             JournalError: the journal cannot be read.
         """
-        sampling = wished(self.sampling, last=call.last)
-        return (
-            self._journal is not None
-            and _find(self._journal, self, messages, sampling, call) is not None
-        )
+        if self.journal is None:
+            return False
+        sampling = with_options(self.sampling, call)
+        return _find_completion(self.journal, self, messages, sampling, call) is not None
 
 
 @dataclass(frozen=True, slots=True)
 class Replay:
-    """Answers from a journal what stands there, and calls a worker's wrappers for the rest.
+    """Answers from a journal what is in it, and calls a worker's wrappers for the rest.
 
-    A call's key is what was asked, of whom, and where in the question it stands, its sample among
-    it: repeats of a question stay different calls. Two equal calls at the same time are both made:
-    each is a sample of its own. A replayed call is reported (``CallEnded``) with what it cost when
-    it was made, marked as replayed; ``on_text`` gets its text in one piece.
+    The key of a call is its messages and sampling, its worker, and its place in the question with
+    the sample number, so repeats of a question stay different calls. Two equal calls at the same
+    time are both made, because each is a sample of its own. A replayed call is reported
+    (``CallEnded``) with what it cost when it was made, marked as replayed. ``on_text`` gets its text
+    in one piece.
     """
 
-    _chain: SupportsComplete
-    _journal: CompletionStore
-    _worker: Worker
+    provider: SupportsComplete
+    journal: CompletionStore
+    worker: Worker
 
     async def complete(
         self,
@@ -240,29 +241,41 @@ class Replay:
         call: CallContext,
         on_text: OnText | None = None,
     ) -> Completion:
-        """The journal's completion of this call, or else the worker's.
+        """Return the journal's completion of this call, or else the worker's.
 
         Raises:
             JournalError: the journal cannot be read.
             WorkerError: as the worker raises it.
         """
-        worker = self._worker
-        said = _find(self._journal, worker, messages, sampling, call)
-        if said is None:
-            return await self._chain.complete(messages, sampling, call=call, on_text=on_text)
+        worker = self.worker
+        completion = _find_completion(self.journal, worker, messages, sampling, call)
+        if completion is None:
+            return await self.provider.complete(messages, sampling, call=call, on_text=on_text)
+        if call.budget is not None:
+            call.budget.charge(completion.usage)
         if call.on_event is not None:
-            at = asyncio.get_running_loop().time() - call.origin
-            nests = worker.resolved.nests
-            asked = worker.name, outcome_of(said), tuple(messages), sampling, said
-            billed = None, call.attempt, said.usage, worker.price
-            record = Call(*asked, *billed, at, worker.identity, nests, replayed=True)
-            call.on_event(CallEnded(call.episode, call.round, at, call.step, record))
-        if on_text is not None and said.text:
-            on_text(said.text)
-        return said
+            now = asyncio.get_running_loop().time() - call.origin
+            record = Call(
+                worker=worker.name,
+                outcome=outcome_of(completion),
+                messages=tuple(messages),
+                sampling=sampling,
+                completion=completion,
+                attempt=call.attempt,
+                usage=completion.usage,
+                price=worker.price,
+                started=now,
+                identity=worker.identity,
+                nested=worker.resolved.nests,
+                replayed=True,
+            )
+            call.on_event(CallEnded(call.episode, call.round, now, call.step, record))
+        if on_text is not None and completion.text:
+            on_text(completion.text)
+        return completion
 
 
-def _find(
+def _find_completion(
     journal: CompletionStore,
     worker: Worker,
     messages: Sequence[Message],
@@ -274,27 +287,29 @@ def _find(
     return journal.find_completion(call_key(worker.name, worker.identity, messages, sampling, call))
 
 
-_states: WeakValueDictionary[tuple[object, ...], object] = WeakValueDictionary()
-_states_lock = threading.Lock()
+_shared: WeakValueDictionary[tuple[object, ...], object] = WeakValueDictionary()
+_shared_lock = threading.Lock()
 
 
-def _shared(key: tuple[object, ...], make: Callable[[], S]) -> S:
-    """The one state of this key in the process, made where no worker holds it."""
-    with _states_lock:
-        state = cast("S | None", _states.get(key))
-        if state is None:
-            _states[key] = state = make()
-        return state
+def _share(key: tuple[object, ...], make: Callable[[], S]) -> S:
+    """Return the object of this key that the workers of the process share; make it if there is none."""
+    with _shared_lock:
+        shared = cast("S | None", _shared.get(key))
+        if shared is None:
+            _shared[key] = shared = make()
+        return shared
 
 
-def _price(given: object) -> Price | None:
-    """A checked Price, of a Price or a mapping with its fields."""
+def _make_price(given: object) -> Price | None:
+    """Return a checked Price, made of a Price or of a mapping with its fields."""
     if given is None:
         return None
-    with suppress(TypeError, InvalidOperation):  # other keys; no number
-        fields = (
-            asdict(given) if isinstance(given, Price) else dict(cast("Mapping[str, object]", given))
-        )
+    fields: Mapping[str, object]
+    with suppress(TypeError, InvalidOperation):  # other keys; not a number
+        if isinstance(given, Price):
+            fields = asdict(given)
+        else:
+            fields = dict(cast("Mapping[str, object]", given))
         amounts = {name: Decimal(str(value)) for name, value in fields.items() if value is not None}
         if all(amount.is_finite() and amount >= 0 for amount in amounts.values()):
             return Price(**amounts)

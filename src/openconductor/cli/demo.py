@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Annotated
 
@@ -109,7 +109,7 @@ def _play_one(playing: Conductor, seed: int) -> None:
         f"One question first. The workers are simulated; their seconds pass {1 / PACE:.0f} times as fast here.\n"
     )
     with filling_in(view, screen):
-        Conductor(playing.planner, pool=pool).ask_sync(question.text, on_event=view)
+        replace(playing, pool=pool).ask_sync(question.text, on_event=view)
     screen.print()
 
 

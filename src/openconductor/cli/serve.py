@@ -14,7 +14,7 @@ from typing import Annotated
 import typer
 
 import openconductor as oc
-from openconductor.calls.policies import most_tokens
+from openconductor.calls.options import guess_tokens
 from openconductor.cli import console
 from openconductor.cli.options import PlannerName, PoolFile
 from openconductor.config import dump_toml, load_toml, needing
@@ -93,7 +93,7 @@ def _serve(config: ServeConfig, where: str) -> None:
     conductor = oc.Conductor(
         planner, pool=pool, max_steps=steps, max_rounds=rounds, fallback=config.fallback
     )
-    check_serve_config(config, pool, conductor.asked, where=where)
+    check_serve_config(config, pool, conductor.planner, where=where)
     made = map(Workshop(EvalConfig(), pool).make, map(read_spec, config.baselines))
     baselines = {system.name: system.orchestrator for system in made}
     with open_store(config.journal, content=config.content) as journal:
@@ -114,7 +114,7 @@ def _say_where(config: ServeConfig, pool: oc.WorkerPool, models: tuple[str, ...]
     endless = [
         worker.name
         for _, worker in pool
-        if worker.price and not most_tokens((), worker.sampling)[1]
+        if worker.price and not guess_tokens((), worker.sampling)[1]
     ]
     if endless and config.pool != GYM and any(key.dollars is not None for key in config.key):
         console.say(

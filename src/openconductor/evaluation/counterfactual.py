@@ -18,7 +18,8 @@ from dataclasses import asdict, dataclass, replace
 from itertools import cycle
 from typing import Literal, NamedTuple, get_args
 
-from openconductor.episode import Stage
+from openconductor.calls.budget import RunBudget
+from openconductor.episode import LiveEpisode
 from openconductor.evaluation import for_each, judge
 from openconductor.evaluation.records import Record
 from openconductor.evaluation.statistics import (
@@ -165,23 +166,20 @@ def pool_replay(
     grader: Callable[[Problem], Grader],
     *,
     sample: Callable[[Problem, int], int],
+    budget: RunBudget | None = None,
     on_event: OnEvent | None = None,
 ) -> Replay:
     """Replay over a pool's workers (``pool.replaying(journal)`` makes what a journal holds free), graded.
 
-    ``sample`` gives the sample number of a problem's repeat.
+    ``sample`` gives the sample number of a problem's repeat; ``budget`` pays for the calls.
     """
 
     async def replay(problem: Problem, workflow: Workflow, repeat: int) -> float | None:
-        stage = Stage(
-            pool,
-            problem.question,
-            context=CallContext(sample=sample(problem, repeat)),
-            on_event=on_event,
-            spent="data",
-        )
-        episode = await stage.play(lambda stage: stage.answer_by(workflow), None)
-        correct = (await judge(problem, episode, grader(problem), repeat)).correct
+        context = CallContext(sample=sample(problem, repeat), budget=budget)
+        live = LiveEpisode(pool, problem.question, context=context, on_event=on_event, spent="data")
+        async with live.play():
+            live.answer = await live.answer_by(workflow)
+        correct = (await judge(problem, live.episode, grader(problem), repeat)).correct
         return None if correct is None else float(correct)
 
     return replay

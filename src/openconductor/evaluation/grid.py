@@ -19,14 +19,13 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from contextlib import nullcontext
 from dataclasses import dataclass
 from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
-from openconductor.calls.budget import BudgetMeter, PaidCall, check_price
-from openconductor.calls.policies import LONG_PATIENCE_S, patient
+from openconductor.calls.budget import RunBudget, check_price
+from openconductor.calls.policies import RUN_UNREACHABLE_S
 from openconductor.errors import BudgetExceeded, ConfigError
 from openconductor.evaluation import ask_and_settle, judge, records, sheets, systems, tables
 from openconductor.evaluation.eval_config import (
@@ -98,7 +97,7 @@ async def run_grid(
     try:
         records.check_folder(folder, config, plan.described)
         make_folder(folder)
-        with open_store(folder / records.JOURNAL) as journal, patient(LONG_PATIENCE_S):
+        with open_store(folder / records.JOURNAL) as journal:
             records.write_folder(folder, config, plan.described, plan.sandbox)
             await _Run(plan, journal, retry_failed, on_progress).play()
     except BudgetExceeded:
@@ -224,11 +223,11 @@ class _Cell(NamedTuple):
         return self.system.name, self.sheet.name, self.problem.id, self.repeat
 
 
-def open_purse(budget: Budget, spent: Spending) -> BudgetMeter:
-    """What all runs of an evaluation may still spend; what was ``spent`` before counts."""
-    purse = BudgetMeter(budget, now=0.0, purse=True)
-    purse.add(calls=spent.calls, dollars=spent.usage.dollars)
-    return purse
+def open_run_budget(budget: Budget, spent: Spending) -> RunBudget:
+    """Return the budget of all runs of an evaluation, charged with what was ``spent`` before."""
+    run_budget = RunBudget(budget)
+    run_budget.add(calls=spent.calls, dollars=spent.usage.dollars)
+    return run_budget
 
 
 class _Run:
@@ -243,7 +242,7 @@ class _Run:
         self._kept = _kept_cells(plan, records.kept_records(journal), retry_failed)
         self._sink = _Sink(journal)
         budget = plan.config.budget.budget()
-        self._purse = None if budget is None else open_purse(budget, self._sink.spent)
+        self._budget = None if budget is None else open_run_budget(budget, self._sink.spent)
         if plan.config.share_calls or self._sink.spent.calls:
             plan.workshop.journal = journal
         self._on_progress = on_progress
@@ -254,7 +253,7 @@ class _Run:
         """Ask what is missing, phase by phase."""
         plan = self._plan
         for _, worker in plan.workshop.pool:
-            check_price(self._purse, worker)
+            check_price(self._budget, worker)
         lessons = None
         if plan.learning is not None:
             lessons = await self._learn(plan.learning)
@@ -308,17 +307,13 @@ class _Run:
         system = cell.system
         owner = "" if self._config.share_calls else system.name
         sample = records.sample_number(owner, cell.sheet.name, cell.problem.id, cell.repeat)
-        asked = system.orchestrator.ask(
-            cell.problem.question,
-            budget=system.budget,
-            on_event=self._sink,
-            context=CallContext(sample=sample),
-        )
+        context = CallContext(sample=sample, budget=self._budget, unreachable_s=RUN_UNREACHABLE_S)
         try:
-            with PaidCall(self._purse) if self._purse is not None else nullcontext():
-                return await asked
+            return await system.orchestrator.ask(
+                cell.problem.question, budget=system.budget, on_event=self._sink, context=context
+            )
         except BudgetExceeded as error:
-            own = self._purse is None or not self._purse.ended_in(error)
+            own = self._budget is None or not self._budget.ended_in(error)
             if own and error.episode is not None:  # the question's own budget: a wrong answer
                 return error.episode
             self._out_of_budget = error

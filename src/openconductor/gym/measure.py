@@ -254,7 +254,9 @@ async def _planned(
         cards=pool.cards,
         previous=before,
     )
-    said = await conductor.asked.complete(messages, call=CallContext(round=int(before is not None)))
+    said = await conductor.planner.complete(
+        messages, call=CallContext(round=int(before is not None))
+    )
     if said.finish_reason == "length":
         return None
     try:

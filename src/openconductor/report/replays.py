@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import nullcontext
 from dataclasses import dataclass
 from decimal import Decimal
 from functools import partial
 from pathlib import Path
 from typing import Any, cast
 
-from openconductor.calls.budget import PaidCall
 from openconductor.errors import ConfigError
 from openconductor.evaluation.counterfactual import (
     Counterfactuals,
@@ -19,12 +17,12 @@ from openconductor.evaluation.counterfactual import (
     pool_replay,
 )
 from openconductor.evaluation.eval_config import CONDUCTOR
-from openconductor.evaluation.grid import open_purse
+from openconductor.evaluation.grid import open_run_budget
 from openconductor.evaluation.records import JOURNAL, Record, Results, read_folder, sample_number
 from openconductor.evaluation.sheets import load_sheets
 from openconductor.evaluation.systems import load_pool
 from openconductor.store import CompletionStore, open_store, read_store
-from openconductor.types import Budget, Completion, Problem, Workflow
+from openconductor.types import Budget, Completion, Problem
 
 REPLAYS = "counterfactual.sqlite"
 """The journal of the calls that replays made, beside the run's own."""
@@ -91,25 +89,20 @@ async def replay_plans(
         return sample_number(shared, task_of[id(problem)], problem.id, repeat)
 
     with read_store(folder / JOURNAL) as run, open_store(folder / REPLAYS) as journal:
-        purse = (
-            None if dollars is None else open_purse(Budget(dollars=dollars), journal.totals().spent)
-        )
+        budget = None
+        if dollars is not None:
+            budget = open_run_budget(Budget(dollars=dollars), journal.totals().spent)
         pool = load_pool(config)
         replay = pool_replay(
             pool.replaying(_Replays(journal, run)),
             lambda problem: sheets[task_of[id(problem)]].grader,
-            on_event=journal,
             sample=number,
+            budget=budget,
+            on_event=journal,
         )
 
-        async def paid(problem: Problem, workflow: Workflow, repeat: int) -> float | None:
-            with (
-                nullcontext() if purse is None else PaidCall(purse)
-            ):  # what is asked inside is charged to it
-                return await replay(problem, workflow, repeat)
-
         try:
-            return await replay_all(paid)
+            return await replay_all(replay)
         finally:
             await pool.aclose()
 

@@ -13,13 +13,12 @@ import gc
 from collections import OrderedDict
 from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
-from copy import copy
 from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, cast
 
 from openconductor.baselines.single import SingleWorker
-from openconductor.calls.policies import offered_calls
+from openconductor.calls.options import offered_calls
 from openconductor.config import nearest
 from openconductor.evaluation.eval_config import CONDUCTOR
 from openconductor.prompt import check_question
@@ -172,10 +171,12 @@ class Gateway:
                     f"{model!r} cannot call tools; expected {CONDUCTOR!r} or {DIRECT}WORKER",
                 )
             return partial(self.baselines[model].ask, request.turns, budget=budget), False
-        conductor = copy(self.conductor)
-        conductor.pool = pool
-        conductor.max_steps = min(conductor.max_steps, control.max_steps or conductor.max_steps)
-        conductor.max_rounds = control.max_rounds or conductor.max_rounds
+        conductor = replace(
+            self.conductor,
+            pool=pool,
+            max_steps=min(self.conductor.max_steps, control.max_steps or self.conductor.max_steps),
+            max_rounds=control.max_rounds or self.conductor.max_rounds,
+        )
         ask = partial(conductor.ask, request.turns, budget=budget)
         called = await self._called_by(request.turns, tenant)
         if called is not None and (ordinal := _ordinal(pool, called.worker)) is not None:

@@ -29,8 +29,8 @@ from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from decimal import Decimal
 
-from openconductor.calls.budget import BudgetMeter
-from openconductor.calls.policies import most_tokens
+from openconductor.calls.budget import RunBudget
+from openconductor.calls.options import guess_tokens
 from openconductor.errors import OpenConductorError
 from openconductor.events import CallEnded, Event
 from openconductor.serving.apis.wire import Control, RequestFailed, failed, invalid, least
@@ -67,7 +67,7 @@ def cost_of(call: Call) -> Decimal:
         return Decimal(0)
     if not call.usage.unpriced_calls or call.price is None:
         return call.usage.dollars
-    read, written = most_tokens(call.messages, call.sampling)
+    read, written = guess_tokens(call.messages, call.sampling)
     return call.usage.dollars + call.price.dollars(Usage(read, 0, written))
 
 
@@ -117,7 +117,7 @@ class _Account:
 
     end: float
     spent: Decimal
-    purse: BudgetMeter | None
+    budget: RunBudget | None
 
 
 class Tab:
@@ -127,14 +127,13 @@ class Tab:
         key: the table of the key.
         began: when it began, in seconds since 1970: to be kept with ``charged``, for it names the
             period.
-        purse: what its calls are paid from, with a ``PaidCall`` around the asking; None where
-            nothing limits it.
+        budget: pays for its calls (``CallContext.budget``); None: nothing limits it.
         charged: US dollars until now.
     """
 
     def __init__(self, key: KeyTable, account: _Account, began: float) -> None:
         self.began = began
-        self.purse = account.purse
+        self.budget = account.budget
         self.charged = Decimal(0)
         self.key = key
         self._account = account
@@ -149,12 +148,12 @@ class Tab:
             dollars = cost_of(event.call)
             self.charged += dollars
             self._account.spent += dollars
-            if self.purse is not None:  # which has been charged what is known
-                self.purse.add(dollars=dollars - event.call.usage.dollars)
+            if self.budget is not None:  # which has been charged what is known
+                self.budget.add(dollars=dollars - event.call.usage.dollars)
 
     def failed(self, error: OpenConductorError) -> RequestFailed:
         """The failure that an error of the episode is, for the client: the end of the key's money among them."""
-        if self.purse is not None and self.purse.ended_in(error):
+        if self.budget is not None and self.budget.ended_in(error):
             return _no_money(self.key, self._account)
         return failed(error)
 
@@ -249,12 +248,11 @@ class Tenant:
         self._later = [
             one for one in self._later if one[0] >= end
         ]  # from where the clock was before it was set back
-        purse = (
-            None if dollars is None else BudgetMeter(Budget(dollars=dollars), now=0.0, purse=True)
-        )
-        if purse is not None:
-            purse.add(dollars=spent)
-        return _Account(end, spent, purse)
+        budget = None
+        if dollars is not None:
+            budget = RunBudget(Budget(dollars=dollars))
+            budget.add(dollars=spent)
+        return _Account(end, spent, budget)
 
 
 class KeyRing:

@@ -18,7 +18,7 @@ from typing import Annotated, Literal
 from pydantic import Field
 
 from openconductor.baselines import BASELINES
-from openconductor.calls.budget import BudgetMeter, check_price
+from openconductor.calls.budget import RunBudget, check_price
 from openconductor.calls.worker import Worker
 from openconductor.config import one_of, registered
 from openconductor.errors import ConfigError
@@ -128,7 +128,7 @@ def check_serve_config(
     Args:
         config: what is told.
         pool: the workers.
-        planner: what writes the Conductor's workflows (``Conductor.asked``).
+        planner: what writes the Conductor's workflows (``Conductor.planner``).
         where: the source in errors.
 
     Raises:
@@ -186,7 +186,7 @@ def _check_key(
     models, allowed = key.models or model_names(config, pool), key.workers or workers
     alone = all(model.startswith(DIRECT) for model in models)
     paid = [workers[name] for name in allowed if not alone or f"{DIRECT}{name}" in models]
-    meter = BudgetMeter(Budget(dollars=Decimal(0)), now=0.0)
+    meter = RunBudget(Budget(dollars=Decimal(0)))
     for worker in (*paid, *([planner] if CONDUCTOR in models else [])):
         try:
             check_price(meter, worker)

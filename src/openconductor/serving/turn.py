@@ -10,12 +10,10 @@ import asyncio
 import logging
 from collections import deque
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
-from contextlib import ExitStack, nullcontext
+from contextlib import ExitStack
 from dataclasses import dataclass
 from decimal import Decimal
 
-from openconductor.calls.budget import PaidCall
-from openconductor.calls.policies import wishing
 from openconductor.episode import FanOut
 from openconductor.errors import OpenConductorError, TruncatedResponse
 from openconductor.events import (
@@ -28,6 +26,7 @@ from openconductor.events import (
     StepStarted,
     StepText,
 )
+from openconductor.protocols import CallContext
 from openconductor.serving.apis.wire import (
     ClientRequest,
     Json,
@@ -111,9 +110,8 @@ class Turn:
 
     async def _run(self, ask: Ask, wish: Sampling) -> Episode:
         try:
-            purse = self._tab.purse
-            with wishing(wish), nullcontext() if purse is None else PaidCall(purse):
-                return await ask(on_event=FanOut(self._journal, self))
+            context = CallContext(options=wish, budget=self._tab.budget)
+            return await ask(on_event=FanOut(self._journal, self), context=context)
         finally:
             if self.id and not self._settled:  # cancelled, or stopped before there was an Episode
                 self._settle()

@@ -12,7 +12,6 @@ import asyncio
 import inspect
 import random
 from collections.abc import Awaitable, Iterable, Sequence
-from contextlib import nullcontext
 from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import Any, TypeVar, cast
@@ -26,10 +25,11 @@ from transformers import (
 )
 
 from openconductor.baselines.single import SingleWorker
-from openconductor.calls.budget import PaidCall, check_price
+from openconductor.calls.budget import check_price
+from openconductor.calls.policies import RUN_UNREACHABLE_S
 from openconductor.config import load_registered
 from openconductor.errors import ConfigError, GradingError, TrainingStopped, WorkflowError
-from openconductor.evaluation.grid import open_purse
+from openconductor.evaluation.grid import open_run_budget
 from openconductor.graders.code import CodeGrader
 from openconductor.graders.freeform import FreeFormGrader
 from openconductor.parser import parse_workflow
@@ -254,9 +254,12 @@ class Scorer:
     ) -> None:
         self._config, self._pool, self._journal = config, pool, journal
         limits = Budget(dollars=config.budget.dollars, calls=config.budget.calls)
-        self._purse = None if limits == Budget() else open_purse(limits, journal.totals().spent)
+        budget = None
+        if limits != Budget():
+            budget = open_run_budget(limits, journal.totals().spent)
+        self._context = CallContext(budget=budget, unreachable_s=RUN_UNREACHABLE_S)
         for _, worker in pool:
-            check_price(self._purse, worker)
+            check_price(budget, worker)
             if config.reward.dollars and worker.price is None:
                 raise ConfigError(
                     f"reward.dollars: got a pool whose worker {worker.name!r} has no price, expected one"
@@ -264,7 +267,7 @@ class Scorer:
         paid = simulated_pool(config.pool) is None
         self._score = RewardFunction(
             pool,
-            _as_configured(grader, config, pool, journal),
+            _as_configured(grader, config, pool, journal, self._context),
             prompt=config.prompt.options(),
             max_steps=config.rollout.max_steps,
             grade_timeout_s=config.reward.grade_timeout_s,
@@ -295,14 +298,10 @@ class Scorer:
 
     async def _one(self, one: Sampled) -> Scored:
         offered = draw_pool(self._config, self._pool, one.key)
-        with nullcontext() if self._purse is None else PaidCall(self._purse):
-            return await self._score(
-                one.problem,
-                one.completion,
-                context=CallContext(sample=one.sample),
-                pool=offered,
-                previous=one.previous,
-            )
+        context = replace(self._context, sample=one.sample)
+        return await self._score(
+            one.problem, one.completion, context=context, pool=offered, previous=one.previous
+        )
 
     def _record(self, one: Sampled, worth: Scored, phase: str) -> dict[str, object]:
         error = worth.episode.error
@@ -373,13 +372,17 @@ class _Deciding:
 
 
 def _as_configured(
-    grader: Grader, config: TrainConfig, pool: WorkerPool, on_event: OnEvent
+    grader: Grader,
+    config: TrainConfig,
+    pool: WorkerPool,
+    on_event: OnEvent,
+    context: CallContext,
 ) -> Grader:
     """The grader, with what the recipe says about answers that the rules cannot decide."""
     if isinstance(grader, MixGrader):
         return MixGrader(
             {
-                name: _as_configured(one, config, pool, on_event)
+                name: _as_configured(one, config, pool, on_event, context)
                 for name, one in grader.graders.items()
             }
         )
@@ -388,18 +391,22 @@ def _as_configured(
             grader  # its rules decide everything: what it leaves undecided is a sandbox that failed
         )
     if config.reward.judge and isinstance(grader, FreeFormGrader):
-        grader = FreeFormGrader(judge=_Judge(SingleWorker(pool, config.reward.judge), on_event))
+        grader = FreeFormGrader(
+            judge=_Judge(SingleWorker(pool, config.reward.judge), on_event, context)
+        )
     return _Deciding(grader) if config.reward.undecided == "wrong" else grader
 
 
 class _Judge:
     """A worker as a judge, whose calls are billed, journaled and found again as those of the workflows are."""
 
-    def __init__(self, worker: SingleWorker, on_event: OnEvent) -> None:
-        self._worker, self._on_event = worker, on_event
+    def __init__(self, worker: SingleWorker, on_event: OnEvent, context: CallContext) -> None:
+        self._worker = worker
+        self._on_event = on_event
+        self._context = context
 
     async def complete(self, messages: Sequence[Message], *, call: CallContext) -> Completion:
-        episode = await self._worker.ask(messages, on_event=self._on_event)
+        episode = await self._worker.ask(messages, on_event=self._on_event, context=self._context)
         if episode.answer is None:
             raise GradingError(
                 f"the judge failed: {episode.error}"

@@ -33,7 +33,6 @@ from transformers import PreTrainedModel, PreTrainedTokenizerBase
 from transformers.utils import logging
 
 import openconductor
-from openconductor.calls.policies import LONG_PATIENCE_S, patient
 from openconductor.errors import ConfigError, TrainingStopped
 from openconductor.pool import open_pool, simulated_pool
 from openconductor.store import open_store
@@ -151,7 +150,6 @@ def train(
         scorer: Scorer | None = None
         if state.is_main_process:
             journal = opened.enter_context(open_store(folder / "journal.sqlite"))
-            opened.enter_context(patient(LONG_PATIENCE_S))
             pool = pool.replaying(journal) if simulated is None else pool
             scorer = Scorer(config, pool, questions.grader, journal)
             opened.callback(scorer.close)

@@ -18,6 +18,7 @@ from openconductor.gym.questions import draw_questions
 from openconductor.gym.workers import LOST, gym_pool
 from openconductor.gym.world import asks_to_compare
 from openconductor.pool import Worker, WorkerPool
+from openconductor.protocols import CallContext
 from openconductor.reward import episode_reward
 from openconductor.store import Journal
 from openconductor.tasks.instructions import MERGE, REVISE, STANDS
@@ -228,7 +229,7 @@ async def test_five_times_the_context_is_five_times_the_token_limit_and_nothing_
     assert sampling == Sampling(0.2, 5 * 4096, 7)
     assert limited[1].sampling.max_tokens == 4096
     assert (
-        system.pool[1].most([Message("user", "Is it?")]).output_tokens == 5 * 4096
+        system.pool[1].most([Message("user", "Is it?")], CallContext()).output_tokens == 5 * 4096
     )  # what a budget reserves
 
 

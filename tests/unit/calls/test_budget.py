@@ -15,7 +15,7 @@ from openconductor.events import Answered, Event, RoundEnded, StepEnded
 from openconductor.pool import Worker, WorkerPool
 from openconductor.prompt import render_workflow
 from openconductor.protocols import Provider
-from openconductor.types import Budget, Completion, Message, Price, Sampling, Step, Usage, Workflow
+from openconductor.types import Budget, Completion, Price, Sampling, Step, Usage, Workflow
 
 PRICE = Price(input=Decimal(1_000_000), output=Decimal(1_000_000))  # a dollar a token
 ONE_STEP = Workflow([Step(0, "Do.")])
@@ -280,16 +280,20 @@ async def test_another_attempt_has_to_fit_beside_what_the_first_was_billed() -> 
     assert blank.calls == 1
 
 
-async def test_what_a_function_asks_inside_its_call_is_not_kept_out_by_what_the_call_itself_holds() -> (
-    None
-):
+async def test_a_question_inside_a_call_is_paid_by_it_and_not_kept_out_by_its_reservation() -> None:
     inner = Conductor(planner(ONE_STEP), pool=pool_of(Costly()))
 
-    async def asks(messages: list[Message]) -> str:
-        return (await inner.ask("Why?")).answer or ""
+    class Asks(Provider):
+        async def complete(self, messages, sampling, *, call, on_text=None) -> Completion:
+            episode = await inner.ask("Why?", context=call)
+            return Completion(episode.answer or "", usage=Usage(output_tokens=20))
 
-    outer = WorkerPool([Worker(asks, name="asks", sampling=Sampling(max_tokens=30))])
-    transcript = await asyncio.wait_for(
-        execute(ONE_STEP, outer, "Why?", budget=Budget(tokens=40)), 5
-    )
-    assert transcript.answer == "42"
+    outer = WorkerPool([Worker(Asks(), name="asks", sampling=Sampling(max_tokens=30))])
+
+    async def ask(calls: int) -> str | None:
+        budget = Budget(calls=calls, tokens=35)
+        return (await asyncio.wait_for(execute(ONE_STEP, outer, "Why?", budget=budget), 5)).answer
+
+    assert await ask(3) == "42"  # the call's own 20 tokens are those of the question inside
+    with pytest.raises(BudgetExceeded):
+        await ask(2)

@@ -15,6 +15,7 @@ import pytest
 from openconductor import Budget, Conductor, Step, Worker, WorkerPool, Workflow, errors, execute
 from openconductor.calls import policies
 from openconductor.calls.budget import open_meter
+from openconductor.calls.options import guess_tokens
 from openconductor.events import CallEnded
 from openconductor.protocols import CallContext, Provider
 from openconductor.types import Completion, Message, Sampling, Usage
@@ -84,9 +85,14 @@ class Server(Provider):
         return [later - earlier for earlier, later in zip(self.times, self.times[1:], strict=False)]
 
 
-async def ask(worker: Worker, deadline: float | None = None, **options: Any) -> str:
+async def ask(
+    worker: Worker,
+    deadline: float | None = None,
+    context: CallContext | None = None,
+    **options: Any,
+) -> str:
     """The worker's answer, or the name of its error."""
-    call = CallContext(deadline=None if deadline is None else deadline + 1000)
+    call = context or CallContext(deadline=None if deadline is None else deadline + 1000)
     try:
         return (await worker.complete(HELLO, call=call, **options)).text
     except errors.OpenConductorError as error:
@@ -193,8 +199,11 @@ def test_once_text_has_been_handed_on_a_failure_is_final(in_virtual_time: Runs) 
 def test_each_attempt_is_counted_and_a_budget_may_refuse_it(in_virtual_time: Runs) -> None:
     async def run() -> None:
         meter = open_meter(Budget(calls=2), now=1000.0)
-        with await meter.call():
-            assert await ask(Worker(server, name="w", retries=5)) == "BudgetExceeded"
+        with await meter.reserve_call() as reservation:
+            context = CallContext(budget=reservation)
+            assert (
+                await ask(Worker(server, name="w", retries=5), context=context) == "BudgetExceeded"
+            )
 
     server = Server([FAULT] * 9)
     in_virtual_time(run())
@@ -207,15 +216,13 @@ def test_each_attempt_is_counted_and_a_budget_may_refuse_it(in_virtual_time: Run
     [DOWN, errors.ServerFailed("loading the model", status=503)],
     ids=["unreachable", "loading"],
 )
-@pytest.mark.parametrize(("patience", "heals"), [(None, 6), (policies.LONG_PATIENCE_S, 100)])
-def test_a_worker_that_cannot_be_reached_is_asked_again_as_long_as_its_caller_is_patient(
+@pytest.mark.parametrize(("patience", "heals"), [(None, 6), (policies.RUN_UNREACHABLE_S, 100)])
+def test_a_worker_that_cannot_be_reached_is_retried_for_as_long_as_the_context_says(
     in_virtual_time: Runs, fault: BaseException, patience: float | None, heals: float
 ) -> None:
     async def run(server: Server) -> str:
-        if patience is None:
-            return await ask(Worker(server, name="w"))
-        with policies.patient(patience):
-            return await ask(Worker(server, name="w"))
+        context = CallContext(unreachable_s=patience)
+        return await ask(Worker(server, name="w"), context=context)
 
     assert in_virtual_time(run(Server(down=(0, heals), fault=fault))) == "hi"
     server = Server(down=(0, 1e9), fault=fault)
@@ -376,7 +383,7 @@ async def test_a_try_that_comes_to_nothing_leaves_it_usable(how: str) -> None:
 def test_the_most_that_a_call_may_use_is_its_text_and_its_token_limit(
     sampling: Sampling, written: int
 ) -> None:
-    assert policies.most_tokens(HELLO, sampling) == (3, written)
+    assert guess_tokens(HELLO, sampling) == (3, written)
 
 
 def limited(server: Server, **limits: int) -> Worker:

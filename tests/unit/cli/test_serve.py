@@ -141,5 +141,5 @@ def test_the_recipe_sets_every_field_and_can_be_served(monkeypatch: pytest.Monke
     pool = WorkerPool.from_toml(config.pool)
     planner = pool[pool.ordinal_of(config.conductor.removeprefix("worker:"))]
     check_serve_config(
-        config, pool, Conductor(planner, pool=pool).asked, where="recipes/serve.toml"
+        config, pool, Conductor(planner, pool=pool).planner, where="recipes/serve.toml"
     )

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from openconductor.episode import Stage, execute
+from openconductor.episode import LiveEpisode, execute
 from openconductor.gym.exact import (
     ALL,
     alone_accuracy,
@@ -170,17 +170,13 @@ async def test_in_a_second_round_mistakes_of_the_first_one_are_no_majority(
     again = Workflow((*steps, Step(4, COMPARE[0], "all")))
     right = played = 0
     for sample in range(2 * SAMPLES):
-        stage = Stage(POOL, question.text, context=CallContext(sample=sample))
-        rounds = []
-
-        async def play(stage: Stage) -> str | None:
-            rounds.append(await stage.answer_by(first))  # noqa: B023 - played at once
-            return await stage.answer_by(again, previous=rounds[0])  # noqa: B023
-
-        episode = await stage.play(play, None)
-        if rounds[0] is not None and read_value(rounds[0]) not in (None, question.answer):
+        live = LiveEpisode(POOL, question.text, context=CallContext(sample=sample))
+        async with live.play():
+            previous = await live.answer_by(first)
+            live.answer = answer = await live.answer_by(again, previous=previous)
+        if previous is not None and read_value(previous) not in (None, question.answer):
             played += 1
-            right += episode.answer is not None and episode.answer.split() == list(question.answer)
+            right += answer is not None and answer.split() == list(question.answer)
     answers = answer_chances(question, first)
     (wrong,) = set(answers) - {None, question.answer}
     chances = answer_chances(question, again, before=(wrong,))

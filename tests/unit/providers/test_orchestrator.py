@@ -49,7 +49,7 @@ class Inner:
             raise self.raises
         if self.pool is not None:
             # In a task of its own, as an executor runs its steps.
-            said = await asyncio.create_task(self.pool[0].complete(HELLO, call=CallContext()))
+            said = await asyncio.create_task(self.pool[0].complete(HELLO, call=context))
             return Episode(question, (), said.text, None, said.usage, 0.0)
         return Episode(question, (), self.answer, self.error, self.usage, 0.0)
 

@@ -460,7 +460,7 @@ async def test_a_failing_runtime_is_every_callers_worker_error_and_the_next_call
 def test_a_conductor_takes_prompt_and_sampling_from_its_checkpoint(folder: Path) -> None:
     conductor = Conductor(str(folder), pool=WorkerPool([Worker(lambda turns: "yes", name="one")]))
     assert conductor.prompt == PromptOptions(template="compact", examples="none", access="index")
-    assert conductor.sampling == Sampling(max_tokens=20)
+    assert conductor.planner.sampling == Sampling(max_tokens=20)
     for named in (folder, f"tiny:{folder}"):
         planner = resolve(named)
         assert isinstance(planner, TinyProvider)

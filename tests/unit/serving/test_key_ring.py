@@ -19,7 +19,7 @@ from hypothesis.stateful import (
     run_state_machine_as_test,
 )
 
-from openconductor.calls.budget import BudgetMeter, PaidCall
+from openconductor.calls.budget import BudgetMeter
 from openconductor.errors import BudgetExceeded, WorkerTimeout
 from openconductor.events import Asked, CallEnded
 from openconductor.serving.apis.wire import Control, RequestFailed
@@ -74,8 +74,8 @@ def ended(one: Call, episode: str = "e") -> CallEnded:
 def spend(tenant: Tenant, dollars: Decimal | int) -> None:
     with tenant.enter() as tab:
         used = Usage(1, dollars=Decimal(dollars))
-        if tab.purse is not None:
-            tab.purse.charge(used)
+        if tab.budget is not None:
+            tab.budget.charge(used)
         tab.hear(ended(call(1, 1, used)))
 
 
@@ -129,7 +129,7 @@ def test_without_keys_everyone_is_one_tenant_without_limits() -> None:
     assert tenant.limited(Control(max_steps=3)) == Control(max_steps=3)
     with ExitStack() as stack:
         tabs = [stack.enter_context(tenant.enter()) for _ in range(100)]
-    assert tabs[0].purse is None
+    assert tabs[0].budget is None
     tabs[0].hear(ended(call(1, 1, priced(1, 1))))
     assert tabs[0].charged == 11 * MILLE
 
@@ -239,9 +239,9 @@ def test_a_spent_budget_says_so_and_until_when() -> None:
 def test_a_budget_that_ends_within_a_request_is_the_keys_and_not_the_requests() -> None:
     tenant = Clock().tenant(dollars=Decimal(1), period="day")
     with tenant.enter() as tab:
-        assert tab.purse is not None
+        assert tab.budget is not None
         with pytest.raises(BudgetExceeded) as caught:
-            tab.purse.count_call(Usage(dollars=Decimal(2)))
+            tab.budget.check_call(Usage(dollars=Decimal(2)))
         failure = tab.failed(caught.value)
         assert (failure.status, failure.code) == (402, "insufficient_quota")
         assert (
@@ -249,7 +249,7 @@ def test_a_budget_that_ends_within_a_request_is_the_keys_and_not_the_requests() 
             in str(failure)
         )
         with pytest.raises(BudgetExceeded) as caught:
-            BudgetMeter(Budget(calls=0), now=0.0).count_call()
+            BudgetMeter(Budget(calls=0), now=0.0).check_call()
         assert tab.failed(caught.value).code == "budget_exceeded"
         assert tab.failed(WorkerTimeout("late")).status == 504
 
@@ -257,10 +257,10 @@ def test_a_budget_that_ends_within_a_request_is_the_keys_and_not_the_requests() 
 def test_a_budget_of_no_dollars_pays_for_what_is_free() -> None:
     tenant = Clock().tenant(dollars=Decimal(0))
     with tenant.enter() as tab:
-        assert tab.purse is not None
-        tab.purse.count_call(Usage(5))
+        assert tab.budget is not None
+        tab.budget.check_call(Usage(5))
         with pytest.raises(BudgetExceeded):
-            tab.purse.count_call(Usage(5, dollars=MILLE))
+            tab.budget.check_call(Usage(5, dollars=MILLE))
 
 
 # ── periods ───────────────────────────────────────────────────────────────────────────────────────
@@ -373,7 +373,7 @@ class Money(RuleBasedStateMachine):
             return None
         if self.opened[0] is not tab._account:
             self.opened = tab._account, tab._account.spent
-        self.open[episode] = tab, stack, BudgetMeter(Budget(), now=0.0, parent=PaidCall(tab.purse))
+        self.open[episode] = tab, stack, BudgetMeter(Budget(), now=0.0, payer=tab.budget)
         self.costs[episode] = tab.began, Decimal(0)
         self.journal(Asked(episode, 0, 0.0, "Q"))
         outcome(self.journal, episode, tab.began, None)
@@ -388,7 +388,7 @@ class Money(RuleBasedStateMachine):
         tab, _, question = self.open[episode]
         failure = None
         try:
-            question.call(priced(read, written)).send(None)
+            question.reserve_call(priced(read, written)).send(None)
         except StopIteration as done:
             self.calls.append((episode, done.value, read, written))
         except (
@@ -453,7 +453,7 @@ class Money(RuleBasedStateMachine):
             return
         for episode, (tab, _, _) in self.open.items():
             assert (tab.began, tab.charged) == self.costs[episode]
-            assert tab._account.spent == tab.purse._used["dollars"]
+            assert tab._account.spent == tab.budget.used["dollars"]
         now = self.tenant._account
         day = self.tenant._now // DAY * DAY
         assert now.spent == sum(dollars for began, dollars in self.costs.values() if began >= day)
@@ -463,7 +463,7 @@ class Money(RuleBasedStateMachine):
         if not hasattr(self, "tenant"):
             return
         account, before = self.opened
-        used, held = account.purse._used["dollars"], account.purse._held["dollars"]
+        used, held = account.budget.used["dollars"], account.budget.reserved["dollars"]
         assert used + held <= max(self.limit, before)
 
 

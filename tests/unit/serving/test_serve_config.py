@@ -32,7 +32,7 @@ SOMEWHERE = KeyTable("ann", HASHES[0])
 
 
 def check(config: ServeConfig, planner: object = POOL[0]) -> None:
-    check_serve_config(config, POOL, Conductor(planner, pool=POOL).asked, where="serve.toml")
+    check_serve_config(config, POOL, Conductor(planner, pool=POOL).planner, where="serve.toml")
 
 
 def with_key(**options: object) -> ServeConfig:

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Mapping
-from copy import copy
+from dataclasses import replace
 from decimal import Decimal
 from typing import Annotated, Any
 
@@ -105,12 +105,12 @@ class _AskTool:
 
     async def _ask(self, asked: ToolInput, context: _Context) -> Episode:
         """Answer, and tell of it on the way; whoever cancels this waits until all work has ended."""
-        conductor, most = copy(self._conductor), self._budget
+        most = self._budget
+        pool, max_steps = self._conductor.pool, self._conductor.max_steps
         if asked.workers is not None:
-            conductor.pool = conductor.pool.subset(
-                [conductor.pool.ordinal_of(name) for name in asked.workers]
-            )
-        conductor.max_steps = min(conductor.max_steps, asked.max_steps or conductor.max_steps)
+            pool = pool.subset([pool.ordinal_of(name) for name in asked.workers])
+        max_steps = min(max_steps, asked.max_steps or max_steps)
+        conductor = replace(self._conductor, pool=pool, max_steps=max_steps)
         dollars, seconds = (
             least(most.dollars, asked.max_dollars),
             least(most.seconds, asked.max_seconds),

@@ -17,7 +17,7 @@ from typing import Annotated, Final, Literal
 
 from pydantic import BaseModel, BeforeValidator, Field
 
-from openconductor.calls.policies import CHARACTERS_A_TOKEN
+from openconductor.calls.options import CHARACTERS_A_TOKEN
 from openconductor.serving.apis import wire
 from openconductor.serving.apis.wire import (
     Json,

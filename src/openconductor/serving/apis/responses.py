@@ -16,7 +16,7 @@ from typing import Annotated, Literal, cast
 
 from pydantic import Field, WithJsonSchema
 
-from openconductor.execution import merge_turns
+from openconductor.context import merge_turns
 from openconductor.serving.apis import wire
 from openconductor.serving.apis.response_items import ClientTool, ResponseItems
 from openconductor.serving.apis.wire import (
