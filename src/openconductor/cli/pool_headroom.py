@@ -32,7 +32,7 @@ from openconductor.errors import BudgetExceeded, ConfigError
 from openconductor.evaluation import headroom as measure
 from openconductor.evaluation.eval_config import GYM, make_eval_config
 from openconductor.evaluation.records import Results
-from openconductor.report import figures
+from openconductor.report import sections
 
 MOST_COLUMNS = 10
 """Workers up to which who adds to whom is shown on a terminal."""
@@ -94,13 +94,13 @@ def headroom(  # noqa: PLR0913, PLR0917 - the options of a command
         )
     else:
         console.show(
-            f"choosing the right worker for each question could gain {figures.gain(found)}"
+            f"choosing the right worker for each question could gain {sections.gain(found)}"
         )
         wide = len(found.workers) > MOST_COLUMNS
         show_sections(
             part
-            for part in figures.pool_sections(found)
-            if not (wide and part.title == figures.ADDS)
+            for part in sections.pool_sections(found)
+            if not (wide and part.title == sections.ADDS)
         )
     if results.missing:
         console.say(missing(results.missing))

@@ -24,7 +24,6 @@ from openconductor.cli.runs import evaluated, interruptible, own_folder
 from openconductor.errors import BudgetExceeded, ConfigError
 from openconductor.evaluation.eval_config import CONDUCTOR, load_eval_config
 from openconductor.evaluation.records import JOURNAL, Results
-from openconductor.report.figures import Section, heading, sections
 from openconductor.report.page import write_report
 from openconductor.report.replays import (
     REPLAYS as JOURNAL_OF_REPLAYS,
@@ -32,6 +31,7 @@ from openconductor.report.replays import (
     replays_are_free,
 )
 from openconductor.report.report import choose_system, make_report, same_questions
+from openconductor.report.sections import Section, heading, sections
 from openconductor.report.training import read_completions, read_training
 
 AGAIN = "the same command"

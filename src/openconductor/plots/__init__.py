@@ -1,8 +1,7 @@
-"""Figures of a training and of an evaluation, like the paper's and beyond, fit for a column in print.
+"""Figures of a training and of an evaluation, like the paper's and beyond, one column wide.
 
-In: Records, a curve. Out: matplotlib Figures; as files SVG and PNG. ``FIGURES`` names them.
-
-Needs the extra ``plots`` (matplotlib); importing this package alone does not import it.
+``FIGURES`` names them, ``draw`` draws one of them from a ``Material``, ``save_all`` writes them as
+SVG and PNG. Needs the extra ``plots`` (matplotlib), which importing this package does not import.
 """
 
 from openconductor.plots.material import Material

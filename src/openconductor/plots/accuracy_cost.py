@@ -1,23 +1,27 @@
 # matplotlib's types leave the keyword arguments of nearly every method open.
 # pyright: reportUnknownMemberType=false
-"""Accuracy against what a question costs, with the Pareto front (like the paper's Figure 5).
+"""Accuracy against the cost of a question, with the Pareto front (like the paper's Figure 5).
 
-In: the records of all systems. Out: a figure: dollars a question where every price is known, else
-tokens, else calls, on a logarithmic axis. Systems that know the answers are bounds: they are drawn,
-and are never part of the front.
+Cost is dollars where every price is known, else tokens, else calls, on a logarithmic axis. Systems
+that know the answers are bounds: they are drawn, and are never part of the front.
 """
 
 from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
+from typing import TYPE_CHECKING, NamedTuple
 
 from openconductor.evaluation.eval_config import BOUNDS, GROUPS, UNTRAINED, group_of
 from openconductor.evaluation.records import Record
+from openconductor.evaluation.statistics import Estimate
 from openconductor.plots.estimates import accuracy, mean_cost
 from openconductor.plots.material import NO_RECORD, Material, labels, spanned
 from openconductor.plots.sheet import GREY, Drawn, Look, in_percent, opened, point
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
 
 DOLLARS = "US dollars a thousand questions"
 MEASURES: dict[str, Callable[[Record], float]] = {
@@ -25,122 +29,186 @@ MEASURES: dict[str, Callable[[Record], float]] = {
     "tokens a question": lambda record: float(record.usage.tokens),
     "calls a question": lambda record: float(record.calls),
 }
-
-
+_, _, WORKERS_ALONE, GROUP_OF_BOUNDS, ABLATIONS = GROUPS
 FOLDED: dict[str, Look] = {
-    GROUPS[2]: {"color": GREY, "marker": ".", "markersize": 4.0, "zorder": 2},
-    GROUPS[4]: {"color": GREY, "marker": "x", "markersize": 4.0, "zorder": 2},
+    WORKERS_ALONE: {"color": GREY, "marker": ".", "markersize": 4.0, "zorder": 2},
+    ABLATIONS: {"color": GREY, "marker": "x", "markersize": 4.0, "zorder": 2},
 }
-"""The groups whose systems have one look and one line of the legend: workers alone, and ablations."""
-NEAR = (0.06, 0.025)
-"""How near two markers are that lie on each other: a factor of costs (as a power of ten), and a share."""
+"""The groups whose systems have one look and one line of the legend."""
+NEAR_COST, NEAR_SHARE = 0.06, 0.025
+"""The distances within which two markers lie on each other: powers of ten of cost, and shares."""
+
+
+class _Place(NamedTuple):
+    """A system on the figure; the group of ours is ""."""
+
+    name: str
+    group: str
+    right: Estimate
+    cost: Estimate
 
 
 def accuracy_cost(material: Material) -> Drawn:
-    """Draw it; in words where no system was evaluated, nothing was decided, or nothing was used."""
+    """Draw it; in words if nothing was evaluated, nothing was decided, or nothing was used."""
     if not material.records:
         return NO_RECORD
-    # A mean over other tasks says nothing: only systems with a decided answer to every task are
-    # compared.
-    tasks = {record.task for record in material.records if record.correct is not None}
+    tasks = _decided_tasks(material.records)
     if not tasks:
-        return f"Nothing could be decided: all {len(material.records):,} records are masked (ungraded or failed)."
+        masked = f"{len(material.records):,} records are masked (ungraded or failed)."
+        return f"Nothing could be decided: all {masked}"
+    # A mean over other tasks says nothing, so only systems that were decided on all are compared.
     compared = {
         name: records
         for name, records in material.by_system.items()
-        if tasks <= {record.task for record in records if record.correct is not None}
+        if tasks <= _decided_tasks(records)
     }
-    right = {
-        name: one for name, records in compared.items() if (one := accuracy(records)) is not None
-    }
-    unpriced = any(
-        record.usage.unpriced_calls for records in compared.values() for record in records
-    )
-    units = [
-        unit
-        for unit, of in MEASURES.items()
-        if not (unpriced and unit == DOLLARS)
-        and any(sum(map(of, records)) > 0 for records in compared.values())
-    ]
-    unit = units[0] if units else "calls a question"
-    found = {name: mean_cost(compared[name], MEASURES[unit]) for name in right}
-    costs = {name: one for name, one in found.items() if one is not None and one.value}
-    if not costs:
+    used = [record for records in compared.values() for record in records]
+    unpriced = any(record.usage.unpriced_calls for record in used)
+    unit = _choose_unit(used, unpriced=unpriced)
+    decided = _find_places(material, compared, MEASURES[unit])
+    places = [place for place in decided if place.cost.value]
+    if not places:
         return (
             "No system used a dollar, a token or a call: there is no cost to hold accuracy against."
         )
+    figure, (panel,) = opened(2.6)
+    _draw_front(panel, places)
+    hidden = _draw_places(panel, material, places)
+    _write_axes(panel, unit)
+    size = spanned(place.right.problems for place in decided)
+    masked = sum(place.right.masked for place in decided)
+    caption = (
+        f"n = {size} questions a system, {masked:,} records masked and left out of the accuracy, "
+        "not of the cost. Bars: 95 % intervals. Star: the system reported on; dots: workers alone; "
+        "crosses: its plans, changed."
+    )
+    if any(place.group == ABLATIONS for place in places):
+        caption += " The front is without these."
+    caption += _name_lines_and_hidden(material, places, hidden)
+    if unit != DOLLARS:
+        why = "not every price is known" if unpriced else "nothing costs any"
+        caption += f" Not in dollars: {why}."
+    return figure, caption + _name_left_out(material, places, unit)
+
+
+def _decided_tasks(records: Sequence[Record]) -> set[str]:
+    return {record.task for record in records if record.correct is not None}
+
+
+def _choose_unit(records: Sequence[Record], *, unpriced: bool) -> str:
+    """Return the first unit that is known and used."""
+    for unit, measure in MEASURES.items():
+        if unit == DOLLARS and unpriced:
+            continue
+        if any(measure(record) > 0 for record in records):
+            return unit
+    return "calls a question"
+
+
+def _find_places(
+    material: Material,
+    compared: Mapping[str, Sequence[Record]],
+    measure: Callable[[Record], float],
+) -> list[_Place]:
+    """Return the systems with a decided answer, in the order in which they are drawn."""
+    places: list[_Place] = []
+    for name, records in compared.items():
+        right, cost = accuracy(records), mean_cost(records, measure)
+        if right is not None and cost is not None:
+            group = "" if name == material.ours else group_of(name)
+            places.append(_Place(name, group, right, cost))
+
+    def rank(place: _Place) -> tuple[bool, bool, bool, float]:
+        return (
+            place.group in FOLDED,
+            place.group != "",
+            place.name != UNTRAINED,
+            -place.right.value,
+        )
+
+    return sorted(places, key=rank)
+
+
+def _draw_front(panel: Axes, places: Sequence[_Place]) -> None:
+    """Draw the systems that no other one beats at the same cost or less."""
+    rivals = [place for place in places if place.group not in (GROUP_OF_BOUNDS, ABLATIONS)]
+    costs: list[float] = []
+    shares: list[float] = []
+    for place in sorted(rivals, key=lambda place: (place.cost.value, -place.right.value)):
+        if not shares or place.right.value > shares[-1]:
+            costs.append(place.cost.value)
+            shares.append(place.right.value)
+    if costs:
+        costs.append(max(place.cost.high for place in places))
+        shares.append(shares[-1])
+        look: Look = {"drawstyle": "steps-post", "color": GREY, "linewidth": 1.0}
+        panel.plot(costs, shares, label="Pareto front", **look)
+
+
+def _draw_places(panel: Axes, material: Material, places: Sequence[_Place]) -> list[str]:
+    """Draw the systems; return the labels of those that would lie on another marker."""
+    written = labels(material.by_system)
+    sizes = Counter(place.group for place in places)
+    hidden: list[str] = []
+    drawn: list[_Place] = []
+    for place in places:
+        name, look = written[place.name], material.look_of(place.name)
+        if place.group == GROUP_OF_BOUNDS:
+            line: Look = {"color": look["color"], "linestyle": (0, (1, 1)), "zorder": 1}
+            panel.axhline(place.right.value, label=name, **line)
+        elif any(_is_near(place, other) for other in drawn):
+            hidden.append(name)
+        else:
+            if place.group in FOLDED:
+                look = FOLDED[place.group]
+                name = f"{place.group.lower()} ({sizes[place.group]})"
+            point(panel, place.cost, place.right, look, name)
+            drawn.append(place)
+    return hidden
+
+
+def _is_near(place: _Place, other: _Place) -> bool:
+    """Return True if two markers lie on each other."""
+    distance = abs(math.log10(place.cost.value) - math.log10(other.cost.value))
+    return distance < NEAR_COST and abs(place.right.value - other.right.value) < NEAR_SHARE
+
+
+def _write_axes(panel: Axes, unit: str) -> None:
     from matplotlib.ticker import LogLocator, NullFormatter
 
-    figure, (panel,) = opened(2.6)
-    groups = {name: "" if name == material.ours else group_of(name) for name in costs}
-    # The front: none is at least as right for less, or more often right for as much.
-    xs, ys = list[float](), list[float]()
-    rivals = [name for name, group in groups.items() if group not in GROUPS[3:]]
-    for cost, less in sorted((costs[name].value, -right[name].value) for name in rivals):
-        if not ys or -less > ys[-1]:
-            xs.append(cost)
-            ys.append(-less)
-    if xs:
-        xs.append(max(one.high for one in costs.values()))
-        panel.plot(
-            xs,
-            [*ys, ys[-1]],
-            drawstyle="steps-post",
-            color=GREY,
-            linewidth=1.0,
-            label="Pareto front",
-        )
-    written, hidden, drawn = labels(material.by_system), list[str](), list[tuple[float, float]]()
-    many = Counter(groups.values())
-    for name in sorted(
-        costs,
-        key=lambda one: (
-            groups[one] in FOLDED,
-            groups[one] != "",
-            one != UNTRAINED,
-            -right[one].value,
-        ),
-    ):
-        place, look = (math.log10(costs[name].value), right[name].value), FOLDED.get(groups[name])
-        if groups[name] == GROUPS[3]:
-            own = material.look_of(name)["color"]
-            panel.axhline(place[1], color=own, linestyle=(0, (1, 1)), label=written[name], zorder=1)
-        elif any(
-            all(abs(a - b) < near for a, b, near in zip(place, one, NEAR, strict=True))
-            for one in drawn
-        ):
-            hidden.append(written[name])
-        else:
-            said = (
-                written[name] if look is None else f"{groups[name].lower()} ({many[groups[name]]})"
-            )
-            point(panel, costs[name], right[name], look or material.look_of(name), said)
-            drawn.append(place)
     panel.set_xscale("log")
     low, high = panel.get_xlim()
-    panel.xaxis.set_major_locator(
-        LogLocator(subs=(1, 2, 5) if high < 40 * low else (1,), numticks=7)
-    )
+    steps = (1, 2, 5) if high < 40 * low else (1,)
+    panel.xaxis.set_major_locator(LogLocator(subs=steps, numticks=7))
     panel.xaxis.set_major_formatter("{x:g}")
     panel.xaxis.set_minor_formatter(NullFormatter())
     panel.set_xlabel(unit)
     in_percent(panel, "y", "right (%)")
-    masked, size = (
-        sum(one.masked for one in right.values()),
-        spanned(one.problems for one in right.values()),
+
+
+def _name_lines_and_hidden(
+    material: Material, places: Sequence[_Place], hidden: Sequence[str]
+) -> str:
+    """Name the systems that are lines, and those that are hidden, in the caption."""
+    written = labels(material.by_system)
+    names = {place.name for place in places} - {material.ours}
+    text = ""
+    bounds = [written[name] for name in BOUNDS if name in names]
+    if bounds:
+        text += f" Lines, for they know the answers or the workers: {', '.join(bounds)}."
+    if hidden:
+        text += f" Not drawn, for they would lie on another marker: {', '.join(hidden)}."
+    return text
+
+
+def _name_left_out(material: Material, places: Sequence[_Place], unit: str) -> str:
+    """Name the systems that have no place, in the caption."""
+    names = {place.name for place in places}
+    left_out = [text for name, text in labels(material.by_system).items() if name not in names]
+    if not left_out:
+        return ""
+    lack = unit.partition(" a ")[0]
+    return (
+        f" Not drawn, for lack of {lack} or of a decided answer to some task: "
+        f"{', '.join(left_out)}."
     )
-    left = ", ".join(written[name] for name in written if name not in costs)
-    known = ", ".join(written[name] for name in BOUNDS if name in costs and name != material.ours)
-    why = "not every price is known" if unpriced else "nothing costs any"
-    said = [
-        f"n = {size} questions a system, {masked:,} records masked and left out of the accuracy, not of the cost.",
-        "Bars: 95 % intervals. Star: the system reported on; dots: workers alone; crosses: its plans, changed.",
-        "The front is without these." if many[GROUPS[4]] else "",
-        f"Lines, for they know the answers or the workers: {known}." if known else "",
-        f"Not drawn, for they would lie on another marker: {', '.join(hidden)}." if hidden else "",
-        "" if unit == DOLLARS else f"Not in dollars: {why}.",
-        f"Not drawn, for lack of {unit.split(' a ')[0]} or of a decided answer to some task: {left}."
-        if left
-        else "",
-    ]
-    return figure, " ".join(filter(None, said))

@@ -1,8 +1,9 @@
 # matplotlib's types leave the keyword arguments of nearly every method open.
 # pyright: reportUnknownMemberType=false
-"""Figures as files: SVG and PNG, byte for byte the same whenever they are drawn of the same numbers.
+"""Figures as files: SVG and PNG, the same bytes whenever they are drawn of the same numbers.
 
-In: Records and a curve. Out: Drawings; bytes; files that a reader never sees half-written.
+``draw`` makes one figure, ``save_all`` writes all that there is material for. A reader never sees a
+file half-written.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ from typing import TYPE_CHECKING, Literal
 from openconductor.errors import ConfigError
 from openconductor.evaluation.records import Record
 from openconductor.plots.accuracy_cost import accuracy_cost
-from openconductor.plots.iterations import read_curve, read_terms
+from openconductor.plots.iterations import Iteration, read_curve, read_terms
 from openconductor.plots.material import Material
 from openconductor.plots.sheet import Drawn, finish, in_words, styled
 from openconductor.plots.training import training_accuracy, worker_share
@@ -45,10 +46,9 @@ class Drawing:
     """A figure with its words.
 
     Attributes:
-        title: what it shows.
-        caption: what was counted, and what the intervals are; of an empty figure why there is
-            nothing to draw.
-        empty: whether it says in words why there is nothing to draw.
+        title: the topic.
+        caption: the counts and the kind of intervals; of an empty figure the reason.
+        empty: True if it says in words why there is nothing to draw.
         figure: matplotlib's.
     """
 
@@ -77,19 +77,18 @@ def save_all(
     workers: Mapping[int, str] | None = None,
     system: str | None = None,
 ) -> dict[str, Picture]:
-    """Draw every figure that there is material for, and write each as ``<name>.svg`` and ``<name>.png``.
+    """Draw every figure that there is material for; write each as ``<name>.svg`` and ``.png``.
 
     Args:
-        records: of an evaluation, of all systems; none draws the figures of the training alone.
-        folder: where the files go; made where it is not there. Files of the same names are
-            replaced.
-        curves: a training's run folder, or its ``curves.jsonl``; None draws the figures of the
-            evaluation alone.
+        records: of an evaluation, of all systems; empty: only the training's figures are drawn.
+        folder: the folder of the files; made if missing. Files of the same names are replaced.
+        curves: a training's run folder, or its ``curves.jsonl``; None: only the evaluation's
+            figures are drawn.
         workers: the workers' names by ordinal.
-        system: which system they are about; by default ``conductor``, else the first that plans.
+        system: the system that they are about; None: ``conductor``, else the first that plans.
 
     Returns:
-        What was drawn, by the figure's name.
+        The pictures, by the figure's name.
 
     Raises:
         ConfigError: matplotlib is not installed, the curve cannot be read, or there is neither a
@@ -98,16 +97,22 @@ def save_all(
     """
     if not records and curves is None:
         raise ConfigError(
-            "plots: got no record and no curve, expected one of them: an evaluation's or a training's"
+            "plots: got no record and no curve, "
+            "expected one of them: an evaluation's or a training's"
         )
-    curve, said = ((), "") if curves is None else (read_curve(curves), read_terms(curves))
-    material = Material(records, workers or {}, curve, system, said)
-    make_folder(Path(folder))
+    curve: tuple[Iteration, ...] = ()
+    terms = ""
+    if curves is not None:
+        curve, terms = read_curve(curves), read_terms(curves)
+    material = Material(records, workers or {}, curve, system, terms)
+    folder = Path(folder)
+    make_folder(folder)
     pictures: dict[str, Picture] = {}
     for name in FIGURES:
-        if (curves is not None) if name in OF_TRAINING else records:
+        wanted = curves is not None if name in OF_TRAINING else bool(records)
+        if wanted:
             drawing = draw(name, material)
-            svg, png = (Path(folder) / f"{name}.{form}" for form in ("svg", "png"))
+            svg, png = folder / f"{name}.svg", folder / f"{name}.png"
             write_whole(svg, rendered(drawing, "svg"))
             write_whole(png, rendered(drawing, "png"))
             pictures[name] = Picture(drawing.title, drawing.caption, drawing.empty, svg, png)
@@ -115,7 +120,7 @@ def save_all(
 
 
 def draw(name: str, material: Material) -> Drawing:
-    """One figure of ``FIGURES``; in words where there is nothing to draw.
+    """Draw one figure of ``FIGURES``; in words if there is nothing to draw.
 
     Raises:
         ConfigError: matplotlib is not installed.
@@ -123,19 +128,22 @@ def draw(name: str, material: Material) -> Drawing:
     title, plot = FIGURES[name]
     with styled():
         drawn = plot(material)
+        empty = isinstance(drawn, str)
         figure, caption = (in_words(drawn), drawn) if isinstance(drawn, str) else drawn
         finish(figure, title)
-    return Drawing(title, caption, isinstance(drawn, str), figure)
+    return Drawing(title, caption, empty, figure)
 
 
 def rendered(drawing: Drawing, form: Literal["svg", "png"]) -> bytes:
-    """A figure as the bytes of a file, with title and caption in its metadata. No date, no version, no random id."""
+    """Return a figure as the bytes of a file, with title and caption in its metadata.
+
+    The metadata holds no date, no version and no random id.
+    """
     about = {"Title": drawing.title, "Description": drawing.caption}
-    about |= (
-        {"Creator": "OpenConductor", "Date": None}
-        if form == "svg"
-        else {"Software": "OpenConductor"}
-    )
+    if form == "svg":
+        about |= {"Creator": "OpenConductor", "Date": None}
+    else:
+        about |= {"Software": "OpenConductor"}
     stream = io.BytesIO()
     with styled():
         drawing.figure.savefig(stream, format=form, metadata=about)

@@ -1,9 +1,8 @@
 # matplotlib's types leave the keyword arguments of nearly every method open.
 # pyright: reportUnknownMemberType=false
-"""The figures of a training: what was gained (form, skill, routing), and shares of workers.
+"""The figures of a training: gains (form, skill, routing), and shares of workers.
 
-In: the curve, and for levels the records of an evaluation. Out: figures of lines over iterations,
-with captions.
+They are drawn from the curve, and for levels from the records of an evaluation.
 """
 
 from __future__ import annotations
@@ -24,37 +23,39 @@ from openconductor.plots.sheet import GREY, Drawn, Look, in_percent, opened, poi
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
+    from openconductor.evaluation.statistics import Estimate
+
 NAMED = 8
 """The most workers with a line of their own."""
-_GAINS: dict[str, Look] = {
-    "validity {:.1%}": {"color": "#0072B2", "marker": "s"},
-    "accuracy {:.1%}": {"color": "black", "marker": "o"},
-    "given valid {:.1%}": {"color": "#D55E00", "marker": "^", "linestyle": (0, (4, 1.5))},
-    "routing entropy {:.2f} bits": {"color": "#009E73", "marker": "D"},
-}
+_VALIDITY: Look = {"color": "#0072B2", "marker": "s"}
+_ACCURACY: Look = {"color": "black", "marker": "o"}
+_GIVEN_VALID: Look = {"color": "#D55E00", "marker": "^", "linestyle": (0, (4, 1.5))}
+_ENTROPY: Look = {"color": "#009E73", "marker": "D"}
 
 
+# ── what a training gained ────────────────────────────────────────────────────────────────────────
 def training_accuracy(material: Material) -> Drawn:
-    """Whether a training gains orchestration or only format, and against each worker alone (like the paper's Figure 3).
+    """Draw validity, accuracy, accuracy given valid and routing entropy (the paper's Figure 3).
 
     A learner of format has a validity that rises, an accuracy given valid that stays, and a routing
-    entropy that falls; its accuracy rises all the same, which is why that curve alone proves
-    nothing.
+    entropy that falls; its accuracy rises all the same, so that curve alone proves nothing.
     """
-    curve = material.curve
-    if why := _nothing(curve, [iteration.validity for iteration in curve]):
+    why = _nothing(material.curve, [iteration.validity for iteration in material.curve])
+    if why:
         return why
-    curve, mixed = _weighed(curve, material)
-    measured = zip(
-        *((one.validity, one.accuracy, one.given_valid, one.routing_entropy) for one in curve),
-        strict=True,
-    )
+    curve, mix = _weigh_kinds(material)
     workers = max(1, *(len(iteration.worker_share) for iteration in curve))
     even = math.log2(workers)
     figure, (above, below) = opened(3.4, rows=2, sharex=True, height_ratios=(2, 1))
-    for place, ((name, own), values) in enumerate(zip(_GAINS.items(), measured, strict=True)):
-        _draw(above if place < 3 else below, curve, values, own, label=name, place=place)
-    said = _levels(above, material)
+    validity = [iteration.validity for iteration in curve]
+    _draw(above, curve, validity, _VALIDITY, label="validity {:.1%}")
+    right = [iteration.accuracy for iteration in curve]
+    _draw(above, curve, right, _ACCURACY, label="accuracy {:.1%}", place=1)
+    given_valid = [iteration.given_valid for iteration in curve]
+    _draw(above, curve, given_valid, _GIVEN_VALID, label="given valid {:.1%}", place=2)
+    entropy = [iteration.routing_entropy for iteration in curve]
+    _draw(below, curve, entropy, _ENTROPY, label="routing entropy {:.2f} bits", place=3)
+    levels = _draw_levels(above, material)
     below.axhline(even, color=GREY, linestyle=(0, (3, 2)), linewidth=0.7)
     _along(below, curve)
     below.set_ylabel("routing\nentropy (bits)")
@@ -62,133 +63,162 @@ def training_accuracy(material: Material) -> Drawn:
     in_percent(above, "y", "share (%)")
     above.set_ylim(-0.02, 1.02)
     dashed = f"Dashed, below: all {workers} workers alike, {even:.2f} bits."
-    told = (
-        _explained(curve),
+    caption = (
+        _explain(curve),
         "In the legend: the last value.",
-        mixed,
+        mix,
         material.terms,
-        said,
+        levels,
         dashed,
     )
-    return figure, " ".join(filter(None, told))
+    return figure, " ".join(sentence for sentence in caption if sentence)
 
 
-def _weighed(curve: Sequence[Iteration], material: Material) -> tuple[Sequence[Iteration], str]:
-    """The curve with each kind of question weighing as in the evaluation, where it knows all; and what it is."""
-    asked = {(one.task, one.problem, str(one.kind)) for one in material.records}
-    kinds = Counter(kind for _, _, kind in asked)
-    if len({task for task, _, _ in asked}) > 1 or kinds.keys() - {
-        kind for one in curve for kind in one.by_kind
-    }:
+def _weigh_kinds(material: Material) -> tuple[Sequence[Iteration], str]:
+    """Return the curve with kinds of question weighing as in the evaluation; say what it is."""
+    curve = material.curve
+    kind_of = {record.key: str(record.kind) for record in material.records}
+    tasks = {task for task, _ in kind_of}
+    sizes = Counter(kind_of.values())
+    known = {kind for iteration in curve for kind in iteration.by_kind}
+    if len(tasks) > 1 or not sizes.keys() <= known:
         return curve, "The training's questions are mixed in another way than those of the levels."
-    found: list[Iteration] = []
-    for one in curve:
-        shares = (
-            [one.by_kind[kind] for kind in kinds.elements() if kind in one.by_kind]
-            if one.validity
-            else []
-        )
-        mean = fmean(shares) if shares else one.accuracy
-        given = mean / one.validity if mean is not None and one.validity else one.given_valid
-        found.append(replace(one, accuracy=mean, given_valid=given))
-    return found, "Each kind of question weighs as in the evaluation." if asked else ""
+    weighed: list[Iteration] = []
+    for iteration in curve:
+        by_kind = iteration.by_kind
+        shares = [by_kind[kind] for kind in sizes.elements() if kind in by_kind]
+        if shares and iteration.validity:
+            mean = fmean(shares)
+            given_valid = mean / iteration.validity
+            weighed.append(replace(iteration, accuracy=mean, given_valid=given_valid))
+        else:
+            weighed.append(iteration)
+    return weighed, "Each kind of question weighs as in the evaluation." if sizes else ""
 
 
-def _levels(panel: Axes, material: Material) -> str:
-    """Draw what workers alone and bounds reach as lines across a panel; returns what the caption says of them."""
+def _draw_levels(panel: Axes, material: Material) -> str:
+    """Draw the levels of workers and bounds as lines, and the Conductor's as points; say so."""
     bound = next((name for name in (ORACLE, HINDSIGHT) if name in material.by_system), "")
-    systems = [*material.alone, bound, "best_fixed"]
-    levels = {
-        name: one
-        for name in systems
-        if (one := accuracy(material.by_system.get(name, []))) is not None
-    }
-    workers = [name for name in material.alone if name in levels]
+    levels: dict[str, Estimate] = {}
+    for name in (*material.alone, bound, "best_fixed"):
+        level = accuracy(material.by_system.get(name, []))
+        if level is not None:
+            levels[name] = level
     if not levels:
         return "No worker alone was evaluated, so there is no level to hold it against."
+    workers = [name for name in material.alone if name in levels]
     best = max(workers, key=lambda name: levels[name].value, default="")
-    for name, one in levels.items():
+    for name, level in levels.items():
         if name in workers and name != best:
-            panel.axhline(one.value, color=GREY, linewidth=0.5, zorder=1)
+            panel.axhline(level.value, color=GREY, linewidth=0.5, zorder=1)
             continue
-        own = {"color": material.look_of(name)["color"], "zorder": 1}
         written = f"best worker, {label(name)}" if name == best else label(name)
-        panel.axhline(
-            one.value, linestyle=(0, (1, 1)), label=f"{written} {100 * one.value:.1f} %", **own
-        )
-        panel.axhspan(one.low, one.high, alpha=0.1, linewidth=0, **own)
-    curve, counted = material.curve, spanned(one.problems for one in levels.values())
-    for name, where in ((UNTRAINED, curve[0].number), (material.ours, curve[-1].number)):
-        if (one := accuracy(material.by_system.get(name, []))) is not None:
-            own, written = (
-                {**material.look_of(name), "clip_on": False},
-                f"{label(name)} {100 * one.value:.1f} %",
-            )
-            point(panel, where, one, own, written)
+        own: Look = {"color": material.look_of(name)["color"], "zorder": 1}
+        text = f"{written} {100 * level.value:.1f} %"
+        panel.axhline(level.value, linestyle=(0, (1, 1)), label=text, **own)
+        panel.axhspan(level.low, level.high, alpha=0.1, linewidth=0, **own)
+    _draw_end(panel, material, UNTRAINED, material.curve[0].number)
+    _draw_end(panel, material, material.ours, material.curve[-1].number)
     return (
-        f"Level lines: other workers alone (grey), the best one and others with 95 % intervals, on n = {counted} "
-        "evaluation questions, not those of the training; at the ends the systems before and after it, on the same."
+        "Level lines: other workers alone (grey), the best one and others with 95 % intervals, "
+        f"on n = {spanned(level.problems for level in levels.values())} evaluation questions, "
+        "not those of the training; "
+        "at the ends the systems before and after it, on the same."
     )
 
 
+def _draw_end(panel: Axes, material: Material, system: str, number: int) -> None:
+    """Draw an evaluated system at an iteration."""
+    level = accuracy(material.by_system.get(system, []))
+    if level is not None:
+        own: Look = {**material.look_of(system), "clip_on": False}
+        point(panel, number, level, own, f"{label(system)} {100 * level.value:.1f} %")
+
+
+# ── shares of workers ─────────────────────────────────────────────────────────────────────────────
 def worker_share(material: Material) -> Drawn:
-    """The share of each worker over the training (like the paper's Figure 7): the largest, and all others together."""
+    """Draw the shares of the largest workers, and of all others together (the paper's Figure 7)."""
     curve = material.curve
-    if why := _nothing(curve, [iteration.routing_entropy for iteration in curve]):
+    why = _nothing(curve, [iteration.routing_entropy for iteration in curve])
+    if why:
         return why
-    stepped = [iteration.worker_share for iteration in curve if iteration.worker_share]
-    means = {
-        name: fmean(shares.get(name, 0.0) for shares in stepped)
-        for shares in stepped
-        for name in shares
-    }
-    workers = sorted(means, key=lambda name: -means[name])
+    workers = _rank_workers(curve)
     if len(workers) == 1:
-        return f"There is one worker, {label(workers[0])}: it has every step. {_explained(curve)}"
+        return f"There is one worker, {label(workers[0])}: it has every step. {_explain(curve)}"
     named = workers if len(workers) <= NAMED else workers[: NAMED - 1]
-    groups = [
-        ([name], written, look(material.names.index(name)))
-        for name, written in labels(named).items()
-    ]
-    if rest := workers[len(named) :]:
-        groups.append((rest, f"{len(rest)} others together", {"color": GREY, "linestyle": ":"}))
+    others = workers[len(named) :]
+    written = labels(named)
     figure, (panel,) = opened(2.3)
-    for place, (group, written, own) in enumerate(groups):
-        together = (sum(one.worker_share.get(name, 0.0) for name in group) for one in curve)
-        values = [
-            share if one.worker_share else None for one, share in zip(curve, together, strict=True)
-        ]
-        _draw(panel, curve, values, own, label=f"{written} {{:.1%}}", place=place, dots=False)
+    for place, name in enumerate(named):
+        own = look(material.names.index(name))
+        text = f"{written[name]} {{:.1%}}"
+        _draw(panel, curve, _shares(curve, [name]), own, label=text, place=place, dots=False)
+    if others:
+        text = f"{len(others)} others together {{:.1%}}"
+        own = {"color": GREY, "linestyle": ":"}
+        place = len(named)
+        _draw(panel, curve, _shares(curve, others), own, label=text, place=place, dots=False)
     _along(panel, curve)
     in_percent(panel, "y", "share of steps (%)")
     return figure, (
-        f"{_explained(curve, dots=False)} Steps of valid workflows; each iteration counts the same. In the legend: "
-        "the last share. These are all steps that were planned, so there are no intervals."
+        f"{_explain(curve, dots=False)} Steps of valid workflows; each iteration counts the same. "
+        "In the legend: the last share. "
+        "These are all steps that were planned, so there are no intervals."
     )
+
+
+def _rank_workers(curve: Sequence[Iteration]) -> list[str]:
+    """Return the workers, those with the largest mean share first."""
+    played = [iteration.worker_share for iteration in curve if iteration.worker_share]
+    names = dict.fromkeys(name for shares in played for name in shares)
+    means = {name: fmean(shares.get(name, 0.0) for shares in played) for name in names}
+    return sorted(means, key=lambda name: -means[name])
+
+
+def _shares(curve: Sequence[Iteration], workers: Sequence[str]) -> list[float | None]:
+    """Return the share of some workers together in each iteration; None: there is no step."""
+    shares: list[float | None] = []
+    for iteration in curve:
+        share = None
+        if iteration.worker_share:
+            share = sum(iteration.worker_share.get(name, 0.0) for name in workers)
+        shares.append(share)
+    return shares
 
 
 # ── lines over iterations ─────────────────────────────────────────────────────────────────────────
 def _nothing(curve: Sequence[Iteration], values: Sequence[object]) -> str:
-    """Why there is nothing to draw of a training's values, one an iteration (None: not known); "" where there is."""
+    """Say why there is nothing to draw of values, one an iteration; "": there is something."""
     if not curve:
         return "No curve of a training was given, or it has no iteration yet."
     if all(iteration.masked >= iteration.rollouts for iteration in curve):
-        rollouts = f"{sum(iteration.rollouts for iteration in curve):,} rollouts of {len(curve)} iterations"
-        return f"Nothing could be decided: all {rollouts} are masked. Look at the workers and at the grader."
+        count = sum(iteration.rollouts for iteration in curve)
+        return (
+            f"Nothing could be decided: all {count:,} rollouts of {len(curve)} iterations "
+            "are masked. Look at the workers and at the grader."
+        )
     if all(value is None for value in values):
-        return f"No text of {len(curve)} iterations was a valid workflow, so there is nothing to measure here."
+        return (
+            f"No text of {len(curve)} iterations was a valid workflow, "
+            "so there is nothing to measure here."
+        )
     return ""
 
 
-def _explained(curve: Sequence[Iteration], *, dots: bool = True) -> str:
-    """How much a curve rests on, and what its lines are: the end of a caption."""
+def _explain(curve: Sequence[Iteration], *, dots: bool = True) -> str:
+    """Say how much a curve rests on, and what its lines are: the end of a caption."""
     masked, window = sum(iteration.masked for iteration in curve), window_of(len(curve))
-    many = f"{len(curve):,} iteration{'s' if len(curve) > 1 else ''}"
-    counted = f"n = {many} of {spanned(one.rollouts for one in curve)} rollouts, {masked:,} masked and left out."
+    rollouts = spanned(iteration.rollouts for iteration in curve)
+    text = (
+        f"n = {len(curve):,} iteration{'s' if len(curve) > 1 else ''} of {rollouts} rollouts, "
+        f"{masked:,} masked and left out."
+    )
     if window == 1:
-        return f"{counted} Each iteration by itself: too few for a mean and its interval."
-    drawn = "; bands: 95 % intervals of it; dots: single iterations" if dots else ""
-    return f"{counted} Lines: mean of the last {window} iterations{drawn}."
+        return f"{text} Each iteration by itself: too few for a mean and its interval."
+    text += f" Lines: mean of the last {window} iterations"
+    if dots:
+        text += "; bands: 95 % intervals of it; dots: single iterations"
+    return f"{text}."
 
 
 def _draw(
@@ -201,36 +231,36 @@ def _draw(
     place: int = 0,
     dots: bool = True,
 ) -> None:
-    """Draw a measure's trailing mean as a line, and with ``dots`` single iterations and the 95 % band.
+    """Draw a measure's trailing mean, and with ``dots`` single iterations and the 95 % band.
 
     Args:
-        panel: where it is drawn.
+        panel: the panel to draw on.
         curve: the training's.
-        values: one an iteration; None is a gap.
-        look: how the line is drawn.
+        values: one an iteration; None: a gap.
+        look: the look of the line.
         label: of the legend; "{}" in it is the last mean.
-        place: which one of several lines it is: it shifts the markers, so that lines on each other
+        place: the line's place among others: it shifts the markers, so that lines on each other
             stay apart.
-        dots: whether single iterations and the band are drawn, too.
+        dots: draw single iterations and the band, too.
     """
     numbers = [iteration.number for iteration in curve]
     means, lows, highs = zip(*smoothed(values, window_of(len(curve))), strict=True)
     if dots:
         single = [math.nan if value is None else value for value in values]
-        panel.plot(
-            numbers, single, ".", color=look["color"], markersize=1.6, markeredgewidth=0, alpha=0.3
-        )
-        panel.fill_between(numbers, lows, highs, color=look["color"], alpha=0.2, linewidth=0)
-    step = max(1, len(curve) // 7)
-    own: Look = {"marker": "o" if len(curve) == 1 else "", **look, "markersize": 3.4}
+        band: Look = {"color": look["color"], "alpha": 0.2, "linewidth": 0}
+        dot: Look = {"color": look["color"], "markersize": 1.6, "markeredgewidth": 0, "alpha": 0.3}
+        panel.plot(numbers, single, ".", **dot)
+        panel.fill_between(numbers, lows, highs, **band)
     last = next((mean for mean in reversed(means) if not math.isnan(mean)), math.nan)
-    panel.plot(
-        numbers,
-        means,
-        label=label.format(last).replace("%", " %"),
-        markevery=(place * step // 4, step),
-        **own,
-    )
+    step = max(1, len(curve) // 7)
+    marker = "o" if len(curve) == 1 else ""
+    own: Look = {
+        "marker": marker,
+        **look,
+        "markersize": 3.4,
+        "markevery": (place * step // 4, step),
+    }
+    panel.plot(numbers, means, label=label.format(last).replace("%", " %"), **own)
 
 
 def _along(panel: Axes, curve: Sequence[Iteration]) -> None:

@@ -1,75 +1,86 @@
 # matplotlib's types leave the keyword arguments of nearly every method open.
-# pyright: reportUnknownMemberType=false
-"""How long workflows are, by task or kind of question (like the paper's Figure 8).
+# pyright: reportUnknownMemberType=false, reportMissingTypeStubs=false
+"""The length of workflows, by task or kind of question (like the paper's Figure 8).
 
-In: the Conductor's records. Out: a figure of one bar of shares a row, darker for longer workflows.
+The figure has one bar of shares a row, darker for longer workflows.
 """
 
 from __future__ import annotations
 
-from collections import Counter
-from statistics import fmean
+from collections.abc import Mapping, Sequence
 
+from openconductor.evaluation.frames import Frame
+from openconductor.evaluation.records import Record
 from openconductor.plots.material import Material, by_part, first_workflows, label
-from openconductor.plots.sheet import INK, Drawn, in_percent, in_rows, opened
+from openconductor.plots.sheet import INK, Drawn, Look, in_percent, in_rows, opened
 
 _COLOURS = ("#F0F6FC", "#D0E1F2", "#A6CEE4", "#6AAED6", "#3787C0", "#105BA4", "#08306B")
+"""The colour of each length; longer workflows have the last one."""
 
 
 def workflow_length(material: Material) -> Drawn:
-    """Draw it; in words where no workflow of ours is there."""
-    if why := material.no_workflow():
+    """Draw the lengths; in words if no workflow of ours is there."""
+    why = material.no_workflow()
+    if why:
         return why
     ours = material.by_system[material.ours]
     parts = by_part(ours)
-    questions = {name: first_workflows(part) for name, part in parts.items()}
-    lengths = {
-        name: [len(flow) for flows in of.values() for flow in flows]
-        for name, of in questions.items()
-    }
+    plans = _make_frame(parts)
     figure, (panel,) = opened(0.8 + 0.21 * len(parts))
+    lengths = plans["steps"].clip(upper=len(_COLOURS))
+    counts = plans.groupby(["part", lengths]).size().unstack(fill_value=0)
+    shares = counts.div(counts.sum(axis=1), axis=0).reindex(parts, fill_value=0.0)
     start = [0.0] * len(parts)
-    for steps, colour in enumerate(_COLOURS, start=1):
-        counts = [
-            Counter(min(one, len(_COLOURS)) for one in some)[steps] for some in lengths.values()
-        ]
-        if any(counts):
-            shares = [
-                count / (len(some) or 1)
-                for count, some in zip(counts, lengths.values(), strict=True)
-            ]
-            name = f"{steps}{'+' if steps == len(_COLOURS) else ''} step{'s' if steps > 1 else ''}"
-            bars = panel.barh(
-                range(len(parts)),
-                shares,
-                0.72,
-                start,
-                color=colour,
-                edgecolor=INK,
-                linewidth=0.3,
-                label=name,
-            )
-            written = [f"{100 * share:.0f}" if share >= 0.08 else "" for share in shares]
-            panel.bar_label(
-                bars, written, label_type="center", color="white" if steps > 4 else "black"
-            )
-            start = [low + share for low, share in zip(start, shares, strict=True)]
-    means = {
-        name: [fmean(map(len, flows)) for flows in of.values() if flows]
-        for name, of in questions.items()
-    }
-    beside = [
-        f"n = {len(lengths[name]):,}" + (f", mean {fmean(means[name]):.1f}" if means[name] else "")
-        for name in parts
-    ]
-    in_rows(panel, [label(name) for name in parts], beside)
+    for steps in shares.columns:
+        widths = shares[steps].tolist()
+        name = "1 step" if steps == 1 else f"{steps} steps"
+        if steps == len(_COLOURS):
+            name = f"{steps}+ steps"
+        look: Look = {"color": _COLOURS[steps - 1], "edgecolor": INK, "linewidth": 0.3}
+        bars = panel.barh(range(len(parts)), widths, 0.72, start, label=name, **look)
+        texts = [f"{100 * width:.0f}" if width >= 0.08 else "" for width in widths]
+        dark = steps > 4
+        panel.bar_label(bars, texts, label_type="center", color="white" if dark else "black")
+        start = [low + width for low, width in zip(start, widths, strict=True)]
+    in_rows(panel, [label(name) for name in parts], _counts_and_means(plans, list(parts)))
     in_percent(panel, "x", "workflows (%)")
     panel.set_xlim(0, 1)
-    wrote = sum(record.valid is not None for record in ours)
-    none = f"{sum(record.valid is False for record in ours):,} of {wrote:,} texts were none and are left out"
-    total, asked = sum(map(len, lengths.values())), len({(one.task, one.problem) for one in ours})
-    counted = f"n = {total:,} valid first workflows of {asked:,} questions"
+    questions = len({record.key for record in ours})
     return figure, (
-        f"{label(material.ours)}: {counted}; {none if wrote else 'nobody wrote them in words'}. Means weigh each "
-        "question the same."
+        f"{label(material.ours)}: n = {len(plans):,} valid first workflows of {questions:,} "
+        f"questions; {_count_invalid(ours)}. Means weigh each question the same."
     )
+
+
+def _make_frame(parts: Mapping[str, Sequence[Record]]) -> Frame:
+    """Return a frame with a row for each first workflow: its part, its question, its steps."""
+    import pandas as pd
+
+    rows: list[tuple[str, str, int]] = []
+    for part, records in parts.items():
+        for key, workflows in first_workflows(records).items():
+            rows += [(part, "\0".join(key), len(workflow)) for workflow in workflows]
+    return pd.DataFrame(rows, columns=["part", "question", "steps"])
+
+
+def _counts_and_means(plans: Frame, parts: Sequence[str]) -> list[str]:
+    """Write the number of workflows of each part, and their mean length."""
+    counts = plans.groupby("part").size().reindex(parts, fill_value=0)
+    by_question = plans.groupby(["part", "question"])["steps"].mean()
+    means = by_question.groupby("part").mean()
+    texts: list[str] = []
+    for part in parts:
+        text = f"n = {counts[part]:,}"
+        if counts[part]:
+            text += f", mean {means[part]:.1f}"
+        texts.append(text)
+    return texts
+
+
+def _count_invalid(records: Sequence[Record]) -> str:
+    """Say how many texts were no workflow."""
+    wrote = sum(record.valid is not None for record in records)
+    if not wrote:
+        return "nobody wrote them in words"
+    invalid = sum(record.valid is False for record in records)
+    return f"{invalid:,} of {wrote:,} texts were none and are left out"

@@ -35,8 +35,8 @@ from openconductor.evaluation.records import MASKED, Results, latency, read_fold
 from openconductor.evaluation.statistics import mean_interval
 from openconductor.evaluation.tables import make_table
 from openconductor.report import words
-from openconductor.report.figures import INTERVAL, heading, sections
 from openconductor.report.report import Report
+from openconductor.report.sections import INTERVAL, heading, sections
 from openconductor.report.words import NOTHING
 from openconductor.store.storage import make_folder, write_whole
 

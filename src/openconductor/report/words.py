@@ -1,7 +1,6 @@
-"""How the report says its figures, in one way for terminals and pages.
+"""The figures of the report in words, the same for terminals and pages.
 
-In: estimates, differences. Out: short texts. Shares are percentages, differences percentage points,
-entropies bits.
+Shares are percentages, differences percentage points, entropies bits. An unknown figure is a dash.
 """
 
 from __future__ import annotations
@@ -11,76 +10,79 @@ from collections.abc import Mapping
 from openconductor.evaluation.statistics import Difference, Estimate
 
 NOTHING = "-"
-"""Stands for a figure that there is not."""
+"""Stands for an unknown figure."""
 
 
-def percent(one: Estimate | None) -> str:
-    """A share.
+def percent(share: Estimate | None) -> str:
+    """Write a share in percent.
 
     >>> percent(Estimate(0.805, 0.744, 0.854, 200))
     '80.5'
     """
-    return NOTHING if one is None else f"{100 * one.value:.1f}"
+    return NOTHING if share is None else f"{100 * share.value:.1f}"
 
 
-def interval(one: Estimate | None) -> str:
-    """The interval of a share."""
-    return NOTHING if one is None else f"{100 * one.low:.1f} to {100 * one.high:.1f}"
+def interval(share: Estimate | None) -> str:
+    """Write the interval of a share."""
+    return NOTHING if share is None else f"{100 * share.low:.1f} to {100 * share.high:.1f}"
 
 
-def share(one: Estimate | None) -> str:
-    """A share with its interval."""
-    return NOTHING if one is None else f"{percent(one)} % ({interval(one)})"
+def share(share: Estimate | None) -> str:
+    """Write a share with its interval."""
+    return NOTHING if share is None else f"{percent(share)} % ({interval(share)})"
 
 
-def number(one: Estimate | None, digits: int = 2, per: int = 1) -> str:
-    """A number with its interval, ``per`` times as large; what rests on one alone says nothing of how sure it is."""
-    if one is None:
+def number(estimate: Estimate | None, digits: int = 2, per: int = 1) -> str:
+    """Write a number, ``per`` times as large; of several questions with its interval."""
+    if estimate is None:
         return NOTHING
-    value, low, high = (f"{per * end:.{digits}f}" for end in (one.value, one.low, one.high))
-    return f"{value} ({low} to {high})" if one.problems > 1 else value
+    value = f"{per * estimate.value:.{digits}f}"
+    if estimate.problems == 1:
+        return value
+    return f"{value} ({per * estimate.low:.{digits}f} to {per * estimate.high:.{digits}f})"
 
 
-def points(one: Difference | Estimate | None) -> str:
-    """A difference in points."""
-    return NOTHING if one is None else signed(one.value)
+def points(lead: Difference | Estimate | None) -> str:
+    """Write a difference in points."""
+    return NOTHING if lead is None else signed(lead.value)
 
 
-def span(one: Difference | Estimate | None) -> str:
-    """The interval of a difference."""
-    return NOTHING if one is None else f"{signed(one.low)} to {signed(one.high)}"
+def span(lead: Difference | Estimate | None) -> str:
+    """Write the interval of a difference."""
+    return NOTHING if lead is None else f"{signed(lead.low)} to {signed(lead.high)}"
 
 
-def gain(one: Difference | Estimate | None) -> str:
-    """A difference in points with its interval."""
-    return f"{points(one)} points ({span(one)})"
+def gain(lead: Difference | Estimate | None) -> str:
+    """Write a difference in points with its interval."""
+    return f"{points(lead)} points ({span(lead)})"
 
 
 def gain_with_interval(lead: Difference | Estimate) -> str:
-    """A difference in points, with its interval named."""
+    """Write a difference in points, with its interval named."""
     return f"{points(lead)} points (95 % interval {span(lead)})"
 
 
 def signed(value: float) -> str:
-    """A fraction as points with their sign; nothing is not negative.
+    """Write a fraction as points with their sign; zero is not negative.
 
     >>> signed(0.123), signed(-0.0001)
     ('+12.3', '+0.0')
     """
-    return f"{_points(value):+.1f}"
+    return f"{_rounded(value):+.1f}"
 
 
 def below(lead: Difference) -> tuple[str, str]:
-    """A lead turned around: by how many points it is below, and its interval."""
-    return f"{_points(-lead.value):.1f}", f"{_points(-lead.high):.1f} to {_points(-lead.low):.1f}"
+    """Write a lead turned around: the points below, and their interval."""
+    low, high = _rounded(-lead.high), _rounded(-lead.low)
+    return f"{_rounded(-lead.value):.1f}", f"{low:.1f} to {high:.1f}"
 
 
-def _points(value: float) -> float:
+def _rounded(value: float) -> float:
     return round(100 * value, 1) + 0.0  # -0.0 and 0.0 are 0.0
 
 
 def chance(p: float) -> str:
-    """A p-value.
+    """Write a p-value.
 
     >>> chance(0.0004), chance(0.031)
     ('<0.001', '0.031')
@@ -89,29 +91,27 @@ def chance(p: float) -> str:
 
 
 def largest(shares: Mapping[str, Estimate], most: int = 4) -> str:
-    """The largest shares, in whole percent; what is below one percent is left out.
+    """Write the largest shares in whole percent, without those below one percent.
 
-    >>> largest({"a": Estimate(0.25, 0, 1, 9), "b": Estimate(0.745, 0, 1, 9), "c": Estimate(0.005, 0, 1, 9)})
+    >>> largest({"a": Estimate(0.25, 0, 1, 9), "b": Estimate(0.745, 0, 1, 9)})
     'b 74, a 25'
     """
-    ranked = sorted(shares.items(), key=lambda entry: -entry[1].value)
-    return (
-        ", ".join(
-            f"{name} {100 * one.value:.0f}" for name, one in ranked[:most] if one.value >= 0.01
-        )
-        or NOTHING
-    )
+    ranked = sorted(shares, key=lambda name: -shares[name].value)
+    named = [name for name in ranked[:most] if shares[name].value >= 0.01]
+    if not named:
+        return NOTHING
+    return ", ".join(f"{name} {100 * shares[name].value:.0f}" for name in named)
 
 
-def counted(count: int, one: str, several: str = "") -> str:
-    """How many of what.
+def counted(count: int, noun: str) -> str:
+    """Write a count with its noun.
 
     >>> counted(1, "question"), counted(2400, "question")
     ('1 question', '2,400 questions')
     """
-    return f"{count:,} {one if count == 1 else several or one + 's'}"
+    return f"{count:,} {noun if count == 1 else noun + 's'}"
 
 
 def about(what: str) -> str:
-    """What a plan is said to depend on: the ``kind`` of question, or which ``question`` it is."""
+    """Name what a plan depends on: the ``kind`` of question, or which ``question`` it is."""
     return "kind of question" if what == "kind" else "question"

@@ -17,9 +17,9 @@ from openconductor.evaluation.headroom import headroom
 from openconductor.evaluation.records import Record
 from openconductor.evaluation.statistics import Estimate
 from openconductor.report import Orchestration, judge, measure_orchestration
-from openconductor.report.figures import gain, heading, pool_sections, sections
 from openconductor.report.report import Report
 from openconductor.report.rivals import UNPRICED, find_effort, measure_change
+from openconductor.report.sections import gain, heading, pool_sections, sections
 from openconductor.report.training import read_training
 from openconductor.report.words import points
 

@@ -19,9 +19,9 @@ import pytest
 from openconductor.errors import ConfigError
 from openconductor.evaluation.records import Results
 from openconductor.plots import Picture
-from openconductor.report.figures import sections
 from openconductor.report.page import render
 from openconductor.report.report import Report, choose_system, make_report
+from openconductor.report.sections import sections
 from openconductor.report.training import Course, Training
 
 pytest.importorskip("jinja2")
