@@ -16,7 +16,9 @@ from openconductor.store.journal import Journal
 from openconductor.store.keys import call_key
 from openconductor.store.reader import JournalReader
 from openconductor.store.store import (
+    SUCCESSES,
     CompletionStore,
+    EpisodeOutcome,
     EventSink,
     Spending,
     Store,
@@ -28,7 +30,9 @@ from openconductor.store.store import (
 )
 
 __all__ = [
+    "SUCCESSES",
     "CompletionStore",
+    "EpisodeOutcome",
     "EventSink",
     "Journal",
     "JournalReader",
