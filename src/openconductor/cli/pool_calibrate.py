@@ -27,8 +27,7 @@ from openconductor.cli.options import (
     TaskPath,
 )
 from openconductor.cli.pool_headroom import ask_workers
-from openconductor.evaluation.cards import FEWEST, card_of
-from openconductor.evaluation.headroom import alone
+from openconductor.evaluation.headroom import FEWEST_OF_KIND, alone, card_of
 from openconductor.store.storage import write_whole
 
 
@@ -66,7 +65,8 @@ def calibrate(
     }
     if not cards:
         console.fail(
-            f"no worker has {FEWEST} decided answers: no card was written", hint="Raise --limit."
+            f"no worker has {FEWEST_OF_KIND} decided answers: no card was written",
+            hint="Raise --limit.",
         )
     document = tomlkit.parse(pool.read_text(encoding="utf-8"))
     for table in cast("list[dict[str, object]]", document["worker"]):

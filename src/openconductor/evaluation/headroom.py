@@ -16,11 +16,11 @@ import random
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
+from decimal import Decimal
 from statistics import NormalDist, fmean, median
 
 from openconductor.evaluation.eval_config import ALONE
-from openconductor.evaluation.frames import Frame, plain_text, right_shares
-from openconductor.evaluation.records import Record
+from openconductor.evaluation.records import Frame, Record, frame_of, plain_text
 from openconductor.evaluation.statistics import (
     Difference,
     Estimate,
@@ -34,6 +34,7 @@ from openconductor.evaluation.statistics import (
     variance,
 )
 from openconductor.measures import group_by
+from openconductor.pool import write_card
 
 GAINS = (0.01, 0.02, 0.05, 0.10)
 FEWEST = 30
@@ -136,7 +137,8 @@ def headroom(
     best = best_single(scores, seed=seed)
     if best is None:
         return None
-    solved = _right(record for answers in decided.values() for record in answers) > 0.5
+    answers = [record for of_worker in decided.values() for record in of_worker]
+    solved = _right(answers) > 0.5
     masked = {name: len(by_worker[name]) - len(decided[name]) for name in by_worker}
     rows = _worker_rows(scores, solved, masked, seed)
     solved = solved[[row.name for row in rows]]
@@ -173,10 +175,8 @@ def outcome_matrix(records: Iterable[Record]) -> dict[str, object]:
     its task, id and kind. Systems that are not single workers are ignored.
     """
     by_worker = alone(records)
-    shares = _right(
-        (record for answers in by_worker.values() for record in answers),
-        by=("task", "problem", "kind"),
-    )
+    answers = [record for of_worker in by_worker.values() for record in of_worker]
+    shares = _right(answers, by=("task", "problem", "kind"))
     right = shares.astype(object).where(shares.notna(), None)
     return {
         "workers": list(by_worker),
@@ -224,9 +224,19 @@ def alone(records: Iterable[Record]) -> dict[str, list[Record]]:
 
 
 def _right(records: Iterable[Record], by: Sequence[str] = ("task", "problem")) -> Frame:
-    """Return the shares of right answers; the columns are the workers' names."""
-    shares = right_shares(records, by)
-    return shares.rename(columns={name: name.removeprefix(ALONE) for name in shares.columns})
+    """Return the share of right answers, with a row for each question and a column a worker.
+
+    Rows and columns stand in the order in which they first come. NaN: no answer was decided.
+
+    Args:
+        records: the answers of workers alone.
+        by: the columns of the frame that tell questions apart.
+    """
+    frame: Frame = frame_of(records)
+    frame["worker"] = frame["system"].str.removeprefix(ALONE)
+    means = frame.groupby([*by, "worker"], sort=False)["score"].mean()
+    questions = frame.set_index(list(by)).index.unique()
+    return means.unstack("worker").reindex(index=questions, columns=frame["worker"].unique())
 
 
 def _complementary(solved: Frame) -> tuple[tuple[float, ...], ...]:
@@ -299,6 +309,39 @@ def _questions_by_spread(gain: float, spreads: Sequence[float]) -> tuple[float, 
         questions_needed(gain, middle),
         questions_needed(gain, high),
     )
+
+
+# ── cards ─────────────────────────────────────────────────────────────────────────────────────────
+FEWEST_OF_KIND = 20
+"""The fewest answers of a kind on which a card speaks of it; the best of many rare kinds are luck."""
+
+
+def card_of(records: Sequence[Record]) -> str:
+    """Write the card of a worker: what it is good at, in one line.
+
+    It speaks of the whole task if all kinds are rare; "": there are too few answers for that.
+    """
+    by_kind: dict[str, list[bool]] = {}
+    decided: list[bool] = []
+    for record in records:
+        if record.correct is not None:
+            by_kind.setdefault(record.kind or record.task, []).append(record.correct)
+            decided.append(record.correct)
+    rates = {kind: fmean(right) for kind, right in by_kind.items() if len(right) >= FEWEST_OF_KIND}
+    if not rates:
+        if len(decided) < FEWEST_OF_KIND:
+            return ""
+        rates = {records[0].task: fmean(decided)}
+    cost = ""
+    if not any(record.usage.unpriced_calls for record in records):
+        cost = f"${_two_digits(fmean(record.usage.dollars for record in records))} and "
+    seconds = _two_digits(median(record.usage.seconds for record in records))
+    return f"{write_card(rates)}; {cost}{seconds} s an answer"
+
+
+def _two_digits(number: float | Decimal) -> str:
+    """Write a number in two digits, without an exponent."""
+    return f"{Decimal(f'{number:.2g}'):f}"
 
 
 # ── the best of several, with and without luck ────────────────────────────────────────────────────

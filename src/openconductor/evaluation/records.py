@@ -1,11 +1,11 @@
-"""What an evaluation keeps: records, and the folder of a run with its results.
+"""What an evaluation keeps: a Record of each answer, and the folder of a run with its Results.
 
-In: Outcomes; a run's folder. Out: Records, which hold everything that tables, reports and plots
-need and go into the run's journal as JSON; Results, which those are made of.
+Records hold everything that tables, reports and plots need. They go into the run's journal as JSON.
+Conversations are in the journal, too.
 
-The order of Results is that of systems and tasks in the recipe, then of the problems' ids and the
-repeats: never the order in which answers came, so that a resumed run reads as an uninterrupted one.
-Conversations are in the journal.
+Results are in the order of systems and tasks in the recipe, then of the problems' ids and the
+repeats. It never is the order in which answers came, so that a resumed run reads as an
+uninterrupted one.
 """
 
 # pyright: reportMissingTypeStubs=false
@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import json
 import platform
+import re
 import tomllib
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
@@ -24,7 +25,7 @@ from pathlib import Path
 from statistics import fmean, quantiles
 from typing import TYPE_CHECKING, Any, Literal, Self, cast
 
-from openconductor.baselines.observed import Observations, oracle_observed
+from openconductor.baselines.observed import Observations
 from openconductor.config import needing
 from openconductor.errors import ConfigError, JournalError, WorkflowError, caused_by_plan
 from openconductor.evaluation import Outcome
@@ -54,15 +55,17 @@ if TYPE_CHECKING:
 
 Plain = Mapping[str, object]
 """Values as JSON has them."""
+Cell = tuple[str, str, str, int]
+"""A system, a task, the id of a problem, and a repeat from 0."""
 Status = Literal["graded", "unparsed", "invalid", "refused", "ungraded", "failed"]
-"""What became of a question.
+"""The fate of a question.
 
 - ``graded``: the grader said right or wrong.
-- ``unparsed``: wrong, for the grader found no answer in the text (its note begins so).
-- ``invalid``: wrong, for the plan was not a workflow.
-- ``refused``: wrong, by the plan's own doing: a refusal, a context too long, the question's budget spent.
-- ``ungraded``: masked, for the grader or its sandbox could not decide.
-- ``failed``: masked, for transport, provider or time failed.
+- ``unparsed``: wrong, because the grader found no answer in the text (its note begins so).
+- ``invalid``: wrong, because the plan was not a workflow.
+- ``refused``: wrong, because of the plan: a refusal, a context too long, the question's budget spent.
+- ``ungraded``: masked, because the grader or its sandbox could not decide.
+- ``failed``: masked, because transport, provider or time failed.
 """
 MASKED: tuple[Status, ...] = ("ungraded", "failed")
 
@@ -73,10 +76,10 @@ class RoundRecord:
     """One round.
 
     Attributes:
-        workflow: what was planned; None where nothing valid was. A workflow without steps accepts.
-        planned: whether a Conductor wrote it (a baseline's round has no completion).
-        reason: of a text that is not a workflow; "" otherwise.
-        outcomes: of each step, in order: that of its last call; "" where it was not reached.
+        workflow: None: the plan was invalid. A workflow without steps accepts.
+        planned: True if a Conductor wrote it; a baseline's round has no completion.
+        reason: why a text is not a workflow; "": it is one.
+        outcomes: of each step, in order, the outcome of its last call; "": it was not reached.
     """
 
     workflow: Workflow | None
@@ -87,16 +90,17 @@ class RoundRecord:
 
 @dataclass(frozen=True, slots=True)
 class Record:
-    """One problem (its id), asked for the ``sample``-th time, from 0, of one system.
+    """One problem, asked once of one system.
 
     Attributes:
-        correct: right, wrong, or undecided (None: masked, never counted as wrong); ``status`` says
-            why.
-        extracted, note: what the grader read off the answer, and what it said.
-        calls: attempts at workers and planner, those of nested orchestrators included once.
+        problem: its id.
+        sample: the repeat, from 0.
+        correct: right, wrong, or None: undecided, and never counted as wrong. ``status`` says why.
+        extracted, note: what the grader read off the answer, and its remark.
+        calls: attempts at workers and planner, with those of nested orchestrators.
         usage, seconds: everything it cost; wall time.
         episode: the episode's id in the journal.
-        error: the class and message of the error that ended it; "" where there was none.
+        error: the class and message of the error that ended it; "": none.
     """
 
     system: str
@@ -122,58 +126,40 @@ class Record:
         return self.task, self.problem
 
     @property
-    def cell(self) -> tuple[str, str, str, int]:
-        """The place in the evaluation: system, task, problem, sample."""
+    def cell(self) -> Cell:
+        """The place in the evaluation."""
         return self.system, self.task, self.problem, self.sample
 
     @property
     def valid(self) -> bool | None:
-        """Whether the first round's text was a workflow; None where no Conductor wrote any.
+        """True if the first round's text was a workflow; None: no Conductor wrote a text.
 
-        A planner that could not be reached wrote none; one that declined, or was asked too much,
-        wrote an invalid one.
+        A planner that could not be reached wrote none. One that declined, or got too long a
+        context, wrote an invalid one.
         """
-        first = self.rounds[0] if self.rounds else None
-        if first is None or not first.planned:
+        if not self.rounds or not self.rounds[0].planned:
             return None
+        first = self.rounds[0]
         if first.workflow is None and not first.reason and self.status in MASKED:
             return None
         return first.workflow is not None
 
     @property
     def cut(self) -> bool:
-        """Whether a worker's answer was cut at its token limit; it is graded like any other."""
+        """True if a worker's answer was cut at its token limit; it is graded like any other."""
         return any("cut" in one.outcomes for one in self.rounds)
 
     @property
     def workflows(self) -> tuple[Workflow, ...]:
-        """The workflows of all rounds, those that only accept left out."""
-        return tuple(
-            one.workflow for one in self.rounds if one.workflow is not None and one.workflow.steps
-        )
+        """The workflows of all rounds, without those that only accept."""
+        workflows = [one.workflow for one in self.rounds]
+        return tuple(workflow for workflow in workflows if workflow is not None and workflow.steps)
 
 
 def record_of(outcome: Outcome, *, system: str, task: str | None = None) -> Record:
-    """What is kept of an outcome of the system of this name; ``task`` is the problem's own by default."""
-    episode, grade, problem, error = (
-        outcome.episode,
-        outcome.grade,
-        outcome.problem,
-        outcome.episode.error,
-    )
-    status: Status = "graded"
-    if error is not None:
-        status = (
-            "invalid"
-            if isinstance(error, WorkflowError)
-            else "refused"
-            if caused_by_plan(error)
-            else "failed"
-        )
-    elif grade is None or grade.correct is None:
-        status = "ungraded"
-    elif not grade.correct and grade.note.startswith("unparsed"):
-        status = "unparsed"
+    """Make the record of an outcome; ``task`` None: the problem's own."""
+    episode, grade, problem = outcome.episode, outcome.grade, outcome.problem
+    error = episode.error
     return Record(
         system=system,
         task=problem.task if task is None else task,
@@ -181,11 +167,11 @@ def record_of(outcome: Outcome, *, system: str, task: str | None = None) -> Reco
         sample=outcome.sample,
         kind=problem.kind,
         correct=outcome.correct,
-        status=status,
+        status=_status(outcome),
         answer=episode.answer,
-        extracted=grade.extracted if grade is not None else None,
-        note=grade.note if grade is not None else "",
-        rounds=tuple(map(_round, episode.rounds)),
+        extracted=None if grade is None else grade.extracted,
+        note="" if grade is None else grade.note,
+        rounds=tuple(_round_record(one) for one in episode.rounds),
         calls=sum(len(entry.attempts) for entry in draw_entries(episode)),
         usage=episode.usage,
         seconds=episode.seconds,
@@ -194,18 +180,40 @@ def record_of(outcome: Outcome, *, system: str, task: str | None = None) -> Reco
     )
 
 
-def sample_number(system: str, task: str, problem: str, repeat: int) -> int:
-    """The sample number of a cell's calls, below 2**53: 41 bits of a digest, then the repeat.
+def _status(outcome: Outcome) -> Status:
+    error, grade = outcome.episode.error, outcome.grade
+    if isinstance(error, WorkflowError):
+        return "invalid"
+    if error is not None:
+        return "refused" if caused_by_plan(error) else "failed"
+    if grade is None or grade.correct is None:
+        return "ungraded"
+    if not grade.correct and grade.note.startswith("unparsed"):
+        return "unparsed"
+    return "graded"
 
-    It tells its calls from all others, to the journal and to simulated workers, and depends on no
-    order and on no other cell. Two systems get two completions of the same call; where they share
-    calls, ``system`` is "".
+
+def _round_record(one: Round) -> RoundRecord:
+    reason = one.error.reason.value if isinstance(one.error, WorkflowError) else ""
+    outcomes: list[str] = []
+    for result in one.transcript.results if one.transcript is not None else ():
+        outcomes.append(result.calls[-1].outcome if result.calls else "")
+    planned = one.completion is not None or bool(one.calls)
+    return RoundRecord(one.workflow, planned, reason, tuple(outcomes))
+
+
+def sample_number(system: str, task: str, problem: str, repeat: int) -> int:
+    """Return the sample number of a cell's calls, below 2**53: 41 bits of a digest, and the repeat.
+
+    It tells the cell's calls from all others, to the journal and to simulated workers, and depends
+    on no order and on no other cell. So two systems get two completions of the same call. If they
+    share calls, ``system`` is "".
 
     >>> sample_number("", "gym", "gym-1", 3) - sample_number("", "gym", "gym-1", 0)
     3
     """
-    named = json.dumps([system, task, problem]).encode()
-    digest = int.from_bytes(blake2b(named, digest_size=8, person=b"oc-sample").digest(), "big")
+    name = json.dumps([system, task, problem]).encode()
+    digest = int.from_bytes(blake2b(name, digest_size=8, person=b"oc-sample").digest(), "big")
     return (digest >> 23) * MOST_REPEATS + repeat
 
 
@@ -213,27 +221,19 @@ def kept_records(journal: StoreReader) -> list[Record]:
     """Return the records in a journal, the newest of each cell, in the order of writing.
 
     Raises:
-        JournalError: what is kept is not a record.
+        JournalError: a record is not an evaluation's.
     """
     try:
-        found = [load(Record, one.value) for one in journal.records()]
+        return [load(Record, kept.value) for kept in journal.records()]
     except ValueError as error:
         raise JournalError(
             f"{journal!r}: got a record that is not an evaluation's: {error}"
         ) from error
-    return list({one.cell: one for one in found}.values())
 
 
 def keep_record(journal: Store, record: Record) -> None:
     """Write a record into the journal of its evaluation."""
     journal.put_record(json.dumps(record.cell), cast("dict[str, Any]", plain(record)))
-
-
-def _round(one: Round) -> RoundRecord:
-    results = one.transcript.results if one.transcript is not None else ()
-    reason = one.error.reason.value if isinstance(one.error, WorkflowError) else ""
-    ended = tuple(result.calls[-1].outcome if result.calls else "" for result in results)
-    return RoundRecord(one.workflow, one.completion is not None or bool(one.calls), reason, ended)
 
 
 # ── the folder of a run ───────────────────────────────────────────────────────────────────────────
@@ -253,33 +253,37 @@ _PACKAGES = (
 
 
 def check_folder(folder: Path, config: EvalConfig, inputs: Plain) -> None:
-    """Raise a ConfigError where a folder holds something else than this evaluation, or another one."""
+    """Check that a folder is new, or holds this evaluation.
+
+    Raises:
+        ConfigError: it holds something else, or another evaluation.
+    """
     if not (folder / CONFIG).is_file():
-        if folder.exists() and not folder.is_dir():
-            raise ConfigError(
-                f"{folder}: is no folder, expected a new folder or one of an evaluation"
-            )
-        for name in sorted(
-            path.name for path in folder.glob("*")
-        ):  # else a kill before the recipe left it
-            if name.removesuffix(".part") not in (
-                CONFIG,
-                ENVIRONMENT,
-                JOURNAL,
-            ) and not name.startswith(f"{JOURNAL}-"):
-                raise ConfigError(
-                    f"{folder}: holds {name!r}, expected a new folder or one of an evaluation"
-                )
+        _check_new(folder)
         return
     before, environment = read_folder(folder)
-    if found := differences(before, config) or what_differs(environment.get("inputs"), inputs):
+    changed = differences(before, config) or what_differs(environment.get("inputs"), inputs)
+    if changed:
         raise ConfigError(
-            f"{folder}: its evaluation is another one: {'; '.join(found)}; expected the same, or a new folder (--out)"
+            f"{folder}: holds another evaluation: {'; '.join(changed)}; "
+            "expected the same, or a new folder (--out)"
         )
 
 
+def _check_new(folder: Path) -> None:
+    """Check that a folder is empty, or what a run left that was killed before its recipe was written."""
+    if folder.exists() and not folder.is_dir():
+        raise ConfigError(f"{folder}: is no folder, expected a new folder or one of an evaluation")
+    for path in sorted(folder.glob("*")):
+        ours = path.name.removesuffix(".part") in (CONFIG, ENVIRONMENT, JOURNAL)
+        if not ours and not path.name.startswith(f"{JOURNAL}-"):
+            raise ConfigError(
+                f"{folder}: holds {path.name!r}, expected a new folder or one of an evaluation"
+            )
+
+
 def write_folder(folder: Path, config: EvalConfig, inputs: Plain, sandbox: Sandbox | None) -> None:
-    """Say in a new folder what the run is; in one that has said so, what has changed since (``resumed``)."""
+    """Write the recipe and the environment of a run; a resumed run notes what changed (``resumed``)."""
     packages: dict[str, str | None] = dict.fromkeys(_PACKAGES)
     for name in packages:
         with suppress(PackageNotFoundError):
@@ -290,18 +294,19 @@ def write_folder(folder: Path, config: EvalConfig, inputs: Plain, sandbox: Sandb
         "packages": packages,
         "sandbox": None if sandbox is None else sandbox.level,
     }
-    told: dict[str, Any] = {**now, "inputs": inputs}
+    environment: dict[str, Any] = {**now, "inputs": inputs}
     if (folder / CONFIG).is_file():
-        told = dict(read_folder(folder)[1])
-        changed = what_differs({name: told.get(name) for name in now}, now)
-        if changed and changed not in told.get("resumed", []):
-            told["resumed"] = [*told.get("resumed", []), changed]
-    write_whole(folder / ENVIRONMENT, json.dumps(told, indent=2) + "\n")
+        environment = dict(read_folder(folder)[1])
+        changed = what_differs({name: environment.get(name) for name in now}, now)
+        notes = environment.get("resumed", [])
+        if changed and changed not in notes:
+            environment["resumed"] = [*notes, changed]
+    write_whole(folder / ENVIRONMENT, json.dumps(environment, indent=2) + "\n")
     write_whole(folder / CONFIG, dump_eval_config(config))  # last: without it there is no run yet
 
 
 def holds(folder: Path, config: EvalConfig) -> bool:
-    """Whether the run in a folder was told the same, with files at the same places (``check_folder`` reads these)."""
+    """Return True if the run in a folder has the same recipe, with files at the same places."""
     try:
         return not differences(read_folder(folder)[0], config, places=True)
     except ConfigError:
@@ -309,10 +314,10 @@ def holds(folder: Path, config: EvalConfig) -> bool:
 
 
 def read_folder(folder: Path) -> tuple[EvalConfig, Plain]:
-    """The recipe and the environment of the run in a folder.
+    """Return the recipe and the environment of the run in a folder.
 
     Raises:
-        ConfigError: no evaluation is there.
+        ConfigError: the folder holds no evaluation.
     """
     try:
         values = tomllib.loads((folder / CONFIG).read_text("utf-8"))
@@ -334,11 +339,12 @@ class Results:
 
     Attributes:
         systems: the rows' names, in the recipe's order.
-        workers, prices: names by ordinal; prices by name, None where not known.
+        workers: the workers' names by ordinal.
+        prices: by the worker's name; None: unknown.
         expected: how many records a whole evaluation has for each task.
-        records: what was asked of the systems, in order.
-        learning: what the workers were asked for the trained baselines and for hindsight alone; in
-            no table.
+        records: the answers of the systems, in order.
+        learning: the answers that trained baselines learnt from, and those for hindsight alone.
+            They are in no table.
     """
 
     config: EvalConfig
@@ -355,27 +361,28 @@ class Results:
 
         Raises:
             ConfigError: the folder holds no evaluation.
-            JournalError: its journal cannot be read, or a record in it.
+            JournalError: its journal, or a record in it, cannot be read.
         """
         folder = Path(folder)
         config, environment = read_folder(folder)
         with read_store(folder / JOURNAL) as journal:
             records = kept_records(journal)
+        workers: dict[int, str] = {}
+        prices: dict[str, Price | None] = {}
+        expected: dict[str, int] = {}
         try:
             inputs = cast("Mapping[str, Any]", environment["inputs"])
-            workers = {one["ordinal"]: str(one["name"]) for one in inputs["workers"]}
-            prices = {
-                str(one["name"]): one["price"] and load(Price, one["price"])
-                for one in inputs["workers"]
-            }
-            asked = {
-                name: one["problems"] * config.repeats for name, one in inputs["tasks"].items()
-            }
+            for worker in inputs["workers"]:
+                name, price = str(worker["name"]), worker["price"]
+                workers[worker["ordinal"]] = name
+                prices[name] = load(Price, price) if price else None
+            for task, described in inputs["tasks"].items():
+                expected[task] = described["problems"] * config.repeats
         except (KeyError, TypeError, ValueError) as error:
             raise ConfigError(
                 f"{folder}: {error!r} in its description; expected the folder of an evaluation"
             ) from error
-        return cls.of_records(config, records, workers=workers, prices=prices, expected=asked)
+        return cls.of_records(config, records, workers=workers, prices=prices, expected=expected)
 
     @classmethod
     def of_records(
@@ -387,41 +394,32 @@ class Results:
         prices: Mapping[str, Price | None] | None = None,
         expected: Mapping[str, int] | None = None,
     ) -> Self:
-        """Put records in order, and look back over them where the recipe asks for that.
+        """Put records in order, and add those of hindsight if the recipe names it.
 
         Raises:
-            ConfigError: the recipe names a system that there is not, or two records are of the same
-                repeat.
+            ConfigError: the recipe names an unknown system, or two records are of the same cell.
         """
         tasks = [table.name for table in config.task]
         systems = tuple(spec.name for spec in expand(config.specs, workers.values()))
-        everything = sorted(records, key=lambda record: (record.problem, record.sample))
-        cells = Counter(one.cell for one in everything)
-        if len(cells) < len(everything):
-            raise ConfigError(
-                f"records: got {cells.most_common(1)[0][0]} more than once, expected each repeat once"
-            )
-        inside = [record for record in everything if record.task in tasks]
+        ordered = sorted(records, key=lambda record: (record.problem, record.sample))
+        _check_distinct(ordered)
+        evaluated = [record for record in ordered if record.task in tasks]
         if HINDSIGHT in systems:
-            inside += hindsight(inside, list(workers.values()))
-        ours = [record for record in inside if record.system in systems]
-        ours.sort(
-            key=lambda record: (systems.index(record.system), tasks.index(record.task))
-        )  # stable
+            evaluated += hindsight(evaluated, list(workers.values()))
+        shown = [record for record in evaluated if record.system in systems]
+        shown.sort(key=lambda record: (systems.index(record.system), tasks.index(record.task)))
         others = [
-            record
-            for record in everything
-            if record.task not in tasks or record.system not in systems
+            record for record in ordered if record.task not in tasks or record.system not in systems
         ]
         others.sort(key=lambda record: (record.task, record.system))
         return cls(
-            config,
-            systems,
-            dict(workers),
-            dict(prices or {}),
-            dict(expected or {}),
-            tuple(ours),
-            tuple(others),
+            config=config,
+            systems=systems,
+            workers=dict(workers),
+            prices=dict(prices or {}),
+            expected=dict(expected or {}),
+            records=tuple(shown),
+            learning=tuple(others),
         )
 
     @property
@@ -430,25 +428,36 @@ class Results:
         return tuple(table.name for table in self.config.task)
 
     def of(self, system: str, task: str | None = None) -> tuple[Record, ...]:
-        """The records of one system, of one task or of all."""
-        return tuple(
-            one for one in self.records if one.system == system and task in (None, one.task)
-        )
+        """Return the records of one system, of one task or of all."""
+        own = (record for record in self.records if record.system == system)
+        return tuple(record for record in own if task in (None, record.task))
+
+    def by_row(self) -> dict[tuple[str, str], list[Record]]:
+        """Return the records of every system on every task; a row that was never asked is empty."""
+        rows = {(system, task): list[Record]() for system in self.systems for task in self.tasks}
+        for record in self.records:
+            rows[record.system, record.task].append(record)
+        return rows
+
+    @property
+    def missing(self) -> int:
+        """The number of records that a whole evaluation has beyond these."""
+        expected = sum(self.expected.get(task, 0) for task in self.tasks)
+        return max(0, expected * len(self.systems) - len(self.records))
 
     def frame(self) -> DataFrame:
         """Return a pandas frame of ``records``, with a row an answer; it needs the extra ``eval``.
 
-        Texts are ``string`` and missing ones ``<NA>``; counts are ``int64``; yes and no are
-        ``boolean`` with ``<NA>`` for unknown.
+        Texts are ``string``, counts ``int64``; unknown texts and switches are ``<NA>``.
 
         - ``system task problem kind`` (string), ``sample`` (int64, from 0): who was asked what.
         - ``correct`` (boolean), ``score`` (float64: 1 right, 0 wrong, NaN masked), ``status``
           (string, one of ``Status``).
-        - ``answer extracted note`` (string): the answer, what the grader read off it, and its note.
-        - ``valid`` (boolean): whether the first plan was a workflow; <NA>: no Conductor planned.
-        - ``cut`` (bool): whether a worker's answer was cut at its token limit.
+        - ``answer extracted note`` (string): the answer, what the grader read off it, its remark.
+        - ``valid`` (boolean): the first plan was a workflow; <NA>: no Conductor planned.
+        - ``cut`` (bool): a worker's answer was cut at its token limit.
         - ``rounds steps calls`` (int64): rounds, steps of all rounds, and attempts at calls.
-        - ``input_tokens cached_tokens output_tokens reasoning_tokens`` (int64): tokens of all calls.
+        - ``input_tokens cached_tokens output_tokens reasoning_tokens`` (int64): of all calls.
         - ``dollars`` (float64): US dollars of the priced calls; ``unpriced_calls`` (int64).
         - ``seconds work_seconds`` (float64): wall time, and work summed over calls.
         - ``episode error`` (string): the episode's id in the journal; the error or "".
@@ -457,103 +466,171 @@ class Results:
             ConfigError: pandas is not installed.
         """
         with needing("Results.frame", "eval"):
-            from openconductor.evaluation.frames import frame_of
-
             return frame_of(self.records)
 
-    def by_row(self) -> dict[tuple[str, str], list[Record]]:
-        """The records of every system on every task; a row that was never asked is empty."""
-        rows = {(system, task): list[Record]() for system in self.systems for task in self.tasks}
-        for record in self.records:
-            rows[record.system, record.task].append(record)
-        return rows
 
-    @property
-    def missing(self) -> int:
-        """How many records a whole evaluation would have beyond those that are there."""
-        whole = sum(self.expected.get(task, 0) for task in self.tasks) * len(self.systems)
-        return max(0, whole - len(self.records))
+def _check_distinct(records: Iterable[Record]) -> None:
+    cells = Counter(record.cell for record in records)
+    for cell, count in cells.items():
+        if count > 1:
+            raise ConfigError(f"records: got {cell} more than once, expected each repeat once")
 
 
 def observations(
     records: Iterable[Record], questions: Mapping[str, str], workers: Sequence[str]
 ) -> Observations:
-    """What was seen of workers that answered alone (systems ``worker:NAME``), a row a question, a column a worker.
+    """Make observations of workers that answered alone (systems ``worker:NAME``).
 
-    ``questions`` are texts by problem id. A cell is the share of right answers among the decided
-    repeats, and the first repeat's answer.
+    A cell is the share of right answers among the decided repeats, and the first repeat's answer.
+    ``questions`` are texts by problem id.
 
     Raises:
         ConfigError: there are no questions, or no workers.
     """
-    seen = group_by(
-        sorted(records, key=lambda one: one.sample), lambda one: (one.problem, one.system)
-    )
-    cells = [
-        [seen.get((problem, ALONE + worker), []) for worker in workers] for problem in questions
-    ]
-    decided = [
-        [[float(one.correct) for one in cell if one.correct is not None] for cell in row]
-        for row in cells
-    ]
-    return Observations(
-        tuple(questions.values()),
-        tuple(workers),
-        tuple(tuple(fmean(cell) if cell else None for cell in row) for row in decided),
-        tuple(tuple(cell[0].answer if cell else None for cell in row) for row in cells),
-    )
+    in_order = sorted(records, key=lambda record: record.sample)
+    by_cell = group_by(in_order, lambda record: (record.problem, record.system))
+    right: list[tuple[float | None, ...]] = []
+    answers: list[tuple[str | None, ...]] = []
+    for problem in questions:
+        repeats = [by_cell.get((problem, ALONE + worker), []) for worker in workers]
+        right.append(tuple(_right_share(cell) for cell in repeats))
+        answers.append(tuple(cell[0].answer if cell else None for cell in repeats))
+    return Observations(tuple(questions.values()), tuple(workers), tuple(right), tuple(answers))
 
 
-def hindsight(records: Sequence[Record], workers: Sequence[str]) -> list[Record]:
-    """For each problem the records of the worker that did best on it, as those of a system of its own.
+def _right_share(records: Iterable[Record]) -> float | None:
+    """Return the share of right answers among the decided ones; None: none was decided."""
+    decided = [record.correct for record in records if record.correct is not None]
+    return fmean(decided) if decided else None
 
-    What was not decided for any worker is the first one's record: masked. Of ties the first worker
-    counts.
+
+def hindsight(records: Iterable[Record], workers: Sequence[str]) -> list[Record]:
+    """Return for each problem the records of its best worker, as those of a system of their own.
+
+    A tie goes to the first worker. So does a problem on which nothing was decided; it is masked.
     """
-    found: list[Record] = []
-    for task in sorted({record.task for record in records}):
-        alone = [
-            record for record in records if record.task == task and record.system.startswith(ALONE)
-        ]
-        problems = {record.problem: record.problem for record in alone}
-        best = oracle_observed(observations(alone, problems, workers)) if alone else ()
-        chosen = {
-            (problem, ALONE + (one or workers[0]))
-            for problem, (_, one) in zip(problems, best, strict=True)
-        }
-        found += [
-            replace(one, system=HINDSIGHT) for one in alone if (one.problem, one.system) in chosen
-        ]
-    return found
+    alone = [record for record in records if record.system.startswith(ALONE)]
+    best: list[Record] = []
+    for of_problem in group_by(alone, lambda record: record.key).values():
+        by_system = group_by(of_problem, lambda record: record.system)
+        shares: dict[str, float] = {}
+        for worker in workers:
+            share = _right_share(by_system.get(ALONE + worker, ()))
+            if share is not None:
+                shares[worker] = share
+        chosen = max(shares, key=lambda worker: shares[worker], default=workers[0])
+        best += [replace(one, system=HINDSIGHT) for one in by_system.get(ALONE + chosen, ())]
+    return best
 
 
 # ── latency ───────────────────────────────────────────────────────────────────────────────────────
 def latency(results: Results) -> list[dict[str, object]]:
-    """One object a system and task: quantiles of its episodes' wall time, and seconds of its workers' work.
+    """Return an object for each system and task: quantiles of wall time, and seconds of work.
 
-    An episode's seconds run from asking to answer, waits for limits among them. What was answered
-    from a journal took next to nothing: a run that was cut off and resumed says less about latency
-    than one that was not.
+    An episode's seconds run from asking to answer, with waits for limits. Calls that a journal
+    answers take almost no time, so a resumed run says less about latency than an uninterrupted one.
     """
     rows: list[dict[str, object]] = []
     for (system, task), records in results.by_row().items():
         seconds = [record.seconds for record in records]
-        cuts = (
-            quantiles(seconds, n=20, method="inclusive")
-            if len(seconds) > 1
-            else seconds * 19 or [None] * 19
-        )
-        rows.append(
-            {
-                "system": system,
-                "task": task,
-                "episodes": len(records),
-                "p50_seconds": cuts[9],
-                "p95_seconds": cuts[18],
-                "mean_seconds": fmean(seconds) if seconds else None,
-                "work_seconds": fmean(record.usage.seconds for record in records)
-                if records
-                else None,
-            }
-        )
+        work = [record.usage.seconds for record in records]
+        median, high = _median_and_p95(seconds)
+        row: dict[str, object] = {
+            "system": system,
+            "task": task,
+            "episodes": len(records),
+            "p50_seconds": median,
+            "p95_seconds": high,
+            "mean_seconds": fmean(seconds) if seconds else None,
+            "work_seconds": fmean(work) if work else None,
+        }
+        rows.append(row)
     return rows
+
+
+def _median_and_p95(seconds: Sequence[float]) -> tuple[float | None, float | None]:
+    if not seconds:
+        return None, None
+    if len(seconds) == 1:
+        return seconds[0], seconds[0]
+    cuts = quantiles(seconds, n=20, method="inclusive")
+    return cuts[9], cuts[18]
+
+
+# ── answers as a frame ────────────────────────────────────────────────────────────────────────────
+Frame = Any
+"""A pandas frame or series inside this package. pandas has no type stubs, so uses are unchecked."""
+
+COLUMNS = {
+    "system": "string",
+    "task": "string",
+    "problem": "string",
+    "sample": "int64",
+    "kind": "string",
+    "correct": "boolean",
+    "score": "float64",
+    "status": "string",
+    "answer": "string",
+    "extracted": "string",
+    "note": "string",
+    "valid": "boolean",
+    "cut": "bool",
+    "rounds": "int64",
+    "steps": "int64",
+    "calls": "int64",
+    "input_tokens": "int64",
+    "cached_tokens": "int64",
+    "output_tokens": "int64",
+    "reasoning_tokens": "int64",
+    "dollars": "float64",
+    "unpriced_calls": "int64",
+    "work_seconds": "float64",
+    "seconds": "float64",
+    "episode": "string",
+    "error": "string",
+}
+"""The columns of a frame of answers, with their dtypes."""
+_OF_USAGE = (
+    "input_tokens",
+    "cached_tokens",
+    "output_tokens",
+    "reasoning_tokens",
+    "unpriced_calls",
+)
+
+
+_SURROGATES = re.compile("[\ud800-\udfff]")
+
+
+def plain_text(text: str) -> str:
+    """Replace lone surrogates, which answers may hold and pandas cannot store."""
+    return _SURROGATES.sub("\ufffd", text)
+
+
+def frame_of(records: Iterable[Record]) -> DataFrame:
+    """Return a frame with a row for each record, in the order given (``Results.frame``)."""
+    import pandas as pd  # here, because `ask` and `demo` do without it
+
+    rows = [_row(record) for record in records]
+    frame: Frame = pd.DataFrame(rows, columns=list(COLUMNS))
+    return frame.astype(COLUMNS)
+
+
+def _row(record: Record) -> dict[str, object]:
+    """Return the values of a record by column."""
+    computed: dict[str, object] = {
+        "score": None if record.correct is None else float(record.correct),
+        "rounds": len(record.rounds),
+        "steps": sum(len(workflow) for workflow in record.workflows),
+        "dollars": float(record.usage.dollars),
+        "work_seconds": record.usage.seconds,
+    }
+    row: dict[str, object] = {}
+    for column in COLUMNS:
+        if column in computed:
+            row[column] = computed[column]
+        else:
+            source = record.usage if column in _OF_USAGE else record
+            value = getattr(source, column)
+            row[column] = plain_text(value) if isinstance(value, str) else value
+    return row

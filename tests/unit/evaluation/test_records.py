@@ -17,8 +17,8 @@ from rows_of import planned, record, records, results_of
 from openconductor import errors
 from openconductor.conductor import Conductor
 from openconductor.evaluation import Outcome, evaluate
-from openconductor.evaluation.frames import COLUMNS
 from openconductor.evaluation.records import (
+    COLUMNS,
     Record,
     hindsight,
     kept_records,
