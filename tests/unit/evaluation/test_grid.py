@@ -381,7 +381,9 @@ def test_a_router_that_was_trained_anew_makes_it_another_evaluation(tmp_path: Pa
     run(config, tmp_path / "run")
     assert paid(tmp_path / "run") == once
     RouterDC(gym_pool(), observations=seen, seed=1).save(tmp_path / "router.json")
-    with pytest.raises(errors.ConfigError, match=r"holds another evaluation: trained: .*router\.json: got"):
+    with pytest.raises(
+        errors.ConfigError, match=r"holds another evaluation: trained: .*router\.json: got"
+    ):
         run(config, tmp_path / "run")
 
 
