@@ -9,8 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from openconductor.evaluation.frames import Frame
-from openconductor.evaluation.records import Record
+from openconductor.evaluation.records import Frame, Record
 from openconductor.plots.material import Material, by_part, first_workflows, label
 from openconductor.plots.sheet import INK, Drawn, Look, in_percent, in_rows, opened
 
