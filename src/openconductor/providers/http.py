@@ -1,10 +1,10 @@
-"""Requests to one server over connections that are kept. In: a path, a body. Out: a Connection to send them on.
+"""Requests to one server over connections that are kept alive.
 
-Each event loop has connections of its own. The one that was used last goes first, so that those
-beyond what is needed grow old and are closed. A name is looked up once for all who ask at the same
-time; of several addresses the first that answers is taken (happy eyeballs, RFC 8305); https goes
-through a proxy's tunnel, plain http is handed to the proxy. Also what every provider checks its
-options with, and what ends its calls by their deadlines.
+Each event loop has connections of its own. The one used last goes first, so that surplus ones grow
+old and are closed. Calls at the same time share one look-up of the name; of several addresses the
+first that answers is taken (happy eyeballs, RFC 8305). https goes through a proxy's tunnel, plain
+http is handed to the proxy. Here are also the checks of options that all providers share, and
+``attempt``, which ends a call by its deadline.
 """
 
 from __future__ import annotations
@@ -31,12 +31,12 @@ from openconductor.types import Usage
 
 CONNECT_SECONDS = 30.0
 NAMES_SECONDS = 10.0
-"""How long a name's addresses are believed."""
+"""Time until a name is looked up again."""
 
-NEXT_ADDRESS_SECONDS = 0.25  # before the next address is tried beside one that takes long
+NEXT_ADDRESS_SECONDS = 0.25  # before the next address is tried beside a slow one
 
 _PORTS = {"http": 80, "https": 443}
-_PLAIN = "/%:@!$&'()*+,;=~"  # what may are in a path beside letters, digits and "_.-"
+_PLAIN = "/%:@!$&'()*+,;=~"  # allowed in a path beside letters, digits and "_.-"
 
 Addresses = list[tuple[int, int, int, str, tuple[object, ...]]]
 """As ``socket.getaddrinfo`` gives them."""
@@ -45,7 +45,7 @@ T = TypeVar("T")
 
 
 class Server(NamedTuple):
-    """Where connections lead."""
+    """A server or a proxy."""
 
     scheme: str
     host: str
@@ -54,18 +54,19 @@ class Server(NamedTuple):
     @property
     def place(self) -> str:
         """Host and port, as CONNECT names them."""
-        return f"[{self.host}]:{self.port}" if ":" in self.host else f"{self.host}:{self.port}"
+        host = f"[{self.host}]" if ":" in self.host else self.host
+        return f"{host}:{self.port}"
 
 
 class PerLoop(Generic[T]):
-    """One thing for each event loop, closed by ``aclose``, or else when its loop shuts down.
+    """A resource for each event loop, closed by ``aclose``, or else when its loop shuts down.
 
     ``asyncio.run`` and servers shut their loop down; one that is closed by hand should be given
-    ``shutdown_asyncgens`` first: a loop finishes the asynchronous generators that were begun on it,
-    which is the last moment when things can be closed in order.
+    ``shutdown_asyncgens`` first. A loop then finishes the asynchronous generators that were begun
+    on it, which is the last moment when resources can be closed in order.
 
     Args:
-        make: makes the thing, on its loop.
+        make: makes the resource, on its loop.
         close: closes it, on the same loop.
     """
 
@@ -75,37 +76,40 @@ class PerLoop(Generic[T]):
         self._held: dict[asyncio.AbstractEventLoop, tuple[T, AsyncGenerator[None]]] = {}
 
     async def get(self) -> T:
-        """The running event loop's."""
+        """Return the running event loop's resource, made if there is none."""
         loop = asyncio.get_running_loop()
         held = self._held.get(loop)
-        if held is None:
-            for other in [other for other in list(self._held) if other.is_closed()]:
+        if held is not None:
+            return held[0]
+        for other in list(self._held):
+            if other.is_closed():
                 self._held.pop(other, None)
-            thing = self._make()
-            held = self._held[loop] = thing, self._keep(thing)
-            await anext(held[1])
-        return held[0]
+        resource = self._make()
+        keeper = self._keep(resource)
+        self._held[loop] = resource, keeper
+        await anext(keeper)
+        return resource
 
     async def aclose(self) -> None:
-        """Close the running event loop's; a later ``get`` makes another."""
+        """Close the running event loop's resource; a later ``get`` makes another."""
         held = self._held.pop(asyncio.get_running_loop(), None)
         if held is not None:
             await held[1].aclose()
 
-    async def _keep(self, thing: T) -> AsyncGenerator[None]:
+    async def _keep(self, resource: T) -> AsyncGenerator[None]:
         try:
             yield
         finally:
-            await self._close(thing)
+            await self._close(resource)
 
 
 class Closing:
-    """What holds something for each event loop, and closes it at the end of an ``async with`` block."""
+    """Mixin: closes a resource for each event loop, also at the end of an ``async with`` block."""
 
     _held: PerLoop[Any]
 
     async def aclose(self) -> None:
-        """Close what the running event loop has open, what is in use too; a later call opens it anew."""
+        """Close what the running event loop has open, even in use; a later call opens it anew."""
         await self._held.aclose()
 
     async def __aenter__(self) -> Self:
@@ -116,39 +120,44 @@ class Closing:
 
 
 class HttpClient:
-    """The connections to one server, kept alive, those of each event loop apart; ``PerLoop`` says when they close.
+    """The connections to one server, of each event loop apart (``PerLoop`` closes them).
 
     Args:
-        base_url: where all paths begin (``checked_url``). The proxy that the environment names for
-            it is used, and its certificates (SSL_CERT_FILE, SSL_CERT_DIR).
-        read_timeout_s: the longest silence of the server, in seconds; None is none.
+        base_url: where all paths begin (``checked_url``). The environment's proxy for it is used,
+            and the environment's certificates (SSL_CERT_FILE, SSL_CERT_DIR).
+        read_timeout_s: the longest silence of the server, in seconds. None: no limit.
 
     Raises:
-        ConfigError: the host cannot be a name, or the proxy that the environment names is none.
+        ConfigError: the host or the environment's proxy is invalid.
     """
 
     def __init__(self, base_url: str, read_timeout_s: float | None) -> None:
         parts = urlsplit(base_url)
         host = parts.hostname or ""
-        try:
-            host = host if host.isascii() else host.encode("idna").decode()
-        except UnicodeError:
-            raise ConfigError(
-                f"host {excerpt(host)!r}: expected a name that can be looked up"
-            ) from None
+        if not host.isascii():
+            try:
+                host = host.encode("idna").decode()
+            except UnicodeError:
+                shown = excerpt(host)
+                raise ConfigError(
+                    f"host {shown!r}: expected a name that can be looked up"
+                ) from None
         self._server = Server(parts.scheme, host, parts.port or _PORTS[parts.scheme])
+        self._authority = self._server.place.removesuffix(f":{_PORTS[parts.scheme]}")
         self._path = quote(parts.path, safe=_PLAIN)
-        named = None if proxy_bypass(host) else getproxies_environment().get(parts.scheme)
-        self._proxy, self._proxy_fields = (None, "") if named is None else _read_proxy(named)
+        self._proxy: Server | None = None
+        self._proxy_headers = ""
+        proxy = None if proxy_bypass(host) else getproxies_environment().get(parts.scheme)
+        if proxy is not None:
+            self._proxy, self._proxy_headers = _read_proxy(proxy)
         self._read_timeout_s = read_timeout_s
         self.pools = PerLoop(_Pool, _Pool.aclose)
 
     async def connect(self) -> Connection:
-        """A connection that is free, or a new one; for a ``with`` block, which ends the exchange on it.
+        """Return a free connection or a new one, for a ``with`` block that ends the exchange on it.
 
         Raises:
-            Unreachable: there is none (``retryable`` where there may be one soon, which a bad
-                certificate is not).
+            Unreachable: no connection; ``retryable`` unless the certificate is bad.
         """
         pool = await self.pools.get()
         while pool.idle:
@@ -159,29 +168,28 @@ class HttpClient:
         try:
             async with scope:
                 return await self._dial(pool)
-        except (
-            OSError,
-            UnicodeError,
-        ) as error:  # TimeoutError, ssl.SSLError and our own Unreachable are OSErrors
+        except (OSError, UnicodeError) as error:  # TimeoutError and ssl.SSLError are OSErrors
             words = f"no connection: {excerpt(f'{type(error).__name__}: {error}')}"
             final = isinstance(error, ssl.SSLCertVerificationError | UnicodeError)
         if scope.expired():
             words = f"no connection within {CONNECT_SECONDS} s"
-        raise Unreachable(
-            words, retryable=not final
-        )  # out here, so that no error hangs on ours as its context
+        raise Unreachable(words, retryable=not final)  # out here, so that it has no context
 
-    def head(self, path: str, fields: str, size: int) -> bytes:
-        """The head of a POST of ``size`` bytes to a path below ``base_url``, with further header lines."""
-        authority, path = (
-            self._server.place.removesuffix(f":{_PORTS[self._server.scheme]}"),
-            self._path + path,
-        )
+    def head(self, path: str, headers: str, size: int) -> bytes:
+        """Return the head of a POST of ``size`` bytes to a path below ``base_url``.
+
+        Args:
+            path: the path.
+            headers: further header lines.
+            size: bytes of the body.
+        """
+        target = self._path + path
         if self._proxy is not None and self._server.scheme == "http":  # asked of the proxy itself
-            path, fields = f"http://{authority}{path}", fields + self._proxy_fields
+            target = f"http://{self._authority}{target}"
+            headers += self._proxy_headers
         return (
-            f"POST {path} HTTP/1.1\r\nHost: {authority}\r\nAccept: */*\r\nAccept-Encoding: identity\r\n"
-            f"{fields}Content-Length: {size}\r\n\r\n"
+            f"POST {target} HTTP/1.1\r\nHost: {self._authority}\r\nAccept: */*\r\n"
+            f"Accept-Encoding: identity\r\n{headers}Content-Length: {size}\r\n\r\n"
         ).encode("latin-1")
 
     @cached_property
@@ -191,96 +199,99 @@ class HttpClient:
         return context
 
     async def _dial(self, pool: _Pool) -> Connection:
-        """A new connection to the server, through the proxy where there is one."""
-        loop, there = asyncio.get_running_loop(), self._proxy or self._server
-        found = await pool.addresses(there)
+        """Open a connection to the server, through the proxy if there is one."""
+        peer = self._proxy or self._server
         opened = await start_connection(
-            found, happy_eyeballs_delay=NEXT_ADDRESS_SECONDS, interleave=1
+            await pool.find_addresses(peer), happy_eyeballs_delay=NEXT_ADDRESS_SECONDS, interleave=1
         )
-        tls, name = (self._tls, there.host) if there.scheme == "https" else (None, None)
-        _, connection = await loop.create_connection(
+        secure = peer.scheme == "https"
+        _, connection = await asyncio.get_running_loop().create_connection(
             lambda: Connection(pool, self._read_timeout_s),
             sock=opened,
-            ssl=tls,
-            server_hostname=name,
+            ssl=self._tls if secure else None,
+            server_hostname=peer.host if secure else None,
         )
         if self._proxy is None or self._server.scheme == "http":
             return connection
-        place = self._server.place
         try:
-            connection.send(
-                f"CONNECT {place} HTTP/1.1\r\nHost: {place}\r\n{self._proxy_fields}\r\n".encode(
-                    "latin-1"
-                )
-            )
-            await connection.answered()
-            if connection.status != 200 or connection.transport is None:
-                raise OSError(f"the proxy answered with status {connection.status}")
-            host = self._server.host
-            secured = await loop.start_tls(
-                connection.transport, connection, self._tls, server_hostname=host
-            )
-            if secured is None:
-                raise ConnectionAbortedError("the proxy closed the tunnel")
+            connection.secured(await self._open_tunnel(connection))
         except BaseException:
             connection.abort()
             pool.open.discard(connection)  # a handshake that failed may not say so
             raise
-        connection.secured(secured)
         return connection
+
+    async def _open_tunnel(self, connection: Connection) -> asyncio.Transport:
+        """Ask the proxy for a tunnel to the server, and speak TLS through it."""
+        place = self._server.place
+        head = f"CONNECT {place} HTTP/1.1\r\nHost: {place}\r\n{self._proxy_headers}\r\n"
+        connection.send(head.encode("latin-1"))
+        await connection.answered()
+        if connection.status != 200 or connection.transport is None:
+            raise OSError(f"the proxy answered with status {connection.status}")
+        secured = await asyncio.get_running_loop().start_tls(
+            connection.transport, connection, self._tls, server_hostname=self._server.host
+        )
+        if secured is None:
+            raise ConnectionAbortedError("the proxy closed the tunnel")
+        return secured
 
 
 class _Pool(Connections):
-    """The connections of one event loop, and where they may lead."""
+    """The connections of one event loop, and the addresses of their server."""
 
-    _asked = -inf  # when the name was looked up
-    _looking: asyncio.Future[Addresses] | None = None
+    _looked_up = -inf  # when the look-up began
+    _look_up: asyncio.Future[Addresses] | None = None
 
-    async def addresses(self, there: Server) -> Addresses:
-        """Where the server may be reached."""
-        loop, looking = asyncio.get_running_loop(), self._looking
-        late = loop.time() > self._asked + NAMES_SECONDS
-        if looking is None or (looking.done() and (late or looking.exception() is not None)):
-            self._asked = loop.time()
-            look_up = loop.getaddrinfo(there.host, there.port, type=socket.SOCK_STREAM)
-            looking = self._looking = cast(
-                "asyncio.Future[Addresses]", asyncio.ensure_future(look_up)
-            )
-            looking.add_done_callback(
-                lambda task: task.cancelled() or task.exception()
-            )  # else asyncio complains
-        return await asyncio.shield(looking)  # who is cancelled does not take it from the others
+    async def find_addresses(self, server: Server) -> Addresses:
+        """Return the addresses of the server."""
+        loop = asyncio.get_running_loop()
+        look_up = self._look_up
+        if look_up is not None and look_up.done():
+            late = loop.time() > self._looked_up + NAMES_SECONDS
+            if late or look_up.exception() is not None:
+                look_up = None
+        if look_up is None:
+            self._looked_up = loop.time()
+            found = loop.getaddrinfo(server.host, server.port, type=socket.SOCK_STREAM)
+            look_up = cast("asyncio.Future[Addresses]", asyncio.ensure_future(found))
+            # asyncio complains of an exception that nobody took
+            look_up.add_done_callback(lambda task: task.cancelled() or task.exception())
+            self._look_up = look_up
+        return await asyncio.shield(look_up)  # a cancelled call does not take it from the others
 
 
 def _read_proxy(url: str) -> tuple[Server, str]:
-    """A proxy, and the header lines that it wants, with its password; ``http://`` where its URL names no scheme."""
+    """Return a proxy and the header lines that it needs; ``http://`` if its URL has no scheme."""
     parts = urlsplit(url if "://" in url else f"http://{url}")
     try:
-        port = parts.port or _PORTS.get(parts.scheme, 0)
-        if parts.scheme not in _PORTS or not parts.hostname:
-            raise ValueError
-    except (
-        ValueError
-    ):  # a port that is none, another kind of proxy (SOCKS); not shown, it may hold a password
-        raise ConfigError(
+        port = parts.port or _PORTS.get(parts.scheme)
+    except ValueError:
+        port = None
+    host = parts.hostname
+    if port is None or not host or parts.scheme not in _PORTS:
+        raise ConfigError(  # the URL is not shown, because it may hold a password
             "the environment's proxy (not shown): expected http(s)://[user:password@]host[:port]"
-        ) from None
-    pair = f"{unquote(parts.username or '')}:{unquote(parts.password or '')}"
-    basic = f"Proxy-Authorization: Basic {b64encode(pair.encode()).decode()}\r\n"
-    return Server(parts.scheme, parts.hostname, port), "" if parts.username is None else basic
+        )
+    server = Server(parts.scheme, host, port)
+    if parts.username is None:
+        return server, ""
+    credentials = f"{unquote(parts.username)}:{unquote(parts.password or '')}"
+    basic = b64encode(credentials.encode()).decode()
+    return server, f"Proxy-Authorization: Basic {basic}\r\n"
 
 
-# ── what every provider checks, and what is around each of its calls ──────────────────────────────
-def checked_name(name: str, words: str) -> str:
-    """The name of a model or a tool; a ConfigError where it is blank."""
+# ── options and deadlines of all providers ────────────────────────────────────────────────────────
+def checked_name(name: str, expected: str) -> str:
+    """Return the name of a model or a tool; raise ConfigError if it is blank."""
     if not name.strip():
-        raise ConfigError(f"model: got a blank name, expected {words}")
+        raise ConfigError(f"model: got a blank name, expected {expected}")
     return name
 
 
 def checked_url(url: str) -> str:
-    """The address without a slash at its end; a ConfigError where it is none, or holds more than an address."""
-    wanted = "expected http(s)://host[:port]/path without credentials, query or fragment"
+    """Return the address without a slash at its end; raise ConfigError if it is invalid."""
+    expected = "expected http(s)://host[:port]/path without credentials, query or fragment"
     try:
         parts = urlsplit(url)
         _ = parts.port
@@ -288,25 +299,25 @@ def checked_url(url: str) -> str:
         parts = urlsplit("")
     if "@" in parts.netloc or parts.query or parts.fragment:
         raise ConfigError(
-            f"base_url: it has credentials, a query or a fragment (not shown); {wanted}"
+            f"base_url: it has credentials, a query or a fragment (not shown); {expected}"
         )
     if parts.scheme not in _PORTS or not parts.hostname:
-        raise ConfigError(f"base_url: got {excerpt(url)!r}, {wanted}")
+        raise ConfigError(f"base_url: got {excerpt(url)!r}, {expected}")
     return url.rstrip("/")
 
 
 def checked_variable(name: str | None) -> str | None:
-    """The name of an environment variable, or None; a ConfigError where it can be none."""
+    """Return the name of an environment variable, or None; raise ConfigError if it is invalid."""
     if name is not None and not re.fullmatch(r"[A-Za-z_][A-Za-z0-9_]*", name):
         raise ConfigError(
-            "api_key_env: expected the name of an environment variable (letters, digits and _), got something else "
-            "(not shown, it may be the key itself)"
+            "api_key_env: expected the name of an environment variable (letters, digits and _), "
+            "got something else (not shown, it may be the key itself)"
         )
     return name
 
 
 def checked_seconds(name: str, seconds: float | None) -> float | None:
-    """Seconds above 0, or None; else a ConfigError."""
+    """Return seconds above 0, or None; raise ConfigError for anything else."""
     if seconds is not None and not 0 < seconds < inf:
         raise ConfigError(
             f"{name}: got {seconds!r}, expected seconds above 0, or None for no limit"
@@ -318,18 +329,20 @@ def checked_seconds(name: str, seconds: float | None) -> float | None:
 async def attempt(
     where: str, timeout_s: float | None, deadline: float | None
 ) -> AsyncGenerator[None]:
-    """Around one call: ends it by the earlier of both limits, and says in each WorkerError where it happened.
+    """End the call inside by the earlier of two limits, and name the server in each WorkerError.
 
     Args:
-        where: who is asked.
-        timeout_s: the provider's own limit, in seconds from now; None is none.
-        deadline: the event loop's time by which the call must have ended; None is no limit.
+        where: the model or tool, and its server.
+        timeout_s: the provider's own limit, in seconds from now. None: no limit.
+        deadline: the event loop's time by which the call must have ended. None: no limit.
 
     Raises:
         WorkerTimeout: a limit has passed.
     """
     now = asyncio.get_running_loop().time()
-    ends = min(now + (timeout_s or inf), inf if deadline is None else deadline)
+    ends = now + (timeout_s or inf)
+    if deadline is not None and deadline < ends:
+        ends = deadline
     scope = asyncio.timeout_at(ends if ends < inf else None)
     try:
         if ends <= now:

@@ -1,10 +1,8 @@
-"""The OpenAI-compatible client. In: turns and sampling. Out: a Completion, or a typed WorkerError.
+"""The OpenAI-compatible client: OpenAI, OpenRouter, vLLM, Ollama, llama.cpp and others.
 
-One client for OpenAI, OpenRouter, vLLM, Ollama, llama.cpp and the compatible endpoints of others.
-What it is strict about: a response must say why it ended; the deadline is that of the whole call,
-so that a dripping stream cannot evade it; a response is bounded in size; redirects are not
-followed; the key is read from the environment at each call and is never in an error, a log or the
-body on record.
+It is strict: a response must give a finish reason; the deadline is that of the whole call, so that
+a dripping stream cannot evade it; a response is bounded in size; redirects are not followed; the
+key is read from the environment at each call, and is never in an error, a log or the recorded body.
 """
 
 from __future__ import annotations
@@ -30,10 +28,10 @@ OPENROUTER_URL = "https://openrouter.ai/api/v1"
 class OpenAICompatibleProvider(http.Closing, Provider):
     """A model behind ``POST {base_url}/chat/completions``.
 
-    Streams where ``on_text`` is given, asks for one piece otherwise. Connections are kept alive,
-    one pool an event loop; the pool is closed by ``aclose``, at the end of ``async with``, or else
-    when its event loop shuts down (``asyncio.run`` and servers do that; a loop that is closed by
-    hand should be given ``shutdown_asyncgens`` first).
+    Streams if ``on_text`` is given. Connections are kept alive, one pool an event loop. A pool is
+    closed by ``aclose``, at the end of ``async with``, or else when its event loop shuts down
+    (``asyncio.run`` and servers do that; a loop that is closed by hand should be given
+    ``shutdown_asyncgens`` first).
 
     Args:
         model: the model's name at the server.
@@ -42,19 +40,16 @@ class OpenAICompatibleProvider(http.Closing, Provider):
         api_key_env: the environment variable that holds the key. None: ``OPENAI_API_KEY`` at
             OpenAI's own address, and no key anywhere else (a key is never sent to a host that it
             was not named for).
-        timeout_s: total deadline of a call, in seconds; None is none. ``call.deadline`` holds
+        timeout_s: total deadline of a call, in seconds. None: no limit. ``call.deadline`` holds
             beside it.
-        read_timeout_s: the longest silence of the server, in seconds; None (a model may think for
-            long) is none.
+        read_timeout_s: the longest silence of the server, in seconds. None: no limit, because a
+            model may think for long.
 
     Attributes:
-        model, base_url: as given.
-        api_key_env: the variable that is read; None where no key is sent.
-        identity: what stands behind a worker's name: with the messages and the sampling, all that
-            an answer hangs on.
+        model: as given.
 
     Raises:
-        ConfigError: the URL, the variable's name or a timeout is none.
+        ConfigError: the URL, the variable's name or a timeout is invalid.
     """
 
     remote = True
@@ -95,38 +90,37 @@ class OpenAICompatibleProvider(http.Closing, Provider):
         call: CallContext,
         on_text: OnText | None = None,
     ) -> Completion:
-        """Ask the model; ``usage.seconds`` is the wall time of the call, ``body_sent`` what was sent (never the key).
+        """Ask the model; ``usage.seconds`` is wall time, ``body_sent`` never holds the key.
 
         Raises:
-            WorkerError: of the kinds below; ``.usage`` is what the server had reported as used,
-                None where nothing.
+            WorkerError: of the kinds below; ``.usage`` is the usage that the server had reported.
             AuthFailed: 401, 403, or the variable for the key is not set.
-            RateLimited: 429 or a spent quota, with Retry-After where the server names it.
+            RateLimited: 429 or a spent quota, with Retry-After if the server names it.
             ContextTooLong, Refused: the server says so; a content filter that left nothing.
-            Rejected: another status from 300 to 499. ServerFailed: 5xx, with Retry-After; an error
-                object.
+            Rejected: another status from 300 to 499.
+            ServerFailed: 5xx, with Retry-After; an error object.
             Unreachable: no connection, or one that was closed before a response began.
             WorkerTimeout: the total deadline, or ``read_timeout_s``, passed.
-            TruncatedResponse: the response was cut, or gave no finish reason; ConnectionLost: it
-                broke off.
-            MalformedResponse: no HTTP, no chat completion, a finish reason that is not known, too
-                large a response; WrongContentType: neither JSON nor a stream.
+            TruncatedResponse: the response was cut, or gave no finish reason.
+            ConnectionLost: the response broke off.
+            MalformedResponse: no HTTP, no chat completion, an unknown finish reason, or too large a
+                response.
+            WrongContentType: neither JSON nor a stream.
             EmptyResponse: success, and neither text nor tool call.
-            ConfigError: ``sampling.body`` or a part holds what JSON does not know.
+            ConfigError: ``sampling.body`` or a part holds a value that JSON lacks.
         """
         started = perf_counter()
+        stream = on_text is not None
         body = request_body(
-            self.model, messages, sampling, stream=on_text is not None, limit_key=self._limit_key
+            self.model, messages, sampling, stream=stream, limit_key=self._limit_key
         )
         payload = encode(body)
         reply = Reply(on_text, usage=Usage())  # nothing is used before the request is sent
+        where = f"{self.model} at {self.base_url}"
         try:
-            async with http.attempt(
-                f"{self.model} at {self.base_url}", self._timeout_s, call.deadline
-            ):
-                key_of(
-                    self.api_key_env
-                )  # it is there, or nothing is sent; no frame that may raise holds it
+            async with http.attempt(where, self._timeout_s, call.deadline):
+                # Nothing is sent without the key; no frame that may raise holds it.
+                key_of(self.api_key_env)
                 with await self._http.connect() as response:
                     await self._exchange(response, payload, reply)
                 return reply.completion(seconds=perf_counter() - started, body_sent=body)
@@ -139,26 +133,16 @@ class OpenAICompatibleProvider(http.Closing, Provider):
         """Send the request and read the answer into ``reply``."""
         reply.usage = None
         response.send(
-            self._http.head("/chat/completions", _fields(self.api_key_env), len(payload)), payload
+            self._http.head("/chat/completions", _headers(self.api_key_env), len(payload)), payload
         )
         await response.answered()
         status = response.status
         if not 200 <= status < 300:
             raise failure(status, await response.start(), wait=retry_after(response.headers))
-        kind = (
-            (response.headers.get("content-type") or "application/json")
-            .partition(";")[0]
-            .strip()
-            .lower()
-        )
+        content_type = response.headers.get("content-type") or "application/json"
+        kind = content_type.partition(";")[0].strip().lower()
         if kind == "text/event-stream":
-            events = EventStream()
-            while piece := await response.piece():
-                if any(reply.event(data) for data in events.feed(piece)):
-                    await response.drain()
-                    return
-            for data in events.feed(b"\n\n"):
-                reply.event(data)
+            await _read_stream(response, reply)
         elif "json" in kind or kind == "text/plain":
             reply.body(await response.whole())
         else:
@@ -167,8 +151,19 @@ class OpenAICompatibleProvider(http.Closing, Provider):
             raise WrongContentType(words, status=status)
 
 
-def _fields(variable: str | None) -> str:
-    """The header lines of a call."""
+async def _read_stream(response: Connection, reply: Reply) -> None:
+    events = EventStream()
+    while piece := await response.piece():
+        for data in events.feed(piece):
+            if reply.event(data):
+                await response.drain()
+                return
+    for data in events.feed(b"\n\n"):
+        reply.event(data)
+
+
+def _headers(variable: str | None) -> str:
+    """Return the header lines of a call."""
     key = key_of(variable)
     authorization = f"Authorization: Bearer {key}\r\n" if key else ""
     return f"Content-Type: application/json\r\nUser-Agent: openconductor\r\n{authorization}"
