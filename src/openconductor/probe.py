@@ -1,9 +1,9 @@
-"""Find out what each worker of a pool can do, by asking it.
+"""Check what the workers of a pool can do, by asking them.
 
 A worker is asked up to four times, in a few tokens each: plainly, streaming, with a tool, with an
-image. It counts as usable if the first two bring whole answers; tools and images are reported and
-are no faults. Each call is made once, without the worker's retries and limits, so that the report
-is about the worker itself.
+image. It is usable if the first two bring whole answers; tools and images are only reported. Each
+call is made once, without the worker's retries and limits, so that the report is about the worker
+itself.
 """
 
 from __future__ import annotations
@@ -15,41 +15,61 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Literal
 
-import openconductor as oc
 from openconductor.calls.prices import FoundPrice, find_price, price_line
+from openconductor.calls.worker import Worker
 from openconductor.config import load_toml
-from openconductor.pool import PoolFile, WorkerTable
+from openconductor.errors import (
+    AuthFailed,
+    ConfigError,
+    EmptyResponse,
+    MalformedResponse,
+    OpenConductorError,
+    RateLimited,
+    Rejected,
+    ServerFailed,
+    TruncatedResponse,
+    Unreachable,
+    WorkerError,
+    WorkerTimeout,
+)
+from openconductor.events import CallEnded, Event
+from openconductor.pool import PoolFile, WorkerPool, WorkerTable
+from openconductor.protocols import CallContext
 from openconductor.providers.openai_compatible import OpenAICompatibleProvider
+from openconductor.types import Completion, Message, Price, Usage
 
 Able = Literal["yes", "no", "accepted", "failed", "untried"]
 
 MAX_TOKENS = 64
-"""The most that one call of the check writes, unless the worker's ``body`` says how long it thinks."""
+"""The most tokens of an answer, unless the worker's ``body`` says how long it thinks."""
 SETTINGS = "settings"
 
-_COUNT = (oc.Message("user", "Count from 1 to 5 in digits, one a line, nothing else."),)
-_WEATHER = (oc.Message("user", "What is the weather in Paris? Use the tool."),)
+_COUNT = (Message("user", "Count from 1 to 5 in digits, one a line, nothing else."),)
+_WEATHER = (Message("user", "What is the weather in Paris? Use the tool."),)
 _CITY = {"type": "object", "properties": {"city": {"type": "string"}}, "required": ["city"]}
 _FUNCTION = {"name": "weather", "description": "The weather in a city.", "parameters": _CITY}
 _TOOLS = {"tools": [{"type": "function", "function": _FUNCTION}]}
 _VENDORS = ("anthropic", "google", "pydantic_ai")
-"""Beside the OpenAI-compatible ones, the providers that are asked about tools and images."""
+"""Providers that are asked about tools and images, beside the OpenAI-compatible ones."""
 
-# A white square of 32 x 32 pixels: some vision models refuse smaller ones.
-_PNG = "iVBORw0KGgoAAAANSUhEUgAAACAAAAAgCAAAAABWESUoAAAAFklEQVR42mP4TwAwjCoYVTCqYKQqAAA/aPwuqUTQyAAAAABJRU5ErkJggg=="
+# A white square of 32 x 32 pixels: some vision models reject smaller ones.
+_PNG = (
+    "iVBORw0KGgoAAAANSUhEUgAAACAAAAAgCAAAAABWESUoAAAAFklEQVR42mP4TwAwjCoYVTCqYKQqAAA/aPwuqUTQyAAAAABJ"
+    "RU5ErkJggg=="
+)
 _PICTURE = {"type": "image_url", "image_url": {"url": f"data:image/png;base64,{_PNG}"}}
-_SIGHT = (oc.Message("user", "What colour is this? One word.", (_PICTURE,)),)
+_SIGHT = (Message("user", "What colour is this? One word.", (_PICTURE,)),)
 
 
 @dataclass(frozen=True, slots=True)
 class Fault:
-    """Something that is wrong with a worker.
+    """A fault of a worker.
 
     Attributes:
         what: key, settings, answer, streaming, usage or price.
-        message: what was seen.
-        fix: what would put it right: a command, a line of the pool file, or advice.
-        fatal: whether the worker cannot be used like that.
+        message: the observation.
+        fix: a command, a line of the pool file, or advice.
+        fatal: True if the worker cannot be used.
     """
 
     what: str
@@ -60,7 +80,7 @@ class Fault:
 
 @dataclass(slots=True)
 class KeyReport:
-    """The environment variable that holds a worker's key (None: it needs none), and whether that is set."""
+    """The environment variable of a worker's key (None: no key), and whether it is set."""
 
     env: str | None = None
     present: bool | None = None
@@ -68,7 +88,7 @@ class KeyReport:
 
 @dataclass(slots=True)
 class StreamReport:
-    """Whether a streamed call brought a whole answer (``yes``: in pieces), and how."""
+    """The outcome of a streamed call; ``works`` is ``yes`` if the answer came in pieces."""
 
     works: Able = "untried"
     pieces: int | None = None
@@ -78,18 +98,18 @@ class StreamReport:
 
 @dataclass(slots=True)
 class WorkerReport:
-    """What is known of a worker, as ``--json`` prints it; None (and ``untried``) is not known.
+    """The report on a worker, in the form of ``--json``. None and ``untried``: unknown.
 
     Attributes:
-        price: what the pool file says.
-        known_price: what the price list says.
-        reachable: whether a plain call brought a whole answer.
-        latency_seconds: how long this took.
-        finish_reason: why the plain answer ended.
-        usage_reported: whether the server said how many tokens it used.
-        tools: ``yes`` called one; ``accepted`` did not call it.
+        price: the price in the pool file.
+        known_price: the price in the price list.
+        reachable: True if a plain call brought a whole answer.
+        latency_seconds: its time.
+        finish_reason: its reason to end.
+        usage_reported: True if the server reported the tokens.
+        tools: ``yes`` if it called one; ``accepted`` if it answered without.
         images: ``accepted`` or not.
-        calls, spent: how many calls the check made, and what they used.
+        calls, spent: the calls of the check, and their usage.
     """
 
     ordinal: int
@@ -99,7 +119,7 @@ class WorkerReport:
     base_url: str | None = None
     usable: bool = True
     key: KeyReport = field(default_factory=KeyReport)
-    price: oc.Price | None = None
+    price: Price | None = None
     known_price: FoundPrice = field(default_factory=lambda: FoundPrice(None))
     reachable: bool | None = None
     latency_seconds: float | None = None
@@ -109,13 +129,14 @@ class WorkerReport:
     tools: Able = "untried"
     images: Able = "untried"
     calls: int = 0
-    spent: oc.Usage = field(default_factory=oc.Usage)
+    spent: Usage = field(default_factory=Usage)
     faults: list[Fault] = field(default_factory=list[Fault])
 
     def add(self, fault: Fault) -> None:
         """Add a fault; a fatal one makes the worker unusable."""
         self.faults.append(fault)
-        self.usable = self.usable and not fault.fatal
+        if fault.fatal:
+            self.usable = False
 
 
 async def check_pool(path: Path, timeout_s: float | None) -> list[WorkerReport]:
@@ -123,189 +144,216 @@ async def check_pool(path: Path, timeout_s: float | None) -> list[WorkerReport]:
 
     Args:
         path: the pool file.
-        timeout_s: the deadline of each call, in seconds (a worker takes at most twice that); None
-            makes no call.
+        timeout_s: the deadline of each call, in seconds (a worker takes at most twice that). None:
+            make no call.
 
     Raises:
-        ConfigError: the file cannot be read, has an unknown key, or names a worker twice. What is
-            wrong with a single worker is a fault in its report.
+        ConfigError: the file cannot be read, has an unknown key, or names a worker twice. Faults of
+            a single worker are in its report.
     """
     reports: list[WorkerReport] = []
-    built: list[tuple[WorkerReport, oc.Worker]] = []
-    for ordinal, entry in enumerate(load_toml(path, PoolFile).worker):
+    built: list[tuple[WorkerReport, Worker]] = []
+    for ordinal, table in enumerate(load_toml(path, PoolFile).worker):
         report = WorkerReport(
-            ordinal, entry.name, entry.provider, entry.model, entry.base_url, price=entry.price
+            ordinal, table.name, table.provider, table.model, table.base_url, price=table.price
         )
         reports.append(report)
         try:
-            worker = entry.build()
-        except oc.ConfigError as error:
-            report.add(Fault(SETTINGS, str(error), f"change the worker {entry.name!r} in {path}"))
+            worker = table.build()
+        except ConfigError as error:
+            report.add(Fault(SETTINGS, str(error), f"change the worker {table.name!r} in {path}"))
         else:
-            _check_settings(report, entry, worker)
+            _check_settings(report, table, worker)
             built.append((report, worker))
     if built:
-        pool = oc.WorkerPool([worker for _, worker in built])  # refuses two of one name
+        pool = WorkerPool([worker for _, worker in built])  # rejects two of one name
         try:
             if timeout_s is not None:
-                await asyncio.gather(*(_ask(report, worker, timeout_s) for report, worker in built))
+                probes = [_Probe(report, worker, timeout_s) for report, worker in built]
+                await asyncio.gather(*(probe.run() for probe in probes))
         finally:
             await pool.aclose()
     return reports
 
 
-def _check_settings(report: WorkerReport, entry: WorkerTable, worker: oc.Worker) -> None:
+def _check_settings(report: WorkerReport, table: WorkerTable, worker: Worker) -> None:
+    """Report the worker's key and price."""
     provider = worker.resolved
-    report.base_url = provider.base_url or entry.base_url
-    report.key.env = provider.api_key_env or entry.api_key_env
-    if report.key.env is not None:
-        report.key.present = bool(os.environ.get(report.key.env, "").strip())
+    report.base_url = provider.base_url or table.base_url
+    report.key.env = provider.api_key_env or table.api_key_env
+    key = report.key.env
+    if key is not None:
+        report.key.present = bool(os.environ.get(key, "").strip())
         if not report.key.present:
-            unset = f"the environment variable {report.key.env} is not set"
-            report.add(Fault("key", unset, f"export {report.key.env}=…"))
-    if provider.prices_itself:
-        return
-    report.known_price = known = find_price(entry.model, base_url=report.base_url, body=entry.body)
-    if report.price is None:
-        fix = "price = { input = …, output = … }  # US dollars a million tokens; 0 where it costs you nothing"
-        seen = f"the pool file has no price, and none is known: {known.reason}"
-        if known.price is not None:
-            seen, fix = (
-                f"the pool file has no price; {known.source} knows one",
-                price_line(known.price),
-            )
-        report.add(Fault("price", seen, fix, fatal=False))
+            unset = f"the environment variable {key} is not set"
+            report.add(Fault("key", unset, f"export {key}=…"))
+    if not provider.prices_itself:
+        report.known_price = find_price(table.model, base_url=report.base_url, body=table.body)
+        if report.price is None:
+            report.add(_price_fault(report.known_price))
+
+
+def _price_fault(known: FoundPrice) -> Fault:
+    if known.price is None:
+        message = f"the pool file has no price, and none is known: {known.reason}"
+        fix = "price = { input = …, output = … }  # US dollars a million tokens; 0 if it is free"
+    else:
+        message = f"the pool file has no price; {known.source} knows one"
+        fix = price_line(known.price)
+    return Fault("price", message, fix, fatal=False)
 
 
 # ── the calls ─────────────────────────────────────────────────────────────────────────────────────
 @dataclass(slots=True)
-class _Probe:
-    """One call of the check: its answer or its error, how long it took, and when pieces of text came."""
+class _Call:
+    """A call of the check: its answer or error, its seconds, and when pieces of text came."""
 
-    said: oc.Completion | None = None
-    error: oc.OpenConductorError | None = None
+    answer: Completion | None = None
+    error: OpenConductorError | None = None
     seconds: float = 0.0
     texts: list[float] = field(default_factory=list[float])
 
-
-async def _ask(report: WorkerReport, worker: oc.Worker, timeout_s: float) -> None:
-    """Make up to four calls, and write into the report what they brought to light."""
-    if report.key.present is False:
-        return
-    sampling = worker.sampling
-    if (
-        not sampling.body
-    ):  # a body may hold a budget for thinking, which a small limit would contradict
-        sampling = replace(sampling, max_tokens=min(sampling.max_tokens or MAX_TOKENS, MAX_TOKENS))
-    seconds = min(worker.timeout_s or timeout_s, timeout_s)
-    asked = replace(
-        worker,
-        sampling=sampling,
-        timeout_s=seconds,
-        retries=0,
-        max_concurrency=None,
-        rpm=None,
-        tpm=None,
-    )
-    first = await _probe(report, asked, _COUNT)
-    report.reachable = first.said is not None
-    if first.said is None:
-        report.add(_failed("answer", first.error, report))
-        return
-    report.latency_seconds, report.finish_reason = first.seconds, first.said.finish_reason
-    report.usage_reported = bool(first.said.usage.tokens)
-    further = [_probe(report, asked, _COUNT, stream=True)]
-    if isinstance(worker.provider, OpenAICompatibleProvider) or report.provider in _VENDORS:
-        with_tool = replace(asked, sampling=replace(sampling, body={**sampling.body, **_TOOLS}))
-        further += [_probe(report, with_tool, _WEATHER), _probe(report, asked, _SIGHT)]
-    streamed, *others = await asyncio.gather(*further)
-    stream = report.streaming
-    if streamed.said is None:
-        stream.works = "failed"
-        report.add(_failed("streaming", streamed.error, report))
-    else:
-        stream.pieces = len(streamed.texts)
-        stream.works = "yes" if stream.pieces > 1 else "accepted"
-        stream.first_text_seconds = streamed.texts[0] if streamed.texts else None
-        stream.usage_reported = bool(streamed.said.usage.tokens)
-    if report.usage_reported is False or stream.usage_reported is False:
-        when = "while streaming, " if report.usage_reported else ""
-        said = f"{when}the server does not say how many tokens it used"
-        fix = "let it report usage (OpenAI's `stream_options.include_usage`); until then its cost is not known"
-        report.add(Fault("usage", said, fix, fatal=False))
-    if others:
-        tool, picture = others
-        report.tools = "yes" if tool.said is not None and tool.said.tool_calls else _able(tool)
-        report.images = _able(picture)
+    @property
+    def ability(self) -> Able:
+        """The server's reaction to a request that it may not support."""
+        if self.answer is not None:
+            return "accepted"
+        status = self.error.status if isinstance(self.error, WorkerError) else None
+        if isinstance(self.error, Rejected) or status in (400, 404, 415, 422, 501):
+            return "no"
+        return "failed"
 
 
-async def _probe(
-    report: WorkerReport, worker: oc.Worker, messages: Sequence[oc.Message], *, stream: bool = False
-) -> _Probe:
-    """Call once; what it used is added to the report."""
-    probe = _Probe()
-    clock = asyncio.get_running_loop().time
-    begun = clock()
+class _Probe:
+    """Asks one worker and fills in its report."""
 
-    def hear(event: oc.Event) -> None:
-        if isinstance(event, oc.CallEnded):
-            report.calls += 1
-            report.spent += event.call.usage
-
-    def hear_text(text: str) -> None:
-        if text:
-            probe.texts.append(clock() - begun)
-
-    try:
-        call = oc.CallContext(origin=begun, on_event=hear)
-        probe.said = await worker.complete(
-            messages, call=call, on_text=hear_text if stream else None
+    def __init__(self, report: WorkerReport, worker: Worker, timeout_s: float) -> None:
+        sampling = worker.sampling
+        if not sampling.body:  # a body may hold a budget for thinking, above a small limit
+            limit = min(sampling.max_tokens or MAX_TOKENS, MAX_TOKENS)
+            sampling = replace(sampling, max_tokens=limit)
+        self.report = report
+        self.worker = replace(
+            worker,
+            sampling=sampling,
+            timeout_s=min(worker.timeout_s or timeout_s, timeout_s),
+            retries=0,
+            max_concurrency=None,
+            rpm=None,
+            tpm=None,
         )
-    except oc.OpenConductorError as error:
-        probe.error = error
-    probe.seconds = clock() - begun
-    return probe
+
+    async def run(self) -> None:
+        """Make up to four calls."""
+        report = self.report
+        if report.key.present is False:
+            return
+        plain = await self._call(self.worker, _COUNT)
+        report.reachable = plain.answer is not None
+        if plain.answer is None:
+            self._add_failure("answer", plain.error)
+            return
+        report.latency_seconds = plain.seconds
+        report.finish_reason = plain.answer.finish_reason
+        report.usage_reported = bool(plain.answer.usage.tokens)
+        provider = self.worker.provider
+        if isinstance(provider, OpenAICompatibleProvider) or report.provider in _VENDORS:
+            sampling = self.worker.sampling
+            body = {**sampling.body, **_TOOLS}
+            with_tool = replace(self.worker, sampling=replace(sampling, body=body))
+            streamed, tool, picture = await asyncio.gather(
+                self._call(self.worker, _COUNT, stream=True),
+                self._call(with_tool, _WEATHER),
+                self._call(self.worker, _SIGHT),
+            )
+            called = tool.answer is not None and bool(tool.answer.tool_calls)
+            report.tools = "yes" if called else tool.ability
+            report.images = picture.ability
+        else:
+            streamed = await self._call(self.worker, _COUNT, stream=True)
+        self._report_stream(streamed)
+        self._report_usage()
+
+    async def _call(
+        self, worker: Worker, messages: Sequence[Message], *, stream: bool = False
+    ) -> _Call:
+        """Call once; its usage is added to the report."""
+        call = _Call()
+        clock = asyncio.get_running_loop().time
+        begun = clock()
+
+        def add_usage(event: Event) -> None:
+            if isinstance(event, CallEnded):
+                self.report.calls += 1
+                self.report.spent += event.call.usage
+
+        def note_text(text: str) -> None:
+            if text:
+                call.texts.append(clock() - begun)
+
+        context = CallContext(origin=begun, on_event=add_usage)
+        on_text = note_text if stream else None
+        try:
+            call.answer = await worker.complete(messages, call=context, on_text=on_text)
+        except OpenConductorError as error:
+            call.error = error
+        call.seconds = clock() - begun
+        return call
+
+    def _report_stream(self, call: _Call) -> None:
+        stream = self.report.streaming
+        if call.answer is None:
+            stream.works = "failed"
+            self._add_failure("streaming", call.error)
+            return
+        stream.pieces = len(call.texts)
+        stream.works = "yes" if stream.pieces > 1 else "accepted"
+        stream.first_text_seconds = call.texts[0] if call.texts else None
+        stream.usage_reported = bool(call.answer.usage.tokens)
+
+    def _report_usage(self) -> None:
+        """Add a fault if the plain or the streamed answer came without its number of tokens."""
+        reported = (self.report.usage_reported, self.report.streaming.usage_reported)
+        if False not in reported:
+            return
+        message = "the server does not report how many tokens it used"
+        if self.report.usage_reported:
+            message = f"while streaming, {message}"
+        fix = (
+            "let it report usage (OpenAI's `stream_options.include_usage`); "
+            "until then its cost is unknown"
+        )
+        self.report.add(Fault("usage", message, fix, fatal=False))
+
+    def _add_failure(self, what: str, error: OpenConductorError | None) -> None:
+        message = error.message if isinstance(error, WorkerError) else str(error)
+        self.report.add(Fault(what, message, _fix(error, self.report)))
 
 
-def _able(probe: _Probe) -> Able:
-    """Whether the server took a request that it may not know; a limit reached before any text is no refusal."""
-    if probe.said is not None:
-        return "accepted"
-    status = getattr(probe.error, "status", None)
-    return (
-        "no"
-        if isinstance(probe.error, oc.Rejected) or status in (400, 404, 415, 422, 501)
-        else "failed"
-    )
-
-
-def _failed(what: str, error: oc.OpenConductorError | None, report: WorkerReport) -> Fault:
-    message = error.message if isinstance(error, oc.WorkerError) else str(error)
-    return Fault(what, message, _fix(error, report))
-
-
-_FIXES: dict[type[oc.OpenConductorError], str] = {
-    oc.RateLimited: "wait, and slow the worker down: rpm = …, tpm = … or max_concurrency = …",
-    oc.WorkerTimeout: "wait longer (--timeout, timeout_s), or look whether the server is busy",
-    oc.Unreachable: "start the server, or correct base_url (it is {0.base_url})",
-    oc.Rejected: "correct model (it is {0.model!r}), base_url, sampling or body",
-    oc.MalformedResponse: "correct base_url (it is {0.base_url}): where the API begins; most of them end in /v1",
-    oc.TruncatedResponse: "its answers end without saying why, so a cut one looks like a whole one: update the server",
-    oc.EmptyResponse: "let it write more (sampling.max_tokens) or think less (body)",
-    oc.ServerFailed: "the server itself fails: try again later, or look at its log",
-    oc.ConfigError: "correct sampling or body",
+_FIXES: dict[type[OpenConductorError], str] = {
+    RateLimited: "wait, and slow the worker down: rpm = …, tpm = … or max_concurrency = …",
+    WorkerTimeout: "wait longer (--timeout, timeout_s), or check whether the server is busy",
+    Unreachable: "start the server, or correct base_url (it is {0.base_url})",
+    Rejected: "correct model (it is {0.model!r}), base_url, sampling or body",
+    MalformedResponse: "correct base_url (it is {0.base_url}): the address of the API; most end "
+    "in /v1",
+    TruncatedResponse: "update the server: its answers end without a finish reason, so that a cut "
+    "one looks like a whole one",
+    EmptyResponse: "let it write more (sampling.max_tokens) or think less (body)",
+    ServerFailed: "the server itself fails: try again later, or see its log",
+    ConfigError: "correct sampling or body",
 }
 
 
-def _fix(error: oc.OpenConductorError | None, report: WorkerReport) -> str:
-    """What would put a failed call right."""
-    if isinstance(error, oc.AuthFailed) and report.key.env is None:
-        return 'api_key_env = "…", the name of the environment variable that holds its key'
-    if isinstance(error, oc.AuthFailed):
+def _fix(error: OpenConductorError | None, report: WorkerReport) -> str:
+    """Return advice for a failed call."""
+    if isinstance(error, AuthFailed):
+        if report.key.env is None:
+            return 'api_key_env = "…", the name of the environment variable that holds its key'
         return f"export {report.key.env}=… with a key that this server knows"
-    if isinstance(error, oc.RateLimited) and not error.retryable:
+    if isinstance(error, RateLimited) and not error.retryable:
         return "the quota is spent: add credit at the provider, or take another model"
-    return next(
-        (fix.format(report) for kind, fix in _FIXES.items() if isinstance(error, kind)),
-        "see the message",
-    )
+    for kind, fix in _FIXES.items():
+        if isinstance(error, kind):
+            return fix.format(report)
+    return "see the message"

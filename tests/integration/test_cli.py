@@ -304,7 +304,9 @@ def test_the_gym_shows_a_question_its_workers_and_the_best_workflow(run) -> None
     assert run("gym", "worker", "counter", "--json").json()["ordinal"] == 1
     shown = " ".join(run("gym", "worker").out.split())
     assert "the referee slips 6% of the time, the others 15%" in shown
-    assert "it knows what is right and what is wrong 70% of the time, the others guess" in shown
+    assert (
+        "it recognises what is right and what is wrong 70% of the time, the others guess" in shown
+    )
     oracle = run("gym", "oracle", QUESTION).out
     assert "access_list = [[], [0]]" in oracle and "right" in oracle
     smudged = " ".join(run("gym", "oracle", "--kind", "smudged").out.split())
@@ -348,7 +350,7 @@ def recipe(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> str:
         (("--study", "s", "--seeds", "1,1"), "--seeds"),
         (("--study", "s", "--seeds", "one"), "--seeds"),
         *(
-            ((option,), "without --study")
+            ((option,), "requires --study")
             for option in ("--seeds=", "--jobs=1", "--controls", "--no-controls")
         ),
     ],
@@ -508,8 +510,8 @@ def test_an_interrupted_ask_says_what_was_spent_and_how_to_go_on_and_ends_with_1
         out, err = command.communicate(timeout=60)
     assert (command.returncode, out) == (130, b"")
     spent, go_on = err.decode().splitlines()
-    assert spent.startswith("interrupted: 1 call until now, price unknown")
-    assert go_on.startswith("go on with: the same command")
+    assert spent.startswith("interrupted after 1 call, price unknown")
+    assert go_on.startswith("resume with: the same command")
     assert ("not paid for again" in spent, "--journal FILE" in go_on) == (
         bool(journal),
         not journal,

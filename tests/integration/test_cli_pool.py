@@ -128,8 +128,8 @@ def test_a_worker_without_fault_is_told_of_with_what_its_check_cost(
 @pytest.mark.parametrize(
     ("model", "what", "message", "fix"),
     [
-        ("cutter", "answer", "without a finish reason", "end without saying why"),
-        ("stream-cutter", "streaming", "without a finish reason", "end without saying why"),
+        ("cutter", "answer", "without a finish reason", "update the server"),
+        ("stream-cutter", "streaming", "without a finish reason", "update the server"),
         ("website", "answer", "text/html", "correct base_url"),
         ("locked", "answer", "no such key", "export HOUSE_API_KEY="),
         ("unknown", "answer", "no such model", "correct model (it is 'unknown')"),

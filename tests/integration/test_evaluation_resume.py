@@ -250,9 +250,9 @@ def test_a_command_that_is_killed_or_interrupted_goes_on_where_it_was(
     assert b"Traceback" not in err
     if sign == signal.SIGINT:
         assert re.search(
-            rb"interrupted: \d+ calls until now, .*; what was answered is not paid for again\n", err
+            rb"interrupted after \d+ calls, .*; finished calls are not paid for again\n", err
         )
-        assert f"go on with: openconductor eval --out {folder}\n".encode() in err
+        assert f"resume with: openconductor eval --out {folder}\n".encode() in err
     watch.check()
     assert 0 < watch.held.total() < peace.requests.total()
     assert cli.main(peace.command(folder)) == 0

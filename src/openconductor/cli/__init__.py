@@ -1,7 +1,8 @@
-"""The command line: one file a verb. In: arguments. Out: results on stdout, all else on stderr, and an exit code.
+"""The command line: one file a verb, which parses and prints.
 
-0 is done, 1 failed, 2 wrong usage or settings, 130 interrupted. Every error of this package is one
-message and no traceback. Only the module of the verb that is asked for is imported.
+Results go to stdout, all else to stderr. Exit codes: 0 done, 1 failed, 2 wrong usage or settings,
+130 interrupted. Each error of this package becomes one message without a traceback. Only the module
+of the requested verb is imported.
 """
 
 from __future__ import annotations
@@ -32,31 +33,33 @@ VERBS = {
     "mcp": "Offer the pool to coding agents as one MCP tool, over stdio.",
     "doctor": "Say what works, and what would install the rest.",
 }
-"""What ``--help`` lists. The module of a verb holds a function or a Typer of its name."""
+"""The list of ``--help``. The module of a verb holds a function or a Typer of its name."""
 
-# Typer used to stand on click and now brings a copy of its own: the errors of usage are found by
-# way of a child.
+# Old versions of Typer raise click's errors, new ones those of their own copy of click; both are
+# reached through the base class.
 _UsageProblem = cast("type[Exception]", typer.BadParameter.__bases__[0])
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run a command; ``arguments`` are those of the process by default. Returns the exit code."""
+    """Run a command and return its exit code. ``arguments`` None: those of the process."""
     console.prepare_streams()
+    if arguments is None:
+        arguments = sys.argv[1:]
     try:
-        code = _run(list(sys.argv[1:] if arguments is None else arguments))
+        code = _run(list(arguments))
         sys.stdout.flush()
     except BrokenPipeError:  # the reader has seen enough
-        console.let_go(sys.stdout)
+        console.discard(sys.stdout)
         return console.OK
     except OSError as error:
-        console.let_go(sys.stdout)
+        console.discard(sys.stdout)
         console.show_error(f"a file or a stream failed: {error}")
         return console.FAILED
     return code
 
 
 def build_app(verb: str = "") -> typer.Typer:
-    """The command line as a Typer app; of all verbs but the one that is named it knows no more than ``VERBS``."""
+    """Build the command line as a Typer app. Of all verbs but ``verb`` it has only the short help."""
     app = typer.Typer(
         name="openconductor",
         add_completion=False,
@@ -66,9 +69,10 @@ def build_app(verb: str = "") -> typer.Typer:
     )
     app.callback()(_openconductor)
     for name, about in VERBS.items():
-        command = (
-            getattr(import_module(f"{__name__}.{name}"), name) if name == verb else _not_imported
-        )
+        if name == verb:
+            command = getattr(import_module(f"{__name__}.{name}"), name)
+        else:
+            command = _not_imported
         if isinstance(command, typer.Typer):
             app.add_typer(command, name=name, help=about)
         else:
@@ -80,7 +84,7 @@ def _not_imported() -> None:
     """Stand for a verb that is only listed."""
 
 
-def _version(wanted: bool) -> None:
+def _print_version(wanted: bool) -> None:
     if wanted:
         import openconductor
 
@@ -90,7 +94,10 @@ def _version(wanted: bool) -> None:
 
 def _openconductor(
     version: Annotated[
-        bool, typer.Option("--version", callback=_version, is_eager=True, help="Print the version.")
+        bool,
+        typer.Option(
+            "--version", callback=_print_version, is_eager=True, help="Print the version."
+        ),
     ] = False,
 ) -> None:
     """A small language model that writes workflows over a pool of workers.
@@ -100,13 +107,13 @@ def _openconductor(
 
 
 def _run(arguments: list[str]) -> int:
-    # Not by the app's own main: that would print errors, and end the process, by itself.
+    # The app's own main would print errors and end the process by itself.
     command = typer.main.get_command(build_app(arguments[0] if arguments else ""))
     try:
         with command.make_context("openconductor", arguments) as context:
             command.invoke(context)
-    except typer.Exit as asked:
-        return asked.exit_code
+    except typer.Exit as end:
+        return end.exit_code
     except OpenConductorError as error:
         console.show_error(error)
         return console.USAGE if isinstance(error, ConfigError) else console.FAILED
@@ -119,30 +126,24 @@ def _run(arguments: list[str]) -> int:
 
 
 def _show_problem(problem: Exception, context: typer.Context) -> None:
-    """A wrong command line: what is wrong, the nearest that would be right, and where to read on."""
+    """Print what is wrong with a command line, the nearest valid word, and where the help is."""
     message = cast("str", getattr(problem, "message", "")) or str(problem)
-    if message.startswith(
-        "Missing command"
-    ):  # a group's name alone: what is in it, but this is not a result
+    if message.startswith("Missing command"):  # the name of a group alone: list its commands
         print(context.get_help(), file=sys.stderr)
         return
     if type(problem).__name__ == "NoSuchOption":
         wrong = cast("str", getattr(problem, "option_name", ""))
-        known = [
-            name
-            for parameter in context.command.params
-            for name in parameter.opts
-            if name.startswith("--")
-        ]
-        message = f"no option {wrong!r}; the nearest is {nearest(wrong, [*known, '--help'])!r}"
+        names = [name for parameter in context.command.params for name in parameter.opts]
+        options = [name for name in names if name.startswith("--")]
+        message = f"no option {wrong!r}; the nearest is {nearest(wrong, [*options, '--help'])!r}"
     elif message.startswith("No such command"):
         wrong = message.split("'")[1]
-        verbs = cast("Mapping[str, object]", getattr(context.command, "commands", {}))
-        message = f"no command {wrong!r}; the nearest is {nearest(wrong, verbs)!r}"
+        commands = cast("Mapping[str, object]", getattr(context.command, "commands", {}))
+        message = f"no command {wrong!r}; the nearest is {nearest(wrong, commands)!r}"
     else:
         message = cast("str", getattr(problem, "format_message", lambda: message)())
         message = message[:1].lower() + message[1:]
-    console.show_error(message, hint=f"`{context.command_path} --help` says what there is.")
+    console.show_error(message, hint=f"See `{context.command_path} --help`.")
 
 
 __all__ = ["build_app", "main"]

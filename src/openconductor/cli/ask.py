@@ -1,8 +1,7 @@
-"""``openconductor ask``: one question, answered by a Conductor and a pool.
+"""``openconductor ask``: ask one question of a Conductor and a pool.
 
-In: a question and, by option, a pool file, a Conductor, a journal. Out: the answer on stdout, or
-with ``--json`` the Episode; on a terminal the picture of the episode on stderr, as it happens, and
-its bill.
+The answer goes to stdout, or with ``--json`` the Episode. A terminal also gets the live picture of
+the episode and its bill, on stderr.
 """
 
 from __future__ import annotations
@@ -11,7 +10,6 @@ import sys
 from collections.abc import Mapping
 from contextlib import nullcontext
 from dataclasses import dataclass, field
-from decimal import Decimal
 from pathlib import Path
 from typing import Annotated
 
@@ -19,7 +17,8 @@ import typer
 
 import openconductor as oc
 from openconductor.cli import console, options
-from openconductor.cli.live import EpisodeView, bill, filling_in, say_interrupted
+from openconductor.cli.bill import bill, say_interrupted
+from openconductor.cli.live import EpisodeView, live_view
 from openconductor.episode import FanOut
 from openconductor.evaluation.eval_config import find_planner
 from openconductor.events import CallEnded, Event, Planned, StepStarted
@@ -31,8 +30,8 @@ from openconductor.protocols import OnEvent
 from openconductor.store import open_store
 from openconductor.store.episode_json import episode_json
 
-CLOSED = "it has failed too often just now: nothing was sent"
-WHY = 120  # characters of why a worker failed
+CIRCUIT_OPEN = "it failed too often recently; nothing was sent"
+REASON_CHARACTERS = 120  # shown of why a worker failed
 EXAMPLE = "Take 4 17 9, sort the list, then double every number."
 
 
@@ -51,25 +50,25 @@ def ask(  # noqa: PLR0913, PLR0917 - the options of a command
     dollars: options.AnswerDollars = None,
     seconds: options.AnswerSeconds = None,
     seed: Annotated[
-        int | None, typer.Option("--seed", help="Draws the gym's answers (default 0).")
+        int | None, typer.Option("--seed", help="The seed of the gym's answers (default 0).")
     ] = None,
     fallback: options.Fallback = True,
     journal: Annotated[
-        Path | None, typer.Option("--journal", help="Keeps all calls; none is paid for twice.")
+        Path | None,
+        typer.Option("--journal", help="A file that keeps all calls, so that none is paid twice."),
     ] = None,
     fresh: Annotated[
-        bool, typer.Option("--fresh", help="With --journal: make all calls anew, and add them.")
+        bool,
+        typer.Option("--fresh", help="With --journal: make all calls again, and keep them too."),
     ] = False,
     as_json: options.AsJson = False,
 ) -> None:
     """Ask one question: a Conductor plans, workers answer."""
-    text = _read(question)
-    budget = oc.Budget(calls, tokens, None if dollars is None else Decimal(dollars), seconds)
+    text = _read_question(question)
+    budget = options.make_budget(calls, tokens, dollars, seconds)
     if fresh and journal is None:
-        raise oc.ConfigError(
-            "--fresh: makes calls anew that a journal holds; expected --journal beside it"
-        )
-    workers = _pool(text, pool, seed)
+        raise oc.ConfigError("--fresh requires --journal")
+    workers = _load_pool(text, pool, seed)
     planner = find_planner(
         conductor, workers, base_url=base_url, key_env=key_env, simulated=pool is None
     )
@@ -77,17 +76,15 @@ def ask(  # noqa: PLR0913, PLR0917 - the options of a command
         planner, pool=workers, max_steps=max_steps, max_rounds=rounds, fallback=fallback
     )
     names = {ordinal: worker.name for ordinal, worker in workers}
-    listener = Listener(names, aloud=not console.messages().is_interactive)
+    listener = Listener(names, verbose=not console.messages().is_interactive)
     try:
         with nullcontext() if journal is None else open_store(journal) as sink:
             if sink is not None and not fresh:
                 asked = asked.replaying(sink)
-            listening = listener if sink is None else FanOut(sink, listener)
-            episode = _ask(asked, text, budget, listening, simulated=pool is None)
+            on_event = listener if sink is None else FanOut(sink, listener)
+            episode = _ask(asked, text, budget, on_event, simulated=pool is None)
     except KeyboardInterrupt:
-        kept = "" if journal is not None else ", which asks anew (with --journal FILE it would not)"
-        again = f"the same command{' without --fresh' if fresh else kept}"
-        say_interrupted(listener.calls, listener.usage, again, kept=journal is not None)
+        _say_how_to_resume(listener, journal, fresh)
         raise
     except oc.OpenConductorError as error:
         if as_json and error.episode is not None and error.episode.rounds:
@@ -96,48 +93,48 @@ def ask(  # noqa: PLR0913, PLR0917 - the options of a command
     if as_json:
         console.show_json(episode_json(episode, names))
     if isinstance(episode.error, oc.WorkflowError):
-        console.fail(
-            f"the Conductor wrote no workflow: {episode.error}", hint="--json shows what it wrote."
-        )
+        message = f"the Conductor wrote no workflow: {episode.error}"
+        console.fail(message, hint="--json shows its text.")
     if episode.answer is None:
         raise episode.error or oc.OpenConductorError("no answer and no error")
     if not as_json:
         console.show_text(episode.answer)
 
 
-def _read(question: str) -> str:
-    """The question, from the command line or from stdin (its last line break is no part of it)."""
+def _read_question(question: str) -> str:
+    """Return the question, which - reads from stdin, without the line break at its end."""
     if question == "-":
-        most = 4 * QUESTION_LIMIT  # bytes; no character of UTF-8 has more than four
-        data = sys.stdin.buffer.read(most + 1)
-        if len(data) > most:
-            raise oc.ConfigError(
-                f"stdin: got more than {most} bytes, expected at most {QUESTION_LIMIT} characters"
-            )
-        try:
-            question = data.decode("utf-8").rstrip("\r\n")
-        except UnicodeDecodeError as error:
-            raise oc.ConfigError(
-                f"stdin: byte {error.start} is not UTF-8; expected a question in UTF-8"
-            ) from error
+        question = _read_stdin()
     check_question(question)
     return question
 
 
-def _pool(question: str, pool_file: Path | None, seed: int | None) -> oc.WorkerPool:
-    """The workers: those of the pool file, or the gym's, who must be able to read the question."""
+def _read_stdin() -> str:
+    most_bytes = 4 * QUESTION_LIMIT  # no character of UTF-8 has more than four
+    data = sys.stdin.buffer.read(most_bytes + 1)
+    if len(data) > most_bytes:
+        raise oc.ConfigError(
+            f"stdin: got more than {most_bytes} bytes, expected at most {QUESTION_LIMIT} characters"
+        )
+    try:
+        return data.decode("utf-8").rstrip("\r\n")
+    except UnicodeDecodeError as error:
+        message = f"stdin: byte {error.start} is not UTF-8; expected a question in UTF-8"
+        raise oc.ConfigError(message) from error
+
+
+def _load_pool(question: str, pool_file: Path | None, seed: int | None) -> oc.WorkerPool:
+    """Return the workers of the pool file, or the gym's if they can read the question."""
     if pool_file is not None:
         if seed is not None:
-            raise oc.ConfigError(
-                "--seed: draws the gym's answers, got a pool file beside it; expected one of them"
-            )
+            raise oc.ConfigError("--seed is for the gym's workers; leave it out with --pool")
         return oc.WorkerPool.from_toml(pool_file)
     if read_question(question) is None:
         console.fail(
-            "the gym cannot read this question: its simulated workers know only lists of numbers and a small English, "
-            f"such as: {EXAMPLE}",
-            hint="`openconductor gym question` shows another. For any other question name a pool and a Conductor: "
-            "--pool pool.toml --conductor openai:MODEL",
+            "the gym's simulated workers cannot read this question. They know only lists of "
+            f"numbers and a small English, such as: {EXAMPLE}",
+            hint="`openconductor gym question` shows another. Any other question requires a pool "
+            "and a Conductor: --pool pool.toml --conductor openai:MODEL",
         )
     return gym_pool(seed or 0)
 
@@ -146,77 +143,100 @@ def _ask(
     conductor: oc.Conductor,
     question: str,
     budget: oc.Budget,
-    listening: OnEvent,
+    on_event: OnEvent,
     *,
     simulated: bool,
 ) -> oc.Episode:
-    """Ask, with the live picture and the bill where stderr is a terminal."""
+    """Ask; on a terminal show the live picture and the bill."""
     screen = console.messages()
     if not screen.is_interactive:
-        return conductor.ask_sync(question, budget=budget, on_event=listening)
+        return conductor.ask_sync(question, budget=budget, on_event=on_event)
     view = EpisodeView(question, conductor.pool, simulated=simulated)
-    stopped: oc.Episode | None = None
+    episode: oc.Episode | None = None
     try:
-        with filling_in(view, screen):
-            episode = stopped = conductor.ask_sync(
-                question, budget=budget, on_event=FanOut(listening, view)
-            )
+        with live_view(view, screen):
+            episode = conductor.ask_sync(question, budget=budget, on_event=FanOut(on_event, view))
             return episode
     except oc.OpenConductorError as error:
-        stopped = error.episode if error.episode is not None and error.episode.rounds else None
+        if error.episode is not None and error.episode.rounds:
+            episode = error.episode
         raise
     finally:
-        if stopped is not None:
-            screen.print(bill(draw_up(stopped)))
+        if episode is not None:
+            screen.print(bill(draw_up(episode)))
         screen.print()
 
 
-# ── what is said where there is no picture ────────────────────────────────────────────────────────
+def _say_how_to_resume(listener: Listener, journal: Path | None, fresh: bool) -> None:
+    command = "the same command"
+    if fresh:
+        command += " without --fresh"
+    elif journal is None:
+        command += ", which makes all calls again (with --journal FILE it would not)"
+    say_interrupted(listener.calls, listener.usage, command, kept=journal is not None)
+
+
+# ── without a live picture ────────────────────────────────────────────────────────────────────────
+@dataclass(slots=True)
+class Attempted:
+    """A step's worker, and how the last attempt at it ended."""
+
+    worker: int
+    reason: str = CIRCUIT_OPEN
+
+
 @dataclass(slots=True)
 class Listener:
-    """Hears what an episode spends (it is an ``on_event``), and ``aloud`` it says who takes over from whom, and why.
+    """Adds up what an episode spends, as its ``on_event``, and says who takes over a failed step.
 
     Attributes:
-        names: the workers', by ordinal.
-        aloud: whether each fallback to another worker is a line on stderr.
-        calls, usage: what was paid until now.
-        asked: of each step of the round, who has it, and how the last attempt at it ended.
+        names: the workers' names, by ordinal.
+        verbose: True to print a line on stderr when a step falls back to another worker.
+        calls, usage: what was paid so far.
+        steps: the attempts at the steps of the round.
     """
 
     names: Mapping[int, str]
-    aloud: bool
+    verbose: bool
     calls: int = 0
     usage: oc.Usage = field(default_factory=oc.Usage)
-    asked: dict[int, tuple[int, str]] = field(default_factory=dict[int, tuple[int, str]])
+    steps: dict[int, Attempted] = field(default_factory=dict[int, Attempted])
     wants_text: bool = False
 
     def __call__(self, event: Event) -> None:
         """Take an event in."""
         match event:
             case Planned(workflow=workflow):
-                self.asked = {
-                    index: (step.worker, CLOSED) for index, step in enumerate(workflow or ())
+                self.steps = {
+                    index: Attempted(step.worker) for index, step in enumerate(workflow or ())
                 }
-            case StepStarted(step=step, worker=worker):
-                before, why = self.asked[step]
-                if self.aloud and worker != before:
-                    left, right = self.names[before], self.names[worker]
-                    console.say(f"step {step}: {left} failed ({why}); {right} takes over")
-                self.asked[step] = (worker, CLOSED if worker != before else why)
-            case CallEnded(call=call, step=step):
+            case StepStarted(step=index, worker=worker):
+                previous = self.steps[index]
+                if worker != previous.worker:
+                    self._say_fallback(index, previous, worker)
+                    self.steps[index] = Attempted(worker)
+            case CallEnded(call=call, step=index):
                 if not call.replayed:
-                    self.calls, self.usage = self.calls + 1, self.usage + call.usage
-                if step is not None:
-                    self.asked[step] = (self.asked[step][0], _why(call))
+                    self.calls += 1
+                    self.usage += call.usage
+                if index is not None:
+                    self.steps[index].reason = _reason(call)
             case _:
                 pass
 
+    def _say_fallback(self, index: int, previous: Attempted, worker: int) -> None:
+        if self.verbose:
+            failed = f"{self.names[previous.worker]} failed ({previous.reason})"
+            console.say(f"step {index}: {failed}; {self.names[worker]} takes over")
 
-def _why(call: oc.Call) -> str:
-    """How a call ended, in short."""
+
+def _reason(call: oc.Call) -> str:
+    """Say in short how a call ended."""
     if call.error is None:
-        return {"answered": "a blank answer", "cut": "cut before any text"}.get(
-            call.outcome, call.outcome
-        )
-    said = call.error.message if isinstance(call.error, oc.WorkerError) else str(call.error)
-    return f"{call.outcome}: {said if len(said) <= WHY else f'{said[:WHY]}…'}"
+        reasons = {"answered": "a blank answer", "cut": "cut before any text"}
+        return reasons.get(call.outcome, call.outcome)
+    error = call.error
+    message = error.message if isinstance(error, oc.WorkerError) else str(error)
+    if len(message) > REASON_CHARACTERS:
+        message = f"{message[:REASON_CHARACTERS]}…"
+    return f"{call.outcome}: {message}"

@@ -1,8 +1,7 @@
-"""The two streams of a command. In: results, lines for people, errors. Out: stdout and stderr, kept apart.
+"""The two streams of a command: results go to stdout, everything else to stderr.
 
-Results go to stdout; everything else goes to stderr. What a worker wrote is never let loose on a
-terminal: its control characters are replaced, for they could move the cursor or change the title of
-the window.
+Texts of workers are printed without their control characters, which could move the cursor or change
+the title of the window.
 """
 
 from __future__ import annotations
@@ -12,7 +11,7 @@ import os
 import sys
 import time
 from collections.abc import Callable, Collection, Generator, Sequence
-from contextlib import contextmanager, nullcontext, suppress
+from contextlib import contextmanager, suppress
 from io import TextIOWrapper
 from typing import IO, NoReturn, cast
 
@@ -30,36 +29,35 @@ OK, FAILED, USAGE, INTERRUPTED = 0, 1, 2, 130
 """The exit codes."""
 
 WIDEST = 112  # columns; longer lines are hard to read
-PIPED = 100  # columns where no terminal says how many there are
-WIDEST_WORD = 26  # in a table; a longer one (the name of a system) may be broken anywhere
-LINE_SECONDS, LONGEST_SILENCE = 30, 300  # between two lines of progress, where there is no terminal
-GAP = 2  # cells from one column of a table to the next
+PIPED = 100  # columns if there is no terminal
+WIDEST_WORD = 26  # cells of a word in a table; a longer one, such as a system's name, is broken
+LINE_SECONDS, LONGEST_SILENCE = 30, 300  # between two lines of progress without a terminal
+GAP = 2  # cells between two columns of a table
 
+_CONTROL_CODES = [*range(32), *range(127, 160)]
 _CONTROLS = {
-    code: "\N{REPLACEMENT CHARACTER}"
-    for code in (*range(32), *range(127, 160))
-    if chr(code) not in "\n\t"
+    code: "\N{REPLACEMENT CHARACTER}" for code in _CONTROL_CODES if chr(code) not in "\n\t"
 }
 
 Advance = Callable[..., None]
-"""Tells a bar how many are done, of how many, and what is said beside it."""
+"""Tells a bar how many are done, of how many, and the text beside it."""
 
 
 def results() -> Console:
-    """The console of the results: stdout."""
+    """Return the console of the results: stdout."""
     return _console(stderr=False)
 
 
 def messages() -> Console:
-    """The console of everything else: stderr."""
+    """Return the console of everything else: stderr."""
     return _console(stderr=True)
 
 
 def _console(*, stderr: bool) -> Console:
     console = Console(stderr=stderr, highlight=False, markup=False, emoji=False)
-    width = (
-        console.width if console.is_terminal or os.environ.get("COLUMNS", "").isdecimal() else PIPED
-    )
+    width = PIPED
+    if console.is_terminal or os.environ.get("COLUMNS", "").isdecimal():
+        width = console.width
     console.width = min(width, WIDEST)
     return console
 
@@ -71,7 +69,7 @@ def show(*renderables: RenderableType) -> None:
 
 
 def labelled(label: str, content: RenderableType) -> Table:
-    """A label and what it stands for, in two columns."""
+    """Return a label and its content in two columns."""
     grid = Table.grid(padding=(0, 2, 0, 0))
     grid.add_column(width=9, no_wrap=True, style="bold")
     grid.add_column(overflow="fold")
@@ -87,135 +85,184 @@ def show_table(
     names: int = 1,
     marked: int | None = None,
 ) -> None:
-    """Print a table as a result. Where the room is too narrow, its columns follow below each other in several tables.
+    """Print a table as a result. If it is too wide, print it as several tables of fewer columns.
 
     Args:
-        head: what stands above each column.
-        rows: the cells of each line.
-        words: the columns to the left, whose cells fold; all others are figures and are never cut.
-        names: this many first columns name a row, and are in every table.
-        marked: the line that stands out.
+        head: the titles of the columns.
+        rows: the cells of each row.
+        words: the columns of text, whose cells fold; all others are figures and are never cut.
+        names: how many first columns name a row; every table has them.
+        marked: the row that stands out.
     """
     screen = results()
-    columns = [[title, *(str(cells[place]) for cells in rows)] for place, title in enumerate(head)]
-    widest = [max(map(cell_len, column)) for column in columns]
-    least = [_least(column, place in words) for place, column in enumerate(columns)]
-
-    def spare(part: list[int]) -> int:
-        return screen.width + GAP - sum(least[place] + GAP for place in part)
-
-    parts = [list(range(names))]
-    for place in range(names, len(head)):
-        if len(parts[-1]) > names and spare([*parts[-1], place]) < 0:
-            parts.append(list(range(names)))
-        parts[-1].append(place)
-    for number, part in enumerate(parts):
+    columns = [_Column(head, rows, place, place in words) for place in range(len(head))]
+    fixed = columns[:names]
+    for number, part in enumerate(_split_columns(fixed, columns[names:], screen.width)):
         table = Table(box=box.SIMPLE_HEAD, show_edge=False, pad_edge=False, padding=(0, 1, 0, 0))
-        room = max(0, spare(part))
-        for place in part:
-            more = min(room, widest[place] - least[place])
+        room = max(0, _spare(part, screen.width))
+        for column in part:
+            more = min(room, column.widest - column.least)
             room -= more
-            justify = "left" if place in words else "right"
-            table.add_column(
-                head[place], justify=justify, width=least[place] + more, overflow="fold"
-            )
-        for line, cells in enumerate(rows):
-            shown = [
-                printable(cell) if isinstance(cell, str) else cell
-                for cell in (cells[place] for place in part)
-            ]
-            table.add_row(*shown, style="bold" if line == marked else None)
-        screen.print(*([""] if number else []), table, sep="\n")
+            justify = "left" if column.is_text else "right"
+            width = column.least + more
+            table.add_column(column.title, justify=justify, width=width, overflow="fold")
+        for row in range(len(rows)):
+            style = "bold" if row == marked else None
+            table.add_row(*(column.cells[row] for column in part), style=style)
+        if number:
+            screen.print()
+        screen.print(table)
 
 
-def _least(column: Sequence[str], words: bool) -> int:
-    """The cells that a column needs: its longest word, or figure; a very long word may be broken, a title folds."""
-    pieces = " ".join(column).split() if words else [*column[0].split(), *column[1:]]
-    longest = max(map(cell_len, pieces), default=0)
-    return min(longest, WIDEST_WORD) if words else longest
+class _Column:
+    """A column of a table.
+
+    Attributes:
+        title: its head.
+        cells: its printable cells.
+        is_text: True if its cells fold.
+        widest: the cells on the terminal that its longest line takes.
+        least: the cells that it needs: its longest word or figure. Very long words are broken, and
+            a title folds.
+    """
+
+    def __init__(
+        self, head: Sequence[str], rows: Sequence[Sequence[str | Text]], place: int, is_text: bool
+    ) -> None:
+        self.title = head[place]
+        self.is_text = is_text
+        self.cells = [_printable_cell(row[place]) for row in rows]
+        texts = [str(row[place]) for row in rows]
+        self.widest = max(cell_len(text) for text in [self.title, *texts])
+        if is_text:
+            words = " ".join([self.title, *texts]).split()
+            longest = max((cell_len(word) for word in words), default=0)
+            self.least = min(longest, WIDEST_WORD)
+        else:
+            pieces = [*self.title.split(), *texts]
+            self.least = max((cell_len(piece) for piece in pieces), default=0)
+
+
+def _printable_cell(cell: str | Text) -> str | Text:
+    return printable(cell) if isinstance(cell, str) else cell
+
+
+def _split_columns(fixed: list[_Column], others: list[_Column], width: int) -> list[list[_Column]]:
+    """Distribute columns over tables that fit into the width; each begins with the fixed ones."""
+    parts = [list(fixed)]
+    for column in others:
+        if len(parts[-1]) > len(fixed) and _spare([*parts[-1], column], width) < 0:
+            parts.append(list(fixed))
+        parts[-1].append(column)
+    return parts
+
+
+def _spare(columns: list[_Column], width: int) -> int:
+    """Return the cells that columns leave free at their least width."""
+    return width + GAP - sum(column.least + GAP for column in columns)
 
 
 def show_json(value: object, *, indent: int | None = 2) -> None:
-    """Print a result for programs: one JSON document of its ``plain`` form, on one line without ``indent``."""
-    said = plain(value)
-    text = json.dumps(said, indent=indent, ensure_ascii=False, allow_nan=False)
+    """Print a result for programs: its ``plain`` form as one JSON document."""
+    form = plain(value)
+    text = json.dumps(form, indent=indent, ensure_ascii=False, allow_nan=False)
     try:
         text.encode(sys.stdout.encoding or "utf-8")
-    except UnicodeEncodeError:  # a lone surrogate, or a terminal of another time
-        text = json.dumps(said, indent=indent, allow_nan=False)
+    except UnicodeEncodeError:  # a lone surrogate, or a terminal with an old encoding
+        text = json.dumps(form, indent=indent, allow_nan=False)
     print(text, flush=True)
 
 
 def show_text(text: str) -> None:
-    """Print a text as the result: to a file or a pipe as it is, to a terminal without its control characters."""
+    """Print a text as the result. A terminal gets it without its control characters."""
     print(printable(text) if sys.stdout.isatty() else text)
 
 
 def printable(text: str) -> str:
-    """The text without control characters, but for line breaks and tabs."""
+    """Return a text without control characters; line breaks and tabs stay."""
     return text.translate(_CONTROLS)
 
 
 def percent(share: float | None) -> str:
-    """A share in percent; a dash where it is not known."""
+    """Return a share in percent. None: a dash."""
     return "–" if share is None else f"{share:.1%}"
 
 
-def counted(count: int, one: str) -> str:
-    """How many of what: ``1 answer``, ``2,400 answers``."""
-    return f"{count:,} {one if count == 1 else one + 's'}"
+def counted(count: int, noun: str) -> str:
+    """Return a count with its noun: ``1 answer``, ``2,400 answers``."""
+    return f"{count:,} {noun}" if count == 1 else f"{count:,} {noun}s"
 
 
 # ── everything else ───────────────────────────────────────────────────────────────────────────────
 @contextmanager
-def progress_bar(what: str, *, piped: bool = True) -> Generator[Advance]:
-    """A bar with the time left on stderr, gone at the end; no terminal gets a few lines of text, where ``piped``."""
+def progress_bar(title: str, *, piped: bool = True) -> Generator[Advance]:
+    """Show a bar with the time left on stderr while the block runs.
+
+    Without a terminal it is a few lines of text, or nothing if not ``piped``.
+    """
     screen = messages()
-    if not screen.is_interactive:
-        with _progress_lines(what) if piped else nullcontext(_silent) as lines:
-            yield lines
-        return
+    if screen.is_interactive:
+        with _terminal_bar(screen, title) as advance:
+            yield advance
+    elif piped:
+        lines = _ProgressLines(title)
+        yield lines.advance
+        lines.end()
+    else:
+        yield _ignore_progress
+
+
+@contextmanager
+def _terminal_bar(screen: Console, title: str) -> Generator[Advance]:
     columns = (
-        TextColumn(what),
+        TextColumn(title),
         BarColumn(None),
         MofNCompleteColumn(),
         TextColumn("{task.description}"),
+        TimeRemainingColumn(),
     )
-    with Progress(
-        *columns, TimeRemainingColumn(), console=screen, transient=True, expand=True
-    ) as bar:
+    with Progress(*columns, console=screen, transient=True, expand=True) as bar:
         task = bar.add_task("", total=None)
 
-        def advance(done: int, total: int, more: str = "") -> None:
-            if (
-                bar.tasks[0].total is None
-            ):  # what was done before this command began tells nothing about its speed
+        def advance(done: int, total: int, description: str = "") -> None:
+            if bar.tasks[0].total is None:
+                # What was done before this command began tells nothing about its speed.
                 bar.reset(task, completed=max(0, done - 1), total=total)
-            bar.update(task, completed=done, total=total, description=more)
+            bar.update(task, completed=done, total=total, description=description)
 
         yield advance
 
 
-def _silent(*_: object) -> None:
-    """Say nothing."""
+class _ProgressLines:
+    """Prints progress as lines: one at each tenth, with 30 s to 5 minutes between two lines."""
+
+    def __init__(self, title: str) -> None:
+        self.title = title
+        self.printed_at = time.monotonic()
+        self.printed = 0
+        self.line = ""
+
+    def advance(self, done: int, total: int, description: str = "") -> None:
+        """Keep a new line, and print it if it is time."""
+        self.line = f"{self.title}: {done:,} of {total:,}"
+        if description:
+            self.line += f", {description}"
+        silence = time.monotonic() - self.printed_at
+        has_news = done - self.printed >= total / 10
+        if silence >= LONGEST_SILENCE or (silence >= LINE_SECONDS and has_news):
+            say(self.line)
+            self.printed_at += silence
+            self.printed = done
+            self.line = ""
+
+    def end(self) -> None:
+        """Print the last line, if it is new."""
+        if self.line:
+            say(self.line)
 
 
-@contextmanager
-def _progress_lines(what: str) -> Generator[Advance]:
-    """A line at each tenth, or after five minutes without one, but none within 30 s of another; and one at the end."""
-    said_at, said, line = time.monotonic(), 0, ""
-
-    def advance(done: int, total: int, more: str = "") -> None:
-        nonlocal said_at, said, line
-        line = f"{what}: {done:,} of {total:,}{more and f', {more}'}"
-        silence = time.monotonic() - said_at
-        if silence >= LONGEST_SILENCE or (silence >= LINE_SECONDS and done - said >= total / 10):
-            say(line)
-            said_at, said, line = said_at + silence, done, ""
-
-    yield advance
-    if line:
-        say(line)
+def _ignore_progress(*_: object) -> None:
+    """Show nothing."""
 
 
 def say(line: str) -> None:
@@ -224,11 +271,11 @@ def say(line: str) -> None:
 
 
 def show_error(error: Exception | str, *, hint: str = "") -> None:
-    """Print one clear message to stderr."""
-    console = messages()
-    console.print(Text.assemble(("error: ", "bold red"), printable(str(error))), soft_wrap=True)
+    """Print an error, and a hint below it, to stderr."""
+    screen = messages()
+    screen.print(Text.assemble(("error: ", "bold red"), printable(str(error))), soft_wrap=True)
     if hint:
-        console.print(Text(printable(hint), style="dim"), soft_wrap=True)
+        screen.print(Text(printable(hint), style="dim"), soft_wrap=True)
 
 
 def fail(message: str, *, hint: str = "") -> NoReturn:
@@ -238,14 +285,14 @@ def fail(message: str, *, hint: str = "") -> NoReturn:
 
 
 def prepare_streams() -> None:
-    """Let no character that the terminal cannot show end the command."""
+    """Escape characters that the terminal cannot show, instead of failing."""
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, TextIOWrapper):
             stream.reconfigure(errors="backslashreplace")
 
 
-def let_go(stream: IO[str]) -> None:
-    """Point a stream whose reader has gone (or whose disk is full) at nothing, so that Python's own flush is quiet."""
+def discard(stream: IO[str]) -> None:
+    """Point a stream at nothing, so that Python's own flush at the end does not fail."""
     with suppress(OSError, ValueError):
         nothing = os.open(os.devnull, os.O_WRONLY)
         os.dup2(nothing, stream.fileno())
@@ -254,19 +301,20 @@ def let_go(stream: IO[str]) -> None:
 
 @contextmanager
 def only_results_on_stdout() -> Generator[None]:
-    """Send to stderr whatever libraries (and their child processes) print to stdout inside the block."""
+    """Send what libraries and their child processes print to stdout inside the block to stderr."""
     sys.stdout.flush()
     try:
         kept = os.dup(1)
         os.dup2(2, 1)
-    except OSError:  # no such streams: a service without them
+    except OSError:  # a service without these streams
         yield
         return
-    python, sys.stdout = sys.stdout, cast("IO[str]", sys.stderr)
+    python_stdout = sys.stdout
+    sys.stdout = cast("IO[str]", sys.stderr)
     try:
         yield
     finally:
         sys.stderr.flush()
-        sys.stdout = python
+        sys.stdout = python_stdout
         os.dup2(kept, 1)
         os.close(kept)

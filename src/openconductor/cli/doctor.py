@@ -1,8 +1,8 @@
-"""``openconductor doctor``: is everything there that is needed?
+"""``openconductor doctor``: report what works on this machine.
 
-In: nothing but the machine. Out: versions, extras with the command that installs them, whether the
-core and the bundled Conductor work, the sandbox that programs would run in, and the names (never
-the values) of the environment's API keys.
+The report has versions, extras with the command that installs them, the core and the bundled
+Conductor, the sandbox for programs, and the names (never the values) of API keys in the
+environment.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ import time
 from collections.abc import Iterator
 from importlib.metadata import PackageNotFoundError, metadata, requires, version
 from importlib.util import find_spec
-from typing import Any, cast
+from typing import Any, NamedTuple, cast
 
 import typer
 from packaging.requirements import Requirement
@@ -45,15 +45,16 @@ def doctor(as_json: AsJson = False) -> None:
     if as_json:
         console.show_json(report)
     else:
-        show_report(report)
+        _show_report(report)
     if not report["ok"]:
         raise typer.Exit(console.FAILED)
 
 
 def examine() -> Report:
-    """The report; ``ok`` says whether the core works."""
+    """Return the report; ``ok`` is True if the core works."""
     core = _check_core()
     level, faults = sandboxes.survey()
+    keys = [name for name, value in os.environ.items() if value and _KEY.fullmatch(name)]
     return {
         "ok": core["works"],
         "version": oc.__version__,
@@ -65,18 +66,17 @@ def examine() -> Report:
         "conductor": _check_bundled(),
         "sandbox": {"works": level is not None, "level": level, "faults": faults},
         "torch": _check_torch(),
-        "keys": sorted(
-            name for name, value in os.environ.items() if value and _KEY.fullmatch(name)
-        ),
+        "keys": sorted(keys),
     }
 
 
 def _check_core() -> Report:
-    """Plan and execute a workflow of two steps with functions for workers."""
-    plan = oc.render_workflow(oc.Workflow((oc.Step(0, "Say yes."), oc.Step(1, "Repeat it.", (0,)))))
-    first = oc.Worker(lambda messages: "yes", name="first")  # noqa: ARG005 - what a function gets
+    """Plan and execute a workflow of two steps with functions as workers."""
+    steps = (oc.Step(0, "Say yes."), oc.Step(1, "Repeat it.", (0,)))
+    plan = oc.render_workflow(oc.Workflow(steps))
+    first = oc.Worker(lambda _: "yes", name="first")
     second = oc.Worker(lambda messages: messages[-2].content, name="second")
-    episode, error = _ask(lambda messages: plan, oc.WorkerPool([first, second]))  # noqa: ARG005
+    episode, error = _ask(lambda _: plan, oc.WorkerPool([first, second]))
     if episode is not None and error is None and episode.answer != "yes":
         error = f"got the answer {episode.answer!r}, expected 'yes'"
     return {"works": error is None, "error": error}
@@ -89,16 +89,21 @@ def _check_bundled() -> Report:
         planner = resolve(bundled.bundled_folder())
     except (oc.OpenConductorError, ImportError) as error:
         return {"works": False, "error": str(error)}
-    loaded = time.perf_counter() - begun
+    load_seconds = time.perf_counter() - begun
     episode, error = _ask(planner, gym_pool())
     if episode is None or error is not None:
         return {"works": False, "error": error}
-    seconds = {"load_seconds": round(loaded, 3), "ask_seconds": round(episode.seconds, 3)}
-    return {"works": True, "error": None, **seconds, "steps": len(episode.rounds[0].workflow or ())}
+    return {
+        "works": True,
+        "error": None,
+        "load_seconds": round(load_seconds, 3),
+        "ask_seconds": round(episode.seconds, 3),
+        "steps": len(episode.rounds[0].workflow or ()),
+    }
 
 
 def _ask(planner: Planner, pool: oc.WorkerPool) -> tuple[oc.Episode | None, str | None]:
-    """One question answered, or why it was not."""
+    """Ask a question; return the episode, and the error if there was one."""
     try:
         episode = oc.Conductor(planner, pool=pool).ask_sync(QUESTION)
     except (oc.OpenConductorError, ImportError) as error:
@@ -107,22 +112,22 @@ def _ask(planner: Planner, pool: oc.WorkerPool) -> tuple[oc.Episode | None, str 
 
 
 def _check_extras() -> dict[str, Report]:
-    """The packages of each extra, as the installed package declares them, with their versions."""
-    declared = [Requirement(line) for line in requires("openconductor") or ()]
-    found: dict[str, Report] = {}
+    """Return the packages of each extra with their installed versions."""
+    requirements = [Requirement(line) for line in requires("openconductor") or ()]
+    extras: dict[str, Report] = {}
     for name in metadata("openconductor").get_all("Provides-Extra") or ():
         if name in _NOT_FOR_USERS:
             continue
-        wanted = [
-            one.name
-            for one in declared
-            if one.marker is not None and one.marker.evaluate({"extra": name})
-        ]
-        packages = {package: _version(package) for package in wanted if package != "openconductor"}
+        packages: dict[str, str | None] = {}
+        for requirement in requirements:
+            marker = requirement.marker
+            of_extra = marker is not None and marker.evaluate({"extra": name})
+            if of_extra and requirement.name != "openconductor":
+                packages[requirement.name] = _version(requirement.name)
         complete = all(packages.values())
         install = None if complete else f'pip install "openconductor[{name}]"'
-        found[name] = {"installed": complete, "packages": packages, "install": install}
-    return found
+        extras[name] = {"installed": complete, "packages": packages, "install": install}
+    return extras
 
 
 def _version(package: str) -> str | None:
@@ -133,69 +138,78 @@ def _version(package: str) -> str | None:
 
 
 def _check_torch() -> Report | None:
-    """Threads and devices of torch, which is imported only here; None where it is not installed."""
+    """Return threads and devices of torch, which is imported only here. None: not installed."""
     if find_spec("torch") is None:
         return None
     try:
         torch = importlib.import_module("torch")
-        devices = [
-            cast("str", torch.cuda.get_device_name(index))
-            for index in range(torch.cuda.device_count())
-        ]
-        return {
-            "version": _version("torch"),
-            "threads": torch.get_num_threads(),
-            "devices": devices or ["cpu"],
-        }
-    except (
-        ImportError,
-        OSError,
-        RuntimeError,
-    ) as error:  # a broken installation, a driver that does not fit
+        cuda = torch.cuda
+        devices = [cast("str", cuda.get_device_name(place)) for place in range(cuda.device_count())]
+        threads = torch.get_num_threads()
+    except (ImportError, OSError, RuntimeError) as error:  # a broken installation or driver
         return {"version": _version("torch"), "error": str(error)}
+    return {"version": _version("torch"), "threads": threads, "devices": devices or ["cpu"]}
 
 
 # ── for people ────────────────────────────────────────────────────────────────────────────────────
-def show_report(report: Report) -> None:
-    """Print a line for each thing: whether it is there, its name, and what there is to say."""
+class _Line(NamedTuple):
+    """A line of the report; ``good`` is None for plain information."""
+
+    good: bool | None
+    name: str
+    text: str
+
+
+def _show_report(report: Report) -> None:
+    """Print a line for each part: a mark, its name, and the details."""
+    marks = {
+        None: Text(),
+        True: Text("✓", style="green"),
+        False: Text("✗", style="red"),
+    }
     table = Table.grid(padding=(0, 2, 0, 0))
     table.add_column(no_wrap=True)
     table.add_column(no_wrap=True, style="bold")
     table.add_column(overflow="fold")
-    for good, name, text in _lines(cast("dict[str, Any]", report)):
-        mark = (
-            Text() if good is None else Text("✓", style="green") if good else Text("✗", style="red")
-        )
-        table.add_row(mark, name, console.printable(text))
+    for line in _lines(cast("dict[str, Any]", report)):
+        table.add_row(marks[line.good], line.name, console.printable(line.text))
     console.show(table)
 
 
-def _lines(report: dict[str, Any]) -> Iterator[tuple[bool | None, str, str]]:
-    machine = f"{report['version']} on Python {report['python']}, {report['platform']}, {report['cores']} cores"
-    yield None, "openconductor", machine
-    core, planner, sandbox, torch = (
-        report[name] for name in ("core", "conductor", "sandbox", "torch")
-    )
-    yield core["works"], "core", core["error"] or "plans and executes a workflow"
+def _lines(report: dict[str, Any]) -> Iterator[_Line]:
+    machine = f"Python {report['python']}, {report['platform']}, {report['cores']} cores"
+    yield _Line(None, "openconductor", f"{report['version']} on {machine}")
+    core, planner = report["core"], report["conductor"]
+    yield _Line(core["works"], "core", core["error"] or "plans and executes a workflow")
     for name, extra in report["extras"].items():
-        have = ", ".join(
-            f"{package} {number}" for package, number in extra["packages"].items() if number
-        )
-        missing = ", ".join(package for package, number in extra["packages"].items() if not number)
-        yield (
-            extra["installed"],
-            f"extra {name}",
-            f"missing {missing}; {extra['install']}" if missing else have,
-        )
-    answers = f"loads in {planner.get('load_seconds')} s, plans and answers in {planner.get('ask_seconds')} s"
-    yield planner["works"], "bundled Conductor", planner["error"] or answers
-    faults = "; ".join(sandbox["faults"].values())
-    said = f"none, so that no program can be graded: {faults}"
-    if sandbox["works"]:
-        said = f"{sandbox['level']}, in which programs are graded{f' ({faults})' if faults else ''}"
-    yield sandbox["works"], "sandbox", said
+        yield _Line(extra["installed"], f"extra {name}", _extra_text(extra))
+    text = planner["error"]
+    if text is None:
+        load, ask = planner["load_seconds"], planner["ask_seconds"]
+        text = f"loads in {load} s, plans and answers in {ask} s"
+    yield _Line(planner["works"], "bundled Conductor", text)
+    yield _Line(report["sandbox"]["works"], "sandbox", _sandbox_text(report["sandbox"]))
+    torch = report["torch"]
     if torch:
-        said = torch.get("error") or f"{', '.join(torch['devices'])}; {torch['threads']} threads"
-        yield "error" not in torch, "torch", f"{torch['version']}: {said}"
+        text = torch.get("error")
+        if text is None:
+            text = f"{', '.join(torch['devices'])}; {torch['threads']} threads"
+        yield _Line("error" not in torch, "torch", f"{torch['version']}: {text}")
     keys = ", ".join(report["keys"])
-    yield None, "API keys", keys or "none in the environment (models behind an API need theirs)"
+    yield _Line(None, "API keys", keys or "none in the environment (models behind an API need one)")
+
+
+def _extra_text(extra: dict[str, Any]) -> str:
+    packages = extra["packages"].items()
+    missing = [package for package, number in packages if not number]
+    if missing:
+        return f"missing {', '.join(missing)}; {extra['install']}"
+    return ", ".join(f"{package} {number}" for package, number in packages)
+
+
+def _sandbox_text(sandbox: dict[str, Any]) -> str:
+    faults = "; ".join(sandbox["faults"].values())
+    if not sandbox["works"]:
+        return f"none, so programs cannot be graded: {faults}"
+    text = f"{sandbox['level']}, in which programs are graded"
+    return f"{text} ({faults})" if faults else text

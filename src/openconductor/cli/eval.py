@@ -1,8 +1,7 @@
-"""``openconductor eval``: systems x tasks x repeats, in a folder that it can be resumed from; or its answers regraded.
+"""``openconductor eval``: evaluate systems on tasks, or grade the answers of a run again.
 
-In: systems and tasks, or a recipe with ``key=value`` overrides, or a folder to continue with. Out:
-the table on stdout (``--json``: its values with latencies), the folder with the table in all forms;
-progress on stderr.
+Systems and tasks come from options, from a recipe with ``key=value`` overrides, or from the folder
+of a run, which is resumed. The table goes to stdout, progress to stderr, files to the run's folder.
 """
 
 from __future__ import annotations
@@ -28,7 +27,7 @@ from openconductor.cli.options import (
     PoolFile,
     Unsafe,
 )
-from openconductor.cli.runs import evaluated, interruptible, missing, own_folder
+from openconductor.cli.runs import default_folder, evaluate, interruptible, missing_text
 from openconductor.errors import BudgetExceeded, ConfigError
 from openconductor.evaluation.eval_config import (
     EvalConfig,
@@ -48,10 +47,11 @@ from openconductor.evaluation.tables import (
 )
 from openconductor.store import read_store
 
-SYSTEMS = """What to ask: conductor, workers, worker:NAME, a baseline (consensus:NAME?n=5, or module:attribute), an
-ablation (conductor?subtasks=false). With --config also key=value."""
+SYSTEMS = """The systems to ask: conductor, workers, worker:NAME, a baseline (consensus:NAME?n=5, or
+module:attribute), an ablation (conductor?subtasks=false). With --config also key=value."""
 _OVERRIDE = re.compile(r"[a-z_][a-z0-9_.]*=")
 SHOWN_MOVES = 20
+_VERDICTS = {None: "undecided", True: "right", False: "wrong"}
 
 Values = dict[str, object]
 
@@ -59,7 +59,8 @@ Values = dict[str, object]
 def eval(  # noqa: A001, PLR0913, PLR0917 - the options of a command
     systems: Annotated[list[str] | None, typer.Argument(help=SYSTEMS, show_default=False)] = None,
     task: Annotated[
-        list[str] | None, typer.Option("--task", help="Each a TASK or NAME=TASK (default: gym).")
+        list[str] | None,
+        typer.Option("--task", help="TASK or NAME=TASK; repeatable (default: gym)."),
     ] = None,
     task_path: Annotated[
         list[str] | None, typer.Option("--task-path", help="NAME=FILE: local data of a task.")
@@ -69,157 +70,180 @@ def eval(  # noqa: A001, PLR0913, PLR0917 - the options of a command
     base_url: BaseUrl = None,
     key_env: KeyEnv = None,
     limit: Annotated[
-        int | None, typer.Option("--limit", min=1, help="At most so many problems a task.")
+        int | None, typer.Option("--limit", min=1, help="The most problems of each task.")
     ] = None,
     repeats: Annotated[
-        int | None, typer.Option("--repeats", min=1, help="How often each is asked.")
+        int | None, typer.Option("--repeats", min=1, help="How often each question is asked.")
     ] = None,
     seed: Annotated[
-        int | None, typer.Option("--seed", min=0, help="Draws problems, choices, answers.")
+        int | None,
+        typer.Option("--seed", min=0, help="The seed of problems, choices and simulated answers."),
     ] = None,
     setting: Annotated[
         str | None, typer.Option("--setting", help="constrained (4,096 tokens) or unconstrained.")
     ] = None,
     against: Annotated[
-        str | None, typer.Option("--against", help="The system that others are compared with.")
+        str | None, typer.Option("--against", help="The system to compare the others with.")
     ] = None,
     concurrency: Annotated[
         int | None, typer.Option("--concurrency", min=1, help="Questions asked at once.")
     ] = None,
     dollars: Dollars = None,
     calls: Annotated[
-        int | None, typer.Option("--budget-calls", min=0, help="The most calls, of all runs.")
+        int | None,
+        typer.Option("--budget-calls", min=0, help="The most calls of all runs together."),
     ] = None,
     config: Annotated[Path | None, typer.Option("--config", help="A recipe (TOML).")] = None,
     unsafe: Unsafe = False,
     out: Out = None,
     retry_failed: Annotated[
-        bool, typer.Option("--retry-failed", help="Ask again what failed before.")
+        bool, typer.Option("--retry-failed", help="Ask again where an answer failed.")
     ] = False,
     regraded: Annotated[
-        Path | None, typer.Option("--regrade", help="A folder: grade its answers again.")
+        Path | None,
+        typer.Option("--regrade", help="A run's folder: only grade its answers again."),
     ] = None,
     as_json: AsJson = False,
 ) -> None:
     """Evaluate systems on tasks, with intervals and costs; resumable."""
-    said: Values = {
-        "systems": [word for word in systems or () if not _OVERRIDE.match(word)] or None,
-        "pool": None if pool is None else str(pool),
-        "conductor": {"planner": conductor, "base_url": base_url, "api_key_env": key_env},
-        "repeats": repeats,
-        "seed": seed,
-        "setting": setting,
-        "against": against,
-        "unsafe_code_exec": unsafe or None,
-        "concurrency": concurrency,
-        "budget": {"dollars": dollars, "calls": calls},
-    }
-    given = _laid_over({}, said)
-    overrides = [word for word in systems or () if _OVERRIDE.match(word)]
-    paths = dict(_name_and_path(text) for text in task_path or ())
-    asked: list[Values] = [
-        dict(zip(("name", "task"), text.split("=", 1), strict=False)) for text in task or paths
-    ]
+    words = systems or []
+    overrides = [word for word in words if _OVERRIDE.match(word)]
+    names = [word for word in words if not _OVERRIDE.match(word)]
+    paths = dict(_read_task_path(text) for text in task_path or ())
+    tasks = [_read_task(text) for text in task or paths]
+    changes = _overlay(
+        {},
+        {
+            "systems": names or None,
+            "pool": None if pool is None else str(pool),
+            "conductor": {"planner": conductor, "base_url": base_url, "api_key_env": key_env},
+            "repeats": repeats,
+            "seed": seed,
+            "setting": setting,
+            "against": against,
+            "unsafe_code_exec": unsafe or None,
+            "concurrency": concurrency,
+            "budget": {"dollars": dollars, "calls": calls},
+        },
+    )
     if regraded is not None:
-        if given or overrides or asked or limit or config or out or retry_failed:
-            raise ConfigError(
-                "--regrade: grades what a folder holds; expected nothing beside it but --json"
-            )
+        if changes or overrides or tasks or limit or config or out or retry_failed:
+            raise ConfigError("--regrade allows no other option than --json")
         _regrade(regraded, as_json)
         return
-    if (
-        config is None
-        and out is not None
-        and "systems" not in given
-        and (out / "config.toml").is_file()
-    ):
+    if config is None and out is not None and not names and (out / "config.toml").is_file():
         config = out / "config.toml"
     if config is None and overrides:
-        raise ConfigError(
-            f"{overrides[0]!r}: got key=value without a recipe; expected --config beside it"
-        )
+        raise ConfigError(f"{overrides[0]!r}: key=value requires --config")
     base = plain_config(EvalConfig() if config is None else load_eval_config(config, overrides))
-    if "systems" in given:
+    if names:
         base.pop("system", None)
-    tasks = _tasks(asked or cast("list[Values]", base["task"]), paths, limit)
-    values = {**_laid_over(base, said), "task": tasks}
-    recipe = make_eval_config(values, where="command line" if config is None else str(config))
-    _evaluate(recipe, out or own_folder(recipe), retry_failed, as_json)
+    values = _overlay(base, changes)
+    chosen = tasks or cast("list[Values]", base["task"])
+    values["task"] = _complete_tasks(chosen, paths, limit)
+    where = "command line" if config is None else str(config)
+    recipe = make_eval_config(values, where=where)
+    _evaluate(recipe, out or default_folder(recipe), retry_failed, as_json)
 
 
-def _laid_over(base: Values, said: Values) -> Values:
-    """The base, with what is said (all that is not None) in its place, table by table."""
+def _overlay(base: Values, changes: Values) -> Values:
+    """Return the base with all changes that are not None, table by table."""
     merged = dict(base)
-    for name, value in said.items():
+    for name, value in changes.items():
         if isinstance(value, dict):
-            value = _laid_over(cast("Values", base.get(name, {})), cast("Values", value)) or None  # noqa: PLW2901
-        if value is not None:
+            table = _overlay(cast("Values", base.get(name, {})), cast("Values", value))
+            if table:
+                merged[name] = table
+        elif value is not None:
             merged[name] = value
     return merged
 
 
-def _name_and_path(text: str) -> tuple[str, str]:
+def _read_task(text: str) -> Values:
+    """Read TASK or NAME=TASK."""
+    name, equals, task = text.partition("=")
+    return {"name": name, "task": task} if equals else {"name": name}
+
+
+def _read_task_path(text: str) -> tuple[str, str]:
     name, _, path = text.partition("=")
-    if not (name and path):
+    if not name or not path:
         raise ConfigError(f"--task-path: got {text!r}, expected NAME=FILE")
     return name, path
 
 
-def _tasks(
-    asked: Sequence[Mapping[str, object]], paths: Mapping[str, str], limit: int | None
+def _complete_tasks(
+    tasks: Sequence[Mapping[str, object]], paths: Mapping[str, str], limit: int | None
 ) -> list[Values]:
-    """The recipe's tables of tasks, with what the command line says of them."""
-    if strangers := sorted(paths.keys() - {one["name"] for one in asked}):
-        raise ConfigError(
-            f"--task-path: got {strangers[0]!r}, expected one of the tasks that are asked"
-        )
-    said: dict[str, Values] = {name: {"path": path} for name, path in paths.items()}
-    at_most: Values = {} if limit is None else {"limit": limit}
-    return [{**one, **at_most, **said.get(str(one["name"]), {})} for one in asked]
+    """Return the recipe's tables of tasks, with the paths and the limit of the command line."""
+    unknown = sorted(paths.keys() - {task["name"] for task in tasks})
+    if unknown:
+        raise ConfigError(f"--task-path: no task {unknown[0]!r}; expected the name of a --task")
+    tables: list[Values] = []
+    for task in tasks:
+        table = dict(task)
+        if limit is not None:
+            table["limit"] = limit
+        path = paths.get(str(task["name"]))
+        if path is not None:
+            table["path"] = path
+        tables.append(table)
+    return tables
 
 
 def _evaluate(config: EvalConfig, folder: Path, retry_failed: bool, as_json: bool) -> None:
+    command = shlex.join(("openconductor", "eval", "--out", str(folder)))
     try:
-        with interruptible(folder, shlex.join(("openconductor", "eval", "--out", str(folder)))):
-            results = evaluated(config, folder, "evaluating", retry_failed=retry_failed)
+        with interruptible(folder, command):
+            results = evaluate(config, folder, "evaluating", retry_failed=retry_failed)
     except BudgetExceeded:
         console.say(f"the table so far: {folder / 'table.md'}")
         raise
     _show(results, folder, as_json)
     masked = [record for record in results.records if record.correct is None]
-    if failed := sum(record.status == "failed" for record in masked):
-        said = f"{counted(failed, 'answer')} failed and {'is' if failed == 1 else 'are'} masked"
-        console.say(f"{said}; --retry-failed asks again")
+    failed = sum(record.status == "failed" for record in masked)
+    if failed:
+        verb = "is" if failed == 1 else "are"
+        answers = counted(failed, "answer")
+        console.say(f"{answers} failed and {verb} masked; --retry-failed asks again")
     if len(masked) == len(results.records):
-        first = next((why for record in masked if (why := record.error or record.note)), "")
-        console.fail(
-            f"no answer could be decided, of {len(masked)}{first and f'; the first: {first}'}"
-        )
+        message = f"none of {counted(len(masked), 'answer')} could be decided"
+        reasons = [record.error or record.note for record in masked]
+        first = next((reason for reason in reasons if reason), None)
+        console.fail(message if first is None else f"{message}; the first: {first}")
 
 
 def _regrade(folder: Path, as_json: bool) -> None:
     with console.only_results_on_stdout():
-        done = asyncio.run(regrade(folder))
+        regraded = asyncio.run(regrade(folder))
     if not as_json:
-        words = {None: "undecided", True: "right", False: "wrong"}
-        console.say(
-            f"{counted(done.graded, 'answer')} graded again, {counted(len(done.moves), 'verdict')} moved"
-        )
-        for move in done.moves[:SHOWN_MOVES]:
-            place = f"{move.system} {move.task} {move.problem} #{move.sample}"
-            console.say(f"  {place}: {words[move.before]} -> {words[move.now]} {move.note}")
-        if len(done.moves) > SHOWN_MOVES:
-            console.say(f"  and {len(done.moves) - SHOWN_MOVES} more; --json lists them all")
-    _show(done.results, folder, as_json, done)
+        _say_moves(regraded)
+    _show(regraded.results, folder, as_json, regraded)
+
+
+def _say_moves(regraded: Regraded) -> None:
+    moves = regraded.moves
+    graded = counted(regraded.graded, "answer")
+    console.say(f"{graded} graded again, {counted(len(moves), 'verdict')} changed")
+    for move in moves[:SHOWN_MOVES]:
+        place = f"{move.system} {move.task} {move.problem} #{move.sample}"
+        verdicts = f"{_VERDICTS[move.before]} -> {_VERDICTS[move.now]}"
+        console.say(f"  {place}: {verdicts} {move.note}")
+    if len(moves) > SHOWN_MOVES:
+        console.say(f"  and {len(moves) - SHOWN_MOVES} more; --json lists them all")
 
 
 def _show(results: Results, folder: Path, as_json: bool, regraded: Regraded | None = None) -> None:
     table = make_table(results)
     if as_json:
-        more: Values = {"latency": latency(results), "folder": str(folder), "spent": _spent(folder)}
+        values = table.to_json()
+        values["latency"] = latency(results)
+        values["folder"] = str(folder)
+        values["spent"] = _spent(folder)
         if regraded is not None:
-            more |= {"regraded": regraded.graded, "moves": regraded.moves}
-        console.show_json({**table.to_json(), **more})
+            values["regraded"] = regraded.graded
+            values["moves"] = regraded.moves
+        console.show_json(values)
     else:
         _show_table(table)
     for line in cut_answers(results):
@@ -227,22 +251,23 @@ def _show(results: Results, folder: Path, as_json: bool, regraded: Regraded | No
 
 
 def _show_table(table: Table) -> None:
-    for title, (head, rows) in (
-        ("accuracy, with standard errors clustered by problem", accuracy_grid(table)),
-        ("cost and form, a question", briefly(table)),
-        (f"against {table.against}", comparisons(table)),
-    ):
+    parts = {
+        "accuracy, with standard errors clustered by problem": accuracy_grid(table),
+        "cost and form, a question": briefly(table),
+        f"against {table.against}": comparisons(table),
+    }
+    for title, (head, rows) in parts.items():
         if rows:
             console.show(title)
             named = sum(name in ("system", "task") for name in head)
             console.show_table(head, rows, words=range(named), names=named)
             console.show("")
     if table.missing:
-        console.say(f"{missing(table.missing)}: the evaluation was stopped")
+        console.say(f"{missing_text(table.missing)}: the evaluation was stopped")
 
 
 def _spent(folder: Path) -> Values:
-    """What was really paid for, in all runs of the folder; dollars are null where a price is not known."""
+    """Return what was paid for in all runs of the folder; dollars are null if a price is unknown."""
     with read_store(folder / JOURNAL) as journal:
         spent = journal.totals().spent
     usage = spent.usage

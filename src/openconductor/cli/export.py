@@ -1,7 +1,4 @@
-"""``openconductor export``: a finished training becomes a folder that vLLM, ``transformers serve`` and a hub take.
-
-In: a run's folder. Out: the new folder, with a model card; its path on stdout.
-"""
+"""``openconductor export``: write a finished training as a folder that vLLM and others serve."""
 
 from __future__ import annotations
 
@@ -25,14 +22,15 @@ def export(
     dtype: Annotated[
         Literal["bfloat16", "float16", "float32"] | None,
         typer.Option(
-            "--dtype", help="Of the weights (default: bfloat16; float32 for a tiny Conductor)."
+            "--dtype",
+            help="The type of the weights (default: bfloat16; float32 for a tiny Conductor).",
         ),
     ] = None,
     as_json: AsJson = False,
 ) -> None:
     """Write a trained Conductor as a folder that vLLM and transformers serve.
 
-    A model card is in it, with recipe, curve and verdict.
+    It has a model card with recipe, curve and verdict.
     """
     with needing("export", "train"):
         from openconductor.training.checkpoint import servers_read_alike
@@ -42,10 +40,12 @@ def export(
         served = servers_read_alike(folder)
     if as_json:
         console.show_json({"folder": str(folder), "served": served})
+        return
+    console.show(str(folder))
+    if served:
+        console.say(f"serve it with: vllm serve {folder}   or: transformers serve {folder}")
     else:
-        console.show(str(folder))
         console.say(
-            f"serve it with: vllm serve {folder}   or: transformers serve {folder}"
-            if served
-            else "not for vLLM and transformers serve: they would split its text as Qwen's tokenizers do"
+            "vLLM and transformers serve cannot serve it: they would split its text as Qwen's "
+            "tokenizers do"
         )

@@ -1,7 +1,7 @@
 """``openconductor grade``: grade answers from elsewhere.
 
-In: JSON lines on stdin, each with a reference (or tests) and an answer. Out: a JSON line of each on
-stdout, in the order in which they came and as soon as that order allows; so it can stand in a pipe.
+Each JSON line on stdin has an answer and a reference (or tests). Verdicts come out as JSON lines in
+the same order, each as soon as the order allows, so that the command can stand in a pipe.
 """
 
 from __future__ import annotations
@@ -10,6 +10,7 @@ import asyncio
 import sys
 from collections.abc import AsyncGenerator, Iterator
 from contextlib import aclosing
+from io import BufferedIOBase
 from typing import Annotated, cast, get_args
 
 import typer
@@ -24,7 +25,7 @@ from openconductor.sandboxes import Sandbox
 from openconductor.tasks.regrade import Kind, Verdict, regrade, submissions
 
 LONGEST = 1 << 26
-"""Bytes of the longest line."""
+"""The most bytes of a line."""
 
 
 def grade(
@@ -34,35 +35,32 @@ def grade(
     mode: Annotated[
         str | None,
         typer.Option(
-            "--mode", help="Of code: strict (the default) or lcb-compat.", show_default=False
+            "--mode", help="For code: strict (the default) or lcb-compat.", show_default=False
         ),
     ] = None,
     concurrency: Annotated[
         int, typer.Option("--concurrency", min=1, max=256, help="Answers graded at once.")
     ] = 8,
     unsafe: Unsafe = False,
-    as_json: Annotated[  # noqa: ARG001 - every verb takes it
+    as_json: Annotated[  # noqa: ARG001 - every verb has it
         bool,
-        typer.Option(
-            "--json", help="Taken as every verb takes it; verdicts are JSON lines in any case."
-        ),
+        typer.Option("--json", help="No effect: verdicts are always JSON lines."),
     ] = False,
 ) -> None:
     """Grade answers from elsewhere: JSON lines in, verdicts out.
 
-    Each line has an id, an answer and what it is graded against: `reference` (math; freeform, with
-    kind and tolerance if you like; choice, a letter or an index, with choices), or `tests` (code,
-    with entry_point). Verdicts are {id, correct, extracted, note}; correct is null where nobody
-    could decide.
+    Each line has an id, an answer and its reference: `reference` (math; freeform, optionally with
+    kind and tolerance; choice, a letter or an index, with choices), or `tests` (code, with
+    entry_point). Verdicts are {id, correct, extracted, note}; correct is null if undecided.
     """
     kind = cast("Kind", one_of("--grader", grader, get_args(Kind)))
     if kind != "code" and (mode is not None or unsafe):
         option = "--mode" if mode is not None else "--unsafe-code-exec"
-        raise ConfigError(f"{option}: got it beside --grader {kind}; only code has it")
+        raise ConfigError(f"{option} requires --grader code; got --grader {kind}")
     chosen = cast("Mode", one_of("--mode", mode or "strict", get_args(Mode)))
     if sys.stdin.isatty():
         console.say("reading JSON lines from the terminal; Ctrl-D ends them")
-    sandbox = _sandbox(unsafe) if kind == "code" else None
+    sandbox = _open_sandbox(unsafe) if kind == "code" else None
     read = submissions(kind, mode=chosen, sandbox=sandbox)
     asyncio.run(_write(regrade(stdin_lines(), read, concurrency=concurrency), sandbox))
 
@@ -78,38 +76,43 @@ async def _write(verdicts: AsyncGenerator[Verdict], sandbox: Sandbox | None) -> 
 
 
 def stdin_lines() -> Iterator[bytes]:
-    """The lines of stdin as they come; a line may be long, but not without limit.
+    """Yield the lines of stdin as they come.
 
     Raises:
         TaskError: a line is longer than ``LONGEST``.
     """
-    try:
-        # A reader of our own: a thread that waits inside of stdin's holds its lock, also at the end
-        # of the program.
-        stdin = open(sys.stdin.fileno(), "rb", closefd=False)  # noqa: SIM115 - stays open as long as stdin
-    except (OSError, ValueError):  # no file behind it
-        stdin = sys.stdin.buffer
+    stdin = _open_stdin()
     number = 0
     while line := stdin.readline(LONGEST + 1):
         number += 1
         if len(line) > LONGEST:
             raise TaskError(
-                f"stdin, line {number}: longer than {LONGEST} bytes; expected one JSON object a line"
+                f"stdin, line {number}: longer than {LONGEST} bytes; "
+                "expected one JSON object a line"
             )
         yield line.removesuffix(b"\n")
 
 
-def _sandbox(unsafe: bool) -> Sandbox:
-    """Where programs run.
+def _open_stdin() -> BufferedIOBase:
+    """Open stdin anew: a thread that reads ``sys.stdin`` holds its lock until the program ends."""
+    try:
+        return open(sys.stdin.fileno(), "rb", closefd=False)
+    except (OSError, ValueError):  # not a file, as in tests
+        return cast("BufferedIOBase", sys.stdin.buffer)
+
+
+def _open_sandbox(unsafe: bool) -> Sandbox:
+    """Return the sandbox in which programs run.
 
     Raises:
-        SandboxError: no sandbox works here, and none may be done without.
+        SandboxError: no sandbox works, and ``unsafe`` is False.
     """
     try:
         sandbox = sandboxes.open_sandbox(unsafe=unsafe)
     except SandboxError as error:
         raise SandboxError(
-            f"{error}; `openconductor doctor` says what there is, and --unsafe-code-exec does without"
+            f"{error}. `openconductor doctor` checks the sandboxes; --unsafe-code-exec runs "
+            "programs without one"
         ) from error
     if sandbox.level.startswith("plain"):
         console.say(

@@ -1,26 +1,30 @@
-"""``openconductor gym measure``: print how near a Conductor comes to the oracle, over all workers and over some."""
+"""``openconductor gym measure``: print how near a Conductor comes to the oracle."""
 
 from __future__ import annotations
 
-from dataclasses import asdict
+from collections.abc import Iterator, Sequence
+from dataclasses import asdict, dataclass
 from statistics import fmean
 from typing import Annotated
 
 import typer
 
 from openconductor.cli import console
+from openconductor.cli.console import percent
 from openconductor.cli.options import AsJson
 from openconductor.conductor import Conductor
 from openconductor.errors import ConfigError
 from openconductor.evaluation.eval_config import find_planner
+from openconductor.gym.exact import Offered
 from openconductor.gym.measure import Nearness, Recursion, draw_subset, nearness, recursion
 from openconductor.gym.questions import draw_questions
-from openconductor.gym.workers import DRAWN, gym_pool, profiles_of, world_of
+from openconductor.gym.workers import DRAWN, World, gym_pool, profiles_of, world_of
+from openconductor.pool import WorkerPool
 
 
 def measure(
     conductor: Annotated[
-        str | None, typer.Option("--conductor", help="Which Conductor; else the bundled one.")
+        str | None, typer.Option("--conductor", help="The Conductor (default: the bundled one).")
     ] = None,
     pool: Annotated[
         str,
@@ -36,63 +40,91 @@ def measure(
         int, typer.Option("--depth", min=0, help="Also measure this many further rounds.")
     ] = 0,
     seed: Annotated[
-        int, typer.Option("--seed", min=0, help="Draws the questions and the subsets.")
+        int, typer.Option("--seed", min=0, help="The seed of the questions and the subsets.")
     ] = 0,
     as_json: AsJson = False,
 ) -> None:
     """Say how near a Conductor comes to the oracle."""
-    if (world := world_of(pool)) is None:
+    world = world_of(pool)
+    if world is None:
         raise ConfigError(
-            f"--pool: got {pool!r}, expected gym, gym:NUMBER or gym:drawn: there the oracle is known"
+            f"--pool: got {pool!r}, expected gym, gym:NUMBER or gym:drawn, whose oracle is known"
         )
-    found: list[Nearness] = []
-    deeper: list[Recursion] = []
     planner = find_planner(conductor, gym_pool(seed))
-    for number in range(subsets + 1):
-        each = f"measured/{seed}/{number}" if world == DRAWN else world
-        workers, profiles = gym_pool(seed, each), profiles_of(each)
-        if number and world != DRAWN:
-            workers = workers.subset(draw_subset(workers.ordinals, number - 1, seed))
-        offered = {ordinal: profiles[ordinal] for ordinal in workers.ordinals}
-        asked = Conductor(planner, pool=workers)
+    pools: list[Nearness] = []
+    rounds: list[Recursion] = []
+    for number, offer in enumerate(_offers(world, subsets, seed)):
+        asked = Conductor(planner, pool=offer.workers)
         drawn = draw_questions("test", questions, seed=seed, start=number * questions)
-        found.append(nearness(asked, drawn, offered))
-        if depth and not number:
-            deeper = recursion(asked, drawn, offered, depth)
+        pools.append(nearness(asked, drawn, offer.profiles))
+        if depth and number == 0:
+            rounds = recursion(asked, drawn, offer.profiles, depth)
     if as_json:
-        pools = [{**asdict(one), "share": one.share} for one in found]
-        console.show_json({"pools": pools, "recursion": [asdict(one) for one in deeper]})
+        measured = [{**asdict(near), "share": near.share} for near in pools]
+        recursions = [asdict(further) for further in rounds]
+        console.show_json({"pools": measured, "recursion": recursions})
         return
+    _show_pools(pools, "other pools" if world == DRAWN else "subsets")
+    if rounds:
+        _show_rounds(rounds)
+
+
+@dataclass(frozen=True, slots=True)
+class _Offer:
+    """The workers on offer, and their profiles."""
+
+    workers: WorkerPool
+    profiles: Offered
+
+
+def _offers(world: World, subsets: int, seed: int) -> Iterator[_Offer]:
+    """Yield the whole pool, then its subsets, or other pools if the world draws its workers."""
+    for number in range(subsets + 1):
+        drawn = world == DRAWN
+        one_world = f"measured/{seed}/{number}" if drawn else world
+        workers = gym_pool(seed, one_world)
+        if number and not drawn:
+            workers = workers.subset(draw_subset(workers.ordinals, number - 1, seed))
+        profiles = profiles_of(one_world)
+        yield _Offer(workers, {ordinal: profiles[ordinal] for ordinal in workers.ordinals})
+
+
+def _show_pools(pools: Sequence[Nearness], name: str) -> None:
     rows: list[list[str]] = []
-    for one in found:
-        shares = (one.validity, one.accuracy, one.oracle, one.share)
-        rows.append([" ".join(map(str, one.offered)), *map(console.percent, shares)])
+    for near in pools:
+        workers = " ".join(str(ordinal) for ordinal in near.offered)
+        shares = (near.validity, near.accuracy, near.oracle, near.share)
+        rows.append([workers, *(percent(share) for share in shares)])
     console.show_table(("workers", "valid", "expected", "oracle", "of the oracle"), rows)
-    if part := found[1:]:
+    others = pools[1:]
+    if others:
+        shares = [near.share for near in others]
+        validity = fmean(near.validity for near in others)
         console.show(
-            f"{len(part)} {'other pools' if world == DRAWN else 'subsets'}: "
-            f"of the oracle {min(one.share for one in part):.1%} at worst, "
-            f"{fmean(one.share for one in part):.1%} in the mean; {fmean(one.validity for one in part):.2%} valid."
+            f"{len(others)} {name}: of the oracle {min(shares):.1%} at worst, "
+            f"{fmean(shares):.1%} in the mean; {validity:.2%} valid."
         )
-    if deeper:
-        columns = (
-            "further rounds",
-            "right",
-            "wrong ones fixed",
-            "by the oracle",
-            "right ones broken",
-            "accepted",
-            "calls",
+
+
+def _show_rounds(rounds: Sequence[Recursion]) -> None:
+    rows: list[list[str]] = []
+    for further in rounds:
+        shares = (
+            further.accuracy,
+            further.fixed,
+            further.ceiling,
+            further.broken,
+            further.accepted,
         )
-        shown = [
-            [
-                str(one.depth),
-                *map(
-                    console.percent,
-                    (one.accuracy, one.fixed, one.ceiling, one.broken, one.accepted),
-                ),
-                "–" if one.calls is None else f"{one.calls:.2f}",
-            ]
-            for one in deeper
-        ]
-        console.show_table(columns, shown)
+        calls = "–" if further.calls is None else f"{further.calls:.2f}"
+        rows.append([str(further.depth), *(percent(share) for share in shares), calls])
+    head = (
+        "further rounds",
+        "right",
+        "wrong ones fixed",
+        "by the oracle",
+        "right ones broken",
+        "accepted",
+        "calls",
+    )
+    console.show_table(head, rows)

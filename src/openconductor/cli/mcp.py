@@ -1,13 +1,8 @@
-"""``openconductor mcp``: the pool as one tool for coding agents, over stdin and stdout.
-
-In: a pool file, a Conductor, the most that one answer may cost. Out: MCP on stdout, and nothing
-else there.
-"""
+"""``openconductor mcp``: offer the pool to coding agents as one tool, over stdin and stdout."""
 
 from __future__ import annotations
 
 import asyncio
-from decimal import Decimal
 from pathlib import Path
 from typing import Annotated
 
@@ -22,7 +17,7 @@ from openconductor.evaluation.eval_config import find_planner
 def mcp(  # noqa: PLR0913, PLR0917 - the options of a command
     pool: Annotated[Path, typer.Option("--pool", help="A pool file (TOML).", show_default=False)],
     conductor: Annotated[
-        str, typer.Option("--conductor", help="What plans, as in `ask`.", show_default=False)
+        str, typer.Option("--conductor", help="The Conductor, as in `ask`.", show_default=False)
     ],
     base_url: options.BaseUrl = None,
     key_env: options.KeyEnv = None,
@@ -47,5 +42,5 @@ def mcp(  # noqa: PLR0913, PLR0917 - the options of a command
         asked = oc.Conductor(
             planner, pool=workers, max_steps=max_steps, max_rounds=rounds, fallback=fallback
         )
-    budget = oc.Budget(calls, tokens, None if dollars is None else Decimal(dollars), seconds)
+    budget = options.make_budget(calls, tokens, dollars, seconds)
     asyncio.run(serve(asked, budget, oc.__version__))

@@ -9,13 +9,14 @@ from typing import Annotated
 import typer
 
 from openconductor.errors import ConfigError
+from openconductor.types import Budget
 
 
 def check_dollars(text: str | None) -> str | None:
-    """An amount of US dollars as plain digits.
+    """Return an amount of US dollars as plain digits.
 
     Raises:
-        ConfigError: it is not an amount.
+        ConfigError: the text is not an amount.
     """
     if text is None:
         return None
@@ -30,10 +31,19 @@ def check_dollars(text: str | None) -> str | None:
     return format(amount, "f")
 
 
+def make_budget(
+    calls: int | None, tokens: int | None, dollars: str | None, seconds: float | None
+) -> Budget:
+    """Return the budget of one answer."""
+    amount = None if dollars is None else Decimal(dollars)
+    return Budget(calls, tokens, amount, seconds)
+
+
 AtOnce = Annotated[int, typer.Option("--concurrency", min=1, help="Questions asked at once.")]
 AsJson = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 BaseUrl = Annotated[
-    str | None, typer.Option("--conductor-base-url", help="Where its API begins, /v1 included.")
+    str | None,
+    typer.Option("--conductor-base-url", help="The address of its API, with /v1."),
 ]
 KeyEnv = Annotated[
     str | None,
@@ -42,14 +52,16 @@ KeyEnv = Annotated[
 Unsafe = Annotated[
     bool,
     typer.Option(
-        "--unsafe-code-exec", help="Run programs even where no sandbox works: they can do anything."
+        "--unsafe-code-exec",
+        help="Run programs unprotected if no sandbox works: they can do anything.",
     ),
 ]
 AnswerCalls = Annotated[
-    int | None, typer.Option("--budget-calls", min=0, help="The most calls, plans too.")
+    int | None, typer.Option("--budget-calls", min=0, help="The most calls, plans included.")
 ]
 AnswerTokens = Annotated[
-    int | None, typer.Option("--budget-tokens", min=0, help="The most tokens, both ways.")
+    int | None,
+    typer.Option("--budget-tokens", min=0, help="The most tokens, read and written."),
 ]
 AnswerDollars = Annotated[
     str | None,
@@ -65,24 +77,26 @@ MaxSteps = Annotated[
         "--max-steps", min=1, help="The most steps of a workflow (default: as trained, or 5)."
     ),
 ]
-Rounds = Annotated[int, typer.Option("--rounds", min=1, help="The most rounds; 1 is no revision.")]
+Rounds = Annotated[
+    int, typer.Option("--rounds", min=1, help="The most rounds; with 1 nothing is revised.")
+]
 Calls = Annotated[
-    int | None, typer.Option("--budget-calls", min=1, help="The most calls, of all runs.")
+    int | None, typer.Option("--budget-calls", min=1, help="The most calls of all runs together.")
 ]
 Dollars = Annotated[
     str | None,
     typer.Option(
-        "--budget-dollars", callback=check_dollars, help="The most US dollars, of all runs."
+        "--budget-dollars", callback=check_dollars, help="The most US dollars of all runs together."
     ),
 ]
 Limit = Annotated[
-    int, typer.Option("--limit", min=1, help="How many questions, drawn by the seed.")
+    int, typer.Option("--limit", min=1, help="How many questions are drawn, by the seed.")
 ]
 Out = Annotated[
     Path | None,
     typer.Option(
         "--out",
-        help="The run's folder; what is in it is resumed.",
+        help="The run's folder; a run in it is resumed.",
         show_default="a new one in runs/",
     ),
 ]
@@ -94,8 +108,8 @@ PlannerName = Annotated[
         show_default="bundled",
     ),
 ]
-Seed = Annotated[int, typer.Option("--seed", min=0, help="Draws the questions.")]
-TaskName = Annotated[str, typer.Option("--task", help="The task whose questions are asked.")]
+Seed = Annotated[int, typer.Option("--seed", min=0, help="The seed that draws the questions.")]
+TaskName = Annotated[str, typer.Option("--task", help="The task that the questions come from.")]
 TaskPath = Annotated[str | None, typer.Option("--task-path", help="Local data of the task.")]
 PoolFile = Annotated[
     Path | None, typer.Option("--pool", help="A pool file (TOML).", show_default="the gym's")

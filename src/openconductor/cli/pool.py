@@ -1,4 +1,4 @@
-"""``openconductor pool``: draft a pool file, check and measure its workers, and say what they could gain together."""
+"""``openconductor pool``: draft, check and measure a pool, and record or describe its workers."""
 
 from __future__ import annotations
 

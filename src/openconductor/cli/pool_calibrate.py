@@ -1,13 +1,8 @@
-"""``openconductor pool calibrate``: what each worker is good at, measured, as a card in the pool file.
-
-In: a pool file and a sample of a task. Out: every worker asked alone, in a folder that it can be
-resumed from, and in the pool file each worker's ``description``: the kinds of question that it gets
-right most often, what an answer costs and how long it takes. All else in the file stays as it is. A
-Conductor reads it where ``prompt.cards`` is on.
-"""
+"""``openconductor pool calibrate``: measure each worker and write its card into the pool file."""
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Annotated, cast
 
@@ -26,7 +21,7 @@ from openconductor.cli.options import (
     TaskName,
     TaskPath,
 )
-from openconductor.cli.pool_headroom import ask_workers
+from openconductor.cli.runs import ask_workers
 from openconductor.evaluation.headroom import FEWEST_OF_KIND, alone, card_of
 from openconductor.store.storage import write_whole
 
@@ -47,33 +42,39 @@ def calibrate(
 ) -> None:
     """Measure what each worker is good at, and write it on its card.
 
-    A card tells apart what the task tells apart, its kinds of question or its parts, where there
-    are enough answers. It replaces the worker's description. Exits with 1 where the budget was
-    spent first, or too little could be decided:
-    the file is then left as it is, and the same command goes on from what was asked.
+    A card distinguishes the task's kinds of question, or its parts, that have enough answers. It
+    replaces the worker's description. Exit code 1: the budget was spent first, or too few answers
+    could be decided. The file is then left as it is, and the same command resumes.
     """
-    asked, budget = (
-        {"name": task, "limit": limit, "path": task_path},
-        {"dollars": dollars, "calls": calls},
-    )
-    recipe = {"task": [asked], "seed": seed, "concurrency": concurrency, "budget": budget}
-    folder, results, spent = ask_workers("calibrate", pool, recipe, out)
-    if spent is not None:
-        raise spent
-    cards = {
-        name: card for name, of_one in alone(results.records).items() if (card := card_of(of_one))
+    recipe = {
+        "task": [{"name": task, "limit": limit, "path": task_path}],
+        "seed": seed,
+        "concurrency": concurrency,
+        "budget": {"dollars": dollars, "calls": calls},
     }
+    run = ask_workers("calibrate", pool, out, recipe)
+    if run.error is not None:
+        raise run.error
+    cards: dict[str, str] = {}
+    for name, records in alone(run.results.records).items():
+        card = card_of(records)
+        if card:
+            cards[name] = card
     if not cards:
-        console.fail(
-            f"no worker has {FEWEST_OF_KIND} decided answers: no card was written",
-            hint="Raise --limit.",
-        )
-    document = tomlkit.parse(pool.read_text(encoding="utf-8"))
-    for table in cast("list[dict[str, object]]", document["worker"]):
-        if card := cards.get(str(table["name"])):
-            table["description"] = card
-    write_whole(pool.resolve(), tomlkit.dumps(document))  # pyright: ignore[reportUnknownMemberType]
+        message = f"no worker has {FEWEST_OF_KIND} decided answers: no card was written"
+        console.fail(message, hint="Raise --limit.")
+    _write_cards(pool, cards)
     if as_json:
-        console.show_json({"pool": str(pool), "cards": cards, "folder": str(folder)})
+        console.show_json({"pool": str(pool), "cards": cards, "folder": str(run.folder)})
     else:
         console.show_table(("worker", "card"), list(cards.items()), words=(0, 1))
+
+
+def _write_cards(pool: Path, cards: Mapping[str, str]) -> None:
+    """Write cards into a pool file, as the workers' descriptions; all else stays as it is."""
+    document = tomlkit.parse(pool.read_text(encoding="utf-8"))
+    for table in cast("list[dict[str, object]]", document["worker"]):
+        card = cards.get(str(table["name"]))
+        if card:
+            table["description"] = card
+    write_whole(pool.resolve(), tomlkit.dumps(document))  # pyright: ignore[reportUnknownMemberType]

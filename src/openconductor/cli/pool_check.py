@@ -1,4 +1,4 @@
-"""``openconductor pool check``: print what each worker of a pool can do, with the fix beside each fault."""
+"""``openconductor pool check``: print what each worker of a pool can do, with a fix for each fault."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from openconductor.probe import SETTINGS, WorkerReport, check_pool
 def check(
     path: Annotated[Path, typer.Argument(help="The pool file (TOML).", show_default=False)],
     offline: Annotated[
-        bool, typer.Option("--offline", help="Make no call: only keys, settings and prices.")
+        bool, typer.Option("--offline", help="Make no call: check only keys, settings and prices.")
     ] = False,
     timeout: Annotated[
         float, typer.Option("--timeout", min=0.1, max=600, help="Deadline of a call, seconds.")
@@ -28,66 +28,98 @@ def check(
 ) -> None:
     """Ask each worker of a pool: does it answer, stream, cost what?
 
-    Exits with 0 where every worker can be used, with 1 where one cannot, with 2 where its settings
-    are wrong.
+    Exit code 0: every worker can be used. 1: some cannot. 2: settings of some are wrong.
     """
     with console.messages().status("asking the workers"):
         reports = asyncio.run(check_pool(path, None if offline else timeout))
-    usable, spent = (
-        sum(one.usable for one in reports),
-        sum((one.spent for one in reports), oc.Usage()),
-    )
+    usable = sum(report.usable for report in reports)
+    spent = sum((report.spent for report in reports), oc.Usage())
     if as_json:
-        said = {"pool": str(path), "ok": usable == len(reports), "offline": offline}
-        calls = sum(one.calls for one in reports)
-        console.show_json({**said, "calls": calls, "spent": spent, "workers": reports})
+        console.show_json(
+            {
+                "pool": str(path),
+                "ok": usable == len(reports),
+                "offline": offline,
+                "calls": sum(report.calls for report in reports),
+                "spent": spent,
+                "workers": reports,
+            }
+        )
     else:
         _show_reports(reports, offline)
-        unpriced = console.counted(spent.unpriced_calls, "call")
-        unknown = f" and {unpriced} of unknown price" if spent.unpriced_calls else ""
-        paid = "" if offline else f"; asking cost ${spent.dollars:.6f}{unknown}"
-        console.say(f"{usable} of {len(reports)} workers can be used{paid}")
+        summary = f"{usable} of {len(reports)} workers can be used"
+        if not offline:
+            summary += f"; asking cost ${spent.dollars:.6f}"
+        if spent.unpriced_calls:
+            summary += f" and {console.counted(spent.unpriced_calls, 'call')} of unknown price"
+        console.say(summary)
     if usable < len(reports):
-        misset = any(fault.what == SETTINGS for one in reports for fault in one.faults)
-        raise typer.Exit(console.USAGE if misset else console.FAILED)
+        faults = [fault.what for report in reports for fault in report.faults]
+        raise typer.Exit(console.USAGE if SETTINGS in faults else console.FAILED)
 
 
-# ── for people ────────────────────────────────────────────────────────────────────────────────────
 def _show_reports(reports: Sequence[WorkerReport], offline: bool) -> None:
     """Print a line a worker, then each fault with its fix."""
-    asked = () if offline else ("answers", "first text", "tokens", "tools", "images")
-    head = ("", "worker", "model", "key", *asked, "price in / out")
+    head = ["", "worker", "model", "key"]
+    if not offline:
+        head += ["answers", "first text", "tokens", "tools", "images"]
+    head.append("price in / out")
     rows: list[list[str | Text]] = []
-    for one in reports:
-        mark = Text("✓", style="green") if one.usable else Text("✗", style="red")
-        key = "none" if one.key.env is None else "set" if one.key.present else "missing"
-        known = "known: " if one.price is None and one.known_price.price is not None else ""
-        price = known + price_text(one.price or one.known_price.price)
-        rows.append([mark, one.name, one.model, key, *(() if offline else _seen(one)), price])
+    for report in reports:
+        mark = Text("✓", style="green") if report.usable else Text("✗", style="red")
+        row = [mark, report.name, report.model, _key_text(report)]
+        if not offline:
+            row += _answer_cells(report)
+        rows.append([*row, _price_cell(report)])
     console.show_table(head, rows, words=range(len(head)), names=2)
     screen = console.results()
-    for one in reports:
-        for fault in one.faults:
-            what = (fault.what, "red" if fault.fatal else "yellow")
-            screen.print(Text.assemble("\n", (one.name, "bold"), " ", what, f": {fault.message}"))
+    for report in reports:
+        for fault in report.faults:
+            kind = (fault.what, "red" if fault.fatal else "yellow")
+            message = f": {fault.message}"
+            screen.print(Text.assemble("\n", (report.name, "bold"), " ", kind, message))
             screen.print(Text(f"  fix: {console.printable(fault.fix)}"), soft_wrap=True)
 
 
-def _seen(report: WorkerReport) -> list[str]:
-    """What the calls brought to light."""
-    stream = report.streaming
-    answers = {None: "not asked", False: "no"}.get(
-        report.reachable, _seconds(report.latency_seconds)
-    )
-    whole = "one piece" if stream.pieces else "no text yet"
-    text = {"yes": _seconds(stream.first_text_seconds), "accepted": whole, "failed": "fails"}.get(
-        stream.works, ""
-    )
-    reported = [said for said in (report.usage_reported, stream.usage_reported) if said is not None]
-    told = "told" if all(reported) else "not always" if any(reported) else "not told"
+def _key_text(report: WorkerReport) -> str:
+    if report.key.env is None:
+        return "none"
+    return "set" if report.key.present else "missing"
+
+
+def _price_cell(report: WorkerReport) -> str:
+    if report.price is None and report.known_price.price is not None:
+        return f"known: {price_text(report.known_price.price)}"
+    return price_text(report.price)
+
+
+def _answer_cells(report: WorkerReport) -> list[str]:
+    """Return the cells about answers, streams, tokens, tools and images."""
+    answers = "not asked"
+    if report.reachable is not None:
+        answers = _seconds(report.latency_seconds) if report.reachable else "no"
     words = {"yes": "called", "failed": "fails", "untried": ""}
-    able = (words.get(one, one) for one in (report.tools, report.images))
-    return [answers, text, told if reported else "", *able]
+    tools, images = (words.get(able, able) for able in (report.tools, report.images))
+    return [answers, _stream_text(report), _tokens_text(report), tools, images]
+
+
+def _stream_text(report: WorkerReport) -> str:
+    stream = report.streaming
+    if stream.works == "yes":
+        return _seconds(stream.first_text_seconds)
+    if stream.works == "accepted":
+        return "one piece" if stream.pieces else "no text yet"
+    return "fails" if stream.works == "failed" else ""
+
+
+def _tokens_text(report: WorkerReport) -> str:
+    answers = (report.usage_reported, report.streaming.usage_reported)
+    reported = [answer for answer in answers if answer is not None]
+    if not reported:
+        return ""
+    if all(reported):
+        return "reported"
+    return "not always" if any(reported) else "not reported"
 
 
 def _seconds(seconds: float | None) -> str:
@@ -95,5 +127,5 @@ def _seconds(seconds: float | None) -> str:
 
 
 def price_text(price: oc.Price | None) -> str:
-    """The price of input and of output, US dollars a million tokens."""
+    """Return the price of input and of output, US dollars a million tokens."""
     return "not known" if price is None else f"${price.input:f} / ${price.output:f}"

@@ -1,4 +1,4 @@
-"""``openconductor pool replay``: recorded answers as a table, from which workers can be replayed."""
+"""``openconductor pool replay``: write recorded answers as a table that workers can replay."""
 
 from __future__ import annotations
 
@@ -18,13 +18,13 @@ def replay(
         Path,
         typer.Argument(help="The folder of an `eval`, or of MMLU-Pro's JSON files, one a model."),
     ],
-    out: Annotated[Path, typer.Option("--out", help="The table to write, NAME.csv.gz.")],
+    out: Annotated[Path, typer.Option("--out", help="The new table, NAME.csv.gz.")],
     as_json: AsJson = False,
 ) -> None:
     """Record what models answered, to replay them as workers.
 
-    A question that one of them did not answer, as often as it was asked, is left out. A question's
-    split follows its id: of five, three are to learn from, one to choose by, one to test on.
+    Questions that some model did not answer in every repeat are left out. A question's split
+    follows from its id: of five, three are for training, one for validation, one for the test.
     """
     if not out.name.endswith(".csv.gz") or out.exists():
         raise ConfigError(f"--out {out}: expected a new file that ends with .csv.gz")

@@ -1,8 +1,7 @@
-"""``openconductor report``: did the Conductor learn to orchestrate? The verdict first, then the figures behind it.
+"""``openconductor report``: print the verdict on a Conductor and the figures behind it.
 
-In: the folder of an evaluation, or a recipe, which is then evaluated first. Out: the verdict and
-short tables on stdout (``--json``: all values), and files: report.json, figures as SVG and PNG, and
-one self-contained HTML page.
+The source is the folder of an evaluation, or a recipe that is evaluated first. The report's folder
+gets report.json, figures as SVG and PNG, and one self-contained HTML page.
 """
 
 from __future__ import annotations
@@ -20,8 +19,9 @@ from rich.text import Text
 
 from openconductor.cli import console
 from openconductor.cli.options import AsJson, Dollars
-from openconductor.cli.runs import evaluated, interruptible, own_folder
+from openconductor.cli.runs import default_folder, evaluate, interruptible
 from openconductor.errors import BudgetExceeded, ConfigError
+from openconductor.evaluation.counterfactual import Counterfactuals
 from openconductor.evaluation.eval_config import CONDUCTOR, load_eval_config
 from openconductor.evaluation.records import JOURNAL, Results
 from openconductor.report.page import write_report
@@ -32,12 +32,13 @@ from openconductor.report.replays import (
 )
 from openconductor.report.report import choose_system, make_report, same_questions
 from openconductor.report.sections import Section, heading, sections
-from openconductor.report.training import read_completions, read_training
+from openconductor.report.training import Completions, Training, read_completions, read_training
 
 AGAIN = "the same command"
 CURVE = "curves.jsonl"
 REPLAYS = """Replay the plans of N questions with one thing taken away at a time; earlier calls are free
-(default: all where it is free, in the gym and over recorded models, and with --budget-dollars; else 0)."""
+(default: all questions if replays are free, as in the gym and over recorded models, or with
+--budget-dollars; otherwise 0)."""
 
 
 def report(
@@ -48,122 +49,140 @@ def report(
         ),
     ],
     system: Annotated[
-        str | None, typer.Option("--system", help="Which system (default: conductor).")
+        str | None, typer.Option("--system", help="The system to report on (default: conductor).")
     ] = None,
     before: Annotated[
-        Path | None, typer.Option("--before", help="The untrained one: its evaluation, or run.")
+        Path | None,
+        typer.Option("--before", help="The untrained Conductor: the folder of its evaluation."),
     ] = None,
     training: Annotated[
-        Path | None, typer.Option("--training", help="A training's folder, for its curve.")
+        Path | None, typer.Option("--training", help="The folder of a training, for its curve.")
     ] = None,
     counterfactual: Annotated[
         int | None, typer.Option("--counterfactual", min=0, help=REPLAYS)
     ] = None,
     dollars: Dollars = None,
     out: Annotated[
-        Path | None, typer.Option("--out", help="Where the files go (default: FOLDER/report).")
+        Path | None, typer.Option("--out", help="The report's folder (default: FOLDER/report).")
     ] = None,
     as_json: AsJson = False,
 ) -> None:
     """Say whether orchestrating gained anything, with a page and plots.
 
-    Of a recipe everything is done by this one command: it evaluates (or continues with what is in
-    --out), then reports.
+    A recipe is evaluated first, or resumed if --out has a run of it; then it is reported on.
     """
     if (source / CURVE).is_file():
         show_training(source, as_json=as_json)
         return
+    again = AGAIN
     if source.is_dir():
-        folder, results = source, Results.load(source)
+        folder, report_folder = source, out or source / "report"
+        results = Results.load(folder)
     elif source.is_file():
         config = load_eval_config(source)
-        folder, out = out or own_folder(config), None
-        with interruptible(folder, f"{AGAIN} and --out {shlex.quote(str(folder))}"):
-            results = evaluated(config, folder, "evaluating")
+        folder = out or default_folder(config)
+        report_folder = folder / "report"
+        again = f"{AGAIN} and --out {shlex.quote(str(folder))}"
+        with interruptible(folder, again):
+            results = evaluate(config, folder, "evaluating")
     else:
         raise ConfigError(
-            f"{source}: is not there, expected the folder of an evaluation or a recipe (TOML)"
+            f"{source} does not exist; expected the folder of an evaluation, or a recipe (TOML)"
         )
-    for checkpoint in () if before is None else (before / "cold_start", before):
-        if (checkpoint / "conductor.json").is_file():
-            begun, before = (
-                replace(results.config.conductor, planner=str(checkpoint)),
-                folder / "before",
-            )
-            config = replace(results.config, systems=(CONDUCTOR,), against="", conductor=begun)
-            with interruptible(before, AGAIN):
-                evaluated(config, before, "before")
-            break
-    earlier = (
-        None if before is None else same_questions(folder, before)
-    )  # before anything is replayed
-    named = choose_system(results, system)
-    found, limit = None, counterfactual
-    if limit or (limit is None and (dollars is not None or replays_are_free(results, folder))):
-        most = None if dollars is None else Decimal(dollars)
-        again = AGAIN if source == folder else f"{AGAIN} and --out {shlex.quote(str(folder))}"
-        with (
-            interruptible(folder, again, (JOURNAL, JOURNAL_OF_REPLAYS)),
-            console.only_results_on_stdout(),
-            console.progress_bar("replaying") as on_progress,
-        ):
-            replaying = replay_plans(
-                results, folder, system=named, limit=limit, dollars=most, on_progress=on_progress
-            )
-            try:
-                found = asyncio.run(replaying)
-            except BudgetExceeded as error:
-                if limit is not None:  # else nobody asked for them: the report is made without
-                    raise
-                console.say(
-                    f"no replays: {error}; --counterfactual N replays the plans of fewer questions"
-                )
-    made = make_report(results, system=named, before=earlier, training_folder=training, found=found)
+    untrained = None
+    if before is not None:  # compared before anything is replayed
+        untrained = same_questions(folder, _evaluated_before(results, folder, before))
+    name = choose_system(results, system)
+    replays = None
+    if counterfactual is None:
+        wanted = dollars is not None or replays_are_free(results, folder)
+    else:
+        wanted = counterfactual > 0
+    if wanted:
+        budget = None if dollars is None else Decimal(dollars)
+        with interruptible(folder, again, (JOURNAL, JOURNAL_OF_REPLAYS)):
+            replays = _replay(results, folder, name, counterfactual, budget)
+    made = make_report(
+        results, system=name, before=untrained, training_folder=training, found=replays
+    )
     with console.only_results_on_stdout():
-        files = write_report(
-            made, results, folder, out or folder / "report", curves=training, old=earlier
-        )
+        files = write_report(made, results, folder, report_folder, curves=training, old=untrained)
     if as_json:
         console.show_json({**made.to_json(), "files": files})
     else:
         console.show(made.verdict.line, heading(made))
         show_sections(sections(made))
-    if files["page"] is None:
-        console.say(
-            "no page and no figures; expected the extra: pip install 'openconductor[plots]'"
+    page = files["page"]
+    if page is None:
+        page = "no page"
+        console.say("no page and no figures; they require: pip install 'openconductor[plots]'")
+    console.say(f"wrote {page}, {files['report']} and {len(files['figures'])} figures")
+
+
+def _evaluated_before(results: Results, folder: Path, before: Path) -> Path:
+    """Return the evaluation of the untrained Conductor; a checkpoint is evaluated first."""
+    for checkpoint in (before / "cold_start", before):
+        if (checkpoint / "conductor.json").is_file():
+            planner = replace(results.config.conductor, planner=str(checkpoint))
+            config = replace(results.config, systems=(CONDUCTOR,), against="", conductor=planner)
+            evaluation = folder / "before"
+            with interruptible(evaluation, AGAIN):
+                evaluate(config, evaluation, "before")
+            return evaluation
+    return before
+
+
+def _replay(
+    results: Results, folder: Path, system: str, limit: int | None, dollars: Decimal | None
+) -> Counterfactuals | None:
+    """Replay plans. None: the budget is spent, and no number of questions was asked for."""
+    with console.only_results_on_stdout(), console.progress_bar("replaying") as on_progress:
+        replaying = replay_plans(
+            results, folder, system=system, limit=limit, dollars=dollars, on_progress=on_progress
         )
-    console.say(
-        f"wrote {files['page'] or 'no page'}, {files['report']} and {len(files['figures'])} figures"
-    )
+        try:
+            return asyncio.run(replaying)
+        except BudgetExceeded as error:
+            if limit is not None:
+                raise
+            console.say(
+                f"no replays: {error}; --counterfactual N replays the plans of fewer questions"
+            )
+            return None
 
 
 def show_training(folder: Path, *, as_json: bool) -> None:
-    """Print how a training went: its curve from the beginning to the end, and what the Conductor wrote."""
-    found = read_training(folder)
-    ends = {
-        "first": range(found.window),
-        "last": range(found.iterations - found.window, found.iterations),
-    }
-    wrote = {
-        name: read_completions(folder, iterations=iterations) for name, iterations in ends.items()
-    }
+    """Print a training's curve from the beginning to the end, and some completions."""
+    training = read_training(folder)
+    count, window = training.iterations, training.window
+    first = read_completions(folder, iterations=range(window))
+    last = read_completions(folder, iterations=range(count - window, count))
     if as_json:
-        console.show_json({"training": found, "completions": wrote})
+        console.show_json({"training": training, "completions": {"first": first, "last": last}})
         return
-    console.show(f"{found.iterations} iterations; the first and the last {found.window}:")
-    rows: list[list[str]] = []
-    for name in ("validity", "accuracy", "given_valid", "routing_entropy"):
-        course = getattr(found, name)
-        levels = ("–" if one is None else f"{one.value:.3f}" for one in (course.begin, course.end))
-        rows.append([name.replace("_", " "), *levels])
-    console.show_table(("", "first", "last"), rows)
-    for name, part in wrote.items():
+    console.show(f"{count} iterations; the first and the last {window}:")
+    _show_curve(training)
+    for name, part in (("first", first), ("last", last)):
         reasons = ", ".join(f"{reason} {count}" for reason, count in part.invalid) or "none"
         console.show(f"Not workflows among the {name} {part.sampled} completions: {reasons}.")
-    for example in wrote["last"].examples:
-        console.show(
-            "", f"{example['training']}, problem {example['problem']}, reward {example['reward']}:"
-        )
+    _show_examples(last)
+
+
+def _show_curve(training: Training) -> None:
+    rows: list[list[str]] = []
+    for name in ("validity", "accuracy", "given_valid", "routing_entropy"):
+        course = getattr(training, name)
+        row = [name.replace("_", " ")]
+        for level in (course.begin, course.end):
+            row.append("–" if level is None else f"{level.value:.3f}")
+        rows.append(row)
+    console.show_table(("", "first", "last"), rows)
+
+
+def _show_examples(completions: Completions) -> None:
+    for example in completions.examples:
+        place = f"{example['training']}, problem {example['problem']}"
+        console.show("", f"{place}, reward {example['reward']}:")
         console.show(Text(console.printable(str(example["completion"]))))
         if example["error"]:
             console.show(Text(console.printable(f"({example['error']})")))
@@ -176,8 +195,7 @@ def show_sections(parts: Iterable[Section]) -> None:
         for line in part.lines:
             console.show(Text(console.printable(line)))
         if part.rows:
-            names = next(
-                (place for place in range(1, len(part.head)) if place not in part.words), 1
-            )
+            figures = [place for place in range(1, len(part.head)) if place not in part.words]
+            names = figures[0] if figures else 1
             rows = part.rows[: part.brief]
             console.show_table(part.head, rows, words=part.words, names=names, marked=part.marked)

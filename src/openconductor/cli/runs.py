@@ -1,31 +1,33 @@
-"""Where a run goes, an evaluation with a bar beside it, and what is said after Ctrl-C."""
+"""Run folders: their default names, evaluations with a progress bar, and interruption."""
 
 from __future__ import annotations
 
 import asyncio
 import os
-from collections.abc import Generator, Iterable
+import shlex
+from collections.abc import Generator, Mapping, Sequence
 from contextlib import contextmanager, suppress
+from dataclasses import dataclass
 from datetime import date
 from glob import escape
 from itertools import count
 from pathlib import Path
 
 from openconductor.cli import console
+from openconductor.cli.bill import dollars_text, say_interrupted
 from openconductor.cli.console import counted
-from openconductor.cli.live import dollars_text, say_interrupted
-from openconductor.errors import JournalError
-from openconductor.evaluation.eval_config import EvalConfig
+from openconductor.errors import BudgetExceeded, JournalError
+from openconductor.evaluation.eval_config import GYM, EvalConfig, make_eval_config
 from openconductor.evaluation.grid import Progress, run_grid
 from openconductor.evaluation.records import CONFIG, JOURNAL, Results, holds
 from openconductor.store import read_store
 from openconductor.types import Usage
 
 
-def own_folder(config: EvalConfig) -> Path:
-    """Where an evaluation goes if nothing is said: the folder of the day that holds it already, or else a new one.
+def default_folder(config: EvalConfig) -> Path:
+    """Return the folder of the day that holds this evaluation, or else a new one.
 
-    The first of a day and name is ``runs/<date>-<name>``; others have ``-2``, ``-3`` … behind that.
+    The first of a day and name is ``runs/<date>-<name>``; others end with ``-2``, ``-3`` …
     """
     first = Path("runs") / f"{date.today():%Y-%m-%d}-{config.name}"
     for folder in (first, *sorted(first.parent.glob(f"{escape(first.name)}-*"))):
@@ -37,38 +39,88 @@ def own_folder(config: EvalConfig) -> Path:
     return next(folder for folder in numbered if not folder.exists())
 
 
-def evaluated(
-    config: EvalConfig, folder: Path, what: str, *, retry_failed: bool = False
+def evaluate(
+    config: EvalConfig, folder: Path, title: str, *, retry_failed: bool = False
 ) -> Results:
-    """Evaluate a recipe into a folder, or resume what is there; ``what`` names it beside the bar."""
+    """Evaluate a recipe into a folder, or resume the run in it, with a progress bar."""
     console.say(f"run folder: {folder}")
-    with console.only_results_on_stdout(), console.progress_bar(what) as advance:
+    with console.only_results_on_stdout(), console.progress_bar(title) as advance:
 
-        def told(now: Progress) -> None:
-            paid = dollars_text(now.spent.usage, zero=True)
-            advance(now.done, now.total, f"{paid}, {counted(now.spent.calls, 'call')}")
+        def report(progress: Progress) -> None:
+            spent = progress.spent
+            dollars = dollars_text(spent.usage, zero=True)
+            advance(progress.done, progress.total, f"{dollars}, {counted(spent.calls, 'call')}")
 
-        return asyncio.run(run_grid(config, folder, retry_failed=retry_failed, on_progress=told))
+        return asyncio.run(run_grid(config, folder, retry_failed=retry_failed, on_progress=report))
 
 
 @contextmanager
 def interruptible(
-    folder: Path, go_on: str, journals: Iterable[str] = (JOURNAL,)
+    folder: Path, command: str, journals: Sequence[str] = (JOURNAL,)
 ) -> Generator[None]:
-    """On Ctrl-C in a run, say what the calls in its journals cost until now, and how to go on."""
+    """On Ctrl-C, say what the calls in a run's journals cost, and the command that resumes it."""
     try:
         yield
     except KeyboardInterrupt:
-        if os.environ.get("RANK", "0") == "0" and (folder / CONFIG).is_file():
-            calls, usage = 0, Usage()
-            for path in (folder / name for name in journals if (folder / name).is_file()):
-                with suppress(JournalError), read_store(path) as reading:
-                    spent = reading.totals().spent
-                    calls, usage = calls + spent.calls, usage + spent.usage
-            say_interrupted(calls, usage, go_on, kept=True)
+        if is_first_process() and (folder / CONFIG).is_file():
+            calls, usage = _spent_in([folder / name for name in journals])
+            say_interrupted(calls, usage, command, kept=True)
         raise
 
 
-def missing(answers: int) -> str:
-    """How many answers an evaluation that was stopped still lacks."""
-    return f"{counted(answers, 'answer')} {'is' if answers == 1 else 'are'} missing"
+def is_first_process() -> bool:
+    """Return True in the first of the processes of a training, which alone prints."""
+    return os.environ.get("RANK", "0") == "0"
+
+
+def _spent_in(journals: Sequence[Path]) -> tuple[int, Usage]:
+    """Return the calls and their usage in those of the journals that can be read."""
+    calls = 0
+    usage = Usage()
+    for path in journals:
+        if path.is_file():
+            with suppress(JournalError), read_store(path) as reader:
+                spent = reader.totals().spent
+                calls += spent.calls
+                usage += spent.usage
+    return calls, usage
+
+
+def missing_text(answers: int) -> str:
+    """Say how many answers a stopped evaluation lacks."""
+    verb = "is" if answers == 1 else "are"
+    return f"{counted(answers, 'answer')} {verb} missing"
+
+
+@dataclass(frozen=True, slots=True)
+class WorkersRun:
+    """A run in which every worker of a pool was asked alone.
+
+    Attributes:
+        folder: the run's folder.
+        results: its results so far.
+        error: the error if the budget was spent before the end.
+    """
+
+    folder: Path
+    results: Results
+    error: BudgetExceeded | None = None
+
+
+def ask_workers(
+    verb: str, pool: Path | None, out: Path | None, recipe: Mapping[str, object]
+) -> WorkersRun:
+    """Ask every worker of a pool file (None: of the gym) alone, or resume the run that did."""
+    values: dict[str, object] = {
+        "name": f"{verb}-{GYM if pool is None else pool.stem}",
+        "pool": GYM if pool is None else str(pool),
+        "systems": ["workers"],
+        **recipe,
+    }
+    config = make_eval_config(values, where="command line")
+    folder = out or default_folder(config)
+    try:
+        with interruptible(folder, f"the same command and --out {shlex.quote(str(folder))}"):
+            return WorkersRun(folder, evaluate(config, folder, "asking the workers"))
+    except BudgetExceeded as error:
+        return WorkersRun(folder, Results.load(folder), error)

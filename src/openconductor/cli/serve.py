@@ -1,8 +1,6 @@
-"""``openconductor serve``: a Conductor, baselines and single workers behind the OpenAI and Anthropic APIs.
+"""``openconductor serve``: serve a Conductor, baselines and single workers behind HTTP APIs.
 
-In: a config and ``key=value`` overrides, or options. Out: a server until it is told to stop; where
-it listens and how it is asked, on stderr. With ``--new-key`` a key and its table on stdout, and no
-server.
+With ``--new-key`` it prints a new key and its table, and does not serve.
 """
 
 from __future__ import annotations
@@ -25,7 +23,7 @@ from openconductor.serving import key_ring
 from openconductor.serving.serve_config import ServeConfig, check_serve_config, model_names
 from openconductor.store import open_store
 
-SIMULATED = "Take 4 17 9, sort the list, then double every number."
+GYM_QUESTION = "Take 4 17 9, sort the list, then double every number."
 QUESTION = "How many primes are there below 1000?"
 
 
@@ -37,87 +35,101 @@ def serve(
     pool: PoolFile = None,
     conductor: PlannerName = None,
     host: Annotated[
-        str | None, typer.Option("--host", help="Where it listens (default: 127.0.0.1).")
+        str | None, typer.Option("--host", help="The address to listen at (default: 127.0.0.1).")
     ] = None,
     port: Annotated[
         int | None, typer.Option("--port", min=1, max=65535, help="The port (default: 8080).")
     ] = None,
     journal: Annotated[
-        Path | None, typer.Option("--journal", help="Keeps all calls (default: serve.sqlite).")
+        Path | None,
+        typer.Option("--journal", help="A file that keeps all calls (default: serve.sqlite)."),
     ] = None,
     new_key: Annotated[
         str | None, typer.Option("--new-key", help="Print a key for NAME, and do not serve.")
     ] = None,
 ) -> None:
     """Serve a Conductor behind the OpenAI and Anthropic APIs."""
-    given = {"conductor": conductor, "host": host, "port": port}
-    given |= {
-        name: None if path is None else str(path)
-        for name, path in (("pool", pool), ("journal", journal))
+    options = {
+        "conductor": conductor,
+        "host": host,
+        "port": port,
+        "pool": None if pool is None else str(pool),
+        "journal": None if journal is None else str(journal),
     }
-    said = {name: value for name, value in given.items() if value is not None}
+    given = {name: value for name, value in options.items() if value is not None}
     if new_key is not None:
-        if said or config or overrides:
-            raise oc.ConfigError(
-                "--new-key: prints a key and serves nothing; expected nothing beside it"
-            )
+        if given or config or overrides:
+            raise oc.ConfigError("--new-key allows no other option")
         _show_new_key(new_key)
         return
-    if overrides and config is None:
-        raise oc.ConfigError(
-            f"{overrides[0]!r}: got key=value without a config; expected --config beside it"
-        )
-    told = ServeConfig() if config is None else load_toml(config, ServeConfig, overrides or ())
-    _serve(replace(told, **said), "command line" if config is None else str(config))
+    if config is None:
+        if overrides:
+            raise oc.ConfigError(f"{overrides[0]!r}: key=value requires --config")
+        _serve(replace(ServeConfig(), **given), "command line")
+    else:
+        loaded = load_toml(config, ServeConfig, overrides or ())
+        _serve(replace(loaded, **given), str(config))
 
 
 def _show_new_key(name: str) -> None:
     if not name.strip():
-        raise oc.ConfigError("--new-key: got a blank name, expected who will hold the key")
+        raise oc.ConfigError("--new-key: the name is blank, expected the name of the key's holder")
     key, hashed = key_ring.new_key()
     console.say(
-        f"The key of {name}, shown this once, and the table for the config, which holds only its hash:"
+        f"The key of {name}, which is shown only once, and its table for the config, which holds "
+        "only the key's hash:"
     )
     console.show_text(f"{key}\n\n{dump_toml({'key': [{'name': name, 'hash': hashed}]}).rstrip()}")
 
 
 def _serve(config: ServeConfig, where: str) -> None:
-    """Make all that is served, check it, and serve it until it is told to stop."""
+    """Make and check everything that is served, and serve it until the process is stopped."""
     with needing("serve", "serve"):
         from openconductor.serving.app import run
         from openconductor.serving.gateway import Gateway
     simulated = config.pool == GYM
     pool = gym_pool(0) if simulated else oc.WorkerPool.from_toml(config.pool)
     planner = find_planner(config.conductor or None, pool, simulated=simulated)
-    steps, rounds = config.max_steps, config.max_rounds
     conductor = oc.Conductor(
-        planner, pool=pool, max_steps=steps, max_rounds=rounds, fallback=config.fallback
+        planner,
+        pool=pool,
+        max_steps=config.max_steps,
+        max_rounds=config.max_rounds,
+        fallback=config.fallback,
     )
     check_serve_config(config, pool, conductor.planner, where=where)
-    made = map(Workshop(EvalConfig(), pool).make, map(read_spec, config.baselines))
-    baselines = {system.name: system.orchestrator for system in made}
+    workshop = Workshop(EvalConfig(), pool)
+    systems = [workshop.make(read_spec(name)) for name in config.baselines]
+    baselines = {system.name: system.orchestrator for system in systems}
     with open_store(config.journal, content=config.content) as journal:
         gateway = Gateway(conductor, journal, baselines=baselines, reasoning=config.reasoning)
-        _say_where(config, pool, model_names(config, pool))
+        _say_address(config, model_names(config, pool))
+        if any(key.dollars is not None for key in config.key) and not simulated:
+            _warn_of_unlimited(pool)
         run(config, gateway, key_ring.KeyRing(config.key, journal))
 
 
-def _say_where(config: ServeConfig, pool: oc.WorkerPool, models: tuple[str, ...]) -> None:
+def _say_address(config: ServeConfig, models: tuple[str, ...]) -> None:
+    """Print the address and an example of a request."""
     host = f"[{config.host}]" if ":" in config.host else config.host
-    question = SIMULATED if config.pool == GYM else QUESTION
+    url = f"http://{host}:{config.port}/v1"
+    question = GYM_QUESTION if config.pool == GYM else QUESTION
     body = f'{{"model": "{models[0]}", "messages": [{{"role": "user", "content": "{question}"}}]}}'
     header = ' -H "authorization: Bearer $KEY"' if config.key else ""
-    console.say(
-        f"serving at http://{host}:{config.port}/v1, until Ctrl-C; models: {', '.join(models)}"
-    )
-    console.say(f"  curl http://{host}:{config.port}/v1/chat/completions{header} -d '{body}'")
-    endless = [
-        worker.name
-        for _, worker in pool
-        if worker.price and not guess_tokens((), worker.sampling)[1]
-    ]
-    if endless and config.pool != GYM and any(key.dollars is not None for key in config.key):
+    console.say(f"serving at {url}, until Ctrl-C; models: {', '.join(models)}")
+    console.say(f"  curl {url}/chat/completions{header} -d '{body}'")
+
+
+def _warn_of_unlimited(pool: oc.WorkerPool) -> None:
+    """Name the workers whose cancelled calls cannot be charged in full."""
+    unlimited: list[str] = []
+    for _, worker in pool:
+        limit = guess_tokens((), worker.sampling)[1]
+        if worker.price and not limit:
+            unlimited.append(worker.name)
+    if unlimited:
         console.say(
-            f"no limit of tokens: {', '.join(endless)}; where a client breaks off a call of theirs, only what it read "
-            "is charged: expected sampling = {max_tokens = ...} in the pool file"
+            f"no limit of tokens: {', '.join(unlimited)}. If a client cancels a call of theirs, "
+            "only the text that it has read is charged; set sampling = {max_tokens = ...} in the "
+            "pool file"
         )

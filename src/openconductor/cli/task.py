@@ -1,13 +1,10 @@
-"""``openconductor task``: which benchmarks there are, what their problems look like, and whether their graders work.
-
-In: a task's name and, by option, a local file. Out: facts, a problem, or which canonical replies
-the grader refuses, as text or with ``--json``.
-"""
+"""``openconductor task``: print the benchmarks and their problems, and check their graders."""
 
 from __future__ import annotations
 
 import asyncio
 import warnings
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated
 
@@ -22,9 +19,9 @@ from openconductor.graders import GRADERS
 from openconductor.graders.code_tests import CodeTests, IoTest
 from openconductor.store.serialisation import plain
 from openconductor.tasks import TASKS, load_task
-from openconductor.tasks.check import CheckReport, check_task
+from openconductor.tasks.check import CheckReport, Finding, check_task
 from openconductor.tasks.dataset import UnpinnedData
-from openconductor.tasks.items import Benchmark, Loaded, Source
+from openconductor.tasks.items import Benchmark, Item, Loaded, Source
 from openconductor.tasks.paper_mix import MixGrader
 
 task = typer.Typer(help="List benchmarks, look at their problems, check their graders.")
@@ -33,28 +30,27 @@ Json = dict[str, object]
 Name = Annotated[
     str, typer.Argument(help="The task's name; `task list` lists them.", show_default=False)
 ]
-Where = Annotated[
+DataPath = Annotated[
     Path | None,
     typer.Option("--path", help="Local data: a file of JSON Lines, or a folder of <split>.jsonl."),
 ]
 Revision = Annotated[
     str | None,
-    typer.Option("--revision", help="Another commit of the data set than the pinned one."),
+    typer.Option("--revision", help="A commit of the data set (default: the pinned one)."),
 ]
 Split = Annotated[
-    str | None,
-    typer.Option("--split", help="Which part of it; without it, the task's own default."),
+    str | None, typer.Option("--split", help="The split (default: the task's own default).")
 ]
 Limit = Annotated[
-    int | None, typer.Option("--limit", min=1, help="So many problems only, drawn by the seed.")
+    int | None, typer.Option("--limit", min=1, help="The most problems, drawn by the seed.")
 ]
 Seed = Annotated[
-    int | None, typer.Option("--seed", help="Draws for --limit, and the order of choices.")
+    int | None, typer.Option("--seed", help="The seed for --limit and for the order of choices.")
 ]
-Digest = Annotated[str | None, typer.Option("--sha256", help="What the data must hash to.")]
+Digest = Annotated[str | None, typer.Option("--sha256", help="The expected hash of the data.")]
 Outcomes = Annotated[
     Path | None,
-    typer.Option("--outcomes", help="Of paper_mix: verdicts of `grade`, which tell what is hard."),
+    typer.Option("--outcomes", help="For paper_mix: verdicts of `grade`, which show what is hard."),
 ]
 
 SHOWN = 20  # findings for people; --json has all
@@ -67,14 +63,17 @@ def list_tasks(as_json: AsJson = False) -> None:
     """List the benchmarks with their data, licences and judges."""
     tasks = {name: load_task(name) for name in sorted(registered(TASKS, "task"))}
     if as_json:
-        console.show_json([{**_described(one), "name": name} for name, one in tasks.items()])
+        console.show_json(
+            [{**_task_json(benchmark), "name": name} for name, benchmark in tasks.items()]
+        )
         return
     rows: list[list[str]] = []
-    for name, one in tasks.items():
-        splits = ", ".join(
-            f"{split} {count:,}" if count else split for split, count in _splits(one).items()
-        )
-        rows.append([name, splits, _judge(one), one.about])
+    for name, benchmark in tasks.items():
+        splits = [
+            f"{split} {count:,}" if count else split
+            for split, count in _split_sizes(benchmark).items()
+        ]
+        rows.append([name, ", ".join(splits), _judge(benchmark), benchmark.about])
     console.show_table(("task", "splits", "judged by", "what it is"), rows, words=range(4), names=4)
     console.say("data sets, commits and licences: --json")
 
@@ -82,8 +81,10 @@ def list_tasks(as_json: AsJson = False) -> None:
 @task.command("show")
 def show(
     name: Name,
-    problem: Annotated[str, typer.Option("--problem", help="Its place from 0, or its id.")] = "0",
-    path: Where = None,
+    problem: Annotated[
+        str, typer.Option("--problem", help="Its position, from 0, or its id.")
+    ] = "0",
+    path: DataPath = None,
     split: Split = None,
     revision: Revision = None,
     limit: Limit = None,
@@ -93,46 +94,40 @@ def show(
     as_json: AsJson = False,
 ) -> None:
     """Show a problem as a worker sees it, and its reference."""
-    options = {
-        "path": path,
-        "split": split,
-        "revision": revision,
-        "limit": limit,
-        "seed": seed,
-        "sha256": sha256,
-    }
-    made, loaded = _loaded(name, outcomes=outcomes, **options)
-    place = _place(loaded, problem, name)
-    item, source = loaded.items[place], loaded.source
-    asked, reference = item.problem, _reference(item.problem.reference)
+    benchmark, loaded = _load(
+        name,
+        path=path,
+        split=split,
+        revision=revision,
+        limit=limit,
+        seed=seed,
+        sha256=sha256,
+        outcomes=outcomes,
+    )
+    position = _find_position(loaded, problem, name)
+    item, source = loaded.items[position], loaded.source
     if as_json:
-        place_in = {
-            "task": made.name,
-            "split": source.split,
-            "place": place,
-            "problems": len(loaded.items),
-        }
-        known = {
-            "id": asked.id,
-            "kind": asked.kind,
-            "subject": item.subject,
-            "difficulty": item.difficulty,
-        }
-        known |= {"tags": list(item.tags), "question": asked.question, "reference": reference}
         console.show_json(
-            {**place_in, **known, "canonical": item.canonical, "source": source.record()}
+            {
+                "task": benchmark.name,
+                "split": source.split,
+                "place": position,
+                "problems": len(loaded.items),
+                **_item_json(item),
+                "source": source.record(),
+            }
         )
         return
     facts = [
-        f"{made.name}/{source.split}",
-        f"{place} of {len(loaded.items)}",
-        asked.id,
-        asked.kind,
+        f"{benchmark.name}/{source.split}",
+        f"{position} of {len(loaded.items)}",
+        item.problem.id,
+        item.problem.kind,
         item.subject,
     ]
-    console.say(" · ".join(dict.fromkeys(filter(None, facts))))
-    console.show_text(asked.question)
-    console.say(f"reference: {_short(reference)}")
+    console.say(" · ".join(dict.fromkeys(fact for fact in facts if fact)))
+    console.show_text(item.problem.question)
+    console.say(f"reference: {_short(_reference(item.problem.reference))}")
     if item.canonical is not None:
         console.say(f"canonical reply: {_short(item.canonical)}")
     _say_source(source)
@@ -141,7 +136,7 @@ def show(
 @task.command("check")
 def check(
     name: Name,
-    path: Where = None,
+    path: DataPath = None,
     split: Split = None,
     revision: Revision = None,
     limit: Limit = None,
@@ -155,64 +150,71 @@ def check(
 ) -> None:
     """Check that the grader accepts every gold answer.
 
-    Of programming tasks, every canonical solution; what it does not accept is listed.
-    Exits with 0 where all that it decided on are accepted, with 1 where some are refused.
+    For programming tasks these are the canonical solutions. Rejected ones are listed. Exit code 0:
+    all decided ones are accepted. 1: some are rejected.
     """
-    options = {
-        "path": path,
-        "split": split,
-        "revision": revision,
-        "limit": limit,
-        "seed": seed,
-        "sha256": sha256,
-    }
-    made, _ = _loaded(name, outcomes=outcomes, **options)
+    benchmark, _ = _load(
+        name,
+        path=path,
+        split=split,
+        revision=revision,
+        limit=limit,
+        seed=seed,
+        sha256=sha256,
+        outcomes=outcomes,
+    )
     with console.progress_bar("grading") as on_progress:
-        report = asyncio.run(check_task(made, concurrency=concurrency, on_progress=on_progress))
+        checking = check_task(benchmark, concurrency=concurrency, on_progress=on_progress)
+        report = asyncio.run(checking)
     if as_json:
-        found = {"task": made.name, "ok": report.ok, "accepted": report.accepted}
-        judged = {
-            "refused": report.refused,
-            "undecided": report.undecided,
-            "without_canonical_reply": report.unanswered,
-        }
-        console.show_json({**found, **judged, "source": report.source.record()})
+        console.show_json(
+            {
+                "task": benchmark.name,
+                "ok": report.ok,
+                "accepted": report.accepted,
+                "refused": report.refused,
+                "undecided": report.undecided,
+                "without_canonical_reply": report.unanswered,
+                "source": report.source.record(),
+            }
+        )
     else:
-        _show_report(made.name, report)
+        _show_report(benchmark.name, report)
     if not report.ok:
         raise typer.Exit(console.FAILED)
 
 
-def _loaded(name: str, **options: object) -> tuple[Benchmark, Loaded]:
-    """The task and its default split; what is not pinned is said on stderr."""
-    made = load_task(name, **options)
+def _load(name: str, **options: object) -> tuple[Benchmark, Loaded]:
+    """Return the task and its problems; say on stderr if its data are not pinned."""
+    benchmark = load_task(name, **options)
     with warnings.catch_warnings(record=True) as caught, console.only_results_on_stdout():
         warnings.simplefilter("always", UnpinnedData)
-        loaded = made.read()
+        loaded = benchmark.read()
     for warning in caught:
         console.say(f"warning: {warning.message}")
-    return made, loaded
+    return benchmark, loaded
 
 
-def _place(loaded: Loaded, problem: str, name: str) -> int:
+def _find_position(loaded: Loaded, problem: str, name: str) -> int:
     ids = [item.problem.id for item in loaded.items]
     if problem in ids:
         return ids.index(problem)
     if problem.isdecimal() and int(problem) < len(ids):
         return int(problem)
     raise ConfigError(
-        f"--problem: got {problem!r}, expected a place from 0 to {len(ids) - 1}, or the id of a problem of {name}"
+        f"--problem: got {problem!r}, expected a position from 0 to {len(ids) - 1}, or the id of a "
+        f"problem of {name}"
     )
 
 
-# ── what a task is ────────────────────────────────────────────────────────────────────────────────
-def _described(made: Benchmark) -> Json:
-    dataset = made.dataset
+# ── values ────────────────────────────────────────────────────────────────────────────────────────
+def _task_json(benchmark: Benchmark) -> Json:
+    dataset = benchmark.dataset
     return {
-        "name": made.name,
-        "about": made.about,
-        "grader": _judge(made),
-        "splits": _splits(made),
+        "name": benchmark.name,
+        "about": benchmark.about,
+        "grader": _judge(benchmark),
+        "splits": _split_sizes(benchmark),
         "dataset": dataset and dataset.id,
         "revision": dataset and dataset.revision,
         "pinned": dataset is None or dataset.revision is not None,
@@ -221,64 +223,94 @@ def _described(made: Benchmark) -> Json:
     }
 
 
-def _judge(made: Benchmark) -> str:
-    kind = type(made.grader)
-    other = "by part" if kind is MixGrader else kind.__qualname__
-    return {target: name for name, target in GRADERS.items()}.get(
-        f"{kind.__module__}:{kind.__qualname__}", other
-    )
-
-
-def _splits(made: Benchmark) -> dict[str, int | None]:
-    """How many rows each split is known to have."""
-    files = {
-        split: () if made.dataset is None else made.dataset.splits[split] for split in made.splits
+def _item_json(item: Item) -> Json:
+    problem = item.problem
+    return {
+        "id": problem.id,
+        "kind": problem.kind,
+        "subject": item.subject,
+        "difficulty": item.difficulty,
+        "tags": list(item.tags),
+        "question": problem.question,
+        "reference": _reference(problem.reference),
+        "canonical": item.canonical,
     }
-    return {split: sum(file.rows or 0 for file in parts) or None for split, parts in files.items()}
+
+
+def _judge(benchmark: Benchmark) -> str:
+    """Return the name of the task's grader."""
+    kind = type(benchmark.grader)
+    if kind is MixGrader:
+        return "by part"
+    names = {target: name for name, target in GRADERS.items()}
+    return names.get(f"{kind.__module__}:{kind.__qualname__}", kind.__qualname__)
+
+
+def _split_sizes(benchmark: Benchmark) -> dict[str, int | None]:
+    """Return the number of rows of each split. None: unknown."""
+    sizes: dict[str, int | None] = {}
+    for split in benchmark.splits:
+        files = () if benchmark.dataset is None else benchmark.dataset.splits[split]
+        sizes[split] = sum(file.rows or 0 for file in files) or None
+    return sizes
 
 
 def _reference(reference: object) -> object:
+    """Return a reference as plain values; of many tests the first."""
     if not isinstance(reference, CodeTests):
         return plain(reference)
-    first = [
-        {"input": test.stdin, "output": test.expected}
-        if isinstance(test, IoTest)
-        else {"args": repr(test.arguments), "expected": test.condition or repr(test.expected)}
-        for test in reference.tests[:SHOWN_TESTS]
-    ]
-    known = {"entry_point": reference.entry_point, "unittest": reference.unittest}
-    return {"tests": len(reference.tests), "first": first, **known}
+    first: list[Json] = []
+    for test in reference.tests[:SHOWN_TESTS]:
+        if isinstance(test, IoTest):
+            first.append({"input": test.stdin, "output": test.expected})
+        else:
+            expected = test.condition or repr(test.expected)
+            first.append({"args": repr(test.arguments), "expected": expected})
+    return {
+        "tests": len(reference.tests),
+        "first": first,
+        "entry_point": reference.entry_point,
+        "unittest": reference.unittest,
+    }
 
 
 # ── for people ────────────────────────────────────────────────────────────────────────────────────
 def _show_report(name: str, report: CheckReport) -> None:
-    found = {"refused": report.refused, "undecided": report.undecided}
-    checked = report.accepted + sum(map(len, found.values()))
+    refused, undecided = report.refused, report.undecided
+    checked = report.accepted + len(refused) + len(undecided)
     parts = [f"{report.accepted} of {checked} canonical replies accepted"]
-    parts += [f"{len(findings)} {what}" for what, findings in found.items() if findings]
-    parts += [f"{counted(report.unanswered, 'problem')} without one"] if report.unanswered else []
+    if refused:
+        parts.append(f"{len(refused)} refused")
+    if undecided:
+        parts.append(f"{len(undecided)} undecided")
+    if report.unanswered:
+        parts.append(f"{counted(report.unanswered, 'problem')} without one")
     print(f"{name}: {', '.join(parts)}")
-    for what, findings in found.items():
-        for finding in findings[:SHOWN]:
-            print(
-                console.printable(
-                    f"{what}  {finding.id}  {_short(finding.extracted)}  {finding.note}"
-                )
-            )
-        if len(findings) > SHOWN:
-            print(f"{what}  and {len(findings) - SHOWN} more: --json lists all")
+    _print_findings("refused", refused)
+    _print_findings("undecided", undecided)
     _say_source(report.source)
 
 
+def _print_findings(outcome: str, findings: Sequence[Finding]) -> None:
+    for finding in findings[:SHOWN]:
+        line = f"{outcome}  {finding.id}  {_short(finding.extracted)}  {finding.note}"
+        print(console.printable(line))
+    if len(findings) > SHOWN:
+        print(f"{outcome}  and {len(findings) - SHOWN} more: --json lists all")
+
+
 def _say_source(source: Source) -> None:
-    commit = f"@{source.revision[:12]}" if source.revision else ""
-    digest = f", sha256 {source.sha256[:12]}" if source.sha256 else ""
-    rows = f"{source.rows} rows{digest}, licence {source.licence}"
-    console.say(f"source: {source.dataset}{commit} {source.split}, {rows}")
+    dataset = source.dataset
+    if source.revision:
+        dataset += f"@{source.revision[:12]}"
+    rows = f"{source.rows} rows"
+    if source.sha256:
+        rows += f", sha256 {source.sha256[:12]}"
+    console.say(f"source: {dataset} {source.split}, {rows}, licence {source.licence}")
     for part in source.parts:
         _say_source(part)
-    for one in source.left_out[:SHOWN]:
-        console.say(f"left out: {one.id}: {one.why}")
+    for left_out in source.left_out[:SHOWN]:
+        console.say(f"left out: {left_out.id}: {left_out.why}")
     for note in source.notes:
         console.say(f"note: {note}")
 

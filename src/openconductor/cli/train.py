@@ -1,28 +1,29 @@
-"""``openconductor train``: a recipe becomes a Conductor; with ``--study``, over several seeds and two controls.
+"""``openconductor train``: train a Conductor by a recipe; with ``--study`` over several seeds.
 
-In: a recipe and ``key=value`` overrides. Out: a run folder; the results on stdout, progress on
-stderr.
+Results go to stdout, progress to stderr; the run's folder holds everything else.
 """
 
 from __future__ import annotations
 
-import os
 import shlex
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from datetime import date
 from importlib import import_module
 from pathlib import Path
-from typing import Annotated, Any, cast
+from typing import TYPE_CHECKING, Annotated, Any, cast
 
 import typer
 
 from openconductor.cli import console
 from openconductor.cli.console import percent
 from openconductor.cli.options import AsJson
-from openconductor.cli.runs import interruptible
+from openconductor.cli.runs import interruptible, is_first_process
 from openconductor.config import needing
 from openconductor.errors import ConfigError
 from openconductor.training.train_config import TrainConfig, load_train_config
+
+if TYPE_CHECKING:
+    from openconductor.training.estimate import TrainingNeeds
 
 SEEDS = "1,2,3,4,5"
 JOBS = 2
@@ -47,10 +48,13 @@ def train(
     ] = None,
     controls: Annotated[
         bool | None,
-        typer.Option("--controls/--no-controls", help="Shuffled and flipped rewards (default)."),
+        typer.Option(
+            "--controls/--no-controls", help="The study's shuffled and flipped rewards (default)."
+        ),
     ] = None,
     jobs: Annotated[
-        int | None, typer.Option("--jobs", min=1, help=f"Runs at once (default: {JOBS}).")
+        int | None,
+        typer.Option("--jobs", min=1, help=f"The study's runs at once (default: {JOBS})."),
     ] = None,
     dry_run: Annotated[
         bool,
@@ -68,32 +72,22 @@ def train(
     if study is not None:
         if out is not None or resume:
             raise ConfigError(
-                "--study: got --out or --resume beside it; a study goes on by itself with what is there"
+                "--study cannot be combined with --out or --resume; a study always resumes"
             )
-        several = _seeds(SEEDS if seeds is None else seeds)
-        options = {"seeds": several, "controls": controls is not False, "jobs": jobs or JOBS}
-        results = _run("training.study", "study", config, study, **options)
+        results = _study(config, study, seeds, controls, jobs)
     else:
-        given = {"--seeds": seeds, "--controls or --no-controls": controls, "--jobs": jobs}
-        if names := [name for name, value in given.items() if value is not None]:
-            raise ConfigError(
-                f"{names[0]}: got it without --study, expected both: one training has none of these"
-            )
+        options = {"--seeds": seeds, "--controls or --no-controls": controls, "--jobs": jobs}
+        for name, value in options.items():
+            if value is not None:
+                raise ConfigError(f"{name} requires --study")
         if resume and out is None:
-            raise ConfigError("--resume: expected --out with the folder of the run to resume")
+            raise ConfigError("--resume requires --out with the folder of the run")
         folder = out or Path("runs") / f"{date.today():%Y-%m-%d}-{config.name}"
-        command = (
-            "openconductor",
-            "train",
-            str(recipe),
-            *(overrides or ()),
-            "--out",
-            str(folder),
-            "--resume",
-        )
+        command = ["openconductor", "train", str(recipe), *(overrides or ())]
+        command += ["--out", str(folder), "--resume"]
         with interruptible(folder, shlex.join(command)):
-            results = _run("training.run", "train", config, folder, resume=resume)
-    if os.environ.get("RANK", "0") != "0":  # of the processes of one training, the first one speaks
+            results = _train(config, folder, resume)
+    if not is_first_process():
         return
     if as_json:
         console.show_json(results)
@@ -103,52 +97,62 @@ def train(
         _show_run(results)
 
 
-def _run(module: str, name: str, config: TrainConfig, folder: Path, **options: object) -> _Record:
-    """Call ``<module>.<name>``; what the training libraries print goes to stderr."""
-    run = _of_training(module, name)
-    if os.environ.get("RANK", "0") == "0":
-        console.say(f"{'run' if name == 'train' else name} folder: {folder}")
+def _train(config: TrainConfig, folder: Path, resume: bool) -> _Record:
+    run = _from_training("run", "train")
+    if is_first_process():
+        console.say(f"run folder: {folder}")
     with console.only_results_on_stdout():
-        return run(config, folder, on_progress=console.say, **options)
+        return run(config, folder, resume=resume, on_progress=console.say)
 
 
-def _of_training(module: str, name: str) -> Callable[..., Any]:
+def _study(
+    config: TrainConfig, folder: Path, seeds: str | None, controls: bool | None, jobs: int | None
+) -> _Record:
+    numbers = _read_seeds(seeds or SEEDS)
+    run = _from_training("study", "study")
+    console.say(f"study folder: {folder}")
+    with console.only_results_on_stdout():
+        return run(
+            config,
+            folder,
+            seeds=numbers,
+            controls=controls is not False,
+            jobs=jobs or JOBS,
+            on_progress=console.say,
+        )
+
+
+def _from_training(module: str, name: str) -> Callable[..., Any]:
+    """Import a name of the training package, which needs its extra."""
     with needing("train", "train"):
-        return cast("Callable[..., Any]", getattr(import_module(f"openconductor.{module}"), name))
+        imported = import_module(f"openconductor.training.{module}")
+    return cast("Callable[..., Any]", getattr(imported, name))
 
 
-def _show_estimate(config: TrainConfig, *, as_json: bool) -> None:
-    with console.only_results_on_stdout():
-        found = _of_training("training.estimate", "estimate")(config)
-    if as_json:
-        console.show_json(found)
-    else:
-        console.show(*_of_training("training.estimate", "described")(config, found))
-
-
-def _seeds(text: str) -> tuple[int, ...]:
+def _read_seeds(text: str) -> tuple[int, ...]:
     parts = [part.strip() for part in text.split(",")]
     if not all(part.isdecimal() for part in parts) or len(set(parts)) != len(parts):
         raise ConfigError(
-            f"--seeds: got {text!r}, expected different whole numbers with commas between, such as 1,2,3"
+            f"--seeds: got {text!r}, expected different whole numbers with commas between them, "
+            "such as 1,2,3"
         )
-    return tuple(map(int, parts))
+    return tuple(int(part) for part in parts)
 
 
+# ── results ───────────────────────────────────────────────────────────────────────────────────────
 def _show_run(results: _Record) -> None:
     console.show(f"{results['name']}, seed {results['seed']}")
-    names = {
+    phases = {
         "start": "before learning",
         "sampled": "learnt, sampled at temperature 1",
         "greedy": "learnt, greedy",
     }
     rows: list[list[str]] = []
-    for key, name in names.items():
+    for key, name in phases.items():
         phase = results[key]
-        shares = [
-            percent(phase[measure]) for measure in ("accuracy", "accuracy_given_valid", "validity")
-        ]
-        rows.append([name, *shares, f"{phase['routing_entropy_bits']:.2f} bits"])
+        entropy = f"{phase['routing_entropy_bits']:.2f} bits"
+        shares = _percents(phase, ("accuracy", "accuracy_given_valid", "validity"))
+        rows.append([name, *shares, entropy])
     console.show_table(("", "accuracy", "given valid", "validity", "routing entropy"), rows)
     if results.get("control", "none") != "none":
         console.show(f"A control with {results['control']} rewards: it must not learn.")
@@ -157,29 +161,69 @@ def _show_run(results: _Record) -> None:
 def _show_study(results: _Record) -> None:
     rows: list[list[str]] = []
     for row in results["rows"]:
-        name = (
-            f"seed {row['seed']}"
-            if row["control"] == "none"
-            else f"control: {row['control']} rewards"
-        )
-        rows.append(
-            [
-                name,
-                *(
-                    percent(row[key])
-                    for key in ("start", "sampled", "greedy", "share_of_oracle", "validity")
-                ),
-            ]
-        )
-    console.show_table(
-        ("run", "before learning", "sampled", "greedy", "of the oracle", "validity"), rows
-    )
-    levels = ", ".join(
-        f"{name.replace('_', ' ')} {percent(value)}" for name, value in results["levels"].items()
-    )
+        name = f"control: {row['control']} rewards"
+        if row["control"] == "none":
+            name = f"seed {row['seed']}"
+        measured = ("start", "sampled", "greedy", "share_of_oracle", "validity")
+        rows.append([name, *_percents(row, measured)])
+    head = ("run", "before learning", "sampled", "greedy", "of the oracle", "validity")
+    console.show_table(head, rows)
+    levels = [
+        f"{name.replace('_', ' ')} {percent(level)}" for name, level in results["levels"].items()
+    ]
+    median = percent(results["median_share_of_oracle"])
+    worst = percent(results["worst_share_of_oracle"])
     console.show(
-        f"Levels: {levels}",
-        f"{results['learnt']} of {results['seeds']} seeds learnt (three times random, and more than the best worker); "
-        f"of the oracle they reach {percent(results['median_share_of_oracle'])} in the median, "
-        f"{percent(results['worst_share_of_oracle'])} at worst.",
+        f"Levels: {', '.join(levels)}",
+        f"{results['learnt']} of {results['seeds']} seeds learnt (three times random, and more "
+        f"than the best worker); of the oracle they reach {median} in the median, "
+        f"{worst} at worst.",
     )
+
+
+def _percents(record: _Record, keys: Sequence[str]) -> list[str]:
+    return [percent(record[key]) for key in keys]
+
+
+# ── the estimate ──────────────────────────────────────────────────────────────────────────────────
+def _show_estimate(config: TrainConfig, *, as_json: bool) -> None:
+    estimate = _from_training("estimate", "estimate")
+    with console.only_results_on_stdout():
+        needs = estimate(config)
+    if as_json:
+        console.show_json(needs)
+    else:
+        console.show(*estimate_lines(config, needs))
+
+
+def estimate_lines(config: TrainConfig, needs: TrainingNeeds) -> list[str]:
+    """Return the estimate in lines for people, with its assumptions."""
+    from openconductor.training import estimate as assumed
+
+    read, written = assumed.CALL_TOKENS
+    steps = assumed.steps_of(config)
+    dollars = "not known: a worker of the pool has no price"
+    if needs.dollars is not None:
+        dollars = f"{needs.dollars:,.0f} for the workers, each asked equally often"
+    parts = {
+        "model": f"{config.model.base}: {needs.parameters / 1e9:.2f} B parameters",
+        "learnt": f"{needs.learnt / 1e9:.3f} B parameters",
+        "prompt": f"{needs.prompt_tokens:.0f} tokens on average",
+        "rollouts": f"{needs.rollouts:,}, measurements included",
+        "calls": f"{needs.calls:,} of workers, at {steps} steps a workflow",
+        "tokens": f"{needs.tokens / 1e6:.0f} million, {read} read and {written} written a call",
+        "dollars": dollars,
+    }
+    for cards, memory in needs.memory.items():
+        sizes = ", ".join(f"{name} {size:.1f}" for name, size in memory.items() if name != "peak")
+        peak, hours = memory["peak"], needs.hours[cards]
+        name = "1 GPU" if cards == 1 else f"{cards} GPUs"
+        parts[name] = f"{peak:.0f} GiB each ({sizes}), {hours:.0f} hours"
+    parts["hours"] = (
+        f"assume {assumed.SAMPLED} tokens/s sampled of a 7B a card, {assumed.FLOPS:.0e} FLOP/s, "
+        f"{assumed.COMPLETION_TOKENS} tokens a completion, and {assumed.CALL_SECONDS} s a step for "
+        "the slowest workflow"
+    )
+    if needs.missing_keys:
+        parts["keys"] = f"not set: {', '.join(needs.missing_keys)}"
+    return [f"{name:<12} {text}" for name, text in parts.items()]

@@ -1,15 +1,15 @@
-"""Make replay tables, from which workers can be replayed, of an evaluation or of MMLU-Pro's published outputs."""
+"""Replay tables of recorded answers: from an evaluation, or from MMLU-Pro's published outputs."""
 
 from __future__ import annotations
 
 import json
 import re
 from collections import defaultdict
+from collections.abc import Mapping
 from datetime import date
 from hashlib import blake2b
-from itertools import chain
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from openconductor.errors import ConfigError
 from openconductor.evaluation.headroom import alone
@@ -20,28 +20,46 @@ from openconductor.providers.replay_pool import AGGREGATORS, SPLITS, cells_of, w
 from openconductor.types import Usage
 
 TEXTS = ("model_outputs", "generated_text", "response")
-"""What MMLU-Pro's files call a model's whole answer."""
-Recorded = dict[tuple[str, str, str], dict[str, list[tuple[str, Usage]]]]
-"""By question (its id, category and right letter) and by model: the letter of each sample, and what it used."""
+"""The keys of a model's whole answer in MMLU-Pro's files."""
+
+
+class Recorded(NamedTuple):
+    """A recorded question."""
+
+    id: str
+    category: str
+    right: str
+
+
+Samples = dict[str, list[tuple[str, Usage]]]
+"""By model: the letter of each sample, and its usage."""
 
 
 def write_replay_table(source: Path, out: Path) -> dict[str, object]:
-    """Write what an evaluation or published outputs recorded as a replay table; return what is in it."""
-    recorded: Recorded = defaultdict(lambda: defaultdict(list))
-    (_add_evaluation if (source / CONFIG).is_file() else _add_outputs)(source, recorded)
-    models = [one for one in dict.fromkeys(chain(*recorded.values())) if one not in AGGREGATORS]
-    most = max((len(samples) for said in recorded.values() for samples in said.values()), default=0)
+    """Write a replay table from a folder of recorded answers; return its figures.
+
+    Raises:
+        ConfigError: no question was answered by all models, or a file has another form.
+    """
+    recorded: dict[Recorded, Samples] = defaultdict(lambda: defaultdict(list))
+    if (source / CONFIG).is_file():
+        _add_evaluation(source, recorded)
+    else:
+        _add_outputs(source, recorded)
+    names: dict[str, None] = {}
+    most = 0
+    for samples in recorded.values():
+        names |= dict.fromkeys(samples)
+        most = max(most, *(len(answers) for answers in samples.values()))
+    models = [name for name in names if name not in AGGREGATORS]
     rows: list[dict[str, str]] = []
-    for (name, category, right), said in sorted(recorded.items()):
-        if all(len(said[model]) == most for model in models):
-            rows.append(
-                {"id": name, "category": category, "split": split_of(name), "answer": right}
-            )
-            for model in models:
-                rows[-1] |= cells_of(model, said[model])
-    if not (rows and models):
+    for question, samples in sorted(recorded.items()):
+        if all(len(samples[model]) == most for model in models):
+            rows.append(_row(question, models, samples))
+    if not rows or not models:
         raise ConfigError(
-            f"{source}: got no question that all answered; expected an `eval` of workers, or JSON files"
+            f"{source}: no question was answered by all models; expected the folder of an `eval` "
+            "of workers, or of JSON files"
         )
     write_table(out, rows, source=source.name, licence="unknown", date=date.today().isoformat())
     return {
@@ -52,46 +70,61 @@ def write_replay_table(source: Path, out: Path) -> dict[str, object]:
     }
 
 
+def _row(question: Recorded, models: list[str], samples: Samples) -> dict[str, str]:
+    row = {
+        "id": question.id,
+        "category": question.category,
+        "split": split_of(question.id),
+        "answer": question.right,
+    }
+    for model in models:
+        row |= cells_of(model, samples[model])
+    return row
+
+
 def split_of(name: str) -> str:
-    """The split of a question, by its id alone."""
+    """Return the split of a question, which follows from its id."""
     return (*SPLITS, "train", "train")[blake2b(name.encode()).digest()[0] % 5]
 
 
-def _add_evaluation(folder: Path, recorded: Recorded) -> None:
-    """What the workers of an evaluation answered alone; what could not be decided counts as not answered."""
+def _add_evaluation(folder: Path, recorded: Mapping[Recorded, Samples]) -> None:
+    """Add the answers of an evaluation's workers; undecided ones count as not answered."""
     results = Results.load(folder)
     sheet, *others = load_sheets(results.config).values()
     if others or not isinstance(sheet.grader, ChoiceGrader):
-        raise ConfigError(
-            f"{folder}: got the tasks {', '.join(results.tasks)}, expected one of multiple choice"
-        )
-    keys = {one.id: (one.id, one.kind or one.task, str(one.reference)) for one in sheet.problems}
+        tasks = ", ".join(results.tasks)
+        raise ConfigError(f"{folder}: got the tasks {tasks}, expected one of multiple choice")
+    questions: dict[str, Recorded] = {}
+    for problem in sheet.problems:
+        category = problem.kind or problem.task
+        questions[problem.id] = Recorded(problem.id, category, str(problem.reference))
     for worker, records in alone((*results.records, *results.learning)).items():
-        for record in sorted(records, key=lambda one: one.sample):
+        for record in sorted(records, key=lambda record: record.sample):
             if record.task == sheet.name and record.correct is not None:
-                recorded[keys[record.problem]][worker].append(
-                    (record.extracted or "", record.usage)
-                )
+                samples = recorded[questions[record.problem]]
+                samples[worker].append((record.extracted or "", record.usage))
 
 
-def _add_outputs(folder: Path, recorded: Recorded) -> None:
-    """What MMLU-Pro's published outputs say: lists of objects, a question each, with a text and maybe its letter."""
+def _add_outputs(folder: Path, recorded: Mapping[Recorded, Samples]) -> None:
+    """Add MMLU-Pro's published outputs, a file of entries for each model."""
     for path in sorted(folder.glob("*.json")):
-        model, where = re.sub(r"^model_outputs_|_\d+shots?$", "", path.stem), str(path)
+        model = re.sub(r"^model_outputs_|_\d+shots?$", "", path.stem)
+        where = str(path)
         try:
             entries: list[dict[str, Any]] = json.loads(path.read_text("utf-8"))
-            for number, one in enumerate(entries):
+            for number, entry in enumerate(entries):
                 where = f"{path}, entry {number}"
-                text = one[next(filter(one.__contains__, TEXTS), TEXTS[0])]
-                letter = one["pred"] if "pred" in one else extract_choice(text, style="mmlu-pro")
-                key = (
-                    f"mmlu_pro/{one['question_id']}",
-                    str(one["category"]),
-                    LETTERS[LETTERS.index(one["answer"])],
-                )
-                recorded[key][model].append((letter or "", Usage(output_tokens=-(-len(text) // 4))))
+                _add_output(entry, model, recorded)
         except (OSError, ValueError, LookupError, TypeError, AttributeError) as error:
-            expected = (
-                f"objects of question_id, category, answer (a letter) and one of {', '.join(TEXTS)}"
-            )
-            raise ConfigError(f"{where}: {error!r}; expected {expected}") from error
+            keys = f"question_id, category, answer (a letter) and one of {', '.join(TEXTS)}"
+            raise ConfigError(f"{where}: {error!r}; expected objects of {keys}") from error
+
+
+def _add_output(entry: dict[str, Any], model: str, recorded: Mapping[Recorded, Samples]) -> None:
+    key = next((key for key in TEXTS if key in entry), TEXTS[0])
+    text = entry[key]
+    letter = entry["pred"] if "pred" in entry else extract_choice(text, style="mmlu-pro")
+    right = LETTERS[LETTERS.index(entry["answer"])]
+    question = Recorded(f"mmlu_pro/{entry['question_id']}", str(entry["category"]), right)
+    tokens = -(-len(text) // 4)  # four characters a token, rounded up
+    recorded[question][model].append((letter or "", Usage(output_tokens=tokens)))

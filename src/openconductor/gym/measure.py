@@ -1,14 +1,14 @@
-"""Measure how near a Conductor comes to the oracle of the gym, exactly, over all workers and over some."""
+"""Measure how near a Conductor comes to the oracle of the gym, by exact chances."""
 
 from __future__ import annotations
 
 import asyncio
 import random
 from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from statistics import fmean
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Literal, NamedTuple
 
 from openconductor.errors import WorkflowError
 from openconductor.gym.exact import Offered, answer_chances, expected_accuracy, oracle_workflow
@@ -24,12 +24,12 @@ if TYPE_CHECKING:
     from openconductor.conductor import Conductor
 
 FEWEST = 4
-"""Workers of a subset, at least."""
+"""The fewest workers of a subset."""
 
 
 @dataclass(frozen=True, slots=True)
 class Nearness:
-    """How near a Conductor comes to the oracle over a pool: shares in [0, 1], means over the questions.
+    """A Conductor's distance from the oracle over a pool: shares in [0, 1], means over questions.
 
     Attributes:
         offered: the ordinals on offer.
@@ -51,20 +51,19 @@ class Nearness:
 
 @dataclass(frozen=True, slots=True)
 class Recursion:
-    """What a Conductor reaches in up to ``depth`` rounds behind the first: exact, but that one mistake stands for all.
+    """The worth of up to ``depth`` further rounds: exact, but that one mistake stands for all.
 
-    Shares of what there is none of are None.
+    A share of nothing is None.
 
     Attributes:
-        depth: how many rounds follow the first, at most.
+        depth: the most rounds after the first.
         accuracy: the chance that the answer is right, mean over the questions.
-        fixed: of the first round's answers that are wrong, the share that is right in the end.
-        broken: of those that are right, the share that is not in the end.
-        accepted: of those that are right, the share that the Conductor accepts when it sees it for
-            the first time.
-        calls: of workers, as planned, where the first round answers: mean over these answers.
-        ceiling: what ``fixed`` is where an admitted failure is planned anew by the oracle, and all
-            other answers stand.
+        fixed: the share of the first round's wrong answers that is right in the end.
+        broken: the share of the right ones that is wrong in the end.
+        accepted: the share of the right ones that the Conductor accepts in its second round.
+        calls: of workers, as planned: mean over the first round's answers.
+        ceiling: ``fixed`` if the oracle planned again after each admitted failure, and all other
+            answers stood.
     """
 
     depth: int
@@ -77,141 +76,160 @@ class Recursion:
 
 
 def draw_subset(ordinals: Sequence[int], number: int, seed: int) -> tuple[int, ...]:
-    """The subset of this number: at least ``FEWEST`` of the ordinals and not all, each size alike often."""
+    """Draw the subset of a number: at least ``FEWEST`` ordinals and not all, sizes evenly."""
     rng = random.Random(f"subset/{seed}/{number}")
-    return tuple(sorted(rng.sample(ordinals, rng.randint(FEWEST, len(ordinals) - 1))))
+    size = rng.randint(FEWEST, len(ordinals) - 1)
+    return tuple(sorted(rng.sample(ordinals, size)))
 
 
 def nearness(conductor: Conductor, questions: Sequence[GymQuestion], offered: Offered) -> Nearness:
-    """Measure a Conductor of the gym over its pool, whose profiles are these, on one round."""
-
-    async def play() -> list[Episode]:
-        return await asyncio.gather(*(conductor.ask(question.text) for question in questions))
-
-    episodes = asyncio.run(play())
-    if failed := next(
-        (one.error for one in episodes if one.rounds[0].completion is None and one.error), None
-    ):
-        raise failed  # a Conductor that could not be reached says nothing about its workflows
-    workflows = [episode.rounds[0].workflow for episode in episodes]
-    chances = [
-        0.0 if workflow is None else expected_accuracy(question, workflow, offered)
-        for question, workflow in zip(questions, workflows, strict=True)
-    ]
+    """Measure one round of a Conductor over its pool, whose profiles are ``offered``."""
+    episodes = asyncio.run(_ask_all(conductor, questions))
+    for episode in episodes:
+        if episode.rounds[0].completion is None and episode.error is not None:
+            raise episode.error  # the Conductor was not reached: nothing is known of its workflows
+    chances: list[float] = []
+    valid = 0
+    for question, episode in zip(questions, episodes, strict=True):
+        workflow = episode.rounds[0].workflow
+        if workflow is None:
+            chances.append(0.0)
+        else:
+            valid += 1
+            chances.append(expected_accuracy(question, workflow, offered))
     return Nearness(
-        tuple(offered),
-        fmean(workflow is not None for workflow in workflows),
-        fmean(chances),
-        fmean(oracle_workflow(question, offered)[1] for question in questions),
+        offered=tuple(offered),
+        validity=valid / len(questions),
+        accuracy=fmean(chances),
+        oracle=fmean(oracle_workflow(question, offered)[1] for question in questions),
     )
 
 
+async def _ask_all(conductor: Conductor, questions: Sequence[GymQuestion]) -> list[Episode]:
+    return await asyncio.gather(*(conductor.ask(question.text) for question in questions))
+
+
+# ── further rounds ────────────────────────────────────────────────────────────────────────────────
 @dataclass(frozen=True, slots=True)
 class _State:
-    """A way in which a question may go: the last workflow and its answer, and how it came to them.
+    """A possible course of a question.
 
     Attributes:
         workflow: the last one.
-        answer: what it answered; None is an admitted failure.
-        right: whether the first answer was right.
-        calls: of workers, until now.
-        ended: why no further round follows; "" where one does.
+        answer: its answer. None: an admitted failure.
+        was_right: True if the first answer was right.
+        calls: of workers, so far.
+        ended: why no further round follows. "": one does.
     """
 
     workflow: Workflow
     answer: Seen
-    right: bool
+    was_right: bool
     calls: int
     ended: Literal["", "accepted", "failed"] = ""
+
+
+_Chances = Mapping[_State, float]
+
+
+class _Course(NamedTuple):
+    """A question with the chances of its states after each round."""
+
+    question: GymQuestion
+    rounds: list[_Chances]
+
+
+class _Outcome(NamedTuple):
+    """A state of a question after some round, with its chance."""
+
+    question: GymQuestion
+    state: _State
+    chance: float
+
+    @property
+    def is_right(self) -> bool:
+        return self.state.answer == self.question.answer
 
 
 def recursion(
     conductor: Conductor, questions: Sequence[GymQuestion], offered: Offered, depth: int
 ) -> list[Recursion]:
-    """What up to 0, 1, ... ``depth`` further rounds are worth; what got no first answer is not mended."""
+    """Measure 0, 1, … ``depth`` further rounds. A question without a first answer stays without."""
+    return asyncio.run(_recursion(conductor, questions, offered, depth))
 
-    async def play() -> list[list[dict[_State, float]]]:
-        return await asyncio.gather(
-            *(_play(conductor, question, offered, depth) for question in questions)
-        )
 
-    played = list(zip(questions, asyncio.run(play()), strict=True))
-    firsts = [
-        (question, state, chance)
-        for question, states in played
-        for state, chance in states[0].items()
-    ]
-    right = sum(chance for _, state, chance in firsts if state.right)
-    wrong = sum(chance for _, state, chance in firsts if not state.right)
-    found: list[Recursion] = []
-    for rounds in range(depth + 1):
-        ends = [
-            (question, state, chance)
-            for question, states in played
-            for state, chance in states[rounds].items()
-        ]
-        kept = sum(
-            chance
-            for question, state, chance in ends
-            if state.right and state.answer == question.answer
-        )
-        fixed = sum(
-            chance
-            for question, state, chance in ends
-            if not state.right and state.answer == question.answer
-        )
-        accepted = sum(
-            chance
-            for _, states in played
-            for state, chance in states[min(1, rounds)].items()
-            if state.right and state.ended == "accepted"
-        )
-        mendable = sum(
-            chance * _mended(question, offered, rounds)
-            for question, state, chance in firsts
-            if state.answer is None
-        )
-        found.append(
-            Recursion(
-                depth=rounds,
-                accuracy=(kept + fixed) / len(questions),
-                fixed=fixed / wrong if wrong else None,
-                broken=1 - kept / right if right else None,
-                accepted=accepted / right if right else None,
-                calls=sum(chance * state.calls for _, state, chance in ends) / (right + wrong)
-                if firsts
-                else None,
-                ceiling=mendable / wrong if wrong else None,
-            )
-        )
-    return found
+async def _recursion(
+    conductor: Conductor, questions: Sequence[GymQuestion], offered: Offered, depth: int
+) -> list[Recursion]:
+    plays = (_play(conductor, question, offered, depth) for question in questions)
+    courses = await asyncio.gather(*plays)
+    return [_measure(courses, offered, number) for number in range(depth + 1)]
+
+
+def _measure(courses: Sequence[_Course], offered: Offered, depth: int) -> Recursion:
+    firsts, lasts = _outcomes_after(courses, 0), _outcomes_after(courses, depth)
+    right = sum(first.chance for first in firsts if first.state.was_right)
+    wrong = sum(first.chance for first in firsts if not first.state.was_right)
+    kept = fixed = 0.0
+    for last in lasts:
+        if last.is_right and last.state.was_right:
+            kept += last.chance
+        elif last.is_right:
+            fixed += last.chance
+    accepted = 0.0
+    for outcome in _outcomes_after(courses, min(1, depth)):
+        if outcome.state.was_right and outcome.state.ended == "accepted":
+            accepted += outcome.chance
+    mendable = 0.0
+    for first in firsts:
+        if first.state.answer is None:
+            mendable += first.chance * _mended(first.question, offered, depth)
+    calls = sum(last.chance * last.state.calls for last in lasts)
+    return Recursion(
+        depth=depth,
+        accuracy=(kept + fixed) / len(courses),
+        fixed=_share(fixed, wrong),
+        broken=1 - kept / right if right else None,
+        accepted=_share(accepted, right),
+        calls=_share(calls, right + wrong),
+        ceiling=_share(mendable, wrong),
+    )
+
+
+def _outcomes_after(courses: Sequence[_Course], number: int) -> list[_Outcome]:
+    outcomes: list[_Outcome] = []
+    for question, rounds in courses:
+        for state, chance in rounds[number].items():
+            outcomes.append(_Outcome(question, state, chance))
+    return outcomes
+
+
+def _share(part: float, whole: float) -> float | None:
+    return part / whole if whole else None
 
 
 def _mended(question: GymQuestion, offered: Offered, rounds: int) -> float:
-    """The chance that the best workflow answers, tried again up to ``rounds`` times while its answer is none."""
+    """Return the chance that the best workflow answers, repeated after each admitted failure."""
     workflow, accuracy = oracle_workflow(question, offered)
-    lost = (1 - REFUSES) ** len(workflow) * answer_chances(question, workflow, offered).get(
-        None, 0.0
-    )
+    admitted = answer_chances(question, workflow, offered).get(None, 0.0)
+    lost = (1 - REFUSES) ** len(workflow) * admitted
     return accuracy * sum(lost**number for number in range(rounds))
 
 
 async def _play(
     conductor: Conductor, question: GymQuestion, offered: Offered, depth: int
-) -> list[dict[_State, float]]:
-    """Where a question's chance stands after each round; what got no first answer is left out."""
-    workflow = await _planned(conductor, question, None)
+) -> _Course:
+    """Follow a question's chances over the rounds."""
+    workflow = await _plan(conductor, question, None)
     states: dict[_State, float] = {}
     if workflow is not None:
         answered = (1 - REFUSES) ** len(workflow)
         for answer, chance in answer_chances(question, workflow, offered).items():
-            states[_State(workflow, answer, answer == question.answer, len(workflow))] = (
-                answered * chance
-            )
-    rounds = [states]
-    plans: dict[
-        tuple[Workflow, Seen], Workflow | None
-    ] = {}  # the Conductor sees no more of what went before
+            state = _State(workflow, answer, answer == question.answer, len(workflow))
+            states[state] = answered * chance
+    rounds: list[_Chances] = [states]
+    # A Conductor sees only the last workflow and answer, so that equal ones get equal plans.
+    plans: dict[tuple[Workflow, Seen], Workflow | None] = {}
     for number in range(depth):
         after: dict[_State, float] = defaultdict(float)
         for state, chance in rounds[-1].items():
@@ -220,48 +238,54 @@ async def _play(
                 continue
             shown = state.workflow, state.answer
             if shown not in plans:
-                plans[shown] = await _planned(conductor, question, state)
+                plans[shown] = await _plan(conductor, question, state)
             workflow = plans[shown]
-            if not workflow:
-                after[replace(state, ended="failed" if workflow is None else "accepted")] += chance
-                continue
-            answered, calls = (1 - REFUSES) ** len(workflow), state.calls + len(workflow)
-            after[replace(state, calls=calls, ended="failed")] += chance * (1 - answered)
-            for answer, share in answer_chances(
-                question, workflow, offered, before=(*[None] * number, state.answer)
-            ).items():
-                after[_State(workflow, answer, state.right, calls)] += chance * answered * share
+            if workflow is None:
+                after[replace(state, ended="failed")] += chance
+            elif not workflow:
+                after[replace(state, ended="accepted")] += chance
+            else:
+                before = (*[None] * number, state.answer)
+                answers = answer_chances(question, workflow, offered, before=before)
+                answered = (1 - REFUSES) ** len(workflow)
+                calls = state.calls + len(workflow)
+                after[replace(state, calls=calls, ended="failed")] += chance * (1 - answered)
+                for answer, share in answers.items():
+                    following = _State(workflow, answer, state.was_right, calls)
+                    after[following] += chance * answered * share
         rounds.append(after)
-    return rounds
+    return _Course(question, rounds)
 
 
-async def _planned(
+async def _plan(
     conductor: Conductor, question: GymQuestion, state: _State | None
 ) -> Workflow | None:
-    """The workflow that the Conductor writes; one without steps accepts the last answer. None if it is invalid."""
-    before = None
-    if state is not None:
-        results = [StepResult(step) for step in state.workflow]
-        said = LOST if state.answer is None else write_value(state.answer)
-        results[-1] = replace(results[-1], completion=Completion(said))
-        before = Round(None, state.workflow, Transcript(state.workflow, tuple(results)))
-    pool, steps, options = conductor.pool, conductor.max_steps, conductor.prompt
+    """Return the Conductor's workflow; without steps it accepts the last answer. None: invalid."""
+    pool, max_steps = conductor.pool, conductor.max_steps
     messages = render_prompt(
         question.text,
         pool.ordinals,
-        options=options,
-        max_steps=steps,
+        options=conductor.prompt,
+        max_steps=max_steps,
         cards=pool.cards,
-        previous=before,
+        previous=None if state is None else _round_of(state),
     )
-    said = await conductor.planner.complete(
-        messages, call=CallContext(round=int(before is not None))
-    )
-    if said.finish_reason == "length":
+    is_later = state is not None
+    call = CallContext(round=int(is_later))
+    completion = await conductor.planner.complete(messages, call=call)
+    if completion.finish_reason == "length":
         return None
     try:
         return parse_workflow(
-            said.text, pool.ordinals, max_steps=steps, accept_allowed=before is not None
+            completion.text, pool.ordinals, max_steps=max_steps, accept_allowed=is_later
         )
     except WorkflowError:
         return None
+
+
+def _round_of(state: _State) -> Round:
+    """Return the round that the Conductor is shown."""
+    results = [StepResult(step) for step in state.workflow]
+    answer = LOST if state.answer is None else write_value(state.answer)
+    results[-1] = replace(results[-1], completion=Completion(answer))
+    return Round(None, state.workflow, Transcript(state.workflow, tuple(results)))

@@ -1,13 +1,9 @@
-"""What a training would need, before anything is paid for or downloaded: memory, tokens, calls, dollars, hours.
+"""Estimate what a training needs before anything is paid for: memory, tokens, calls, hours.
 
-In: a recipe. Out: checks of its data, pool and keys, the model built without weights, and an
-estimate with the assumptions that it rests on. The formulas are in the texts that it returns, so
-that a reader can redo them.
+``estimate`` checks a recipe's data, pool and keys, and builds the model without weights. The
+assumptions are the constants below.
 """
 
-# torch and transformers are typed in part only.
-# pyright: reportUnknownMemberType=false, reportUnknownVariableType=false
-# pyright: reportUnknownArgumentType=false, reportMissingTypeStubs=false
 from __future__ import annotations
 
 import os
@@ -21,7 +17,7 @@ import torch
 from transformers import AutoConfig, AutoModelForCausalLM
 
 from openconductor.errors import ConfigError
-from openconductor.pool import open_pool
+from openconductor.pool import WorkerPool, open_pool
 from openconductor.training.checkpoint import check_base, load_tokenizer
 from openconductor.training.examples import (
     held_out_problems,
@@ -43,23 +39,23 @@ CALL_TOKENS = (900, 700)  # read and written by a worker in a step
 CALL_SECONDS = 30  # until the slowest workflow of an iteration has ended, a step
 FLOPS = 4e14  # a second, of an H100 in bfloat16 at 40 % of its peak
 SAMPLED = 2500  # tokens a second that one card samples of a 7B at 64 rows
-_READ = 16  # prompts that are measured
+_MEASURED_PROMPTS = 16
 
 
 @dataclass(frozen=True, slots=True)
 class TrainingNeeds:
-    """What a training would need.
+    """The needs of a training.
 
     Attributes:
-        parameters: of the model; ``learnt`` of them are trained.
+        parameters: of the model.
         learnt: parameters that have gradients.
         prompt_tokens: of the Conductor's prompt, on average.
         memory: GiB a card by number of cards, for learning and for sampling, the weights sharded.
         rollouts: completions of the Conductor, held-out ones included.
         calls: of workers.
         tokens: that the workers read and write.
-        dollars: for the workers, at their prices; None where one has none.
-        hours: on how many cards, by number of cards.
+        dollars: for the workers, at their prices. None: a worker has no price.
+        hours: by number of cards.
         missing_keys: environment variables that the pool names and that are not set.
     """
 
@@ -77,7 +73,7 @@ class TrainingNeeds:
 
 @quiet_libraries()
 def estimate(config: TrainConfig) -> TrainingNeeds:
-    """Check a recipe whole and estimate what it needs; nothing is written, paid for or loaded but the tokenizer.
+    """Check a recipe whole and estimate its needs; only the tokenizer is loaded.
 
     Raises:
         ConfigError: a setting, the pool or the base is wrong.
@@ -85,144 +81,169 @@ def estimate(config: TrainConfig) -> TrainingNeeds:
     """
     questions = load_questions(config)
     pool = open_pool(config.pool, config.seed)
-    if not config.model.base:
-        raise ConfigError(
-            "--dry-run: got no model.base, expected one: a fresh tiny model needs no estimate"
-        )
-    check_base(config.model.base)
+    base = config.model.base
+    if not base:
+        raise ConfigError("--dry-run requires model.base; a fresh tiny model needs no estimate")
+    check_base(base)
     grpo_arguments(config, Path("dry-run"), cpu=True)
-    described = AutoConfig.from_pretrained(config.model.base).get_text_config()
+    shape = AutoConfig.from_pretrained(base).get_text_config()
     with torch.device("meta"):
-        model = AutoModelForCausalLM.from_config(described)
-    tokenizer = load_tokenizer(config.model.base)
+        model = AutoModelForCausalLM.from_config(shape)
     problems = training_problems(config, questions) or imitation_problems(config, questions, 0, {})
-    prompts = [
-        write_prompt(tokenizer, problem.question, config, pool) for problem in problems[:_READ]
-    ]
-    prompt = fmean(len(tokenizer.encode(text, add_special_tokens=False)) for text in prompts)
-    parameters = sum(one.numel() for one in model.parameters())
-    learnt = _adapted(model, config) if config.model.lora_rank else parameters
-    imitated = config.imitate.rounds * config.imitate.questions * config.imitate.completions
-    learning = imitated + config.rollout.iterations * config.rollout.batch
-    measured = config.start.workflows + 2 * len(held_out_problems(config, questions))
-    calls = (learning + measured) * min(STEPS, config.rollout.max_steps)
-    workers = [worker for _, worker in pool]
-    usage = Usage(input_tokens=CALL_TOKENS[0], output_tokens=CALL_TOKENS[1])
-    prices = [worker.price.dollars(usage) for worker in workers if worker.price is not None]
-    keys = sorted({key for worker in workers if (key := worker.resolved.api_key_env)})
+    texts = [problem.question for problem in problems[:_MEASURED_PROMPTS]]
+    parameters = sum(weights.numel() for weights in model.parameters())
+    model_needs = _ModelNeeds(
+        config=config,
+        shape=shape,
+        parameters=parameters,
+        learnt=_adapter_parameters(model, config) if config.model.lora_rank else parameters,
+        prompt=_mean_prompt_tokens(config, pool, texts),
+    )
+    imitate = config.imitate
+    learning = imitate.rounds * imitate.questions * imitate.completions
+    learning += config.rollout.iterations * config.rollout.batch
+    held_out = len(held_out_problems(config, questions))
+    rollouts = learning + config.start.workflows + 2 * held_out
+    calls = rollouts * steps_of(config)
     return TrainingNeeds(
         parameters=parameters,
-        learnt=learnt,
-        prompt_tokens=prompt,
-        memory={
-            cards: _memory(config, described, parameters, learnt, prompt, cards) for cards in CARDS
-        },
-        rollouts=learning + measured,
+        learnt=model_needs.learnt,
+        prompt_tokens=model_needs.prompt,
+        memory={cards: model_needs.memory(cards) for cards in CARDS},
+        rollouts=rollouts,
         calls=calls,
         tokens=calls * sum(CALL_TOKENS),
-        dollars=sum(prices, Decimal(0)) / len(prices) * calls
-        if len(prices) == len(workers)
-        else None,
-        hours={cards: _hours(config, parameters, prompt, learning, cards) for cards in CARDS},
-        missing_keys=tuple(key for key in keys if not os.environ.get(key)),
+        dollars=_dollars(pool, calls),
+        hours={cards: model_needs.hours(cards, learning) for cards in CARDS},
+        missing_keys=_missing_keys(pool),
     )
 
 
-def _adapted(model: Any, config: TrainConfig) -> int:
-    """How many parameters the adapters have."""
-    ends = config.model.lora_targets
-    layers = [
-        layer
-        for name, layer in model.named_modules()
-        if isinstance(layer, torch.nn.Linear)
-        and "lm_head" not in name
-        and (not ends or name.endswith(tuple(ends)))
-    ]
-    return sum(
-        config.model.lora_rank * (layer.in_features + layer.out_features) for layer in layers
-    )
+def steps_of(config: TrainConfig) -> int:
+    """Return the steps that a workflow is assumed to have."""
+    return min(STEPS, config.rollout.max_steps)
 
 
-def _memory(
-    config: TrainConfig, shape: Any, parameters: int, learnt: int, prompt: float, cards: int
-) -> dict[str, float]:
-    """GiB a card: weights, gradients and Adam in float32 (of frozen ones the weights), activations, and sampling."""
-    length = prompt + config.rollout.max_tokens
-    frozen = parameters - learnt if config.model.lora_rank else 0
-    states = (16 * learnt + 4 * frozen) / cards
-    layers, hidden = int(shape.num_hidden_layers), int(shape.hidden_size)
-    kept = 2 * hidden * layers if config.optim.checkpointing else 34 * hidden * layers
-    micro = min(
-        config.optim.micro_batch,
-        config.rollout.questions * config.rollout.completions // cards or 1,
-    )
-    micro = max(micro, config.imitate.micro_batch) if config.imitate.rounds else micro
-    activations = micro * length * (kept + 34 * hidden + 4 * int(shape.intermediate_size))
-    heads = int(getattr(shape, "num_key_value_heads", None) or shape.num_attention_heads)
-    units = int(getattr(shape, "head_dim", None) or hidden // int(shape.num_attention_heads))
-    rows = min(
-        config.rollout.sample_batch,
-        config.rollout.questions * config.rollout.completions // cards or 1,
-    )
-    cache = rows * length * 2 * 2 * layers * heads * units
-    engine = (
-        config.rollout.engine
-    )  # sharded weights are gathered to sample, and vLLM has a copy of its own
-    copied = 2 * parameters if cards > 1 or engine == "vllm" else 0
-    sampling = 0 if engine == "vllm_server" else cache + copied
-    return {
-        "weights, gradients, Adam": states / GIB,
-        "activations": activations / GIB,
-        "sampling": sampling / GIB,
-        "peak": (states + max(activations, sampling)) / GIB,
-    }
+def _mean_prompt_tokens(config: TrainConfig, pool: WorkerPool, questions: list[str]) -> float:
+    tokenizer = load_tokenizer(config.model.base)
+    lengths: list[int] = []
+    for question in questions:
+        prompt = write_prompt(tokenizer, question, config, pool)
+        lengths.append(len(tokenizer.encode(prompt, add_special_tokens=False)))
+    return fmean(lengths)
 
 
-def _hours(
-    config: TrainConfig, parameters: int, prompt: float, completions: int, cards: int
-) -> float:
-    """Sampling at ``SAMPLED`` tokens a second for 7B, learning at ``FLOPS``, and the wait for the workers."""
-    sampling = completions * COMPLETION_TOKENS / (SAMPLED * 7e9 / parameters) / cards
-    passes = 8 if config.optim.checkpointing else 6
-    own = config.imitate
-    rows = own.rounds * (own.steps * own.batch - own.questions * own.completions) + completions
-    learning = passes * parameters * rows * (prompt + COMPLETION_TOKENS) / FLOPS / cards
-    waits = config.rollout.iterations * config.rollout.rounds + config.imitate.rounds
-    waiting = waits * CALL_SECONDS * min(STEPS, config.rollout.max_steps)
-    return (sampling + learning + waiting) / 3600
+def _adapter_parameters(model: Any, config: TrainConfig) -> int:
+    """Return the number of parameters of the adapters."""
+    targets = tuple(config.model.lora_targets)
+    ends = 0
+    for name, layer in model.named_modules():
+        is_linear = isinstance(layer, torch.nn.Linear) and "lm_head" not in name
+        if is_linear and (not targets or name.endswith(targets)):
+            ends += layer.in_features + layer.out_features
+    return config.model.lora_rank * ends
 
 
-def described(config: TrainConfig, found: TrainingNeeds) -> list[str]:
-    """The estimate in lines for people, with its arithmetic."""
-    rollout = config.rollout
-    steps = min(STEPS, rollout.max_steps)
-    shape = f"{rollout.iterations} iterations x {rollout.questions} questions x {rollout.completions} completions"
-    if config.imitate.rounds:
-        own = config.imitate
-        shape += f", {own.rounds} rounds of imitation at most x {own.questions} questions x {own.completions}"
-    dollars = "not known: a worker of the pool has no price"
-    if found.dollars is not None:
-        dollars = f"{found.dollars:,.0f} for the workers, each asked equally often"
+def _dollars(pool: WorkerPool, calls: int) -> Decimal | None:
+    """Return the price of the calls, each worker asked equally often. None: a price is unknown."""
     read, written = CALL_TOKENS
-    rows = {
-        "model": f"{config.model.base}: {found.parameters / 1e9:.2f} B parameters, {found.learnt / 1e9:.3f} B learn",
-        "prompt": f"{found.prompt_tokens:.0f} tokens on average, completions of at most {rollout.max_tokens}",
-        "rollouts": f"{found.rollouts:,} ({shape}, and what is measured)",
-        "calls": f"{found.calls:,} of workers, at {steps} steps a workflow",
-        "tokens": f"{found.tokens / 1e6:.0f} million of workers, at {read} read and {written} written a call",
-        "dollars": dollars,
-    }
-    lines = [f"{name:<12} {text}" for name, text in rows.items()]
-    for cards, memory in found.memory.items():
-        parts = ", ".join(f"{name} {size:.1f}" for name, size in memory.items() if name != "peak")
-        lines.append(
-            f"{cards} GPU{'s' if cards > 1 else ' '}       {memory['peak']:.0f} GiB each ({parts}), "
-            f"{found.hours[cards]:.0f} hours"
-        )
-    lines.append(
-        f"hours assume {SAMPLED} tokens/s sampled of a 7B a card, {FLOPS:.0e} FLOP/s, {COMPLETION_TOKENS} tokens a "
-        f"completion, {CALL_SECONDS} s a step for the slowest workflow"
-    )
-    if found.missing_keys:
-        lines.append(f"keys         not set: {', '.join(found.missing_keys)}")
-    return lines
+    usage = Usage(input_tokens=read, output_tokens=written)
+    dollars = Decimal(0)
+    for _, worker in pool:
+        if worker.price is None:
+            return None
+        dollars += worker.price.dollars(usage)
+    return dollars / len(pool) * calls
+
+
+def _missing_keys(pool: WorkerPool) -> tuple[str, ...]:
+    keys = {worker.resolved.api_key_env for _, worker in pool}
+    return tuple(sorted(key for key in keys if key and not os.environ.get(key)))
+
+
+@dataclass(frozen=True, slots=True)
+class _ModelNeeds:
+    """The needs of the model itself.
+
+    Attributes:
+        config: the recipe.
+        shape: the model's configuration.
+        parameters: all of them.
+        learnt: those with gradients.
+        prompt: tokens of a prompt, on average.
+    """
+
+    config: TrainConfig
+    shape: Any
+    parameters: int
+    learnt: int
+    prompt: float
+
+    def memory(self, cards: int) -> dict[str, float]:
+        """Return the GiB that each card needs, and for what.
+
+        Weights that learn, their gradients and Adam's moments are float32; so are frozen weights.
+        """
+        frozen = self.parameters - self.learnt if self.config.model.lora_rank else 0
+        states = (16 * self.learnt + 4 * frozen) / cards
+        activations = self._activations(cards)
+        sampling = self._sampling(cards)
+        return {
+            "weights, gradients, Adam": states / GIB,
+            "activations": activations / GIB,
+            "sampling": sampling / GIB,
+            "peak": (states + max(activations, sampling)) / GIB,
+        }
+
+    def hours(self, cards: int, completions: int) -> float:
+        """Return the hours of sampling, of learning, and of waiting for the workers."""
+        config = self.config
+        rate = SAMPLED * 7e9 / self.parameters
+        sampling = completions * COMPLETION_TOKENS / rate / cards
+        imitate = config.imitate
+        imitated = imitate.steps * imitate.batch - imitate.questions * imitate.completions
+        rows = completions + imitate.rounds * imitated
+        passes = 8 if config.optim.checkpointing else 6
+        tokens = self.prompt + COMPLETION_TOKENS
+        learning = passes * self.parameters * rows * tokens / FLOPS / cards
+        waits = config.rollout.iterations * config.rollout.rounds + imitate.rounds
+        waiting = waits * CALL_SECONDS * steps_of(config)
+        return (sampling + learning + waiting) / 3600
+
+    @property
+    def _length(self) -> float:
+        return self.prompt + self.config.rollout.max_tokens
+
+    def _rows(self, cards: int, most: int) -> int:
+        """Return how many of an iteration's completions a card holds at a time."""
+        rollout = self.config.rollout
+        share = rollout.questions * rollout.completions // cards
+        return min(most, share or 1)
+
+    def _activations(self, cards: int) -> float:
+        """Return the bytes of the activations of a micro-batch."""
+        config = self.config
+        layers, hidden = int(self.shape.num_hidden_layers), int(self.shape.hidden_size)
+        kept = (2 if config.optim.checkpointing else 34) * hidden * layers
+        rows = self._rows(cards, config.optim.micro_batch)
+        if config.imitate.rounds:
+            rows = max(rows, config.imitate.micro_batch)
+        layer = 34 * hidden + 4 * int(self.shape.intermediate_size)
+        return rows * self._length * (kept + layer)
+
+    def _sampling(self, cards: int) -> float:
+        """Return the bytes of the key-value cache and of a copy of the weights, in bfloat16.
+
+        Sharded weights are gathered to sample, and vLLM has a copy of its own.
+        """
+        engine = self.config.rollout.engine
+        if engine == "vllm_server":
+            return 0
+        shape = self.shape
+        attention = int(shape.num_attention_heads)
+        heads = int(getattr(shape, "num_key_value_heads", None) or attention)
+        units = int(getattr(shape, "head_dim", None) or int(shape.hidden_size) // attention)
+        rows = self._rows(cards, self.config.rollout.sample_batch)
+        cache = rows * self._length * 2 * 2 * int(shape.num_hidden_layers) * heads * units
+        copied = 2 * self.parameters if cards > 1 or engine == "vllm" else 0
+        return cache + copied

@@ -1,9 +1,7 @@
-"""A study: the same recipe over several seeds and two controls, against the exact levels of the gym.
+"""Study a recipe: train it over several seeds and two controls, and compare with the exact levels.
 
-In: a recipe of the gym. Out: one run folder a seed, one a control that must not learn, and
-``study.json``: what each reached on held-out questions. Shares of the oracle are exact: the chance
-that the workflows which it wrote answer, not whether they did. Runs go on side by side as processes
-of their own, one thread each, and import nothing of this.
+The runs go on side by side as processes of their own, one thread each. Shares of the oracle are
+exact: they are the chance that the written workflows answer, not a count of answers.
 """
 
 from __future__ import annotations
@@ -35,6 +33,7 @@ from openconductor.training.train_config import (
 from openconductor.types import Problem
 
 CONTROLS = ("shuffled", "flipped")
+PHASES = ("start", "sampled", "greedy")
 _POLL = 0.5  # seconds
 
 
@@ -51,7 +50,7 @@ def study(
 
     Args:
         config: the recipe.
-        folder: where the runs go; runs that are there are resumed, finished ones are not repeated.
+        folder: the runs' folder. Unfinished runs in it are resumed, finished ones not repeated.
         seeds: the seeds of fresh weights, cold start and sampling.
         controls: also train on shuffled and on flipped rewards.
         jobs: runs at the same time.
@@ -62,154 +61,178 @@ def study(
         work, not wall time.
 
     Raises:
-        ConfigError: the recipe is not the gym's, whose reference levels are known, or a run that is
-            there has another.
-        OpenConductorError: a run failed; the message ends with what it said.
+        ConfigError: the recipe's task or pool is not simulated, so that no levels are known, or the
+            folder has a run of another recipe.
+        OpenConductorError: a run failed; the message ends with its last output.
     """
-    simulation, simulated = find_simulation(config.data.task), simulated_pool(config.pool)
+    simulation = find_simulation(config.data.task)
+    simulated = simulated_pool(config.pool)
     if simulation is None or simulated is None:
         raise ConfigError(
-            f"study: got task {config.data.task!r} over pool {config.pool!r}, expected the gym for both: only there "
-            "the levels are known by which a study says what was learnt"
+            f"study: got task {config.data.task!r} over pool {config.pool!r}, expected the gym for "
+            "both; a study compares with its exact levels"
         )
     if simulated.redrawn:
         raise ConfigError(
-            f"study: got other workers for each question (pool {config.pool!r}), expected the same for all; "
-            "`openconductor gym measure` measures these"
+            f"study: pool {config.pool!r} has other workers for each question, expected the same "
+            "for all; `openconductor gym measure` measures such pools"
         )
     folder = Path(folder)
     folder.mkdir(parents=True, exist_ok=True)
-    say = on_progress or keep_quiet
-    runs = {folder / f"seed-{seed}": config.model_copy(update={"seed": seed}) for seed in seeds}
-    for control in CONTROLS if controls else ():
-        reward = config.reward.model_copy(update={"control": control})
-        runs[folder / control] = config.model_copy(update={"seed": seeds[0], "reward": reward})
+    runs = _plan_runs(config, folder, seeds, controls)
+    unfinished: dict[Path, TrainConfig] = {}
     for run, recipe in runs.items():
-        stored = run / "config.toml"
-        if not stored.is_file() and not (run / "results.json").is_file():
-            continue
-        if changed := differences(load_train_config(stored), recipe):
-            raise ConfigError(
-                f"study: {run} holds a run of another recipe (config.toml: {changed}); expected the same recipe, or "
-                "another folder"
-            )
-    _run_all(
-        {run: recipe for run, recipe in runs.items() if not (run / "results.json").is_file()},
-        jobs,
-        say,
-    )
+        finished = (run / "results.json").is_file()
+        if finished or (run / "config.toml").is_file():
+            _check_recipe(run, recipe)
+        if not finished:
+            unfinished[run] = recipe
+    _Runner(jobs, on_progress or keep_quiet).run_all(unfinished)
     pool = simulated.draw(config.seed)
     problems = simulation.draw(simulation.tested, config.held_out.questions, seed=HELD_OUT_SEED)
-    results = [
-        {
-            **json.loads((run / "results.json").read_text(encoding="utf-8")),
-            "exact": exact_accuracies(run, problems, simulation, pool),
-        }
-        for run in runs
-    ]
+    results: list[Record] = []
+    for run in runs:
+        result = json.loads((run / "results.json").read_text(encoding="utf-8"))
+        result["exact"] = exact_accuracies(run, problems, simulation, pool)
+        results.append(result)
     summary = summarise(results, simulation.levels(problems, pool))
     write_whole(folder / "study.json", json.dumps(summary, indent=2) + "\n")
     return summary
 
 
+def _plan_runs(
+    config: TrainConfig, folder: Path, seeds: Sequence[int], controls: bool
+) -> dict[Path, TrainConfig]:
+    """Return the recipe of each run, by its folder."""
+    runs = {folder / f"seed-{seed}": config.model_copy(update={"seed": seed}) for seed in seeds}
+    if controls:
+        for control in CONTROLS:
+            reward = config.reward.model_copy(update={"control": control})
+            changes = {"seed": seeds[0], "reward": reward}
+            runs[folder / control] = config.model_copy(update=changes)
+    return runs
+
+
+def _check_recipe(run: Path, recipe: TrainConfig) -> None:
+    changed = differences(load_train_config(run / "config.toml"), recipe)
+    if changed:
+        raise ConfigError(
+            f"study: {run} holds a run of another recipe (config.toml: {changed}); expected the "
+            "same recipe, or another folder"
+        )
+
+
+class _Runner:
+    """Trains runs as processes, some at a time, with a log beside each run's folder."""
+
+    def __init__(self, jobs: int, say: Callable[[str], None]) -> None:
+        self.jobs = max(1, jobs)
+        self.say = say
+        self.running: dict[Path, subprocess.Popen[bytes]] = {}
+
+    def run_all(self, recipes: Mapping[Path, TrainConfig]) -> None:
+        """Train all; the first failure ends the others."""
+        waiting = list(recipes)
+        try:
+            while waiting or self.running:
+                while waiting and len(self.running) < self.jobs:
+                    run = waiting.pop(0)
+                    self._start(run, recipes[run])
+                time.sleep(_POLL)
+                self._collect()
+        finally:
+            for process in self.running.values():
+                process.terminate()
+                process.wait()
+
+    def _start(self, run: Path, config: TrainConfig) -> None:
+        recipe = run.with_suffix(".toml")
+        write_whole(recipe, dump_train_config(config))
+        command = [sys.executable, "-m", "openconductor", "train", str(recipe), "--out", str(run)]
+        if (run / "config.toml").is_file():
+            command.append("--resume")
+        environment = {**os.environ, "OMP_NUM_THREADS": "1", "TOKENIZERS_PARALLELISM": "false"}
+        with run.with_suffix(".log").open("ab") as log:
+            self.running[run] = subprocess.Popen(  # noqa: S603 - our own command line
+                command, stdout=log, stderr=log, stdin=subprocess.DEVNULL, env=environment
+            )
+        self.say(f"{run.name}: started")
+
+    def _collect(self) -> None:
+        """Take out the runs that have ended."""
+        for run, process in list(self.running.items()):
+            code = process.poll()
+            if code is None:
+                continue
+            del self.running[run]
+            if code != 0:
+                log = run.with_suffix(".log").read_text(encoding="utf-8", errors="replace")
+                raise OpenConductorError(f"run {run}: exit {code}: {log[-2000:]}")
+            self.say(f"{run.name}: done")
+
+
+# ── results ───────────────────────────────────────────────────────────────────────────────────────
 def exact_accuracies(
     run: Path, problems: Sequence[Problem], simulation: Simulation, pool: WorkerPool
 ) -> dict[str, dict[str, float]]:
-    """The chances that the workflows of a finished run answer the held-out questions, by phase and kind of question.
+    """Return the chance that a finished run's workflows answer, by phase and kind of question.
 
-    Phases are ``start`` (as many as were played), ``sampled`` and ``greedy``; ``all`` is the mean
-    over the questions.
+    Phases are ``start`` (as many questions as were played), ``sampled`` and ``greedy``; the kind
+    ``all`` is the mean over the questions.
     """
-    chances: dict[str, dict[str, list[float]]] = {
-        name: {"all": []} for name in ("start", "sampled", "greedy")
-    }
+    chances: dict[str, dict[str, list[float]]] = {phase: {"all": []} for phase in PHASES}
     with read_store(run / "journal.sqlite") as journal:
-        for outcome in journal.records():
-            phase, _, place = outcome.key.partition("/")
-            if phase in chances:
-                problem = problems[int(place) % len(problems)]
-                chance = 0.0
-                if not outcome.value["invalid"]:
-                    workflow = parse_workflow(str(outcome.value["completion"]), pool.ordinals)
-                    chance = simulation.expected_accuracy(problem.question, workflow, pool) or 0.0
-                for name in ("all", problem.kind):
-                    chances[phase].setdefault(name, []).append(chance)
-    return {
-        phase: {kind: fmean(each) for kind, each in by_kind.items() if each}
-        for phase, by_kind in chances.items()
-    }
-
-
-def _run_all(runs: Mapping[Path, TrainConfig], jobs: int, say: Callable[[str], None]) -> None:
-    """Train ``jobs`` at a time, each as a process on one thread, with a log beside its folder; a failure ends all."""
-    waiting = list(runs)
-    running: dict[Path, subprocess.Popen[bytes]] = {}
-    environment = {**os.environ, "OMP_NUM_THREADS": "1", "TOKENIZERS_PARALLELISM": "false"}
-    try:
-        while waiting or running:
-            while waiting and len(running) < max(1, jobs):
-                run = waiting.pop(0)
-                recipe = run.with_suffix(".toml")
-                write_whole(recipe, dump_train_config(runs[run]))
-                command = [
-                    sys.executable,
-                    "-m",
-                    "openconductor",
-                    "train",
-                    str(recipe),
-                    "--out",
-                    str(run),
-                ]
-                command += ["--resume"] if (run / "config.toml").is_file() else []
-                with run.with_suffix(".log").open("ab") as log:
-                    running[run] = subprocess.Popen(  # noqa: S603 - our own command line
-                        command, stdout=log, stderr=log, stdin=subprocess.DEVNULL, env=environment
-                    )
-                say(f"{run.name}: started")
-            time.sleep(_POLL)
-            for run in [run for run, process in running.items() if process.poll() is not None]:
-                if code := running.pop(run).returncode:
-                    said = run.with_suffix(".log").read_text(encoding="utf-8", errors="replace")
-                    raise OpenConductorError(f"run {run}: exit {code}: {said[-2000:]}")
-                say(f"{run.name}: done")
-    finally:
-        for process in running.values():
-            process.terminate()
-            process.wait()
+        for record in journal.records():
+            phase, _, place = record.key.partition("/")
+            if phase not in PHASES:
+                continue
+            problem = problems[int(place) % len(problems)]
+            chance = 0.0
+            if not record.value["invalid"]:
+                workflow = parse_workflow(str(record.value["completion"]), pool.ordinals)
+                chance = simulation.expected_accuracy(problem.question, workflow, pool) or 0.0
+            chances[phase]["all"].append(chance)
+            chances[phase].setdefault(problem.kind, []).append(chance)
+    means: dict[str, dict[str, float]] = {}
+    for phase, by_kind in chances.items():
+        means[phase] = {kind: fmean(values) for kind, values in by_kind.items() if values}
+    return means
 
 
 def summarise(results: Sequence[Record], levels: Mapping[str, float]) -> Record:
-    """Whether the recipe is robust: how many seeds learnt, how far, and that the controls did not."""
-    rows = [
-        {
-            "seed": result["seed"],
-            "control": result["control"],
-            "start": result["start"]["accuracy"],
-            "sampled": result["sampled"]["accuracy"],
-            "greedy": result["greedy"]["accuracy"],
-            "share_of_oracle": result["exact"]["greedy"]["all"] / levels["oracle"],
-            "sampled_share_of_oracle": result["exact"]["sampled"]["all"] / levels["oracle"],
-            "exact_by_kind": result["exact"]["greedy"],
-            "validity": result["greedy"]["validity"],
-            "routing_entropy_bits": result["greedy"]["routing_entropy_bits"],
-            "steps_by_kind": result["greedy"]["steps_by_kind"],
-            "seconds": sum(result["seconds"].values()),
-        }
-        for result in results
-    ]
+    """Summarise how many seeds learnt, how far, and what the controls learnt."""
+    rows = [_row(result, levels["oracle"]) for result in results]
     learners = [row for row in rows if row["control"] == "none"]
-    reached = [row["greedy"] > max(3 * levels["random"], levels["best_worker"]) for row in learners]
+    controls = [row for row in rows if row["control"] != "none"]
+    threshold = max(3 * levels["random"], levels["best_worker"])
+    shares = [row["share_of_oracle"] for row in learners]
     return {
         "levels": dict(levels),
         "rows": rows,
-        "learnt": sum(reached),
+        "learnt": sum(row["greedy"] > threshold for row in learners),
         "seeds": len(learners),
-        "median_share_of_oracle": median(row["share_of_oracle"] for row in learners),
-        "worst_share_of_oracle": min(row["share_of_oracle"] for row in learners),
+        "median_share_of_oracle": median(shares),
+        "worst_share_of_oracle": min(shares),
         "seconds": sum(row["seconds"] for row in rows),
         "controls_over_start": {
-            row["control"]: row["sampled"] / max(row["start"], 1e-9)
-            for row in rows
-            if row["control"] != "none"
+            row["control"]: row["sampled"] / max(row["start"], 1e-9) for row in controls
         },
+    }
+
+
+def _row(result: Record, oracle: float) -> Record:
+    greedy, exact = result["greedy"], result["exact"]
+    return {
+        "seed": result["seed"],
+        "control": result["control"],
+        "start": result["start"]["accuracy"],
+        "sampled": result["sampled"]["accuracy"],
+        "greedy": greedy["accuracy"],
+        "share_of_oracle": exact["greedy"]["all"] / oracle,
+        "sampled_share_of_oracle": exact["sampled"]["all"] / oracle,
+        "exact_by_kind": exact["greedy"],
+        "validity": greedy["validity"],
+        "routing_entropy_bits": greedy["routing_entropy_bits"],
+        "steps_by_kind": greedy["steps_by_kind"],
+        "seconds": sum(result["seconds"].values()),
     }

@@ -12,7 +12,7 @@ import pytest
 
 from openconductor.cli import main
 from openconductor.cli.demo import show_gym_table
-from openconductor.evaluation.headroom import GymTable
+from openconductor.evaluation.gym_table import GymTable
 from openconductor.evaluation.statistics import Estimate
 from openconductor.types import Usage
 

@@ -61,7 +61,7 @@ def test_keys_are_known_by_name_only(run, monkeypatch) -> None:
         (
             None,
             {"bubblewrap": "no bwrap", "docker": "off"},
-            "none, so that no program can be graded: no bwrap; off",
+            "none, so programs cannot be graded: no bwrap; off",
         ),
     ],
 )

@@ -40,11 +40,11 @@ def verdicts(ran) -> list[dict[str, object]]:
         ),
         (
             ("--grader", "math", "--mode", "strict"),
-            "--mode: got it beside --grader math; only code has it",
+            "--mode requires --grader code; got --grader math",
         ),
         (
             ("--grader", "math", "--unsafe-code-exec"),
-            "--unsafe-code-exec: got it beside --grader math",
+            "--unsafe-code-exec requires --grader code",
         ),
         (
             ("--grader", "code", "--mode", "lcb"),

@@ -10,7 +10,7 @@ from types import SimpleNamespace
 
 from journaled import ask
 
-from openconductor.cli import pool_headroom, report as report_verb
+from openconductor.cli import report as report_verb, runs
 from openconductor.evaluation.records import CONFIG
 from openconductor.store import Journal, JournalReader
 
@@ -26,7 +26,7 @@ def paid(folder: Path) -> str:
     with JournalReader(folder / "journal.sqlite") as reading:
         spent = reading.totals().spent
     assert (spent.calls, spent.usage.dollars) == (3, Decimal("0.000585"))
-    return "interrupted: 3 calls until now, $0.000585; what was answered is not paid for again"
+    return "interrupted after 3 calls, $0.000585; finished calls are not paid for again"
 
 
 def stopped(*_: object, **__: object) -> None:
@@ -40,13 +40,13 @@ def test_headroom_and_a_report_of_a_recipe_go_on_with_the_same_command(
     recipe.write_text(RECIPE, "utf-8")
     said = paid(folder)
     for verb, arguments in (
-        (pool_headroom, ("pool", "headroom")),
+        (runs, ("pool", "headroom")),
         (report_verb, ("report", recipe)),
     ):
-        monkeypatch.setattr(verb, "evaluated", stopped)
+        monkeypatch.setattr(verb, "evaluate", stopped)
         ran = run(*arguments, "--out", folder)
         assert (ran.code, ran.out) == (130, "")
-        assert ran.err.splitlines() == [said, f"go on with: the same command and --out '{folder}'"]
+        assert ran.err.splitlines() == [said, f"resume with: the same command and --out '{folder}'"]
 
 
 def test_replays_that_are_interrupted_count_their_own_journal_too(
@@ -56,11 +56,11 @@ def test_replays_that_are_interrupted_count_their_own_journal_too(
     assert run("eval", "random", "--limit", "2", "--out", folder).code == 0
     with JournalReader(folder / "journal.sqlite") as reading:
         calls = reading.totals().spent.calls
-    monkeypatch.setattr(report_verb, "replayed", stopped)
+    monkeypatch.setattr(report_verb, "replay_plans", stopped)
     ran = run("report", folder, "--system", "random")
     assert (ran.code, ran.out) == (130, "")
-    assert ran.err.splitlines()[0].startswith(f"interrupted: {calls} calls until now, $")
-    assert ran.err.splitlines()[1] == "go on with: the same command"
+    assert ran.err.splitlines()[0].startswith(f"interrupted after {calls} calls, $")
+    assert ran.err.splitlines()[1] == "resume with: the same command"
 
 
 def test_a_training_goes_on_with_its_recipe_and_overrides(run, tmp_path, monkeypatch) -> None:
@@ -71,7 +71,9 @@ def test_a_training_goes_on_with_its_recipe_and_overrides(run, tmp_path, monkeyp
     assert (ran.code, ran.err) == (130, f"run folder: {folder}\n")  # nothing had begun
     said = paid(folder)
     ran = run("train", recipe, "rollout.iterations=7", "--out", folder, "--resume")
-    go_on = f"go on with: openconductor train {recipe} rollout.iterations=7 --out {folder} --resume"
+    go_on = (
+        f"resume with: openconductor train {recipe} rollout.iterations=7 --out {folder} --resume"
+    )
     assert (ran.code, ran.err.splitlines()) == (130, [f"run folder: {folder}", said, go_on])
     monkeypatch.setenv("RANK", "1")  # of several processes the first one speaks
     assert run("train", recipe, "--out", folder).err == ""

@@ -119,7 +119,7 @@ def test_a_problem_that_is_not_there_is_wrong_usage(run, data, which: str) -> No
     ran = run("task", "show", "math500", "--path", data(), "--problem", which)
     assert (ran.code, ran.out) == (2, "")
     assert (
-        f"--problem: got '{which}', expected a place from 0 to 2, or the id of a problem of math500"
+        f"--problem: got '{which}', expected a position from 0 to 2, or the id of a problem of math500"
         in ran.err
     )
 

@@ -100,7 +100,7 @@ def test_a_table_is_made_of_mmlu_pros_outputs_by_their_own_extraction(tmp_path, 
         ([ENTRY], "a.json, entry 0: KeyError('model_outputs'); expected objects of question_id"),
         ([ENTRY | {"answer": "Z", "response": "?"}], "a.json, entry 0: ValueError"),
         ({"a": 1}, "a.json, entry 0: TypeError"),
-        ([], "got no question that all answered; expected an `eval` of workers"),
+        ([], "no question was answered by all models; expected the folder of an `eval`"),
     ],
 )
 def test_outputs_of_another_form_are_refused(tmp_path, run, entries, message) -> None:

@@ -13,9 +13,10 @@ from tests.learning.bases import save_base
 from tests.learning.test_language_model import write_mix
 
 from openconductor.cli import main
+from openconductor.cli.train import estimate_lines
 from openconductor.errors import ConfigError
 from openconductor.pool import WorkerPool
-from openconductor.training.estimate import TrainingNeeds, described, estimate
+from openconductor.training.estimate import TrainingNeeds, estimate
 from openconductor.training.train_config import TrainConfig, load_train_config
 
 pytestmark = pytest.mark.train
@@ -227,7 +228,9 @@ def test_keys_that_are_not_set_are_listed(
     seven: TrainingNeeds, data: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     assert seven.missing_keys == KEYS
-    assert described(recipe(data, "7b"), seven)[-1] == f"keys         not set: {', '.join(KEYS)}"
+    assert (
+        estimate_lines(recipe(data, "7b"), seven)[-1] == f"keys         not set: {', '.join(KEYS)}"
+    )
     for key in KEYS[1:]:
         monkeypatch.setenv(key, "secret")
     assert needs(data, "7b").missing_keys == KEYS[:1]

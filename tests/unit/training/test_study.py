@@ -140,6 +140,6 @@ def test_a_run_of_another_recipe_is_not_mixed_into_a_study(tmp_path: Path) -> No
 def test_a_study_needs_the_same_workers_for_every_question(tmp_path: Path) -> None:
     config = TrainConfig.model_validate(RECIPE | {"pool": "gym:drawn"})
     with pytest.raises(
-        ConfigError, match=r"other workers for each question .* expected the same for all"
+        ConfigError, match=r"other workers for each question, expected the same for all"
     ):
         study(config, tmp_path, seeds=[1], controls=False)
