@@ -39,7 +39,7 @@ SEED = 20_261_121
 AT_ONCE = 4
 QUESTIONS, LEARNT = 14, 12
 SIDE_BY_SIDE = 5  # the most calls that one question has in flight
-TABLES = ("table.json", "table.md", "table.csv", "table.tex")
+TABLES = ("table.json", "table.md", "table.csv")
 SYSTEMS = (
     "worker:ada",
     "consensus:ada?n=5",

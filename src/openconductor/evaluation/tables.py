@@ -1,9 +1,12 @@
-"""The table of an evaluation, its forms, and latencies.
+"""The table of an evaluation, and its forms.
 
-In: Results. Out: a Table: a row a system and task, differences against one system; as JSON,
-Markdown, CSV and LaTeX, the same bytes for the same records. Nothing in it depends on when or in
-which order things were asked: latency is in a file of its own. Shares are fractions in CSV and
-JSON, percent in Markdown and LaTeX; what is not known is empty, null or a dash, never 0.
+A Table has a row for each system and task, and the differences from one system. It is written as
+JSON, Markdown and CSV: the same bytes for the same records. Nothing in it depends on when or in
+which order things were asked; latency is in a file of its own. Shares are fractions in CSV and JSON,
+percent in Markdown. Unknown values are empty, null or a dash, never 0.
+
+Everything is computed without pandas, so that one system can be evaluated without the extra
+``eval``.
 """
 
 from __future__ import annotations
@@ -13,21 +16,14 @@ import io
 import json
 import re
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, astuple, dataclass, fields
 from decimal import Decimal
 from math import fsum, sqrt
 from statistics import fmean
-from typing import Any
+from typing import Any, TypeVar
 
-from openconductor.evaluation.eval_config import (
-    BOUNDS,
-    GROUPS,
-    HINDSIGHT,
-    against_in,
-    group_of,
-    short_name,
-)
+from openconductor.evaluation.eval_config import HINDSIGHT, against_in
 from openconductor.evaluation.records import MASKED, Record, Results
 from openconductor.evaluation.statistics import (
     Difference,
@@ -44,22 +40,25 @@ from openconductor.types import Usage
 AVERAGE = "average"
 """The task of a system's row over all tasks, each weighing the same (as in the paper's tables)."""
 UNKNOWN = "–"
-MOST_CUT = 0.03  # of a system's answers, before that is worth a warning
+MOST_CUT = 0.03
+"""The share of a system's answers that may be cut without a warning."""
 
 _REASONS = ("unparsed", "invalid", "refused", "ungraded", "failed")
+_COUNTS = ("n", "masked", "cut", *_REASONS)
 
+Number = TypeVar("Number", float, Decimal)
 Interval = tuple[float, float]
 Cells = Sequence[str]
 
 
 @dataclass(frozen=True, slots=True)
 class TableRow:
-    """One system on one task; what is not known is None.
+    """One system on one task; None: unknown.
 
     Attributes:
         n, k: problems, and repeats of each.
-        accuracy, se, ci95: the mean over problems of the share of right answers among what was
-            decided, its standard error clustered by problem, its 95 % interval.
+        accuracy, se, ci95: the mean over problems of the share of right answers among the decided
+            ones, its standard error clustered by problem, its 95 % interval.
         pass_at_k: the chance that one of k answers is right, over the problems whose k answers were
             all decided.
         dollars_per_question, tokens_per_question, calls_per_question: of a question asked once.
@@ -67,8 +66,8 @@ class TableRow:
         validity, accuracy_given_valid: the share of planned first rounds that were workflows, and
             their accuracy.
         routing_entropy_bits, mean_steps: of the workers' shares over steps; steps a workflow.
-        unparsed, invalid, refused: records that count as wrong, and why (``records.Status``).
-        ungraded, failed, masked: records that are masked, and why; both together.
+        unparsed, invalid, refused: records that count as wrong, by reason (``records.Status``).
+        ungraded, failed, masked: records that are masked, by reason, and together.
         cut: records in which a worker's answer was cut at its token limit; they are graded like all
             others.
     """
@@ -100,7 +99,7 @@ class TableRow:
 
 @dataclass(frozen=True, slots=True)
 class Gap:
-    """By how much a system is right more often than the one that it is compared with, on the same problems.
+    """The lead of a system over the one that it is compared with, on the same problems.
 
     ``p_holm`` is adjusted for all comparisons of the table, those over all tasks (``average``)
     among them.
@@ -119,15 +118,14 @@ class Gap:
 
 @dataclass(frozen=True, slots=True)
 class Table:
-    """What ``table.json`` holds.
+    """The content of ``table.json``.
 
     Attributes:
         missing: records that a whole evaluation would have beyond these.
-        rows: by system, then task; where there are several tasks, ``average`` last.
-        against: the system that the others are compared with; None where there is no other.
+        rows: by system, then task; with several tasks, ``average`` last.
+        against: the system that the others are compared with; None: there is no other.
         gaps: the others' differences from it.
-        learning: what the workers were asked for trained baselines, and what that cost; None where
-            nothing was.
+        learning: number and cost of the answers that trained baselines learnt from; None: none.
     """
 
     name: str
@@ -140,185 +138,239 @@ class Table:
     learning: dict[str, object] | None = None
 
     def to_json(self) -> dict[str, object]:
-        """The table as plain values; shares are fractions, what is not known is null."""
-        return {
-            "differences" if name == "gaps" else name: value for name, value in asdict(self).items()
-        }
+        """Return plain values; shares are fractions, null is unknown."""
+        values = asdict(self)
+        values["differences"] = values.pop("gaps")
+        values["learning"] = values.pop("learning")
+        return values
 
     def row(self, system: str, task: str) -> TableRow:
-        """One row; KeyError where there is none."""
+        """Return one row; KeyError if there is none."""
         return {(row.system, row.task): row for row in self.rows}[system, task]
 
 
 def make_table(results: Results) -> Table:
-    """The table of an evaluation.
+    """Make the table of an evaluation.
 
     Raises:
         ConfigError: the recipe compares with a system that is not in it.
     """
-    by_row, config = results.by_row(), results.config
+    config = results.config
+    records = results.by_row()
     rows: list[TableRow] = []
     for system in results.systems:
-        mine = [
-            make_row(system, task, by_row[system, task], config.repeats) for task in results.tasks
-        ]
-        rows += [*mine, _average(mine)] if len(mine) > 1 else mine
-    against = against_in(results.systems, config.against) if len(results.systems) > 1 else None
-    gaps = () if against is None else tuple(_gaps(results, by_row, against))
-    learning, usage = results.learning, _used(results.learning)
-    taught: dict[str, object] = {
-        "questions": len({(record.task, record.problem) for record in learning}),
-        "records": len(learning),
-        "calls": sum(record.calls for record in learning),
-        "tokens": usage.tokens,
-        "dollars": None if usage.unpriced_calls else float(usage.dollars),
-    }
-    about = (config.name, config.setting, config.repeats, results.missing)
-    return Table(*about, tuple(rows), against, gaps, taught if learning else None)
+        own: list[TableRow] = []
+        for task in results.tasks:
+            own.append(make_row(system, task, records[system, task], config.repeats))
+        rows += own
+        if len(own) > 1:
+            rows.append(_average(own))
+    against = None
+    gaps: list[Gap] = []
+    if len(results.systems) > 1:
+        against = against_in(results.systems, config.against)
+        gaps = _gaps(results, records, against)
+    return Table(
+        name=config.name,
+        setting=config.setting,
+        repeats=config.repeats,
+        missing=results.missing,
+        rows=tuple(rows),
+        against=against,
+        gaps=tuple(gaps),
+        learning=_learning(results.learning),
+    )
 
 
+# ── rows ──────────────────────────────────────────────────────────────────────────────────────────
 def make_row(system: str, task: str, records: Sequence[Record], repeats: int) -> TableRow:
-    """One row; without records everything that they would say is None."""
-    count = len(records)
+    """Make one row; without records everything but the counts is None."""
     scores = list(scores_by_problem(records).values())
-    mean, se, *ci95 = clustered_mean(scores) if scores else (None, None)
-    planned = [record for record in records if record.valid is not None]
-    given_valid = list(scores_by_problem(record for record in planned if record.valid).values())
-    enough = repeats > 1 and any(len(of_one) >= repeats for of_one in scores)
+    mean = clustered_mean(scores) if scores else None
+    decided_k_times = repeats > 1 and any(len(of_problem) >= repeats for of_problem in scores)
     workflows = [workflow for record in records for workflow in record.workflows]
-    usage = _used(records)
-    dollars = None if usage.unpriced_calls or not count else usage.dollars / count
-    status = Counter(str(record.status) for record in records)
+    planned = [record for record in records if record.valid is not None]
+    valid = [record for record in planned if record.valid]
+    valid_scores = list(scores_by_problem(valid).values())
+    usage = total_usage(records)
+    dollars = None if usage.unpriced_calls else _share(usage.dollars, records)
+    right_per_dollar = None
+    if mean is not None and dollars:
+        right_per_dollar = float(Decimal(mean.mean) / dollars)
+    status = Counter(record.status for record in records)
     return TableRow(
         system=system,
         task=task,
         n=len({record.problem for record in records}),
         k=repeats,
-        accuracy=mean,
-        se=se,
-        ci95=(ci95[0], ci95[1]) if ci95 else None,
-        pass_at_k=pass_at_k(scores, repeats).mean if enough else None,
+        accuracy=None if mean is None else mean.mean,
+        se=None if mean is None else mean.se,
+        ci95=None if mean is None else (mean.low, mean.high),
+        pass_at_k=pass_at_k(scores, repeats).mean if decided_k_times else None,
         dollars_per_question=None if dollars is None else float(dollars),
-        tokens_per_question=usage.tokens / count if count else None,
-        calls_per_question=sum(record.calls for record in records) / count if count else None,
-        right_per_dollar=None if mean is None or not dollars else float(Decimal(mean) / dollars),
-        validity=fmean(record.valid is True for record in planned) if planned else None,
-        accuracy_given_valid=clustered_mean(given_valid).mean if given_valid else None,
+        tokens_per_question=_share(usage.tokens, records),
+        calls_per_question=_share(sum(record.calls for record in records), records),
+        right_per_dollar=right_per_dollar,
+        validity=_share(len(valid), planned),
+        accuracy_given_valid=clustered_mean(valid_scores).mean if valid_scores else None,
         routing_entropy_bits=routing_entropy_bits(workflows) if workflows else None,
         mean_steps=mean_steps(workflows),
-        masked=sum(status[one] for one in MASKED),
+        unparsed=status["unparsed"],
+        invalid=status["invalid"],
+        refused=status["refused"],
+        ungraded=status["ungraded"],
+        failed=status["failed"],
+        masked=sum(status[name] for name in MASKED),
         cut=sum(record.cut for record in records),
-        **{name: status[name] for name in _REASONS},
     )
 
 
-def _average(rows: Sequence[TableRow]) -> TableRow:
-    """The mean of a system's rows, each task weighing the same; counts are added up.
-
-    A number is known only where it is known for every task. The tasks' problems are independent, so
-    the variance of the mean is the sum of theirs over the square of their number.
-    """
-    values: dict[str, Any] = {
-        "system": rows[0].system,
-        "task": AVERAGE,
-        "k": rows[0].k,
-        "se": None,
-        "ci95": None,
-    }
-    for name in (one.name for one in fields(TableRow) if one.name not in values):
-        each = [getattr(row, name) for row in rows]
-        values[name] = (
-            sum(each)
-            if name in ("n", "masked", "cut", *_REASONS)
-            else None
-            if None in each
-            else fmean(each)
-        )
-    mean, dollars = values["accuracy"], values["dollars_per_question"]
-    if mean is not None:
-        values["se"] = sqrt(fsum(row.se**2 for row in rows if row.se is not None)) / len(rows)
-        values["ci95"] = averaged_interval(
-            [(row.accuracy or 0.0, *(row.ci95 or (0.0, 0.0))) for row in rows]
-        )
-    values["right_per_dollar"] = mean / dollars if mean is not None and dollars else None
-    return TableRow(**values)
-
-
-def _used(records: Sequence[Record]) -> Usage:
+def total_usage(records: Iterable[Record]) -> Usage:
+    """Return the usage of all records together."""
     return sum((record.usage for record in records), Usage())
 
 
-def _gaps(
-    results: Results, by_row: Mapping[tuple[str, str], Sequence[Record]], against: str
-) -> list[Gap]:
-    """Every system against one, task by task and over all. Hindsight chose by these very answers: no test fits it."""
-    seed = results.config.seed or 0
-    found: list[tuple[str, str, Difference]] = []
-    for system in results.systems:
-        if system not in (against, HINDSIGHT):
-            rows = {task: (by_row[system, task], by_row[against, task]) for task in results.tasks}
-            rows |= {AVERAGE: (results.of(system), results.of(against))} if len(rows) > 1 else {}
-            compared = {
-                task: one
-                for task, (ours, theirs) in rows.items()
-                if (one := difference(scores_by_problem(ours), scores_by_problem(theirs), seed))
-                is not None
-            }
-            if len(compared) < len(rows):  # an average is known where all tasks are
-                compared.pop(AVERAGE, None)
-            found += [(system, task, one) for task, one in compared.items()]
-    adjusted = holm([apart.p for _, _, apart in found])
-    return [
-        Gap(
-            system,
-            task,
-            one.value,
-            (one.low, one.high),
-            one.p,
-            p,
-            one.problems,
-            one.better,
-            one.worse,
-        )
-        for (system, task, one), p in zip(found, adjusted, strict=True)
-    ]
+def _share(total: Number, records: Sequence[Record]) -> Number | None:
+    """Return the part of a total that falls on one record; None: there are no records."""
+    return total / len(records) if records else None
 
 
-# ── as files ──────────────────────────────────────────────────────────────────────────────────────
-def table_files(table: Table) -> dict[str, str]:
-    """The text of each file of a table, by its name."""
+def _average(rows: Sequence[TableRow]) -> TableRow:
+    """Return the mean of a system's rows, each task weighing the same; counts are added up.
+
+    A number is known only if it is known for every task. The tasks' problems are independent, so
+    the variance of the mean is the sum of theirs over the square of their number.
+    """
+    values: dict[str, Any] = asdict(rows[0])
+    values["task"] = AVERAGE
+    for name in values.keys() - {"system", "task", "k", "se", "ci95"}:
+        column = [getattr(row, name) for row in rows]
+        if name in _COUNTS:
+            values[name] = sum(column)
+        elif None in column:
+            values[name] = None
+        else:
+            values[name] = fmean(column)
+    values["se"] = values["ci95"] = values["right_per_dollar"] = None
+    mean, dollars = values["accuracy"], values["dollars_per_question"]
+    if mean is not None:
+        errors = [row.se for row in rows if row.se is not None]
+        intervals = [(row.accuracy or 0.0, *(row.ci95 or (0.0, 0.0))) for row in rows]
+        values["se"] = sqrt(fsum(error**2 for error in errors)) / len(rows)
+        values["ci95"] = averaged_interval(intervals)
+        if dollars:
+            values["right_per_dollar"] = mean / dollars
+    return TableRow(**values)
+
+
+def _learning(records: Sequence[Record]) -> dict[str, object] | None:
+    """Return number and cost of the answers that trained baselines learnt from."""
+    if not records:
+        return None
+    usage = total_usage(records)
     return {
-        "table.json": json.dumps(table.to_json(), indent=2, ensure_ascii=False, allow_nan=False)
-        + "\n",
-        "table.md": _markdown(table),
-        "table.csv": _csv(table),
-        "table.tex": _latex(table),
+        "questions": len({record.key for record in records}),
+        "records": len(records),
+        "calls": sum(record.calls for record in records),
+        "tokens": usage.tokens,
+        "dollars": None if usage.unpriced_calls else float(usage.dollars),
     }
 
 
+# ── differences ───────────────────────────────────────────────────────────────────────────────────
+def _gaps(
+    results: Results, records: Mapping[tuple[str, str], Sequence[Record]], against: str
+) -> list[Gap]:
+    """Compare every system with one, task by task and over all.
+
+    Hindsight is left out, because it chose by these answers: no test fits it.
+    """
+    compared: list[tuple[str, str, Difference]] = []
+    for system in results.systems:
+        if system not in (against, HINDSIGHT):
+            for task, gap in _compare(results, records, system, against).items():
+                compared.append((system, task, gap))
+    adjusted = holm([gap.p for _, _, gap in compared])
+    gaps: list[Gap] = []
+    for (system, task, gap), p_holm in zip(compared, adjusted, strict=True):
+        row = Gap(
+            system=system,
+            task=task,
+            difference=gap.value,
+            ci95=(gap.low, gap.high),
+            p=gap.p,
+            p_holm=p_holm,
+            problems=gap.problems,
+            better=gap.better,
+            worse=gap.worse,
+        )
+        gaps.append(row)
+    return gaps
+
+
+def _compare(
+    results: Results,
+    records: Mapping[tuple[str, str], Sequence[Record]],
+    system: str,
+    against: str,
+) -> dict[str, Difference]:
+    """Compare two systems on each task, and on all if every task can be compared."""
+    seed = results.config.seed or 0
+    compared: dict[str, Difference] = {}
+    for task in results.tasks:
+        ours = scores_by_problem(records[system, task])
+        theirs = scores_by_problem(records[against, task])
+        gap = difference(ours, theirs, seed)
+        if gap is not None:
+            compared[task] = gap
+    if 1 < len(results.tasks) == len(compared):
+        ours = scores_by_problem(results.of(system))
+        whole = difference(ours, scores_by_problem(results.of(against)), seed)
+        assert whole is not None  # every task can be compared
+        compared[AVERAGE] = whole
+    return compared
+
+
+# ── files ─────────────────────────────────────────────────────────────────────────────────────────
+def table_files(table: Table) -> dict[str, str]:
+    """Return the text of each file of a table, by its name."""
+    text = json.dumps(table.to_json(), indent=2, ensure_ascii=False, allow_nan=False)
+    return {"table.json": text + "\n", "table.md": _markdown(table), "table.csv": _csv(table)}
+
+
 def _markdown(table: Table) -> str:
-    lines = [f"# {_plain(table.name)}", "", _about(table), ""]
-    parts = [
+    lines = [f"# {_escaped(table.name)}", "", _about(table), ""]
+    sections = [
         ("Accuracy", accuracy_grid(table)),
         ("Cost and form, a question", details(table)),
         (f"Against {table.against}", comparisons(table)),
     ]
-    for title, (head, rows) in parts:
+    for title, (head, rows) in sections:
         if rows:
-            lines += [f"## {_plain(title)}", ""]
-            lines += [
-                "| " + " | ".join(map(_plain, cells)) + " |"
-                for cells in (head, ["---"] * len(head), *rows)
-            ]
+            lines += [f"## {_escaped(title)}", "", _markdown_line(head)]
+            lines.append(_markdown_line(["---"] * len(head)))
+            lines += [_markdown_line(row) for row in rows]
             lines.append("")
     return "\n".join(lines)
 
 
+def _markdown_line(cells: Cells) -> str:
+    return "| " + " | ".join(map(_escaped, cells)) + " |"
+
+
+_SPECIAL = re.compile(r"[\\`*\[\]<|~]|(?<![^\W_])_|_(?![^\W_])|&(?=#?\w+;)")
+"""Characters with a meaning in Markdown; an underscore inside a word and a lone & have none."""
+
+
+def _escaped(text: str) -> str:
+    return _SPECIAL.sub(lambda mark: f"\\{mark[0]}", " ".join(text.splitlines()))
+
+
 def _csv(table: Table) -> str:
-    """Every row with every column, for programs."""
+    """Return every row with every column, for programs."""
     out = io.StringIO()
     writer = csv.writer(out, lineterminator="\n")
-    head: list[object] = [one.name for one in fields(TableRow)]
+    head: list[object] = [field.name for field in fields(TableRow)]
     place = head.index("ci95")
     head[place : place + 1] = ["ci95_low", "ci95_high"]
     writer.writerow(head)
@@ -329,68 +381,11 @@ def _csv(table: Table) -> str:
     return out.getvalue()
 
 
-def _latex(table: Table) -> str:
-    """The tables of ``_markdown`` as ``tabular`` environments; needs the package booktabs.
-
-    Systems are grouped under short names, and the best of each task is bold, bounds aside. What is
-    the same for all is left out, and columns are close and their heads short, so that tables fit a
-    page of one column.
-    """
-    accuracy: dict[str, dict[str, float]] = {}
-    for row in table.rows:
-        accuracy.setdefault(row.task, {})[row.system] = (
-            -1.0 if row.accuracy is None else row.accuracy
-        )
-    best = [
-        max((one[name] for name in one if name not in BOUNDS), default=1.0)
-        for one in accuracy.values()
-    ]
-    lines, grid = [f"% {_tex(_about(table))}"], accuracy_grid(table)
-    for head, rows in (grid, briefly(table), comparisons(table)):
-        whole = head is grid[0] or len(rows) == 1
-        kept = [
-            place
-            for place in range(len(head))
-            if whole or not place or len({row[place] for row in rows}) > 1
-        ]
-        lines += _tabular([_NARROW.get(head[place], head[place]) for place in kept]) if rows else []
-        for group in GROUPS:
-            inside = [row for row in rows if group_of(row[0]) == group]
-            lines += (
-                ["\\midrule", f"\\multicolumn{{{len(kept)}}}{{l}}{{\\textit{{{group}}}}} \\\\"]
-                if inside
-                else []
-            )
-            for row in inside:
-                _, *texts = (_tex(re.sub(r"(?<!\w)-(?=\d)", "−", row[place])) for place in kept)
-                if head is grid[0] and row[0] not in BOUNDS:
-                    found = zip(texts, accuracy.values(), best, strict=True)
-                    texts = [
-                        f"\\textbf{{{text}}}" if of[row[0]] == top else text
-                        for text, of, top in found
-                    ]
-                lines.append(" & ".join([_tex(short_name(row[0])), *texts]) + " \\\\")
-        lines += ["\\bottomrule", "\\end{tabular}}", ""] if rows else []
-    return "\n".join(lines)
-
-
-_NARROW = {"entropy, bits": "bits", "difference, points": "points", "no answer": "no ans."}
-
-
-def _tabular(head: Cells) -> list[str]:
-    named = sum(name in ("system", "task") for name in head)
-    columns = "l" * named + "r" * (len(head) - named)
-    close = "{\\footnotesize\\setlength{\\tabcolsep}{2pt}%"
-    return [
-        close,
-        f"\\begin{{tabular}}{{{columns}}}",
-        "\\toprule",
-        " & ".join(map(_tex, head)) + " \\\\",
-    ]
-
-
 _COLUMNS = {
-    **{name: (name, "") for name in ("system", "task", "n", "k")},
+    "system": ("system", ""),
+    "task": ("task", ""),
+    "n": ("n", ""),
+    "k": ("k", ""),
     "95 %": ("ci95", "interval"),
     "pass@k": ("pass_at_k", "percent"),
     "dollars": ("dollars_per_question", "dollars"),
@@ -401,79 +396,67 @@ _COLUMNS = {
     "given valid": ("accuracy_given_valid", "percent"),
     "entropy, bits": ("routing_entropy_bits", ".2f"),
     "steps": ("mean_steps", ".2f"),
-    **{name: (name, "") for name in (*_REASONS, "cut")},
+    "unparsed": ("unparsed", ""),
+    "invalid": ("invalid", ""),
+    "refused": ("refused", ""),
+    "ungraded": ("ungraded", ""),
+    "failed": ("failed", ""),
+    "cut": ("cut", ""),
 }
-"""The columns of ``details``: of each head its field, and how that is written."""
+"""The columns of ``details``: for each head its field, and the form of its values."""
 
 
 def accuracy_grid(table: Table) -> tuple[Cells, list[Cells]]:
-    """Systems down, tasks across: percent, with the standard error."""
+    """Return systems down, tasks across: percent, with the standard error."""
     tasks = list(dict.fromkeys(row.task for row in table.rows))
-    shown: dict[str, list[str]] = {}
+    lines: dict[str, list[str]] = {}
     for row in table.rows:  # by system, then task
-        cell = (
-            UNKNOWN
-            if row.accuracy is None
-            else f"{100 * row.accuracy:.1f} ± {100 * (row.se or 0.0):.1f}"
-        )
-        shown.setdefault(row.system, [row.system]).append(cell)
-    return ["system", *(f"{task}, %" for task in tasks)], list(shown.values())
+        cell = UNKNOWN
+        if row.accuracy is not None:
+            cell = f"{100 * row.accuracy:.1f} ± {100 * (row.se or 0.0):.1f}"
+        lines.setdefault(row.system, [row.system]).append(cell)
+    return ["system", *(f"{task}, %" for task in tasks)], list(lines.values())
 
 
 def details(table: Table) -> tuple[Cells, list[Cells]]:
-    """What each row took, and of what form it was."""
-    return [*_COLUMNS], [[_cell(row, head) for head in _COLUMNS] for row in table.rows]
+    """Return cost and form of each row."""
+    rows: list[Cells] = []
+    for row in table.rows:
+        rows.append([_cell(row, head) for head in _COLUMNS])
+    return list(_COLUMNS), rows
 
 
 def briefly(table: Table) -> tuple[Cells, list[Cells]]:
-    """What of ``details`` fits on a terminal; ``no answer`` is unparsed, invalid and refused together."""
+    """Return as much of ``details`` as fits on a terminal.
+
+    ``no answer`` is unparsed, invalid and refused together.
+    """
     heads = ("system", "task", "dollars", "tokens", "calls", "valid", "steps", "entropy, bits")
-    rows: list[Cells] = [
-        [
-            *(_cell(row, head) for head in heads),
-            *map(str, (row.unparsed + row.invalid + row.refused, row.masked, row.cut)),
-        ]
-        for row in table.rows
-    ]
+    rows: list[Cells] = []
+    for row in table.rows:
+        counts = (row.unparsed + row.invalid + row.refused, row.masked, row.cut)
+        rows.append([*(_cell(row, head) for head in heads), *map(str, counts)])
     return [*heads, "no answer", "masked", "cut"], rows
 
 
-def cut_answers(results: Results) -> list[str]:
-    """A warning for each system and task of whose answers more than a few percent were cut at a token limit."""
-    counts = {
-        row: (sum(one.cut for one in records), len(records))
-        for row, records in results.by_row().items()
-    }
-    return [
-        f"warning: {system} on {task}: in {cut} of {asked} answers a worker was cut at its token limit "
-        f"({100 * cut / asked:.0f} %); a larger max_tokens would let it finish"
-        for (system, task), (cut, asked) in counts.items()
-        if cut > MOST_CUT * asked
-    ]
-
-
 def comparisons(table: Table) -> tuple[Cells, list[Cells]]:
-    """Differences in points of percent, with what they are worth."""
-    head = [
-        "system",
-        "task",
-        "difference, points",
-        "95 %",
-        "p (Holm)",
-        "better",
-        "worse",
-        "problems",
-    ]
-    rows: list[Cells] = [
-        [
-            *(gap.system, gap.task, f"{100 * gap.difference:+.1f}"),
-            f"{100 * gap.ci95[0]:+.1f} to {100 * gap.ci95[1]:+.1f}",
+    """Return differences in points of percent, with intervals and p-values."""
+    heads = ("system", "task", "difference, points", "95 %", "p (Holm)")
+    rows: list[Cells] = []
+    for gap in table.gaps:
+        low, high = gap.ci95
+        row = [
+            gap.system,
+            gap.task,
+            f"{100 * gap.difference:+.1f}",
+            f"{100 * low:+.1f} to {100 * high:+.1f}",
             "<0.001" if gap.p_holm < 0.001 else f"{gap.p_holm:.3f}",
-            *map(str, (gap.better, gap.worse, gap.problems)),
+            str(gap.better),
+            str(gap.worse),
+            str(gap.problems),
         ]
-        for gap in table.gaps
-    ]
-    return head, rows
+        rows.append(row)
+    return [*heads, "better", "worse", "problems"], rows
 
 
 def _cell(row: TableRow, head: str) -> str:
@@ -485,57 +468,51 @@ def _cell(row: TableRow, head: str) -> str:
         return f"{100 * value:.1f}"
     if form == "interval":
         return f"{100 * value[0]:.1f} to {100 * value[1]:.1f}"
-    if form == "dollars":  # never as a power of ten
-        return (
-            "<0.000001"
-            if 0 < value < 1e-6
-            else f"{value:.4f}"
-            if value >= 0.01
-            else f"{value:.6f}"
-            if value
-            else "0"
-        )
+    if form == "dollars":
+        return _dollars(value)
     return format(value, form)
 
 
+def _dollars(value: float) -> str:
+    """Write an amount, never as a power of ten."""
+    if not value:
+        return "0"
+    if value < 1e-6:
+        return "<0.000001"
+    return f"{value:.4f}" if value >= 0.01 else f"{value:.6f}"
+
+
 def _about(table: Table) -> str:
+    """Return the sentences above a table."""
     sizes: dict[str, int] = {}
     for row in table.rows:
         if row.task != AVERAGE:
-            sizes[row.task] = max(
-                row.n, sizes.get(row.task, 0)
-            )  # a run that was stopped has fewer for some systems
-    sized = ", ".join(f"{task} (n = {n})" for task, n in sizes.items())
-    said = f"{table.setting.capitalize()}, k = {table.repeats}, {sized}. "
-    said += "Standard errors and intervals are clustered by problem."
+            # A run that was stopped has fewer questions for some systems.
+            sizes[row.task] = max(row.n, sizes.get(row.task, 0))
+    tasks = ", ".join(f"{task} (n = {n})" for task, n in sizes.items())
+    text = f"{table.setting.capitalize()}, k = {table.repeats}, {tasks}. "
+    text += "Standard errors and intervals are clustered by problem."
     if any(row.system == HINDSIGHT for row in table.rows):
-        said += f" {HINDSIGHT} looks back at these very answers, luck included: a bound, not a system, and not compared."
+        text += (
+            f" {HINDSIGHT} looks back at these very answers, luck included: a bound, not a system, "
+            "and not compared."
+        )
     if table.missing:
-        lack = "1 answer is" if table.missing == 1 else f"{table.missing} answers are"
-        said += f" {lack} missing: the evaluation was stopped."
-    return said
+        answers = "1 answer is" if table.missing == 1 else f"{table.missing} answers are"
+        text += f" {answers} missing: the evaluation was stopped."
+    return text
 
 
-_MARKED = re.compile(r"[\\`*\[\]<|~]|(?<![^\W_])_|_(?![^\W_])|&(?=#?\w+;)")
-"""What Markdown would read as more than itself; an underscore inside a word and a lone ampersand it does not."""
-
-
-def _plain(text: str) -> str:
-    return _MARKED.sub(lambda mark: f"\\{mark[0]}", " ".join(text.splitlines()))
-
-
-_TEX = str.maketrans(
-    {character: f"\\{character}" for character in "&%$#_{}"}
-    | {
-        "\\": "\\textbackslash{}",
-        "~": "\\textasciitilde{}",
-        "^": "\\textasciicircum{}",
-        "|": "\\textbar{}",
-    }
-    | {"<": "$<$", ">": "$>$", "±": "$\\pm$", "–": "--", "−": "$-$"}
-    | {"[": "{[}"}  # behind a row's end it would begin an option
-)
-
-
-def _tex(text: str) -> str:
-    return " ".join(text.splitlines()).translate(_TEX)
+# ── warnings ──────────────────────────────────────────────────────────────────────────────────────
+def cut_answers(results: Results) -> list[str]:
+    """Return a warning for each system and task that has many answers cut at a token limit."""
+    warnings: list[str] = []
+    for (system, task), records in results.by_row().items():
+        cut = sum(record.cut for record in records)
+        if cut > MOST_CUT * len(records):
+            warnings.append(
+                f"warning: {system} on {task}: in {cut} of {len(records)} answers a worker was cut "
+                f"at its token limit ({100 * cut / len(records):.0f} %); a larger max_tokens would "
+                "let it finish"
+            )
+    return warnings

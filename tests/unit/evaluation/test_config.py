@@ -219,6 +219,23 @@ def test_a_value_is_a_switch_a_number_or_a_word() -> None:
     )
 
 
+@pytest.mark.parametrize(
+    ("system", "group"),
+    [
+        ("conductor", "Orchestrators"),
+        ("planner:openai:gpt-5", "Orchestrators"),
+        ("conductor?rounds=2", "Ablations"),
+        ("worker:a", "Workers alone"),
+        ("planner_alone", "Workers alone"),
+        ("oracle_observed", "Bounds"),
+        ("moa:a?layers=2", "Baselines"),
+        ("mine:Vote", "Baselines"),
+    ],
+)
+def test_systems_are_grouped_by_their_names(system: str, group: str) -> None:
+    assert eval_config.group_of(system) == group
+
+
 # ── who plans ─────────────────────────────────────────────────────────────────────────────────────
 def test_a_worker_of_the_pool_can_plan() -> None:
     pool = gym_pool()

@@ -31,7 +31,7 @@ from openconductor.store.storage import make_folder, write_whole
 from openconductor.types import Grade, Problem
 
 FILES = {"config.toml", "environment.json", "journal.sqlite", "latency.json"}
-TABLES = {"table.json", "table.md", "table.csv", "table.tex"}
+TABLES = {"table.json", "table.md", "table.csv"}
 BEST_WORKER, SECOND = "worker:maven", "worker:referee"
 
 

@@ -302,71 +302,14 @@ def test_csv_has_every_column_of_every_row_and_leaves_the_unknown_empty() -> Non
     assert 0.30 < float(rows[1]["ci95_low"]) < 0.31 < 0.95 < float(rows[1]["ci95_high"])
 
 
-def test_a_name_breaks_neither_a_column_nor_a_line_of_markdown_and_latex() -> None:
+def test_a_name_breaks_neither_a_column_nor_a_line_of_markdown() -> None:
     table = small(ODD)
     assert (
         r"| a\|b & c_d 100% \[x\] {y} #1 $2 \~^ \<i> \\ \*s\* \_e\_ \&amp; é | 75.0 ± 25.0 |"
         in form("md", table).splitlines()
     )
-    assert (
-        r"a\textbar{}b \& c\_d 100\% {[}x] \{y\} \#1 \$2 \textasciitilde{}\textasciicircum{} $<$i$>$ "
-        r"\textbackslash{} *s* \_e\_ \&amp; é & \textbf{75.0 $\pm$ 25.0} \\"
-        in form("tex", table).splitlines()
-    )
     table = small("two\r\nlines\u2028more")
     assert "| two lines more | 75.0" in form("md", table)
-    assert r"two lines more & \textbf{75.0" in form("tex", table)
-
-
-def test_latex_has_balanced_environments_and_as_many_cells_as_columns() -> None:
-    text = form("tex", small())
-    assert text.startswith("% Unconstrained, k = 1")
-    assert text.count("\\begin{tabular}") == text.count("\\end{tabular}") == 3
-    for block in text.split("\\begin{tabular}{")[1:]:
-        columns = block[: block.index("}")]
-        cells = [
-            line
-            for line in block.splitlines()
-            if line.endswith("\\\\") and "\\multicolumn" not in line
-        ]
-        assert cells and all(
-            line.replace("\\&", "").count("&") == len(columns) - 1 for line in cells
-        )
-
-
-def test_latex_groups_the_systems_and_marks_the_best_that_is_not_a_bound() -> None:
-    found = {
-        "random": "+---",
-        "moa:a": "++--",
-        "conductor": "+++-",
-        "oracle": "++++",
-        "conductor?rounds=2": "+---",
-    }
-    several = [
-        replace(one, system=name) for name, said in found.items() for one in records(list(said))
-    ]
-    lines = form("tex", make_table(results_of(several, list(found)))).splitlines()
-    (best,) = [line for line in lines if "textbf" in line]
-    assert best.startswith("conductor & \\textbf{75.0")
-    groups = [line.split("textit{")[1].split("}")[0] for line in lines if "textit{" in line]
-    assert groups == ["Orchestrators", "Baselines", "Bounds", "Ablations"] * 3
-    assert any(line.startswith("moa (a) & ") for line in lines) and any(
-        line.startswith("rounds=2 & ") for line in lines
-    )
-
-
-def test_latex_leaves_out_what_is_the_same_for_all_and_writes_a_minus() -> None:
-    found = {"random": "++++", "moa:a": "++--", "moa:b": "+---"}
-    several = [
-        replace(one, system=name) for name, said in found.items() for one in records(list(said))
-    ]
-    *_, differences = form("tex", make_table(results_of(several, list(found)))).split(
-        "\\begin{tabular}"
-    )
-    assert "system & points & 95 \\% & p (Holm) & worse \\\\" in differences, (
-        "no task, no better, no problems"
-    )
-    assert "moa (a) & $-$50.0 & " in differences
 
 
 @pytest.mark.parametrize(
