@@ -94,29 +94,20 @@ def read_curve(path: Path | str) -> tuple[Iteration, ...]:
 
 
 def _make_iteration(record: Mapping[str, Any]) -> Iteration:
-    rollouts, masked = int(record["rollouts"]), int(record["masked"])
-    shares = {str(name): float(share) for name, share in record["worker_share"].items()}
-    by_kind = record.get("accuracy_by_kind", {})
-    validity = accuracy = given_valid = entropy = None
-    if rollouts > masked:
-        validity, accuracy = float(record["validity"]), float(record["accuracy"])
-        if validity:
-            given_valid = float(record["accuracy_given_valid"])
-    if any(shares.values()):
-        entropy = float(record["routing_entropy_bits"])
-    else:
-        shares = {}
+    decided = record["rollouts"] > record["masked"]
+    valid = decided and record["validity"]
+    stepped = any(record["worker_share"].values())
     return Iteration(
-        number=int(record["iteration"]),
-        rollouts=rollouts,
-        masked=masked,
-        validity=validity,
-        accuracy=accuracy,
-        given_valid=given_valid,
-        routing_entropy=entropy,
-        worker_share=shares,
-        topology={str(name): int(count) for name, count in record["topology"].items()},
-        by_kind={str(kind): float(share) for kind, share in by_kind.items()},
+        number=record["iteration"],
+        rollouts=record["rollouts"],
+        masked=record["masked"],
+        validity=record["validity"] if decided else None,
+        accuracy=record["accuracy"] if decided else None,
+        given_valid=record["accuracy_given_valid"] if valid else None,
+        routing_entropy=record["routing_entropy_bits"] if stepped else None,
+        worker_share=record["worker_share"] if stepped else {},
+        topology=record["topology"],
+        by_kind=record.get("accuracy_by_kind", {}),
     )
 
 

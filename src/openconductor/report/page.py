@@ -1,8 +1,7 @@
-"""The report's files: its values, its figures, and one HTML file that needs nothing else: no network, no script.
+"""The report's files: ``report.json``, ``figures/``, and ``report.html``, which needs nothing else.
 
-In: a Report and the Results it was made of. Out: ``report.json``, ``figures/``, and
-``report.html``: for screens, light and dark, and for paper; the same report and figures give the
-same bytes.
+``write_report`` writes them, ``render`` makes the page: for screens, light and dark, and for paper.
+The same report and figures give the same bytes.
 
 The page is ``page.html.j2`` with ``page.css``. Its content security policy forbids everything but
 that style sheet (by its hash) and images that the page holds. Jinja escapes all text, so a worker
@@ -22,7 +21,7 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from openconductor.errors import ConfigError
+from openconductor.config import needing
 from openconductor.evaluation.eval_config import (
     CONDUCTOR,
     GROUPS,
@@ -57,16 +56,16 @@ def write_report(
 
     Args:
         report: the report.
-        results: what it was made of.
+        results: the results that it was made of.
         folder: the evaluation's, for what the page says of the run.
-        out: where they go; made where it is not there. Files of the same names are replaced.
+        out: the folder of the files; made if missing. Files of the same names are replaced.
         curves: a training's run folder or curve, for its figures.
         old: the evaluation of the untrained system, for figures.
 
     Returns:
-        Where they are: ``report`` (its values, as JSON), ``page`` (HTML, which needs no other file;
-        None without the extra ``plots``), ``figures`` (SVG files by name, PNG files beside them;
-        none without the extra).
+        Their places: ``report`` (values as JSON), ``page`` (HTML, which needs no other file; None
+        without the extra ``plots``), ``figures`` (SVG files by name, PNG files beside them; empty
+        without the extra).
 
     Raises:
         ConfigError: the curve cannot be read.
@@ -76,22 +75,25 @@ def write_report(
     values = json.dumps(report.to_json(), indent=2, ensure_ascii=False, allow_nan=False)
     write_whole(out / "report.json", values + "\n")
     written: dict[str, Any] = {"report": str(out / "report.json"), "page": None, "figures": {}}
-    if can_draw():
-        from openconductor.plots import save_all
+    if not can_draw():
+        return written
+    from openconductor.plots import save_all
 
-        about = report.orchestration.system
-        earlier = () if old is None else old.of(about) or old.of(CONDUCTOR)
-        records = [*results.records, *(replace(one, system=UNTRAINED) for one in earlier)]
-        drawn = save_all(records, out / "figures", curves, workers=results.workers, system=about)
-        write_whole(out / "report.html", render(report, drawn, results, read_folder(folder)[1]))
-        written["page"] = str(out / "report.html")
-        written["figures"] = {name: str(picture.svg) for name, picture in drawn.items()}
+    system = report.orchestration.system
+    records = list(results.records)
+    if old is not None:
+        earlier = old.of(system) or old.of(CONDUCTOR)
+        records += [replace(record, system=UNTRAINED) for record in earlier]
+    pictures = save_all(records, out / "figures", curves, workers=results.workers, system=system)
+    write_whole(out / "report.html", render(report, pictures, results, read_folder(folder)[1]))
+    written["page"] = str(out / "report.html")
+    written["figures"] = {name: str(picture.svg) for name, picture in pictures.items()}
     return written
 
 
 def can_draw() -> bool:
-    """Whether the extra ``plots`` is installed."""
-    return all(find_spec(name) is not None for name in ("matplotlib", "jinja2"))
+    """Return True if the extra ``plots`` is installed."""
+    return find_spec("matplotlib") is not None and find_spec("jinja2") is not None
 
 
 def render(
@@ -100,25 +102,19 @@ def render(
     results: Results,
     environment: Mapping[str, object],
 ) -> str:
-    """The text of the page.
+    """Return the text of the page.
 
     Args:
-        report: what it says.
-        figures: what ``plots.save_all`` has drawn, by the figure's name.
-        results: what the report was made of: what the systems cost, and the recipe.
-        environment: what the run's folder says about where it was made (``read_folder``): versions
-            and the data.
+        report: the report.
+        figures: the pictures of ``plots.save_all``, by the figure's name.
+        results: the results that the report was made of, for costs and the recipe.
+        environment: the environment of the run (``read_folder``): versions and the data.
 
     Raises:
         ConfigError: Jinja2 is not installed; the message says the command that installs it.
     """
-    try:
+    with needing("page", "plots"):
         from jinja2 import Environment, PackageLoader, StrictUndefined
-    except ImportError as error:
-        install = 'pip install "openconductor[plots]"'
-        raise ConfigError(
-            f"page: {error}; expected the extra 'plots' to be installed: {install}"
-        ) from error
 
     maker = Environment(
         loader=PackageLoader("openconductor.report", ""),
@@ -128,13 +124,13 @@ def render(
         lstrip_blocks=True,
         extensions=["jinja2.ext.do"],
     )
-    maker.filters["number"] = _number
+    maker.filters["number"] = _three_digits
     style = files("openconductor.report").joinpath("page.css").read_text("utf-8")
-    found, parts = report.orchestration, list(sections(report))
+    parts = list(sections(report))
     placed = {name for part in parts for name in part.figures}
     text = maker.get_template("page.html.j2").render(
         report=report,
-        found=found,
+        found=report.orchestration,
         heading=heading(report),
         style=style,
         digest=_encoded(sha256(style.encode()).digest()),
@@ -149,7 +145,7 @@ def render(
         order=GROUPS,
         group_of=group_of,
         short_name=short_name,
-        seconds={(one["system"], one["task"]): one for one in latency(results)},
+        seconds={(row["system"], row["task"]): row for row in latency(results)},
         environment=environment,
         recipe=dump_eval_config(results.config),
         words=words,
@@ -163,12 +159,15 @@ def _encoded(content: bytes) -> str:
     return b64encode(content).decode()
 
 
-def _number(value: float | None) -> str:
-    """A number with three digits that count.
+def _three_digits(value: float | None) -> str:
+    """Write a number with three significant digits.
 
-    >>> [_number(value) for value in (None, 0.000012345, 0.0, 3.6499, 123.4, 123456.7)]
+    >>> [_three_digits(value) for value in (None, 0.000012345, 0.0, 3.6499, 123.4, 123456.7)]
     ['-', '0.0000123', '0', '3.65', '123', '123,457']
     """
+    if value is None:
+        return NOTHING
     if not value:
-        return NOTHING if value is None else "0"
-    return f"{value:,.{max(0, 2 - int(f'{value:e}'.partition('e')[2]))}f}"
+        return "0"
+    exponent = int(f"{value:e}".partition("e")[2])
+    return f"{value:,.{max(0, 2 - exponent)}f}"

@@ -29,7 +29,7 @@ REPLAYS = "counterfactual.sqlite"
 
 
 def replays_are_free(results: Results, folder: Path) -> bool:
-    """Return True if replays cost nothing: in the gym, and over workers that are recorded models."""
+    """Return True if replays cost nothing: over simulated workers, and over recorded models."""
     if results.config.simulated:
         return True
     inputs = cast("Mapping[str, Any]", read_folder(folder)[1].get("inputs", {}))

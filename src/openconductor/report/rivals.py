@@ -254,7 +254,7 @@ def find_effort(
 def _rivals(
     by_system: Mapping[str, Sequence[Record]], alone: str, unit: str, system_cost: float
 ) -> Iterator[_Rival]:
-    """Yield one worker's votes, and the worker alone; those without a cost or an answer left out."""
+    """Yield one worker's votes, and the worker alone, if they have a cost and an answer."""
     worker = alone.removeprefix(ALONE)
     for name, records in by_system.items():
         if name.partition("?")[0] == f"consensus:{worker}" and _comparable(records, unit):

@@ -28,7 +28,7 @@ from openconductor.evaluation.strategies import (
     strategy,
     useful_part,
 )
-from openconductor.measures import Topology, entropy_bits, topology, unused_steps
+from openconductor.measures import Topology, entropy_bits, group_by, topology, unused_steps
 from openconductor.plots.estimates import accuracy, share, shares_of
 from openconductor.plots.material import in_order
 from openconductor.types import Workflow
@@ -99,48 +99,42 @@ def measure_routing(
         workers: the pool's names by ordinal; a worker without a name is called by its number.
         seed: of the permutations.
     """
-    used = {step.worker for record in records for workflow in record.workflows for step in workflow}
-    names = {ordinal: workers.get(ordinal, str(ordinal)) for ordinal in sorted({*workers, *used})}
     plans = _plans_by_question(records).values()
+    steps = [[step for workflow in workflows for step in workflow] for workflows in plans]
+    used = {step.worker for of_question in steps for step in of_question}
+    names = {ordinal: workers.get(ordinal, str(ordinal)) for ordinal in sorted({*workers, *used})}
     unused = [sum(len(unused_steps(workflow)) for workflow in workflows) for workflows in plans]
-    steps = [sum(len(workflow) for workflow in workflows) for workflows in plans]
+    by_task = group_by(records, lambda record: record.task)
     return Routing(
         whole=_measure_group("all", records, names),
-        by_task=_measure_tasks(records, names),
-        by_kind=_measure_kinds(records, names),
+        by_task=_measure_groups(by_task, names),
+        by_kind=_measure_groups(_group_by_kind(by_task), names),
         most_bits=math.log2(max(1, len(names))),
-        wasted=share(unused, steps),
+        wasted=share(unused, [len(of_question) for of_question in steps]),
         dependence=routing_dependence(records, seed=seed),
     )
 
 
-def _measure_tasks(records: Sequence[Record], names: Mapping[int, str]) -> tuple[RoutingGroup, ...]:
-    tasks = list(dict.fromkeys(record.task for record in records))
-    if len(tasks) < 2:
-        return ()
-    groups: list[RoutingGroup] = []
-    for task in tasks:
-        of_task = [record for record in records if record.task == task]
-        groups.append(_measure_group(task, of_task, names))
-    return tuple(groups)
-
-
-def _measure_kinds(records: Sequence[Record], names: Mapping[int, str]) -> tuple[RoutingGroup, ...]:
-    tasks = list(dict.fromkeys(record.task for record in records))
-    order = in_order({record.kind for record in records})
-    pairs = {(record.task, record.kind) for record in records if record.kind}
-    if len(pairs) < 2:
-        return ()
-    groups: list[RoutingGroup] = []
-    for task in tasks:
+def _group_by_kind(by_task: Mapping[str, Sequence[Record]]) -> dict[str, list[Record]]:
+    """Return the records of each kind of question, and of several tasks of each task and kind."""
+    order = in_order(record.kind for records in by_task.values() for record in records)
+    groups: dict[str, list[Record]] = {}
+    for task, records in by_task.items():
+        by_kind = group_by(records, lambda record: record.kind)
         for kind in order:
-            if (task, kind) in pairs:
-                of_kind = [
-                    record for record in records if record.task == task and record.kind == kind
-                ]
-                name = kind if len(tasks) == 1 else f"{task} / {kind}"
-                groups.append(_measure_group(name, of_kind, names))
-    return tuple(groups)
+            if kind and kind in by_kind:
+                name = kind if len(by_task) == 1 else f"{task} / {kind}"
+                groups[name] = by_kind[kind]
+    return groups
+
+
+def _measure_groups(
+    groups: Mapping[str, Sequence[Record]], names: Mapping[int, str]
+) -> tuple[RoutingGroup, ...]:
+    """Measure each group; one group alone is no group."""
+    if len(groups) < 2:
+        return ()
+    return tuple(_measure_group(name, records, names) for name, records in groups.items())
 
 
 def _measure_group(name: str, records: Sequence[Record], names: Mapping[int, str]) -> RoutingGroup:

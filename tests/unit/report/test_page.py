@@ -356,7 +356,7 @@ def test_what_is_above_the_oracle_is_named_with_the_reason(results: Make, page_o
     (said,) = [
         tag.text for tag in page.with_class("legend") if tag.text.startswith("Above the oracle")
     ]
-    assert "conductor (" in said and "what lies within it is luck" in said
+    assert "conductor (" in said and "a lead within it is luck" in said
 
 
 def test_what_was_decided_and_what_is_missing_is_said(
