@@ -187,7 +187,7 @@ async def test_workers_that_do_not_start_are_a_grading_error(
         with pytest.raises(GradingError, match=r"problem p: math worker: broken\.py did not start"):
             await grade(cold_workers, "x+1", "1+x")
     monkeypatch.setattr(sys, "executable", "/nowhere/python")
-    with pytest.raises(GradingError, match="expected to start /nowhere/python"):
+    with pytest.raises(GradingError, match="cannot start /nowhere/python"):
         await grade(cold_workers, "x+1", "1+x")
 
 

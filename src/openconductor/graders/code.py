@@ -29,8 +29,8 @@ from openconductor.sandboxes import Limits, Run, RunResult, Sandbox, Verdict, op
 from openconductor.sandboxes.encoding import NotPlain, decode, encode
 from openconductor.types import Grade, Problem
 
-Group = tuple[IoTest | CallTest, ...]
-"""Tests that share a process."""
+Group = IoTest | tuple[CallTest, ...]
+"""Tests that share a process: one of standard input, or calls."""
 SHOWN = 200
 
 
@@ -140,18 +140,17 @@ class _Judge:
         group = next(self._groups)
         self.fault = self._find_fault(group, result)
         if not self.fault:
-            self.passed += len(group)
+            self.passed += 1 if isinstance(group, IoTest) else len(group)
         return not self.fault
 
     def _find_fault(self, group: Group, result: RunResult) -> str:
         if result.verdict is not Verdict.OK:
             return _ending(result)
-        if isinstance(group[0], IoTest):
-            return wrong_output(group[0], result.stdout, self._mode)
+        if isinstance(group, IoTest):
+            return wrong_output(group, result.stdout, self._mode)
         if len(result.replies) != len(group):
             return "no_verdict: not a reply for each call"
-        calls = cast("tuple[CallTest, ...]", group)
-        for test, reply in zip(calls, result.replies, strict=True):
+        for test, reply in zip(group, result.replies, strict=True):
             fault = wrong_value(test, reply, self._mode)
             if fault:
                 return fault
@@ -162,8 +161,12 @@ def group_tests(tests: Sequence[IoTest | CallTest]) -> list[Group]:
     """Group tests that share a process: neighbouring assertions of one test program."""
     groups: list[Group] = []
     for test in tests:
-        if groups and _is_assertion(test) and _is_assertion(groups[-1][-1]):
-            groups[-1] += (test,)
+        if isinstance(test, IoTest):
+            groups.append(test)
+            continue
+        last = groups[-1] if groups else None
+        if isinstance(last, tuple) and last[-1].equality == test.equality == "python":
+            groups[-1] = (*last, test)
         else:
             groups.append((test,))
     return groups
@@ -171,31 +174,26 @@ def group_tests(tests: Sequence[IoTest | CallTest]) -> list[Group]:
 
 def output_allowance(groups: Sequence[Group]) -> int:
     """Return the bytes of output that a right answer may need: some tests expect megabytes."""
-    return max(sum(_largest_output(test) for test in group) for group in groups)
+    return max(_largest_output(group) for group in groups)
 
 
-def _largest_output(test: IoTest | CallTest) -> int:
-    if isinstance(test, IoTest):
-        return 4 * len(test.expected)  # characters of four bytes
-    return 2 * len(encode(test.expected))  # 1 may be returned as True
-
-
-def _is_assertion(test: IoTest | CallTest) -> bool:
-    return isinstance(test, CallTest) and test.equality == "python"
+def _largest_output(group: Group) -> int:
+    if isinstance(group, IoTest):
+        return 4 * len(group.expected)  # characters of four bytes
+    return sum(2 * len(encode(test.expected)) for test in group)  # 1 may be returned as True
 
 
 def _run_of(group: Group, entry_point: str | None) -> Run:
-    if isinstance(group[0], IoTest):
-        return Run(group[0].stdin)
+    if isinstance(group, IoTest):
+        return Run(group.stdin)
     if entry_point is None:
         raise GradingError("code tests: a CallTest requires CodeTests.entry_point; got None")
-    tests = cast("tuple[CallTest, ...]", group)
     try:
-        encode([(test.arguments, dict(test.keywords)) for test in tests])
+        encode([(test.arguments, dict(test.keywords)) for test in group])
     except NotPlain as error:
         message = f"code tests: the arguments hold {error}; expected plain builtins"
         raise GradingError(message) from error
-    calls = [(test.arguments, test.keywords, test.truth) for test in tests]
+    calls = [(test.arguments, test.keywords, test.truth) for test in group]
     return Run("", entry_point, calls)
 
 

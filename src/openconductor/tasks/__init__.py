@@ -1,4 +1,4 @@
-"""Benchmarks: problems and the grader that judges them. In: a name and options. Out: a task.
+"""Benchmarks: problems and the grader that judges them.
 
 ``TASKS`` names them lazily as ``module:attribute``; each attribute is a ``Dataset``, or makes a
 task of options. Other packages add theirs with the entry-point group ``openconductor.tasks``, or
@@ -8,7 +8,7 @@ are named as ``module:attribute``.
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from functools import partial
 from pathlib import Path
 from typing import Any, cast
@@ -36,22 +36,22 @@ TASKS: dict[str, str] = {
 }
 
 _INTEGERS = {"limit", "seed"}
-_EXPECTED = "expected a Dataset, or what makes a Benchmark whose grader has `grade`"
+_EXPECTED = "expected a Dataset, or a callable that makes a Benchmark whose grader has `grade`"
 
 
 def load_task(name: str, **options: object) -> Benchmark:
-    """The task registered under a name. Nothing is read before its problems are asked for.
+    """Return the task registered under a name. Nothing is read before its problems are asked for.
 
     Args:
         name: one of ``TASKS``, an entry point, or ``module:attribute``.
         **options: ``path`` (a local file or folder), ``revision`` (a commit of the data set),
-            ``split`` (what ``load()`` loads), ``limit``, ``seed`` and ``sha256`` (what the bytes
-            must hash to); None is the default. Some tasks take fewer, and ``paper_mix`` also
-            ``outcomes``.
+            ``split`` (the one that ``load()`` loads), ``limit``, ``seed`` and ``sha256`` (the
+            expected hash of the bytes); None: the default. Some tasks take fewer, and ``paper_mix``
+            also ``outcomes``.
 
     Raises:
-        ConfigError: there is no such task, or it has no such option, or the option is of a wrong
-            type; names the nearest. Or what has the name makes no task.
+        ConfigError: the task or the option is unknown (names the nearest), the option is of a wrong
+            type, or the name makes no task.
     """
     make: Any = load_registered(TASKS, name, what="task")
     if not callable(make):
@@ -60,17 +60,8 @@ def load_task(name: str, **options: object) -> Benchmark:
         if not isinstance(make, Dataset):
             raise ConfigError(f"task {name}: got {shorten(make)}, {_EXPECTED}")
         make = partial(DatasetTask, make)
-    known = inspect.signature(cast("Callable[..., object]", make)).parameters
-    takes_any = any(one.kind is one.VAR_KEYWORD for one in known.values())
     given = {option: value for option, value in options.items() if value is not None}
-    for option, value in given.items():
-        if not takes_any:
-            check_option(option, known, f"task {name}")
-        kinds, expected = ((int,), "an integer") if option in _INTEGERS else ((str, Path), "a text")
-        if not isinstance(value, kinds) or isinstance(value, bool) or value == "":
-            raise ConfigError(
-                f"task {name}: option {option}: got {shorten(value)}, expected {expected}"
-            )
+    _check_options(f"task {name}", given, cast("Callable[..., object]", make))
     try:
         task = make(**given)
     except TypeError as error:  # an abstract method, or a parameter that no option names
@@ -78,6 +69,24 @@ def load_task(name: str, **options: object) -> Benchmark:
     if not isinstance(task, Benchmark) or not hasattr(task.grader, "grade"):
         raise ConfigError(f"task {name}: made {shorten(task)}, {_EXPECTED}")
     return task
+
+
+def _check_options(where: str, options: Mapping[str, object], make: Callable[..., object]) -> None:
+    parameters = inspect.signature(make).parameters
+    takes_any = any(parameter.kind is parameter.VAR_KEYWORD for parameter in parameters.values())
+    for option, value in options.items():
+        if not takes_any:
+            check_option(option, parameters, where)
+        if option in _INTEGERS:
+            valid = isinstance(value, int) and not isinstance(value, bool)
+            expected = "an integer"
+        else:
+            valid = isinstance(value, str | Path) and value != ""
+            expected = "a text"
+        if not valid:
+            raise ConfigError(
+                f"{where}: option {option}: got {shorten(value)}, expected {expected}"
+            )
 
 
 __all__ = ["TASKS", "Benchmark", "load_task"]

@@ -1,13 +1,14 @@
-"""Whether a task's grader accepts what is right. In: a task. Out: which canonical replies it accepts, and which not.
+"""Checks that a task's grader accepts what is right.
 
 A canonical reply is the gold answer in the form that the prompt asks for, or the reference solution
-that the data hold. One that is refused is a fault of the data, of the grader, or of this machine (a
-library that a solution needs).
+that the data hold. If the grader refuses one, the fault is in the data, in the grader, or in this
+machine (a library that a solution needs).
 """
 
 from __future__ import annotations
 
 import asyncio
+import itertools
 from collections.abc import Callable
 from dataclasses import dataclass
 
@@ -17,12 +18,12 @@ from openconductor.tasks.items import Benchmark, Source
 from openconductor.types import Grade, Problem
 
 OnProgress = Callable[[int, int], None]
-"""Gets how many replies have been graded, and of how many."""
+"""Gets the number of graded replies, and of all replies."""
 
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """A canonical reply that was not accepted: the problem's id, what was read off the reply, and why."""
+    """A canonical reply that was not accepted: the problem's id, the extracted answer, a reason."""
 
     id: str
     extracted: str | None
@@ -31,14 +32,14 @@ class Finding:
 
 @dataclass(frozen=True, slots=True)
 class CheckReport:
-    """What a check found.
+    """The result of a check.
 
     Attributes:
-        source: what was checked.
-        accepted: how many canonical replies were called right.
+        source: the origin of the problems.
+        accepted: the number of canonical replies called right.
         refused: those called wrong.
         undecided: those that the grader could not judge.
-        unanswered: how many problems have no canonical reply.
+        unanswered: the number of problems without a canonical reply.
     """
 
     source: Source
@@ -49,7 +50,7 @@ class CheckReport:
 
     @property
     def ok(self) -> bool:
-        """Whether none was refused, and not all were left undecided."""
+        """True if none was refused, and not all were left undecided."""
         return not self.refused and (self.accepted > 0 or not self.undecided)
 
 
@@ -59,9 +60,9 @@ async def check_task(
     """Grade every canonical reply of the default split.
 
     Args:
-        task: whose replies.
+        task: the task to check.
         concurrency: replies graded at the same time.
-        on_progress: told after each.
+        on_progress: called after each.
 
     Raises:
         TaskError: the data are absent or changed.
@@ -71,31 +72,34 @@ async def check_task(
     answered = [
         (item.problem, item.canonical) for item in loaded.items if item.canonical is not None
     ]
-    gate, graded = asyncio.Semaphore(concurrency), 0
+    gate = asyncio.Semaphore(concurrency)
+    done = itertools.count(1)
 
-    async def graded_one(problem: Problem, canonical: str) -> Grade:
-        nonlocal graded
+    async def check(problem: Problem, canonical: str) -> Grade:
         async with gate:
-            grade = await judged(task.grader, problem, canonical)
-        graded += 1
+            grade = await try_grade(task.grader, problem, canonical)
         if on_progress is not None:
-            on_progress(graded, len(answered))
+            on_progress(next(done), len(answered))
         return grade
 
     async with asyncio.TaskGroup() as group:
-        running = [(one[0], group.create_task(graded_one(*one))) for one in answered]
-    found: dict[bool | None, list[Finding]] = {True: [], False: [], None: []}
-    for problem, grading in running:
-        grade = grading.result()
-        found[grade.correct].append(Finding(problem.id, grade.extracted, grade.note))
+        checks = [group.create_task(check(problem, reply)) for problem, reply in answered]
+    accepted = 0
+    refused: list[Finding] = []
+    undecided: list[Finding] = []
+    for (problem, _), checked in zip(answered, checks, strict=True):
+        grade = checked.result()
+        if grade.correct:
+            accepted += 1
+        else:
+            findings = undecided if grade.correct is None else refused
+            findings.append(Finding(problem.id, grade.extracted, grade.note))
     unanswered = len(loaded.items) - len(answered)
-    return CheckReport(
-        loaded.source, len(found[True]), tuple(found[False]), tuple(found[None]), unanswered
-    )
+    return CheckReport(loaded.source, accepted, tuple(refused), tuple(undecided), unanswered)
 
 
-async def judged(grader: Grader, problem: Problem, answer: str) -> Grade:
-    """The grade of an answer; undecided, with the reason, where the grader could not judge it."""
+async def try_grade(grader: Grader, problem: Problem, answer: str) -> Grade:
+    """Grade an answer; if the grader fails, return an undecided grade with the reason."""
     try:
         return await grader.grade(problem, answer)
     except GradingError as error:

@@ -1,13 +1,12 @@
-"""Multiple choice: MMLU, GPQA-Diamond. In: rows with a question and its choices. Out: Items.
+"""Multiple choice: MMLU, GPQA-Diamond, and local questions with choices.
 
 Shapes: ``{id, question, choices, answer}`` (local; the answer is an index from 0 or a letter), the
 same without an id (MMLU), ``{question_id, question, options, answer}`` (MMLU-Pro), and GPQA's
 columns.
 
 Choices keep their published order unless a seed draws another. GPQA's columns put the right choice
-first, so its order is always drawn (with 0 where there is no seed). A choice that speaks of the
-others by their places ("both A and C", "all of the above") must not move: such a question keeps its
-order.
+first, so its order is always drawn (with 0 if there is no seed). A choice that speaks of the others
+by their places ("both A and C", "all of the above") must not move: such a question keeps its order.
 """
 
 from __future__ import annotations
@@ -22,14 +21,15 @@ from openconductor.tasks.items import DataFile, Item
 from openconductor.tasks.rows import Row
 
 _OF_OTHERS = re.compile(
-    r"(?i:\b(?:all|none|neither|both|any|each|either|two|three)\b.{0,20}\b(?:above|below|these|the other|previous)\b)"
+    r"(?i:\b(?:all|none|neither|both|any|each|either|two|three)\b.{0,20}"
+    r"\b(?:above|below|these|the other|previous)\b)"
     r"|(?i:\b(?:both|neither|either|only|options?|choices?|answers?))\s+\(?[A-J]\)?(?:\b|$)"
     r"|^\(?[A-J]\)?\s*(?:,|and|or|&)\s*\(?[A-J]\)?\b"
 )
 
 
 def choices_of(row: Row, field: str = "choices") -> list[str]:
-    """The texts of as many choices as there may be."""
+    """Return the texts of the choices, of which there are at most as many as letters."""
     choices = row.texts(field)
     if not 2 <= len(choices) <= len(LETTERS):
         raise row.wrong(field, choices, f"2 to {len(LETTERS)} choices")
@@ -37,15 +37,16 @@ def choices_of(row: Row, field: str = "choices") -> list[str]:
 
 
 def letter_at(row: Row, field: str, count: int) -> str:
-    """The letter of the right choice, given as an index from 0 or as a letter.
+    """Return the letter of the right choice, given as an index from 0 or as a letter.
 
     Raises:
         TaskError: there is no such choice.
     """
     letters, value = LETTERS[:count], row.identity(field)
-    letter = (
-        letters[value : value + 1] if isinstance(value, int) and value >= 0 else str(value).strip()
-    )
+    if isinstance(value, str):
+        letter = value.strip()
+    else:
+        letter = letters[value : value + 1] if value >= 0 else ""
     if len(letter) != 1 or letter not in letters:
         raise row.wrong(field, value, f"a letter of {letters}, or an index from 0 to {count - 1}")
     return letter
@@ -61,14 +62,8 @@ def _with_options(row: Row) -> Item:
 
 def _listed(row: Row, field: str, subject: str) -> Item:
     choices = choices_of(row, field)
-    return _item(
-        row,
-        row.text("question"),
-        choices,
-        letter_at(row, "answer", len(choices)),
-        subject,
-        row.seed,
-    )
+    letter = letter_at(row, "answer", len(choices))
+    return _item(row, row.text("question"), choices, letter, subject, row.seed)
 
 
 def _gpqa(row: Row) -> Item:
@@ -81,12 +76,12 @@ def _gpqa(row: Row) -> Item:
 def _item(
     row: Row, question: str, choices: Sequence[str], letter: str, subject: str, seed: int | None
 ) -> Item:
-    if seed is not None and not any(_OF_OTHERS.search(choice) for choice in choices):
+    movable = not any(_OF_OTHERS.search(choice) for choice in choices)
+    if seed is not None and movable:
         choices, places = shuffled(choices, f"{seed} {row.id}")
         letter = LETTERS[places.index(LETTERS.index(letter))]
-    return row.item(
-        choice_prompt(question, choices, subject=subject), letter, f"Answer: {letter}", subject
-    )
+    prompt = choice_prompt(question, choices, subject=subject)
+    return row.item(prompt, letter, f"Answer: {letter}", subject)
 
 
 SHAPES = (

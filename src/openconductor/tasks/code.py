@@ -1,4 +1,4 @@
-"""Programs: HumanEval, MBPP, BigCodeBench-Hard, and local problems with tests. In: rows. Out: Items.
+"""Programs: HumanEval, MBPP, BigCodeBench-Hard, and local problems with tests.
 
 Shapes: ``{id, question, starter_code?, tests, entry_point?, solution?}`` (local; ``tests`` is a
 list of ``{input, output}`` or ``{args, expected}``, or a test program), and those of HumanEval,
@@ -21,85 +21,76 @@ _DEFINED = re.compile(r"^[ \t]*(?:async[ \t]+)?def[ \t]+(\w+)", re.MULTILINE)
 
 
 def row_tests(row: Row) -> CodeTests:
-    """The tests of a local row; without ``entry_point``, ``starter_code`` names the function: the first, dunders aside.
+    """Return the tests of a local row.
+
+    Without ``entry_point``, the first function of ``starter_code`` is meant, dunders aside.
 
     Raises:
         TaskError: a field is missing or of the wrong type, or a test is of no known shape.
     """
-    defined = (
-        name for name in _DEFINED.findall(row.text_or("starter_code")) if not name.startswith("__")
-    )
-    entry_point = row.text_or("entry_point") or next(defined, None)
+    functions = _DEFINED.findall(row.text_or("starter_code"))
+    named = [name for name in functions if not name.startswith("__")]
+    entry_point = row.text_or("entry_point") or next(iter(named), None)
     if isinstance(row.values.get("tests"), str):
-        return asserted(row, "tests", row.text("tests"), entry_point)
+        return _asserted(row, "tests", row.text("tests"), entry_point)
     rows = row.objects("tests")
     with row.of_field("tests"):
         return from_rows(rows, entry_point)
 
 
-def asserted(row: Row, field: str, source: str, entry_point: str | None) -> CodeTests:
-    """The tests of a program of assertions that is in a field."""
+def _asserted(row: Row, field: str, source: str, entry_point: str | None) -> CodeTests:
+    """Return the tests of a program of assertions that is in a field."""
     with row.of_field(field):
         return from_asserts(source, entry_point)
 
 
 def _local(row: Row) -> Item:
     tests, question = row_tests(row), row.text("question")
-    starter, solution = row.text_or("starter_code"), row.text_or("solution")
-    text = (
-        function_prompt(question, starter=starter)
-        if tests.entry_point
-        else program_prompt(question)
-    )
-    return row.item(
-        text, tests, fenced(solution) if solution.strip() else None, row.text_or("subject")
-    )
+    if tests.entry_point:
+        text = function_prompt(question, starter=row.text_or("starter_code"))
+    else:
+        text = program_prompt(question)
+    solution = row.text_or("solution")
+    canonical = fenced(solution) if solution.strip() else None
+    return row.item(text, tests, canonical, row.text_or("subject"))
 
 
 def _humaneval(row: Row) -> Item:
-    return _completed(
-        row, "prompt", asserted(row, "test", row.text("test"), row.text("entry_point"))
-    )
+    tests = _asserted(row, "test", row.text("test"), row.text("entry_point"))
+    return _completion(row, "prompt", tests)
 
 
 def _bigcodebench(row: Row) -> Item:
-    return _completed(
-        row, "complete_prompt", CodeTests((), row.text("entry_point"), row.text("test"))
-    )
+    tests = CodeTests((), row.text("entry_point"), row.text("test"))
+    return _completion(row, "complete_prompt", tests)
 
 
-def _completed(row: Row, field: str, tests: CodeTests) -> Item:
+def _completion(row: Row, field: str, tests: CodeTests) -> Item:
     prompt = row.text(field)
-    return row.item(
-        function_prompt("", starter=prompt), tests, fenced(prompt + row.text("canonical_solution"))
-    )
+    canonical = fenced(prompt + row.text("canonical_solution"))
+    return row.item(function_prompt("", starter=prompt), tests, canonical)
 
 
 def _mbpp(row: Row) -> Item:
     asserts = row.texts("test_list")
     if not asserts:
         raise row.wrong("test_list", [], "a list of assertions, of at least one")
-    before = [
-        *(row.texts("test_imports") if row.has("test_imports") else ()),
-        row.text_or("test_setup_code"),
-    ]
+    setup = row.texts("test_imports") if row.has("test_imports") else []
+    setup.append(row.text_or("test_setup_code"))
+    lines = [line for line in setup if line.strip()]
     text = row.text("text") if row.has("text") else row.text("prompt")
-    tests = asserted(row, "test_list", "\n".join([*filter(str.strip, before), *asserts]), None)
+    tests = _asserted(row, "test_list", "\n".join(lines + asserts), None)
     # One assertion names the function and its arguments; the others stay hidden.
-    example = f"{text.strip()}\n\nName the function `{tests.entry_point}`. For example:\n{fenced(asserts[0])}"
-    return row.item(function_prompt(example), tests, fenced(row.text("code")))
+    example = f"Name the function `{tests.entry_point}`. For example:\n{fenced(asserts[0])}"
+    question = f"{text.strip()}\n\n{example}"
+    return row.item(function_prompt(question), tests, fenced(row.text("code")))
 
 
+_COMPLETED = ("canonical_solution", "test", "entry_point")
 LOCAL = Shape(("id", "question", "tests"), _local, id="id")
 SHAPES = (
-    Shape(
-        ("task_id", "complete_prompt", "canonical_solution", "test", "entry_point"),
-        _bigcodebench,
-        id="task_id",
-    ),
-    Shape(
-        ("task_id", "prompt", "canonical_solution", "test", "entry_point"), _humaneval, id="task_id"
-    ),
+    Shape(("task_id", "complete_prompt", *_COMPLETED), _bigcodebench, id="task_id"),
+    Shape(("task_id", "prompt", *_COMPLETED), _humaneval, id="task_id"),
     Shape(("task_id", "code", "test_list"), _mbpp, id="task_id"),
     LOCAL,
 )
@@ -163,7 +154,13 @@ BIGCODEBENCH_HARD = _dataset(
         )
     },
     notes=(
-        "judged by its own unittest classes beside the answer, which a program that tries can get past",
-        "some canonical solutions need libraries of 2021 to 2023, or a network: `task check` lists them",
+        (
+            "judged by its own unittest classes beside the answer, "
+            "which a program that tries can get past"
+        ),
+        (
+            "some canonical solutions need libraries of 2021 to 2023, or a network: "
+            "`task check` lists them"
+        ),
     ),
 )

@@ -1,20 +1,21 @@
-"""A benchmark made of rows, of a pinned data set on the hub or of local files. In: a data set, options. Out: problems.
+"""A benchmark made of rows, of a pinned data set on the hub or of local files.
 
-A task is made of a ``Dataset`` with options:
+A ``DatasetTask`` is made of a ``Dataset`` with options:
 
-``path``      local data instead: a file, which stands for every split, or a folder of ``<split>.jsonl``
+``path``      local data instead: a file, which stands for every split, or a folder of
+              ``<split>.jsonl``
 ``revision``  another commit of the data set than the pinned one
-``split``     what ``load()`` loads
-``limit``     this many problems only, drawn by ``seed`` and kept in their order
-``seed``      draws for ``limit``, and draws the order of choices; None leaves choices in their published order
-``sha256``    what the bytes must hash to (``Source.sha256``)
+``split``     the split that ``load()`` loads
+``limit``     a number of problems, drawn by ``seed`` and kept in their order
+``seed``      draws for ``limit``, and draws the order of choices; None: the published order
+``sha256``    the expected hash of the bytes (``Source.sha256``)
 
 Files of the hub are fetched one by one and checked against their SHA-256 before anything reads
 them; no script of a data set is ever run. Fetching takes the extra ``tasks`` (``datasets`` and the
-hub client below it); what was fetched before is read from the client's cache, also without a
-network. A commit or digest is in a task's data only where independent public records agree on it
-(docs/tasks.md lists them). Where none could be had, the revision is None: the newest commit is
-taken, with a warning, and recorded.
+hub client below it). Fetched files are read from the client's cache, also without a network. A
+commit or digest is in a task's data only if independent public records agree on it (docs/tasks.md
+lists them). Without one the revision is None: the newest commit is taken, with a warning, and
+recorded.
 """
 
 from __future__ import annotations
@@ -23,7 +24,6 @@ import hashlib
 import heapq
 import re
 import warnings
-from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -38,10 +38,11 @@ COMMIT = re.compile(r"[0-9a-f]{40}")
 _LOCAL = (
     "a local file of JSON Lines: path=FILE (`task`: --path FILE, `eval`: --task-path NAME=FILE)"
 )
+Counts = dict[Path, int]
 
 
 class UnpinnedData(UserWarning):
-    """Data of no fixed commit: the same name may hold other problems tomorrow."""
+    """Data without a fixed commit: the same name may hold other problems tomorrow."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,7 +51,7 @@ class Shape:
 
     Attributes:
         fields: those that tell this shape from the others.
-        item: makes an Item of a row; raises Unusable where the row holds no problem that can be
+        item: makes an Item of a row; raises Unusable if the row holds no problem that can be
             graded.
         id: the field that holds the id; None: the row's number is its id.
     """
@@ -61,27 +62,27 @@ class Shape:
 
 
 def parquet(path: str, sha256: str | None, rows: int) -> tuple[DataFile, ...]:
-    """A split of one file, the only shard of Parquet."""
+    """Return a split of one file, the only shard of Parquet."""
     return (DataFile(f"{path}-00000-of-00001.parquet", sha256, rows),)
 
 
 @dataclass(frozen=True, slots=True)
 class Dataset:
-    """What a task is made of, beside its options.
+    """The data of a task.
 
     Attributes:
         name: the task's name in the registry.
-        about: what it is, in a line.
-        id: the name of the data set on the hub; "" is published nowhere, and needs the option
-            ``path``.
-        revision: the commit; None where none is known for certain.
+        about: a description of one line.
+        id: the name of the data set on the hub; "": it is published nowhere, and requires the
+            option ``path``.
+        revision: the commit; None: unknown.
         licence: of the data.
         splits: the files of each split, the default split first; digests and rows are those at the
             commit.
         shapes: the forms that a row may have; the first whose fields are all there counts.
         grader: makes the judge.
-        notes: what a reader of a run should know about these data.
-        gated: whether its publishers ask who reads it.
+        notes: facts about these data for a reader of a run.
+        gated: True if its publishers ask readers for their names.
     """
 
     name: str
@@ -116,7 +117,7 @@ class DatasetTask(Benchmark):
     ) -> None:
         if path is not None and revision is not None:
             raise ConfigError(
-                f"task option revision: got {revision!r} beside path; a local file has none"
+                f"task option revision: got {revision!r} and a path; a local file has no revision"
             )
         super().__init__(
             dataset.name,
@@ -128,113 +129,131 @@ class DatasetTask(Benchmark):
             dataset=dataset,
             local=path is not None,
         )
-        self._published, self._limit = dataset, limit
-        self.path, self._revision = Path(path) if path is not None else None, revision
-        self._seed, self._sha256 = seed, sha256
+        self.path = None if path is None else Path(path)
+        self._data = dataset
+        self._revision = revision
+        self._limit = limit
+        self._seed = seed
+        self._sha256 = sha256
 
     def _read(self, split: str) -> Loaded:
-        expected, source = self._files(split)
-        digests = {path: sha256_of(path, name=file.name) for path, file in expected.items()}
-        for path, file in expected.items():
-            if file.sha256 not in (None, digests[path]):
-                raise TaskError(
-                    f"task {self.name}: {file.name} at {source.revision}: got the SHA-256 {digests[path]}, expected "
-                    f"{file.sha256}; delete it from the hub's cache to fetch it anew"
-                )
-        names = ", ".join(file.name for file in expected.values())
-        whole = digest([*digests.values()])
+        files, source = self._find_files(split)
+        names = ", ".join(file.name for file in files.values())
+        digests = self._hash(files, source)
+        whole = digest(list(digests.values()))
         if self._sha256 is not None and whole != self._sha256.lower():
             raise TaskError(
                 f"task {self.name}: {names}: got the SHA-256 {whole}, expected {self._sha256}"
             )
-        counts = Counter[Path]()
-        rows = self._rows(expected, split, counts)
+        counts: Counts = dict.fromkeys(files, 0)
+        rows = self._read_rows(files, split, counts)
         if self._limit is not None:
-            drawn = heapq.nsmallest(
-                self._limit, rows, key=lambda row: draw_key(self._seed or 0, row.id)
-            )
-            rows = iter(sorted(drawn, key=lambda row: row.number))
+            rows = self._draw(rows, self._limit)
         items: list[Item] = []
         left_out: list[LeftOut] = []
         fields: list[str] = []
         for row in rows:
             fields = fields or sorted(row.values)
             try:
-                items.append(self._shape(row).item(row))
+                items.append(self._shape_of(row).item(row))
             except Unusable as error:
                 left_out.append(LeftOut(row.id, str(error)))
         if not items:
             raise TaskError(f"task {self.name}: {names}: got no row, expected problems")
+        read = [DataFile(file.name, digests[path], counts[path]) for path, file in files.items()]
         source = replace(
             source,
             pinned=source.pinned or self._sha256 is not None,
             sha256=whole,
-            files=tuple(
-                DataFile(file.name, digests[path], counts[path]) for path, file in expected.items()
-            ),
-            rows=counts.total(),
+            files=tuple(read),
+            rows=sum(counts.values()),
             problems=len(items),
             fields=tuple(fields),
             left_out=tuple(left_out),
-            notes=self._published.notes,
+            notes=self._data.notes,
         )
         return Loaded(tuple(items), source)
 
-    def _files(self, split: str) -> tuple[dict[Path, DataFile], Source]:
-        """The files of a split with what is known of them, and where they are from."""
+    def _find_files(self, split: str) -> tuple[dict[Path, DataFile], Source]:
+        """Return the files of a split with the facts known of them, and their origin."""
         if self.path is None:
-            return fetch(self._published, split, revision=self._revision)
+            return fetch(self._data, split, revision=self._revision)
         path = self.path / f"{split}.jsonl" if self.path.is_dir() else self.path
         return {path: DataFile(str(path))}, Source("local file", split)
 
-    def _rows(
-        self, files: Mapping[Path, DataFile], split: str, counts: Counter[Path]
-    ) -> Iterator[Row]:
-        """All rows, each with an id of its own; counts those of each file."""
-        seen: dict[str, str] = {}
+    def _hash(self, files: Mapping[Path, DataFile], source: Source) -> dict[Path, str]:
+        """Return the SHA-256 of each file, checked against the published one."""
+        digests = {path: sha256_of(path, name=file.name) for path, file in files.items()}
         for path, file in files.items():
-            for row in read_rows(path, name=file.name, start=counts.total()):
+            if file.sha256 not in (None, digests[path]):
+                raise TaskError(
+                    f"task {self.name}: {file.name} at {source.revision}: got the SHA-256 "
+                    f"{digests[path]}, expected {file.sha256}; delete it from the hub's cache to "
+                    "fetch it anew"
+                )
+        return digests
+
+    def _draw(self, rows: Iterator[Row], limit: int) -> Iterator[Row]:
+        """Draw rows by the seed, and keep their order."""
+        seed = self._seed or 0
+        drawn = heapq.nsmallest(limit, rows, key=lambda row: draw_key(seed, row.id))
+        return iter(sorted(drawn, key=lambda row: row.number))
+
+    def _read_rows(
+        self, files: Mapping[Path, DataFile], split: str, counts: Counts
+    ) -> Iterator[Row]:
+        """Yield all rows, each with an id of its own; add up the rows of each file."""
+        places: dict[str, str] = {}
+        for path, file in files.items():
+            for row in read_rows(path, name=file.name, start=sum(counts.values())):
                 counts[path] += 1
-                field = self._shape(row).id
-                given = row.identity(field) if field else f"{self.name}/{split}/{row.number}"
-                name = given if isinstance(given, str) else f"{self.name}/{given}"
-                if name in seen:
-                    raise TaskError(
-                        f"{row.where}: the id {name!r} is that of {seen[name]}; expected one of its own"
-                    )
-                seen[name] = row.where
+                name = self._id_of(row, split)
+                if name in places:
+                    raise TaskError(f"{row.where}: the id {name!r} is also that of {places[name]}")
+                places[name] = row.where
                 yield replace(row, task=self.name, id=name, seed=self._seed)
             if file.rows not in (None, counts[path]):
                 raise TaskError(
                     f"task {self.name}: {file.name}: got {counts[path]} rows, expected {file.rows}"
                 )
 
-    def _shape(self, row: Row) -> Shape:
-        """The first shape whose fields are all there, or else the nearest: its adapter says what is missing."""
+    def _id_of(self, row: Row, split: str) -> str:
+        field = self._shape_of(row).id
+        if field is None:
+            return f"{self.name}/{split}/{row.number}"
+        name = row.identity(field)
+        return name if isinstance(name, str) else f"{self.name}/{name}"
+
+    def _shape_of(self, row: Row) -> Shape:
+        """Return the first shape whose fields are all there.
+
+        Else it is the nearest one, whose adapter says what is missing.
+        """
 
         def share(shape: Shape) -> float:
             return sum(name in row.values for name in shape.fields) / len(shape.fields)
 
-        whole = [shape for shape in self._published.shapes if share(shape) == 1]
-        return whole[0] if whole else max(reversed(self._published.shapes), key=share)
+        for shape in self._data.shapes:
+            if share(shape) == 1:
+                return shape
+        return max(reversed(self._data.shapes), key=share)
 
 
 def digest(digests: Sequence[str]) -> str:
-    """One digest for all files; see ``Source.sha256``."""
-    return (
-        digests[0]
-        if len(digests) == 1
-        else hashlib.sha256("".join(f"{one}\n" for one in digests).encode()).hexdigest()
-    )
+    """Return one digest for all files; see ``Source.sha256``."""
+    if len(digests) == 1:
+        return digests[0]
+    lines = "".join(f"{value}\n" for value in digests)
+    return hashlib.sha256(lines.encode()).hexdigest()
 
 
 def fetch(
     dataset: Dataset, split: str, *, revision: str | None
 ) -> tuple[dict[Path, DataFile], Source]:
-    """Fetch the files of a split; gives their local copies, each with what is known of it at its commit.
+    """Fetch the files of a split; return their local copies with the facts known at their commit.
 
     Args:
-        dataset: where they are.
+        dataset: holds them.
         split: one of its splits.
         revision: another commit, branch or tag than the data set's; no digest is known of it.
 
@@ -248,30 +267,31 @@ def fetch(
     pinned = COMMIT.fullmatch(commit) is not None
     files: dict[Path, DataFile] = {}
     for file in dataset.splits[split]:
-        path, commit = _download(
-            dataset, file.name, commit or None
-        )  # the other files are of the same commit
+        # The commit of the first file is that of the others.
+        path, commit = _download(dataset, file.name, commit or None)
         known = file if commit == dataset.revision else DataFile(file.name)
         files[path] = replace(known, name=f"{dataset.id}/{file.name}")
     if not pinned:
-        again = f"{dataset.id} is not pinned; loaded commit {commit}; to load it again: revision={commit!r}"
-        warnings.warn(f"task {dataset.name}: {again}", UnpinnedData, stacklevel=2)
+        loaded = f"{dataset.id} is not pinned; loaded commit {commit}"
+        message = f"task {dataset.name}: {loaded}; to load it again: revision={commit!r}"
+        warnings.warn(message, UnpinnedData, stacklevel=2)
     return files, Source(dataset.id, split, commit, pinned, dataset.licence)
 
 
 def _download(dataset: Dataset, file: str, revision: str | None) -> tuple[Path, str]:
-    """The local copy of a file, and its commit."""
+    """Return the local copy of a file, and its commit."""
     needs("datasets")  # so that one message names one extra, whichever part of it is missing
     hub: Any = needs("huggingface_hub")
     errors: Any = needs("huggingface_hub.errors")
     try:
         path = Path(hub.hf_hub_download(dataset.id, file, repo_type="dataset", revision=revision))
     except (OSError, ValueError, errors.HTTPError, errors.EntryNotFoundError) as error:
+        commit = revision or "its newest commit"
         gate = " (its terms must be accepted there, and HF_TOKEN set)" if dataset.gated else ""
         reason = (str(error).strip() or type(error).__name__).splitlines()[0]
         raise TaskError(
-            f"task {dataset.name}: {dataset.id}/{file} at {revision or 'its newest commit'}{gate} could not be "
-            f"fetched: {reason}; expected a network, or {_LOCAL}"
+            f"task {dataset.name}: {dataset.id}/{file} at {commit}{gate} could not be fetched: "
+            f"{reason}; expected a network, or {_LOCAL}"
         ) from error
     # The cache keeps a file as .../snapshots/<commit>/<its path>.
     return path, path.parts[-len(Path(file).parts) - 1]

@@ -162,7 +162,7 @@ class GymSimulation(Simulation):
         rounds: int,
         cards: bool,
     ) -> Plan:
-        """Draw a question and a random workflow for it; every other turn of recursion follows a round."""
+        """Draw a question and a random workflow; in recursion every other turn follows a round."""
         turn, kind = divmod(index, len(KINDS))
         question = draw_question("train", KINDS[kind], rng)
         workflow = sampling.random_workflow(rng, question, pool.ordinals, max_steps=max_steps)

@@ -18,15 +18,16 @@ STANDS = "My answer stands."
 """The reply of a worker that finds nothing to correct in its own attempt."""
 
 REVISE = f"""\
-Look at your attempt again with fresh eyes: check each step of it, and look for a mistake or something that you \
-overlooked. If you find nothing to correct, reply with these words and no others: {STANDS} Else give your answer to \
-the question anew and in full, corrected, in the form that the question demands."""
+Look at your attempt again with fresh eyes: check each step of it, and look for a mistake or \
+something that you overlooked. If you find nothing to correct, reply with these words and no \
+others: {STANDS} Else give your answer to the question anew and in full, corrected, in the form \
+that the question demands."""
 
 MERGE = """\
-Several workers have answered the last message of the user; their answers are numbered below. Make one answer of them \
-that is better than each. Examine what they say: any of them may be wrong or one-sided, and none is right because \
-others say the same. Do not repeat one as it is: correct it, complete it, and put it in good order, in the form that \
-the question demands.
+Several workers have answered the last message of the user; their answers are numbered below. Make \
+one answer of them that is better than each. Examine what they say: any of them may be wrong or \
+one-sided, and none is right because others say the same. Do not repeat one as it is: correct it, \
+complete it, and put it in good order, in the form that the question demands.
 
 The answers:"""
 """The system prompt of Mixture-of-Agents, above the numbered answers."""

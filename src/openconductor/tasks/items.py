@@ -1,7 +1,7 @@
-"""What a task is: problems, what is known beside them, who judges, and where all of it came from.
+"""Tasks: problems, the facts beside them, their grader, and their origin.
 
-In: nothing. Out: frozen values, and what every task offers. ``Source`` is what a run writes down,
-so that the same problems can be had again.
+``Benchmark`` is the base of every task. ``Source`` is what a run writes down, so that the same
+problems can be had again.
 """
 
 from __future__ import annotations
@@ -23,15 +23,15 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Item:
-    """A problem, and what its row says beside it.
+    """A problem, and the facts that its row adds.
 
     Attributes:
-        problem: what a worker and the grader see.
-        canonical: a whole reply that is right, in the form that the prompt asks for; None where the
-            data have none.
-        subject: the kind of problem, as the data name it; "" where they do not.
-        difficulty: from 0 (easiest) to 1 (hardest), as the data say; None where they say nothing.
-        tags: what is known to be wrong with the problem, such as ``multiple-solutions``.
+        problem: for the worker and the grader.
+        canonical: a whole reply that is right, in the form that the prompt asks for; None: the data
+            have none.
+        subject: the kind of problem, as the data name it; "": they do not.
+        difficulty: from 0 (easiest) to 1 (hardest), as the data say; None: they do not.
+        tags: known faults of the problem, such as ``multiple-solutions``.
     """
 
     problem: Problem
@@ -43,7 +43,7 @@ class Item:
 
 @dataclass(frozen=True, slots=True)
 class DataFile:
-    """A file: its name in the data set (or its path), the SHA-256 of its bytes and its rows, where they are known."""
+    """A file: its name in the data set or its path; its SHA-256 and number of rows, if known."""
 
     name: str
     sha256: str | None = None
@@ -60,22 +60,22 @@ class LeftOut:
 
 @dataclass(frozen=True, slots=True)
 class Source:
-    """Where problems came from.
+    """The origin of problems.
 
     Attributes:
         dataset: its name on the hub, ``local file``, ``drawn`` or ``mix``.
-        split: which part of it.
-        revision: the commit that was loaded; None for what has none.
-        pinned: whether the same bytes are loaded next time: by a full commit hash, or an expected
+        split: the part of it.
+        revision: the commit that was loaded; None: it has none.
+        pinned: True if the same bytes are loaded next time: by a full commit hash, or an expected
             SHA-256.
         licence: of the data, as their publishers name it.
-        sha256: of one file, its own; of several, that of their hex digests, a line each; None where
-            none was read.
-        files: what was read.
-        rows, problems: how many rows were read, and how many problems were made of them.
+        sha256: of one file, its own; of several, that of their hex digests, a line each; None: no
+            file was read.
+        files: the files that were read.
+        rows, problems: the numbers of rows read, and of problems made of them.
         fields: the fields of the first row.
-        left_out: rows that hold no problem that can be graded, each with the reason.
-        notes: what a reader of the run should know.
+        left_out: rows without a problem that can be graded, each with the reason.
+        notes: facts for a reader of the run.
         parts: the sources of a mix.
     """
 
@@ -94,7 +94,7 @@ class Source:
     parts: tuple[Source, ...] = ()
 
     def record(self) -> dict[str, object]:
-        """For a run's record: plain values that JSON can hold."""
+        """Return plain values for a run's record."""
         return cast("dict[str, object]", plain(self))
 
 
@@ -107,20 +107,20 @@ class Loaded:
 
 
 class Benchmark(ABC):
-    """A Task that also says where its problems are from and what a right reply looks like. Each split is read once.
+    """A Task that knows the origin of its problems and right replies. Each split is read once.
 
     Args:
         name: the name in the registry of tasks.
-        about: what it is, in a line.
+        about: a description of one line.
         splits: the splits that can be loaded.
         grader: the judge of its answers.
-        split: the one loaded by default; None is the first.
-        limit: the option of that name, and the ``least`` that it may be.
-        dataset: where its rows are published; None where problems are drawn or mixed.
-        local: whether the rows are local, so that there may be other splits.
+        split: the one loaded by default; None: the first.
+        limit: the option of that name, at least 1.
+        dataset: the published data set; None: problems are drawn or mixed.
+        local: True if the rows are local, so that there may be other splits.
 
     Raises:
-        ConfigError: the limit is too low, or there is no such split.
+        ConfigError: the limit is too low, or the split is unknown.
     """
 
     def __init__(
@@ -132,59 +132,60 @@ class Benchmark(ABC):
         *,
         split: str | None = None,
         limit: int | None = None,
-        least: int = 1,
         dataset: Dataset | None = None,
         local: bool = False,
     ) -> None:
-        self.name, self.about, self.grader, self.dataset = name, about, grader, dataset
+        self.name = name
+        self.about = about
+        self.grader = grader
+        self.dataset = dataset
         self.splits = tuple(splits)
         self._local = local
         self._loaded: dict[str, Loaded] = {}
-        if limit is not None and limit < least:
-            raise ConfigError(f"task option limit: got {limit}, expected {least} or more")
+        if limit is not None and limit < 1:
+            raise ConfigError(f"task option limit: got {limit}, expected 1 or more")
         if split:
-            if wrong := self._wrong_split(split):
-                raise ConfigError(wrong)
+            if not self._has_split(split):
+                raise ConfigError(self._unknown_split(split))
             self.splits = tuple(dict.fromkeys((split, *self.splits)))
 
     @property
     def source(self) -> Source:
-        """Where the default split came from; loads it where it has not been loaded."""
+        """The origin of the default split, which is loaded for it."""
         return self.read().source
 
     def load(self, split: str = "") -> Sequence[Problem]:
-        """The problems of one split, in order; "" is the default one.
+        """Return the problems of one split, in order; "" is the default one.
 
         Raises:
-            TaskError: the data are absent, are not of any known shape, or are not what they were;
-                or there is no such split.
+            TaskError: the data are absent or changed, their shape or the split is unknown.
             ConfigError: the extra is not installed.
         """
         return tuple(item.problem for item in self.read(split).items)
 
     def read(self, split: str = "") -> Loaded:
-        """The problems with all that is known about them; of errors see ``load``."""
+        """Return the problems of one split with all facts about them; for errors see ``load``."""
         split = split or self.splits[0]
         if split not in self._loaded:
-            if wrong := self._wrong_split(split):
-                raise TaskError(
-                    wrong + ("; other splits need local files: path=FOLDER" if self.dataset else "")
-                )
+            if not self._has_split(split):
+                message = self._unknown_split(split)
+                if self.dataset:
+                    message += "; other splits need local files: path=FOLDER"
+                raise TaskError(message)
             self._loaded[split] = self._read(split)
         return self._loaded[split]
 
-    def _wrong_split(self, split: str) -> str:
-        known = self._local or split in self.splits
-        return (
-            ""
-            if known
-            else f"task {self.name}: got the split {split!r}, expected one of {', '.join(self.splits)}"
-        )
+    def _has_split(self, split: str) -> bool:
+        return self._local or split in self.splits
+
+    def _unknown_split(self, split: str) -> str:
+        expected = ", ".join(self.splits)
+        return f"task {self.name}: got the split {split!r}, expected one of {expected}"
 
     @abstractmethod
     def _read(self, split: str) -> Loaded: ...
 
 
 def draw_key(seed: int, name: str) -> bytes:
-    """What a seeded draw sorts by: it depends on the seed and the name alone, on no order and no version of Python."""
+    """Return the key that a seeded draw sorts by; it depends on the seed and the name alone."""
     return blake2b(f"{seed}\0{name}".encode("utf-8", "surrogatepass"), digest_size=16).digest()

@@ -1,17 +1,16 @@
-"""LiveCodeBench, V1 and V6. In: rows as published (code_generation_lite). Out: Items.
+"""LiveCodeBench, V1 and V6, as published (code_generation_lite).
 
 Its hidden tests are a pickle, compressed and in base64. **It is never unpickled**: a pickle can run
 anything. Its opcodes are read one by one, and only those that make a single text are let through;
 that text is JSON.
 
 ``livecodebench_v1`` is the first release: 400 problems from May 2023 to March 2024.
-``livecodebench_v6`` is what the sixth added: 175 problems, to April 2025; its split ``release`` is
-all up to there, V1 among it (1,055 problems).
+``livecodebench_v6`` is the part that the sixth added: 175 problems, to April 2025; its split
+``release`` is all up to there, V1 among it (1,055 problems).
 
-The judge is ``lcb-compat``, for figures are held against LiveCodeBench's. Problems of its list of
-errata carry a tag:
-of several right outputs only one is accepted, or the tests are wrong, or the problem is
-interactive.
+The grader's mode is ``lcb-compat``, because figures are compared with LiveCodeBench's. Problems of
+its list of errata carry a tag: of several right outputs only one is accepted, or the tests are
+wrong, or the problem is interactive.
 """
 
 from __future__ import annotations
@@ -21,7 +20,7 @@ import binascii
 import json
 import pickletools
 import zlib
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Annotated, TypeVar, cast
@@ -45,12 +44,11 @@ _DIFFICULTIES = {"easy": 0.0, "medium": 0.5, "hard": 1.0}
 _TEXT = {"SHORT_BINUNICODE", "BINUNICODE", "BINUNICODE8", "UNICODE"}
 _AROUND = {"PROTO", "FRAME", "MEMOIZE", "PUT", "BINPUT", "LONG_BINPUT", "STOP"}
 
-# ERRATA.md of LiveCodeBench/LiveCodeBench at 28fef95 (July 2025): ids, and titles of those that
-# have no id there.
+# ERRATA.md of LiveCodeBench/LiveCodeBench at 28fef95 (July 2025): ids, or titles if it has no id.
 _ERRATA = {
     "multiple-solutions": (
-        "abc311_c abc326_d abc327_b abc333_e abc343_e abc362_c find-words-containing-character find-the-peaks "
-        "generate-binary-strings-without-adjacent-zeros arc185_c abc343_a"
+        "abc311_c abc326_d abc327_b abc333_e abc343_e abc362_c find-words-containing-character "
+        "find-the-peaks generate-binary-strings-without-adjacent-zeros arc185_c abc343_a"
     ),
     "interactive": "abc337_e abc355_e",
     "wrong-tests": "abc350_c apply-operations-to-make-string-empty most-frequent-ids arc189_a",
@@ -61,10 +59,12 @@ ERRATA: Mapping[str, str] = {
 
 
 def hidden_tests(text: str) -> str:
-    """The JSON of a field: as it is, or out of base64, zlib and a pickle of one text, which is not unpickled.
+    """Return the JSON of a field: as it is, or out of base64, zlib and a pickle of one text.
+
+    The pickle is not unpickled.
 
     Raises:
-        ValueError: it is none of both; the message says at which step.
+        ValueError: it is neither; the message names the step.
     """
     if text.lstrip().startswith(("[", "{")):
         return text
@@ -81,10 +81,10 @@ def hidden_tests(text: str) -> str:
 
 
 def pickled_text(pickled: bytes) -> str:
-    """The text that a pickle of nothing else holds, read off its opcodes: nothing is unpickled.
+    """Read the text of a pickle off its opcodes; nothing is unpickled.
 
     Raises:
-        ValueError: it holds something else, or is no pickle.
+        ValueError: it does not hold a single text, or is no pickle.
     """
     texts: list[str] = []
     for opcode, argument, _ in pickletools.genops(pickled):
@@ -112,32 +112,24 @@ class _Metadata:
 
 
 def _published(row: Row) -> Item:
-    tests = [
-        test
-        for field in ("public_test_cases", "private_test_cases")
-        for test in _json(
-            row,
-            field,
-            list[_Test],
-            "a JSON list of tests with the texts input, output and testtype",
-        )
-    ]
+    tests: list[_Test] = []
+    for field in ("public_test_cases", "private_test_cases"):
+        expected = "a JSON list of tests with the texts input, output and testtype"
+        tests += _load_json(row, field, list[_Test], expected)
     kinds = {test.testtype for test in tests}
-    inputs, outputs = [test.input for test in tests], [test.output for test in tests]
-    content, difficulty = row.text("question_content"), row.text_or("difficulty")
+    content = row.text("question_content")
     if kinds == {"stdin"}:
-        reference, text = CodeTests(tuple(map(IoTest, inputs, outputs))), program_prompt(content)
+        reference = CodeTests(tuple(IoTest(test.input, test.output) for test in tests))
+        text = program_prompt(content)
     elif kinds == {"functional"}:
-        called = _json(row, "metadata", _Metadata, "a JSON object with the text func_name")
-        with row.of_field("private_test_cases"):
-            reference = from_json_lines(inputs, outputs, called.func_name)
+        reference = _functional_tests(row, tests)
         text = function_prompt(content, starter=row.text_or("starter_code"))
     else:
-        raise row.wrong(
-            "public_test_cases", sorted(kinds), "tests of one type, stdin or functional"
-        )
+        expected = "tests of one type, stdin or functional"
+        raise row.wrong("public_test_cases", sorted(kinds), expected)
     slug = row.text_or("question_title").strip().lower().replace(" ", "-")
     fault = ERRATA.get(row.id) or ERRATA.get(slug)
+    difficulty = row.text_or("difficulty")
     return replace(
         row.item(text, reference, None, difficulty),
         subject=row.text_or("platform"),
@@ -146,14 +138,23 @@ def _published(row: Row) -> Item:
     )
 
 
-def _json(row: Row, field: str, kind: type[T], expected: str) -> T:
-    """What the JSON in a field says."""
+def _functional_tests(row: Row, tests: Sequence[_Test]) -> CodeTests:
+    expected = "a JSON object with the text func_name"
+    metadata = _load_json(row, "metadata", _Metadata, expected)
+    inputs = [test.input for test in tests]
+    outputs = [test.output for test in tests]
+    with row.of_field("private_test_cases"):
+        return from_json_lines(inputs, outputs, metadata.func_name)
+
+
+def _load_json(row: Row, field: str, kind: type[T], expected: str) -> T:
+    """Load a value from the JSON in a field."""
     with row.of_field(field):
-        found: object = json.loads(hidden_tests(row.text(field)))
+        value: object = json.loads(hidden_tests(row.text(field)))
     try:
-        return load(kind, found)
+        return load(kind, value)
     except ValueError as error:
-        raise row.wrong(field, found, expected) from error
+        raise row.wrong(field, value, expected) from error
 
 
 SHAPES = (

@@ -1,4 +1,4 @@
-r"""Mathematics: MATH (train), MATH500, AIME 2025, GSM8K. In: rows with a problem and its answer. Out: Items.
+r"""Mathematics: MATH (train), MATH500, AIME 2025, GSM8K, and local problems with answers.
 
 Shapes: ``{id, problem, answer}`` (local, AIME 2025), with ``unique_id`` for ``id`` (MATH-500),
 ``{problem, solution, level, type}`` (MATH: the solution boxes it), ``{question, answer}`` with
@@ -20,12 +20,12 @@ from openconductor.tasks.rows import Row, Unusable
 
 
 def _answered(row: Row) -> Item:
-    """A row that gives its answer."""
+    """Read a row that gives its answer."""
     return _item(row, row.text("problem"), row.text_or_number("answer"))
 
 
 def _solved(row: Row) -> Item:
-    """A row whose solution boxes the answer."""
+    """Read a row whose solution boxes the answer."""
     solution = row.text("solution")
     found = find_boxed(solution)
     if found is None or found.text is None:
@@ -34,7 +34,7 @@ def _solved(row: Row) -> Item:
 
 
 def _marked(row: Row) -> Item:
-    """A row whose answer ends with a line that begins with ####."""
+    """Read a row whose answer ends with a line that begins with ####."""
     solution = row.text("answer")
     _, mark, answer = solution.rpartition("#### ")
     if not mark or not answer.strip():
@@ -43,10 +43,9 @@ def _marked(row: Row) -> Item:
 
 
 def _item(row: Row, problem: str, answer: str) -> Item:
-    """The level is 1 to 5, or "Level 1" to "Level 5"; else ("Level ?") there is none, and the subject is the kind."""
-    item = row.item(
-        boxed_prompt(problem), answer, boxed(answer), row.text_or("subject", row.text_or("type"))
-    )
+    """Make an item whose kind is its level (1 to 5, or "Level 1" to "Level 5"), if there is one."""
+    subject = row.text_or("subject", row.text_or("type"))
+    item = row.item(boxed_prompt(problem), answer, boxed(answer), subject)
     level = re.fullmatch(r"(?:Level )?([1-5])", str(row.values.get("level")))
     if level is None:
         return item

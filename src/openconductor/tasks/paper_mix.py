@@ -1,17 +1,18 @@
 """The paper's training mix: 960 hard and diverse problems of MATH, MMLU, RLPR and LiveCodeBench V1.
 
-In: the four tasks, from the hub or from a folder of ``math.jsonl``, ``mmlu.jsonl``, ``rlpr.jsonl``
-and ``livecodebench_v1.jsonl``; by option, measured outcomes. Out: one task whose grader asks the
-right one of four.
+The problems come from the hub, or from a folder of ``math.jsonl``, ``mmlu.jsonl``, ``rlpr.jsonl``
+and ``livecodebench_v1.jsonl``. The mix is one task whose grader asks the right one of four.
 
 The paper (section 4, arXiv 2512.04388) says which sets, how many problems, and that they are hard
-and diverse. It does not say, and here is decided:
+and diverse. It leaves open, and here is decided:
 
 - the shares: equal, 240 of each;
-- which split of MMLU: ``auxiliary_train``, its own training pool; ``test`` is evaluated on;
-- what *hard* is: the pass rate, where ``outcomes`` gives one; else the level of MATH and the difficulty of
-  LiveCodeBench; MMLU and RLPR state none, so without outcomes theirs are chosen for diversity alone;
-- what *diverse* is: ``selection`` says how. LiveCodeBench's problems that are known to be faulty are left out.
+- the split of MMLU: ``auxiliary_train``, its own training pool; ``test`` is evaluated on;
+- the meaning of *hard*: the pass rate, if ``outcomes`` gives one; else the level of MATH and the
+  difficulty of LiveCodeBench. MMLU and RLPR state none, so without outcomes theirs are chosen for
+  diversity alone;
+- the meaning of *diverse*: see ``selection``. LiveCodeBench's problems that are known to be faulty
+  are left out.
 """
 
 from __future__ import annotations
@@ -64,12 +65,12 @@ class MixGrader:
 
 
 class PaperMix(Benchmark):
-    """The mix as a task; see the module. Its problems keep the names of their own tasks.
+    """The mix as a task. Its problems keep the names of their own tasks.
 
     Args:
-        path: a folder of local files, one a part; None fetches the parts.
-        limit: how many problems in all, shared out equally; what a small part lacks is not made up
-            for by the others.
+        path: a folder of local files, one a part; None: the parts are fetched.
+        limit: the number of problems in all, shared out equally. If a part has too few, the others
+            do not make up for it.
         seed: draws what difficulty and diversity leave open, and the order of the mix.
         split: ``train``, the only one.
         outcomes: JSON Lines of ``{id, correct}``, as ``openconductor grade`` writes them, or ``{id,
@@ -78,7 +79,7 @@ class PaperMix(Benchmark):
 
     Raises:
         ConfigError: an option is wrong.
-        TaskError: a row of the outcomes is none.
+        TaskError: a row of the outcomes is invalid.
     """
 
     def __init__(
@@ -93,19 +94,15 @@ class PaperMix(Benchmark):
         if path is not None and not Path(path).is_dir():
             names = ", ".join(f"{part.name}.jsonl" for part, _ in PARTS)
             raise ConfigError(f"task paper_mix: got the path {path}, expected a folder of {names}")
-        self.parts = [
-            DatasetTask(
-                part,
-                path=None if path is None else Path(path) / f"{part.name}.jsonl",
-                split=part_split,
-            )
-            for part, part_split in PARTS
-        ]
+        self.parts: list[DatasetTask] = []
+        for part, part_split in PARTS:
+            file = None if path is None else Path(path) / f"{part.name}.jsonl"
+            self.parts.append(DatasetTask(part, path=file, split=part_split))
         about = f"the paper's training mix: {PROBLEMS} hard and diverse problems of four tasks"
         grader = MixGrader({task.name: task.grader for task in self.parts})
-        super().__init__(
-            "paper_mix", about, (SPLIT,), grader, split=split, limit=limit, least=len(PARTS)
-        )
+        if limit < len(PARTS):
+            raise ConfigError(f"task option limit: got {limit}, expected {len(PARTS)} or more")
+        super().__init__("paper_mix", about, (SPLIT,), grader, split=split)
         self._count, self._seed = limit, seed
         self._pass_rates = read_pass_rates(Path(outcomes)) if outcomes is not None else {}
 
@@ -113,16 +110,16 @@ class PaperMix(Benchmark):
         chosen: list[Item] = []
         sources: list[Source] = []
         notes = [f"seed {self._seed}"]
+        share, rest = divmod(self._count, len(PARTS))
         for place, task in enumerate(self.parts):
             loaded = task.read()
-            share = self._count // len(PARTS) + (place < self._count % len(PARTS))
-            items = [_named(item) for item in loaded.items if not item.tags]
-            picked = select(items, share, seed=self._seed, pass_rates=self._pass_rates)
+            count = share + 1 if place < rest else share
+            items = [_with_own_id(item) for item in loaded.items if not item.tags]
+            picked = select(items, count, seed=self._seed, pass_rates=self._pass_rates)
             chosen += picked
             sources.append(loaded.source)
-            notes.append(
-                f"{task.name}/{loaded.source.split}: {len(picked)} of {len(items)}, {self._signal(items)}"
-            )
+            part = f"{task.name}/{loaded.source.split}"
+            notes.append(f"{part}: {len(picked)} of {len(items)}, {self._describe_signal(items)}")
         chosen.sort(key=lambda item: draw_key(self._seed, item.problem.id))
         source = Source(
             "mix",
@@ -136,42 +133,41 @@ class PaperMix(Benchmark):
         )
         return Loaded(tuple(chosen), source)
 
-    def _signal(self, items: Sequence[Item]) -> str:
-        """What their difficulty was told by."""
-        if measured := sum(item.problem.id in self._pass_rates for item in items):
+    def _describe_signal(self, items: Sequence[Item]) -> str:
+        """Describe the signal that told their difficulty."""
+        measured = sum(item.problem.id in self._pass_rates for item in items)
+        if measured:
             return f"by the pass rates of {measured}"
-        stated = any(item.difficulty is not None for item in items)
-        return (
-            "by their stated difficulty"
-            if stated
-            else "by diversity alone: nothing says how hard they are"
-        )
+        if any(item.difficulty is not None for item in items):
+            return "by their stated difficulty"
+        return "by diversity alone: nothing says how hard they are"
 
 
 def read_pass_rates(path: Path) -> dict[str, float]:
-    """Pass rates by id, of a file of outcomes; several outcomes of one id are averaged.
+    """Return pass rates by id, of a file of outcomes; several outcomes of one id are averaged.
 
     Raises:
         TaskError: a row has neither ``correct`` nor ``pass_rate``, or one of a wrong type.
     """
     rates: dict[str, list[float]] = {}
     for row in read_rows(path, name=str(path)):
-        name, rate = str(row.identity("id")), row.amount("pass_rate")
+        name = str(row.identity("id"))
+        rate = row.amount("pass_rate")
         if rate is None:
-            correct = row.values.get("correct", "nothing")
-            if not isinstance(correct, bool | None):
-                raise row.wrong("correct", correct, "true, false or null, or a pass_rate")
-            rate = correct
+            rate = row.values.get("correct", "nothing")
+            if not isinstance(rate, bool | None):
+                raise row.wrong("correct", rate, "true, false or null, or a pass_rate")
         elif not 0 <= rate <= 1:
             raise row.wrong("pass_rate", rate, "a number from 0 to 1")
         if rate is not None:
             rates.setdefault(name, []).append(rate)
-    return {name: fmean(each) for name, each in rates.items()}
+    return {name: fmean(measured) for name, measured in rates.items()}
 
 
-def _named(item: Item) -> Item:
-    """The item with an id that no other part has."""
+def _with_own_id(item: Item) -> Item:
+    """Return the item with an id that no other part has."""
     problem = item.problem
-    if problem.id.startswith(f"{problem.task}/"):
+    prefix = f"{problem.task}/"
+    if problem.id.startswith(prefix):
         return item
-    return replace(item, problem=replace(problem, id=f"{problem.task}/{problem.id}"))
+    return replace(item, problem=replace(problem, id=prefix + problem.id))

@@ -1,4 +1,4 @@
-r"""What a worker is asked, beside the problem itself. In: a problem's text. Out: the question of a Problem.
+r"""The prompts that workers see, beside the problem itself.
 
 A prompt and its grader's extractor are one unit: ``\boxed{}`` is what ``graders.extraction`` looks
 for first, the last fenced Python block is what ``graders.code_text`` runs. Multiple choice keeps
@@ -10,8 +10,8 @@ from __future__ import annotations
 
 _BOX = "Reason step by step, then give the final answer in \\boxed{}."
 _PROGRAM = (
-    "Write a Python program that reads the input from standard input and prints the answer to standard output. "
-    "End with the whole program in one block that begins with ```python."
+    "Write a Python program that reads the input from standard input and prints the answer to "
+    "standard output. End with the whole program in one block that begins with ```python."
 )
 _FUNCTION = (
     "End with the whole solution, its imports among it, in one block that begins with ```python."
@@ -19,23 +19,23 @@ _FUNCTION = (
 
 
 def boxed_prompt(problem: str) -> str:
-    """For answers that the math or the free-form grader reads."""
+    """Return the prompt for an answer that the math or the free-form grader reads."""
     return f"{problem.strip()}\n\n{_BOX}"
 
 
 def program_prompt(problem: str) -> str:
-    """For programs that are tested by their standard input and output."""
+    """Return the prompt for a program that is tested by its standard input and output."""
     return f"{problem.strip()}\n\n{_PROGRAM}"
 
 
 def function_prompt(problem: str, *, starter: str = "") -> str:
-    """For functions; ``starter`` is what the solution begins with, or the signature that it must have."""
+    """Return the prompt for a function; ``starter`` is its beginning or its signature."""
     start = f"\n\nComplete this:\n{fenced(starter)}" if starter.strip() else ""
     return f"{problem.strip()}{start}\n\n{_FUNCTION}".lstrip()
 
 
 def boxed(answer: str) -> str:
-    r"""A reply that gives an answer as ``boxed_prompt`` asks.
+    r"""Return a reply that gives an answer as ``boxed_prompt`` asks.
 
     >>> print(boxed("42"))
     The final answer is \boxed{42}.
@@ -44,7 +44,7 @@ def boxed(answer: str) -> str:
 
 
 def fenced(program: str) -> str:
-    """A program as a fenced block, with more ticks than the program itself has anywhere."""
+    """Return a program as a fenced block, with more ticks than the program has anywhere."""
     ticks = "```"
     while ticks in program:
         ticks += "`"

@@ -1,11 +1,12 @@
-"""Answers from elsewhere, graded as they stream in. In: JSON lines with reference and answer. Out: verdicts, in order.
+"""Grades answers from elsewhere as they stream in: JSON lines with a reference and an answer.
 
 ``math``      ``{id, answer, reference}``
 ``choice``    ``{id, answer, reference, choices?}``; the reference is a letter, or an index from 0
 ``freeform``  ``{id, answer, reference, kind?, tolerance?}``
-``code``      ``{id, answer, tests, entry_point?, starter_code?}``; ``tests`` as in local rows, or a test program
+``code``      ``{id, answer, tests, entry_point?, starter_code?}``; ``tests`` as in local rows, or a
+              test program
 
-Lines are read by a thread, graded side by side and given back in their order; twice as many are in
+Lines are read by a thread, graded side by side and given back in their order. Twice as many are in
 memory as are graded at once, however long the stream. A line that is not a row ends the stream,
 after the verdicts on all lines before it.
 """
@@ -27,7 +28,7 @@ from openconductor.graders.freeform import FreeFormGrader
 from openconductor.graders.math import MathGrader
 from openconductor.protocols import Grader
 from openconductor.sandboxes import Sandbox
-from openconductor.tasks.check import judged
+from openconductor.tasks.check import try_grade
 from openconductor.tasks.choice import choices_of, letter_at
 from openconductor.tasks.code import row_tests
 from openconductor.tasks.rlpr import free_form_answer
@@ -36,12 +37,12 @@ from openconductor.types import Problem
 
 Kind = Literal["math", "choice", "freeform", "code"]
 Verdict = dict[str, object]
-"""The line that is written of an answer: its id as it was given, ``correct``, ``extracted`` and ``note``."""
+"""The line that is written for an answer: its id as given, ``correct``, ``extracted``, ``note``."""
 
 
 @dataclass(frozen=True, slots=True)
 class Submission:
-    """An answer to be graded: the id as it was given, the problem, the answer, and who judges."""
+    """An answer to be graded: the id as given, the problem, the answer, and the grader."""
 
     id: str | int
     problem: Problem
@@ -52,36 +53,32 @@ class Submission:
 def submissions(
     kind: Kind, *, mode: Mode = "strict", sandbox: Sandbox | None = None
 ) -> Callable[[Row], Submission]:
-    """What makes a submission of a row.
+    """Return a function that makes a submission of a row.
 
     Args:
-        kind: which grader judges.
+        kind: the grader.
         mode: of the code grader.
         sandbox: where programs run; None: the best that this machine has.
     """
     code = CodeGrader(mode, sandbox)
 
-    def judged_by(row: Row) -> tuple[object, Grader]:
-        match kind:
-            case "math":
-                return row.text_or_number("reference"), MathGrader()
-            case "freeform":
-                return free_form_answer(row, "reference"), FreeFormGrader()
-            case "code":
-                return row_tests(row), code
-            case "choice":
-                count = len(choices_of(row)) if row.has("choices") else len(LETTERS)
-                return letter_at(row, "reference", count), ChoiceGrader(LETTERS[:count])
-
     def read(row: Row) -> Submission:
         name = row.identity("id")
-        reference, grader = judged_by(row)
-        return Submission(
-            name,
-            Problem(str(name), "", reference, "regrade"),
-            row.text("answer", blank=True),
-            grader,
-        )
+        reference: object
+        grader: Grader
+        match kind:
+            case "math":
+                reference, grader = row.text_or_number("reference"), MathGrader()
+            case "freeform":
+                reference, grader = free_form_answer(row, "reference"), FreeFormGrader()
+            case "code":
+                reference, grader = row_tests(row), code
+            case "choice":
+                count = len(choices_of(row)) if row.has("choices") else len(LETTERS)
+                reference = letter_at(row, "reference", count)
+                grader = ChoiceGrader(LETTERS[:count])
+        problem = Problem(str(name), "", reference, "regrade")
+        return Submission(name, problem, row.text("answer", blank=True), grader)
 
     return read
 
@@ -99,7 +96,7 @@ async def regrade(
         lines: may block; they are read in a thread of their own.
         read: makes a submission of a row; see ``submissions``.
         concurrency: answers graded at the same time. Twice as many lines are in memory.
-        name: what errors call the stream.
+        name: the stream's name in errors.
 
     Yields:
         A verdict for each line that is not blank, in the order of the lines.
@@ -108,59 +105,94 @@ async def regrade(
         ConfigError: a line is not a row (names it), or an extra that the grader needs is not
             installed.
     """
-    loop, stopped = asyncio.get_running_loop(), threading.Event()
-    window, gate = threading.Semaphore(2 * concurrency), asyncio.Semaphore(concurrency)
-    arrived: asyncio.Queue[asyncio.Task[Verdict | None] | Exception | None] = asyncio.Queue()
+    stream = _Stream(lines, read, concurrency, name)
+    # A daemon, because a thread that waits for a line cannot be woken, and must not hold up the end
+    # of the program.
+    threading.Thread(target=stream.pump, name="regrade-lines", daemon=True).start()
+    try:
+        async for task in stream:
+            verdict = await task
+            if verdict is not None:
+                yield verdict
+            stream.window.release()
+    except TaskError as error:
+        raise ConfigError(str(error)) from error
+    finally:
+        await stream.stop()
 
-    async def graded(line: bytes, number: int) -> Verdict | None:
-        row = json_row(line, name, number)
+
+class _Stream:
+    """The lines on their way: read by ``pump`` in a thread, graded by tasks in the event loop.
+
+    Iteration gives the tasks in the order of the lines. It raises the error that ended the lines.
+    """
+
+    def __init__(
+        self,
+        lines: Iterable[bytes],
+        read: Callable[[Row], Submission],
+        concurrency: int,
+        name: str,
+    ) -> None:
+        self.window = threading.Semaphore(2 * concurrency)
+        self._lines = lines
+        self._read = read
+        self._name = name
+        self._gate = asyncio.Semaphore(concurrency)
+        self._loop = asyncio.get_running_loop()
+        self._stopped = threading.Event()
+        self._arrived: asyncio.Queue[asyncio.Task[Verdict | None] | Exception | None]
+        self._arrived = asyncio.Queue()
+
+    def pump(self) -> None:
+        """Hand each line to the loop, as soon as the window has a place for it."""
+        end: Exception | None = None
+        with suppress(RuntimeError):  # the loop has closed meanwhile
+            try:
+                for number, line in enumerate(self._lines, start=1):
+                    self.window.acquire()
+                    if self._stopped.is_set():
+                        return
+                    self._loop.call_soon_threadsafe(self._start, line, number)
+            except (OSError, TaskError) as error:
+                end = error
+            self._loop.call_soon_threadsafe(self._arrived.put_nowait, end)
+
+    def _start(self, line: bytes, number: int) -> None:
+        if not self._stopped.is_set():
+            self._arrived.put_nowait(self._loop.create_task(self._grade(line, number)))
+
+    async def _grade(self, line: bytes, number: int) -> Verdict | None:
+        row = json_row(line, self._name, number)
         if row is None:
             return None
-        one = read(row)
-        async with gate:
-            grade = await judged(one.grader, one.problem, one.answer)
+        submission = self._read(row)
+        async with self._gate:
+            grade = await try_grade(submission.grader, submission.problem, submission.answer)
         return {
-            "id": one.id,
+            "id": submission.id,
             "correct": grade.correct,
             "extracted": grade.extracted,
             "note": grade.note,
         }
 
-    def arrive(line: bytes, number: int) -> None:
-        if not stopped.is_set():
-            arrived.put_nowait(loop.create_task(graded(line, number)))
+    def __aiter__(self) -> _Stream:
+        return self
 
-    def pump() -> None:
-        """In the thread: hand each line to the loop, as soon as there is a place for it."""
-        end: Exception | None = None
-        with suppress(RuntimeError):  # the loop has closed meanwhile
-            try:
-                for number, line in enumerate(lines, start=1):
-                    window.acquire()
-                    if stopped.is_set():
-                        return
-                    loop.call_soon_threadsafe(arrive, line, number)
-            except (OSError, TaskError) as error:
-                end = error
-            loop.call_soon_threadsafe(arrived.put_nowait, end)
+    async def __anext__(self) -> asyncio.Task[Verdict | None]:
+        arrived = await self._arrived.get()
+        if isinstance(arrived, asyncio.Task):
+            return arrived
+        raise arrived or StopAsyncIteration
 
-    # A daemon: a thread that waits for a line cannot be woken, and must not hold up the end of the
-    # program.
-    threading.Thread(target=pump, name="regrade-lines", daemon=True).start()
-    try:
-        while isinstance(task := await arrived.get(), asyncio.Task):
-            if (verdict := await task) is not None:
-                yield verdict
-            window.release()
-        if task is not None:
-            raise task
-    except TaskError as error:
-        raise ConfigError(str(error)) from error
-    finally:
-        stopped.set()
-        window.release()
-        left = [arrived.get_nowait() for _ in range(arrived.qsize())]
-        unwanted = [task for task in left if isinstance(task, asyncio.Task)]
-        for task in unwanted:
-            task.cancel()
+    async def stop(self) -> None:
+        """End the thread at its next line, and cancel the tasks whose verdict nobody wants."""
+        self._stopped.set()
+        self.window.release()
+        unwanted: list[asyncio.Task[Verdict | None]] = []
+        while not self._arrived.empty():
+            task = self._arrived.get_nowait()
+            if isinstance(task, asyncio.Task):
+                task.cancel()
+                unwanted.append(task)
         await asyncio.gather(*unwanted, return_exceptions=True)

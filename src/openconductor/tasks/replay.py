@@ -1,12 +1,12 @@
-"""Questions to which the answers of real models are recorded, for workers that replay them.
+"""Questions with the recorded answers of real models, for workers that replay them.
 
-In: a replay table (``providers.replay_pool``), and the questions' texts where they have been
-fetched. Out: problems whose text begins with the line by which a recorded worker knows them, ``[ID]
-CATEGORY``. Choices keep their published order always: the recorded letters are places in it.
+Each problem's text begins with the line by which a recorded worker knows it, ``[ID] CATEGORY``.
+Choices always keep their published order, because the recorded letters are places in it.
 """
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
 
 from openconductor.errors import TaskError
@@ -21,7 +21,7 @@ SHIPPED = table_path("mmlu_pro")
 
 
 class ReplayTask(Benchmark):
-    """The questions of a replay table; ``limit`` of them are drawn by ``seed`` and keep their order.
+    """The questions of a replay table; ``limit`` of them are drawn by ``seed``, in their order.
 
     ``path`` is the table (``….csv.gz``), or a folder that holds their texts, in a file of choices
     named ``questions`` (docs/tasks.md), and maybe a table. Without one it is the table that ships,
@@ -41,46 +41,49 @@ class ReplayTask(Benchmark):
     ) -> None:
         about = "questions with the recorded answers of real models, for workers that replay them"
         super().__init__("replay", about, SPLITS, ChoiceGrader(), split=split, limit=limit)
-        self._path, self._limit, self._seed = (
-            SHIPPED if path is None else Path(path),
-            limit,
-            seed or 0,
-        )
+        self._path = SHIPPED if path is None else Path(path)
+        self._limit = limit
+        self._seed = seed or 0
 
     def _read(self, split: str) -> Loaded:
-        path, texts = self._path, dict[str, Problem]()
+        path, texts = self._path, None
         if path.is_dir():
-            for file in path.glob("questions.*"):
-                texts |= {
-                    one.id.removeprefix("mmlu/"): one for one in DatasetTask(MMLU, path=file).load()
-                }
+            texts = _read_texts(path)
             path = next(path.glob("*.csv.gz"), SHIPPED)
         table = read_table(path)
         rows = [row for row in table.rows.values() if row["split"] == split]
         if self._limit is not None:
-            places = sorted(
-                range(len(rows)), key=lambda place: draw_key(self._seed, rows[place]["id"])
-            )[: self._limit]
-            rows = [rows[place] for place in sorted(places)]
-        items: list[Item] = []
-        for row in rows:
-            name, kind, answer = row["id"], row["category"], row["answer"]
-            question = f"[{name}] {kind}"
-            if self._path.is_dir():
-                found = texts.get(name) or texts.get(name.rpartition("/")[2])
-                if found is None or found.reference != answer:
-                    got = found and f"the right answer {found.reference}"
-                    raise TaskError(
-                        f"task replay: {name}: got {got}, expected its text, with {answer} as right"
-                    )
-                question += f"\n\n{found.question}"
-            items.append(
-                Item(
-                    Problem(name, question, answer, "replay", kind=kind), f"Answer: {answer}", kind
-                )
-            )
+            drawn = sorted(rows, key=lambda row: draw_key(self._seed, row["id"]))[: self._limit]
+            chosen = {row["id"] for row in drawn}
+            rows = [row for row in rows if row["id"] in chosen]
+        items = tuple(_item(row, texts) for row in rows)
         source, licence, digest = (table.note[name] for name in ("source", "licence", "sha256"))
         return Loaded(
-            tuple(items),
+            items,
             Source(source, split, None, True, licence, digest, (), len(rows), len(items)),
         )
+
+
+def _read_texts(folder: Path) -> dict[str, Problem]:
+    """Return the questions of a folder by their id."""
+    texts: dict[str, Problem] = {}
+    for file in folder.glob("questions.*"):
+        for problem in DatasetTask(MMLU, path=file).load():
+            texts[problem.id.removeprefix("mmlu/")] = problem
+    return texts
+
+
+def _item(row: Mapping[str, str], texts: Mapping[str, Problem] | None) -> Item:
+    """Make an item of a recorded question, with its text if there are texts."""
+    name, kind, answer = row["id"], row["category"], row["answer"]
+    question = f"[{name}] {kind}"
+    if texts is not None:
+        text = texts.get(name) or texts.get(name.rpartition("/")[2])
+        if text is None or text.reference != answer:
+            got = text and f"the right answer {text.reference}"
+            raise TaskError(
+                f"task replay: {name}: got {got}, expected its text, with {answer} as right"
+            )
+        question += f"\n\n{text.question}"
+    problem = Problem(name, question, answer, "replay", kind=kind)
+    return Item(problem, f"Answer: {answer}", kind)

@@ -1,4 +1,4 @@
-"""RLPR (general reasoning with free-form answers). In: rows with a question and its answer. Out: Items.
+"""RLPR: general reasoning with free-form answers.
 
 Shapes: ``{id, question, answer, kind?, tolerance?}`` (local), and the one that RLPR publishes: a
 chat in ``prompt``, of which the last user turn is the question, and the answer in
@@ -18,7 +18,7 @@ from openconductor.tasks.rows import Row
 
 
 def free_form_answer(row: Row, field: str) -> FreeFormAnswer:
-    """The reference of a local row: its text, ``kind`` and ``tolerance``.
+    """Return the reference of a local row: its text, ``kind`` and ``tolerance``.
 
     Raises:
         TaskError: a field is missing or of the wrong type.
@@ -28,7 +28,7 @@ def free_form_answer(row: Row, field: str) -> FreeFormAnswer:
     if kind is not None and kind not in get_args(Kind):
         raise row.wrong("kind", kind, f"one of {', '.join(get_args(Kind))}")
     if kind == "choice" and text.strip(" ().") not in tuple(LETTERS):
-        raise row.wrong(field, text, f"a letter of {LETTERS} where kind is choice")
+        raise row.wrong(field, text, f"a letter of {LETTERS} for the kind choice")
     tolerance = row.amount("tolerance")
     if tolerance is not None and not 0 <= tolerance < 1:
         raise row.wrong("tolerance", tolerance, "a number from 0 to below 1")
@@ -46,13 +46,11 @@ def _published(row: Row) -> Item:
     if not isinstance(question, str) or not question.strip():
         raise row.wrong("prompt", row.values["prompt"], "a chat with a user's turn")
     judged = row.values["reward_model"]
-    answer = (
-        cast("dict[str, object]", judged).get("ground_truth") if isinstance(judged, dict) else None
-    )
+    fields = cast("dict[str, object]", judged if isinstance(judged, dict) else {})
+    answer = fields.get("ground_truth")
     if not isinstance(answer, str) or not answer.strip():
-        raise row.wrong(
-            "reward_model", row.values["reward_model"], "an object with the text ground_truth"
-        )
+        got = row.values["reward_model"]
+        raise row.wrong("reward_model", got, "an object with the text ground_truth")
     return _item(row, question, FreeFormAnswer(answer), row.text_or("ability"))
 
 

@@ -1,9 +1,9 @@
-"""Rows of data files, field by field: JSON Lines (also gzipped), CSV, Parquet. In: a path. Out: typed values.
+"""Rows of data files as typed values: JSON Lines (also gzipped), CSV, Parquet.
 
 A file is read as a stream, so only one row at a time is in memory. A byte order mark, CRLF line
 ends and blank lines do no harm; everything else that is not one JSON object a line is a TaskError
-with its line. Nothing is converted silently: what is not of the expected type is an error that
-names the file, the line, the field, what was got and what was expected.
+with its line. Nothing is converted silently. A value of another type than expected is an error that
+names the file, the line, the field and both.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ _Rows = Iterator[tuple[Mapping[str, object], str]]
 
 
 class Unusable(Exception):
-    """A row of published data that holds no problem that can be graded; it is left out and listed."""
+    """A row of published data without a problem that can be graded; it is left out and listed."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,8 +42,8 @@ class Row:
         values: its fields.
         where: the file and the line, for errors.
         number: its place among the rows of all files of a split, from 0.
-        task, id: whose problem it makes, and under which id.
-        seed: draws the order of choices; None leaves them in their published order.
+        task, id: the task and the id of its problem.
+        seed: draws the order of choices; None: the published order.
     """
 
     values: Mapping[str, object]
@@ -56,61 +56,59 @@ class Row:
     def item(
         self, question: str, reference: object, canonical: str | None, subject: str = ""
     ) -> Item:
-        """The item of this row whose kind is its subject."""
-        return Item(
-            Problem(self.id, question, reference, self.task, kind=subject), canonical, subject
-        )
+        """Return an item of this row, whose kind is its subject."""
+        problem = Problem(self.id, question, reference, self.task, kind=subject)
+        return Item(problem, canonical, subject)
 
     def has(self, field: str) -> bool:
-        """Whether a field is there and is not null."""
+        """Return True if a field is there and is not null."""
         return self.values.get(field) is not None
 
     def text(self, field: str, *, blank: bool = False) -> str:
-        """A text; a blank one only where ``blank``."""
+        """Return a text, which may be blank only with ``blank``."""
         value = cast(str, self._value(field, str, "a text"))
         if not blank and not value.strip():
             raise self.wrong(field, value, "a text that is not blank")
         return value
 
     def text_or(self, field: str, default: str = "") -> str:
-        """A text (it may be blank), or the default where the field is absent or null."""
+        """Return a text (it may be blank); the default if the field is absent or null."""
         return self.text(field, blank=True) if self.has(field) else default
 
     def text_or_number(self, field: str) -> str:
-        """A text that is not blank, or a number as JSON writes it."""
+        """Return a text that is not blank, or a number as JSON writes it."""
         value = self._value(field, str | int | float, "a text or a number")
         return self.text(field) if isinstance(value, str) else str(value)
 
     def identity(self, field: str) -> str | int:
-        """A text that is not blank, or an integer."""
+        """Return a text that is not blank, or an integer."""
         value = self._value(field, str | int, "a text or an integer")
         return value if isinstance(value, int) else self.text(field)
 
     def amount(self, field: str) -> float | None:
-        """A number; None where the field is absent or null."""
-        return (
-            float(cast(float, self._value(field, int | float, "a number")))
-            if self.has(field)
-            else None
-        )
+        """Return a number; None if the field is absent or null."""
+        if not self.has(field):
+            return None
+        return float(cast(float, self._value(field, int | float, "a number")))
 
     def texts(self, field: str) -> list[str]:
-        """A list of texts; each may be blank."""
+        """Return a list of texts; each may be blank."""
         return cast("list[str]", self._list(field, str, "texts"))
 
     def objects(self, field: str) -> list[Mapping[str, object]]:
-        """A list of objects, of at least one."""
-        if not (objects := self._list(field, dict, "objects")):
+        """Return a list of objects, of at least one."""
+        objects = self._list(field, dict, "objects")
+        if not objects:
             raise self.wrong(field, objects, "a list of objects, of at least one")
         return cast("list[Mapping[str, object]]", objects)
 
     def wrong(self, field: str, got: object, expected: str) -> TaskError:
-        """The error of a field."""
+        """Return the error of a field."""
         return TaskError(f"{self.where}: field {field!r}: got {shorten(got)}, expected {expected}")
 
     @contextmanager
     def of_field(self, field: str) -> Generator[None]:
-        """Errors of the block name the row and this field."""
+        """Make errors of the block name the row and this field."""
         try:
             yield
         except (TaskError, ValueError, RecursionError) as error:
@@ -119,9 +117,8 @@ class Row:
     def _value(self, field: str, kind: type | UnionType, expected: str) -> object:
         if field not in self.values:
             names = ", ".join(sorted(self.values)) or "none"
-            raise TaskError(
-                f"{self.where}: field {field!r}: missing; got the fields {names}, expected {expected}"
-            )
+            message = f"{self.where}: field {field!r}: missing; got the fields {names}"
+            raise TaskError(f"{message}, expected {expected}")
         value = self.values[field]
         if not isinstance(value, kind) or isinstance(value, bool):
             raise self.wrong(field, value, expected)
@@ -131,18 +128,18 @@ class Row:
         items = cast("list[object]", self._value(field, list, f"a list of {what}"))
         for item in items:
             if not isinstance(item, kind):
-                raise self.wrong(field, item, f"nothing but {what} in the list")
+                raise self.wrong(field, item, f"only {what} in the list")
         return items
 
 
 # ── files ─────────────────────────────────────────────────────────────────────────────────────────
 def read_rows(path: Path, *, name: str, start: int = 0) -> Iterator[Row]:
-    """The rows of a file.
+    """Yield the rows of a file.
 
     Args:
         path: the file; ``.parquet``, ``.csv`` and ``.gz`` are known by their ends, all else is JSON
             Lines.
-        name: what errors call it.
+        name: its name in errors.
         start: the number of its first row.
 
     Raises:
@@ -158,11 +155,11 @@ def read_rows(path: Path, *, name: str, start: int = 0) -> Iterator[Row]:
 
 
 def json_row(data: bytes, name: str, line: int) -> Row | None:
-    """The JSON object of one line; None where the line is blank.
+    """Return the JSON object of one line; None if the line is blank.
 
     Args:
-        data: the line, with or without its end; before the first one a byte order mark may be.
-        name: what errors call the file.
+        data: the line, with or without its end; the first one may have a byte order mark.
+        name: the file's name in errors.
         line: its number, from 1.
 
     Raises:
@@ -186,7 +183,7 @@ def json_row(data: bytes, name: str, line: int) -> Row | None:
 
 
 def sha256_of(path: Path, *, name: str) -> str:
-    """The SHA-256 of a file's bytes, in hexadecimal.
+    """Return the SHA-256 of a file's bytes, in hexadecimal.
 
     Raises:
         TaskError: it cannot be read.
@@ -211,7 +208,8 @@ def needs(module: str) -> ModuleType:
 def _json_lines(path: Path, name: str) -> _Rows:
     with gzip.open(path) if path.suffix.lower() == ".gz" else path.open("rb") as file:
         for line, data in enumerate(file, start=1):
-            if row := json_row(data, name, line):
+            row = json_row(data, name, line)
+            if row is not None:
                 yield row.values, row.where
 
 
@@ -221,10 +219,8 @@ def _csv(path: Path, name: str) -> _Rows:
         with path.open(encoding="utf-8-sig", newline="") as file:
             reader = csv.DictReader(file)
             for values in reader:
-                yield (
-                    {str(key): value for key, value in values.items() if key},
-                    f"{name}, line {reader.line_num}",
-                )
+                fields = {str(key): value for key, value in values.items() if key}
+                yield fields, f"{name}, line {reader.line_num}"
     except (UnicodeDecodeError, csv.Error) as error:
         raise TaskError(f"{name}: not CSV in UTF-8: {error}") from error
 
@@ -232,9 +228,8 @@ def _csv(path: Path, name: str) -> _Rows:
 def _parquet(path: Path, name: str) -> _Rows:
     parquet: Any = needs("pyarrow.parquet")
     try:
-        rows = (
-            row for batch in parquet.ParquetFile(path).iter_batches() for row in batch.to_pylist()
-        )
+        batches = parquet.ParquetFile(path).iter_batches()
+        rows = (row for batch in batches for row in batch.to_pylist())
         for number, values in enumerate(rows):
             yield values, f"{name}, row {number}"
     except ValueError as error:

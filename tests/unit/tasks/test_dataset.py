@@ -69,7 +69,7 @@ def test_a_limit_draws_by_seed_and_keeps_the_order(tmp_path: Path) -> None:
     [
         (
             [*sums(1), *sums(1)],
-            r"data\.jsonl, line 2: the id 'p0' is that of .*data\.jsonl, line 1; expected one of ",
+            r"data\.jsonl, line 2: the id 'p0' is also that of .*data\.jsonl, line 1",
         ),
         (
             [{"id": "a", "problem": "p"}],

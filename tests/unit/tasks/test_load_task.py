@@ -65,7 +65,7 @@ def test_the_release_of_livecodebench_holds_v1_and_what_v6_added() -> None:
         (
             "math500",
             {"path": "a.jsonl", "revision": "main"},
-            "option revision: got 'main' beside path",
+            "option revision: got 'main' and a path",
         ),
         ("gym", {"split": "dev"}, "got the split 'dev', expected one of train, validation, test"),
         ("gym", {"limit": 0}, "option limit: got 0, expected 1 or more"),

@@ -124,13 +124,13 @@ def test_parquet_is_read_with_the_extra(tmp_path: Path) -> None:
         (
             ["a", 1],
             lambda row: row.texts("a"),
-            "field 'a': got 1, expected nothing but texts in the list",
+            "field 'a': got 1, expected only texts in the list",
         ),
         ([], lambda row: row.objects("a"), "expected a list of objects, of at least one"),
         (
             [{}, 1],
             lambda row: row.objects("a"),
-            "field 'a': got 1, expected nothing but objects in the list",
+            "field 'a': got 1, expected only objects in the list",
         ),
         (1.5, lambda row: row.identity("a"), "field 'a': got 1.5, expected a text"),
         ("", lambda row: row.identity("a"), "expected a text that is not blank"),

@@ -227,7 +227,7 @@ def test_each_shape_becomes_a_problem(
         (
             "rlpr",
             {**FREE, "kind": "choice"},
-            "got '9.8 m', expected a letter of ABCDEFGHIJ where kind is choice",
+            "got '9.8 m', expected a letter of ABCDEFGHIJ for the kind choice",
         ),
         (
             "rlpr",
