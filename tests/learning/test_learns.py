@@ -85,8 +85,15 @@ from openconductor.training.train_config import load_train_config
 
 drawn, splits, inner = [], [], questions.draw_question
 questions.draw_question = lambda split, *rest: (drawn.append(split), inner(split, *rest))[1]
-learn = run._learn
-run._learn = lambda *all: (drawn.clear(), learn(*all), splits.extend(drawn))
+run_phases = run._run_phases
+
+def watched(setup, state, phases, **base):
+    drawn.clear()
+    folder = run_phases(setup, state, phases, **base)
+    splits.extend(drawn)
+    return folder
+
+run._run_phases = watched
 run.train(load_train_config(Path(sys.argv[1])), sys.argv[2])
 assert set(splits) == {"train"}, set(splits)
 assert not {"openconductor.gym.exact", "openconductor.gym.levels"} & set(sys.modules)

@@ -9,6 +9,7 @@ import sys
 import time
 from collections.abc import Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -186,7 +187,7 @@ def test_imitation_that_had_ended_early_plays_no_further_round_when_it_is_resume
 
     monkeypatch.setattr(imitation, "is_settled", lambda records: len(records) >= 2)
     with monkeypatch.context() as patched:
-        patched.setattr(run, "save_learnt", stop)  # what comes right behind the last round
+        patched.setattr(run, "save_trained", stop)  # what comes right behind the last round
         with pytest.raises(InterruptedError):
             run.train(config, tmp_path / "run")
     before = _curve(tmp_path / "run")
@@ -316,8 +317,8 @@ def test_a_cold_start_that_was_saved_is_not_made_again(
         with pytest.raises(InterruptedError):
             run.train(tiny, tmp_path / "run")
     saved = (tmp_path / "run" / "cold_start" / "model.safetensors").read_bytes()
-    monkeypatch.setattr(run, "cold_start", stop)
-    run.train(tiny, tmp_path / "run", resume=True)
+    phases = (replace(run.PHASES[0], run=stop), *run.PHASES[1:])
+    run.train(tiny, tmp_path / "run", resume=True, phases=phases)
     assert (tmp_path / "run" / "cold_start" / "model.safetensors").read_bytes() == saved
 
 

@@ -23,9 +23,9 @@ from openconductor.store import Journal
 from openconductor.tasks import load_task
 from openconductor.training.checkpoint import load_model, whole_weights
 from openconductor.training.curves import Curve
-from openconductor.training.examples import Questions, Setup
-from openconductor.training.grpo import ConductorTrainer, Rewards, gathered, run_grpo
-from openconductor.training.rollout import Scorer
+from openconductor.training.grpo import ConductorTrainer, run_grpo
+from openconductor.training.scoring import Rewards, Scorer, gathered
+from openconductor.training.setup import Learner, Questions, Setup
 from openconductor.training.train_config import TrainConfig
 from openconductor.types import Step, Workflow
 
@@ -83,14 +83,8 @@ def main(base: str, folder: Path) -> None:
     ConductorTrainer._generate_single_turn = stored
     model, tokenizer = load_model(base)
     before = {name: one.detach().clone() for name, one in model.named_parameters()}
-    trainer = run_grpo(
-        model,
-        tokenizer,
-        Rewards(setup, problems, curve),
-        folder / "c",
-        checkpoint=None,
-        processes=state.num_processes,
-    )
+    learner = Learner(model, tokenizer, folder / "c")
+    trainer = run_grpo(learner, Rewards(setup, problems, curve))
     learnt, _ = whole_weights(trainer)
     if state.is_main_process:
         moved = {name: one.detach() - before[name] for name, one in learnt.named_parameters()}

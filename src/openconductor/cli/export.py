@@ -34,7 +34,7 @@ def export(
     """
     with needing("export", "train"):
         from openconductor.training.checkpoint import servers_read_alike
-        from openconductor.training.run import export as write
+        from openconductor.training.export import export as write
     with console.only_results_on_stdout():
         folder = write(run, out or run / "export", dtype=dtype)
         served = servers_read_alike(folder)

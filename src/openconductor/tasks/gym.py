@@ -1,6 +1,7 @@
 """The gym as a benchmark, and everything that the gym brings to whoever works with its questions.
 
-``GymTask`` draws problems by seed, judged by exact comparison; ``GYM`` is its simulation.
+``GymTask`` draws problems by seed, judged by exact comparison; ``GYM`` is its simulation. The exact
+levels are imported where they are asked for, so that a training never loads them.
 """
 
 from __future__ import annotations
@@ -12,8 +13,6 @@ from typing import cast
 from openconductor.errors import ConfigError
 from openconductor.graders.exact import ExactGrader
 from openconductor.gym import sampling
-from openconductor.gym.exact import ALL, Offered, best_part, expected_accuracy, oracle_workflow
-from openconductor.gym.levels import BEST_FIXED, fixed_workflow, reference_levels
 from openconductor.gym.questions import (
     KINDS,
     OPENERS,
@@ -25,7 +24,7 @@ from openconductor.gym.questions import (
     draw_questions,
     read_question,
 )
-from openconductor.gym.workers import SimulatedWorker
+from openconductor.gym.workers import Profile, SimulatedWorker
 from openconductor.gym.world import COMPARE, read_value, write_value
 from openconductor.pool import WorkerPool
 from openconductor.tasks.instructions import ALONE, Instructions
@@ -120,7 +119,6 @@ class GymSimulation(Simulation):
     name = "gym"
     kinds = KINDS
     instructions = GymInstructions()
-    fixed_workers = BEST_FIXED.workers
 
     def understands(self, question: Question) -> bool:
         """Return True if the question is one line of the gym's, opener included."""
@@ -192,12 +190,23 @@ class GymSimulation(Simulation):
             return None
         return sampling.random_workflow(rng, drawn, ordinals, max_steps=max_steps)
 
+    @property
+    def fixed_workers(self) -> tuple[int, ...]:
+        """The ordinals of the constant found by search."""
+        from openconductor.gym.levels import BEST_FIXED
+
+        return BEST_FIXED.workers
+
     def fixed_workflow(self, question: Question) -> Workflow:
         """Return the constant found by search, with the best subtasks for the question."""
+        from openconductor.gym.levels import fixed_workflow
+
         return fixed_workflow(_read(question))
 
     def heuristic_workflow(self, question: Question, pool: WorkerPool) -> Workflow:
         """Return a chain of specialists; a smudged list is read four times and compared."""
+        from openconductor.gym.exact import best_part
+
         asked, profiles = _read(question), _offered(pool)
         parts = [best_part([operation], profiles) for operation, _ in asked.operations]
         referees = [ordinal for ordinal, profile in profiles.items() if profile.referee]
@@ -213,6 +222,8 @@ class GymSimulation(Simulation):
 
     def oracle_workflow(self, question: Question, pool: WorkerPool) -> Workflow:
         """Return the best workflow over the pool's workers, found by exact search."""
+        from openconductor.gym.exact import oracle_workflow
+
         workflow, _ = oracle_workflow(_read(question), _offered(pool))
         return workflow
 
@@ -220,6 +231,8 @@ class GymSimulation(Simulation):
         self, question: Question, workflow: Workflow, pool: WorkerPool | None = None
     ) -> float | None:
         """Return the exact chance of a right answer over the pool, or over all eight workers."""
+        from openconductor.gym.exact import ALL, expected_accuracy
+
         read = read_question(question) if isinstance(question, str) else None
         if read is None:
             return None
@@ -227,6 +240,8 @@ class GymSimulation(Simulation):
 
     def levels(self, problems: Sequence[Problem], pool: WorkerPool) -> Mapping[str, float]:
         """Return the mean levels over the problems; only the random one is estimated."""
+        from openconductor.gym.levels import reference_levels
+
         questions = [_read(problem.question) for problem in problems]
         levels = reference_levels(questions, _offered(pool))
         return {
@@ -239,7 +254,7 @@ class GymSimulation(Simulation):
 GYM = GymSimulation()
 
 
-def _offered(pool: WorkerPool) -> Offered:
+def _offered(pool: WorkerPool) -> Mapping[int, Profile]:
     """Return the profiles of the pool's workers by ordinal."""
     return {
         ordinal: worker.provider.profile

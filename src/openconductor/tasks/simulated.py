@@ -47,7 +47,6 @@ class Simulation(ABC):
         kinds: the kinds of question, from easy to hard.
         learnt, tested: the splits that a training learns from and is measured on.
         instructions: the words that its workers understand.
-        fixed_workers: the ordinals that the best fixed workflow needs.
     """
 
     name: str
@@ -55,7 +54,6 @@ class Simulation(ABC):
     learnt = "train"
     tested = "test"
     instructions: Instructions
-    fixed_workers: tuple[int, ...]
 
     # ── questions ─────────────────────────────────────────────────────────────────────────────────
     @abstractmethod
@@ -127,6 +125,11 @@ class Simulation(ABC):
         self, rng: random.Random, question: Question, ordinals: Sequence[int], *, max_steps: int
     ) -> Workflow | None:
         """Draw a valid workflow that ignores who is good at what; None: it cannot be read."""
+
+    @property
+    @abstractmethod
+    def fixed_workers(self) -> tuple[int, ...]:
+        """The ordinals of the workers that the best fixed workflow needs."""
 
     @abstractmethod
     def fixed_workflow(self, question: Question) -> Workflow:

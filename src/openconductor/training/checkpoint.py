@@ -1,10 +1,9 @@
-"""The tiny Conductor and the folders that a training writes: models, tokenizers, checkpoints, whole or not at all.
+"""Models, tokenizers and the folders that a training writes, whole or not at all.
 
-In: sizes and a seed, or a folder. Out: a model with its tokenizer (torch), and folders that a
-reader never sees half-written. The tiny Conductor is a Qwen2 of a few hundred thousand parameters;
-its tokenizer has one token for each phrase of its task and of the wire, and spells all else, so a
-subtask is copied as it is. Load it with ``PreTrainedTokenizerFast``: ``AutoTokenizer`` rebuilds the
-pre-tokenizer of a Qwen2 checkpoint and with it other ids.
+The tiny Conductor is a Qwen2 of a few hundred thousand parameters. Its tokenizer has one token for
+each phrase of its task and of the wire, and spells all else, so that a subtask is copied as it is.
+Load it with ``PreTrainedTokenizerFast``: ``AutoTokenizer`` rebuilds the pre-tokenizer of a Qwen2
+checkpoint, which makes other ids.
 """
 
 from __future__ import annotations
@@ -44,11 +43,8 @@ from openconductor.types import Problem
 COMPLETE = "complete"
 """The file that marks a folder as whole; it is written last."""
 TOLERANCE = 1e-3
-"""The largest difference between the runtime's logits and torch's with which a checkpoint is handed out."""
+"""The largest allowed difference between the runtime's logits and torch's."""
 
-_TEXT = (
-    """What's 1234 + 30?\n\nmodel_id = [0, 12]\nsubtasks = ["Add.  Don't guess", "Check it."]\n"""
-)
 PAD, END, UNKNOWN = "<pad>", "<end>", "<unk>"
 _WIRE = (
     *("model_id = [", "\nmodel_id = [", "]\nsubtasks = [", "]\naccess_list = ["),
@@ -58,13 +54,16 @@ _WIRE = (
     *(f"[{index}]" for index in range(4)),
     *("Before:\n", "Answer: "),
 )
+_SPLIT_DIFFERENTLY = (
+    """What's 1234 + 30?\n\nmodel_id = [0, 12]\nsubtasks = ["Add.  Don't guess", "Check it."]\n"""
+)
 
 
-# ── models and tokenizers ─────────────────────────────────────────────────────────────────────────
+# ── fresh models ──────────────────────────────────────────────────────────────────────────────────
 def build_tokenizer(phrases: Sequence[str]) -> PreTrainedTokenizerFast:
     """Build the tiny Conductor's tokenizer, which loses nothing on printable ASCII.
 
-    It has one token for each phrase and each part of a workflow's text, and one for each character.
+    It has one token for each phrase, for each part of a workflow's text, and for each character.
     The same phrases make the same tokenizer on every machine.
     """
     characters = sorted(set(string.printable))
@@ -72,10 +71,8 @@ def build_tokenizer(phrases: Sequence[str]) -> PreTrainedTokenizerFast:
     backend = Tokenizer(models.WordLevel(vocabulary, unk_token=UNKNOWN))
     backend.pre_tokenizer = pre_tokenizers.Split(Regex(r"[\s\S]"), "isolated")
     backend.decoder = decoders.Fuse()
-    texts = [*_WIRE, *phrases]
-    backend.add_tokens(
-        [AddedToken(text, normalized=False) for text in dict.fromkeys(texts) if len(text) > 1]
-    )
+    texts = [text for text in dict.fromkeys((*_WIRE, *phrases)) if len(text) > 1]
+    backend.add_tokens([AddedToken(text, normalized=False) for text in texts])
     backend.add_special_tokens([AddedToken(token, special=True) for token in (PAD, END, UNKNOWN)])
     tokenizer = PreTrainedTokenizerFast(
         tokenizer_object=backend,
@@ -91,7 +88,7 @@ def build_tokenizer(phrases: Sequence[str]) -> PreTrainedTokenizerFast:
 def build_model(
     config: ModelConfig, tokenizer: PreTrainedTokenizerFast, *, seed: int
 ) -> Qwen2ForCausalLM:
-    """A fresh tiny model with weights drawn by seed."""
+    """Build a fresh tiny model with weights drawn by seed."""
     torch.manual_seed(seed)
     architecture = Qwen2Config(
         vocab_size=len(tokenizer),
@@ -111,26 +108,25 @@ def build_model(
     return Qwen2ForCausalLM(architecture).float()
 
 
+# ── loading ───────────────────────────────────────────────────────────────────────────────────────
 def is_conductor(name: str) -> bool:
-    """Whether a name is a folder that a training wrote for ``Conductor``."""
+    """Return True if the name is a folder that a training wrote for ``Conductor``."""
     return (Path(name) / "conductor.json").is_file()
 
 
 def is_tiny(name: str) -> bool:
-    """Whether a name is the folder of a tiny Conductor."""
+    """Return True if the name is the folder of a tiny Conductor."""
     template = Path(name) / "chat_template.jinja"
-    return (
-        is_conductor(name)
-        and template.is_file()
-        and template.read_text(encoding="utf-8") == PLAIN_CHAT
-    )
+    if not is_conductor(name) or not template.is_file():
+        return False
+    return template.read_text(encoding="utf-8") == PLAIN_CHAT
 
 
 def check_base(name: str) -> None:
-    """Make sure that there is such a model, before anything is written or loaded.
+    """Check that a base model exists, before anything is written or loaded.
 
     Raises:
-        ConfigError: there is none; the message names it and the cause.
+        ConfigError: it does not; the message has the name and the cause.
     """
     try:
         AutoConfig.from_pretrained(name)
@@ -141,12 +137,12 @@ def check_base(name: str) -> None:
 def load_model(
     name: str | Path, *, dtype: torch.dtype = torch.float32
 ) -> tuple[PreTrainedModel, PreTrainedTokenizerBase]:
-    """Load a Conductor or a base model, from a folder or a hub, with none of its own sampling settings.
+    """Load a Conductor or a base model, without its own sampling settings.
 
     Args:
-        name: the folder, or the name on the hub.
-        dtype: of the weights. Those that learn are float32: at the learning rates of GRPO, bfloat16
-            ones do not move.
+        name: a folder, or a name on the hub.
+        dtype: of the weights. Those that learn are float32, because bfloat16 weights do not move at
+            the learning rates of GRPO.
 
     Raises:
         ConfigError: it cannot be loaded, weights are missing, or it has no chat template.
@@ -155,21 +151,24 @@ def load_model(
         loaded = AutoModelForCausalLM.from_pretrained(name, dtype=dtype, output_loading_info=True)
     except (OSError, ValueError, KeyError, RuntimeError) as error:
         raise _not_loaded(name, error) from error
-    model, found = cast("tuple[PreTrainedModel, dict[str, object]]", loaded)
-    # transformers fills what is missing with random numbers, and only warns.
-    checked = (
-        found
-        if is_conductor(str(name))
-        else {key: found[key] for key in ("missing_keys", "mismatched_keys")}
-    )
-    if wrong := {what.replace("_", " "): keys for what, keys in checked.items() if keys}:
-        raise ConfigError(f"checkpoint {name}: got {wrong} in its weights, expected none")
+    model, report = cast("tuple[PreTrainedModel, dict[str, object]]", loaded)
+    _check_weights(name, report)
     tokenizer = load_tokenizer(name)
+    ends = end_ids(model) | {cast("int", tokenizer.eos_token_id)}
     model.generation_config = GenerationConfig(
-        eos_token_id=sorted(end_ids(model) | {cast("int", tokenizer.eos_token_id)}),
-        pad_token_id=tokenizer.pad_token_id,
+        eos_token_id=sorted(ends), pad_token_id=tokenizer.pad_token_id
     )
     return model, tokenizer
+
+
+def _check_weights(name: str | Path, report: dict[str, object]) -> None:
+    """Check that all weights were there; transformers fills gaps with random numbers and only warns."""
+    checked = ["missing_keys", "mismatched_keys"]
+    if is_conductor(str(name)):
+        checked = list(report)
+    wrong = {key.replace("_", " "): report[key] for key in checked if report[key]}
+    if wrong:
+        raise ConfigError(f"checkpoint {name}: got {wrong} in its weights, expected none")
 
 
 def load_tokenizer(name: str | Path) -> PreTrainedTokenizerBase:
@@ -192,30 +191,32 @@ def load_tokenizer(name: str | Path) -> PreTrainedTokenizerBase:
 
 
 def servers_read_alike(folder: Path) -> bool:
-    """Whether vLLM and ``transformers serve`` split a text as the Conductor in this folder does.
+    """Return True if vLLM and ``transformers serve`` split a text as the Conductor here does.
 
     They load tokenizers by ``AutoTokenizer``, which gives each qwen2 the splitting of Qwen's,
     whatever it was saved with.
     """
-    return AutoTokenizer.from_pretrained(folder).encode(_TEXT) == load_tokenizer(folder).encode(
-        _TEXT
-    )
+    servers = AutoTokenizer.from_pretrained(folder)
+    ours = load_tokenizer(folder)
+    return servers.encode(_SPLIT_DIFFERENTLY) == ours.encode(_SPLIT_DIFFERENTLY)
 
 
 def end_ids(model: PreTrainedModel) -> frozenset[int]:
-    """The ids of the tokens that end a completion."""
+    """Return the ids of the tokens that end a completion."""
     declared = getattr(model.generation_config, "eos_token_id", None)
-    return frozenset({declared} if isinstance(declared, int) else declared or ())
+    if isinstance(declared, int):
+        return frozenset({declared})
+    return frozenset(declared or ())
 
 
 def _not_loaded(name: str | Path, error: Exception) -> ConfigError:
-    return ConfigError(
-        f"model.base {str(name)!r}: could not be loaded: {' '.join(str(error).split())}"
-    )
+    cause = " ".join(str(error).split())
+    return ConfigError(f"model.base {str(name)!r}: could not be loaded: {cause}")
 
 
+# ── adapters ──────────────────────────────────────────────────────────────────────────────────────
 def with_adapters(model: PreTrainedModel, config: ModelConfig) -> PreTrainedModel:
-    """The model with low-rank adapters, which alone learn; as it is where the recipe wants none."""
+    """Return the model with low-rank adapters, which alone learn, where the recipe wants them."""
     if not config.lora_rank:
         return model
     from peft import get_peft_model
@@ -224,27 +225,25 @@ def with_adapters(model: PreTrainedModel, config: ModelConfig) -> PreTrainedMode
 
 
 def adapters(config: ModelConfig) -> Any:
-    """The recipe's adapters in peft's words."""
+    """Return the recipe's adapters in peft's words."""
     from peft import LoraConfig
 
-    targets = list(config.lora_targets) or "all-linear"
     return LoraConfig(
         r=config.lora_rank,
         lora_alpha=2 * config.lora_rank,
-        target_modules=targets,
+        target_modules=list(config.lora_targets) or "all-linear",
         task_type="CAUSAL_LM",
     )
 
 
 def whole_weights(trainer: Trainer) -> tuple[PreTrainedModel, dict[str, torch.Tensor]]:
-    """What a trainer has learnt, gathered from all processes: the plain model, adapters merged in, and its weights.
+    """Return the plain model, adapters merged in, and its weights, gathered from all processes.
 
     Every process must call it; only the first gets all weights.
     """
     accelerator = trainer.accelerator
-    sharded = (
-        cast("Any", trainer).deepspeed or trainer.model
-    )  # DeepSpeed's engine alone can gather its weights
+    # DeepSpeed's engine alone can gather its weights.
+    sharded = cast("Any", trainer).deepspeed or trainer.model
     state = cast("dict[str, torch.Tensor]", accelerator.get_state_dict(sharded))
     model = cast("Any", accelerator.unwrap_model(trainer.model))
     if not hasattr(model, "merge_and_unload") or not accelerator.is_main_process:
@@ -253,9 +252,8 @@ def whole_weights(trainer: Trainer) -> tuple[PreTrainedModel, dict[str, torch.Te
 
     # Merged in a model of its own: the trainer's may be spread over processes.
     base = cast("PreTrainedModel", model.get_base_model())
-    plain = cast(
-        "PreTrainedModel", AutoModelForCausalLM.from_config(base.config, dtype=torch.float32)
-    )
+    fresh = AutoModelForCausalLM.from_config(base.config, dtype=torch.float32)
+    plain = cast("PreTrainedModel", fresh)
     plain.generation_config = base.generation_config
     adapted = cast("Any", get_peft_model(plain, model.peft_config["default"]))
     adapted.load_state_dict(state)
@@ -265,7 +263,7 @@ def whole_weights(trainer: Trainer) -> tuple[PreTrainedModel, dict[str, torch.Te
 
 # ── folders ───────────────────────────────────────────────────────────────────────────────────────
 @contextmanager
-def storing(what: Path) -> Generator[None]:
+def storing(path: Path) -> Generator[None]:
     """Turn a failing disk into a JournalError that says what could not be written.
 
     torch and safetensors wrap a full disk into errors of their own; torch's is known by its text
@@ -277,7 +275,7 @@ def storing(what: Path) -> Generator[None]:
         if isinstance(error, RuntimeError) and "PytorchStreamWriter" not in str(error):
             raise
         cause = error.strerror if isinstance(error, OSError) else None
-        raise JournalError(f"{what}: could not be written: {cause or error}") from error
+        raise JournalError(f"{path}: could not be written: {cause or error}") from error
 
 
 @contextmanager
@@ -297,23 +295,25 @@ def whole_folder(path: Path) -> Generator[Path]:
 
 
 def is_complete(path: Path) -> bool:
-    """Whether a folder was written to its end."""
+    """Return True if a folder was written to its end."""
     return (path / COMPLETE).is_file()
 
 
 def last_checkpoint(folder: Path) -> tuple[Path | None, int]:
-    """The newest whole checkpoint and the iterations done by then; unfinished ones are removed."""
-    best: tuple[Path | None, int] = (None, 0)
+    """Return the newest whole checkpoint and the steps done by then; remove unfinished ones."""
+    latest, steps = None, 0
     for path in folder.glob("checkpoint-*"):
         if not is_complete(path):
             shutil.rmtree(path, ignore_errors=True)
-        elif (done := int(path.name.rpartition("-")[2])) > best[1]:
-            best = (path, done)
-    return best
+            continue
+        done = int(path.name.rpartition("-")[2])
+        if done > steps:
+            latest, steps = path, done
+    return latest, steps
 
 
 class WholeCheckpoints(Trainer):
-    """A trainer whose checkpoints are whole or not there."""
+    """A trainer whose checkpoints are whole or absent."""
 
     def _save_checkpoint(self, model: Any, trial: Any) -> None:
         path = Path(self._get_output_dir(trial=trial)) / f"checkpoint-{self.state.global_step}"
@@ -328,6 +328,20 @@ class WholeCheckpoints(Trainer):
             raise
 
 
+def save_trained(
+    trainer: Trainer,
+    tokenizer: PreTrainedTokenizerBase,
+    config: TrainConfig,
+    folder: Path,
+    learnt: Sequence[Problem] = (),
+) -> None:
+    """Save the model of a trainer as ``save_conductor`` does; every process must call it."""
+    model, weights = whole_weights(trainer)
+    if trainer.accelerator.is_main_process:
+        save_conductor(model, tokenizer, config, folder, weights=weights, learnt=learnt)
+    trainer.accelerator.wait_for_everyone()
+
+
 def save_conductor(
     model: PreTrainedModel,
     tokenizer: PreTrainedTokenizerBase,
@@ -337,81 +351,59 @@ def save_conductor(
     weights: dict[str, torch.Tensor] | None = None,
     learnt: Sequence[Problem] = (),
 ) -> None:
-    """Save what ``Conductor`` needs: weights, tokenizer, and how it wants to be asked (``conductor.json``).
+    """Save the weights, the tokenizer, and how the Conductor wants to be asked (``conductor.json``).
 
-    That file also says what it learnt from, so that no evaluation takes it for held out.
-
-    A tiny one is read back by the runtime and compared with torch before it takes its place.
+    That file also says what it learnt from, so that no evaluation takes it for held out. A tiny
+    Conductor is read back by the runtime and compared with torch before it takes its place.
 
     Raises:
         ConfigError: the runtime computes something else.
         JournalError: the disk failed; a folder that was there before is unchanged.
     """
-    plain = tokenizer.chat_template == PLAIN_CHAT
-    tasks = {config.data.task, *(one.task for one in learnt)}
-    described = {
+    is_plain = tokenizer.chat_template == PLAIN_CHAT
+    tasks = {config.data.task, *(problem.task for problem in learnt)}
+    description = {
         "prompt": config.prompt.model_dump(),
         "max_tokens": config.rollout.max_tokens,
         "max_steps": config.rollout.max_steps,
-        "chat": "plain" if plain else "template",
+        "chat": "plain" if is_plain else "template",
         "learnt_splits": sorted({f"{task}/{config.data.split}" for task in tasks}),
-        "learnt_questions": sorted({question_digest(one.question) for one in learnt}),
+        "learnt_questions": sorted({question_digest(problem.question) for problem in learnt}),
     }
     with whole_folder(folder) as part:
         model.save_pretrained(part, state_dict=weights)
         tokenizer.save_pretrained(part)
-        (part / "conductor.json").write_text(
-            json.dumps(described, indent=2) + "\n", encoding="utf-8"
-        )
-        if plain:
+        text = json.dumps(description, indent=2) + "\n"
+        (part / "conductor.json").write_text(text, encoding="utf-8")
+        if is_plain:
             difference = largest_difference(Checkpoint.read(part), cast("Qwen2ForCausalLM", model))
-            if not difference <= TOLERANCE:
+            if not difference <= TOLERANCE:  # nor NaN
                 raise ConfigError(
-                    f"checkpoint {folder}: the runtime's logits differ by {difference:.2g} from torch's, expected at "
-                    f"most {TOLERANCE}"
+                    f"checkpoint {folder}: the runtime's logits differ by {difference:.2g} from "
+                    f"torch's, expected at most {TOLERANCE}"
                 )
 
 
-def save_learnt(
-    trainer: Trainer,
-    tokenizer: PreTrainedTokenizerBase,
-    config: TrainConfig,
-    folder: Path,
-    learnt: Sequence[Problem] = (),
-) -> None:
-    """Save what a trainer has learnt, and from which problems; every process must call it."""
-    model, weights = whole_weights(trainer)
-    if trainer.accelerator.is_main_process:
-        save_conductor(model, tokenizer, config, folder, weights=weights, learnt=learnt)
-    trainer.accelerator.wait_for_everyone()
-
-
 def largest_difference(checkpoint: Checkpoint, model: Qwen2ForCausalLM) -> float:
-    """How far the runtime's logits are from torch's, at most, on random tokens.
+    """Return the largest difference of the runtime's logits from torch's, on random tokens.
 
-    Two sequences are read at once, as a prompt and then a token at a time through the cache, and
-    each position is compared with the logits that torch computes of the whole text without one.
+    Two sequences are read at once, as a prompt and then a token at a time through the cache. Each
+    position is compared with the logits that torch computes of the whole text without a cache.
     """
     length = min(12, checkpoint.shape.max_position_embeddings)
-    ids = torch.randint(
-        checkpoint.shape.vocab_size, (2, length), generator=torch.Generator().manual_seed(0)
-    )
-    training = model.training
+    generator = torch.Generator().manual_seed(0)
+    ids = torch.randint(checkpoint.shape.vocab_size, (2, length), generator=generator)
+    was_training = model.training
     with torch.no_grad():
-        expected = (
-            model.eval()(input_ids=ids.to(model.device), use_cache=False)
-            .logits.float()
-            .cpu()
-            .numpy()
-        )
-    model.train(training)
+        output = model.eval()(input_ids=ids.to(model.device), use_cache=False)
+    model.train(was_training)
+    expected = output.logits.float().cpu().numpy()
     mask = np.ones(ids.shape, np.int64)
-    places = mask.cumsum(1) - 1
+    positions = mask.cumsum(1) - 1
     cache, worst, start = checkpoint.empty_cache(2), 0.0, 0
     for end in range(length // 2, length + 1):
-        logits, cache = checkpoint.step(
-            ids[:, start:end].numpy(), mask[:, :end], places[:, start:end], cache
-        )
+        part = ids[:, start:end].numpy()
+        logits, cache = checkpoint.step(part, mask[:, :end], positions[:, start:end], cache)
         worst = max(worst, float(np.abs(logits - expected[:, end - 1]).max()))
         start = end
     return worst

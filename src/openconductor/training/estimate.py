@@ -19,15 +19,15 @@ from transformers import AutoConfig, AutoModelForCausalLM
 from openconductor.errors import ConfigError
 from openconductor.pool import WorkerPool, open_pool
 from openconductor.training.checkpoint import check_base, load_tokenizer
-from openconductor.training.examples import (
+from openconductor.training.grpo import grpo_arguments
+from openconductor.training.run import quiet_libraries
+from openconductor.training.sampling import write_prompt
+from openconductor.training.setup import (
     held_out_problems,
     imitation_problems,
     load_questions,
     training_problems,
 )
-from openconductor.training.grpo import grpo_arguments
-from openconductor.training.rollout import write_prompt
-from openconductor.training.run import quiet_libraries
 from openconductor.training.train_config import TrainConfig
 from openconductor.types import Usage
 
@@ -85,7 +85,7 @@ def estimate(config: TrainConfig) -> TrainingNeeds:
     if not base:
         raise ConfigError("--dry-run requires model.base; a fresh tiny model needs no estimate")
     check_base(base)
-    grpo_arguments(config, Path("dry-run"), cpu=True)
+    grpo_arguments(config, Path("dry-run"))
     shape = AutoConfig.from_pretrained(base).get_text_config()
     with torch.device("meta"):
         model = AutoModelForCausalLM.from_config(shape)

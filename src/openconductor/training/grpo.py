@@ -1,27 +1,21 @@
 """GRPO through TRL, with the workflow's reward, from one process to several machines.
 
-In: a model, problems and a scorer. Out: a trained model, checkpoints, a curve. The trainer is TRL's
-own; what is added
-here: the first process scores for all, two rounds of one question (recursion), the two controls
-that must not learn, and the curve.
+The trainer is TRL's own. Added are: rewards by the first process alone, two rounds of one question
+(recursion), the two controls that must not learn, and the curve.
 """
 
 from __future__ import annotations
 
-import random
-import time
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, TypeVar, cast
 
 import torch
 from accelerate import PartialState
-from accelerate.utils import broadcast_object_list, gather_object
 from datasets import Dataset
 from transformers import (
     PreTrainedModel,
-    PreTrainedTokenizerBase,
     TrainerCallback,
     TrainerControl,
     TrainerState,
@@ -31,46 +25,98 @@ from transformers.trainer_callback import PrinterCallback
 from trl import GRPOConfig, GRPOTrainer
 
 from openconductor.errors import ConfigError, TrainingStopped
-from openconductor.reward import Scored, episode_reward, priced_rewards
-from openconductor.training.checkpoint import WholeCheckpoints, adapters, end_ids
-from openconductor.training.curves import Curve, kind_of, measure
-from openconductor.training.examples import Setup
-from openconductor.training.rollout import (
-    Sampled,
-    check_masked,
-    completion_of,
-    draw_pool,
-    render_chat,
+from openconductor.reward import Scored
+from openconductor.training.checkpoint import (
+    WholeCheckpoints,
+    adapters,
+    end_ids,
+    last_checkpoint,
 )
+from openconductor.training.curves import Curve, kind_of, read_curve
+from openconductor.training.sampling import draw_pool, make_completion, render_chat
+from openconductor.training.scoring import Rewards, Sampled, gathered, on_first
+from openconductor.training.setup import Learner, Phase, Setup, training_problems
 from openconductor.training.train_config import TrainConfig
 from openconductor.types import Problem, Round
 
 T = TypeVar("T")
-_REPORT_EVERY = 10  # iterations
-PATIENCE_S = (
-    24 * 3600
-)  # how long the other processes wait for the first one, which waits for the workers
+Row = dict[str, Any]
+TIMEOUT_S = 24 * 3600
+"""How long the other processes wait for the first one, which waits for the workers."""
 
 
-def grpo_arguments(
-    config: TrainConfig, folder: Path, *, cpu: bool, processes: int = 1
-) -> GRPOConfig:
-    """The recipe in TRL's words (TRL 1.16; ``warmup_steps`` below 1 is a share of the steps).
+def grpo(setup: Setup, learner: Learner) -> ConductorTrainer:
+    """Train the model by GRPO, from the last checkpoint on; return the trainer."""
+    state, path = PartialState(), setup.curve_path
+    _, done = last_checkpoint(learner.checkpoints)
+    after = sum(record["phase"] == "imitate" for record in read_curve(path))
+    if state.is_main_process:
+        curve = Curve.open(path, after=after, done=done)
+    else:
+        curve = Curve(path, after=after)
+    state.wait_for_everyone()
+    problems = training_problems(setup.config, setup.questions)
+    return run_grpo(learner, Rewards(setup, problems, curve))
+
+
+GRPO = Phase(
+    "GRPO",
+    grpo,
+    lambda config: config.rollout.iterations > 0,
+    folder="conductor",
+    checkpoints="checkpoints",
+)
+
+
+def run_grpo(learner: Learner, rewards: Rewards) -> ConductorTrainer:
+    """Train the model on the problems of the rewards, from the last checkpoint on.
+
+    Raises:
+        TrainingStopped: the curve raised an alarm, and the recipe says to stop then; a checkpoint
+            has been written.
+    """
+    config = rewards.setup.config
+    rows = make_rows(rewards.problems, rewards.setup)
+    checkpoint, _ = last_checkpoint(learner.checkpoints)
+    trainer = ConductorTrainer(
+        rewards,
+        model=learner.model,
+        args=grpo_arguments(config, learner.checkpoints, processes=PartialState().num_processes),
+        train_dataset=Dataset.from_list(rows),
+        processing_class=learner.tokenizer,
+        peft_config=adapters(config.model) if config.model.lora_rank else None,
+    )
+    if config.alarms == "stop":
+        trainer.add_callback(_StopOnAlarm(rewards))
+    trainer.train(resume_from_checkpoint=None if checkpoint is None else str(checkpoint))
+    if trainer.state.global_step < config.rollout.iterations:
+        alarm = on_first(lambda: rewards.alarm)
+        raise TrainingStopped(f"{alarm}. A checkpoint is written; --resume goes on from it")
+    return trainer
+
+
+def grpo_arguments(config: TrainConfig, folder: Path, *, processes: int = 1) -> GRPOConfig:
+    """Return the recipe in TRL's words.
+
+    ``warmup_steps`` below 1 is a share of the steps (TRL 1.16).
 
     Raises:
         ConfigError: an iteration cannot be shared out evenly among the processes.
     """
     rollout, optim = config.rollout, config.optim
-    share = rollout.questions * rollout.completions // processes
+    on_cpu = not torch.cuda.is_available()
+    share = rollout.batch // processes
     micro = min(optim.micro_batch, share)
-    whole = (
-        rollout.completions * rollout.rounds if rollout.rounds > 1 else 1
-    )  # both rounds of a question together
-    if rollout.questions * rollout.completions % (micro * processes) or share % whole:
+    # Both rounds of a question stay together.
+    together = rollout.completions * rollout.rounds if rollout.rounds > 1 else 1
+    if rollout.batch % (micro * processes) or share % together:
+        wanted = "a whole number of micro batches"
+        if rollout.rounds > 1:
+            wanted += " and of questions with both rounds"
         raise ConfigError(
-            f"rollout.questions x rollout.completions: got {rollout.questions} x {rollout.completions} over "
-            f"{processes} processes with optim.micro_batch {optim.micro_batch}, expected a whole number of micro "
-            f"batches{' and of questions with both rounds' if whole > 1 else ''} in each process"
+            f"rollout.questions x rollout.completions: got {rollout.questions} x "
+            f"{rollout.completions} over {processes} processes with optim.micro_batch "
+            f"{optim.micro_batch}, expected {wanted} in each process"
         )
     return GRPOConfig(
         output_dir=str(folder),
@@ -80,7 +126,7 @@ def grpo_arguments(
         num_generations=rollout.completions,
         per_device_train_batch_size=micro,
         gradient_accumulation_steps=share // micro,
-        generation_batch_size=rollout.questions * rollout.completions,
+        generation_batch_size=rollout.batch,
         max_completion_length=rollout.max_tokens,
         temperature=rollout.temperature,
         use_vllm=rollout.engine != "transformers",
@@ -102,10 +148,10 @@ def grpo_arguments(
         remove_unused_columns=False,
         bf16=optim.bf16,
         gradient_checkpointing=optim.checkpointing,
-        use_cpu=cpu,
-        ddp_timeout=PATIENCE_S,
+        use_cpu=on_cpu,
+        ddp_timeout=TIMEOUT_S,
         ddp_find_unused_parameters=False,
-        dataloader_pin_memory=not cpu,
+        dataloader_pin_memory=not on_cpu,
         save_strategy="steps",
         save_steps=config.save_every,
         save_total_limit=2,
@@ -115,125 +161,25 @@ def grpo_arguments(
     )
 
 
-def rows_of(problems: Sequence[Problem], setup: Setup) -> list[dict[str, Any]]:
-    """The data set: what is asked, the problem's place in the list, which draws the workers on offer, and the round.
+def make_rows(problems: Sequence[Problem], setup: Setup) -> list[Row]:
+    """Return a row a round of each problem: the prompt, the problem's index, the round's number.
 
     A row holds nothing of the reference, so that a reference may be of any type.
     """
     config = setup.config
-    rows: list[dict[str, Any]] = []
+    rows: list[Row] = []
     for index, problem in enumerate(problems):
-        prompt = render_chat(problem.question, config, draw_pool(config, setup.pool, str(index)))
-        rows += [
-            {"prompt": prompt, "problem": index, "round": number}
-            for number in range(config.rollout.rounds)
-        ]
+        pool = draw_pool(config, setup.pool, str(index))
+        prompt = render_chat(problem.question, config, pool)
+        for number in range(config.rollout.rounds):
+            rows.append({"prompt": prompt, "problem": index, "round": number})
     return rows
-
-
-@dataclass(slots=True)
-class Rewards:
-    """Scores an iteration's completions, in the first process.
-
-    Attributes:
-        setup: of the run.
-        problems: what the rows' ``problem`` is an index into.
-        curve: what each iteration's record is appended to.
-        alarm: the warnings of the curve in this process.
-    """
-
-    setup: Setup
-    problems: Sequence[Problem]
-    curve: Curve
-    clock: float = field(default_factory=time.perf_counter)
-    alarm: str = ""
-
-    def score(self, sampled: Sequence[Sampled], iteration: int, *, phase: str = "") -> list[Scored]:
-        """Score completions of an iteration; each round of it once."""
-        assert self.setup.scorer is not None
-        return self.setup.scorer.score(sampled, phase=f"iteration {iteration}{phase}")
-
-    def finish(
-        self,
-        scored: Sequence[Scored],
-        kinds: Sequence[str],
-        iteration: int,
-        *,
-        group: int,
-        phase: str = "grpo",
-    ) -> list[float | None]:
-        """Record an iteration or a round, and return its rewards: the true ones, but for the two controls.
-
-        To imitate is to learn from what was graded right, so there a recipe's own reward can only
-        mask.
-
-        ``kinds`` says of which kind each completion's question is.
-
-        Raises:
-            TrainingStopped: too many are masked.
-        """
-        config, say = self.setup.config, self.setup.say
-        now = time.perf_counter()
-        measured = measure(kinds, scored, self.setup.pool, group=group)
-        record = {"iteration": iteration, "phase": phase, "seconds": now - self.clock, **measured}
-        self.clock = now
-        for warning in self.curve.append(record):
-            said = f"iteration {iteration}: {warning}"
-            self.alarm = f"{self.alarm}; {said}" if self.alarm else said
-            say(f"warning: {said}")
-        if phase == "imitate" or iteration % _REPORT_EVERY == 0:
-            named = f"iteration {iteration} of {self.curve.after + config.rollout.iterations}"
-            if phase == "imitate":
-                named = f"imitation, round {iteration} of {config.imitate.rounds}"
-            say(
-                f"{named}: accuracy {record['accuracy']:.3f}, validity {record['validity']:.3f}, routing entropy "
-                f"{record['routing_entropy_bits']:.2f} bits"
-            )
-        check_masked(scored)
-        rewards = [one.reward for one in scored]
-        if phase == "imitate":
-            rewards = [
-                None if one.reward is None else episode_reward(one.episode, one.grade)
-                for one in scored
-            ]
-        weights = {"dollars": config.reward.dollars, "seconds": config.reward.seconds}
-        if phase == "grpo" and any(weights.values()):
-            groups = [scored[start : start + group] for start in range(0, len(scored), group)]
-            rewards = [reward for each in groups for reward in priced_rewards(each, **weights)]
-        if config.reward.control == "flipped":
-            return [None if reward is None else 1.0 - reward for reward in rewards]
-        if config.reward.control == "shuffled":
-            random.Random(f"shuffled/{config.seed}/{iteration}").shuffle(rewards)
-        return rewards
-
-
-def on_first(what: Callable[[], T]) -> T:
-    """What a function returns in the first process, in every process; an error there stops the others, too."""
-    state = PartialState()
-    if state.num_processes == 1:
-        return what()
-    box: list[Any] = [None, ""]
-    if state.is_main_process:
-        try:
-            box[0] = what()
-        except BaseException as error:  # its words go round: not every error can be pickled
-            broadcast_object_list([None, f"{type(error).__name__}: {error}"])
-            raise
-    broadcast_object_list(box)
-    if box[1]:
-        raise TrainingStopped(f"the first process stopped: {box[1]}")
-    return cast("T", box[0])
-
-
-def gathered(local: list[T]) -> list[T]:
-    """The items of all processes, in the order of the batch."""
-    return cast("list[T]", gather_object(local)) if PartialState().num_processes > 1 else local
 
 
 class ConductorTrainer(WholeCheckpoints, GRPOTrainer):
     """TRL's trainer with rewards of the first process, and checkpoints that are whole or absent.
 
-    TRL calls a reward function in every process; here one process scores the completions of all,
+    TRL calls a reward function in every process. Here one process scores the completions of all,
     which keeps limits, budget and journal in one place.
     """
 
@@ -241,50 +187,45 @@ class ConductorTrainer(WholeCheckpoints, GRPOTrainer):
         config = rewards.setup.config
         super().__init__(
             reward_funcs=cast("Any", _unused),
-            rollout_func=_two_rounds if config.rollout.rounds > 1 else None,
+            rollout_func=_sample_two_rounds if config.rollout.rounds > 1 else None,
             **options,
         )
         self.rewards, self.config = rewards, config
         self._ends = end_ids(cast("PreTrainedModel", self.accelerator.unwrap_model(self.model)))
-        self.rows: list[dict[str, Any]] = []
-        self.first: list[Scored] = []
+        self.rows: list[Row] = []
+        self.first_rounds: list[Scored] = []
         self.remove_callback(PrinterCallback)  # the curve says it all
 
     @property
     def iteration(self) -> int:
-        """The iteration under way, the rounds of imitation counted."""
+        """The number of the current iteration, the rounds of imitation counted."""
         return self.rewards.curve.after + self.state.global_step
 
-    def sampled(
-        self, rows: Sequence[dict[str, Any]], ids: Sequence[Sequence[int]], place: int
+    def make_samples(
+        self, rows: Sequence[Row], ids: Sequence[Sequence[int]], first: int
     ) -> list[Sampled]:
-        """Rows and what was sampled for them, in the scorer's words; ``place`` is the first row's in its batch."""
+        """Return what was sampled for rows; ``first`` is the place of the first row in its batch."""
         group = self.config.rollout.completions
-        texts = cast(
-            "list[str]",
-            cast("Any", self.processing_class).batch_decode(list(ids), skip_special_tokens=True),
-        )
-        return [
-            Sampled(
-                self.rewards.problems[row["problem"]],
-                completion_of(text, tokens, self._ends),
-                self.iteration * self.config.stride + (place + index) % group,
-                str(row["problem"]),
-            )
-            for index, (row, text, tokens) in enumerate(zip(rows, texts, ids, strict=True))
-        ]
+        tokenizer = cast("Any", self.processing_class)
+        texts: list[str] = tokenizer.batch_decode(list(ids), skip_special_tokens=True)
+        samples: list[Sampled] = []
+        for place, (row, text, tokens) in enumerate(zip(rows, texts, ids, strict=True), first):
+            problem = self.rewards.problems[row["problem"]]
+            completion = make_completion(text, tokens, self._ends)
+            repeat = self.iteration * self.config.stride + place % group
+            samples.append(Sampled(problem, completion, repeat, str(row["problem"])))
+        return samples
 
-    def _generate_and_score_completions(self, inputs: list[dict[str, Any]]) -> dict[str, Any]:
+    def _generate_and_score_completions(self, inputs: list[Row]) -> dict[str, Any]:
+        """Run TRL's step, and weigh the advantages of first rounds."""
         self.rows = inputs
-        made = super()._generate_and_score_completions(inputs)
+        outputs = super()._generate_and_score_completions(inputs)
         if self.config.rollout.rounds > 1:
-            weights = [
-                self.config.rollout.first_round if row["round"] == 0 else 1.0 for row in inputs
-            ]
-            made["advantages"] = made["advantages"] * torch.tensor(
-                weights, device=made["advantages"].device
-            )
-        return made
+            advantages = outputs["advantages"]
+            first = self.config.rollout.first_round
+            weights = [first if row["round"] == 0 else 1.0 for row in inputs]
+            outputs["advantages"] = advantages * torch.tensor(weights, device=advantages.device)
+        return outputs
 
     def _generate_single_turn(
         self,
@@ -294,146 +235,117 @@ class ConductorTrainer(WholeCheckpoints, GRPOTrainer):
         num_generations: int,
         has_tool_images: bool = False,
     ) -> Any:
-        """TRL's, a few rows at a time without vLLM, so that the memory of sampling does not grow with the batch."""
+        """Run TRL's step on a few rows at a time, so that memory does not grow with the batch."""
         size = self.config.rollout.sample_batch
+        options = (images, multimodal_fields, num_generations, has_tool_images)
         if self.use_vllm or len(prompt_ids) <= size:
-            return super()._generate_single_turn(
-                prompt_ids, images, multimodal_fields, num_generations, has_tool_images
-            )
+            return super()._generate_single_turn(prompt_ids, *options)
         ids: list[list[int]] = []
         for start in range(0, len(prompt_ids), size):
             part = prompt_ids[start : start + size]
-            ids += super()._generate_single_turn(
-                part, images, multimodal_fields, num_generations, has_tool_images
-            )[0]
+            part_ids, _ = super()._generate_single_turn(part, *options)
+            ids += part_ids
         return ids, None
 
     def _calculate_rewards(
         self,
-        inputs: list[dict[str, Any]],
+        inputs: list[Row],
         prompts: Any,
         completions: Any,
         completion_ids_list: list[list[int]],
     ) -> torch.Tensor:
-        """The rewards of all processes' completions [B, 1]; NaN is masked."""
+        """Return the rewards of all processes' completions [B, 1]; NaN is masked."""
+        del prompts, completions
         start = self.accelerator.process_index * len(inputs)
-        mine = self.sampled(inputs, completion_ids_list, start)
-        everything = gathered(list(zip(mine, [row["round"] for row in inputs], strict=True)))
-
-        def score() -> list[float | None]:
-            if self.config.rollout.rounds == 1:
-                scored = self.rewards.score([one for one, _ in everything], self.iteration)
-            else:
-                scored = self._score_second(everything)
-            kinds = [kind_of(one.problem, again=number > 0) for one, number in everything]
-            return self.rewards.finish(
-                scored, kinds, self.iteration, group=self.config.rollout.completions
-            )
-
-        rewards = on_first(score)
+        samples = self.make_samples(inputs, completion_ids_list, start)
+        rounds = [cast("int", row["round"]) for row in inputs]
+        everything = gathered(list(zip(samples, rounds, strict=True)))
+        rewards = on_first(lambda: self._reward_all(everything))
         values = [[float("nan") if reward is None else reward] for reward in rewards]
         return torch.tensor(values, dtype=torch.float32, device=self.accelerator.device)
 
-    def _score_second(self, everything: Sequence[tuple[Sampled, int]]) -> list[Scored]:
-        """The scores of both rounds in the batch's order; those of the first are known."""
-        firsts = iter(self.first)
-        seconds = [
-            replace(one, previous=previous)
-            for (one, _), previous in zip(
-                (pair for pair in everything if pair[1] == 1), _rounds(self.first), strict=True
-            )
+    def _reward_all(self, samples: Sequence[tuple[Sampled, int]]) -> list[float | None]:
+        """Score the completions of all processes, each with the number of its round."""
+        if self.config.rollout.rounds == 1:
+            scored = self.rewards.score([sample for sample, _ in samples], self.iteration)
+        else:
+            scored = self._score_second_rounds(samples)
+        kinds = [kind_of(sample.problem, again=number > 0) for sample, number in samples]
+        group = self.config.rollout.completions
+        return self.rewards.finish(scored, kinds, self.iteration, group=group)
+
+    def _score_second_rounds(self, samples: Sequence[tuple[Sampled, int]]) -> list[Scored]:
+        """Return the scores of both rounds, in the batch's order; those of the first are known."""
+        second = [sample for sample, number in samples if number == 1]
+        played = _last_rounds(self.first_rounds)
+        after = [
+            replace(sample, previous=previous)
+            for sample, previous in zip(second, played, strict=True)
         ]
-        scored = iter(self.rewards.score(seconds, self.iteration, phase=", round 1"))
-        return [next(scored) if number else next(firsts) for _, number in everything]
+        firsts = iter(self.first_rounds)
+        seconds = iter(self.rewards.score(after, self.iteration, phase=", round 1"))
+        return [next(seconds) if number else next(firsts) for _, number in samples]
 
 
 def _unused(**_: object) -> list[float]:
-    """TRL wants a reward function; ``ConductorTrainer`` computes the rewards in its place."""
+    """Stand in for TRL's reward function; ``ConductorTrainer`` computes the rewards itself."""
     raise NotImplementedError
 
 
-def _rounds(scored: Sequence[Scored]) -> list[Round]:
-    return [one.episode.rounds[-1] for one in scored]
+def _last_rounds(scored: Sequence[Scored]) -> list[Round]:
+    return [result.episode.rounds[-1] for result in scored]
 
 
-def _two_rounds(prompts: list[Any], trainer: GRPOTrainer) -> dict[str, Any]:
-    """Sample the first rounds, play them, and sample a second round of each, which is shown the first.
+def _sample_two_rounds(prompts: list[Any], trainer: GRPOTrainer) -> dict[str, Any]:
+    """Sample first rounds, play them, and sample a second round after each (a TRL ``rollout_func``).
 
-    TRL's ``rollout_func``. The rows of a process are whole questions: G first rounds, then G second
-    ones.
+    The rows of a process are whole questions: G first rounds, then G second ones.
     """
     assert isinstance(trainer, ConductorTrainer)
-    inner = cast("Any", trainer)  # TRL's own steps, which a rollout_func is made of
+    trl = cast("Any", trainer)  # its own steps, of which a rollout_func is made
     rows, group = trainer.rows, trainer.config.rollout.completions
-    first = [place for place, row in enumerate(rows) if row["round"] == 0]
-    asked = inner._tokenize_prompts([prompts[place] for place in first])[0]
-    said = inner._generate_single_turn(asked, None, {}, group)
-    start = trainer.accelerator.process_index * len(first)
-    mine = trainer.sampled([rows[place] for place in first], said[0], start)
-    everything = gathered(mine)
+    places = [place for place, row in enumerate(rows) if row["round"] == 0]
+    first_prompts, *_ = trl._tokenize_prompts([prompts[place] for place in places])
+    first_ids, first_logprobs, *_ = trl._generate_single_turn(first_prompts, None, {}, group)
+    start = trainer.accelerator.process_index * len(places)
+    samples = trainer.make_samples([rows[place] for place in places], first_ids, start)
+    everything = gathered(samples)
+    chats = on_first(lambda: _play_first_rounds(trainer, everything))
+    second_prompts, *_ = trl._tokenize_prompts(chats[start : start + len(places)])
+    second_ids, second_logprobs, *_ = trl._generate_single_turn(second_prompts, None, {}, 1)
 
-    def play() -> list[list[dict[str, str]]]:
-        trainer.first = trainer.rewards.score(everything, trainer.iteration, phase=", round 0")
-        config, pool = trainer.config, trainer.rewards.setup.pool
-        return [
-            render_chat(one.problem.question, config, draw_pool(config, pool, one.key), played)
-            for one, played in zip(everything, _rounds(trainer.first), strict=True)
-        ]
-
-    again = on_first(play)[start : start + len(first)]
-    asked_again = inner._tokenize_prompts(again)[0]
-    said_again = inner._generate_single_turn(asked_again, None, {}, 1)
-
-    def merged(ones: Sequence[T], others: Sequence[T]) -> list[T]:
-        by_place = dict(zip(first, ones, strict=True)) | {
-            place + group: other for place, other in zip(first, others, strict=True)
-        }
+    def in_order(first: Sequence[T], second: Sequence[T]) -> list[T]:
+        """Return both rounds' items in the order of the rows."""
+        by_place: dict[int, T] = {}
+        for place, one, other in zip(places, first, second, strict=True):
+            by_place[place] = one
+            by_place[place + group] = other
         return [by_place[place] for place in range(len(rows))]
 
-    logprobs = None if said[1] is None else merged(said[1], said_again[1])
+    logprobs = None
+    if first_logprobs is not None:
+        logprobs = in_order(first_logprobs, second_logprobs)
     return {
-        "prompt_ids": merged(asked, asked_again),
-        "completion_ids": merged(said[0], said_again[0]),
+        "prompt_ids": in_order(first_prompts, second_prompts),
+        "completion_ids": in_order(first_ids, second_ids),
         "logprobs": logprobs,
     }
 
 
-def run_grpo(
-    model: PreTrainedModel,
-    tokenizer: PreTrainedTokenizerBase,
-    rewards: Rewards,
-    folder: Path,
-    *,
-    checkpoint: Path | None,
-    processes: int = 1,
-) -> ConductorTrainer:
-    """Train the model in place on the problems, from a checkpoint in the folder on.
-
-    Raises:
-        TrainingStopped: the curve raised an alarm, and the recipe says to stop then; a checkpoint
-            has been written.
-    """
-    config = rewards.setup.config
-    cpu = not torch.cuda.is_available()
-    trainer = ConductorTrainer(
-        rewards,
-        model=model,
-        args=grpo_arguments(config, folder, cpu=cpu, processes=processes),
-        train_dataset=Dataset.from_list(rows_of(rewards.problems, rewards.setup)),
-        processing_class=tokenizer,
-        peft_config=adapters(config.model) if config.model.lora_rank else None,
-    )
-    if config.alarms == "stop":
-        trainer.add_callback(_Alarmed(rewards))
-    trainer.train(resume_from_checkpoint=None if checkpoint is None else str(checkpoint))
-    if trainer.state.global_step < config.rollout.iterations:
-        raise TrainingStopped(
-            f"{on_first(lambda: rewards.alarm)}. A checkpoint is written; --resume goes on from it"
-        )
-    return trainer
+def _play_first_rounds(
+    trainer: ConductorTrainer, samples: Sequence[Sampled]
+) -> list[list[dict[str, str]]]:
+    """Play the first rounds of all processes; return the prompts of the second ones."""
+    rewards, config = trainer.rewards, trainer.config
+    trainer.first_rounds = rewards.score(samples, trainer.iteration, phase=", round 0")
+    chats: list[list[dict[str, str]]] = []
+    for sample, played in zip(samples, _last_rounds(trainer.first_rounds), strict=True):
+        pool = draw_pool(config, rewards.setup.pool, sample.key)
+        chats.append(render_chat(sample.problem.question, config, pool, played))
+    return chats
 
 
-class _Alarmed(TrainerCallback):
+class _StopOnAlarm(TrainerCallback):
     """Ends the training behind the iteration whose curve raised an alarm."""
 
     def __init__(self, rewards: Rewards) -> None:
@@ -442,6 +354,7 @@ class _Alarmed(TrainerCallback):
     def on_step_end(
         self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **options: Any
     ) -> None:
-        """What transformers calls behind each step."""
+        """Stop, and save, if an alarm was raised."""
+        del args, state, options
         if on_first(lambda: self._rewards.alarm):
             control.should_save = control.should_training_stop = True

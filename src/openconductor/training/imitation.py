@@ -1,9 +1,8 @@
-"""Imitation of one's own successes, in rounds (rejection-sampling fine-tuning).
+"""Imitation of the model's own successes, in rounds (rejection-sampling fine-tuning).
 
-In: a model that writes valid workflows. Out: one that learnt from what was right. A round samples
-workflows, plays and grades them, and takes supervised steps on the right ones; of a question
-without a success it learns, less often, one of its valid workflows. A round ends with a whole
-checkpoint, which a later call goes on from.
+A round samples workflows, plays and grades them, and takes supervised steps on the right ones. Of a
+question without a success it learns, less often, one of its valid workflows. A round ends with a
+whole checkpoint, from which a later call goes on.
 """
 
 from __future__ import annotations
@@ -11,9 +10,10 @@ from __future__ import annotations
 import random
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from statistics import fmean
-from typing import Any, cast
+from typing import Any, NamedTuple, cast
 
 import torch
 from accelerate import PartialState
@@ -33,18 +33,18 @@ from openconductor.pool import WorkerPool
 from openconductor.reward import Scored
 from openconductor.training.checkpoint import WholeCheckpoints, last_checkpoint, with_adapters
 from openconductor.training.curves import Curve, Record, kind_of, read_curve
-from openconductor.training.examples import Setup, imitation_problems
-from openconductor.training.grpo import Rewards, gathered, on_first
-from openconductor.training.rollout import Sampled, complete, draw_pool, write_prompt
+from openconductor.training.sampling import complete, draw_pool, write_prompt
+from openconductor.training.scoring import Rewards, Sampled, gathered, on_first
+from openconductor.training.setup import Learner, Phase, Setup, imitation_problems
 from openconductor.training.supervised import (
-    WARMUP,
     Row,
     Rows,
-    arguments,
-    collated,
+    collate,
+    make_row,
     reading_row,
-    row_of,
-    trained,
+    resume_training,
+    supervised_arguments,
+    warmup_steps,
 )
 from openconductor.training.train_config import ImitateConfig, TrainConfig
 from openconductor.types import Problem, Round, Workflow
@@ -52,62 +52,65 @@ from openconductor.types import Problem, Round, Workflow
 _RISE = 0.02  # of a kind's mean accuracy from one window to the next; less is noise
 _WINDOW = 8  # rounds
 _SOLVED, _LOST = 0.05, 0.02  # accuracy of a kind that was solved, and of one that is lost
-_LEAST = 0.25  # weight of a kind that is always right; one that is right half of the time, or less often, has 1
+_LEAST = 0.25  # weight of a kind that is always right; up to half right the weight is 1
 
 
-def imitate(
-    model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase, setup: Setup, folder: Path
-) -> Trainer:
-    """Rounds of imitation, from the last whole one in the folder on; returns the trainer."""
-    config, settings = setup.config, setup.config.imitate
-    path, done = setup.folder / "curves.jsonl", last_checkpoint(folder)[1] // settings.steps
-    curve = Curve.open(path, done=done) if PartialState().is_main_process else Curve(path)
-    PartialState().wait_for_everyone()
+def imitate(setup: Setup, learner: Learner) -> Trainer:
+    """Train in rounds, from the last whole one on; return the trainer."""
+    config, settings, path = setup.config, setup.config.imitate, setup.curve_path
+    state = PartialState()
+    _, steps_done = last_checkpoint(learner.checkpoints)
+    done = steps_done // settings.steps
+    curve = Curve.open(path, done=done) if state.is_main_process else Curve(path)
+    state.wait_for_everyone()
     rounds = settled_after(read_curve(path)[:done], settings) + settings.sharpen
-    drawn = (
-        settings.rounds if done < rounds else rounds
-    )  # with more data a finished run would begin a further round
-    warmup = min(WARMUP, settings.rounds * settings.steps // 4)
+    # With more data a finished run would begin a further round.
+    rounds_of_data = settings.rounds if done < rounds else rounds
     trainer = _Imitation(
         setup,
-        tokenizer,
+        learner.tokenizer,
         curve,
-        model=with_adapters(model, config.model),
-        args=arguments(
+        model=with_adapters(learner.model, config.model),
+        args=supervised_arguments(
             config,
             settings,
-            folder,
+            learner.checkpoints,
             schedule="constant_with_warmup",
-            warmup=warmup,
+            warmup=warmup_steps(settings.rounds * settings.steps),
             steps=rounds * settings.steps,
-            save=settings.steps,
+            save_every=settings.steps,
         ),
-        train_dataset=Rows(lambda index: index, drawn * settings.steps * settings.batch),
+        train_dataset=Rows(lambda index: index, rounds_of_data * settings.steps * settings.batch),
         data_collator=lambda indices: {"index": torch.tensor(indices)},
     )
-    trainer.add_callback(_Settled(path, settings))
-    return trained(trainer, folder)
+    trainer.add_callback(_StopWhenSettled(path, settings))
+    resume_training(trainer, learner.checkpoints)
+    return trainer
 
 
-@dataclass(frozen=True, slots=True)
-class _Asked:
-    """A problem, the workers that it offers with the key that draws them, and what tells repeats of it apart."""
+IMITATION = Phase(
+    "imitation",
+    imitate,
+    lambda config: config.imitate.rounds > 0,
+    folder="imitated",
+    checkpoints="imitate_checkpoints",
+)
 
-    problem: Problem
-    pool: WorkerPool
-    key: str
-    sample: int
 
-    def prompt(
-        self, tokenizer: PreTrainedTokenizerBase, config: TrainConfig, previous: Round | None = None
-    ) -> str:
-        """What the model is shown."""
-        return write_prompt(tokenizer, self.problem.question, config, self.pool, previous)
+# ── what a round teaches ──────────────────────────────────────────────────────────────────────────
+class _Written(NamedTuple):
+    """A completion, with its prompt and what came of it."""
+
+    kind: str
+    prompt: str
+    text: str
+    reward: float | None
+    workflow: Workflow | None
 
 
 @dataclass(slots=True)
-class _Kind:
-    """What was written in a round for one kind of question; each text stands behind its prompt.
+class _Lessons:
+    """The workflows of a round that can be learnt for one kind of question.
 
     Attributes:
         weight: how much the kind counts.
@@ -118,21 +121,128 @@ class _Kind:
 
     weight: float
     solved: float
-    right: list[tuple[str, str]]
-    others: list[tuple[str, str]]
+    right: list[_Written]
+    others: list[_Written]
 
-    def draw(self, rng: random.Random, anchor: float) -> tuple[str, str] | None:
-        """A prompt and what to learn for it; None where the question that was drawn teaches nothing."""
+    def draw(self, rng: random.Random, anchor: float) -> _Written | None:
+        """Return a workflow to learn; None: the question that was drawn teaches nothing."""
         if rng.random() < self.solved:
             return rng.choice(self.right)
-        return rng.choice(self.others) if self.others and rng.random() < anchor else None
+        if self.others and rng.random() < anchor:
+            return rng.choice(self.others)
+        return None
+
+
+def choose_lessons(
+    written: Sequence[_Written], weights: Mapping[str, float], settings: ImitateConfig
+) -> list[_Lessons]:
+    """Return what can be learnt of a round, by kind of question; [] if nothing can.
+
+    Only workflows are learnt: the control ``flipped`` rewards invalid texts, too. Of unsolved
+    questions no workflow is learnt that accepts an answer, because that answer is wrong.
+    """
+    lessons: list[_Lessons] = []
+    for kind, weight in weights.items():
+        mine = [one for one in written if one.kind == kind and one.reward is not None]
+        if settings.contested:
+            contested = {one.prompt for one in mine if one.reward != 1}
+            mine = [one for one in mine if one.prompt in contested]
+        right = [one for one in mine if one.reward == 1 and one.workflow is not None]
+        solved = {one.prompt for one in right}
+        others = [one for one in mine if one.workflow and one.prompt not in solved]
+        if right or (others and settings.anchor):
+            questions = {one.prompt for one in mine}
+            lessons.append(_Lessons(weight, len(solved) / len(questions), right, others))
+    return lessons
+
+
+def _kind_weights(record: Record) -> dict[str, float]:
+    """Return how much each kind counts: fully until half of it is right, then less."""
+    weights: dict[str, float] = {}
+    for kind, share in record["accuracy_by_kind"].items():
+        variance = share * (1 - share)
+        weights[kind] = 1.0 if share <= 0.5 else max(_LEAST, (4 * variance) ** 2)
+    return weights
+
+
+# ── a round ───────────────────────────────────────────────────────────────────────────────────────
+@dataclass(frozen=True, slots=True)
+class _Attempt:
+    """A problem to plan for.
+
+    Attributes:
+        problem: the problem.
+        pool: the workers on offer.
+        key: draws the workers.
+        sample: tells repeats of the problem apart.
+    """
+
+    problem: Problem
+    pool: WorkerPool
+    key: str
+    sample: int
+
+    def prompt(
+        self, tokenizer: PreTrainedTokenizerBase, config: TrainConfig, previous: Round | None = None
+    ) -> str:
+        """Return the text that the model completes; ``previous`` is the round before."""
+        return write_prompt(tokenizer, self.problem.question, config, self.pool, previous)
+
+
+class _Referee:
+    """Plays and scores the texts of a round. Its methods run in the first process only."""
+
+    def __init__(
+        self,
+        rewards: Rewards,
+        tokenizer: PreTrainedTokenizerBase,
+        attempts: Sequence[_Attempt],
+        number: int,
+    ) -> None:
+        self._rewards, self._tokenizer = rewards, tokenizer
+        self._attempts, self._number = attempts, number
+        self._config = rewards.setup.config
+        self._scored: list[Scored] = []
+
+    def play(self, sampled: Sequence[Sampled]) -> dict[int, str]:
+        """Play the texts; return the prompts of second rounds, by the place of the attempt."""
+        if self._config.rollout.rounds == 1:
+            self._scored = self._rewards.score(sampled, self._number)
+            return {}
+        self._scored = self._rewards.score(sampled, self._number, phase=", round 0")
+        prompts: dict[int, str] = {}
+        for place, attempt in enumerate(self._attempts):
+            episode = self._scored[place].episode
+            if episode.answer is not None:
+                prompts[place] = attempt.prompt(self._tokenizer, self._config, episode.rounds[-1])
+        return prompts
+
+    def play_again(self, sampled: Sequence[Sampled], places: Sequence[int]) -> None:
+        """Play the texts of second rounds; ``places`` are those of the first ones."""
+        seconds: list[Sampled] = []
+        for place, second in zip(places, sampled, strict=True):
+            previous = self._scored[place].episode.rounds[-1]
+            seconds.append(replace(second, previous=previous))
+        self._scored += self._rewards.score(seconds, self._number, phase=", round 1")
+
+    def finish(self, kinds: Sequence[str]) -> list[tuple[float | None, Workflow | None]]:
+        """Record the round; return the rewards and the workflows that were played."""
+        group = self._config.imitate.completions
+        rewards = self._rewards.finish(
+            self._scored, kinds, self._number, group=group, phase="imitate"
+        )
+        workflows: list[Workflow | None] = []
+        for result in self._scored:
+            rounds = result.episode.rounds
+            workflows.append(rounds[-1].workflow if rounds else None)
+        return list(zip(rewards, workflows, strict=True))
 
 
 class _Imitation(WholeCheckpoints):
-    """Supervised steps on what the model wrote itself: at the beginning of each round it samples and plays anew.
+    """Takes supervised steps on what the model wrote itself; each round samples and plays anew.
 
-    A batch is known by the places of its rows, and written when its step begins, by the model of
-    that moment.
+    A batch is known by the indices of its rows. The rows are written when a step begins, by the
+    model of that moment.
     """
 
     def __init__(
@@ -141,197 +251,131 @@ class _Imitation(WholeCheckpoints):
         super().__init__(**options)
         self.setup, self.tokenizer, self.curve = setup, tokenizer, curve
         self.round = -1
-        self.kinds: list[_Kind] = []
+        self.lessons: list[_Lessons] = []
 
     def get_batch_samples(
         self, epoch_iterator: Any, num_batches: int, device: torch.device
     ) -> tuple[list[Any], Any]:
-        """What transformers calls for the micro batches of a step, and for the number of tokens that they teach."""
+        """Return the micro batches of a step, and the number of tokens that they teach."""
         places, _ = super().get_batch_samples(epoch_iterator, num_batches, device)
-        config, settings = self.setup.config, self.setup.config.imitate
-        number = self.state.global_step // settings.steps
+        number = self.state.global_step // self.setup.config.imitate.steps
         if number != self.round:
             with unwrap_model_for_generation(self.model_wrapped, self.accelerator) as model:
-                self.kinds = self._play(cast("PreTrainedModel", model), number)
+                self.lessons = self._play_round(cast("PreTrainedModel", model), number)
             self.round = number
-        weights = [kind.weight for kind in self.kinds]
+        pad = cast("int", self.tokenizer.pad_token_id)
         batches: list[dict[str, torch.Tensor]] = []
         for batch in places:
-            rows: list[Row] = []
-            for index in batch["index"].tolist():
-                rng, drawn = random.Random(f"imitate/{config.seed}/{index}"), None
-                if settings.reading and rng.random() < settings.reading:
-                    rows.append(reading_row(self.tokenizer, self.setup, f"imitate/{index}"))
-                    continue
-                while drawn is None:
-                    drawn = rng.choices(self.kinds, weights)[0].draw(rng, settings.anchor)
-                rows.append(row_of(self.tokenizer, *drawn))
-            batches.append(collated(rows, cast("int", self.tokenizer.pad_token_id)))
+            rows = [self._draw_row(index) for index in batch["index"].tolist()]
+            batches.append(collate(rows, pad))
         return batches, cast("Any", self)._get_num_items_in_batch(batches, device)
 
-    def _play(self, model: PreTrainedModel, number: int) -> list[_Kind]:
-        """Sample and play a round: what can be learnt from, by kind.
+    def _draw_row(self, index: int) -> Row:
+        config, settings = self.setup.config, self.setup.config.imitate
+        rng = random.Random(f"imitate/{config.seed}/{index}")
+        if settings.reading and rng.random() < settings.reading:
+            return reading_row(self.tokenizer, self.setup, f"imitate/{index}")
+        weights = [lessons.weight for lessons in self.lessons]
+        while True:
+            (lessons,) = rng.choices(self.lessons, weights)
+            written = lessons.draw(rng, settings.anchor)
+            if written is not None:
+                return make_row(self.tokenizer, written.prompt, written.text)
 
-        In recursion each answer is shown to the model once more, and what it then writes is of
-        kinds of its own.
+    def _play_round(self, model: PreTrainedModel, number: int) -> list[_Lessons]:
+        """Sample and play a round; return what can be learnt from it, by kind.
+
+        In recursion each answer is shown to the model once more; what it then writes is of kinds of
+        its own.
 
         Raises:
-            TrainingStopped: nothing can.
+            TrainingStopped: nothing can be learnt.
         """
-        setup, config, count = self.setup, self.setup.config, self.setup.config.imitate.completions
+        config, settings = self.setup.config, self.setup.config.imitate
         records = read_curve(self.curve.path)[:number]
-        explore = (
-            1.0 if number >= settled_after(records, config.imitate) else config.imitate.explore
-        )
-        before = _weights(records[-1]) if records else {}
-        problems = sorted(
-            imitation_problems(config, setup.questions, number, before), key=kind_of
-        )  # end alike: faster
-        problems = [problem for problem in problems for _ in range(count)]
-        keys = [f"{number}/{problem.id}" for problem in problems]
-        asked = [
-            _Asked(problem, draw_pool(config, setup.pool, key), key, place % count)
-            for place, (problem, key) in enumerate(zip(problems, keys, strict=True))
-        ]
-        rewards = Rewards(setup, problems, self.curve)
-        prompts = [one.prompt(self.tokenizer, config) for one in asked]
-        sampled = self._sample(model, asked, prompts, number, explore)
-        scored: list[Scored] = []  # by the first process, which alone plays
+        exploring = number < settled_after(records, settings)
+        sample = partial(self._sample, model, number, settings.explore if exploring else 1.0)
+        attempts = self._attempts(number, _kind_weights(records[-1]) if records else {})
+        rewards = Rewards(self.setup, [attempt.problem for attempt in attempts], self.curve)
+        referee = _Referee(rewards, self.tokenizer, attempts, number)
 
-        def play() -> list[tuple[int, str]]:
-            """Play the workflows; returns the places of those that answered, and the prompts that show the answers."""
-            scored.extend(
-                rewards.score(sampled, number, phase=", round 0" * (config.rollout.rounds > 1))
+        prompts = [attempt.prompt(self.tokenizer, config) for attempt in attempts]
+        sampled = sample(attempts, prompts)
+        kinds = [kind_of(attempt.problem) for attempt in attempts]
+        second = on_first(lambda: referee.play(sampled))
+        if second:
+            places = list(second)
+            again = [attempts[place] for place in places]
+            later = sample(again, list(second.values()), seed=500)
+            on_first(lambda: referee.play_again(later, places))
+            sampled, prompts = sampled + later, [*prompts, *second.values()]
+            kinds += [kind_of(attempt.problem, again=True) for attempt in again]
+
+        results = on_first(lambda: referee.finish(kinds))
+        written = [
+            _Written(kind, prompt, one.completion.text, reward, workflow)
+            for kind, prompt, one, (reward, workflow) in zip(
+                kinds, prompts, sampled, results, strict=True
             )
-            if config.rollout.rounds == 1:
-                return []
-            played = [
-                (place, one.episode)
-                for place, one in enumerate(scored)
-                if one.episode.answer is not None
-            ]
-            return [
-                (place, asked[place].prompt(self.tokenizer, config, one.rounds[-1]))
-                for place, one in played
-            ]
-
-        shown = on_first(play)
-        if shown:
-            places, again = zip(*shown, strict=True)
-            later = self._sample(
-                model, [asked[place] for place in places], again, number, explore, seed=500
-            )
-
-            def play_again() -> None:
-                before = [scored[place].episode.rounds[-1] for place in places]
-                seconds = [
-                    replace(one, previous=each) for one, each in zip(later, before, strict=True)
-                ]
-                scored.extend(rewards.score(seconds, number, phase=", round 1"))
-
-            on_first(play_again)
-            sampled, prompts = sampled + later, [*prompts, *again]
-        kinds = [
-            kind_of(one.problem, again=place >= len(asked)) for place, one in enumerate(sampled)
         ]
-
-        def finish() -> list[tuple[float | None, Workflow | None]]:
-            """The rewards, and what the texts are as workflows."""
-            worth = rewards.finish(scored, kinds, number, group=count, phase="imitate")
-            rounds = [one.episode.rounds for one in scored]
-            return [
-                (reward, one[-1].workflow if one else None)
-                for reward, one in zip(worth, rounds, strict=True)
-            ]
-
-        found = on_first(finish)
-        texts = [
-            (prompt, one.completion.text) for prompt, one in zip(prompts, sampled, strict=True)
-        ]
-        learnt = _learnt(
-            kinds, texts, found, _weights(read_curve(self.curve.path)[number]), config.imitate
-        )
-        if not learnt:
-            none = "no workflow was right" + ", or no question contested" * config.imitate.contested
+        weights = _kind_weights(read_curve(self.curve.path)[number])
+        lessons = choose_lessons(written, weights, settings)
+        if not lessons:
+            reason = "no workflow was right"
+            if settings.contested:
+                reason += ", or no question contested"
             raise TrainingStopped(
-                f"imitation, round {number}: {none}, so nothing can be learnt from it"
+                f"imitation, round {number}: {reason}, so nothing can be learnt from it"
             )
-        return learnt
+        return lessons
+
+    def _attempts(self, number: int, weights: Mapping[str, float]) -> list[_Attempt]:
+        """Return the attempts of a round: each problem several times, kinds that are alike together."""
+        config, setup = self.setup.config, self.setup
+        problems = imitation_problems(config, setup.questions, number, weights)
+        attempts: list[_Attempt] = []
+        for problem in sorted(problems, key=kind_of):  # alike ones end alike, which is faster
+            key = f"{number}/{problem.id}"
+            for sample in range(config.imitate.completions):
+                pool = draw_pool(config, setup.pool, key)
+                attempts.append(_Attempt(problem, pool, key, sample))
+        return attempts
 
     def _sample(
         self,
         model: PreTrainedModel,
-        asked: Sequence[_Asked],
-        prompts: Sequence[str],
         number: int,
         explore: float,
+        attempts: Sequence[_Attempt],
+        prompts: Sequence[str],
         seed: int = 0,
     ) -> list[Sampled]:
-        """A completion of each prompt; the processes share them out, and each gets all of them back."""
+        """Complete each prompt; the processes share them out, and each gets all completions."""
         config, state = self.setup.config, PartialState()
         share = -(-len(prompts) // state.num_processes)
-        places = [
-            min(place, len(prompts) - 1) for place in range(share * state.num_processes)
-        ]  # all sample alike often
-        mine = places[state.process_index * share : (state.process_index + 1) * share]
-        said = complete(
+        first = state.process_index * share
+        # All processes sample equally often, the last one perhaps the last prompt again.
+        places = [min(place, len(prompts) - 1) for place in range(first, first + share)]
+        completions = complete(
             model,
             self.tokenizer,
-            [prompts[place] for place in mine],
+            [prompts[place] for place in places],
             config=config,
             temperature=config.rollout.temperature,
             explore=explore,
-            explored=[asked[place].sample == 0 for place in mine],
+            explored=[attempts[place].sample == 0 for place in places],
             seed=(config.seed * 1_000 + seed + number) * state.num_processes + state.process_index,
         )
-        return [
-            Sampled(one.problem, completion, number * config.stride + one.sample, one.key)
-            for one, completion in zip(asked, gathered(said)[: len(prompts)], strict=True)
-        ]
+        everything = gathered(completions)[: len(prompts)]
+        sampled: list[Sampled] = []
+        for attempt, completion in zip(attempts, everything, strict=True):
+            repeat = number * config.stride + attempt.sample
+            sampled.append(Sampled(attempt.problem, completion, repeat, attempt.key))
+        return sampled
 
 
-def _learnt(
-    kinds: Sequence[str],
-    texts: Sequence[tuple[str, str]],
-    found: Sequence[tuple[float | None, Workflow | None]],
-    weights: Mapping[str, float],
-    settings: ImitateConfig,
-) -> list[_Kind]:
-    """What a round teaches, by kind: its texts behind their prompts, with their rewards, and as workflows.
-
-    Only workflows are learnt: the control ``flipped`` rewards invalid texts, too. Of unsolved
-    questions none is learnt that accepts an answer: that answer is wrong.
-    """
-    played = [
-        (kind, text, reward, workflow)
-        for kind, text, (reward, workflow) in zip(kinds, texts, found, strict=True)
-        if reward is not None
-    ]
-    learnt: list[_Kind] = []
-    for kind, weight in weights.items():
-        mine = [(text, reward, workflow) for one, text, reward, workflow in played if one == kind]
-        if settings.contested:
-            wrong = {prompt for (prompt, _), reward, _ in mine if reward != 1}
-            mine = [one for one in mine if one[0][0] in wrong]
-        right = [text for text, reward, workflow in mine if reward == 1 and workflow is not None]
-        solved = {prompt for prompt, _ in right}
-        others = [text for text, _, workflow in mine if workflow and text[0] not in solved]
-        if right or (others and settings.anchor):
-            asked = {prompt for (prompt, _), _, _ in mine}
-            learnt.append(_Kind(weight, len(solved) / len(asked), right, others))
-    return learnt
-
-
-def _weights(record: Record) -> dict[str, float]:
-    """How much each kind of question counts: fully until half of it is right, then less, as it teaches less."""
-    shares = record["accuracy_by_kind"]
-    return {
-        kind: max(_LEAST, (4 * share * (1 - share)) ** 2) if share > 0.5 else 1.0
-        for kind, share in shares.items()
-    }
-
-
-class _Settled(TrainerCallback):
+# ── when rounds end ───────────────────────────────────────────────────────────────────────────────
+class _StopWhenSettled(TrainerCallback):
     """Ends the rounds early where nothing gets better any more."""
 
     def __init__(self, path: Path, settings: ImitateConfig) -> None:
@@ -340,51 +384,51 @@ class _Settled(TrainerCallback):
     def on_step_end(
         self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **options: Any
     ) -> None:
-        """What transformers calls behind each step."""
+        """Stop behind the last step of the last round."""
+        del args, options
         done, within = divmod(state.global_step, self._settings.steps)
-        if (
-            not within
-            and done
-            >= settled_after(read_curve(self._path)[:done], self._settings) + self._settings.sharpen
-        ):
+        if within:
+            return
+        rounds = settled_after(read_curve(self._path)[:done], self._settings)
+        if done >= rounds + self._settings.sharpen:
             control.should_training_stop = True
 
 
 def settled_after(records: Sequence[Record], settings: ImitateConfig) -> int:
-    """How many rounds explore, by the records of those before: until nothing gets better, or all but the last."""
+    """Return how many rounds explore: until nothing gets better, or all but the last ones."""
     most = settings.rounds - settings.sharpen
-    return next(
-        (done for done in range(min(most, len(records) + 1)) if is_settled(records[:done])), most
-    )
+    for done in range(min(most, len(records) + 1)):
+        if is_settled(records[:done]):
+            return done
+    return most
 
 
 def is_settled(records: Sequence[Record]) -> bool:
-    """Whether all kinds are solved at times, none got better from one window of rounds to the next, none is lost."""
+    """Return True if all kinds are solved at times, none gets better, and none is lost."""
     if len(records) < 2 * _WINDOW:
         return False
-    before, latest = (
-        _means(part) for part in (records[-2 * _WINDOW : -_WINDOW], records[-_WINDOW:])
-    )
-    still = (_SOLVED <= latest.get(kind, 0.0) < mean + _RISE for kind, mean in before.items())
-    return all(still) and not lost_kinds(records)
+    before = _mean_accuracies(records[-2 * _WINDOW : -_WINDOW])
+    latest = _mean_accuracies(records[-_WINDOW:])
+    for kind, mean in before.items():
+        accuracy = latest.get(kind, 0.0)
+        if accuracy < _SOLVED or accuracy >= mean + _RISE:
+            return False
+    return not lost_kinds(records)
 
 
-def _means(records: Sequence[Record]) -> dict[str, float]:
-    """The mean accuracy of each kind that every record has."""
-    kinds = set[str].intersection(*(set(record["accuracy_by_kind"]) for record in records))
-    return {
-        kind: fmean(record["accuracy_by_kind"][kind] for record in records)
-        for kind in sorted(kinds)
-    }
+def _mean_accuracies(records: Sequence[Record]) -> dict[str, float]:
+    """Return the mean accuracy of each kind that every record has."""
+    accuracies = [record["accuracy_by_kind"] for record in records]
+    kinds = set[str].intersection(*(set(by_kind) for by_kind in accuracies))
+    return {kind: fmean(by_kind[kind] for by_kind in accuracies) for kind in sorted(kinds)}
 
 
 def lost_kinds(records: Sequence[Record]) -> list[str]:
-    """The kinds of question that were solved once and are not in the last record."""
-    solved = {
-        kind
-        for record in records
-        for kind, share in record["accuracy_by_kind"].items()
-        if share >= _SOLVED
-    }
+    """Return the kinds of question that were solved once and are not in the last record."""
+    solved: set[str] = set()
+    for record in records:
+        for kind, accuracy in record["accuracy_by_kind"].items():
+            if accuracy >= _SOLVED:
+                solved.add(kind)
     latest = records[-1]["accuracy_by_kind"] if records else {}
     return sorted(kind for kind in solved if latest.get(kind, _LOST) < _LOST)

@@ -22,8 +22,8 @@ from openconductor.store import read_store
 from openconductor.store.storage import write_whole
 from openconductor.tasks.simulated import Simulation, find_simulation
 from openconductor.training.curves import Record
-from openconductor.training.examples import HELD_OUT_SEED
 from openconductor.training.run import keep_quiet
+from openconductor.training.setup import HELD_OUT_SEED
 from openconductor.training.train_config import (
     TrainConfig,
     differences,

@@ -1,8 +1,7 @@
-"""Supervised learning of workflows: transformers' own loop, and the cold start on random workflows.
+"""Supervised learning of workflows, and the cold start on random ones.
 
-In: a model. Out: one that was trained, with checkpoints that a later call resumes from. The random
-workflows of the cold start are valid and ignorant of who is good at what: they teach the form and
-nothing else.
+The random workflows of the cold start are valid and ignore who is good at what, so they teach the
+form and nothing else.
 """
 
 from __future__ import annotations
@@ -18,7 +17,6 @@ import torch
 from accelerate import PartialState
 from torch.utils.data import Dataset
 from transformers import (
-    PreTrainedModel,
     PreTrainedTokenizerBase,
     Trainer,
     TrainerCallback,
@@ -33,8 +31,8 @@ from openconductor.errors import ConfigError
 from openconductor.prompt import count_steps, render_workflow
 from openconductor.tasks.simulated import simulations
 from openconductor.training.checkpoint import WholeCheckpoints, last_checkpoint, with_adapters
-from openconductor.training.examples import Setup
-from openconductor.training.rollout import draw_pool, write_prompt
+from openconductor.training.sampling import draw_pool, write_prompt
+from openconductor.training.setup import Learner, Phase, Setup
 from openconductor.training.train_config import SupervisedConfig, TrainConfig
 from openconductor.types import Access, Problem, Step, Workflow
 
@@ -42,7 +40,6 @@ T = TypeVar("T")
 Row = tuple[list[int], list[int]]
 """The token ids of a prompt and of its completion, the end included."""
 
-WARMUP = 50  # steps
 _IGNORED = -100  # the label of a token that is not learnt
 
 FIRST = (
@@ -70,56 +67,57 @@ THOUGHTS = (
     "{}: no more is needed.",
     "{}, so that a slip is found.",
 )
-"""What is said before the lists; it begins with the number of steps."""
+"""Texts before the lists; each begins with the number of steps."""
 SHAPES = (
     "{}: a single one.",
     "{}: each sees those before.",
     "{}: attempts, and a last one that sees them all.",
 )
-"""What is said instead where shapes are named (``cold_start.shapes``)."""
+"""Texts before the lists where shapes are named (``cold_start.shapes``)."""
 
 
-def cold_start(
-    model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase, setup: Setup, folder: Path
-) -> Trainer:
-    """Train the model on random workflows, from the last checkpoint in the folder on; returns the trainer."""
-    config, settings = setup.config, setup.config.cold_start
-    problems, simulation = setup.questions.learnt, setup.questions.simulation
-
-    def row(index: int) -> Row:
-        rng = random.Random(f"cold-start/{config.seed}/{index}")
-        pool = draw_pool(config, setup.pool, f"cold-start/{index}")
-        max_steps = config.rollout.max_steps
-        if simulation is None:
-            question = rng.choice(problems).question
-            draw = shaped_plan if settings.shapes else random_plan
-            workflow, thought = draw(rng, pool.ordinals, max_steps=max_steps, config=config)
-            prompt = write_prompt(tokenizer, question, config, pool)
-            return row_of(tokenizer, prompt, render_workflow(workflow, thought))
-        if index < settings.reading * settings.batch:
-            return reading_row(tokenizer, setup, f"cold-start/{index}")
-        plan = simulation.draw_plan(
-            rng,
-            index,
-            pool,
-            max_steps=max_steps,
-            rounds=config.rollout.rounds,
-            cards=config.prompt.cards,
-        )
-        prompt = write_prompt(tokenizer, plan.question, config, pool, plan.previous)
-        return row_of(tokenizer, prompt, render_workflow(plan.workflow, plan.thought))
-
-    warmup = min(WARMUP, settings.steps // 4)
-    trainer = WholeCheckpoints(
-        model=with_adapters(model, config.model),
-        args=arguments(
-            config, settings, folder, schedule="linear", warmup=warmup, steps=settings.steps
-        ),
-        train_dataset=Rows(row, settings.steps * settings.batch),
-        data_collator=lambda rows: collated(rows, cast("int", tokenizer.pad_token_id)),
-        callbacks=[_Told(setup.say, settings.steps)],
+# ── the cold start ────────────────────────────────────────────────────────────────────────────────
+def cold_start(setup: Setup, learner: Learner) -> Trainer:
+    """Train the model on random workflows, from the last checkpoint on; return the trainer."""
+    settings = setup.config.cold_start
+    return supervise(
+        setup,
+        learner,
+        settings,
+        lambda index: _cold_start_row(setup, learner.tokenizer, index),
+        callbacks=[_LossReport(setup.say, settings.steps)],
     )
-    return trained(trainer, folder)
+
+
+COLD_START = Phase(
+    "cold_start", cold_start, lambda config: config.cold_start.steps > 0, graded=False
+)
+
+
+def _cold_start_row(setup: Setup, tokenizer: PreTrainedTokenizerBase, index: int) -> Row:
+    """Return exercise number ``index``: a question, and a random workflow for it."""
+    config, settings = setup.config, setup.config.cold_start
+    simulation = setup.questions.simulation
+    rng = random.Random(f"cold-start/{config.seed}/{index}")
+    pool = draw_pool(config, setup.pool, f"cold-start/{index}")
+    if simulation is None:
+        question = rng.choice(setup.questions.learnt).question
+        draw = shaped_plan if settings.shapes else random_plan
+        workflow, thought = draw(rng, pool.ordinals, config)
+        prompt = write_prompt(tokenizer, question, config, pool)
+        return make_row(tokenizer, prompt, render_workflow(workflow, thought))
+    if index < settings.reading * settings.batch:
+        return reading_row(tokenizer, setup, f"cold-start/{index}")
+    plan = simulation.draw_plan(
+        rng,
+        index,
+        pool,
+        max_steps=config.rollout.max_steps,
+        rounds=config.rollout.rounds,
+        cards=config.prompt.cards,
+    )
+    prompt = write_prompt(tokenizer, plan.question, config, pool, plan.previous)
+    return make_row(tokenizer, prompt, render_workflow(plan.workflow, plan.thought))
 
 
 def fresh_phrases(config: TrainConfig, learnt: Sequence[Problem]) -> list[str]:
@@ -133,71 +131,129 @@ def fresh_phrases(config: TrainConfig, learnt: Sequence[Problem]) -> list[str]:
         phrases += simulation.phrases(cards=config.prompt.cards)
     if not learnt:
         return phrases
-    words = Counter(
-        word
-        for problem in learnt
-        for word in set(re.findall(" [A-Za-z]+", text_of(problem.question)))
-    )
     phrases += [*FIRST, *LATER, *(thought.format("") for thought in THOUGHTS + SHAPES)]
-    return phrases + sorted(word for word, count in words.items() if count * 100 >= len(learnt))
+    counts: Counter[str] = Counter()
+    for problem in learnt:
+        counts.update(set(re.findall(" [A-Za-z]+", text_of(problem.question))))
+    frequent = [word for word, count in counts.items() if count * 100 >= len(learnt)]
+    return phrases + sorted(frequent)
 
 
 def reading_row(tokenizer: PreTrainedTokenizerBase, setup: Setup, key: str) -> Row:
-    """An exercise in reading cards: the workers that the key draws, and who of them is listed for what."""
+    """Return an exercise in reading cards: who of the workers drawn by the key is listed for what."""
     assert setup.questions.simulation is not None
     pool = draw_pool(setup.config, setup.pool, key)
     prompt = write_prompt(tokenizer, "?", setup.config, pool)
-    return row_of(tokenizer, prompt, setup.questions.simulation.write_index(pool.cards))
+    return make_row(tokenizer, prompt, setup.questions.simulation.write_index(pool.cards))
 
 
 def random_plan(
-    rng: random.Random, ordinals: Sequence[int], *, max_steps: int, config: TrainConfig
+    rng: random.Random, ordinals: Sequence[int], config: TrainConfig
 ) -> tuple[Workflow, str]:
-    """A valid workflow for any question, and a thought: its length, workers, accesses and wordings are drawn uniformly.
+    """Return a valid workflow for any question, and a thought; all choices are drawn uniformly.
 
     The last of several steps always sees some: else they were for nothing, and a worker that puts
     answers together would look bad before access is learnt.
     """
+    size = rng.randint(1, config.rollout.max_steps)
     steps: list[Step] = []
-    size = rng.randint(1, max_steps)
     for index in range(size):
         access: Access = ()
         if index and (index == size - 1 or rng.random() < 0.7):
             seen = sorted(rng.sample(range(index), rng.randint(1, index)))
             access = "all" if config.prompt.access == "binary" else tuple(seen)
-        steps.append(
-            Step(rng.choice(list(ordinals)), rng.choice(LATER if access else FIRST), access)
-        )
+        worker = rng.choice(list(ordinals))
+        subtask = rng.choice(LATER if access else FIRST)
+        steps.append(Step(worker, subtask, access))
     return Workflow(tuple(steps)), rng.choice(THOUGHTS).format(count_steps(size))
 
 
 def shaped_plan(
-    rng: random.Random, ordinals: Sequence[int], *, max_steps: int, config: TrainConfig
+    rng: random.Random, ordinals: Sequence[int], config: TrainConfig
 ) -> tuple[Workflow, str]:
-    """A plan of one of three shapes, and a thought that names it: a single step, a chain, attempts and a merge.
+    """Return a plan of one of three shapes, and a thought that names the shape.
 
-    Its steps are by different workers, any of them in any place; attempts, whose order is nothing,
-    stand in the order of their workers, so that it is soon learnt that they differ. Its length is
-    drawn uniformly, and so is its shape from three steps on.
+    The shapes are a single step, a chain, and attempts with a merge. The steps are by different
+    workers, any of them in any place. Attempts have no order of their own, so they stand in the
+    order of their workers: then it is soon learnt that they differ. The length is drawn uniformly,
+    and from three steps on so is the shape.
     """
-    size = rng.randint(1, min(max_steps, len(ordinals)))
+    size = rng.randint(1, min(config.rollout.max_steps, len(ordinals)))
     shape = min(size - 1, rng.randint(1, 2))
     *before, last = rng.sample(list(ordinals), size)
+    chain, attempts = shape == 1, shape == 2
+    if attempts:
+        before.sort()
     steps: list[Step] = []
-    for index, worker in enumerate((*(sorted(before) if shape > 1 else before), last)):
-        seen = tuple(range(index)) if shape == 1 or index == size - 1 else ()
+    for index, worker in enumerate([*before, last]):
+        seen = tuple(range(index)) if chain or index == size - 1 else ()
         access: Access = "all" if seen and config.prompt.access == "binary" else seen
         steps.append(Step(worker, rng.choice(LATER if seen else FIRST), access))
     return Workflow(tuple(steps)), SHAPES[shape].format(count_steps(size))
 
 
-def row_of(tokenizer: PreTrainedTokenizerBase, prompt: str, completion: str) -> Row:
-    """A prompt and what is to be written for it, as a row."""
-    said = tokenizer.encode(completion, add_special_tokens=False)
-    return tokenizer.encode(prompt, add_special_tokens=False), [
-        *said,
-        cast("int", tokenizer.eos_token_id),
-    ]
+class _LossReport(TrainerCallback):
+    """Reports the loss ten times in all."""
+
+    def __init__(self, say: Callable[[str], None], steps: int) -> None:
+        self._say, self._steps = say, steps
+
+    def on_log(
+        self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **options: Any
+    ) -> None:
+        """Report the loss that was logged."""
+        del args, control
+        step, logged = state.global_step - 1, options.get("logs") or {}
+        if not state.is_world_process_zero or "loss" not in logged:
+            return
+        if step % max(1, self._steps // 10) == 0:
+            loss = logged["loss"]
+            self._say(f"cold start: step {step} of {self._steps}, loss {loss:.3f} nats a token")
+
+
+# ── supervised learning ───────────────────────────────────────────────────────────────────────────
+def supervise(
+    setup: Setup,
+    learner: Learner,
+    settings: SupervisedConfig,
+    row: Callable[[int], Row],
+    callbacks: Sequence[TrainerCallback] = (),
+) -> Trainer:
+    """Train the model on rows that are made by their index, from the last checkpoint on.
+
+    The learning rate falls in a straight line.
+
+    Args:
+        setup: of the run.
+        learner: the model.
+        settings: steps, batch and learning rate.
+        row: makes row ``index``; it must make the same one again when a run is resumed.
+        callbacks: of the trainer, which is returned.
+    """
+    pad = cast("int", learner.tokenizer.pad_token_id)
+    trainer = WholeCheckpoints(
+        model=with_adapters(learner.model, setup.config.model),
+        args=supervised_arguments(
+            setup.config,
+            settings,
+            learner.checkpoints,
+            schedule="linear",
+            warmup=warmup_steps(settings.steps),
+            steps=settings.steps,
+        ),
+        train_dataset=Rows(row, settings.steps * settings.batch),
+        data_collator=lambda batch: collate(batch, pad),
+        callbacks=list(callbacks),
+    )
+    resume_training(trainer, learner.checkpoints)
+    return trainer
+
+
+def make_row(tokenizer: PreTrainedTokenizerBase, prompt: str, completion: str) -> Row:
+    """Return a prompt and its completion as token ids."""
+    end = cast("int", tokenizer.eos_token_id)
+    target = tokenizer.encode(completion, add_special_tokens=False)
+    return tokenizer.encode(prompt, add_special_tokens=False), [*target, end]
 
 
 class Rows(Dataset[T]):
@@ -213,28 +269,12 @@ class Rows(Dataset[T]):
         return self._count
 
 
-class _Told(TrainerCallback):
-    """Tells the loss, ten times in all."""
-
-    def __init__(self, say: Callable[[str], None], steps: int) -> None:
-        self._say, self._steps = say, steps
-
-    def on_log(
-        self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **options: Any
-    ) -> None:
-        """What transformers calls when it logs a step."""
-        step, logged = state.global_step - 1, options.get("logs") or {}
-        if (
-            state.is_world_process_zero
-            and "loss" in logged
-            and step % max(1, self._steps // 10) == 0
-        ):
-            self._say(
-                f"cold start: step {step} of {self._steps}, loss {logged['loss']:.3f} nats a token"
-            )
+def warmup_steps(steps: int) -> int:
+    """Return the steps over which the learning rate rises."""
+    return min(50, steps // 4)
 
 
-def arguments(
+def supervised_arguments(
     config: TrainConfig,
     settings: SupervisedConfig,
     folder: Path,
@@ -242,19 +282,30 @@ def arguments(
     schedule: str,
     warmup: int,
     steps: int,
-    save: int | None = None,
+    save_every: int | None = None,
 ) -> TrainingArguments:
-    """How both kinds of supervised learning are done.
+    """Return the recipe in transformers' words, for supervised learning.
+
+    Args:
+        config: the recipe.
+        settings: of this phase.
+        folder: for checkpoints.
+        schedule: of the learning rate.
+        warmup: steps over which the learning rate rises.
+        steps: all steps.
+        save_every: steps between checkpoints; None: the recipe's.
 
     Raises:
         ConfigError: a batch cannot be shared out evenly among the processes.
     """
-    cpu, processes = not torch.cuda.is_available(), PartialState().num_processes
+    on_cpu = not torch.cuda.is_available()
+    processes = PartialState().num_processes
     micro = min(settings.micro_batch, max(1, settings.batch // processes))
     if settings.batch % (micro * processes):
         raise ConfigError(
-            f"supervised learning: got a batch of {settings.batch} over {processes} processes with micro_batch "
-            f"{settings.micro_batch}, expected a whole number of micro batches in each process"
+            f"supervised learning: got a batch of {settings.batch} over {processes} processes with "
+            f"micro_batch {settings.micro_batch}, expected a whole number of micro batches in each "
+            "process"
         )
     return TrainingArguments(
         output_dir=str(folder),
@@ -270,32 +321,32 @@ def arguments(
         weight_decay=0.01,
         bf16=config.optim.bf16,
         gradient_checkpointing=config.optim.checkpointing,
-        use_cpu=cpu,
+        use_cpu=on_cpu,
         ddp_find_unused_parameters=False,
-        dataloader_pin_memory=not cpu,
+        dataloader_pin_memory=not on_cpu,
         remove_unused_columns=False,
-        save_steps=save or config.save_every,
+        save_steps=save_every or config.save_every,
         save_total_limit=2,  # one counts until the next is whole
         logging_steps=1,
-        train_sampling_strategy="sequential",  # rows are drawn by their place
+        train_sampling_strategy="sequential",  # rows are drawn by their index
         report_to=[],
         disable_tqdm=True,
     )
 
 
-def trained(trainer: Trainer, folder: Path) -> Trainer:
-    """The trainer after its training, from the last whole checkpoint in the folder on."""
+def resume_training(trainer: Trainer, folder: Path) -> None:
+    """Train from the last whole checkpoint in the folder to the end."""
     trainer.remove_callback(PrinterCallback)
     checkpoint, _ = last_checkpoint(folder)
     trainer.train(resume_from_checkpoint=None if checkpoint is None else str(checkpoint))
-    return trainer
 
 
-def collated(rows: Sequence[Row], pad: int) -> dict[str, torch.Tensor]:
-    """Rows as tensors [B, T], filled up on the right; only the completions have labels."""
+def collate(rows: Sequence[Row], pad: int) -> dict[str, torch.Tensor]:
+    """Return rows as tensors [B, T], padded on the right; only completions have labels."""
     longest = max(len(prompt) + len(completion) for prompt, completion in rows)
-    ids, labels = torch.full((len(rows), longest), pad), torch.full((len(rows), longest), _IGNORED)
-    mask = torch.zeros((len(rows), longest), dtype=torch.long)
+    shape = (len(rows), longest)
+    ids, labels = torch.full(shape, pad), torch.full(shape, _IGNORED)
+    mask = torch.zeros(shape, dtype=torch.long)
     for index, (prompt, completion) in enumerate(rows):
         end = len(prompt) + len(completion)
         ids[index, :end] = torch.tensor(prompt + completion)

@@ -1,7 +1,7 @@
-"""What a training is told: few fields, one level deep. Class defaults are the paper; a recipe lists its differences.
+"""The recipe of a training: few fields, one level deep.
 
-In: a TOML file and ``key=value`` overrides. Out: a ``TrainConfig``, or a ConfigError that names the
-nearest key. Source of the defaults: arXiv 2512.04388, section 4 and its table of hyperparameters.
+Class defaults are the paper's (arXiv 2512.04388, section 4 and its table of hyperparameters); a
+recipe lists its differences.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ import json
 from collections.abc import Sequence
 from decimal import Decimal
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import Annotated, ClassVar, Literal, Self, cast
 
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
@@ -30,15 +30,25 @@ class _Section(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True)
 
 
+def _require(ok: object, key: str, value: object, expected: str) -> None:
+    """Check one setting.
+
+    Raises:
+        ValueError: it is not ``ok``; the message has the dotted key, the value and what is expected.
+    """
+    if not ok:
+        raise ValueError(f"{key}: got {value!r}, expected {expected}")
+
+
 class DataConfig(_Section):
-    """Which questions, in which order.
+    """The questions, in their order.
 
     Attributes:
         task: the task's name in the registry, or ``module:attribute``.
-        path: a local file or folder with its problems; "" is where the task is published.
-        split: what is learnt from.
+        path: a local file or folder with its problems; "": where the task is published.
+        split: the split to learn from.
         seed: draws the questions.
-        mix: weights of the gym's kinds in what is drawn to be learnt from; () is alike.
+        mix: weights of the kinds of question that a simulated task draws; (): all alike.
     """
 
     task: str = "paper_mix"
@@ -52,12 +62,10 @@ class ModelConfig(_Section):
     """The Conductor's language model: a checkpoint to start from, or the sizes of a fresh tiny one.
 
     Attributes:
-        base: a folder or hub name; an empty one builds a fresh tiny model, which needs a cold
-            start.
-        lora_rank: learn adapters of this rank and leave the base's weights alone; 0 learns all
+        base: a folder or hub name; "": a fresh tiny model, which needs a cold start.
+        lora_rank: learn adapters of this rank and leave the base's weights alone; 0: learn all
             weights.
-        lora_targets: the linear layers that get adapters, by the ends of their names; empty is all
-            of them.
+        lora_targets: the linear layers that get adapters, by the ends of their names; (): all.
         hidden, intermediate, layers, heads, positions: sizes of the fresh model, in units, blocks
             and tokens.
         initializer_range: standard deviation of the fresh weights.
@@ -73,6 +81,14 @@ class ModelConfig(_Section):
     positions: Positive = 256
     initializer_range: Rate = 0.05
 
+    @model_validator(mode="after")
+    def _check_fresh(self) -> Self:
+        if not self.base:
+            divisor = f"a divisor of hidden = {self.hidden}"
+            _require(self.hidden % self.heads == 0, "model.heads", self.heads, divisor)
+            _require(not self.lora_rank, "model.lora_rank", self.lora_rank, "0 for a fresh model")
+        return self
+
 
 class SupervisedConfig(_Section):
     """Supervised learning.
@@ -80,42 +96,56 @@ class SupervisedConfig(_Section):
     Attributes:
         steps: of the optimiser (0: none).
         batch: workflows a step.
-        micro_batch: of them in a backward pass, at most.
+        micro_batch: the most workflows in a backward pass.
         learning_rate: after a warm-up.
     """
+
+    section: ClassVar[str] = "supervised"
 
     steps: NonNegative = 0
     batch: Positive = 64
     micro_batch: Positive = 64
     learning_rate: Rate = 4e-3
 
+    @model_validator(mode="after")
+    def _check_micro_batch(self) -> Self:
+        _require(
+            self.batch % min(self.batch, self.micro_batch) == 0,
+            f"{self.section}.micro_batch",
+            self.micro_batch,
+            f"a divisor of {self.batch}",
+        )
+        return self
+
 
 class ColdStartConfig(SupervisedConfig):
-    """Supervised learning of the form on random workflows, which say nothing about who is good at what.
+    """Supervised learning of the form, on random workflows that ignore who is good at what.
 
-    A fresh model needs it, a base model only where it writes too few valid workflows by itself. The
+    A fresh model needs it; a base model only if it writes too few valid workflows by itself. The
     learning rate falls in a straight line.
 
     Attributes:
-        reading: the first of the steps, which learn nothing but to read cards (in the gym, with
-            ``prompt.cards``): a fresh model does not come to look up who is listed for what from
-            workflows alone.
-        shapes: plans are single steps, chains, or attempts and a merge, by different workers, and
-            named so; else any. The gym has its own.
+        reading: how many of the steps come first and teach only to read cards (in a simulated task,
+            with ``prompt.cards``). From workflows alone a fresh model does not learn to look up who
+            is listed for what.
+        shapes: True: plans are single steps, chains, or attempts and a merge, by different workers,
+            and their thoughts say so. False: any. A simulated task has its own plans.
     """
+
+    section: ClassVar[str] = "cold_start"
 
     reading: NonNegative = 0
     shapes: bool = False
 
 
 class StartConfig(_Section):
-    """A look at the model before it learns from rewards; none of its questions is learnt from.
+    """A measurement before the model learns from rewards, on questions that are not learnt from.
 
     Attributes:
         prompts: completions that are sampled and read.
-        validity: the least share of valid workflows with which the training goes on; below it, it
-            stops before any worker is paid.
-        workflows: of the completions that are also executed and graded, at most.
+        validity: the smallest share of valid workflows; below it the training stops before any
+            worker is paid.
+        workflows: the most completions that are also executed and graded.
     """
 
     prompts: Positive = 100
@@ -131,22 +161,24 @@ class ImitateConfig(SupervisedConfig):
     question decides the shape of another.
 
     Attributes:
-        rounds: at most (0: none), the last ones included.
-        sharpen: of them, the last ones, which do not explore; they begin when no kind of question
-            gets better.
+        rounds: the most rounds (0: none), ``sharpen`` included.
+        sharpen: the last rounds, which do not explore; they begin when no kind of question gets
+            better.
         questions, completions: sampled in a round.
         steps, batch, micro_batch: of supervised learning in a round.
         learning_rate: after a warm-up; it stays.
-        reading: the share of learning that goes to reading cards, as in ``cold_start.reading``:
-            else it is forgotten.
-        anchor: how often a question without a success is learnt from (one of its valid workflows),
-            where one with a success counts 1. It keeps form and shape where nothing is solved yet.
+        reading: the share of learning that goes to reading cards, as in ``cold_start.reading``,
+            because it is forgotten otherwise.
+        anchor: how often a question without a success is learnt from (one of its valid workflows);
+            a question with a success counts 1. It keeps form and shape where nothing is solved yet.
         explore: a factor on the temperature of the first token where it is a number, in one of a
-            question's completions. The thoughts of the cold start begin with the number of steps:
-            more than 1 holds shapes in play that pay only once routing is known.
-        contested: a question of which all completions are right teaches nothing: it tells no plan
-            from another, and where many are such, the better plan wins more slowly.
+            question's completions. The thoughts of the cold start begin with the number of steps,
+            so more than 1 keeps shapes in play that pay only once routing is known.
+        contested: True skips questions that every completion got right, because they do not show
+            which plan is better.
     """
+
+    section: ClassVar[str] = "imitate"
 
     rounds: NonNegative = 0
     sharpen: NonNegative = 0
@@ -159,9 +191,15 @@ class ImitateConfig(SupervisedConfig):
     explore: Annotated[float, Field(ge=1.0)] = 1.0
     contested: bool = False
 
+    @model_validator(mode="after")
+    def _check_sharpen(self) -> Self:
+        fits = self.sharpen <= self.rounds or not self.rounds
+        _require(fits, "imitate.sharpen", self.sharpen, f"at most rounds = {self.rounds}")
+        return self
+
 
 class PromptConfig(_Section):
-    """What the Conductor is shown."""
+    """The Conductor's prompt."""
 
     template: Literal["full", "compact"] = "full"
     examples: Literal["none", "in_distribution", "mixed", "out_of_distribution"] = (
@@ -171,29 +209,27 @@ class PromptConfig(_Section):
     cards: bool = False
 
     def options(self) -> PromptOptions:
-        """The same, as the prompt floor takes it."""
+        """Return the same as ``render_prompt`` takes it."""
         return PromptOptions(
             template=self.template, examples=self.examples, access=self.access, cards=self.cards
         )
 
 
 class RolloutConfig(_Section):
-    """How completions are sampled: ``questions`` x ``completions`` an iteration.
+    """Sampling of completions: ``questions`` x ``completions`` an iteration.
 
     Attributes:
         iterations: of GRPO (0: none, after imitation alone).
-        questions, completions: how many questions an iteration, and completions of each (a group).
+        questions, completions: questions an iteration, and completions of each (a group).
         temperature: of sampling; top_p, top_k and penalties are off, whatever the model's own
             settings are.
         max_tokens: of a completion.
         max_steps: of a workflow.
-        sample_batch: completions that one process samples at once, at most (without vLLM).
-        engine: what samples: transformers, vLLM in the training's processes, or a vLLM server at
-            ``vllm_url``.
+        sample_batch: the most completions that one process samples at once (without vLLM).
+        engine: transformers, vLLM in the training's processes, or a vLLM server at ``vllm_url``.
         vllm_memory: the share of a GPU's memory that vLLM takes in the training's processes.
         vllm_url: the server's address.
-        offered: (fewest, most) workers that a question offers, drawn anew for each; () offers the
-            whole pool.
+        offered: (fewest, most) workers that a question offers, drawn anew for each; (): all.
         rounds: 2 is recursion: half of an iteration's completions are second rounds, each of which
             is shown a first round of the same question.
         first_round: the weight of the first rounds' advantages, which are normalised apart from the
@@ -219,9 +255,18 @@ class RolloutConfig(_Section):
         """The completions of an iteration."""
         return self.questions * self.completions
 
+    @model_validator(mode="after")
+    def _check_itself(self) -> Self:
+        even = self.rounds == 1 or self.questions % 2 == 0
+        expected = "an even number with rollout.rounds = 2"
+        _require(even, "rollout.questions", self.questions, expected)
+        ordered = not self.offered or self.offered[0] <= self.offered[1]
+        _require(ordered, "rollout.offered", self.offered, "the fewest first")
+        return self
+
 
 class RewardConfig(_Section):
-    """The reward is 0 / 0.5 / 1, less what a right answer cost if the recipe says so.
+    """The reward: 0 / 0.5 / 1, less what a right answer cost if the recipe says so.
 
     ``control`` breaks it on purpose, to show that nothing else teaches.
 
@@ -229,16 +274,16 @@ class RewardConfig(_Section):
         control: ``shuffled`` deals each iteration's rewards out at random, ``flipped`` trains
             towards wrong answers.
         grade_timeout_s: seconds after which a verdict counts as undecided.
-        undecided: what an answer is worth that its grader cannot decide: 0.5 (``wrong``), or
-            nothing (``masked``). A grader that fails always masks.
-        dollars, seconds: how much of its reward a right answer may lose in GRPO for what it cost
-            and how long it took (``priced_rewards``); less than a half together, so that right is
-            worth more than cheap.
+        undecided: the reward of an answer that its grader cannot decide: 0.5 (``wrong``), or none
+            (``masked``). A grader that fails always masks.
+        dollars, seconds: the share of its reward that a right answer may lose in GRPO for what it
+            cost and how long it took (``priced_rewards``); less than a half together, so that right
+            is worth more than cheap.
         judge: the name of a worker of the pool that decides free-form answers which the rules
-            cannot; "" is none.
-        function: what GRPO learns from instead, ``module:attribute`` of a function (problem,
-            episode, grade) -> a number, or None to mask; "" is none. What counts as right, and is
-            imitated, stays what the grader says.
+            cannot; "": none.
+        function: another reward for GRPO, ``module:attribute`` of a function (problem, episode,
+            grade) -> a number, or None to mask; "": none. What counts as right, and is imitated,
+            stays what the grader says.
     """
 
     control: Literal["none", "shuffled", "flipped"] = "none"
@@ -249,9 +294,26 @@ class RewardConfig(_Section):
     judge: str = ""
     function: str = ""
 
+    @property
+    def priced(self) -> bool:
+        """True if a right answer loses reward for what it cost."""
+        return self.dollars > 0 or self.seconds > 0
+
+    @model_validator(mode="after")
+    def _check_prices(self) -> Self:
+        together = f"less than half together with dollars = {self.dollars}"
+        _require(self.dollars + self.seconds < 0.5, "reward.seconds", self.seconds, together)
+        _require(
+            not (self.priced and self.function),
+            "reward.function",
+            self.function,
+            "none with priced rewards: it can price them itself",
+        )
+        return self
+
 
 class BudgetConfig(_Section):
-    """What the workers of a whole training may cost, resumed parts included; None is no limit."""
+    """Limits on the workers' costs over a whole training, resumed parts included; None: no limit."""
 
     dollars: Decimal | None = None
     calls: NonNegative | None = None
@@ -263,9 +325,9 @@ class OptimConfig(_Section):
     Attributes:
         warmup: share of the iterations over which the learning rate rises.
         epsilon: the clip range of the ratio.
-        scale: divide advantages by the standard deviation of their group (``group``), or not
+        scale: divide advantages by the standard deviation of their group or batch, or not
             (``none``).
-        micro_batch: completions a backward pass at most (gradients add up to the whole batch).
+        micro_batch: the most completions in a backward pass (gradients add up to the whole batch).
         grad_clip: the largest norm of a gradient.
         bf16: compute in bfloat16 (a tiny Conductor in float32 always); the weights that learn are
             float32.
@@ -284,14 +346,13 @@ class OptimConfig(_Section):
 
 
 class HeldOutConfig(_Section):
-    """What a run is measured on before and after it learns; none of these questions may be learnt from.
+    """The questions that a run is measured on; none of them may be learnt from.
 
     Attributes:
-        task: the task, or several; "" is the one that is learnt from.
-        path: as in ``data``; "" is the same path for the same task, else where the task is
-            published.
-        split: of which split, of each task.
-        questions: at most this many, an equal share of each task; all where there are fewer.
+        task: the task, or several; "": the one that is learnt from.
+        path: as in ``data``; "": the same path for the same task, else where the task is published.
+        split: the split of each task.
+        questions: the most questions, an equal share of each task.
     """
 
     task: str | tuple[str, ...] = ""
@@ -301,18 +362,20 @@ class HeldOutConfig(_Section):
 
     @property
     def tasks(self) -> tuple[str, ...]:
-        """The names of the tasks; none is the one that is learnt from."""
-        return (self.task,) * bool(self.task) if isinstance(self.task, str) else self.task
+        """The names of the tasks; (): the one that is learnt from."""
+        if isinstance(self.task, tuple):
+            return self.task
+        return (self.task,) if self.task else ()
 
 
 class TrainConfig(_Section):
     """One experiment.
 
     Attributes:
-        pool: a pool file; or ``gym``, its workers in another world (``gym:7``), or workers that are
-            drawn anew for each question (``gym:drawn``).
+        pool: a pool file, or a simulated pool: ``gym``, its workers in another world (``gym:7``),
+            or workers that are drawn anew for each question (``gym:drawn``).
         save_every: iterations between checkpoints.
-        alarms: what a warning of GRPO's curve does: it is told, or it also ends the run, with a
+        alarms: ``tell``: report warnings of GRPO's curve. ``stop``: also end the run, with a
             checkpoint.
     """
 
@@ -336,122 +399,101 @@ class TrainConfig(_Section):
 
     @property
     def stride(self) -> int:
-        """What tells the samples of one iteration from those of the next."""
+        """The distance between the sample numbers of one iteration and of the next."""
         return max(self.imitate.completions, self.rollout.completions)
 
     @model_validator(mode="after")
-    def _fits_together(self) -> TrainConfig:
-        """Refuse what cannot go together; a simulated task draws its questions, and goes with itself alone."""
-        data, model, held_out, rollout = self.data, self.model, self.held_out, self.rollout
-        fresh, cold, imitate = not model.base, self.cold_start, self.imitate
-        simulation = find_simulation(data.task)
-        kinds = () if simulation is None else simulation.kinds
-        drawn = simulation is not None
-        unfit = len(data.mix) != len(kinds) or not sum(data.mix)
-        strange = [name for name in held_out.tasks if name in SIMULATIONS and name != data.task]
-        other = drawn and set(held_out.tasks or (data.task,)) != {data.task}
-        priced = self.reward.dollars or self.reward.seconds
-        none = "none: the questions are drawn"
-        too_long = fresh and rollout.max_tokens >= model.positions
-        wrong = (
-            (
-                "model.heads",
-                f"a divisor of hidden = {model.hidden}",
-                fresh and model.hidden % model.heads,
-            ),
-            ("model.lora_rank", "0 for a fresh model", fresh and model.lora_rank),
-            ("rollout.max_tokens", f"less than model.positions = {model.positions}", too_long),
-            (
-                "rollout.questions",
-                "an even number with rollout.rounds = 2",
-                rollout.rounds > 1 and rollout.questions % 2,
-            ),
-            (
-                "imitate.questions",
-                "an even number with rollout.rounds = 2",
-                rollout.rounds > 1 and imitate.questions % 2,
-            ),
-            (
-                "rollout.offered",
-                "the fewest first",
-                rollout.offered and rollout.offered[0] > rollout.offered[1],
-            ),
-            (
+    def _check_phases(self) -> Self:
+        """Check that the model can learn at all, and that both rounds of recursion fit."""
+        rollout, model = self.rollout, self.model
+        if not model.base:
+            _require(
+                rollout.max_tokens < model.positions,
+                "rollout.max_tokens",
+                rollout.max_tokens,
+                f"less than model.positions = {model.positions}",
+            )
+            _require(
+                self.cold_start.steps,
                 "cold_start.steps",
+                self.cold_start.steps,
                 "more without model.base: a fresh model writes nothing",
-                fresh and not cold.steps,
-            ),
-            (
-                "cold_start.reading",
-                f"fewer than cold_start.steps = {cold.steps}, and 0 without prompt.cards and a simulated task",
-                cold.reading and not (self.prompt.cards and drawn and cold.reading < cold.steps),
-            ),
-            (
-                "prompt.cards",
-                f"false for {data.task} over other workers: its cold start reads no other cards",
-                self.prompt.cards and drawn and self.pool.partition(":")[0] != data.task,
-            ),
-            (
-                "imitate.reading",
-                "0 without prompt.cards and a simulated task",
-                imitate.reading and not (self.prompt.cards and drawn),
-            ),
-            (
-                "cold_start.micro_batch",
-                f"a divisor of {cold.batch}",
-                cold.batch % min(cold.batch, cold.micro_batch),
-            ),
-            (
-                "imitate.micro_batch",
-                f"a divisor of {imitate.batch}",
-                imitate.batch % min(imitate.batch, imitate.micro_batch),
-            ),
-            (
-                "imitate.sharpen",
-                f"at most rounds = {imitate.rounds}",
-                imitate.sharpen > imitate.rounds > 0,
-            ),
-            (
-                "rollout.iterations",
-                "more without imitate.rounds",
-                not rollout.iterations and not imitate.rounds,
-            ),
-            (
-                "held_out.task",
-                f"the same as data.task {data.task!r}: the questions of one are drawn",
-                strange or other,
-            ),
-            ("data.path", none, drawn and data.path),
-            ("held_out.path", none, drawn and held_out.path),
-            (
-                "data.mix",
-                f"none, or for a simulated task a weight for each of {list(kinds)}",
-                data.mix and unfit,
-            ),
-            ("data.split", f"'train' for {data.task}", drawn and data.split != "train"),
-            (
-                "optim.scale",
-                "'none' with priced rewards: else their smallest difference weighs as much as right against wrong",
-                priced and self.optim.scale != "none",
-            ),
-            (
-                "reward.seconds",
-                f"less than half together with dollars = {self.reward.dollars}",
-                self.reward.dollars + self.reward.seconds >= 0.5,
-            ),
-            (
-                "reward.function",
-                "none with priced rewards: it can price them itself",
-                priced and self.reward.function,
-            ),
-            ("held_out.split", f"'test' for {data.task}", drawn and held_out.split != "test"),
+            )
+        _require(
+            rollout.iterations or self.imitate.rounds,
+            "rollout.iterations",
+            rollout.iterations,
+            "more without imitate.rounds",
         )
-        for key, expected, is_wrong in wrong:
-            if is_wrong:
-                section, _, name = key.partition(".")
-                raise ValueError(
-                    f"{key}: got {self.model_dump()[section][name]!r}, expected {expected}"
-                )
+        _require(
+            rollout.rounds == 1 or self.imitate.questions % 2 == 0,
+            "imitate.questions",
+            self.imitate.questions,
+            "an even number with rollout.rounds = 2",
+        )
+        _require(
+            not self.reward.priced or self.optim.scale == "none",
+            "optim.scale",
+            self.optim.scale,
+            "'none' with priced rewards: else their smallest difference weighs as much as right "
+            "against wrong",
+        )
+        return self
+
+    @model_validator(mode="after")
+    def _check_cards(self) -> Self:
+        """Check that cards are read where a simulated task has exercises for it."""
+        cold = self.cold_start
+        simulated = self.data.task in SIMULATIONS
+        readable = self.prompt.cards and simulated
+        _require(
+            not cold.reading or (readable and cold.reading < cold.steps),
+            "cold_start.reading",
+            cold.reading,
+            f"fewer than cold_start.steps = {cold.steps}, and 0 without prompt.cards and a "
+            "simulated task",
+        )
+        _require(
+            not self.imitate.reading or readable,
+            "imitate.reading",
+            self.imitate.reading,
+            "0 without prompt.cards and a simulated task",
+        )
+        own_workers = self.pool.partition(":")[0] == self.data.task
+        _require(
+            not readable or own_workers,
+            "prompt.cards",
+            self.prompt.cards,
+            f"false for {self.data.task} over other workers: its cold start reads no other cards",
+        )
+        return self
+
+    @model_validator(mode="after")
+    def _check_drawn_questions(self) -> Self:
+        """Check that a simulated task, which draws its questions, goes with itself alone."""
+        data, held_out = self.data, self.held_out
+        measured = set(held_out.tasks or (data.task,))
+        simulation = find_simulation(data.task)
+        if simulation is None:
+            _require(not data.mix, "data.mix", data.mix, "none, because no questions are drawn")
+            _require(
+                not measured & set(SIMULATIONS),
+                "held_out.task",
+                held_out.task,
+                f"no simulated task beside data.task {data.task!r}",
+            )
+            return self
+        same = f"the same as data.task {data.task!r}, whose questions are drawn"
+        _require(measured == {data.task}, "held_out.task", held_out.task, same)
+        none = "none, because the questions are drawn"
+        _require(not data.path, "data.path", data.path, none)
+        _require(not held_out.path, "held_out.path", held_out.path, none)
+        learnt, tested = simulation.learnt, simulation.tested
+        _require(data.split == learnt, "data.split", data.split, repr(learnt))
+        _require(held_out.split == tested, "held_out.split", held_out.split, repr(tested))
+        kinds = list(simulation.kinds)
+        fits = not data.mix or (len(data.mix) == len(kinds) and sum(data.mix) > 0)
+        _require(fits, "data.mix", data.mix, f"none, or a weight for each of {kinds}")
         return self
 
 
@@ -465,33 +507,35 @@ def load_train_config(path: Path, overrides: Sequence[str] = ()) -> TrainConfig:
     tables = read_toml(path)
     if "systems" in tables or isinstance(tables.get("task"), list):
         raise ConfigError(
-            f"{path}: names systems or a [[task]], so it is a recipe of `openconductor eval` or `report`; expected one "
-            "of a training"
+            f"{path}: is a recipe of `openconductor eval` or `report` (it has systems or [[task]]); "
+            "expected a recipe of a training"
         )
     return load_toml(path, TrainConfig, overrides)
 
 
 def differences(there: TrainConfig, here: TrainConfig) -> str:
-    """Where two recipes differ, in words: ``seed: 1 there, 2 here``; "" where they are the same."""
+    """Return where two recipes differ, such as ``seed: 1 there, 2 here``; "" if they are the same."""
     stored, given = _values(there), _values(here)
-    return ", ".join(
-        f"{key}: {stored[key]} there, {given[key]} here"
-        for key in given
-        if stored[key] != given[key]
-    )
+    changed: list[str] = []
+    for key in given:
+        if stored[key] != given[key]:
+            changed.append(f"{key}: {stored[key]} there, {given[key]} here")
+    return ", ".join(changed)
 
 
 def _values(config: TrainConfig) -> dict[str, str]:
-    """Every value of a recipe by its dotted key, as TOML, which spells such values as JSON does."""
-    values = config.model_dump(mode="json")
-    tables = {name: table for name, table in values.items() if isinstance(table, dict)}
-    return {key: json.dumps(value) for key, value in values.items() if key not in tables} | {
-        f"{name}.{key}": json.dumps(value)
-        for name, table in tables.items()
-        for key, value in table.items()
-    }
+    """Return the values of a recipe by dotted key, spelled as in JSON and TOML."""
+    values: dict[str, str] = {}
+    tables: dict[str, str] = {}
+    for name, value in config.model_dump(mode="json").items():
+        if isinstance(value, dict):
+            for key, item in cast("dict[str, object]", value).items():
+                tables[f"{name}.{key}"] = json.dumps(item)
+        else:
+            values[name] = json.dumps(value)
+    return values | tables
 
 
 def dump_train_config(config: TrainConfig) -> str:
-    """The whole recipe, defaults included, as TOML that loads to the same; what has no limit is left out."""
+    """Return the whole recipe, defaults included, as TOML; what has no limit is left out."""
     return dump_toml(config.model_dump(mode="json", exclude_none=True))

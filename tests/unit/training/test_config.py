@@ -114,7 +114,7 @@ def test_settings_that_cannot_be_or_cannot_work_together_are_refused_before_anyt
 def test_a_recipe_of_an_evaluation_is_called_one(tables: str, tmp_path: Path) -> None:
     recipe = tmp_path / "proof.toml"
     recipe.write_text(tables, encoding="utf-8")
-    with pytest.raises(ConfigError, match=r"it is a recipe of `openconductor eval`") as caught:
+    with pytest.raises(ConfigError, match=r"is a recipe of `openconductor eval`") as caught:
         load_train_config(recipe)
     assert "nearest" not in str(caught.value)
 

@@ -12,7 +12,8 @@ from openconductor.errors import WorkerError, WorkflowError, WorkflowReason
 from openconductor.gym.bundled import bundled_folder
 from openconductor.gym.workers import gym_pool
 from openconductor.reward import Scored
-from openconductor.training.curves import Curve, Record, _ends, measure, warnings
+from openconductor.training.curves import Curve, Record, measure, warnings
+from openconductor.training.export import _curve_table
 from openconductor.types import Completion, Episode, Grade, Round, Step, Usage, Workflow
 
 
@@ -160,4 +161,4 @@ def test_a_model_card_compares_the_two_ends_of_a_short_training() -> None:
         {"validity": n / 8, "accuracy": 0.5, "routing_entropy_bits": 1.0, "masked": 0}
         for n in range(8)
     ]
-    assert "| validity | 0.062 | 0.812 |" in _ends(rising)
+    assert "| validity | 0.062 | 0.812 |" in _curve_table(rising)

@@ -33,12 +33,13 @@ from openconductor.reward import Scored
 from openconductor.store import Journal
 from openconductor.tasks.paper_mix import MixGrader
 from openconductor.tasks.simulated import find_simulation
-from openconductor.training import grpo, run
+from openconductor.training import run, scoring
 from openconductor.training.checkpoint import build_tokenizer
 from openconductor.training.curves import Curve
-from openconductor.training.examples import Questions, Setup
-from openconductor.training.grpo import Rewards, grpo_arguments, rows_of
-from openconductor.training.rollout import Sampled, Scorer, _Explored, check_masked, draw_pool
+from openconductor.training.grpo import grpo_arguments, make_rows
+from openconductor.training.sampling import _Explorer, draw_pool
+from openconductor.training.scoring import Rewards, Sampled, Scorer, check_masked
+from openconductor.training.setup import Questions, Setup
 from openconductor.training.supervised import reading_row
 from openconductor.training.train_config import TrainConfig, load_train_config
 from openconductor.types import Completion, Episode, Grade, Problem, Usage
@@ -68,7 +69,7 @@ def test_an_update_sees_the_whole_batch_whatever_the_number_of_processes(
     overrides: list[str], processes: int, micro: int, steps: int, tmp_path: Path
 ) -> None:
     config = load_train_config(RECIPE, overrides)
-    given = grpo_arguments(config, tmp_path, cpu=True, processes=processes)
+    given = grpo_arguments(config, tmp_path, processes=processes)
     assert (given.per_device_train_batch_size, given.gradient_accumulation_steps) == (micro, steps)
     assert (
         micro * steps * processes
@@ -84,7 +85,7 @@ def test_a_batch_that_cannot_be_shared_out_is_refused(overrides: list[str], tmp_
     with pytest.raises(
         ConfigError, match=r"rollout\.questions x rollout\.completions: got .* over 3 processes"
     ):
-        grpo_arguments(load_train_config(RECIPE, overrides), tmp_path, cpu=True, processes=3)
+        grpo_arguments(load_train_config(RECIPE, overrides), tmp_path, processes=3)
 
 
 def test_the_engine_that_samples_reaches_trl(tmp_path: Path) -> None:
@@ -93,7 +94,7 @@ def test_the_engine_that_samples_reaches_trl(tmp_path: Path) -> None:
         'rollout.vllm_url="http://10.0.0.5:8000"',
         'trackers=["tensorboard"]',
     ]
-    given = grpo_arguments(load_train_config(RECIPE, wanted), tmp_path, cpu=True)
+    given = grpo_arguments(load_train_config(RECIPE, wanted), tmp_path)
     assert (given.use_vllm, given.vllm_mode, given.vllm_server_base_url) == (
         True,
         "server",
@@ -103,7 +104,6 @@ def test_the_engine_that_samples_reaches_trl(tmp_path: Path) -> None:
     given = grpo_arguments(
         load_train_config(RECIPE, ["rollout.engine=vllm", "rollout.vllm_memory=0.4"]),
         tmp_path,
-        cpu=True,
     )
     assert (given.vllm_mode, given.vllm_gpu_memory_utilization) == ("colocate", 0.4)
 
@@ -136,7 +136,7 @@ def test_a_reference_of_any_type_is_learnt_from_because_no_row_holds_it(tmp_path
         Problem("1", "What is 1 + 1?", FreeFormAnswer("2"), "rlpr"),
         Problem("2", "Print 7.", object(), "livecodebench"),
     ]
-    rows = Dataset.from_list(rows_of(problems, setup_of(tmp_path)))
+    rows = Dataset.from_list(make_rows(problems, setup_of(tmp_path)))
     assert [(row["problem"], row["round"]) for row in rows] == [(0, 0), (1, 0)]
 
 
@@ -145,8 +145,8 @@ def test_a_question_offers_a_drawn_subset_of_the_workers_whose_ordinals_stay(
 ) -> None:
     problems = [Problem(str(index), f"What is {index}?", "1", "gym") for index in range(50)]
     setup = setup_of(tmp_path, rollout={"offered": [2, 3]})
-    rows = rows_of(problems, setup)
-    assert rows == rows_of(problems, setup), "a resumed run offers the same"
+    rows = make_rows(problems, setup)
+    assert rows == make_rows(problems, setup), "a resumed run offers the same"
     shown = [
         re.findall(r"^Model (\d+)$", row["prompt"][0]["content"], re.MULTILINE) for row in rows
     ]
@@ -159,8 +159,8 @@ def test_drawn_workers_are_others_for_each_question_and_shown_with_their_cards(
 ) -> None:
     problems = [Problem(str(index), f"What is {index}?", "1", "gym") for index in range(8)]
     setup = setup_of(tmp_path, pool="gym:drawn", prompt={"template": "compact", "cards": True})
-    rows = rows_of(problems, setup)
-    assert rows == rows_of(problems, setup), "a resumed run draws the same"
+    rows = make_rows(problems, setup)
+    assert rows == make_rows(problems, setup), "a resumed run draws the same"
     pools = [row["prompt"][0]["content"].split("Question: ")[0] for row in rows]
     assert len(set(pools)) == 8
     for index, shown in enumerate(pools):
@@ -184,7 +184,7 @@ def test_a_number_that_comes_first_is_explored_in_some_rows_and_slips_are_not() 
     likely, words = [0.9, 0.0699, 0.00005, 0.03005], [0.3, 0.1, 0.0, 0.6]
     chances = torch.tensor([likely, likely, words])
     numbers = torch.tensor([True, True, True, False])
-    explored = _Explored(torch.tensor([[True], [False], [True]]), 7, numbers, temperature=2.0)
+    explored = _Explorer(torch.tensor([[True], [False], [True]]), 7, numbers, temperature=2.0)
     first = explored(torch.zeros(3, 7), chances.log()).softmax(-1)
     assert first[0].tolist() == pytest.approx([0.782, 0.218, 0.0, 0.0], abs=0.001)
     assert first[1].tolist() == pytest.approx(likely, abs=0.001), "another row"
@@ -194,7 +194,7 @@ def test_a_number_that_comes_first_is_explored_in_some_rows_and_slips_are_not() 
 
 def test_in_recursion_each_question_has_two_rows(tmp_path: Path) -> None:
     problems = [Problem("1", "What?", "1", "gym"), Problem("2", "Why?", "2", "gym")]
-    rows = rows_of(problems, setup_of(tmp_path, rollout={"rounds": 2}))
+    rows = make_rows(problems, setup_of(tmp_path, rollout={"rounds": 2}))
     assert [(row["problem"], row["round"]) for row in rows] == [(0, 0), (0, 1), (1, 0), (1, 1)]
 
 
@@ -271,28 +271,28 @@ def test_what_stops_the_first_process_stops_the_others_in_words(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     sent: list[object] = []
-    monkeypatch.setattr(grpo, "broadcast_object_list", sent.append)
+    monkeypatch.setattr(scoring, "broadcast_object_list", sent.append)
     monkeypatch.setattr(
-        grpo, "PartialState", lambda: SimpleNamespace(num_processes=2, is_main_process=True)
+        scoring, "PartialState", lambda: SimpleNamespace(num_processes=2, is_main_process=True)
     )
 
     def spend() -> None:
         raise BudgetExceeded("6 calls used", limit="calls")
 
     with pytest.raises(BudgetExceeded):
-        grpo.on_first(spend)
+        scoring.on_first(spend)
     (told,) = sent
     over = pickle.loads(pickle.dumps(told))
     monkeypatch.setattr(
-        grpo, "broadcast_object_list", lambda box: box.__setitem__(slice(None), over)
+        scoring, "broadcast_object_list", lambda box: box.__setitem__(slice(None), over)
     )
     monkeypatch.setattr(
-        grpo, "PartialState", lambda: SimpleNamespace(num_processes=2, is_main_process=False)
+        scoring, "PartialState", lambda: SimpleNamespace(num_processes=2, is_main_process=False)
     )
     with pytest.raises(
         TrainingStopped, match="the first process stopped: BudgetExceeded: 6 calls used"
     ):
-        grpo.on_first(spend)
+        scoring.on_first(spend)
 
 
 @pytest.fixture
@@ -383,7 +383,7 @@ def test_a_judge_that_fails_and_a_sandbox_that_fails_mask_whatever_the_recipe_sa
     async def broken(*_: object) -> str:
         raise SandboxError("no user namespaces")
 
-    monkeypatch.setattr(CodeGrader, "_outside", broken)
+    monkeypatch.setattr(CodeGrader, "_run_outside", broken)
     grader = MixGrader({"code": CodeGrader()})
     program = Problem("2", "Print 42.", CodeTests((IoTest("", "42"),)), "code")
     (run_,) = scorer(lambda _: "```python\nprint(42)\n```", grader=grader).score(

@@ -8,26 +8,38 @@ from collections import Counter
 import pytest
 
 from openconductor.training.imitation import (
-    _Kind,
-    _learnt,
-    _weights,
+    _kind_weights,
+    _Lessons,
+    _Written,
+    choose_lessons,
     is_settled,
     lost_kinds,
     settled_after,
 )
 from openconductor.training.train_config import ImitateConfig
-from openconductor.types import Workflow
+from openconductor.types import Step, Workflow
 
 pytestmark = pytest.mark.train
 
+PLAN = Workflow([Step(0, "Answer.")])
+
+
+def written(
+    prompt: str, text: str, reward: float | None = 1.0, workflow: Workflow | None = PLAN
+) -> _Written:
+    return _Written("replay", prompt, text, reward, workflow)
+
 
 def drawn(anchor: float) -> dict[str, float]:
-    kind, rng = (
-        _Kind(1.0, 0.5, [("q", "a"), ("q", "b")], [("r", "c"), ("s", "d")]),
-        random.Random(0),
-    )
-    found = Counter(one and one[1] for one in (kind.draw(rng, anchor) for _ in range(8_000)))
-    return {str(text): count / 8_000 for text, count in found.items()}
+    """The shares of the texts that are drawn from a kind of which half of the questions is solved."""
+    right = [written("q", "a"), written("q", "b")]
+    others = [written("r", "c"), written("s", "d")]
+    lessons, rng = _Lessons(1.0, 0.5, right, others), random.Random(0)
+    counts = Counter[str]()
+    for _ in range(8_000):
+        lesson = lessons.draw(rng, anchor)
+        counts["None" if lesson is None else lesson.text] += 1
+    return {text: count / 8_000 for text, count in counts.items()}
 
 
 def test_right_workflows_are_learnt_alike() -> None:
@@ -41,22 +53,18 @@ def test_a_question_without_a_right_workflow_is_learnt_from_by_the_anchor() -> N
 
 
 def test_a_question_that_is_always_right_teaches_nothing_where_only_contested_ones_count() -> None:
-    texts = [("easy", "a"), ("easy", "b"), ("contested", "a"), ("contested", "b"), ("hard", "b")]
-    found = [(reward, Workflow(())) for reward in (1.0, 1.0, 1.0, 0.5, 0.5)]
-    (every,) = _learnt(["replay"] * 5, texts, found, {"replay": 1.0}, ImitateConfig())
-    (kind,) = _learnt(["replay"] * 5, texts, found, {"replay": 1.0}, ImitateConfig(contested=True))
-    assert every.right == texts[:3] and every.solved == pytest.approx(2 / 3)
-    assert kind.right == texts[2:3] and kind.solved == 0.5
-    assert (
-        _learnt(
-            ["replay"] * 2, texts[:2], found[:2], {"replay": 1.0}, ImitateConfig(contested=True)
-        )
-        == []
-    )
+    easy = [written("easy", "a"), written("easy", "b")]
+    others = [written("contested", "a"), written("contested", "b", 0.5), written("hard", "b", 0.5)]
+    contested, weights = ImitateConfig(contested=True), {"replay": 1.0}
+    (every,) = choose_lessons([*easy, *others], weights, ImitateConfig())
+    (some,) = choose_lessons([*easy, *others], weights, contested)
+    assert every.right == [*easy, others[0]] and every.solved == pytest.approx(2 / 3)
+    assert some.right == others[:1] and some.solved == 0.5
+    assert choose_lessons(easy, weights, contested) == []
 
 
 def test_a_kind_counts_fully_until_half_of_it_is_right_and_then_less() -> None:
-    weights = _weights(
+    weights = _kind_weights(
         {
             "accuracy_by_kind": {
                 "never": 0.0,

@@ -14,7 +14,7 @@ from openconductor.gym.levels import reference_levels
 from openconductor.gym.questions import draw_questions
 from openconductor.prompt import render_workflow
 from openconductor.store import Journal
-from openconductor.training.examples import HELD_OUT_SEED
+from openconductor.training.setup import HELD_OUT_SEED
 from openconductor.training.study import study, summarise
 from openconductor.training.train_config import TrainConfig, dump_train_config
 from openconductor.types import Step, Workflow

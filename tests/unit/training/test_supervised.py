@@ -14,7 +14,7 @@ from openconductor.parser import parse_workflow
 from openconductor.prompt import render_workflow
 from openconductor.training import supervised
 from openconductor.training.checkpoint import build_tokenizer
-from openconductor.training.examples import Setup, load_questions
+from openconductor.training.setup import Learner, Setup, load_questions
 from openconductor.training.supervised import SHAPES, fresh_phrases, random_plan, shaped_plan
 from openconductor.training.train_config import TrainConfig
 from openconductor.types import Problem
@@ -24,10 +24,10 @@ pytestmark = pytest.mark.train
 
 @pytest.mark.parametrize("access", ["binary", "index"])
 def test_a_random_plan_is_valid_for_any_pool_and_favours_no_worker(access: str) -> None:
-    config = TrainConfig.model_validate({"prompt": {"access": access}})
+    config = TrainConfig.model_validate({"prompt": {"access": access}, "rollout": {"max_steps": 4}})
     used: list[int] = []
     for seed in range(300):
-        plan, thought = random_plan(random.Random(seed), (1, 4, 6), max_steps=4, config=config)
+        plan, thought = random_plan(random.Random(seed), (1, 4, 6), config)
         assert parse_workflow(render_workflow(plan), (1, 4, 6), max_steps=4) == plan
         assert access == "index" or all(step.access in ((), "all") for step in plan)
         assert len(plan) == 1 or plan.steps[-1].access
@@ -40,11 +40,8 @@ def test_a_random_plan_is_valid_for_any_pool_and_favours_no_worker(access: str) 
 def test_a_named_plan_has_the_shape_that_its_thought_names_and_favours_no_worker(
     access: str,
 ) -> None:
-    config = TrainConfig.model_validate({"prompt": {"access": access}})
-    drawn = [
-        shaped_plan(random.Random(seed), range(6), max_steps=4, config=config)
-        for seed in range(1_200)
-    ]
+    config = TrainConfig.model_validate({"prompt": {"access": access}, "rollout": {"max_steps": 4}})
+    drawn = [shaped_plan(random.Random(seed), range(6), config) for seed in range(1_200)]
     found = Counter[tuple[int, str]]()
     for plan, thought in drawn:
         assert parse_workflow(render_workflow(plan, thought), range(6), max_steps=4) == plan
@@ -67,9 +64,9 @@ def test_a_named_plan_has_the_shape_that_its_thought_names_and_favours_no_worker
 def test_a_start_over_a_benchmark_is_of_its_own_questions_without_grpo_too(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(supervised, "arguments", lambda *_, **__: None)
+    monkeypatch.setattr(supervised, "supervised_arguments", lambda *_, **__: None)
     monkeypatch.setattr(supervised, "WholeCheckpoints", lambda train_dataset, **_: train_dataset[0])
-    monkeypatch.setattr(supervised, "trained", lambda row, _: row)
+    monkeypatch.setattr(supervised, "resume_training", lambda *_: None)
     config = TrainConfig.model_validate(
         {
             "data": {"task": "replay"},
@@ -80,7 +77,7 @@ def test_a_start_over_a_benchmark_is_of_its_own_questions_without_grpo_too(
     )
     questions, tokenizer = load_questions(config), build_tokenizer(phrases())
     setup = Setup(config, Path(), gym_pool(1), questions, None, print)
-    prompt, plan = supervised.cold_start(None, tokenizer, setup, Path())
+    prompt, plan = supervised.cold_start(setup, Learner(None, tokenizer, Path()))
     assert any(problem.question in tokenizer.decode(prompt) for problem in questions.learnt)
     assert any(shape.partition(":")[2] in tokenizer.decode(plan) for shape in SHAPES)
 
@@ -90,7 +87,7 @@ def test_a_fresh_tokenizer_has_one_token_for_what_recurs_in_plans_and_questions(
     known = fresh_phrases(TrainConfig(), [*many, Problem("b", "[b] torts", "A", "replay")])
     assert " law" in known and " torts" not in known
     plan, tokenizer = (
-        random_plan(random.Random(1), range(8), max_steps=5, config=TrainConfig())[0],
+        random_plan(random.Random(1), range(8), TrainConfig())[0],
         build_tokenizer(known),
     )
     written = render_workflow(plan, "5 steps will do here.")

@@ -1,0 +1,212 @@
+"""Sampling of completions, many prompts at once, on a model that learns.
+
+This is the training's own view (torch, in batches). What a user runs goes through a Provider and
+``Conductor.ask``.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import Any, cast
+
+import torch
+from transformers import (
+    GenerationConfig,
+    LogitsProcessorList,
+    PreTrainedModel,
+    PreTrainedTokenizerBase,
+)
+
+from openconductor.errors import WorkflowError
+from openconductor.parser import parse_workflow
+from openconductor.pool import WorkerPool, simulated_pool
+from openconductor.prompt import render_prompt
+from openconductor.training.checkpoint import end_ids
+from openconductor.training.train_config import TrainConfig
+from openconductor.types import Completion, Question, Round, Usage
+
+LIKELY = 1e-4
+"""The smallest chance of a token that is explored; less likely ones are slips."""
+
+
+def draw_pool(config: TrainConfig, pool: WorkerPool, key: str) -> WorkerPool:
+    """Return the workers that a question offers, drawn by its key (``pool``, ``rollout.offered``).
+
+    "": all workers.
+    """
+    simulated = simulated_pool(config.pool)
+    if simulated is not None and simulated.redrawn:
+        pool = simulated.draw(config.seed, key)
+    if not config.rollout.offered or not key:
+        return pool
+    rng = random.Random(f"offered/{config.seed}/{key}")
+    fewest, most = config.rollout.offered
+    count = rng.randint(min(fewest, len(pool)), min(most, len(pool)))
+    return pool.subset(sorted(rng.sample(pool.ordinals, count)))
+
+
+# ── prompts and completions ───────────────────────────────────────────────────────────────────────
+def render_chat(
+    question: Question, config: TrainConfig, pool: WorkerPool, previous: Round | None = None
+) -> list[dict[str, str]]:
+    """Return the Conductor's prompt as dictionaries for a chat template.
+
+    ``previous`` is the round before, in recursion.
+    """
+    messages = render_prompt(
+        question,
+        pool.ordinals,
+        options=config.prompt.options(),
+        max_steps=config.rollout.max_steps,
+        cards=pool.cards,
+        previous=previous,
+    )
+    return [{"role": message.role, "content": message.content} for message in messages]
+
+
+def write_prompt(
+    tokenizer: PreTrainedTokenizerBase,
+    question: Question,
+    config: TrainConfig,
+    pool: WorkerPool,
+    previous: Round | None = None,
+) -> str:
+    """Return the Conductor's prompt as the text that the model completes."""
+    chat = render_chat(question, config, pool, previous)
+    text = tokenizer.apply_chat_template(chat, tokenize=False, add_generation_prompt=True)
+    return cast("str", text)
+
+
+def make_completion(text: str, ids: Sequence[int], ends: frozenset[int]) -> Completion:
+    """Return a completion of these tokens; the last one is an end token unless it was cut."""
+    ended = bool(ids) and ids[-1] in ends
+    usage = Usage(output_tokens=len(ids))
+    return Completion(text, usage=usage, finish_reason="stop" if ended else "length")
+
+
+def why_invalid(completion: Completion, config: TrainConfig, ordinals: Sequence[int]) -> str:
+    """Return why a completion is not a workflow; "" if it is."""
+    if completion.finish_reason == "length":
+        return f"truncated: no end within {config.rollout.max_tokens} tokens"
+    try:
+        parse_workflow(completion.text, ordinals, max_steps=config.rollout.max_steps)
+    except WorkflowError as error:
+        return str(error)
+    return ""
+
+
+# ── sampling ──────────────────────────────────────────────────────────────────────────────────────
+def complete(
+    model: PreTrainedModel,
+    tokenizer: PreTrainedTokenizerBase,
+    prompts: Sequence[str],
+    *,
+    config: TrainConfig,
+    temperature: float | None,
+    seed: int,
+    explore: float = 1.0,
+    explored: Sequence[bool] = (),
+) -> list[Completion]:
+    """Complete prompts in batches of ``rollout.sample_batch``.
+
+    Args:
+        model: the model; its own sampling settings do not count.
+        tokenizer: of the model.
+        prompts: the texts.
+        config: the recipe.
+        temperature: of sampling; None: greedy.
+        seed: of all draws.
+        explore: a factor on the temperature of the first token, where it is mostly a number: among
+            the tokens that begin with a digit and whose chance is at least ``LIKELY``.
+        explored: by prompt, True if ``explore`` applies; (): to none.
+    """
+    torch.manual_seed(seed)
+    ends, size = end_ids(model), config.rollout.sample_batch
+    numbers = None
+    if explore > 1 and any(explored):
+        numbers = _number_tokens(tokenizer, cast("int", model.config.vocab_size))
+    settings = GenerationConfig(
+        max_new_tokens=config.rollout.max_tokens,
+        do_sample=temperature is not None,
+        temperature=temperature,
+        top_k=None if temperature is None else 0,
+        eos_token_id=sorted(ends),
+        pad_token_id=cast("int", tokenizer.pad_token_id),
+    )
+    was_training = model.training
+    model.eval()
+    completions: list[Completion] = []
+    for start in range(0, len(prompts), size):
+        batch = tokenizer(
+            list(prompts[start : start + size]),
+            return_tensors="pt",
+            padding=True,
+            padding_side="left",
+            add_special_tokens=False,  # the chat template has written them
+        )
+        batch.pop("token_type_ids", None)
+        width = batch["input_ids"].shape[1]
+        processors = LogitsProcessorList()
+        if numbers is not None:
+            rows = torch.tensor(explored[start : start + size]).unsqueeze(1)
+            processors.append(cast("Any", _Explorer(rows, width, numbers, explore)))
+        bfloat16 = torch.autocast(model.device.type, torch.bfloat16, enabled=config.optim.bf16)
+        with torch.no_grad(), bfloat16:
+            ids = cast("Any", model).generate(
+                **batch.to(model.device), generation_config=settings, logits_processor=processors
+            )
+        for row in ids[:, width:].tolist():
+            kept = _up_to_end(row, ends)
+            text = cast("str", tokenizer.decode(kept, skip_special_tokens=True))
+            completions.append(make_completion(text, kept, ends))
+    model.train(was_training)
+    return completions
+
+
+def _up_to_end(row: list[int], ends: frozenset[int]) -> list[int]:
+    """Return the tokens up to the first end token, which is kept."""
+    for place, token in enumerate(row):
+        if token in ends:
+            return row[: place + 1]
+    return row
+
+
+@lru_cache(maxsize=1)
+def _number_tokens(tokenizer: PreTrainedTokenizerBase, size: int) -> torch.Tensor:
+    """Return which of a model's ``size`` tokens begin with a digit [V]."""
+    numbers = torch.zeros(size, dtype=torch.bool)
+    for token in range(min(size, len(tokenizer))):
+        text = cast("str", tokenizer.decode([token]))
+        numbers[token] = text[:1].isdigit()
+    return numbers
+
+
+@dataclass(frozen=True, slots=True)
+class _Explorer:
+    """Evens out the chances of the numbers with which completions may begin.
+
+    Attributes:
+        rows: the completions of the batch to which it applies [B, 1].
+        width: tokens of the prompts.
+        numbers: the tokens that begin with a digit [V].
+        temperature: the factor on the temperature.
+    """
+
+    rows: torch.Tensor
+    width: int
+    numbers: torch.Tensor
+    temperature: float
+
+    def __call__(self, ids: torch.Tensor, scores: torch.Tensor) -> torch.Tensor:
+        """Return the scores [B, V] of the next token."""
+        if ids.shape[1] > self.width:
+            return scores
+        numbers = self.numbers.to(scores.device)
+        chances = torch.softmax(scores.float(), -1)
+        mostly_numbers = (chances * numbers).sum(-1, keepdim=True) > 0.5
+        slips = ~(numbers & (chances >= LIKELY))
+        even = (scores / self.temperature).masked_fill(slips, float("-inf"))
+        return torch.where(self.rows.to(scores.device) & mostly_numbers, even, scores)

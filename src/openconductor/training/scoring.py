@@ -1,0 +1,391 @@
+"""Scoring of completions: played, graded, rewarded and recorded.
+
+The first of a training's processes scores for all of them. It holds the journal, the budget and the
+workers' limits, so nothing is paid for twice and no limit counts per process.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import inspect
+import random
+import time
+from collections import Counter
+from collections.abc import Awaitable, Callable, Iterable, Sequence
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, Any, TypeVar, cast
+
+from accelerate import PartialState
+from accelerate.utils import broadcast_object_list, gather_object
+
+from openconductor.baselines.single import SingleWorker
+from openconductor.calls.budget import check_price
+from openconductor.calls.policies import RUN_UNREACHABLE_S
+from openconductor.config import load_registered
+from openconductor.errors import ConfigError, GradingError, TrainingStopped, WorkflowError
+from openconductor.evaluation.grid import open_run_budget
+from openconductor.graders.code import CodeGrader
+from openconductor.graders.freeform import FreeFormGrader
+from openconductor.pool import WorkerPool, simulated_pool
+from openconductor.protocols import CallContext, Grader, OnEvent
+from openconductor.reward import (
+    RewardFunction,
+    RewardValue,
+    Scored,
+    episode_reward,
+    priced_rewards,
+)
+from openconductor.store import Store
+from openconductor.tasks.paper_mix import MixGrader
+from openconductor.training.curves import Curve, is_undecided, measure
+from openconductor.training.sampling import draw_pool
+from openconductor.training.train_config import TrainConfig
+from openconductor.types import Budget, Completion, Grade, Message, Problem, Round
+
+if TYPE_CHECKING:
+    from openconductor.training.setup import Setup
+
+T = TypeVar("T")
+MASKED = 0.2
+"""The largest share of an iteration's rewards that may be masked."""
+_REPORT_EVERY = 10  # iterations
+
+
+@dataclass(frozen=True, slots=True)
+class Sampled:
+    """A completion to score.
+
+    Attributes:
+        problem: the problem that it answers.
+        completion: the text of the model.
+        sample: tells repeats of a question apart.
+        key: draws the workers on offer (``draw_pool``); "": all workers.
+        previous: the round before, in recursion.
+    """
+
+    problem: Problem
+    completion: Completion
+    sample: int
+    key: str = ""
+    previous: Round | None = None
+
+
+class Scorer:
+    """Plays, grades and rewards completions, under the budget of the whole training.
+
+    Args:
+        config: the recipe.
+        pool: the workers.
+        grader: the judge of the final answers.
+        journal: gets a record of each completion, and of the workers' calls where they cost
+            anything.
+
+    Raises:
+        ConfigError: a price is needed that a worker lacks, or ``reward`` is wrong.
+    """
+
+    def __init__(
+        self, config: TrainConfig, pool: WorkerPool, grader: Grader, journal: Store
+    ) -> None:
+        self._config, self._pool, self._journal = config, pool, journal
+        limits = Budget(dollars=config.budget.dollars, calls=config.budget.calls)
+        budget = None
+        if limits != Budget():
+            budget = open_run_budget(limits, journal.totals().spent)
+        self._context = CallContext(budget=budget, unreachable_s=RUN_UNREACHABLE_S)
+        for _, worker in pool:
+            check_price(budget, worker)
+            if config.reward.dollars and worker.price is None:
+                raise ConfigError(
+                    f"reward.dollars: worker {worker.name!r} of the pool has no price"
+                )
+        simulated = simulated_pool(config.pool) is not None
+        self._reward = RewardFunction(
+            pool,
+            _configure(grader, config, pool, journal, self._context),
+            prompt=config.prompt.options(),
+            max_steps=config.rollout.max_steps,
+            grade_timeout_s=config.reward.grade_timeout_s,
+            on_event=None if simulated else journal,
+            value=reward_value(config),
+        )
+        # One loop for the whole run, so that connections stay open between iterations.
+        self._runner = asyncio.Runner()
+
+    def score(self, sampled: Sequence[Sampled], *, phase: str) -> list[Scored]:
+        """Score completions at the same time; ``phase`` names them in the journal.
+
+        Raises:
+            BudgetExceeded: the training's budget is spent.
+            ConfigError, AuthFailed, TaskError, JournalError: nothing that follows can succeed.
+        """
+        scored = self._runner.run(gather_or_cancel(self._score(one) for one in sampled))
+        for place, (attempt, result) in enumerate(zip(sampled, scored, strict=True)):
+            self._journal.put_record(f"{phase}/{place}", self._record(attempt, result, phase))
+        self._journal.flush()
+        return scored
+
+    def close(self) -> None:
+        """Close the workers' connections."""
+        self._runner.run(self._pool.aclose())
+        self._runner.close()
+
+    async def _score(self, sampled: Sampled) -> Scored:
+        offered = draw_pool(self._config, self._pool, sampled.key)
+        return await self._reward(
+            sampled.problem,
+            sampled.completion,
+            context=replace(self._context, sample=sampled.sample),
+            pool=offered,
+            previous=sampled.previous,
+        )
+
+    def _record(self, sampled: Sampled, scored: Scored, phase: str) -> dict[str, object]:
+        error = scored.episode.error
+        return {
+            "training": phase,
+            "problem": sampled.problem.id,
+            "round": len(scored.episode.rounds) - 1,
+            "offered": draw_pool(self._config, self._pool, sampled.key).ordinals,
+            "completion": sampled.completion.text,
+            "invalid": error.reason.value if isinstance(error, WorkflowError) else None,
+            "error": None if error is None else str(error),
+            "answer": scored.episode.answer,
+            "undecided": is_undecided(scored),
+            "correct": scored.correct,
+            "reward": scored.reward,
+        }
+
+
+async def gather_or_cancel(awaitables: Iterable[Awaitable[T]]) -> list[T]:
+    """Return all results, in order. If one raises, cancel the others and wait for their end."""
+    tasks = [asyncio.ensure_future(awaitable) for awaitable in awaitables]
+    try:
+        return await asyncio.gather(*tasks)
+    finally:
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+
+
+def check_masked(scored: Sequence[Scored]) -> None:
+    """Check that enough of an iteration was decided; what a recipe's own reward masks counts as decided.
+
+    Raises:
+        TrainingStopped: more than ``MASKED`` of the rewards are masked; the message says why.
+    """
+    masked = [result for result in scored if result.correct is None]
+    if len(masked) <= MASKED * len(scored):
+        return
+    reasons = Counter(_why_masked(result) for result in masked)
+    ((reason, count),) = reasons.most_common(1)
+    raise TrainingStopped(
+        f"{len(masked)} of {len(scored)} rewards are masked, expected at most {MASKED:.0%}; the most "
+        f"frequent reason ({count} times): {reason}. Mend it, then go on with --resume"
+    )
+
+
+def _why_masked(scored: Scored) -> str:
+    if scored.episode.error is not None:
+        return str(scored.episode.error) or "no reason was given"
+    note = scored.grade.note if scored.grade else ""
+    return note or "no reason was given"
+
+
+# ── rewards and graders as the recipe wants them ──────────────────────────────────────────────────
+def reward_value(config: TrainConfig) -> RewardValue | None:
+    """Return the function that a recipe's ``reward.function`` names; None: it names none.
+
+    Raises:
+        ConfigError: the name is unknown, or does not take a problem, an episode and a grade.
+    """
+    if not config.reward.function:
+        return None
+    value: Any = load_registered({}, config.reward.function, what="reward")
+    try:
+        inspect.signature(value).bind(None, None, None)
+    except TypeError as error:
+        raise ConfigError(
+            f"reward.function: {error}; expected one of (problem, episode, grade)"
+        ) from error
+    return value
+
+
+def _configure(
+    grader: Grader,
+    config: TrainConfig,
+    pool: WorkerPool,
+    on_event: OnEvent,
+    context: CallContext,
+) -> Grader:
+    """Return the grader with the recipe's rules for answers that it cannot decide."""
+    if isinstance(grader, MixGrader):
+        parts = grader.graders.items()
+        return MixGrader(
+            {name: _configure(part, config, pool, on_event, context) for name, part in parts}
+        )
+    if isinstance(grader, CodeGrader):
+        return grader  # it decides all answers; undecided means that a sandbox failed
+    if config.reward.judge and isinstance(grader, FreeFormGrader):
+        judge = SingleWorker(pool, config.reward.judge)
+        grader = FreeFormGrader(judge=_Judge(judge, on_event, context))
+    return _UndecidedIsWrong(grader) if config.reward.undecided == "wrong" else grader
+
+
+class _UndecidedIsWrong:
+    """A grader that takes an undecided answer for a wrong one; a grader that fails still masks."""
+
+    def __init__(self, inner: Grader) -> None:
+        self._inner = inner
+
+    async def grade(self, problem: Problem, answer: str) -> Grade:
+        grade = await self._inner.grade(problem, answer)
+        return replace(grade, correct=False) if grade.correct is None else grade
+
+
+class _Judge:
+    """A worker as a judge, whose calls are billed, journaled and replayed like those of workflows."""
+
+    def __init__(self, worker: SingleWorker, on_event: OnEvent, context: CallContext) -> None:
+        self._worker, self._on_event, self._context = worker, on_event, context
+
+    async def complete(self, messages: Sequence[Message], *, call: CallContext) -> Completion:
+        del call
+        episode = await self._worker.ask(messages, on_event=self._on_event, context=self._context)
+        if episode.answer is None:
+            # An error masks the reward: no failure of a judge makes an answer wrong.
+            raise GradingError(f"the judge failed: {episode.error}")
+        return Completion(episode.answer)
+
+
+# ── the rewards of an iteration ───────────────────────────────────────────────────────────────────
+@dataclass(slots=True)
+class Rewards:
+    """Scores and records the completions of an iteration, in the first process.
+
+    Attributes:
+        setup: of the run.
+        problems: the problems that the rows' ``problem`` is an index into.
+        curve: gets the record of each iteration.
+        clock: when the last iteration was recorded.
+        alarm: the warnings of the curve in this process.
+    """
+
+    setup: Setup
+    problems: Sequence[Problem]
+    curve: Curve
+    clock: float = field(default_factory=time.perf_counter)
+    alarm: str = ""
+
+    def score(self, sampled: Sequence[Sampled], iteration: int, *, phase: str = "") -> list[Scored]:
+        """Score completions of an iteration; each round of it once."""
+        assert self.setup.scorer is not None
+        return self.setup.scorer.score(sampled, phase=f"iteration {iteration}{phase}")
+
+    def finish(
+        self,
+        scored: Sequence[Scored],
+        kinds: Sequence[str],
+        iteration: int,
+        *,
+        group: int,
+        phase: str = "grpo",
+    ) -> list[float | None]:
+        """Record an iteration and return its rewards, broken by a control where the recipe has one.
+
+        Args:
+            scored: the completions, as they were scored.
+            kinds: the kind of each completion's question.
+            iteration: its number.
+            group: neighbours that belong to one question.
+            phase: ``imitate`` learns from what was graded right; a recipe's own reward only masks.
+
+        Raises:
+            TrainingStopped: too many rewards are masked.
+        """
+        config = self.setup.config
+        self._record(scored, kinds, iteration, group=group, phase=phase)
+        check_masked(scored)
+        rewards = [result.reward for result in scored]
+        if phase == "imitate":
+            rewards = [_graded_reward(result) for result in scored]
+        elif config.reward.dollars or config.reward.seconds:
+            rewards = []
+            for start in range(0, len(scored), group):
+                rewards += priced_rewards(
+                    scored[start : start + group],
+                    dollars=config.reward.dollars,
+                    seconds=config.reward.seconds,
+                )
+        if config.reward.control == "flipped":
+            return [None if reward is None else 1.0 - reward for reward in rewards]
+        if config.reward.control == "shuffled":
+            random.Random(f"shuffled/{config.seed}/{iteration}").shuffle(rewards)
+        return rewards
+
+    def _record(
+        self,
+        scored: Sequence[Scored],
+        kinds: Sequence[str],
+        iteration: int,
+        *,
+        group: int,
+        phase: str,
+    ) -> None:
+        """Append an iteration to the curve, and tell its warnings and figures."""
+        config, say = self.setup.config, self.setup.say
+        now = time.perf_counter()
+        measured = measure(kinds, scored, self.setup.pool, group=group)
+        record = {"iteration": iteration, "phase": phase, "seconds": now - self.clock, **measured}
+        self.clock = now
+        for warning in self.curve.append(record):
+            alarm = f"iteration {iteration}: {warning}"
+            self.alarm = f"{self.alarm}; {alarm}" if self.alarm else alarm
+            say(f"warning: {alarm}")
+        if phase == "imitate":
+            name = f"imitation, round {iteration} of {config.imitate.rounds}"
+        elif iteration % _REPORT_EVERY == 0:
+            name = f"iteration {iteration} of {self.curve.after + config.rollout.iterations}"
+        else:
+            return
+        say(
+            f"{name}: accuracy {record['accuracy']:.3f}, validity {record['validity']:.3f}, "
+            f"routing entropy {record['routing_entropy_bits']:.2f} bits"
+        )
+
+
+def _graded_reward(scored: Scored) -> float | None:
+    if scored.reward is None:
+        return None
+    return episode_reward(scored.episode, scored.grade)
+
+
+# ── processes ─────────────────────────────────────────────────────────────────────────────────────
+def on_first(function: Callable[[], T]) -> T:
+    """Run a function in the first process; return its result in every process.
+
+    Raises:
+        TrainingStopped: the function failed, in the other processes.
+    """
+    state = PartialState()
+    if state.num_processes == 1:
+        return function()
+    shared: list[Any] = [None, ""]
+    if state.is_main_process:
+        try:
+            shared[0] = function()
+        except BaseException as error:  # its words are shared: not every error can be pickled
+            broadcast_object_list([None, f"{type(error).__name__}: {error}"])
+            raise
+    broadcast_object_list(shared)
+    result, failure = shared
+    if failure:
+        raise TrainingStopped(f"the first process stopped: {failure}")
+    return cast("T", result)
+
+
+def gathered(local: list[T]) -> list[T]:
+    """Return the items of all processes, in the order of the batch."""
+    if PartialState().num_processes == 1:
+        return local
+    return cast("list[T]", gather_object(local))
