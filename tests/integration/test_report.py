@@ -175,7 +175,7 @@ def test_an_evaluation_of_other_questions_or_workers_is_refused_though_the_ids_a
 def test_what_is_not_there_is_said(made: Path, tmp_path: Path, root: Path, run: Any) -> None:
     for words, why in (
         (("report", str(tmp_path)), "expected the folder of an evaluation"),
-        (("report", str(tmp_path / "nothing")), "is not there"),
+        (("report", str(tmp_path / "nothing")), "does not exist"),
         (("report", str(made), "--system", "condutor"), "expected one of conductor"),
         (("report", str(made), "--budget-dollars", "much"), "expected an amount"),
         (("report", str(made), "--counterfactual", "0", "--training", str(tmp_path)), "curve"),

@@ -59,7 +59,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def build_app(verb: str = "") -> typer.Typer:
-    """Build the command line as a Typer app. Of all verbs but ``verb`` it has only the short help."""
+    """Build the command line as a Typer app; verbs other than ``verb`` have only a short help."""
     app = typer.Typer(
         name="openconductor",
         add_completion=False,

@@ -21,7 +21,6 @@ from openconductor.cli.options import AsJson
 from openconductor.conductor import Conductor
 from openconductor.evaluation.eval_config import find_planner
 from openconductor.evaluation.gym_table import GymTable, gym_table
-from openconductor.evaluation.statistics import Estimate
 from openconductor.gym.questions import draw_questions
 from openconductor.gym.workers import PROFILES, gym_pool
 from openconductor.pool import Worker, WorkerPool
@@ -31,9 +30,8 @@ from openconductor.types import Completion, Message, Sampling, Usage
 
 PACE = 0.3  # seconds that a simulated second takes in the live picture
 SEARCHED = 100  # questions among which the live one is chosen
-BAR = 30  # cells of a bar of 100 %, if there is room
-SHORTEST_BAR = 6  # cells; a shorter bar shows nothing
-INTERVAL_TITLE = "95 % interval"
+BAR = 14  # cells of a bar of 100 %
+WIDE = 80  # columns from which bars are drawn
 
 Name = TypeVar("Name", bound=str)
 
@@ -138,54 +136,39 @@ def show_gym_table(table: GymTable) -> None:
 
 
 def _show_accuracies(table: GymTable, best: str) -> None:
-    """Print the accuracies; in a narrow room bars are shorter or left out, and names fold."""
-    rows = _accuracy_rows(table, best)
-    longest = max(len(row.name) for row in rows)
-    cells = console.results().width - longest - len(f"100.0%  {INTERVAL_TITLE}") - 4
-    head = ["", "right", INTERVAL_TITLE]
-    has_bars = cells >= SHORTEST_BAR
-    if has_bars:
-        head.append("")
-    lines: list[list[Text]] = []
-    for row in rows:
-        texts = [row.name, f"{row.share:.1%}", row.interval]
-        if has_bars:
-            texts.append(bar(row.share, min(BAR, cells)))
-        lines.append([Text(text, style=row.style) for text in texts])
-    console.show_table(head, lines, words=(0, 3))
-
-
-@dataclass(frozen=True, slots=True)
-class _AccuracyRow:
-    name: str
-    style: str
-    share: float
-    level: Estimate | None = None
-
-    @property
-    def interval(self) -> str:
-        if self.level is None:
-            return ""
-        return f"{100 * self.level.low:.1f} – {100 * self.level.high:.1f}"
-
-
-def _accuracy_rows(table: GymTable, best: str) -> list[_AccuracyRow]:
-    def of_level(key: str, name: str, style: str = "") -> _AccuracyRow:
-        level = table.levels[key]
-        return _AccuracyRow(name, style, level.value, level)
-
-    rows = [
-        of_level("oracle", "oracle: the best workflow of each question", "bold"),
-        of_level("conductor", "Conductor", "bold green"),
-    ]
-    if "best_fixed" in table.levels:
-        rows.append(of_level("best_fixed", "best fixed workflow"))
-    rows.append(of_level("best_worker", f"{best} alone, the best worker"))
+    """Print the accuracies, with bars if there is room."""
+    names = {
+        "oracle": "oracle: the best workflow of each question",
+        "conductor": "Conductor",
+        "best_fixed": "best fixed workflow",
+        "best_worker": f"{best} alone, the best worker",
+        "random": "random workflows",
+    }
+    styles = {"oracle": "bold", "conductor": "bold green"}
+    rows: list[list[Text]] = []
+    for key, name in names.items():
+        if key in table.levels:
+            level = table.levels[key]
+            interval = f"{100 * level.low:.1f} – {100 * level.high:.1f}"
+            rows.append(_accuracy_row(name, level.value, interval, styles.get(key, "")))
     for name, share in _descending(table.workers):
         if name != best:
-            rows.append(_AccuracyRow(f"{name} alone", "dim", share))
-    rows.append(of_level("random", "random workflows"))
-    return rows
+            rows.insert(-1, _accuracy_row(f"{name} alone", share, "", "dim"))
+    head = ["", "right", "95 % interval"]
+    if _has_bars():
+        head.append("")
+    console.show_table(head, rows, words=(0, 3))
+
+
+def _accuracy_row(name: str, share: float, interval: str, style: str) -> list[Text]:
+    texts = [name, f"{share:.1%}", interval]
+    if _has_bars():
+        texts.append(bar(share))
+    return [Text(text, style=style) for text in texts]
+
+
+def _has_bars() -> bool:
+    return console.results().width >= WIDE
 
 
 def _validity_text(table: GymTable) -> str:

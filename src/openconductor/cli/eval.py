@@ -267,7 +267,7 @@ def _show_table(table: Table) -> None:
 
 
 def _spent(folder: Path) -> Values:
-    """Return what was paid for in all runs of the folder; dollars are null if a price is unknown."""
+    """Return what all runs of the folder cost; dollars are null if a price is unknown."""
     with read_store(folder / JOURNAL) as journal:
         spent = journal.totals().spent
     usage = spent.usage

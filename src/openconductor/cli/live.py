@@ -1,7 +1,7 @@
 """The live picture of an episode.
 
 It shows the Conductor's text and, below it, the steps: the worker of each, the steps that it sees,
-when it runs, its answer and its cost.
+its state or answer, and its cost.
 """
 
 from __future__ import annotations
@@ -13,8 +13,8 @@ from dataclasses import dataclass, field
 
 from rich.console import Console, ConsoleOptions, RenderableType, RenderResult
 from rich.live import Live
-from rich.table import Table
 from rich.text import Text
+from rich.tree import Tree
 
 from openconductor.cli.bill import cost, dollars_text, seconds_text, tokens_text
 from openconductor.cli.console import counted, labelled, printable
@@ -29,7 +29,7 @@ from openconductor.events import (
     StepText,
 )
 from openconductor.pool import WorkerPool
-from openconductor.types import Completion, Episode, Question, Round, Step, StepResult, Usage
+from openconductor.types import Completion, Episode, Question, Round, Step, StepResult
 
 COLOURS = (
     "cyan",
@@ -44,7 +44,7 @@ COLOURS = (
 """The colours of the workers, by ordinal."""
 
 SHOWN_LINES = 14  # of the Conductor's text; the lists stand at its end
-NARROW = 72  # columns below which bars and tokens are left out
+SHOWN_CHARACTERS = 4000  # of a text that is shown in one line
 TAIL = 400  # characters of a running step's text that are shown
 
 SPINNER = "⠋⠙⠹⠸⠼⠴⠦⠧⠇⠏"
@@ -137,30 +137,36 @@ class EpisodeView:
         for number, view in enumerate(list(self.rounds), start=1):
             name = "Conductor" if len(self.rounds) == 1 else f"Conductor, round {number}"
             yield Text()
-            yield from self._draw_round(name, view, console, options.max_width)
+            yield self._draw_round(name, view)
         if self.episode is not None:
             yield Text()
             yield from self._draw_end(self.episode)
 
-    def _draw_round(
-        self, name: str, view: RoundView, console: Console, width: int
-    ) -> Iterator[RenderableType]:
+    def _draw_round(self, name: str, view: RoundView) -> Tree:
         planned = view.planned
-        head = Table.grid(padding=(0, 2), expand=True)
-        head.add_column(no_wrap=True, style="bold")
-        head.add_column(ratio=1, no_wrap=True)
-        head.add_column(justify="right", no_wrap=True, style="dim")
+        head = Text.assemble((name, "bold"), "  ")
+        tree = Tree(head, guide_style="dim")
         if planned is None:
-            head.add_row(name, self._unplanned_text(view))
-            yield head
-            return
-        head.add_row(name, _planned_text(planned, view), cost(planned.completion.usage))
-        yield head
-        gutter = "│ " if view.steps else "  "
-        yield from _quote(planned.completion, gutter, console, width)
-        if view.steps:
-            yield Text(gutter, style="dim")
-            yield self._draw_steps(view.steps, planned.at, width)
+            head.append_text(self._unplanned_text(view))
+            return tree
+        head.append_text(_planned_text(planned, view))
+        head.append(f"  {cost(planned.completion.usage)}", "dim")
+        tree.add(_quote(planned.completion))
+        for index, step in enumerate(view.steps):
+            tree.add(self._draw_step(index, step))
+        return tree
+
+    def _draw_step(self, index: int, view: StepView) -> Text:
+        """Draw a step in two lines, which are cut at the edge of the terminal."""
+        text = Text(f"{index}  ", no_wrap=True, overflow="ellipsis")
+        text.append_text(self._worker_text(view))
+        seen = view.step.visible(index)
+        if seen:
+            text.append(f"  sees {', '.join(str(place) for place in seen)}", "dim")
+        text.append(f"  {_one_line(view.step.subtask)}\n")
+        if view.result is not None:
+            text.append(f"{cost(view.result.usage)}  ", "dim")
+        return text.append_text(self._response(view))
 
     def _unplanned_text(self, view: RoundView) -> Text:
         """Say what the Conductor does as long as it has written nothing, or why it failed."""
@@ -170,48 +176,6 @@ class EpisodeView:
         if self.episode is None:
             text.append(f"{self._spinner()} writes a workflow", "dim")
         return text
-
-    def _draw_steps(self, steps: Sequence[StepView], begin: float, width: int) -> Table:
-        """Draw two lines a step, in a narrow room without bars and tokens."""
-        wide = width >= NARROW
-        grid = Table.grid(padding=(0, 2, 0, 0), expand=True)
-        grid.add_column(no_wrap=True)
-        grid.add_column(no_wrap=True, max_width=20, overflow="ellipsis")
-        grid.add_column(ratio=1, no_wrap=True, overflow="ellipsis")
-        if wide:
-            grid.add_column(no_wrap=True, justify="right")
-        # As wide as a price, so that the picture does not jump.
-        grid.add_column(no_wrap=True, justify="right", min_width=9)
-        axis = _Axis(begin, self._end_of(steps), cells=28 if width >= 100 else 18)
-        for index, view in enumerate(steps):
-            branch, line = ("└─ ", "") if index == len(steps) - 1 else ("├─ ", "│ ")
-            usage = Usage() if view.result is None else view.result.usage
-            seen = ", ".join(str(place) for place in view.step.visible(index))
-            upper = [
-                Text.assemble((branch, "dim"), str(index)),
-                self._worker_text(view),
-                Text(_one_line(view.step.subtask)),
-            ]
-            lower = [
-                Text(line, style="dim"),
-                Text(f"sees {seen}" if seen else "", style="dim"),
-                self._response(view),
-            ]
-            if wide:
-                upper.append(axis.bar(view))
-                lower.append(Text(tokens_text(usage), style="dim"))
-            upper.append(Text("" if view.result is None else seconds_text(usage.seconds)))
-            lower.append(Text(dollars_text(usage), style="dim"))
-            grid.add_row(*upper)
-            grid.add_row(*lower)
-        return grid
-
-    def _end_of(self, steps: Sequence[StepView]) -> float:
-        """Return the right end of the time axis: the last step's end, or the present."""
-        end = max(step.ended or 0.0 for step in steps)
-        if any(step.started is not None and step.ended is None for step in steps):
-            end = max(end, self.clock() - self.origin)
-        return end
 
     def _worker_text(self, view: StepView) -> Text:
         name = printable(self.pool[view.worker].name)
@@ -277,31 +241,6 @@ def live_view(view: EpisodeView, console: Console) -> Generator[None]:
         yield
 
 
-@dataclass(frozen=True, slots=True)
-class _Axis:
-    """The time axis of a round; times are seconds since the episode began."""
-
-    begin: float
-    end: float
-    cells: int
-
-    def bar(self, view: StepView) -> Text:
-        """Draw when a step ran."""
-        if view.started is None or self.end <= self.begin:
-            return Text("─" * self.cells, style="dim")
-        ended = self.end if view.ended is None else view.ended
-        first = min(self.cells - 1, max(0, int(self._cell(view.started))))
-        last = min(self.cells, max(first + 1, round(self._cell(ended))))
-        return Text.assemble(
-            ("─" * first, "dim"),
-            ("━" * (last - first), colour_of(view.worker)),
-            ("─" * (self.cells - last), "dim"),
-        )
-
-    def _cell(self, at: float) -> float:
-        return (at - self.begin) * (self.cells / (self.end - self.begin))
-
-
 def _end_step(step: StepView, event: StepEnded) -> None:
     result = event.result
     step.worker = result.asked
@@ -321,14 +260,12 @@ def _planned_text(planned: Planned, view: RoundView) -> Text:
     return text.append(f"✓ a workflow of {counted(len(planned.workflow), 'step')}", "green")
 
 
-def _quote(completion: Completion, gutter: str, console: Console, width: int) -> Iterator[Text]:
-    """Yield the lines of a completion behind the gutter; of a long one only the end."""
-    text = Text(printable(completion.text).strip("\n").expandtabs(4), style="italic")
-    lines = list(text.wrap(console, max(20, width - len(gutter)), overflow="fold"))
+def _quote(completion: Completion) -> Text:
+    """Return a completion; of a long one only the end."""
+    lines = printable(completion.text).strip("\n").expandtabs(4).split("\n")
     if len(lines) > SHOWN_LINES:
-        lines = [Text("…"), *lines[1 - SHOWN_LINES :]]
-    for line in lines:
-        yield Text.assemble((gutter, "dim"), line)
+        lines = ["…", *lines[1 - SHOWN_LINES :]]
+    return Text("\n".join(lines), style="italic")
 
 
 def _failures_text(failures: Sequence[str]) -> Text:
@@ -341,4 +278,4 @@ def _failures_text(failures: Sequence[str]) -> Text:
 
 
 def _one_line(text: str) -> str:
-    return " ".join(printable(text[:4000]).split())
+    return " ".join(printable(text[:SHOWN_CHARACTERS]).split())

@@ -1,4 +1,4 @@
-"""``openconductor pool check``: print what each worker of a pool can do, with a fix for each fault."""
+"""``openconductor pool check``: print what each worker of a pool can do, and how to fix faults."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ def _show_reports(reports: Sequence[WorkerReport], offline: bool) -> None:
     """Print a line a worker, then each fault with its fix."""
     head = ["", "worker", "model", "key"]
     if not offline:
-        head += ["answers", "first text", "tokens", "tools", "images"]
+        head += ["answers", "streams", "tokens", "tools", "images"]
     head.append("price in / out")
     rows: list[list[str | Text]] = []
     for report in reports:
@@ -95,35 +95,15 @@ def _price_cell(report: WorkerReport) -> str:
 
 def _answer_cells(report: WorkerReport) -> list[str]:
     """Return the cells about answers, streams, tokens, tools and images."""
-    answers = "not asked"
-    if report.reachable is not None:
-        answers = _seconds(report.latency_seconds) if report.reachable else "no"
-    words = {"yes": "called", "failed": "fails", "untried": ""}
-    tools, images = (words.get(able, able) for able in (report.tools, report.images))
-    return [answers, _stream_text(report), _tokens_text(report), tools, images]
-
-
-def _stream_text(report: WorkerReport) -> str:
-    stream = report.streaming
-    if stream.works == "yes":
-        return _seconds(stream.first_text_seconds)
-    if stream.works == "accepted":
-        return "one piece" if stream.pieces else "no text yet"
-    return "fails" if stream.works == "failed" else ""
-
-
-def _tokens_text(report: WorkerReport) -> str:
-    answers = (report.usage_reported, report.streaming.usage_reported)
-    reported = [answer for answer in answers if answer is not None]
-    if not reported:
-        return ""
-    if all(reported):
-        return "reported"
-    return "not always" if any(reported) else "not reported"
-
-
-def _seconds(seconds: float | None) -> str:
-    return "" if seconds is None else f"{seconds:.2f} s"
+    answers = {None: "untried", False: "no", True: f"{report.latency_seconds or 0:.2f} s"}
+    tokens = {None: "", False: "not reported", True: "reported"}
+    return [
+        answers[report.reachable],
+        report.streaming.works,
+        tokens[report.usage_reported],
+        report.tools,
+        report.images,
+    ]
 
 
 def price_text(price: oc.Price | None) -> str:

@@ -36,8 +36,8 @@ from openconductor.report.training import Completions, Training, read_completion
 
 AGAIN = "the same command"
 CURVE = "curves.jsonl"
-REPLAYS = """Replay the plans of N questions with one thing taken away at a time; earlier calls are free
-(default: all questions if replays are free, as in the gym and over recorded models, or with
+REPLAYS = """Replay the plans of N questions with one thing taken away at a time; earlier calls are
+free (default: all questions if replays are free, as in the gym and over recorded models, or with
 --budget-dollars; otherwise 0)."""
 
 

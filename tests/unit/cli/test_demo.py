@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable
 from dataclasses import replace
 from decimal import Decimal
@@ -10,7 +9,6 @@ from typing import Any
 
 import pytest
 
-from openconductor.cli import main
 from openconductor.cli.demo import show_gym_table
 from openconductor.evaluation.gym_table import GymTable
 from openconductor.evaluation.statistics import Estimate
@@ -38,68 +36,54 @@ TABLE = GymTable(
     usage=Usage(12345, output_tokens=678, dollars=Decimal("0.0412")),
     seconds=9.25,
 )
-FIGURES = """
-400|seed 7|70.0%|65.0 – 75.0|maven alone, the best worker|jack alone|50.0%|80.0%|5.0%|99.5%|70.3%|2.25 bits|chain 70%
-maven 60%|single 1.00|2.50|12,345|$0.0412|$0.000103
-"""
+FIGURES = """400|seed 7|70.0%|65.0 – 75.0|maven alone, the best worker|jack alone|50.0%|80.0%|5.0%|
+99.5%|70.3%|2.25 bits|chain 70%|maven 60%|single 1.00|2.50|12,345|$0.0412|$0.000103"""
 
 
-def conductor(value: float, low: float, high: float, **changed: Any) -> GymTable:
-    return replace(
-        TABLE, levels={**TABLE.levels, "conductor": Estimate(value, low, high, 400)}, **changed
-    )
+def with_conductor(value: float, low: float, high: float, **changes: Any) -> GymTable:
+    levels = {**TABLE.levels, "conductor": Estimate(value, low, high, 400)}
+    return replace(TABLE, levels=levels, **changes)
 
 
 @pytest.fixture
-def drawn(
+def printed(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> Callable[..., str]:
-    def draw(table: GymTable = TABLE, *, width: int = 100) -> str:
+    def show(table: GymTable = TABLE, *, width: int = 100) -> str:
         monkeypatch.setenv("COLUMNS", str(width))
         show_gym_table(table)
         return capsys.readouterr().out
 
-    return draw
+    return show
 
 
-def test_workers_that_are_left_out_are_left_out_of_every_level(
-    capsys: pytest.CaptureFixture[str],
-) -> None:
-    options = ["demo", "--json", "--questions", "16"]
-    left_out = [
-        text
-        for name in ("scribe", "lister", "counter", "converter")
-        for text in ("--without", name)
-    ]
-    assert main([*options, *left_out]) == 0
-    some = json.loads(capsys.readouterr().out)
+def test_absent_workers_are_left_out_of_every_level(run) -> None:
+    names = ("scribe", "lister", "counter", "converter")
+    without = [word for name in names for word in ("--without", name)]
+    options = ("demo", "--json", "--questions", 16)
+    some, all_ = run(*options, *without).json(), run(*options).json()
     assert set(some["workers"]) == {"maven", "novice", "referee", "jack"}
-    assert set(some["accuracy"]) == {"conductor", "random", "best_worker", "oracle"}, (
-        "the best fixed one needs more"
-    )
-    assert main(options) == 0
-    assert (
-        some["accuracy"]["oracle"] < json.loads(capsys.readouterr().out)["accuracy"]["oracle"] - 0.2
-    )
-    assert main([*options, "--without", "nobody"]) == 2
-    assert "worker 'nobody' is not in the pool" in capsys.readouterr().err
+    levels = {"conductor", "random", "best_worker", "oracle"}
+    assert set(some["accuracy"]) == levels, "the best fixed workflow needs the others"
+    assert some["accuracy"]["oracle"] < all_["accuracy"]["oracle"] - 0.2
+    ran = run(*options, "--without", "nobody")
+    assert ran.code == 2 and "worker 'nobody' is not in the pool" in ran.err
 
 
-def test_every_figure_is_in_the_table_with_its_lead_in_points_and_its_share_of_the_oracle(
-    drawn,
-) -> None:
-    text = drawn()
-    assert [it for line in FIGURES.split("\n") for it in line.split("|") if it not in text] == []
-    verdict = " ".join(text.split())
-    assert "50.0 percentage points above the best worker alone (maven)" in verdict
-    assert "20.0 percentage points above the best fixed workflow" in verdict
-    assert "87.5% of what the oracle reaches" in verdict
-    assert "overlap" not in verdict
+def test_every_figure_is_printed_with_the_lead_and_the_share_of_the_oracle(printed) -> None:
+    text = printed()
+    figures = FIGURES.replace("\n", "").split("|")
+    assert [figure for figure in figures if figure not in text] == []
+    summary = " ".join(text.split())
+    assert "50.0 percentage points above the best worker alone (maven)" in summary
+    assert "20.0 percentage points above the best fixed workflow" in summary
+    assert "87.5% of what the oracle reaches" in summary
+    assert "overlap" not in summary
 
 
-@pytest.mark.parametrize("width", [30, 40, 60, 80, 200])
-def test_no_figure_is_cut_off_in_a_narrow_terminal(drawn, width: int) -> None:
-    text = drawn(width=width)
+@pytest.mark.parametrize("width", [30, 60, 80, 200])
+def test_no_figure_is_cut_in_a_narrow_terminal(printed, width: int) -> None:
+    text = printed(width=width)
     assert "…" not in text
     for figure in ("70.0%", "65.0 – 75.0", "20.0%", "16.0 – 24.0", "50.0%", "5.0%", "3.0 – 8.0"):
         assert figure in text, figure
@@ -107,26 +91,26 @@ def test_no_figure_is_cut_off_in_a_narrow_terminal(drawn, width: int) -> None:
     assert ("█" in text) == (width >= 80)
 
 
-def test_a_conductor_that_is_worse_is_below_and_a_lead_within_the_intervals_is_uncertain(
-    drawn,
-) -> None:
-    verdict = " ".join(drawn(conductor(0.1, 0.07, 0.13)).split())
-    assert (
-        "10.0 percentage points below the best worker" in verdict and "points above" not in verdict
-    )
-    assert "fixed workflow (the intervals overlap)" in " ".join(
-        drawn(conductor(0.53, 0.48, 0.58)).split()
-    )
+def test_a_worse_conductor_is_below_and_a_lead_within_the_intervals_is_uncertain(printed) -> None:
+    worse = " ".join(printed(with_conductor(0.1, 0.07, 0.13)).split())
+    assert "10.0 percentage points below the best worker" in worse and "points above" not in worse
+    close = " ".join(printed(with_conductor(0.53, 0.48, 0.58)).split())
+    assert "fixed workflow (the intervals overlap)" in close
 
 
-def test_what_could_not_be_measured_is_left_out(drawn) -> None:
-    nothing: dict[str, Any] = {
-        "accuracy_given_valid": None,
-        "validity": 0.0,
-        "mean_steps": None,
-        "masked": 3,
-    }
-    shares: dict[str, Any] = {"mean_steps_by_kind": {"single": None}, "worker_share": {"jack": 0.0}}
-    text = drawn(conductor(0.0, 0.0, 0.01, topology_share={}, **nothing, **shares))
+def test_figures_that_could_not_be_measured_are_left_out(printed) -> None:
+    table = with_conductor(
+        0.0,
+        0.0,
+        0.01,
+        accuracy_given_valid=None,
+        validity=0.0,
+        mean_steps=None,
+        masked=3,
+        mean_steps_by_kind={"single": None},
+        worker_share={"jack": 0.0},
+        topology_share={},
+    )
+    text = printed(table)
     assert "nan" not in text and "jack 0%" not in text
     assert "3 could not be decided" in text
