@@ -1,13 +1,12 @@
-"""What each step of a plan is worth: the same question again, with one thing taken away, and what becomes of it.
+"""Measure what each step of a plan is worth, by asking the question again with one thing taken away.
 
-In: the records of a system, their problems, and a way to replay a workflow. Out: Counterfactuals:
-mean changes of accuracy by kind of edit, place of the step, topology and worker, with paired
-intervals; and what becomes of a system whose workflows are dealt out among other questions.
+``counterfactuals`` returns mean changes of accuracy by kind of edit, place of the step, topology and
+worker, with paired intervals; and the change when workflows are dealt out among other questions.
 
 Every edited workflow is compared with the unedited one, replayed in the same way, on the same
-question and the same repeat. Not covered: recursion (of a record with several rounds nothing is
-replayed), and effects of two edits together. A step whose loss changes nothing may still be worth
-something where others fail.
+question and the same repeat. Records of several rounds are not replayed, and effects of two edits
+together are not measured. A step whose loss changes nothing may still be worth something where
+others fail.
 """
 
 from __future__ import annotations
@@ -35,22 +34,23 @@ from openconductor.measures import group_by, topology
 from openconductor.pool import WorkerPool
 from openconductor.protocols import CallContext, Grader, OnEvent
 from openconductor.tasks.simulated import find_simulation, instructions_for
-from openconductor.types import Problem, Question, Step, Workflow
+from openconductor.types import Problem, Step, Workflow
 
 Replay = Callable[[Problem, Workflow, int], Awaitable[float | None]]
-"""Plays a workflow on a problem, for a repeat: its score in [0, 1], or None where that could not be decided."""
+"""Plays a workflow on a problem, for a repeat: its score in [0, 1]; None: undecided."""
 
 EditKind = Literal["drop", "swap", "blind", "untold"]
-"""What is taken away.
+"""An edit of one step.
 
-- ``drop``: the step itself. Who saw it sees one step less; of the last step, the one before it answers.
-- ``swap``: its worker, for another one.
-- ``blind``: what it is shown: its access list is emptied.
-- ``untold``: what it is told: its subtask is just to solve the question.
+- ``drop``: the step is left out. Steps that saw it see one step less; if it was the last, the one
+  before it answers.
+- ``swap``: another worker does it.
+- ``blind``: its access list is emptied.
+- ``untold``: its subtask is just to solve the question.
 """
 EDIT_KINDS: tuple[EditKind, ...] = get_args(EditKind)
 WholeEdit = Literal["shuffled", "strangers", "silent"]
-"""What is taken from a whole workflow: its question, all its workers, all its subtasks."""
+"""An edit of a whole workflow: another question's workflow, other workers, or no subtasks."""
 _PLACES = ("only", "first", "middle", "last")
 
 
@@ -58,12 +58,14 @@ _PLACES = ("only", "first", "middle", "last")
 def edits_of(
     workflow: Workflow, ordinals: Iterable[int], *, told: str, seed: str = ""
 ) -> Iterator[tuple[EditKind, int, Workflow]]:
-    """Every edit of every step (kind, step, the workflow then), but those that leave nothing or change nothing.
+    """Yield every edit of every step: the kind, the step, and the workflow then.
+
+    Edits that leave no step, or change nothing, are left out.
 
     Args:
         workflow: the workflow.
         ordinals: the workers that a step may be swapped for.
-        told: what an ``untold`` step is told.
+        told: the subtask of an ``untold`` step.
         seed: draws the other worker of each swap.
 
     >>> chain = Workflow([Step(0, "Draft."), Step(0, "Check.", [0])])
@@ -73,48 +75,45 @@ def edits_of(
     known = sorted(ordinals)
     for index, step in enumerate(workflow):
         if len(workflow) > 1:
-            left = (
-                _unseeing(workflow, place, index)
-                for place in range(len(workflow))
-                if place != index
-            )
-            yield "drop", index, Workflow(tuple(left))
+            yield "drop", index, _without(workflow, index)
         others = [ordinal for ordinal in known if ordinal != step.worker]
-        other = random.Random(f"swap/{seed}/{index}").choice(others) if others else step.worker
-        changes: dict[EditKind, Step] = {
-            "swap": replace(step, worker=other),
-            # "all" of the first step shows nothing of this workflow: that is no change.
-            "blind": replace(step, access=()) if workflow.visible(index) else step,
-            "untold": replace(step, subtask=told),
-        }
-        for kind, changed in changes.items():
-            if changed != step:
-                yield (
-                    kind,
-                    index,
-                    Workflow((*workflow.steps[:index], changed, *workflow.steps[index + 1 :])),
-                )
+        if others:
+            worker = random.Random(f"swap/{seed}/{index}").choice(others)
+            yield "swap", index, _with_step(workflow, index, replace(step, worker=worker))
+        # "all" of the first step shows nothing of this workflow, so blinding it is no change.
+        if workflow.visible(index):
+            yield "blind", index, _with_step(workflow, index, replace(step, access=()))
+        if step.subtask != told:
+            yield "untold", index, _with_step(workflow, index, replace(step, subtask=told))
 
 
-def _unseeing(workflow: Workflow, place: int, index: int) -> Step:
-    """A step as it is without the step ``index``: the others are numbered anew."""
-    step = workflow.steps[place]
-    if step.access == "all":
-        return step
-    return replace(
-        step, access=tuple(one - (one > index) for one in workflow.visible(place) if one != index)
-    )
+def _with_step(workflow: Workflow, index: int, step: Step) -> Workflow:
+    """Return the workflow with another step at one place."""
+    return Workflow((*workflow.steps[:index], step, *workflow.steps[index + 1 :]))
 
 
-# ── what was found ────────────────────────────────────────────────────────────────────────────────
+def _without(workflow: Workflow, dropped: int) -> Workflow:
+    """Return the workflow without one step; accesses are numbered anew."""
+    steps: list[Step] = []
+    for index, step in enumerate(workflow):
+        if index == dropped:
+            continue
+        if step.access != "all":
+            visible = [seen for seen in workflow.visible(index) if seen != dropped]
+            step = replace(step, access=tuple(seen - (seen > dropped) for seen in visible))  # noqa: PLW2901
+        steps.append(step)
+    return Workflow(tuple(steps))
+
+
+# ── results ───────────────────────────────────────────────────────────────────────────────────────
 @dataclass(frozen=True, slots=True)
 class Effect:
-    """What one kind of edit does to accuracy.
+    """The effect of one kind of edit on accuracy.
 
     Attributes:
-        by: what the steps are grouped by: ``all``, ``position``, ``topology``, ``worker``.
-        group: which group: ``first``, ``middle``, ``last``, ``only``; a topology; a worker's name;
-            "" of all.
+        by: the grouping of the steps: ``all``, ``position``, ``topology``, ``worker``.
+        group: the group: ``first``, ``middle``, ``last``, ``only``; a topology; a worker's name; ""
+            of all.
         change: edited less unedited, so what helps has a negative change.
         p_holm: its p-value, adjusted for all effects.
         edits: how many edited workflows it rests on.
@@ -130,17 +129,17 @@ class Effect:
 
 @dataclass(frozen=True, slots=True)
 class Counterfactuals:
-    """What was found.
+    """The effects of all edits.
 
     Attributes:
-        records, left_out: how many were replayed, and not (no workflow, several rounds, no such
-            problem).
-        replays, undecided: how many workflows were played, the unedited among them; of these, left
-            out as undecided.
+        records, left_out: records that were replayed, and not (no workflow, several rounds, an
+            unknown problem).
+        replays, undecided: workflows that were played, the unedited among them, and those of them
+            that are left out as undecided.
         unedited: the accuracy of the unedited workflows, replayed.
         effects: by kind of edit, all steps first.
-        shuffled: accuracy with another question's workflow less with the own one; None where there
-            is no other.
+        shuffled: accuracy with another question's workflow less with the own one; None: there is
+            no other.
         strangers: the same with every step done by another worker.
         silent: the same with every step only told to solve the question.
     """
@@ -156,7 +155,7 @@ class Counterfactuals:
     silent: Difference | None = None
 
     def to_json(self) -> dict[str, object]:
-        """The same as plain values."""
+        """Return plain values."""
         return asdict(self)
 
 
@@ -169,9 +168,14 @@ def pool_replay(
     budget: RunBudget | None = None,
     on_event: OnEvent | None = None,
 ) -> Replay:
-    """Replay over a pool's workers (``pool.replaying(journal)`` makes what a journal holds free), graded.
+    """Return a replay over a pool's workers, whose answers are graded.
 
-    ``sample`` gives the sample number of a problem's repeat; ``budget`` pays for the calls.
+    Args:
+        pool: the workers; with ``pool.replaying(journal)`` calls of before are free.
+        grader: returns the grader of a problem.
+        sample: returns the sample number of a problem's repeat.
+        budget: pays for the calls.
+        on_event: gets every event.
     """
 
     async def replay(problem: Problem, workflow: Workflow, repeat: int) -> float | None:
@@ -179,14 +183,14 @@ def pool_replay(
         live = LiveEpisode(pool, problem.question, context=context, on_event=on_event, spent="data")
         async with live.play():
             live.answer = await live.answer_by(workflow)
-        correct = (await judge(problem, live.episode, grader(problem), repeat)).correct
-        return None if correct is None else float(correct)
+        outcome = await judge(problem, live.episode, grader(problem), repeat)
+        return None if outcome.correct is None else float(outcome.correct)
 
     return replay
 
 
 async def exact_replay(problem: Problem, workflow: Workflow, _repeat: int = 0) -> float | None:
-    """Return the exact chance that the workflow of a simulated task is right; None: it is not known."""
+    """Return the exact chance that the workflow of a simulated task is right; None: unknown."""
     simulation = find_simulation(problem.task)
     if simulation is None:
         return None
@@ -195,12 +199,16 @@ async def exact_replay(problem: Problem, workflow: Workflow, _repeat: int = 0) -
 
 # ── the replays ───────────────────────────────────────────────────────────────────────────────────
 class _Edit(NamedTuple):
-    """What is played beside a record's own workflow: which edit of which of its steps."""
+    """A workflow that is played beside a record's own one."""
 
     record: Record
     workflow: Workflow
     kind: EditKind | WholeEdit
     step: int = 0
+
+
+_Play = tuple[Key, Workflow, int]
+"""A question, a workflow, and a repeat."""
 
 
 async def counterfactuals(
@@ -225,71 +233,111 @@ async def counterfactuals(
         on_progress: told how many replays are done, of how many.
 
     Raises:
-        OpenConductorError: one whose fate is *stop*, raised by ``replay``; what runs is cancelled.
+        OpenConductorError: an error of ``replay`` whose fate is *stop*; what runs is cancelled.
     """
-    kept = [one for one in records if len(one.workflows) == 1 and _key(one) in problems]
+    kept = [one for one in records if len(one.workflows) == 1 and one.key in problems]
     edits = [*_edits(kept, problems, workers, seed), *_shuffled(kept, seed)]
-    scores: dict[tuple[Key, Workflow, int], float | None] = {}
+    own_plays = [_play(record, record.workflows[0]) for record in kept]
+    plays = [*own_plays, *(_play(edit.record, edit.workflow) for edit in edits)]
+    distinct = dict.fromkeys(plays)  # an equal workflow is played once
+    scores: dict[_Play, float | None] = {}
 
-    def played(record: Record, workflow: Workflow) -> tuple[Key, Workflow, int]:
-        return _key(record), workflow, record.sample
-
-    unedited = [played(one, one.workflows[0]) for one in kept]
-    wanted = [*unedited, *(played(one.record, one.workflow) for one in edits)]
-    distinct = dict.fromkeys(wanted)  # what is asked for twice is played once
-
-    async def play(one: tuple[Key, Workflow, int]) -> None:
+    async def play(one: _Play) -> None:
         key, workflow, repeat = one
         scores[one] = await replay(problems[key], workflow, repeat)
         if on_progress is not None:
             on_progress(len(scores), len(distinct))
 
     await for_each(distinct, play, limit=max(1, concurrency))
-
-    def change(group: Iterable[_Edit]) -> Difference | None:
-        """The mean change over questions; a question's is the mean over its edits that were decided, both ways."""
-        before: list[tuple[Key, float]] = []
-        after: list[tuple[Key, float]] = []
-        for one in group:
-            own, edited = (
-                scores[played(one.record, flow)] for flow in (one.record.workflows[0], one.workflow)
-            )
-            if own is not None and edited is not None:
-                before.append((_key(one.record), own))
-                after.append((_key(one.record), edited))
-        return difference(grouped(after), grouped(before), seed)
-
-    groups: dict[tuple[str, EditKind, str], list[_Edit]] = {}
-    for one in edits:
-        for kind, by, group in _groups(one, workers):
-            groups.setdefault((by, kind, group), []).append(one)
-    found = [
-        (name, one)
-        for name in sorted(groups, key=_order)
-        if (one := change(groups[name])) is not None
-    ]
-    adjusted = holm([one.p for _, one in found])
-    own = grouped((key, scores[key, flow, repeat]) for key, flow, repeat in unedited)
+    own_scores = grouped((one[0], scores[one]) for one in own_plays)
+    whole: dict[WholeEdit, Difference | None] = {}
+    for kind in get_args(WholeEdit):
+        whole[kind] = _change([edit for edit in edits if edit.kind == kind], scores, seed)
     return Counterfactuals(
         records=len(kept),
         left_out=len(records) - len(kept),
-        replays=len(wanted),
-        undecided=sum(scores[one] is None for one in wanted),
-        unedited=estimate(own) if own else None,
-        effects=tuple(
-            Effect(kind, by, group, one, p, len(groups[by, kind, group]))
-            for ((by, kind, group), one), p in zip(found, adjusted, strict=True)
-        ),
-        **{kind: change(one for one in edits if one.kind == kind) for kind in get_args(WholeEdit)},
+        replays=len(plays),
+        undecided=sum(scores[one] is None for one in plays),
+        unedited=estimate(own_scores) if own_scores else None,
+        effects=_effects(edits, scores, workers, seed),
+        shuffled=whole["shuffled"],
+        strangers=whole["strangers"],
+        silent=whole["silent"],
     )
 
 
-def _key(record: Record) -> Key:
-    return record.task, record.problem
+def _play(record: Record, workflow: Workflow) -> _Play:
+    return record.key, workflow, record.sample
 
 
-def _solving(question: Question) -> str:
-    return instructions_for(question).solve(question)
+def _change(
+    edits: Iterable[_Edit], scores: Mapping[_Play, float | None], seed: int
+) -> Difference | None:
+    """Return the mean change over questions.
+
+    A question's change is the mean over its edits that were decided both ways.
+    """
+    before: list[tuple[Key, float]] = []
+    after: list[tuple[Key, float]] = []
+    for edit in edits:
+        own = scores[_play(edit.record, edit.record.workflows[0])]
+        edited = scores[_play(edit.record, edit.workflow)]
+        if own is not None and edited is not None:
+            before.append((edit.record.key, own))
+            after.append((edit.record.key, edited))
+    return difference(grouped(after), grouped(before), seed)
+
+
+def _effects(
+    edits: Iterable[_Edit],
+    scores: Mapping[_Play, float | None],
+    workers: Mapping[int, str],
+    seed: int,
+) -> tuple[Effect, ...]:
+    """Return the effect of each kind of edit on each group of steps."""
+    groups: dict[tuple[str, EditKind, str], list[_Edit]] = {}
+    for edit in edits:
+        if edit.kind in EDIT_KINDS:
+            for by, group in _groups(edit, workers).items():
+                groups.setdefault((by, edit.kind, group), []).append(edit)
+    changes: dict[tuple[str, EditKind, str], Difference] = {}
+    for name in sorted(groups, key=_order):
+        change = _change(groups[name], scores, seed)
+        if change is not None:
+            changes[name] = change
+    adjusted = holm([change.p for change in changes.values()])
+    effects: list[Effect] = []
+    for (name, change), p_holm in zip(changes.items(), adjusted, strict=True):
+        by, kind, group = name
+        effects.append(Effect(kind, by, group, change, p_holm, len(groups[name])))
+    return tuple(effects)
+
+
+def _groups(edit: _Edit, workers: Mapping[int, str]) -> dict[str, str]:
+    """Return the groups that an edited step belongs to, by the grouping."""
+    workflow = edit.record.workflows[0]
+    last = len(workflow) - 1
+    if last == 0:
+        position = "only"
+    elif edit.step == last:
+        position = "last"
+    elif edit.step == 0:
+        position = "first"
+    else:
+        position = "middle"
+    ordinal = workflow.steps[edit.step].worker
+    return {
+        "all": "",
+        "position": position,
+        "topology": topology(workflow),
+        "worker": workers.get(ordinal, str(ordinal)),
+    }
+
+
+def _order(name: tuple[str, EditKind, str]) -> tuple[str, int, int, str]:
+    by, kind, group = name
+    place = _PLACES.index(group) if group in _PLACES else 0
+    return by, EDIT_KINDS.index(kind), place, group
 
 
 def _edits(
@@ -298,56 +346,33 @@ def _edits(
     workers: Mapping[int, str],
     seed: int,
 ) -> Iterator[_Edit]:
-    """Each record with one step changed, with all its steps done by others, and with none of them told anything."""
-    for one in records:
-        flow, told = one.workflows[0], _solving(problems[_key(one)].question)
-        drawn = f"{seed}/{one.task}/{one.problem}/{one.sample}"
-        for kind, step, changed in edits_of(flow, workers, told=told, seed=drawn):
-            yield _Edit(one, changed, kind, step)
-        rng = random.Random(f"strangers/{drawn}")
-        others = [
-            [ordinal for ordinal in workers if ordinal != step.worker] or [step.worker]
-            for step in flow
-        ]
-        strangers = (
-            replace(step, worker=rng.choice(some)) for step, some in zip(flow, others, strict=True)
-        )
-        yield _Edit(one, Workflow(tuple(strangers)), "strangers")
-        yield _Edit(one, Workflow(tuple(replace(step, subtask=told) for step in flow)), "silent")
+    """Yield each record with one step changed, with other workers, and without subtasks."""
+    for record in records:
+        workflow = record.workflows[0]
+        question = problems[record.key].question
+        told = instructions_for(question).solve(question)
+        draw = f"{seed}/{record.task}/{record.problem}/{record.sample}"
+        for kind, step, changed in edits_of(workflow, workers, told=told, seed=draw):
+            yield _Edit(record, changed, kind, step)
+        rng = random.Random(f"strangers/{draw}")
+        strangers: list[Step] = []
+        for step in workflow:
+            others = [ordinal for ordinal in workers if ordinal != step.worker] or [step.worker]
+            strangers.append(replace(step, worker=rng.choice(others)))
+        yield _Edit(record, Workflow(tuple(strangers)), "strangers")
+        silent = [replace(step, subtask=told) for step in workflow]
+        yield _Edit(record, Workflow(tuple(silent)), "silent")
 
 
 def _shuffled(records: Sequence[Record], seed: int) -> Iterator[_Edit]:
-    """Each record with a workflow of another question of its task."""
+    """Yield each record with a workflow of another question of its task."""
     rng = random.Random(f"shuffle/{seed}")
-    for of_task in group_by(records, lambda one: one.task).values():
-        questions = group_by(of_task, lambda one: one.problem)
+    for of_task in group_by(records, lambda record: record.task).values():
+        questions = group_by(of_task, lambda record: record.problem)
         order = list(questions)
-        rng.shuffle(order)  # each question gets the workflows of the next one
-        for problem, giver in zip(order, [*order[1:], *order[:1]], strict=True):
-            for one, other in zip(questions[problem], cycle(questions[giver]), strict=False):
-                if problem != giver:
-                    yield _Edit(one, other.workflows[0], "shuffled")
-
-
-def _groups(edit: _Edit, workers: Mapping[int, str]) -> Iterator[tuple[EditKind, str, str]]:
-    """The groups that an edit of a step belongs to: of its kind, by what, and which."""
-    if edit.kind not in EDIT_KINDS:
-        return
-    workflow = edit.record.workflows[0]
-    last, ordinal = len(workflow) - 1, workflow.steps[edit.step].worker
-    place = (
-        "only" if not last else "last" if edit.step == last else "middle" if edit.step else "first"
-    )
-    named = {
-        "all": "",
-        "position": place,
-        "topology": topology(workflow),
-        "worker": workers.get(ordinal, str(ordinal)),
-    }
-    for by, group in named.items():
-        yield edit.kind, by, group
-
-
-def _order(name: tuple[str, EditKind, str]) -> tuple[str, int, int, str]:
-    by, kind, group = name
-    return by, EDIT_KINDS.index(kind), _PLACES.index(group) if group in _PLACES else 0, group
+        rng.shuffle(order)
+        if len(order) < 2:
+            continue
+        for problem, giver in zip(order, [*order[1:], order[0]], strict=True):
+            for record, other in zip(questions[problem], cycle(questions[giver]), strict=False):
+                yield _Edit(record, other.workflows[0], "shuffled")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from functools import partial
 
@@ -16,13 +16,13 @@ from openconductor.evaluation import Outcome, evaluate
 from openconductor.evaluation.eval_config import ORACLE
 from openconductor.evaluation.records import Record, record_of
 from openconductor.evaluation.statistics import Estimate, estimate, scores_by_problem
-from openconductor.evaluation.tables import make_row
+from openconductor.evaluation.tables import make_row, total_usage
 from openconductor.graders.exact import ExactGrader
 from openconductor.measures import Topology, mean_steps, topology_shares, worker_shares
 from openconductor.pool import WorkerPool
 from openconductor.protocols import Orchestrator
 from openconductor.tasks.simulated import Simulation, simulations
-from openconductor.types import Usage
+from openconductor.types import Problem, Usage
 
 OnProgress = Callable[[int, int, str], None]
 
@@ -31,10 +31,12 @@ LEVELS = ("conductor", "random", "best_worker", "best_fixed", "oracle")
 
 @dataclass(frozen=True, slots=True)
 class GymTable:
-    """What was measured on the held-out questions, by ``LEVELS``, by worker, and of the Conductor's own workflows.
+    """The levels on the held-out questions, and the form of the Conductor's own workflows.
 
-    ``best_worker`` is the worker that did best on just these questions, which flatters it (and
-    never the Conductor).
+    Attributes:
+        levels: by ``LEVELS``. ``best_worker`` is the worker that did best on just these questions,
+            which flatters it (and never the Conductor).
+        workers: the accuracy of each worker alone.
     """
 
     questions: int
@@ -53,19 +55,21 @@ class GymTable:
     seconds: float
 
     def to_json(self) -> dict[str, object]:
-        """The object that ``demo --json`` prints; all shares are fractions."""
+        """Return the object that ``demo --json`` prints; all shares are fractions."""
         values = asdict(self)
-        levels, usage = self.levels, self.usage
+        del values["levels"]
+        usage = self.usage
+        values["usage"] = {
+            "input_tokens": usage.input_tokens,
+            "output_tokens": usage.output_tokens,
+            "dollars": float(usage.dollars),
+        }
         return {
-            **{name: values.pop(name) for name in ("questions", "seed")},
-            "accuracy": {name: level.value for name, level in levels.items()},
-            "ci95": {name: [level.low, level.high] for name, level in levels.items()},
-            **{name: value for name, value in values.items() if name != "levels"},
-            "usage": {
-                "input_tokens": usage.input_tokens,
-                "output_tokens": usage.output_tokens,
-                "dollars": float(usage.dollars),
-            },
+            "questions": values.pop("questions"),
+            "seed": values.pop("seed"),
+            "accuracy": {name: level.value for name, level in self.levels.items()},
+            "ci95": {name: [level.low, level.high] for name, level in self.levels.items()},
+            **values,
         }
 
 
@@ -76,10 +80,11 @@ async def gym_table(
     seed: int = 0,
     on_progress: OnProgress | None = None,
 ) -> GymTable:
-    """Ask the Conductor and every reference the same questions of the test split; nothing is an expectation.
+    """Ask the Conductor and every reference the same questions of the test split.
 
-    The Conductor's pool is ``gym_pool(seed)``, or some of its workers; the references have the
-    same. ``on_progress`` is told after each answer; the references come first.
+    All levels are measured, none is an expectation. The Conductor's pool is ``gym_pool(seed)``, or
+    some of its workers; the references have the same. ``on_progress`` is told after each answer;
+    the references come first.
 
     Raises:
         ConfigError: ``questions`` is below 1.
@@ -93,26 +98,15 @@ async def gym_table(
     simulation = _simulation(pool)
     problems = simulation.draw(simulation.tested, questions, seed=seed)
     levels: dict[str, Estimate] = {}
-    ours: list[Record] = []
+    own: list[Record] = []
     for name, system in {**references(pool, seed), "conductor": conductor}.items():
-        done = itertools.count(1)
-
-        def told(_: Outcome, name: str = name, done: Iterator[int] = done) -> None:
-            if on_progress is not None:
-                on_progress(next(done), questions, name)
-
-        outcomes = await evaluate(system, problems, ExactGrader(), on_result=told)
-        ours = [record_of(outcome, system=name) for outcome in outcomes]
-        scores = scores_by_problem(ours)
-        if not scores:
-            raise next(
-                outcome.episode.error for outcome in outcomes if outcome.episode.error is not None
-            )
-        levels[name] = estimate(scores, sum(record.correct is None for record in ours))
+        own = await _ask(name, system, problems, on_progress)
+        masked = sum(record.correct is None for record in own)
+        levels[name] = estimate(scores_by_problem(own), masked)
     workers = {worker.name: levels[worker.name].value for _, worker in pool}
     levels["best_worker"] = levels[max(workers, key=lambda name: workers[name])]
-    row = make_row("conductor", simulation.name, ours, 1)
-    workflows = [workflow for record in ours for workflow in record.workflows]
+    row = make_row("conductor", simulation.name, own, 1)
+    workflows = [workflow for record in own for workflow in record.workflows]
     shares = worker_shares(workflows)
     return GymTable(
         questions=questions,
@@ -126,21 +120,49 @@ async def gym_table(
         worker_share={worker.name: shares.get(ordinal, 0.0) for ordinal, worker in pool},
         topology_share=topology_shares(workflows),
         mean_steps=row.mean_steps,
-        mean_steps_by_kind={
-            kind: mean_steps(
-                workflow for record in ours if record.kind == kind for workflow in record.workflows
-            )
-            for kind in simulation.kinds
-        },
-        usage=sum((record.usage for record in ours), Usage()),
+        mean_steps_by_kind=_steps_by_kind(own, simulation.kinds),
+        usage=total_usage(own),
         seconds=time.perf_counter() - begun,
     )
+
+
+async def _ask(
+    name: str,
+    system: Orchestrator,
+    problems: Sequence[Problem],
+    on_progress: OnProgress | None,
+) -> list[Record]:
+    """Ask one system every problem.
+
+    Raises:
+        OpenConductorError: no answer was decided.
+    """
+    done = itertools.count(1)
+
+    def tell(_: Outcome) -> None:
+        if on_progress is not None:
+            on_progress(next(done), len(problems), name)
+
+    outcomes = await evaluate(system, problems, ExactGrader(), on_result=tell)
+    if all(outcome.correct is None for outcome in outcomes):
+        errors = [outcome.episode.error for outcome in outcomes]
+        raise next(error for error in errors if error is not None)
+    return [record_of(outcome, system=name) for outcome in outcomes]
+
+
+def _steps_by_kind(records: Sequence[Record], kinds: Iterable[str]) -> dict[str, float | None]:
+    """Return the mean number of steps for each kind of question; None: no workflow."""
+    steps: dict[str, float | None] = {}
+    for kind in kinds:
+        of_kind = [record for record in records if record.kind == kind]
+        steps[kind] = mean_steps(workflow for record in of_kind for workflow in record.workflows)
+    return steps
 
 
 def references(pool: WorkerPool, seed: int = 0) -> dict[str, Orchestrator]:
     """Return what the Conductor is measured against: each worker alone, and the planned levels.
 
-    The best fixed workflow is one of them where all its workers are in the pool.
+    The best fixed workflow is one of them if all its workers are in the pool.
     """
     simulation = _simulation(pool)
     systems: dict[str, Orchestrator] = {
