@@ -1,7 +1,7 @@
-"""Sandboxes: one file a way to run a program that nobody trusts.
+"""Sandboxes: one file a way to run untrusted programs.
 
-In: a program's text and its runs. Out: what each run did (``RunResult``), never whether it is right
-(the graders' business). Which layers hold is the backend's ``level``, and every result carries it.
+A sandbox reports what each run of a program did (``RunResult``); graders decide whether that is
+right. Every result carries the backend's ``level``, which says what layers protect the machine.
 """
 
 from __future__ import annotations
@@ -26,36 +26,36 @@ SANDBOXES = {
     "plain": "openconductor.sandboxes.plain:PlainSandbox",
 }
 PROBED_S = 60.0
-"""For so long a backend that did not work is not tried again."""
+"""Time until a backend that did not work is tried again."""
 
 
 class Verdict(StrEnum):
-    """How a run ended. None of these says that an answer is right; a fault of the sandbox is a SandboxError."""
+    """The end of a run. None says that an answer is right. A fault of the sandbox is an error."""
 
     OK = "ok"
-    """The program ended by itself with exit code 0, and a called function returned a plain value."""
+    """The program ended with exit code 0, and a called function returned a plain value."""
     RUNTIME_ERROR = "runtime_error"
-    """An exception, an exit code other than 0, a signal; or a called function returned what is no plain value."""
+    """An exception, an exit code other than 0, a signal, or a returned value that is not plain."""
     CPU_TIMEOUT = "cpu_timeout"
     WALL_TIMEOUT = "wall_timeout"
     MEMORY = "memory"
     OUTPUT_LIMIT = "output_limit"
     """Too much was printed, or too many files were made."""
     NO_VERDICT = "no_verdict"
-    """The program ended with exit code 0 before the function that was asked for had returned."""
+    """The program ended with exit code 0 before the called function had returned."""
 
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """What one run may use.
+    """Limits of one run.
 
     Args:
-        cpu_s: seconds of CPU, of all its processes together. This judges.
-        wall_s: seconds by the clock, less those that the program waited for a free core. This only
-            guards against programs that sleep. None: three times ``cpu_s``, and five more.
+        cpu_s: CPU seconds of all its processes together. This limit judges.
+        wall_s: seconds by the clock, without those in which the program waited for a free core. It
+            only guards against programs that sleep. None: three times ``cpu_s``, and five more.
         memory_mb: resident memory of all its processes together, in MiB.
         output_bytes: the longest stdout, stderr and reply, each.
-        file_mb: the size of the private /tmp, and of the largest file, in MiB.
+        file_mb: size of the private /tmp, and of the largest file, in MiB.
         processes: processes and threads alive at one time.
 
     Raises:
@@ -77,22 +77,22 @@ class Limits:
 
     @property
     def wall_guard_s(self) -> float:
-        """The seconds of ``wall_s``, worked out."""
+        """``wall_s``, or its default."""
         return 3 * self.cpu_s + 5 if self.wall_s is None else self.wall_s
 
 
 @dataclass(frozen=True, slots=True)
 class Run:
-    """One run of a program: as a script that reads ``stdin``, or as a module of which one function is called.
+    """One run of a program: a script that reads ``stdin``, or a module whose function is called.
 
     Args:
         stdin: the text on standard input.
-        entry_point: the function: ``"function"`` or ``"Class.method"``; where a class ``Solution``
-            has a method of the function's name, that is called. ``__name__`` is then not
+        entry_point: the function: ``"function"`` or ``"Class.method"``. If a class ``Solution`` has
+            a method of the function's name, that is called. ``__name__`` is then not
             ``"__main__"``.
-        calls: (positional arguments, keywords, truth) for each call, one after the other in one
-            process; plain builtins. With ``truth`` only whether the returned value is true is
-            wanted; it may then be of any type.
+        calls: (positional arguments, keywords, truth) of each call, one after the other in one
+            process; plain builtins. With ``truth`` the reply is the returned value's truth, and the
+            value may be of any type.
     """
 
     stdin: str = ""
@@ -102,12 +102,17 @@ class Run:
 
 @dataclass(frozen=True, slots=True)
 class RunResult:
-    """What a run did.
+    """The result of a run.
 
-    ``exit_code`` is negative for a signal, None where the sandbox ended the run. ``cpu_s`` is that
-    of all processes. ``level`` names the backend. ``replies`` are the values that the calls
-    returned, as tagged JSON (``encoding``) and as the program claims: a program can lie about its
-    own values, and about nothing else.
+    Attributes:
+        stdout, stderr: the output.
+        verdict: how the run ended.
+        exit_code: negative for a signal. None: the sandbox ended the run.
+        cpu_s: CPU seconds of all processes.
+        wall_s: seconds by the clock.
+        level: the backend.
+        replies: the values that the calls returned, as tagged JSON (``encoding``). A program can
+            lie about its own values, and about nothing else.
     """
 
     stdout: str
@@ -121,7 +126,7 @@ class RunResult:
 
 
 class Sandbox(Protocol):
-    """Runs programs that nobody trusts."""
+    """Runs untrusted programs."""
 
     level: str
 
@@ -133,13 +138,13 @@ class Sandbox(Protocol):
         limits: Limits,
         go_on: Callable[[RunResult], bool] | None = None,
     ) -> list[RunResult]:
-        """Run a program several times, in one sandbox but each time in a fresh process with an empty /tmp.
+        """Run a program several times in one sandbox, each time in a fresh process.
 
         Args:
             program: the text of a Python program.
-            runs: in this order, one after the other.
-            limits: for each run.
-            go_on: asked after each run, in another thread; False skips the runs that are left.
+            runs: made in this order, one after the other, each with an empty /tmp.
+            limits: of each run.
+            go_on: called after each run, in another thread; False skips the remaining runs.
 
         Returns:
             A result for each run that was made.
@@ -150,21 +155,21 @@ class Sandbox(Protocol):
         ...
 
     async def aclose(self) -> None:
-        """End what still runs and release the threads."""
+        """End the runs under way and release the threads."""
         ...
 
 
 def open_sandbox(name: str = "auto", *, unsafe: bool = False, **options: object) -> BatchedSandbox:
-    """A sandbox by name.
+    """Return a sandbox.
 
     Args:
         name: one of ``SANDBOXES``, or ``"auto"``: the first of bubblewrap and Docker that works
             here.
-        unsafe: allows ``"plain"``, which protects nothing, also as what is left of ``"auto"``.
-        **options: those of its class.
+        unsafe: allows ``"plain"``, which protects nothing, also if ``"auto"`` finds no other.
+        **options: options of its class.
 
     Raises:
-        SandboxError: it cannot be set up here; for ``"auto"`` it says why for each.
+        SandboxError: it cannot be set up here; for ``"auto"`` the message says why for each.
         ConfigError: an unknown name, or ``"plain"`` without ``unsafe``.
     """
     if name == "auto":
@@ -173,12 +178,13 @@ def open_sandbox(name: str = "auto", *, unsafe: bool = False, **options: object)
             raise SandboxError("no sandbox works here: " + "; ".join(faults.values()))
         name = best or "plain"
     if name not in SANDBOXES:
-        raise ConfigError(
-            f"sandbox: got {name!r}, expected one of {', '.join((*SANDBOXES, 'auto'))}"
-        )
+        known = ", ".join((*SANDBOXES, "auto"))
+        raise ConfigError(f"sandbox: got {name!r}, expected one of {known}")
+    if name == "plain":
+        options["unsafe"] = unsafe
     module, _, attribute = SANDBOXES[name].partition(":")
-    made: Callable[..., BatchedSandbox] = getattr(importlib.import_module(module), attribute)
-    return made(**options, **({"unsafe": unsafe} if name == "plain" else {}))
+    backend: Callable[..., BatchedSandbox] = getattr(importlib.import_module(module), attribute)
+    return backend(**options)
 
 
 def run_untrusted(
@@ -189,20 +195,17 @@ def run_untrusted(
     wall_s: float | None = None,
     memory_mb: int = 1024,
 ) -> RunResult:
-    """Run a Python program that nobody trusts, in the best sandbox that this machine has. Blocks.
+    """Run an untrusted Python program in the best sandbox of this machine. Blocks.
 
     Args:
         code: the program.
         stdin: its standard input.
-        cpu_s: seconds of CPU, of all its processes together.
-        wall_s: seconds by the clock; None: three times ``cpu_s``, and five more.
+        cpu_s: CPU seconds of all its processes together.
+        wall_s: seconds by the clock. None: three times ``cpu_s``, and five more.
         memory_mb: resident memory of all its processes together, in MiB.
 
-    Returns:
-        What it printed, how it ended (``verdict``), what it used, and the sandbox's ``level``.
-
     Raises:
-        SandboxError: there is no sandbox here, or it failed.
+        SandboxError: no sandbox works here, or it failed.
         ConfigError: a limit is not positive.
     """
     limits = Limits(cpu_s=cpu_s, wall_s=wall_s, memory_mb=memory_mb)
@@ -210,10 +213,9 @@ def run_untrusted(
 
 
 def survey() -> tuple[str | None, dict[str, str]]:
-    """The sandbox that ``"auto"`` opens here, None where none works; and why those before it do not, by name.
+    """Return the sandbox that ``"auto"`` opens (None: none works), and the faults of the others.
 
-    That one works is found out once; that it does not may pass, and is found out again after
-    ``PROBED_S``.
+    A backend that works is tried once. A fault may pass, so it is tried again after ``PROBED_S``.
     """
     faults: dict[str, str] = {}
     for name in ("bubblewrap", "docker"):
@@ -231,13 +233,15 @@ _probed: dict[str, tuple[float, str]] = {}
 
 
 def _probe(name: str) -> str:
-    """Why a backend does not work here, found out by running a program in it; empty where it does."""
+    """Run a program in a backend; return why the backend does not work here ("": it does)."""
     try:
         (result,) = open_sandbox(name).run_now("print(6 * 7)", [Run()], limits=Limits(cpu_s=5))
     except SandboxError as error:
         return str(error)
-    said = f"{name} sandbox: got {result.verdict} and {result.stdout!r} of a program that prints 42"
-    return "" if (result.verdict, result.stdout.strip()) == (Verdict.OK, "42") else said
+    if result.verdict == Verdict.OK and result.stdout.strip() == "42":
+        return ""
+    got = f"{result.verdict} and {result.stdout!r}"
+    return f"{name} sandbox: got {got} of a program that prints 42"
 
 
 @functools.cache

@@ -1,18 +1,18 @@
-"""The default on Linux: bubblewrap puts a Python into namespaces of its own, behind a system-call filter.
+"""The default sandbox on Linux: bubblewrap starts a Python in namespaces, behind a syscall filter.
 
-In: limits. Out: the command that starts it. A program inside sees /usr, /lib and the Python that
-runs it, all read-only; a private /tmp, /proc and a handful of devices; no network but its own
-loopback; nobody else's processes; a fixed environment. bubblewrap is started with that environment,
-so that no process inside has the caller's. ``supervisor`` is process 1 (``--as-pid-1``) and adds
-the limits that the kernel does not keep.
+A program inside sees /usr, /lib and the Python that runs it, all read-only; a private /tmp, /proc
+and a handful of devices; no network but its own loopback; nobody else's processes; a fixed
+environment. bubblewrap is started with that environment, so that no process inside has the
+caller's. ``supervisor`` is process 1 (``--as-pid-1``) and adds the limits that the kernel does not
+keep.
 
 As root, bubblewrap makes no user namespace: ``supervisor`` gives up root for a uid that no other
 sandbox has, since the kernel exempts root from the limit on processes. As a plain user there is a
-user namespace, inside of which nobody is anybody.
+user namespace, in which every process runs as nobody.
 
-Not covered: faults of the kernel, which is shared; timing; reading what is in /usr; memory of the
-machine that bursts up within 50 ms; and on kernels before 5.14, as a plain user, fork bombs are
-ended after 50 ms instead of refused.
+Not covered: faults of the kernel, which is shared; timing; reading /usr; memory of the machine that
+bursts up within 50 ms; and on kernels before 5.14, as a plain user, fork bombs are ended after 50
+ms instead of refused.
 """
 
 from __future__ import annotations
@@ -22,11 +22,12 @@ import itertools
 import os
 import platform
 import re
+import shlex
 import shutil
 import subprocess
 import sys
 import sysconfig
-from collections.abc import Generator
+from collections.abc import Generator, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -36,37 +37,39 @@ from openconductor.sandboxes.seccomp import build_filter
 from openconductor.sandboxes.session import BOOTSTRAP, PYTHON_FLAGS, BatchedSandbox, Launch
 
 UIDS = range(61184, 65520)
-"""Where systemd takes short-lived users from; below 65536, so that containers have them too."""
+"""The range from which systemd takes short-lived users; below 65536, so containers have it too."""
 NEEDED_CAPABILITIES = (6, 7, 12, 21)
-"""Of root, to do without a user namespace: SETGID, SETUID, NET_ADMIN, SYS_ADMIN."""
+"""Capabilities that root needs without a user namespace: SETGID, SETUID, NET_ADMIN, SYS_ADMIN."""
 LIBRARIES = ("/lib", "/lib32", "/lib64", "/libx32", "/bin", "/sbin")
-LOADER_CACHE, ALTERNATIVES = "/etc/ld.so.cache", "/etc/alternatives"
-NAMESPACES = (
-    *("--unshare-pid", "--unshare-net", "--unshare-ipc", "--unshare-uts", "--unshare-cgroup-try"),
-    *("--hostname", "sandbox", "--as-pid-1", "--die-with-parent", "--new-session"),
-)
-AS_ROOT = ("--cap-drop", "ALL", "--cap-add", "CAP_SETUID", "--cap-add", "CAP_SETGID")
-AS_USER = ("--unshare-user", "--uid", "65534", "--gid", "65534")
-FILES = (
-    *("--proc", "/proc", "--dir", "/dev", "--symlink", "/tmp", "/dev/shm"),  # noqa: S108 - its own
-    # no zero: a shared mapping of it is memory that nobody counts
-    *("--dev-bind", "/dev/null", "/dev/null", "--dev-bind", "/dev/urandom", "/dev/urandom"),
-    *("--symlink", "/proc/self/fd", "/dev/fd", "--symlink", "/proc/self/fd/0", "/dev/stdin"),
-    *("--symlink", "/proc/self/fd/1", "/dev/stdout", "--symlink", "/proc/self/fd/2", "/dev/stderr"),
-)
+LOADER_CACHE = "/etc/ld.so.cache"
+ALTERNATIVES = "/etc/alternatives"
+NAMESPACES = shlex.split("""
+    --unshare-pid --unshare-net --unshare-ipc --unshare-uts --unshare-cgroup-try
+    --hostname sandbox --as-pid-1 --die-with-parent --new-session
+""")
+AS_ROOT = shlex.split("--cap-drop ALL --cap-add CAP_SETUID --cap-add CAP_SETGID")
+AS_USER = shlex.split("--unshare-user --uid 65534 --gid 65534")
+# No /dev/zero: a shared mapping of it is memory that nobody counts.
+FILES = shlex.split("""
+    --proc /proc --dir /dev --symlink /tmp /dev/shm
+    --dev-bind /dev/null /dev/null --dev-bind /dev/urandom /dev/urandom
+    --symlink /proc/self/fd /dev/fd --symlink /proc/self/fd/0 /dev/stdin
+    --symlink /proc/self/fd/1 /dev/stdout --symlink /proc/self/fd/2 /dev/stderr
+""")
 MOVED = "/packages"
-"""Where packages are inside that lie under /tmp outside, which the sandbox's own /tmp hides and which must be empty."""
+"""Folder inside for packages that lie under /tmp outside. The sandbox's own /tmp, which must be
+empty, hides them there."""
 SIZES_TMPFS = (0, 7)
-"""The first bubblewrap with ``--size``. Under older ones ``supervisor`` looks at the size every 50 ms."""
+"""The first bubblewrap with ``--size``. For an older one ``supervisor`` checks every 50 ms."""
 INSTALL = "install it (Debian, Ubuntu: apt-get install bubblewrap; Fedora: dnf install bubblewrap)"
 
 
 class BubblewrapSandbox(BatchedSandbox):
-    """See the module's docstring.
+    """The backend ``bubblewrap``; the module's docstring says what it protects.
 
     Args:
-        packages: whether programs can import what is installed for this interpreter (its
-            site-packages become readable).
+        packages: programs can import the packages of this interpreter (its site-packages become
+            readable).
 
     Raises:
         SandboxError: not Linux, no bubblewrap, or no filter for this machine.
@@ -80,38 +83,44 @@ class BubblewrapSandbox(BatchedSandbox):
             raise SandboxError(
                 f"bubblewrap sandbox: got {sys.platform}, expected Linux; Docker works elsewhere"
             )
-        found = shutil.which("bwrap")
-        if found is None:
+        bwrap = shutil.which("bwrap")
+        if bwrap is None:
             raise SandboxError(f"bubblewrap sandbox: got no bwrap on the PATH; {INSTALL}")
-        self._bwrap = found
-        paths = sysconfig.get_paths() if packages else {}
-        named = dict.fromkeys(paths.get(name, "") for name in ("purelib", "platlib"))
-        found_here = [path for path in named if path and Path(path).is_dir()]
-        hidden = [path for path in found_here if Path(path).is_relative_to("/tmp")]  # noqa: S108 - by the sandbox's own
-        self._moved = {path: f"{MOVED}/{number}" for number, path in enumerate(hidden)}
-        self._packages = [path for path in found_here if path not in self._moved]
+        self._bwrap = bwrap
+        self._packages: list[str] = []  # paths that are the same inside and outside
+        self._moved: dict[str, str] = {}  # paths inside, by those outside
+        for folder in _package_folders() if packages else ():
+            if Path(folder).is_relative_to("/tmp"):  # noqa: S108 - hidden by the sandbox's own
+                self._moved[folder] = f"{MOVED}/{len(self._moved)}"
+            else:
+                self._packages.append(folder)
         self._filter = build_filter(platform.machine())
-        self._sized = version(found) >= SIZES_TMPFS
-        self._uids = (
-            itertools.count(int.from_bytes(os.urandom(2), "little")) if may_give_up_root() else None
-        )
+        self._sized = version(bwrap) >= SIZES_TMPFS
+        self._uids: Iterator[int] | None = None
+        if may_give_up_root():
+            self._uids = itertools.count(int.from_bytes(os.urandom(2), "little"))
 
     @contextmanager
     def launching(self, limits: Limits) -> Generator[Launch, None, None]:
-        """A Launch with a filter on a descriptor, and as root a uid that no other of the last thousands has."""
-        uid = None if self._uids is None else UIDS[next(self._uids) % len(UIDS)]
+        """Yield a Launch with a filter on a descriptor, and as root with a uid of its own.
+
+        The last thousands of sandboxes had other uids.
+        """
+        uid = None
+        if self._uids is not None:
+            uid = UIDS[next(self._uids) % len(UIDS)]
         # Before 5.14 a plain user's processes are not counted for each user namespace.
         counted = uid is not None or numbers_in(platform.release()) >= (5, 14)
+        setup = {
+            "uid": uid,
+            "paths": [*self._packages, *self._moved.values()],
+            "count_processes": counted,
+        }
         python = (os.path.realpath(sys.executable), *PYTHON_FLAGS, "-c", BOOTSTRAP)
         reader, writer = os.pipe()
         try:
             os.write(writer, self._filter)  # shorter than a pipe
             os.close(writer)
-            setup = {
-                "uid": uid,
-                "paths": [*self._packages, *self._moved.values()],
-                "count_processes": counted,
-            }
             command = (*self._command(limits), "--seccomp", str(reader), "--", *python)
             yield Launch(command, setup, (reader,), isolated=True)
         finally:
@@ -120,27 +129,36 @@ class BubblewrapSandbox(BatchedSandbox):
     def _command(self, limits: Limits) -> list[str]:
         command = [self._bwrap, *NAMESPACES, *(AS_USER if self._uids is None else AS_ROOT)]
         command += ["--ro-bind", "/usr", "/usr", *_libraries()]
-        for path in (LOADER_CACHE, *([ALTERNATIVES] if self._packages or self._moved else [])):
-            command += ["--ro-bind-try", path, path]
-        seen = {folder: folder for folder in outermost((sys.base_prefix, *self._packages))}
-        for folder, inside in (seen | self._moved).items():
-            # Folders on the way that bubblewrap makes for a bind are for root alone, those of --dir
-            # are for all.
+        command += ["--ro-bind-try", LOADER_CACHE, LOADER_CACHE]
+        if self._packages or self._moved:
+            command += ["--ro-bind-try", ALTERNATIVES, ALTERNATIVES]
+        bound = {folder: folder for folder in outermost((sys.base_prefix, *self._packages))}
+        for folder, inside in (bound | self._moved).items():
+            # The parents that bubblewrap makes for a bind are for root alone, those of --dir are
+            # for all.
             command += ["--dir", str(Path(inside).parent), "--ro-bind", folder, inside]
-        size = ["--size", str(limits.file_mb << 20)] if self._sized else []
-        command += [*FILES, "--perms", "1777", *size, "--tmpfs", "/tmp"]  # noqa: S108 - its own
-        return [*command, "--remount-ro", "/", "--chdir", "/"]
+        command += [*FILES, "--perms", "1777"]
+        if self._sized:
+            command += ["--size", str(limits.file_mb << 20)]
+        return [*command, "--tmpfs", "/tmp", "--remount-ro", "/", "--chdir", "/"]  # noqa: S108
+
+
+def _package_folders() -> list[str]:
+    """Return the folders with the packages of this interpreter."""
+    paths = sysconfig.get_paths()
+    folders = dict.fromkeys(paths.get(name, "") for name in ("purelib", "platlib"))
+    return [folder for folder in folders if folder and Path(folder).is_dir()]
 
 
 def numbers_in(text: str) -> tuple[int, int]:
-    """The first version in a text, major and minor; (0, 0) where there is none."""
-    found = re.search(r"(\d+)\.(\d+)", text)
-    return (int(found[1]), int(found[2])) if found else (0, 0)
+    """Return the first version in a text, major and minor; (0, 0) if there is none."""
+    match = re.search(r"(\d+)\.(\d+)", text)
+    return (int(match[1]), int(match[2])) if match else (0, 0)
 
 
 @functools.cache
 def version(bwrap: str) -> tuple[int, int]:
-    """A bubblewrap's version.
+    """Return a bubblewrap's version.
 
     Raises:
         SandboxError: it does not say.
@@ -151,7 +169,8 @@ def version(bwrap: str) -> tuple[int, int]:
         )
     except (OSError, subprocess.SubprocessError) as error:
         raise SandboxError(f"bubblewrap sandbox: {bwrap}: {error}") from error
-    if (numbers := numbers_in(asked.stdout)) == (0, 0):
+    numbers = numbers_in(asked.stdout)
+    if numbers == (0, 0):
         raise SandboxError(
             f"bubblewrap sandbox: {bwrap} --version: got {asked.stdout!r}, expected a version"
         )
@@ -159,10 +178,9 @@ def version(bwrap: str) -> tuple[int, int]:
 
 
 def outermost(folders: tuple[str, ...]) -> list[str]:
-    """The folders that are in none of the others, nor in /usr, which is there anyway."""
-    distinct = {os.path.realpath(folder) for folder in folders} | {
-        os.path.normpath(folder) for folder in folders
-    }
+    """Return the folders that are in none of the others, nor in /usr, which is there anyway."""
+    distinct = {os.path.realpath(folder) for folder in folders}
+    distinct |= {os.path.normpath(folder) for folder in folders}
     kept: list[str] = []
     for folder in sorted(distinct):
         if not any(Path(folder).is_relative_to(other) for other in ("/usr", *kept)):
@@ -172,7 +190,7 @@ def outermost(folders: tuple[str, ...]) -> list[str]:
 
 @functools.cache
 def _libraries() -> tuple[str, ...]:
-    """/lib and its like: links into /usr on most systems, folders on the others."""
+    """Return options for /lib and its like: links into /usr on most systems, folders on others."""
     options: list[str] = []
     for path in LIBRARIES:
         if Path(path).is_symlink():
@@ -183,18 +201,21 @@ def _libraries() -> tuple[str, ...]:
 
 
 def may_give_up_root() -> bool:
-    """Whether this is root with what it takes, and with uids to give away."""
+    """Return True if this is root with the capabilities to become one of ``UIDS``."""
     if os.geteuid() != 0:
         return False
     status = Path("/proc/self/status").read_text("ascii", "replace")
-    found = re.search(r"^CapEff:\s*([0-9a-f]+)$", status, re.MULTILINE)
-    held = int(found[1], 16) if found else 0
-    mapped = (Path(f"/proc/self/{name}").read_text("ascii") for name in ("uid_map", "gid_map"))
-    return all(held >> number & 1 for number in NEEDED_CAPABILITIES) and all(
-        map(_gives_uids, mapped)
-    )
+    capabilities = re.search(r"^CapEff:\s*([0-9a-f]+)$", status, re.MULTILINE)
+    held = int(capabilities[1], 16) if capabilities else 0
+    if not all(held >> number & 1 for number in NEEDED_CAPABILITIES):
+        return False
+    tables = (Path(f"/proc/self/{name}").read_text("ascii") for name in ("uid_map", "gid_map"))
+    return all(_maps_uids(table) for table in tables)
 
 
-def _gives_uids(table: str) -> bool:
-    lines = [[int(number) for number in line.split()] for line in table.splitlines()]
-    return any(first <= UIDS[0] and UIDS[-1] < first + count for first, _, count in lines)
+def _maps_uids(table: str) -> bool:
+    for line in table.splitlines():
+        first, _, count = map(int, line.split())
+        if first <= UIDS[0] and UIDS[-1] < first + count:
+            return True
+    return False

@@ -1,9 +1,9 @@
-"""The process of one run inside a sandbox: it becomes a plain Python process and executes the program.
+"""The process of one run inside a sandbox: it becomes a plain Python process and runs the program.
 
-In: the set-up, a run, and the inner ends of its pipes. Out: the program's own output; for calls
-also a line of tagged JSON each, on descriptor 3. The text of this file is sent into the sandbox,
-beside ``supervisor``. From the program on, nothing in this process can be trusted: it may change
-every function here, and all that it can gain is to lie about its own value.
+The program writes its own output; calls also write a line of tagged JSON each, on descriptor 3. The
+text of this file is sent into the sandbox, beside ``supervisor``. Once the program runs, nothing in
+this process can be trusted: it may change every function here, and all that it can gain is to lie
+about its own value.
 """
 
 # No ``from __future__``, which the program would inherit; no ``typing``, ``pathlib`` or ``signal``:
@@ -26,45 +26,47 @@ REPLY = 3
 STACK_BYTES = 64 << 20
 PR_SET_DUMPABLE = 4
 LEFT_TO_THE_END = ("open(", "Wrapper", "Buffered", "__del__")
-"""What a program's text holds if it may have buffers of its own, or say something when its objects go."""
+"""Words of a program that may have buffers of its own, or print when its objects are deleted."""
 NOT_PLAIN = 97
-"""The exit code of a call that returned what is no plain value."""
+"""Exit code of a call that returned a value that is not plain."""
 
 
 def be_candidate(setup: "dict[str, Any]", run: "dict[str, Any]", pipes: list[int]) -> None:
     """Turn this freshly forked process into the program's. Never returns.
 
     Raises:
-        SystemExit: so that Python ends as it would by itself; only where the program may have left
-            something to that.
+        SystemExit: so that Python ends as it would by itself, for programs of which a part may run
+            then (``LEFT_TO_THE_END``).
     """
-    code, slowly, program = 1, False, setup["program"]
+    code = 1
+    slowly = False
+    program = setup["program"]
     try:
         become_plain(setup, pipes)
         if run["entry_point"] is None:
             code = execute(program, "__main__")
             slowly = any(word in program for word in LEFT_TO_THE_END)
-            code = code if slowly else finish(code)
+            if not slowly:
+                code = finish(code)
         else:
             code = execute(program, "program") or call(run["entry_point"], run["calls"])
     finally:
-        if not slowly:
-            os._exit(code)  # pyright: ignore[reportPrivateUsage]  # taking everything apart would cost 2 ms a run
+        if not slowly:  # a whole end of Python would cost 2 ms a run
+            os._exit(code)  # pyright: ignore[reportPrivateUsage]
     raise SystemExit(code)
 
 
 def become_plain(setup: "dict[str, Any]", pipes: list[int]) -> None:
-    """A session, descriptors, limits and a ``sys`` like those of a Python that was started with the program."""
+    """Take the session, descriptors, limits and ``sys`` of a Python started with the program."""
     os.setsid()
-    # The pipes may have been given low numbers: they are moved out of the way first.
-    for number, descriptor in enumerate(
-        [os.dup2(pipe, 60 + index) for index, pipe in enumerate(pipes)]
-    ):
-        os.dup2(descriptor, number, inheritable=number < REPLY)
+    # The pipes may have low numbers, so they are moved out of the way first.
+    for number, pipe in enumerate(pipes):
+        os.dup2(pipe, 60 + number)
+    for number in range(len(pipes)):
+        os.dup2(60 + number, number, inheritable=number < REPLY)
     os.closerange(REPLY + 1, 4096)
-    if (
-        sys.platform == "linux"
-    ):  # let process 1 see how much memory it shares; else all of it would count twice
+    if sys.platform == "linux":
+        # Process 1 must see how much memory is shared, or all of it would count twice.
         os.register_at_fork(before=lambda: prctl(PR_SET_DUMPABLE, 1))
     lower(resource.RLIMIT_AS, setup["memory_mb"] * 2 << 20)
     lower(resource.RLIMIT_CPU, int(setup["cpu_s"]) + 2)
@@ -79,7 +81,7 @@ def become_plain(setup: "dict[str, Any]", pipes: list[int]) -> None:
 
 
 def finish(code: int) -> int:
-    """What Python does at the end of a script that is worth its time: threads, atexit, buffers; the exit code."""
+    """Do what matters of Python's end: threads, atexit, buffers. Return the exit code."""
     threading = sys.modules.get("threading")
     try:
         if threading is not None:
@@ -91,11 +93,11 @@ def finish(code: int) -> int:
 
 
 def call(entry: str, calls: "list[tuple[Any, Any, bool]]") -> int:
-    """Call a function of the program, and write what it returned to descriptor 3; the exit code.
+    """Call a function of the program, and write its values to descriptor 3; return the exit code.
 
-    The function is the method of ``Class.method``; else the method of a class ``Solution``, else
-    the function of the module, in this order, for ``from operator import *`` may have brought a
-    function of the same name.
+    The function is the method of ``Class.method``, or else the method of a class ``Solution``, or
+    else the function of the module. The module comes last, because ``from operator import *`` may
+    have brought a function of the same name.
     """
     try:
         names = vars(sys.modules["program"])
@@ -121,7 +123,7 @@ def call(entry: str, calls: "list[tuple[Any, Any, bool]]") -> int:
 
 
 def execute(program: str, name: str) -> int:
-    """Execute a program as a fresh module of that name; the exit code, 0 where it did not end by itself."""
+    """Execute a program as a fresh module of that name; return the exit code."""
     module = type(sys)(name)
     module.__dict__.update(__builtins__=builtins, __file__="program.py")
     sys.modules[name] = module
@@ -135,7 +137,7 @@ def execute(program: str, name: str) -> int:
 
 
 def report() -> int:
-    """Show the exception at hand as Python would; the exit code that it means."""
+    """Show the current exception as Python would; return the exit code that it means."""
     kind, error, trace = sys.exc_info()
     if isinstance(error, SystemExit):
         if error.code is None or isinstance(error.code, int):
@@ -148,7 +150,7 @@ def report() -> int:
 
 
 def flush() -> int:
-    """Write out what is buffered; 120 where that fails, as in Python."""
+    """Write out buffers; return 0, or 120 if that fails, as in Python."""
     code = 0
     for stream in dict.fromkeys((sys.stdout, sys.stderr, sys.__stdout__, sys.__stderr__)):
         try:
@@ -160,9 +162,10 @@ def flush() -> int:
 
 
 def lower(name: int, value: int) -> None:
-    """Set a limit for good, or to the hard limit where that is lower already."""
+    """Set a limit for good, or keep a hard limit that is lower already."""
     hard = resource.getrlimit(name)[1]
-    value = value if hard == resource.RLIM_INFINITY else min(value, hard)
+    if hard != resource.RLIM_INFINITY:
+        value = min(value, hard)
     try:
         resource.setrlimit(name, (value, value))
     except (OSError, ValueError):
@@ -171,7 +174,7 @@ def lower(name: int, value: int) -> None:
 
 
 def prctl(option: int, value: int) -> None:
-    """The system call of that name; ``ctypes``, of which this is the part that is needed, would take 3 ms to import.
+    """Make the system call of that name. All of ``ctypes`` would take 3 ms to import.
 
     Raises:
         OSError: the kernel refused.

@@ -1,10 +1,10 @@
-"""Plain values as tagged JSON, so that no object of an untrusted program ever reaches the process that judges it.
+"""Plain values as tagged JSON, so that no object of an untrusted program reaches the judge.
 
-In: None, bool, int, float, complex, str, bytes, list, tuple, set, frozenset, dict, and subclasses
-of these (taken as what they extend, by the methods of the base class). Out: a line of JSON, in
-which what JSON lacks is an object of one key, such as ``{"tuple": [1, 2]}``; and back, plain
-builtins only. ``canonical`` brings two texts into a form that is equal where the values are; it
-hashes nothing, so values chosen to collide cost nothing.
+``encode`` takes None, bool, int, float, complex, str, bytes, list, tuple, set, frozenset, dict, and
+subclasses of these (taken as what they extend, by the methods of the base class). It writes a line
+of JSON, in which an object of one key stands for what JSON lacks, such as ``{"tuple": [1, 2]}``.
+``decode`` returns plain builtins. ``canonical`` brings two texts into a form that is equal if the
+values are; it hashes nothing, so values chosen to collide cost nothing.
 
 The text of this file is also sent into the sandbox, where each import costs: ``json`` is imported
 outside alone.
@@ -21,20 +21,21 @@ if TYPE_CHECKING:
 
 MAX_DEPTH = 100
 MAX_HASHED = 5_000
-"""Elements of sets and keys of dicts that ``decode`` makes: values chosen to collide would take it quadratic time."""
+"""The most set elements and dict keys that ``decode`` makes, because values chosen to collide would
+take quadratic time."""
 LONG = 1 << 64
-"""Longer integers are written in base 16: Python refuses to read long decimals."""
+"""Integers from here on are written in base 16, because Python refuses to read long decimals."""
 
 _TAG_OF = {tuple: "tuple", set: "set", frozenset: "frozenset"}
 _NO_NUMBER = {"nan": "NaN", "inf": "Infinity", "-inf": "-Infinity"}
 
 
 class NotPlain(ValueError):
-    """A value, or a text, outside of what the encoding holds; the message names the type or the fault."""
+    """A value or a text that the encoding cannot hold; the message names the type or the fault."""
 
 
 def encode(value: object, depth: int = 0) -> str:
-    """The text of a value, on one line; dicts keep their order.
+    """Return the text of a value, on one line; dicts keep their order.
 
     Raises:
         NotPlain: another type, or more than ``MAX_DEPTH`` levels (so that a list that holds itself
@@ -58,13 +59,14 @@ def encode(value: object, depth: int = 0) -> str:
     if issubclass(kind, bytes):
         return f'{{"bytes": "{bytes.hex(value)}"}}'  # type: ignore[arg-type]
     if issubclass(kind, complex):
-        parts: list[float] = [part.__get__(value) for part in (complex.real, complex.imag)]  # type: ignore[attr-defined]
-        return f'{{"complex": {encode(parts)}}}'
+        real, imag = complex.real.__get__(value), complex.imag.__get__(value)  # type: ignore[attr-defined]
+        return f'{{"complex": [{encode(real)}, {encode(imag)}]}}'
     if issubclass(kind, list):
-        return f"[{', '.join([encode(item, depth + 1) for item in list.__iter__(value)])}]"  # type: ignore[arg-type]
+        items = [encode(item, depth + 1) for item in list.__iter__(value)]  # type: ignore[arg-type]
+        return f"[{', '.join(items)}]"
     if issubclass(kind, dict):
-        items = dict.items(value)  # type: ignore[arg-type]
-        pairs = [f"[{encode(key, depth + 1)}, {encode(item, depth + 1)}]" for key, item in items]
+        entries = dict.items(value)  # type: ignore[arg-type]
+        pairs = [f"[{encode(key, depth + 1)}, {encode(item, depth + 1)}]" for key, item in entries]
         return f'{{"dict": [{", ".join(pairs)}]}}'
     for base, tag in _TAG_OF.items():
         if issubclass(kind, base):
@@ -75,7 +77,7 @@ def encode(value: object, depth: int = 0) -> str:
 
 
 def decode(text: str) -> object:
-    """The value of ``encode``'s text, in builtins only.
+    """Return the value of ``encode``'s text, in builtins only.
 
     Raises:
         NotPlain: it is not such a text (any may be passed), or holds more than ``MAX_HASHED``
@@ -83,21 +85,21 @@ def decode(text: str) -> object:
     """
     try:
         return _value(_read(text), [])
+    except NotPlain:
+        raise
     except (TypeError, ValueError, RecursionError) as error:
-        raise (
-            error if isinstance(error, NotPlain) else NotPlain(f"what cannot be a value: {error}")
-        ) from error
+        raise NotPlain(f"what cannot be a value: {error}") from error
 
 
 def canonical(text: str, *, by_value: bool = False) -> str:
-    """A text's normal form: two are equal where the values are.
+    """Return a text's normal form: two are equal if the values are.
 
     Sets and dicts are put in order, and 0.0 and -0.0 are one. Every NaN equals every other.
 
     Args:
         text: an encoding; any text may be passed.
-        by_value: 1, 1.0, True and 1+0j are equal, and so are a set and a frozenset, as Python's
-            ``==`` says.
+        by_value: as for Python's ``==``, 1, 1.0, True and 1+0j are equal, and so are a set and a
+            frozenset.
 
     Raises:
         NotPlain: the text is not an encoding.
@@ -109,7 +111,7 @@ def canonical(text: str, *, by_value: bool = False) -> str:
 
 
 def _read(text: str) -> "Any":
-    """A tree: what JSON holds is itself, everything else a pair of its tag and a list."""
+    """Return a tree, in which everything that JSON lacks is a pair of its tag and a list."""
     import json
 
     try:
@@ -120,11 +122,17 @@ def _read(text: str) -> "Any":
 
 def _tagged(pairs: "list[tuple[str, Any]]") -> "Any":
     ((tag, content),) = pairs
-    if isinstance(content, str) and tag in {"int", "bytes"}:
-        return int(content, 16) if tag == "int" else bytes.fromhex(content)
-    if not isinstance(content, list) or tag not in {"complex", "dict", *_TAG_OF.values()}:
-        raise ValueError(f"the tag {tag!r}")
-    return complex(*content) if tag == "complex" else (tag, content)
+    if isinstance(content, str):
+        if tag == "int":
+            return int(content, 16)
+        if tag == "bytes":
+            return bytes.fromhex(content)
+    if isinstance(content, list):
+        if tag == "complex":
+            return complex(*content)
+        if tag == "dict" or tag in _TAG_OF.values():
+            return tag, content
+    raise ValueError(f"the tag {tag!r}")
 
 
 def _value(node: "Any", hashed: "list[Any]") -> object:
@@ -140,22 +148,33 @@ def _value(node: "Any", hashed: "list[Any]") -> object:
         raise NotPlain(f"more than {MAX_HASHED} elements of sets and keys of dicts")
     if tag == "dict":
         return {_value(key, hashed): _value(item, hashed) for key, item in items}
-    return (set if tag == "set" else frozenset)(_value(item, hashed) for item in items)
+    values = {_value(item, hashed) for item in items}
+    return values if tag == "set" else frozenset(values)
 
 
 def _form(node: "Any", by_value: bool) -> str:
     if isinstance(node, (list, tuple)):
-        tag, items = ("list", node) if isinstance(node, list) else node
-        forms = [_form(item, by_value) for item in items]
-        in_order = forms if tag in {"list", "tuple"} else sorted(forms)
-        return f"{'set' if by_value and tag == 'frozenset' else tag}[{','.join(in_order)}]"
+        return _container_form(node, by_value)
     if by_value:
         if isinstance(node, complex) and node.imag == 0:
             node = node.real
         if isinstance(node, bool) or (isinstance(node, float) and node.is_integer()):
             node = int(node)
+    # `+ 0.0` makes 0.0 of -0.0
     if isinstance(node, complex):
         return f"complex({node.real + 0.0!r},{node.imag + 0.0!r})"
     if isinstance(node, float):
         return repr(node + 0.0)
-    return f"int {node:x}" if isinstance(node, int) and not isinstance(node, bool) else repr(node)
+    if isinstance(node, int) and not isinstance(node, bool):
+        return f"int {node:x}"
+    return repr(node)
+
+
+def _container_form(node: "Any", by_value: bool) -> str:
+    tag, items = ("list", node) if isinstance(node, list) else node
+    forms = [_form(item, by_value) for item in items]
+    if tag not in {"list", "tuple"}:
+        forms.sort()
+    if by_value and tag == "frozenset":
+        tag = "set"
+    return f"{tag}[{','.join(forms)}]"

@@ -1,10 +1,9 @@
-"""No sandbox: a plain process in a temporary folder, with limits. Only for programs that somebody answers for.
+"""No sandbox: a plain process in a temporary folder, with limits. Only for trusted programs.
 
-In: limits. Out: the command that starts a Python, in a session of its own with a fixed environment.
-What holds: CPU, memory of one process, sizes of files and output, and the clock. What does not: a
-program reads and writes whatever the caller may, reaches the network, sees and signals the caller's
-other processes, and what leaves its process group outlives it. It is opened by an explicit flag
-alone, and every result says ``plain``.
+It limits CPU, memory of one process, sizes of files and output, and the clock. It does not protect:
+a program reads and writes whatever the caller may, reaches the network, sees and signals the
+caller's other processes, and processes that leave its group outlive it. Only an explicit flag opens
+it, and every result says ``plain``.
 """
 
 from __future__ import annotations
@@ -22,10 +21,10 @@ from openconductor.sandboxes.session import BOOTSTRAP, PYTHON_FLAGS, BatchedSand
 
 
 class PlainSandbox(BatchedSandbox):
-    """See the module's docstring.
+    """The backend ``plain``, which protects nothing.
 
     Args:
-        unsafe: must be True: whoever opens this says that the programs may do whatever they like.
+        unsafe: must be True; the caller accepts that programs may do anything.
 
     Raises:
         ConfigError: ``unsafe`` is not True.
@@ -36,13 +35,11 @@ class PlainSandbox(BatchedSandbox):
     def __init__(self, *, unsafe: bool = False) -> None:
         super().__init__()
         if unsafe is not True:
-            raise ConfigError(
-                "sandbox 'plain': it protects nothing; expected unsafe=True from whoever wants that"
-            )
+            raise ConfigError("sandbox 'plain': it protects nothing, so it requires unsafe=True")
 
     @contextmanager
     def launching(self, limits: Limits) -> Generator[Launch, None, None]:
-        """A Launch with a temporary folder of its own."""
+        """Yield a Launch with a temporary folder of its own."""
         folder = tempfile.TemporaryDirectory(prefix=TEMPORARY, ignore_cleanup_errors=True)
         try:
             setup = {"scratch": os.path.realpath(folder.name), "private": False}

@@ -1,12 +1,11 @@
 """The system-call filter of the bubblewrap sandbox, as the BPF program that the kernel takes.
 
-In: a machine name (``platform.machine()``). Out: bytes for ``bwrap --seccomp``. A deny list: what
-reaches into other processes, the kernel or other namespaces, and what holds memory that nobody
-counts, fails with EPERM. Of the system calls since Linux 5.1, and of those to come, only a few are
-there at all. Written out here, because libseccomp's Python bindings are no wheel that every machine
-has, and the format is eight bytes an instruction.
+It is a deny list: calls that reach into other processes, the kernel or other namespaces, or that
+hold memory that nobody counts, fail with EPERM. Of the system calls since Linux 5.1, known or
+future, only a few are there at all. It is written out here, because libseccomp's Python bindings
+have no wheel for every machine, and the format is eight bytes an instruction.
 
-Not covered: faults of the kernel in what is allowed.
+Not covered: faults of the kernel in the calls that are allowed.
 """
 
 from __future__ import annotations
@@ -16,8 +15,7 @@ import struct
 
 from openconductor.errors import SandboxError
 
-# name: (x86-64, arm64); None where that machine has no such call. From the kernel's syscall tables,
-# v6.18.
+# name: (x86-64, arm64), from the kernel's syscall tables, v6.18. None: that machine lacks the call.
 DENIED: dict[str, tuple[int | None, int | None]] = {
     # into other processes
     "ptrace": (101, 117),
@@ -73,8 +71,7 @@ DENIED: dict[str, tuple[int | None, int | None]] = {
     "vhangup": (153, 58),
     "sync": (162, 81),
     "syncfs": (306, 267),
-    # instances that the kernel counts for a user, those outside too: a sandbox could leave none to
-    # the host
+    # instances that the kernel counts for a user, also outside: the host could be left without any
     "inotify_init": (253, None),
     "inotify_init1": (294, 26),
     # memory outside of what process 1 counts: not mapped by anybody, or kept by the kernel
@@ -86,10 +83,9 @@ DENIED: dict[str, tuple[int | None, int | None]] = {
     "vmsplice": (278, 75),
 }
 FIRST_ALIKE = 424
-"""From here on the numbers are the same on all machines, and only what is listed next is there; the rest, and with it
-whatever a future kernel adds, is answered as if the kernel did not have it. So is clone3 (435): its
-flags lie in
-memory, where a filter cannot look, and C libraries fall back on clone."""
+"""From here on the numbers are the same on all machines, and only ``HARMLESS`` is allowed. The
+rest, and all that a future kernel adds, is answered as if the kernel lacked it. So is clone3 (435):
+its flags lie in memory, where a filter cannot look, and C libraries fall back on clone."""
 HARMLESS = {
     "pidfd_send_signal": 424,
     "pidfd_open": 434,
@@ -105,86 +101,102 @@ HARMLESS = {
     "futex_requeue": 456,
 }
 # Allowed in part.
-CLONE, MMAP, SETPRIORITY, SOCKET = (56, 220), (9, 222), (141, 140), (41, 198)
-PRLIMIT, SETAFFINITY = (302, 261), (203, 122)
-SIGACTION, SIGCHLD = (13, 134), 17
-"""Who ignores SIGCHLD has the kernel reap children unseen: nobody would count the processor time that they took."""
+CLONE = (56, 220)
+MMAP = (9, 222)
+SETPRIORITY = (141, 140)
+SOCKET = (41, 198)
+PRLIMIT = (302, 261)
+SETAFFINITY = (203, 122)
+SIGACTION = (13, 134)
+SIGCHLD = 17
+"""If a program ignores SIGCHLD, the kernel reaps its children unseen, and nobody counts their CPU
+time."""
 NEW_NAMESPACES = 0x7E020000
 SHARED_ANONYMOUS = 0x21
-"""MAP_SHARED | MAP_ANONYMOUS: pages that one process fills and another keeps are in nobody's resident memory."""
+"""MAP_SHARED | MAP_ANONYMOUS: pages that one process fills and another keeps are in nobody's
+resident memory."""
 FAMILIES = (1, 2, 10)
-"""AF_UNIX, AF_INET, AF_INET6: a network namespace holds these, but not AF_VSOCK, which reaches a virtual machine's
-host."""
+"""AF_UNIX, AF_INET, AF_INET6: a network namespace holds these, but not AF_VSOCK, which reaches the
+host of a virtual machine."""
 
 MACHINES = {"x86_64": (0, 0xC000003E), "aarch64": (1, 0xC00000B7)}
 X32 = 0x40000000
 
 _LOAD, _AND, _RETURN = 0x20, 0x54, 0x06
 _EQUAL, _AT_LEAST, _ANY_BIT = 0x15, 0x35, 0x45
-_NUMBER, _ARCH, _FIRST, _SECOND, _FOURTH = (
-    0,
-    4,
-    16,
-    24,
-    40,
-)  # the low halves: both machines are little-endian
+# Offsets; of arguments the low half, because both machines are little-endian.
+_NUMBER, _ARCH, _FIRST, _SECOND, _FOURTH = 0, 4, 16, 24, 40
 
 
 def _op(code: int, value: int, yes: int = 0, no: int = 0) -> bytes:
+    """Return an instruction; ``yes`` and ``no`` are the instructions that a test skips."""
     return struct.pack("<HBBI", code, yes, no, value)
 
 
-_ALLOW, _KILL = _op(_RETURN, 0x7FFF0000), _op(_RETURN, 0x80000000)
-_FAIL, _ABSENT, _NO_FAMILY = (
-    _op(_RETURN, 0x00050000 | no) for no in (errno.EPERM, errno.ENOSYS, errno.EAFNOSUPPORT)
-)
+def _error(number: int) -> bytes:
+    return _op(_RETURN, 0x00050000 | number)
+
+
+_ALLOW = _op(_RETURN, 0x7FFF0000)
+_KILL = _op(_RETURN, 0x80000000)
+_FAIL = _error(errno.EPERM)
 
 
 def _own(argument: int) -> bytes:
-    """Fails unless an argument is 0, which stands for the caller itself, or for nothing."""
+    """Fail unless an argument is 0, which stands for the caller itself, or for nothing."""
     return _op(_LOAD, argument) + _op(_EQUAL, 0, 1, 0) + _FAIL
 
 
-_PARTLY = {
-    CLONE: _op(_LOAD, _FIRST) + _op(_ANY_BIT, NEW_NAMESPACES, 0, 1) + _FAIL,
+def _known_family() -> bytes:
+    """Fail unless the first argument is one of ``FAMILIES``."""
+    parts = [_op(_LOAD, _FIRST)]
+    for index, family in enumerate(FAMILIES):
+        parts.append(_op(_EQUAL, family, len(FAMILIES) - index, 0))
+    return b"".join([*parts, _error(errno.EAFNOSUPPORT)])
+
+
+_NO_NAMESPACE = _op(_LOAD, _FIRST) + _op(_ANY_BIT, NEW_NAMESPACES, 0, 1) + _FAIL
+_FLAGS = _op(_LOAD, _FOURTH) + _op(_AND, SHARED_ANONYMOUS)
+_NOT_SHARED = _FLAGS + _op(_EQUAL, SHARED_ANONYMOUS, 0, 1) + _FAIL
+
+_CONDITIONS = {
+    CLONE: _NO_NAMESPACE,
     # else a program could limit or move process 1
     PRLIMIT: _own(_FIRST),
     SETAFFINITY: _own(_FIRST),
     SETPRIORITY: _own(_FIRST) + _own(_SECOND),
-    MMAP: _op(_LOAD, _FOURTH)
-    + _op(_AND, SHARED_ANONYMOUS)
-    + _op(_EQUAL, SHARED_ANONYMOUS, 0, 1)
-    + _FAIL,
+    MMAP: _NOT_SHARED,
     SIGACTION: _op(_LOAD, _FIRST) + _op(_EQUAL, SIGCHLD, 0, 3) + _own(_SECOND),
-    SOCKET: _op(_LOAD, _FIRST)
-    + b"".join(
-        _op(_EQUAL, family, len(FAMILIES) - index, 0) for index, family in enumerate(FAMILIES)
-    )
-    + _NO_FAMILY,
+    SOCKET: _known_family(),
 }
-"""What a call must pass that is allowed in part; it begins by loading what it looks at, and falls through if it may."""
+"""The condition of each call that is allowed in part. It loads what it tests, and falls through if
+the call may pass."""
 
 
 def build_filter(machine: str) -> bytes:
-    """The filter for a machine.
+    """Return the filter for a machine, for ``bwrap --seccomp``.
+
+    Args:
+        machine: as ``platform.machine()`` names it.
 
     Raises:
         SandboxError: there is no table for that machine.
     """
     if machine not in MACHINES:
-        raise SandboxError(
-            f"seccomp filter: got the machine {machine!r}, expected one of {', '.join(MACHINES)}"
-        )
+        known = ", ".join(MACHINES)
+        raise SandboxError(f"seccomp filter: got the machine {machine!r}, expected one of {known}")
     column, arch = MACHINES[machine]
     parts = [_op(_LOAD, _ARCH), _op(_EQUAL, arch, 1, 0), _KILL, _op(_LOAD, _NUMBER)]
     if machine == "x86_64":  # the same calls under other numbers
         parts += [_op(_AT_LEAST, X32, 0, 1), _KILL]
     for number in HARMLESS.values():
         parts += [_op(_EQUAL, number, 0, 1), _ALLOW]
-    parts += [_op(_AT_LEAST, FIRST_ALIKE, 0, 1), _ABSENT]
+    parts += [_op(_AT_LEAST, FIRST_ALIKE, 0, 1), _error(errno.ENOSYS)]
     for numbers in DENIED.values():
-        if (number := numbers[column]) is not None:
+        number = numbers[column]
+        if number is not None:
             parts += [_op(_EQUAL, number, 0, 1), _FAIL]
-    for numbers, test in _PARTLY.items():
-        parts += [_op(_EQUAL, numbers[column], 0, len(test) // 8 + 1), test, _ALLOW]
+    for numbers, condition in _CONDITIONS.items():
+        skipped = len(condition) // 8 + 1
+        parts += [_op(_EQUAL, numbers[column], 0, skipped), condition, _ALLOW]
     return b"".join([*parts, _ALLOW])

@@ -1,23 +1,22 @@
 """Process 1 of a sandbox: forks a process a run, counts what it uses, ends it, and answers outside.
 
-In: frames (a length, then a marshalled dict): first the set-up and the program, then one frame a
-run. Out, on descriptor 1: a line of tagged JSON each; after that of a run come the bytes of its
-output. The text of this file is sent into the sandbox and runs there, with ``encoding``,
-``candidate`` and ``place`` beside it and no other part of the package. It never runs the program's
-code itself.
+It reads frames (a length, then a marshalled dict): first the set-up and the program, then one frame
+a run. On descriptor 1 it answers each with a line of tagged JSON; after that of a run come the
+bytes of its output. The text of this file is sent into the sandbox and runs there, with
+``encoding``, ``candidate`` and ``place`` beside it and no other part of the package. It never runs
+the program's code itself.
 
-What holds here, whatever the program does: process 1 of a process-id namespace gets no signal from
-inside; it is not dumpable, so that nobody inside can open its memory or its descriptors; the
-system-call filter keeps others from changing its limits and priority. Outside such a namespace
-(backend ``plain``) none of that holds.
+Whatever the program does: process 1 of a process-id namespace gets no signal from inside; it is not
+dumpable, so that no process inside can open its memory or its descriptors; the system-call filter
+keeps others from changing its limits and priority. Outside such a namespace (backend ``plain``)
+none of that holds.
 
-Not covered: without our filter (``docker``, ``plain``), processor time of children that a program
-has the kernel reap unseen (SIGCHLD ignored), once they ended; kernel memory of pipes and sockets,
-bounded by the limits on files and processes alone.
+Not covered: without our filter (``docker``, ``plain``), CPU time of children that a program has the
+kernel reap unseen (SIGCHLD ignored), once they ended; kernel memory of pipes and sockets, which
+only the limits on files and processes bound.
 """
 
-# ``posix`` is what ``os`` is made of: ``os`` itself takes 1 ms to import, in every sandbox, and
-# ``typing`` 3.
+# ``os`` is made of ``posix``; it takes 1 ms to import itself, in every sandbox, and ``typing`` 3.
 
 from __future__ import annotations
 
@@ -47,13 +46,13 @@ if TYPE_CHECKING:
 
 TICK_S = 0.05
 FILES = 2_000
-"""Files and folders in /tmp at one time: bubblewrap has no option for their number, and none for their size before 0.7.
-"""
+"""The most files and folders in /tmp: bubblewrap cannot limit their number, nor their size before
+0.7."""
 CHUNK = 1 << 16
 STARVED_FACTOR = 4
-"""However busy the machine, a run ends after this many times its wall guard."""
+"""A run ends after this many times its wall guard, however busy the machine is."""
 LOOKS_AT_MEMORY = 3
-"""This many looks in a row must find too much of it."""
+"""Measurements in a row that must all exceed the limit."""
 TICKS_A_SECOND = os.sysconf("SC_CLK_TCK")
 PAGE = os.sysconf("SC_PAGE_SIZE")
 LINUX = sys.platform == "linux"
@@ -65,7 +64,7 @@ def main(control: io.BufferedReader) -> None:
     null = os.open("/dev/null", os.O_RDWR)
     os.dup2(null, 0)
     os.dup2(null, 1)
-    setup = received(control)
+    setup = read_frame(control)
     if setup is None:
         return
     place = Place(setup["scratch"], private=setup["private"])
@@ -75,84 +74,78 @@ def main(control: io.BufferedReader) -> None:
             __import__(name)
         except ImportError:
             continue  # the program will say so itself
-    gc.freeze()  # what is there now is shared by all forks, and stays so
-    answer: list[bytes] = [f"{encode(state())}\n".encode()]
+    gc.freeze()  # objects from before the forks are shared by all, and stay so
+    answer: list[bytes] = [f"{encode(describe_state())}\n".encode()]
     while True:
         out.writelines(answer)
         out.flush()
-        run = received(control)
+        run = read_frame(control)
         if run is None:
             os._exit(0)  # pyright: ignore[reportPrivateUsage]
         answer = Supervised(setup, place, run, control.fileno()).result()
 
 
-def received(control: io.BufferedReader) -> dict[str, Any] | None:
-    """The next frame, or None at the end."""
+def read_frame(control: io.BufferedReader) -> dict[str, Any] | None:
+    """Return the next frame. None: the end."""
     content = control.read(int.from_bytes(control.read(4), "little"))
     return marshal.loads(content) if content else None  # noqa: S302 - from the process outside
 
 
 def harden(setup: dict[str, Any]) -> None:
-    """Give up root, and let nobody look into this process; then the limits that all share."""
+    """Give up root, hide this process, and set the limits that all processes share."""
     signals: Any = __import__("_signal")
-    signals.signal(
-        signals.SIGINT, signals.SIG_DFL
-    )  # process 1 is spared the signals that it does not handle
-    if LINUX:  # where the machine runs out of memory, what is in here goes first
+    # Process 1 does not get the signals that it does not handle.
+    signals.signal(signals.SIGINT, signals.SIG_DFL)
+    if LINUX:  # if the machine runs out of memory, the processes in here go first
         with io.FileIO("/proc/self/oom_score_adj", "w") as file:
             file.write(b"1000")
-    if setup["uid"] is not None:
+    uid = setup["uid"]
+    if uid is not None:
         os.setgroups([])
-        os.setresgid(setup["uid"], setup["uid"], setup["uid"])
-        os.setresuid(setup["uid"], setup["uid"], setup["uid"])
+        os.setresgid(uid, uid, uid)
+        os.setresuid(uid, uid, uid)
     # A change of uid has made this process not dumpable already: its files in /proc are root's
-    # then. That can be told only with root's uid in sight.
+    # then. That shows only where root's uid is in sight.
     if LINUX and (os.getuid() == 0 or os.stat("/proc/self/maps").st_uid != 0):
         prctl(PR_SET_DUMPABLE, 0)
     os.umask(0o077)
     os.chdir(setup["scratch"])
-    os.environ[b"HOME"] = setup[
-        "scratch"
-    ].encode()  # from which ``os.environ`` is made, if it is imported
-    limits = {
-        "CORE": 0,
-        "FSIZE": setup["file_mb"] << 20,
-        "NOFILE": 64,
-        "STACK": STACK_BYTES,
-        "MEMLOCK": 0,
-    }
+    # ``os.environ`` is made from this, if a program imports it.
+    os.environ[b"HOME"] = setup["scratch"].encode()
+    lower(resource.RLIMIT_CORE, 0)
+    lower(resource.RLIMIT_FSIZE, setup["file_mb"] << 20)
+    lower(resource.RLIMIT_NOFILE, 64)
+    lower(resource.RLIMIT_STACK, STACK_BYTES)
+    lower(resource.RLIMIT_MEMLOCK, 0)
     if setup["count_processes"]:
-        limits["NPROC"] = setup["processes"] + 1
+        lower(resource.RLIMIT_NPROC, setup["processes"] + 1)
     if LINUX:
-        limits["MSGQUEUE"] = 0
-    for name, value in limits.items():
-        lower(getattr(resource, f"RLIMIT_{name}"), value)
+        lower(resource.RLIMIT_MSGQUEUE, 0)
     sys.path[:0] = setup["paths"]
-    if not hasattr(
-        builtins, "exit"
-    ):  # Python was started without ``site``, which defines these two
+    if not hasattr(builtins, "exit"):  # Python started without ``site``, which defines these two
         builtins.exit = builtins.quit = leave
 
 
 def leave(code: object = None) -> None:
-    """What ``site`` calls exit and quit."""
+    """Do as ``exit`` and ``quit`` of ``site``."""
     raise SystemExit(code)
 
 
-def state() -> dict[str, object]:
-    """What this process has become, for the process outside to check before it makes any run."""
-    lines = read("/proc/self/status").decode("utf-8", "replace").splitlines() if LINUX else []
-    fields = dict(line.split(":\t", 1) for line in lines if ":\t" in line)
-    wanted = ("CapEff", "CapPrm", "NoNewPrivs", "Seccomp")
-    return {
-        "pid": os.getpid(),
-        "uid": os.getuid(),
-        **{name: fields.get(name, "").strip() for name in wanted},
-    }
+def describe_state() -> dict[str, object]:
+    """Return what this process has become, for the process outside to check before any run."""
+    fields: dict[str, str] = {}
+    if LINUX:
+        for line in read_start("/proc/self/status").decode("utf-8", "replace").splitlines():
+            name, _, value = line.partition(":\t")
+            fields[name] = value.strip()
+    state: dict[str, object] = {"pid": os.getpid(), "uid": os.getuid()}
+    for name in ("CapEff", "CapPrm", "NoNewPrivs", "Seccomp"):
+        state[name] = fields.get(name, "")
+    return state
 
 
-def read(path: str) -> bytes:
-    """The first 64 KiB of a file of /proc."""
+def read_start(path: str) -> bytes:
+    """Return the first 64 KiB of a file of /proc."""
     with io.FileIO(path) as file:
         return file.read(CHUNK)
 
@@ -163,38 +156,54 @@ class Supervised:
     def __init__(
         self, setup: dict[str, Any], place: Place, run: dict[str, Any], control: int
     ) -> None:
-        self._setup, self._place, self._control = setup, place, control
-        self._stopped, self._over, self._status = "", False, 0
-        self._reaped_s = self._live_s = 0.0
+        self._setup = setup
+        self._place = place
+        self._control = control
+        self._stopped = ""  # the verdict of the limit that stopped the run
+        self._over = False
+        self._status = 0
+        self._reaped_s = 0.0  # CPU seconds of processes that have ended
+        self._live_s = 0.0  # and of all, when last looked at
         self._begun = self._ticked = time.monotonic()
         self._stdin = memoryview(run["stdin"])
         stdin, self._feed = os.pipe()
-        pipes = [os.pipe() for _ in ("stdout", "stderr", "reply")]
-        inner = [stdin, *(writer for _, writer in pipes)]
-        self._output = {reader: bytearray() for reader, _ in pipes}
+        inner = [stdin]
+        self._output: dict[int, bytearray] = {}  # of stdout, stderr and reply
+        for _ in range(3):
+            reader, writer = os.pipe()
+            inner.append(writer)
+            self._output[reader] = bytearray()
         self._child = os.fork()
         if self._child == 0:
             be_candidate(setup, run, inner)
         for descriptor in inner:
             os.close(descriptor)
         self._poll = select.poll()
+        self._open: set[int] = set()
         self._poll.register(control, 0)  # only to hear that the process outside has gone
-        for descriptor in (self._feed, *self._output):
-            os.set_blocking(descriptor, False)
-            self._poll.register(
-                descriptor, select.POLLOUT if descriptor == self._feed else select.POLLIN
-            )
-        self._open = {self._feed, *self._output}
-        try:  # readable once the child has ended; where the kernel has none, ticks are shorter
-            ended = os.pidfd_open(self._child)
-            self._open.add(ended)
-            self._poll.register(ended, select.POLLIN)
-            self._tick_ms = int(TICK_S * 1000)
+        self._watch(self._feed, select.POLLOUT)
+        for descriptor in self._output:
+            self._watch(descriptor, select.POLLIN)
+        self._tick_ms = int(TICK_S * 100)
+        try:
+            ended = os.pidfd_open(self._child)  # readable once the child has ended
         except (AttributeError, OSError):
-            self._tick_ms = int(TICK_S * 100)
+            return  # the kernel has none, so that ticks stay short
+        self._open.add(ended)
+        self._poll.register(ended, select.POLLIN)
+        self._tick_ms = int(TICK_S * 1000)
+
+    def _watch(self, descriptor: int, event: int) -> None:
+        os.set_blocking(descriptor, False)
+        self._poll.register(descriptor, event)
+        self._open.add(descriptor)
 
     def result(self) -> list[bytes]:
-        """Wait for the end, end what is left, and say how it was: a line, then stdout, stderr and reply."""
+        """Wait for the end, and end what is left.
+
+        Returns:
+            A line that says how it was, then stdout, stderr and reply.
+        """
         while not self._over and not self._stopped:
             self._wait()
         wall_s = time.monotonic() - self._begun
@@ -206,16 +215,17 @@ class Supervised:
             os.close(descriptor)
         if not self._stopped and self._reaped_s > self._setup["cpu_s"]:
             self._stopped = "cpu_timeout"
-        outputs = [
-            bytes(content[: self._setup["output_bytes"]]) for content in self._output.values()
-        ]
-        end = {"stopped": self._stopped, "status": self._status, "clean": self._place.untouched()}
-        used = {
+        most = self._setup["output_bytes"]
+        outputs = [bytes(content[:most]) for content in self._output.values()]
+        line = {
+            "stopped": self._stopped,
+            "status": self._status,
+            "clean": self._place.untouched(),
             "cpu_s": max(self._reaped_s, self._live_s),
             "wall_s": wall_s,
-            "sizes": list(map(len, outputs)),
+            "sizes": [len(output) for output in outputs],
         }
-        return [f"{encode({**end, **used})}\n".encode(), *outputs]
+        return [f"{encode(line)}\n".encode(), *outputs]
 
     def _wait(self) -> None:
         for descriptor, _ in self._poll.poll(self._tick_ms):
@@ -230,17 +240,17 @@ class Supervised:
         if self._place.private or not hasattr(os, "waitid"):
             self._reap(os.WNOHANG)
         else:
-            self._over = (
-                os.waitid(os.P_PID, self._child, os.WEXITED | os.WNOHANG | os.WNOWAIT) is not None
-            )
+            options = os.WEXITED | os.WNOHANG | os.WNOWAIT
+            self._over = os.waitid(os.P_PID, self._child, options) is not None
         if not self._over and time.monotonic() - self._ticked >= TICK_S:
             self._tick()
 
     def _write(self) -> None:
         try:
-            self._stdin = self._stdin[os.write(self._feed, self._stdin[:CHUNK]) :]
+            written = os.write(self._feed, self._stdin[:CHUNK])
         except BrokenPipeError:  # it reads no further, as it may
-            self._stdin = self._stdin[:0]
+            written = len(self._stdin)
+        self._stdin = self._stdin[written:]
         if not self._stdin:
             self._poll.unregister(self._feed)
             self._open.remove(self._feed)
@@ -248,20 +258,21 @@ class Supervised:
             self._feed = -1
 
     def _read(self, descriptor: int) -> bool:
-        """Take what is there; False at the end, or when there is nothing yet."""
+        """Read what is there; False at the end, or if there is nothing yet."""
         try:
             part = os.read(descriptor, CHUNK)
         except BlockingIOError:
             return False
         kept = self._output[descriptor]
-        if len(kept) <= self._setup["output_bytes"]:
+        most = self._setup["output_bytes"]
+        if len(kept) <= most:
             kept += part
-        if len(kept) > self._setup["output_bytes"] and not self._stopped:
+        if len(kept) > most and not self._stopped:
             self._stopped = "output_limit"
         return bool(part)
 
     def _reap(self, options: int) -> None:
-        """Take in processes that have ended: the run's first one, and orphans that fell to process 1."""
+        """Reap processes that have ended: the run's first one, and orphans."""
         while True:
             try:
                 pid, status, usage = os.wait4(-1, options)
@@ -271,91 +282,90 @@ class Supervised:
                 return
             self._reaped_s += usage.ru_utime + usage.ru_stime
             if pid == self._child:
-                self._over, self._status = True, os.waitstatus_to_exitcode(status)
+                self._over = True
+                self._status = os.waitstatus_to_exitcode(status)
 
     def _tick(self) -> None:
-        """What the limits of single processes cannot see: sums over all of them, files, and the clock."""
+        """Check what no limit of a single process sees: sums over all, files, and the clock."""
         self._ticked = time.monotonic()
-        setup, processes = self._setup, self._processes()
+        setup = self._setup
+        processes = self._processes()
+        resident = sum(size for _, _, size in processes)
         self._live_s = self._reaped_s + sum(seconds for _, seconds, _ in processes)
         wall_s = self._ticked - self._begun
+        working_s = max(wall_s - waited_for_core(self._child), wall_s / STARVED_FACTOR)
         if self._live_s > setup["cpu_s"]:
             self._stopped = "cpu_timeout"
-        elif (
-            sum(resident for _, _, resident in processes) > setup["memory_mb"] << 20
-            and self._too_heavy()
-        ):
+        elif resident > setup["memory_mb"] << 20 and self._too_heavy():
             self._stopped = "memory"
-        elif (
-            len(processes) > 2 * setup["processes"]
-        ):  # where the kernel's own limit could not be set
+        elif len(processes) > 2 * setup["processes"]:  # the kernel's own limit could not be set
             self._stopped = "runtime_error"
         elif self._place.private and too_full(setup["scratch"], setup["file_mb"]):
             self._stopped = "output_limit"
-        elif max(wall_s - waited_for_core(self._child), wall_s / STARVED_FACTOR) > setup["wall_s"]:
+        elif working_s > setup["wall_s"]:
             self._stopped = "wall_timeout"
 
     def _too_heavy(self) -> bool:
-        """Whether the processes hold more bytes than the limit, what they share counted once.
+        """Return True if the processes hold more bytes than the limit, shared ones counted once.
 
-        One look may err: a process that ends meanwhile leaves its share to those that are looked at
-        after it.
+        One measurement may err: a process that ends meanwhile leaves its share to those that are
+        measured after it.
         """
-        return all(
-            sum(proportional(pid, resident) for pid, _, resident in self._processes())
-            > self._setup["memory_mb"] << 20
-            for _ in range(LOOKS_AT_MEMORY)
-        )
+        for _ in range(LOOKS_AT_MEMORY):
+            total = sum(proportional(pid, resident) for pid, _, resident in self._processes())
+            if total <= self._setup["memory_mb"] << 20:
+                return False
+        return True
 
     def _processes(self) -> list[tuple[int, float, int]]:
-        """(pid, CPU seconds with those of its ended children, resident bytes) of each process of the run."""
-        found: list[tuple[int, float, int]] = []
+        """Return the processes of the run.
+
+        Returns:
+            Of each its pid, its CPU seconds with those of its ended children, and its resident
+            bytes.
+        """
+        processes: list[tuple[int, float, int]] = []
         for name in os.listdir("/proc") if LINUX else ():
             if not name.isdigit() or int(name) == os.getpid():
                 continue
             try:
-                fields = read(f"/proc/{name}/stat").rpartition(b")")[2].split()
+                fields = read_start(f"/proc/{name}/stat").rpartition(b")")[2].split()
             except OSError:
                 continue  # it has just ended
-            if (
-                self._place.private or int(fields[3]) == self._child
-            ):  # outside a namespace: the child's session
-                found.append(
-                    (
-                        int(name),
-                        sum(map(int, fields[11:15])) / TICKS_A_SECOND,
-                        int(fields[21]) * PAGE,
-                    )
-                )
-        return found
+            # Outside a namespace those of the child's session count.
+            if self._place.private or int(fields[3]) == self._child:
+                seconds = sum(map(int, fields[11:15])) / TICKS_A_SECOND
+                processes.append((int(name), seconds, int(fields[21]) * PAGE))
+        return processes
 
 
 def proportional(pid: int, resident: int) -> int:
-    """Resident bytes of a process, those that it shares with others by its share.
+    """Return the resident bytes of a process, with its share of those that it shares.
 
-    ``resident`` where that is hidden, 0 where it has just ended.
+    ``resident`` if that is hidden, 0 if the process has just ended.
     """
     try:
-        lines = read(f"/proc/{pid}/smaps_rollup").splitlines()
+        lines = read_start(f"/proc/{pid}/smaps_rollup").splitlines()
     except (FileNotFoundError, ProcessLookupError):
         return 0
     except OSError:
         return resident
-    return next(
-        (int(line.split()[1]) << 10 for line in lines if line.startswith(b"Pss:")), resident
-    )
+    for line in lines:
+        if line.startswith(b"Pss:"):
+            return int(line.split()[1]) << 10
+    return resident
 
 
 def waited_for_core(pid: int) -> float:
-    """Seconds that the first thread of a process was ready to run while every core was busy; 0 where nobody counts."""
+    """Return the seconds that a process's first thread waited for a core; 0 if nobody counts."""
     try:
-        return int(read(f"/proc/{pid}/schedstat").split()[1]) / 1e9
+        return int(read_start(f"/proc/{pid}/schedstat").split()[1]) / 1e9
     except (OSError, IndexError):
         return 0.0
 
 
 def too_full(folder: str, megabytes: int) -> bool:
-    """Whether the file system of a private folder holds more than so much, or more than ``FILES`` files and folders."""
+    """Return True if the file system of a private folder holds too many bytes or files."""
     room = os.statvfs(folder)
     used = (room.f_blocks - room.f_bfree) * room.f_frsize
     return room.f_files - room.f_ffree > FILES or used > megabytes << 20
