@@ -1,72 +1,22 @@
-"""Builders of what figures are drawn from: small records and curves whose numbers can be checked by hand."""
+"""Builders of small records and curves whose numbers can be checked by hand."""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Sequence
-from decimal import Decimal
+from collections.abc import Callable
 from itertools import product
 from pathlib import Path
 from typing import Any
 
 import pytest
+from planted_records import make_record
 
-from openconductor.evaluation.records import Record, RoundRecord, Status
-from openconductor.types import Step, Usage, Workflow
+from openconductor.evaluation.records import Record
 
 pytest.importorskip("matplotlib")
 
-Flow = Sequence[int] | None
 Make = Callable[..., Record]
 Write = Callable[..., Path]
-
-
-def chain(workers: Sequence[int]) -> Workflow:
-    """A workflow in which each step sees all before it; no workers is *accept*."""
-    return Workflow(
-        tuple(Step(worker, "do it", "all" if place else ()) for place, worker in enumerate(workers))
-    )
-
-
-def make_record(
-    system: str,
-    problem: str | int,
-    correct: bool | None,
-    *flows: Flow,
-    task: str = "t",
-    kind: str = "",
-    sample: int = 0,
-    planned: bool = False,
-    tokens: int = 100,
-    dollars: str = "0.01",
-    unpriced: int = 0,
-    calls: int = 1,
-) -> Record:
-    """One record; ``flows`` are the workers of each round's chain, None a text that is no workflow."""
-    status: Status = "failed" if correct is None else "graded"
-    rounds = tuple(
-        RoundRecord(
-            None if flow is None else chain(flow), planned, "missing_list" if flow is None else ""
-        )
-        for flow in flows
-    )
-    usage = Usage(tokens, 0, 0, 0, Decimal(dollars), unpriced, 1.0)
-    return Record(
-        system,
-        task,
-        str(problem),
-        sample,
-        kind,
-        correct,
-        status,
-        None,
-        None,
-        "",
-        rounds,
-        calls,
-        usage,
-        1.0,
-    )
 
 
 def make_iteration(number: int, **changes: object) -> dict[str, object]:
@@ -93,7 +43,7 @@ def record() -> Make:
 
 @pytest.fixture
 def write_curve(tmp_path: Path) -> Write:
-    """Writes a curve: each argument is what differs from the default in one iteration. Returns the run's folder."""
+    """Writes a curve, an iteration an argument, and returns the run's folder."""
 
     def write(*iterations: dict[str, object]) -> Path:
         folder = tmp_path / "run"
@@ -110,65 +60,46 @@ def write_curve(tmp_path: Path) -> Write:
 
 @pytest.fixture
 def evaluation() -> list[Record]:
-    """Two workers alone, an oracle, random workflows and a Conductor on four questions of two kinds."""
-    found: list[Record] = []
-    systems: dict[
-        str, tuple[str, str, tuple[Flow, ...]]
-    ] = {  # which questions are right, the price, the workflows
-        "worker:anna": ("01", "0.01", ((0,),) * 4),
-        "worker:bert": ("3", "0.001", ((1,),) * 4),
-        "oracle": ("0123", "0.02", ((0,), (0,), (0, 1), (1,))),
-        "random": ("2", "0.05", ((1,), (1,), (0, 1), (0,))),
-        "conductor": ("012", "0.02", ((0,), (0,), (0, 1), (0, 1, 0))),
+    """Workers alone, bounds and a Conductor on four questions of two kinds."""
+    # The questions that are right, the price, the workflows.
+    systems = {
+        "worker:anna": ("01", "0.01", [(0,)] * 4),
+        "worker:bert": ("3", "0.001", [(1,)] * 4),
+        "oracle": ("0123", "0.02", [(0,), (0,), (0, 1), (1,)]),
+        "random": ("2", "0.05", [(1,), (1,), (0, 1), (0,)]),
+        "conductor": ("012", "0.02", [(0,), (0,), (0, 1), (0, 1, 0)]),
     }
-    for system, (right, dollars, flows) in systems.items():
-        for question, flow in enumerate(flows):
-            some: dict[str, Any] = {
-                "kind": "easy" if question < 2 else "hard",
-                "planned": system == "conductor",
-                "dollars": dollars,
-            }
-            found.append(make_record(system, question, str(question) in right, flow, **some))
-    return found
+    records: list[Record] = []
+    for system, (right, dollars, plans) in systems.items():
+        for question, plan in enumerate(plans):
+            kind = "easy" if question < 2 else "hard"
+            options: dict[str, Any] = {"planned": system == "conductor", "dollars": dollars}
+            correct = str(question) in right
+            records.append(make_record(system, question, correct, plan, kind=kind, **options))
+    return records
 
 
 @pytest.fixture
 def crowd() -> list[Record]:
-    """Twenty workers with long names on three tasks, asked twice: masked answers, unknown prices, revisions."""
-    found: list[Record] = []
-    for task in ("math500", "mmlu", "livecodebench_v6"):
-        for question, sample in product(range(6), range(2)):
-            some: dict[str, Any] = {
-                "task": task,
-                "kind": ("easy", "medium", "hard")[question % 3],
-                "sample": sample,
-            }
-            for ordinal, name in LONG_NAMES.items():
-                correct = (
-                    None
-                    if (ordinal + question) % 11 == 0
-                    else (ordinal * 7 + question + sample) % 3 == 0
-                )
-                found.append(
-                    make_record(f"worker:{name}", question, correct, (ordinal,), unpriced=1, **some)
-                )
-            for system in (
-                "conductor?rounds=3",
-                f"conductor?one_worker={LONG_NAMES[3]}",
-                "masrouter",
-            ):
-                flows = [
-                    [(question + step) % 20 for step in range(1 + question % 5)],
-                    [question, 19],
-                ]
-                some |= {
-                    "planned": system.startswith("conductor"),
-                    "tokens": 500 + 10 * len(system),
-                }
-                found.append(
-                    make_record(system, question, (question + sample) % 2 == 0, *flows, **some)
-                )
-    return found
+    """Twenty workers with long names on three tasks, asked twice; some masked and unpriced."""
+    records: list[Record] = []
+    tasks = ("math500", "mmlu", "livecodebench_v6")
+    planners = ("conductor?rounds=3", f"conductor?one_worker={LONG_NAMES[3]}", "masrouter")
+    for task, question, sample in product(tasks, range(6), range(2)):
+        kind = ("easy", "medium", "hard")[question % 3]
+        cell: dict[str, Any] = {"task": task, "kind": kind, "sample": sample}
+        for ordinal, name in LONG_NAMES.items():
+            right = (ordinal * 7 + question + sample) % 3 == 0
+            correct = None if (ordinal + question) % 11 == 0 else right
+            alone = make_record(f"worker:{name}", question, correct, (ordinal,), unpriced=1, **cell)
+            records.append(alone)
+        first = [(question + step) % 20 for step in range(1 + question % 5)]
+        for system in planners:
+            right = (question + sample) % 2 == 0
+            options: dict[str, Any] = {"planned": "?" in system, "tokens": 500 + 10 * len(system)}
+            plans = (first, [question, 19])
+            records.append(make_record(system, question, right, *plans, **options, **cell))
+    return records
 
 
 LONG_NAMES = {

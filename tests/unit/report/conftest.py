@@ -1,19 +1,21 @@
-"""Builders of small reports, and a reader of pages that knows no more of HTML than a parser does."""
+"""Builders of small reports, and a reader of pages."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from decimal import Decimal
 from html.parser import HTMLParser
+from typing import Any
 
 import pytest
+from planted_records import make_record
 
 from openconductor.evaluation.eval_config import EvalConfig, TaskTable
-from openconductor.evaluation.records import Record, Results, RoundRecord, Status
+from openconductor.evaluation.records import Record, Results
 from openconductor.plots import Picture
 from openconductor.report.report import Report, make_report
-from openconductor.types import Price, Step, Usage, Workflow
+from openconductor.types import Price
 
 ENVIRONMENT = {
     "python": "3.11.7",
@@ -82,21 +84,19 @@ class Page(HTMLParser):
         return [tag for tag in self.tags if name in tag.attributes.get("class", "").split()]
 
     def rows(self, caption: str) -> dict[str, list[str]]:
-        """The rows of the table with a caption: the heading of each, and its cells that are not empty."""
-        start = next(
-            place
-            for place, tag in enumerate(self.tags)
-            if tag.name == "caption" and tag.text == caption
-        )
-        found: dict[str, list[str]] = {}
+        """The rows of the table with a caption: their headings, and their cells that hold text."""
+        places = [place for place, tag in enumerate(self.tags) if tag.name == "caption"]
+        (start,) = [place for place in places if self.tags[place].text == caption]
+        rows: dict[str, list[str]] = {}
+        row: list[str] = []
         for tag in self.tags[start + 1 :]:
             if tag.name == "table":
                 break
             if tag.name == "th" and tag.attributes.get("scope") == "row":
-                found[tag.text] = []
-            elif tag.name == "td" and found and tag.text:
-                found[list(found)[-1]].append(tag.text)
-        return found
+                row = rows[tag.text] = []
+            elif tag.name == "td" and tag.text:
+                row.append(tag.text)
+        return rows
 
 
 def read_page(text: str) -> Page:
@@ -108,46 +108,6 @@ def read_page(text: str) -> Page:
     return page
 
 
-def make_record(
-    system: str,
-    question: int,
-    correct: bool | None,
-    workers: tuple[int, ...] | None,
-    *,
-    kind: str,
-    planned: bool = False,
-    dollars: str = "0.02",
-    unpriced: int = 0,
-) -> Record:
-    """One record of one round; no workers is a text that is no workflow."""
-    steps = () if workers is None else tuple(Step(worker, "do it", ()) for worker in workers)
-    status: Status = "failed" if correct is None else "graded"
-    if workers is None:
-        correct, status = False, "invalid"
-    rounds = (
-        RoundRecord(Workflow(steps) if steps else None, planned, "" if steps else "missing_list"),
-    )
-    usage = Usage(80, 0, 20, 0, Decimal(dollars), unpriced, 1.5)
-    return Record(
-        *(
-            system,
-            "gym",
-            f"q{question:02}",
-            0,
-            kind,
-            correct,
-            status,
-            "4",
-            "4",
-            "",
-            rounds,
-            len(steps),
-            usage,
-            2.0,
-        )
-    )
-
-
 def make_results(
     *,
     names: tuple[str, str] = ("anna", "bert"),
@@ -157,31 +117,25 @@ def make_results(
     unpriced: int = 0,
 ) -> Results:
     """The results of an evaluation of two workers, random workflows, an oracle and a Conductor."""
+    first, second = (f"worker:{worker}" for worker in names)
     records: list[Record] = []
+
+    def add(system: str, right: bool | None, plan: tuple[int, ...] | None, **more: Any) -> None:
+        options: dict[str, Any] = {"dollars": "0.02", "seconds": 2.0, "calls": len(plan or ())}
+        record = make_record(system, f"q{question:02}", right, plan, **(options | more))
+        records.append(replace(record, task="gym", kind=kinds[question % 2]))
+
     for question in range(12):
-        kind = kinds[question % 2]
-        right = question != 3
-        flow = (question % 2,) if question < 10 else (0, 1)
-        first, second = (f"worker:{one}" for one in names)
-        records += [
-            make_record(
-                "conductor",
-                question,
-                None if question == 5 else right,
-                None if question == 4 else flow,
-                kind=kind,
-                planned=True,
-                unpriced=unpriced,
-            ),
-            make_record(first, question, question % 2 == 0, (0,), kind=kind, dollars="0.01"),
-            make_record(second, question, question % 3 == 1, (1,), kind=kind, dollars="0.001"),
-        ]
+        plan = (question % 2,) if question < 10 else (0, 1)
+        right = None if question == 5 else question not in (3, 4)
+        text = None if question == 4 else plan
+        add("conductor", right, text, planned=True, unpriced=unpriced)
+        add(first, question % 2 == 0, (0,), dollars="0.01")
+        add(second, question % 3 == 1, (1,), dollars="0.001")
         if others:
-            records += [
-                make_record("random", question, question % 4 == 0, (1,), kind=kind),
-                make_record("oracle", question, True, (0,), kind=kind),
-                make_record("best_fixed", question, question % 2 == 0, (0, 1), kind=kind),
-            ]
+            add("random", question % 4 == 0, (1,))
+            add("oracle", True, (0,))
+            add("best_fixed", question % 2 == 0, (0, 1))
     systems = ("conductor", "workers", *(("random", "best_fixed", "oracle") if others else ()))
     config = EvalConfig(name=name, systems=systems, task=(TaskTable("gym"),), seed=7)
     prices = {names[0]: Price(Decimal(3), Decimal("15.5")), names[1]: None}

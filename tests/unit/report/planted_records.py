@@ -1,7 +1,7 @@
-"""Planted evaluations: records of systems whose skill is known, so that a verdict can be said to be right or wrong.
+"""Records for tests of reports and figures: single ones, and planted evaluations of known skill.
 
-Each question has a difficulty of its own (drawn around a system's skill, shared by all systems) and
-an answer of its own, and is of one of four kinds. Everything is keyed by the seed.
+In a planted evaluation each question has a difficulty of its own, shared by all systems, an answer
+of its own, and one of four kinds. Everything is keyed by the seed.
 """
 
 from __future__ import annotations
@@ -11,8 +11,10 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from decimal import Decimal
 from functools import cache
+from typing import Any
 
 from openconductor.evaluation.records import Record, RoundRecord, Status
+from openconductor.report import Judgement, judge, measure_orchestration
 from openconductor.types import Step, Usage, Workflow
 
 WORKERS = {0: "anna", 1: "bert", 2: "cora", 3: "dora"}
@@ -22,9 +24,55 @@ Skill = Callable[[int], float]
 Plan = Callable[[random.Random, int], Sequence[int] | None]
 """The workers of a question's chain, by its kind; None is a text that is no workflow."""
 Written = Callable[[random.Random, int, str], Workflow]
-"""A whole workflow for a question of a kind and what is answered to it."""
+"""A whole workflow for a question of a kind and its answer."""
 
 
+@cache
+def chain(workers: tuple[int, ...]) -> Workflow:
+    """A workflow in which each step sees all before it; without workers it accepts."""
+    steps = [
+        Step(worker, "Solve it.", "all" if place else ()) for place, worker in enumerate(workers)
+    ]
+    return Workflow(steps)
+
+
+def make_record(
+    system: str,
+    problem: object,
+    correct: bool | None,
+    *plans: Sequence[int] | Workflow | None,
+    planned: bool = False,
+    tokens: int = 100,
+    dollars: str = "0.01",
+    unpriced: int = 0,
+    **changes: Any,
+) -> Record:
+    """One record; ``plans`` are the workers of each round's chain, None an invalid text."""
+    rounds: list[RoundRecord] = []
+    for plan in plans:
+        workflow = chain(tuple(plan)) if isinstance(plan, list | tuple) else plan
+        rounds.append(RoundRecord(workflow, planned, "missing_list" if plan is None else ""))
+    status: Status = "graded"
+    if correct is None:
+        status = "failed"
+    elif None in plans:
+        status = "invalid"
+    values: dict[str, Any] = {
+        "task": "t",
+        "sample": 0,
+        "kind": "",
+        "answer": None,
+        "extracted": None,
+        "note": "",
+        "calls": 1,
+        "seconds": 1.0,
+        "usage": Usage(tokens, dollars=Decimal(dollars), unpriced_calls=unpriced, seconds=1.0),
+    }
+    values |= {"problem": str(problem), "correct": correct, "status": status}
+    return Record(system=system, rounds=tuple(rounds), **(values | changes))
+
+
+# ── planted evaluations ───────────────────────────────────────────────────────────────────────────
 def flat(chance: float) -> Skill:
     return lambda _: chance
 
@@ -35,16 +83,6 @@ def always(*workers: int) -> Plan:
 
 def by_kind(*chains: Sequence[int]) -> Plan:
     return lambda _rng, kind: chains[kind]
-
-
-@cache
-def chain(workers: tuple[int, ...]) -> Workflow:
-    return Workflow(
-        tuple(
-            Step(worker, "Solve it.", "all" if place else ())
-            for place, worker in enumerate(workers)
-        )
-    )
 
 
 @dataclass(frozen=True)
@@ -63,10 +101,19 @@ class Player:
     written: Written | None = None
 
 
-def alone(worker: int, chance: float | Skill, **changes: object) -> Player:
+ROUTED = by_kind([0], [0, 1], [2], [3, 0])
+
+
+def alone(worker: int, chance: float | Skill, **changes: Any) -> Player:
     """One worker without a plan of anybody's."""
     skill = chance if callable(chance) else flat(chance)
-    return Player(skill, always(worker), **changes)  # pyright: ignore[reportArgumentType]
+    return Player(skill, always(worker), **changes)
+
+
+SKILLS = (0.65, 0.55, 0.5, 0.5)
+HONEST = Player(flat(0.85), ROUTED, planned=True)
+FIXED = {"best_fixed": Player(flat(0.66), always(0, 1))}
+POOL = {f"worker:{name}": alone(ordinal, SKILLS[ordinal]) for ordinal, name in WORKERS.items()}
 
 
 def play(
@@ -75,55 +122,45 @@ def play(
     *,
     questions: int = 200,
     repeats: int = 1,
-    kinds: int = 4,
     asked: Iterable[int] | None = None,
     task: str = "sums",
 ) -> list[Record]:
     """The records of all players on the same questions, the first to the last."""
-    found: list[Record] = []
+    records: list[Record] = []
+    salt = task.removeprefix("sums")
     for number in range(questions) if asked is None else asked:
-        kind = number % kinds
-        hard = random.Random(f"question/{number}/{seed}{task.removeprefix('sums')}").uniform(
-            -0.15, 0.15
-        )
+        hard = random.Random(f"question/{number}/{seed}{salt}").uniform(-0.15, 0.15)
         for name, player in players.items():
             for repeat in range(repeats):
-                rng = random.Random(f"{seed}/{name}/{number}/{repeat}{task.removeprefix('sums')}")
-                found.append(
-                    replace(_record(name, player, number, kind, repeat, hard, rng), task=task)
-                )
-    return found
+                rng = random.Random(f"{seed}/{name}/{number}/{repeat}{salt}")
+                record = _answer(name, player, number, hard, rng)
+                records.append(replace(record, task=task, sample=repeat))
+    return records
 
 
-def _record(
-    name: str, player: Player, number: int, kind: int, repeat: int, hard: float, rng: random.Random
-) -> Record:
+def _answer(name: str, player: Player, number: int, hard: float, rng: random.Random) -> Record:
+    kind = number % len(KINDS)
     workers = player.plan(rng, kind)
     right = workers is not None and rng.random() < player.skill(kind) + hard
     masked = workers is not None and rng.random() < player.fails(right)
     answer = str(1000 + 7 * number) if right else f"wrong {rng.randrange(3)}"
-    flow = None if workers is None else chain(tuple(workers))
-    if flow is not None and player.written is not None:
-        flow = player.written(rng, kind, answer)
-    status: Status = "failed" if masked else "graded" if workers is not None else "invalid"
-    round_ = RoundRecord(
-        flow,
-        player.planned,
-        "" if workers is not None else "missing_list",
-    )
-    return Record(
-        system=name,
-        task="sums",
-        problem=f"q{number:04}",
-        sample=repeat,
+    plan = None if workers is None else chain(tuple(workers))
+    if plan is not None and player.written is not None:
+        plan = player.written(rng, kind, answer)
+    return make_record(
+        name,
+        f"q{number:04}",
+        None if masked else right,
+        plan,
+        planned=player.planned,
+        dollars=player.dollars,
         kind=KINDS[kind],
-        correct=None if masked else right,
-        status=status,
         answer=answer,
         extracted=answer,
-        note="",
-        rounds=(round_,),
-        calls=1 + len(workers or ()) if player.planned else len(workers or ()),
-        usage=Usage(100, dollars=Decimal(player.dollars)),
-        seconds=1.0,
+        calls=player.planned + len(workers or ()),
     )
+
+
+def judged(records: Sequence[Record], **more: Any) -> Judgement:
+    """The verdict on records over the four workers."""
+    return judge(measure_orchestration(records, workers=WORKERS, **more))
