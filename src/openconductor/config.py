@@ -1,8 +1,8 @@
-"""Strict TOML, for pool files and recipes, and the names on shelves. In: a file and overrides, or a name. Out: a value.
+"""Strict TOML, for pool files and recipes, and the names on shelves.
 
-Nothing is guessed: an unknown key or name is a ConfigError that names the nearest known one, a
-string is not a number. What looks like an API key is refused (keys come from the environment only).
-pydantic is imported when a file is read.
+Nothing is guessed: an unknown key or name is a ConfigError that names the nearest known one, and a
+string is not a number. A value that looks like an API key is rejected, because keys come from the
+environment only. pydantic is imported when a file is read.
 """
 
 from __future__ import annotations
@@ -31,10 +31,11 @@ SHOWN_PROBLEMS = 5
 SHOWN_CHARACTERS = 80
 
 _KEY_NAME = re.compile(
-    r"(?:x[-_])?(?:api[-_]?key|secret(?:[-_]key)?|password|(?:access|auth|bearer)[-_]?token|token|authorization)",
+    r"(?:x[-_])?(?:api[-_]?key|secret(?:[-_]key)?|password"
+    r"|(?:access|auth|bearer)[-_]?token|token|authorization)",
     re.IGNORECASE,
 )
-# What the keys of well-known services begin with, followed by enough characters to be one.
+# The prefixes of the keys of well-known services, with enough characters after them.
 _KEY_VALUE = re.compile(r"\b(?:sk|pk|rk|gsk|xai|hf|r8|AIza)[-_]?[A-Za-z0-9_-]{20,}")
 _UNREADABLE: Mapping[type, str] = {
     FileNotFoundError: "no such file",
@@ -45,7 +46,7 @@ _UNKNOWN = ("extra_forbidden", "unexpected_keyword_argument")
 
 
 def nearest(name: str, known: Iterable[str]) -> str | None:
-    """The known name that is most like ``name``; None where nothing is known.
+    """Return the known name that is most like ``name``; None: nothing is known.
 
     Dotted names also match by their last part, so ``lr`` finds ``optim.lr``.
 
@@ -54,69 +55,76 @@ def nearest(name: str, known: Iterable[str]) -> str | None:
     """
 
     def likeness(candidate: str) -> float:
-        whole = SequenceMatcher(None, name.lower(), candidate.lower()).ratio()
-        leaf = SequenceMatcher(
-            None, name.lower().rpartition(".")[2], candidate.lower().rpartition(".")[2]
-        ).ratio()
+        whole = _similarity(name, candidate)
+        leaf = _similarity(name.rpartition(".")[2], candidate.rpartition(".")[2])
         return max(whole, leaf - 0.05)
 
     return max(sorted(known), key=likeness, default=None)
 
 
+def _similarity(name: str, other: str) -> float:
+    return SequenceMatcher(None, name.lower(), other.lower()).ratio()
+
+
 def registered(shelf: Mapping[str, str], what: str) -> dict[str, str]:
-    """What has a name: all on a shelf, and the entry points of other packages (group ``openconductor.<what>s``)."""
+    """Return the names on a shelf and of entry points, with what they stand for.
+
+    The entry points are those of other packages, of the group ``openconductor.<what>s``.
+    """
     from importlib.metadata import entry_points
 
-    return {
-        **{one.name: one.value for one in entry_points(group=f"openconductor.{what}s")},
-        **shelf,
-    }
+    names = {entry.name: entry.value for entry in entry_points(group=f"openconductor.{what}s")}
+    return names | dict(shelf)
 
 
 def load_registered(shelf: Mapping[str, str], name: str, *, what: str) -> object:
-    """Import what a name stands for: on a shelf, an entry point of another package, or ``module:attribute`` itself.
+    """Import what a name stands for: on a shelf, an entry point, or ``module:attribute`` itself.
 
-    A module that is named is looked for on the import path, and last in the current directory,
-    which stays on the path.
+    A module that is named is searched on the import path, and last in the current directory, which
+    stays on the path.
 
     Args:
         shelf: by name, ``module:attribute``; it goes before the entry points.
-        name: what was asked for.
-        what: what it is, in the singular (``task``, ``baseline`` …).
+        name: the name.
+        what: its kind, in the singular (``task``, ``baseline`` …).
 
     Raises:
         ConfigError: there is no such name, module or attribute (names the nearest), or a module
             that is not on the shelf raised an error when it was imported.
-        ImportError: one on the shelf cannot be imported.
+        ImportError: a module on the shelf cannot be imported.
     """
     if name in shelf:
         module, _, attribute = shelf[name].partition(":")
         return getattr(importlib.import_module(module), attribute)
-    known, here = registered(shelf, what), str(Path.cwd())
-    near = f"; nearest: {nearest(name.partition(':')[0], known)!r}" if known else ""
-    expected = f"expected one of {', '.join([*sorted(known), 'module:attribute'])}{near}"
+    known = registered(shelf, what)
+    expected = f"expected one of {', '.join([*sorted(known), 'module:attribute'])}"
+    if known:
+        expected += f"; nearest: {nearest(name.partition(':')[0], known)!r}"
     module, colon, attribute = known.get(name, name).partition(":")
     if not colon:
         raise ConfigError(f"{what}: got {name!r}, {expected}")
+    here = str(Path.cwd())
     if name not in known and here not in sys.path:
         sys.path.append(here)
     try:
-        found = importlib.import_module(module)
-    except Exception as error:  # what others wrote may raise anything
-        said = f"{type(error).__name__}: {error}"
-        raise ConfigError(
-            f"{what} {name!r}: importing {module!r} (also from {here}): {said}; {expected}"
-        ) from error
-    if not hasattr(found, attribute):
-        raise ConfigError(
-            f"{what} {name!r}: no such attribute; nearest: {nearest(attribute, vars(found))!r}"
-        )
-    return getattr(found, attribute)
+        imported = importlib.import_module(module)
+    except Exception as error:  # other people's code may raise anything
+        message = f"{what} {name!r}: importing {module!r} (also from {here}): "
+        message += f"{type(error).__name__}: {error}; {expected}"
+        raise ConfigError(message) from error
+    if not hasattr(imported, attribute):
+        near = nearest(attribute, vars(imported))
+        raise ConfigError(f"{what} {name!r}: no such attribute; nearest: {near!r}")
+    return getattr(imported, attribute)
 
 
 @contextmanager
 def needing(where: str, extra: str = "") -> Generator[None]:
-    """Say what is to be installed where an import fails: an extra of this package, or else what the error names.
+    """Turn a failed import into an error that says what to install.
+
+    Args:
+        where: what needs it.
+        extra: the extra of this package; "": what the error names.
 
     Raises:
         ConfigError: something is not installed.
@@ -126,17 +134,16 @@ def needing(where: str, extra: str = "") -> Generator[None]:
     except ImportError as error:
         if (error.name or "").startswith("openconductor"):
             raise  # a fault of ours, not something that the user lacks
-        wanted = f'"openconductor[{extra}]"' if extra else error.name or "what the error names"
-        raise ConfigError(
-            f"{where}: {error}; expected its extra to be installed: pip install {wanted}"
-        ) from error
+        package = f'"openconductor[{extra}]"' if extra else error.name or "what the error names"
+        message = f"{where}: {error}; expected its extra to be installed: pip install {package}"
+        raise ConfigError(message) from error
 
 
 def one_of(where: str, value: str, known: Iterable[str]) -> str:
-    """A value that is one of those that are known.
+    """Return a value if it is one of those that are known.
 
     Raises:
-        ConfigError: it is another one; the message names the nearest.
+        ConfigError: it is not; names the nearest.
     """
     names = list(known)
     if value not in names:
@@ -148,20 +155,22 @@ def one_of(where: str, value: str, known: Iterable[str]) -> str:
 
 
 def check_option(option: str, known: Iterable[str], where: str) -> None:
-    """Make sure that an option is one of those that are known.
+    """Check that an option is one of those that are known.
 
     Raises:
         ConfigError: it is not; names the nearest.
     """
-    if option not in (names := list(known)):
-        near = f"; nearest: {nearest(option, names)!r}" if names else ""
-        raise ConfigError(
-            f"{where}: got the option {option!r}, expected one of {', '.join(names) or 'none'}{near}"
-        )
+    names = list(known)
+    if option in names:
+        return
+    message = f"{where}: got the option {option!r}, expected one of {', '.join(names) or 'none'}"
+    if names:
+        message += f"; nearest: {nearest(option, names)!r}"
+    raise ConfigError(message)
 
 
 def split_name(text: str, shelf: Container[str], what: str) -> tuple[str, str, str]:
-    """A name, a colon and what is behind it. Where the name is not known, it goes on to the second colon.
+    """Return a name, its colon and the rest. A name that is not known goes on to the second colon.
 
     >>> split_name("moa:gpt-5", {"moa"}, "baseline"), split_name("mine:Vote:gpt-5", {"moa"}, "baseline")
     (('moa', ':', 'gpt-5'), ('mine:Vote', ':', 'gpt-5'))
@@ -181,30 +190,29 @@ def load_toml(path: str | Path, model: type[T], overrides: Sequence[str] = ()) -
         model: a (frozen) dataclass or a pydantic model; nested ones are tables, tuples of them
             arrays of tables.
         overrides: ``key=value`` each, applied in order; keys are dotted (``worker.0.timeout_s=5``),
-            values are TOML, and what is no TOML value is taken as a string (``name=fast``).
+            values are TOML, and anything else is a string (``name=fast``).
 
     Returns:
         The file's values, the overrides and the model's defaults together.
 
     Raises:
         ConfigError: the file cannot be read or is not UTF-8 or not TOML; a key is unknown, missing
-            or of the wrong type; an override is none; something looks like an API key.
+            or of the wrong type; an override is not ``key=value``; a value looks like an API key.
     """
     data = read_toml(path)
     for override in overrides:
         key, equals, text = override.partition("=")
         parts = [part.strip() for part in key.split(".")]
         if not equals or not all(parts):
-            raise ConfigError(
-                f"override {shorten(override)}: expected key=value, with dots in the key for tables"
-            )
-        _refuse_keys({parts[-1]: text.strip()}, "command line")
+            expected = "key=value, with dots in the key for tables"
+            raise ConfigError(f"override {shorten(override)}: expected {expected}")
+        _reject_api_keys({parts[-1]: text.strip()}, "command line")
         _override(data, parts, _toml_value(text.strip()), key)
     return validate(data, model, where=str(path))
 
 
 def read_toml(path: str | Path) -> Table:
-    """The tables of a TOML file as they stand there.
+    """Return the tables of a TOML file.
 
     Raises:
         ConfigError: the file is missing, a folder, unreadable, not UTF-8 or not TOML.
@@ -212,9 +220,8 @@ def read_toml(path: str | Path) -> Table:
     try:
         return cast(Table, tomllib.loads(Path(path).read_bytes().decode("utf-8")))
     except UnicodeDecodeError as error:
-        raise ConfigError(
-            f"{path}: byte {error.start} is not UTF-8; expected a TOML file in UTF-8"
-        ) from error
+        message = f"{path}: byte {error.start} is not UTF-8; expected a TOML file in UTF-8"
+        raise ConfigError(message) from error
     except tomllib.TOMLDecodeError as error:
         raise ConfigError(f"{path}: not TOML: {error}") from error
     except (OSError, ValueError, RecursionError) as error:  # ValueError: a NUL in the path
@@ -223,30 +230,29 @@ def read_toml(path: str | Path) -> Table:
 
 
 def dump_toml(values: Mapping[str, object]) -> str:
-    """Plain values as TOML that reads as the same.
+    """Return plain values as TOML that reads back as the same.
 
     Raises:
-        ConfigError: a value is one that TOML cannot say.
+        ConfigError: TOML has no form for a value.
     """
     import tomlkit
 
     try:
         return tomlkit.dumps(values)
     except (TypeError, ValueError) as error:
-        raise ConfigError(
-            f"recipe: {error}; expected texts, numbers, switches, lists and tables"
-        ) from error
+        message = f"recipe: {error}; expected texts, numbers, switches, lists and tables"
+        raise ConfigError(message) from error
 
 
 def validate(data: Mapping[str, object], model: type[T], *, where: str) -> T:
-    """Turn plain data into a dataclass or pydantic model, strictly; ``where`` names the source in errors.
+    """Turn plain data into a dataclass or pydantic model, strictly; errors name ``where``.
 
     Raises:
         ConfigError: as in ``load_toml``.
     """
     from pydantic import TypeAdapter, ValidationError
 
-    _refuse_keys(data, where)
+    _reject_api_keys(data, where)
     adapter = TypeAdapter(model)
     # By way of JSON, because that is pydantic's strict mode in which an array is a tuple and a
     # string a path or a Decimal, but "4" is not a number and true is not 1.
@@ -262,27 +268,27 @@ def validate(data: Mapping[str, object], model: type[T], *, where: str) -> T:
 
 
 def _override(node: object, parts: Sequence[str], value: object, key: str) -> object:
-    """The node, changed in place: what ``parts`` lead to is ``value``."""
+    """Set what ``parts`` lead to, in place; return the node, or ``value`` itself at the end."""
     if not parts:
         return value
-    here, part = ".".join(key.split(".")[: -len(parts)]) or "the file", parts[0]
+    part = parts[0]
+    above = ".".join(key.split(".")[: -len(parts)]) or "the file"
     if isinstance(node, dict):
         table = cast(Table, node)
         table[part] = _override(table.get(part, {}), parts[1:], value, key)
-    elif isinstance(node, list):
+        return table
+    if isinstance(node, list):
         items = cast("list[object]", node)
         if not part.isdecimal() or int(part) >= len(items):
-            raise ConfigError(
-                f"override {key}: {here} has entries 0 to {len(items) - 1}, got {part!r}"
-            )
+            last = len(items) - 1
+            raise ConfigError(f"override {key}: {above} has entries 0 to {last}, got {part!r}")
         items[int(part)] = _override(items[int(part)], parts[1:], value, key)
-    else:
-        raise ConfigError(f"override {key}: {here} holds a {type(node).__name__}, expected a table")
-    return cast(object, node)
+        return items
+    raise ConfigError(f"override {key}: {above} holds a {type(node).__name__}, expected a table")
 
 
 def _toml_value(text: str) -> object:
-    """A TOML value, or else the text itself (a word without quotes, as one types it on a command line)."""
+    """Return a TOML value, or else the text itself: a word without quotes, from a command line."""
     try:
         parsed = tomllib.loads(f"value = {text}")
     except tomllib.TOMLDecodeError:
@@ -290,25 +296,27 @@ def _toml_value(text: str) -> object:
     return parsed["value"] if len(parsed) == 1 else text
 
 
-def _refuse_keys(node: object, where: str, path: str = "") -> None:
-    """Raise where an API key seems to be in the file; the message never shows it."""
-    inside: Iterable[tuple[object, object]] = ()
+def _reject_api_keys(node: object, where: str, path: str = "") -> None:
+    """Raise ConfigError if an API key seems to be in the file; the message never shows it."""
     if isinstance(node, Mapping):
-        inside = cast("Mapping[object, object]", node).items()
+        items: Iterable[tuple[object, object]] = cast("Mapping[object, object]", node).items()
     elif isinstance(node, list):
-        inside = enumerate(cast("list[object]", node))
-    for name, value in inside:
+        items = enumerate(cast("list[object]", node))
+    else:
+        return
+    for name, value in items:
         here = f"{path}.{name}" if path else str(name)
         if isinstance(value, str) and (_KEY_NAME.fullmatch(str(name)) or _KEY_VALUE.search(value)):
-            raise ConfigError(
-                f"{where}: {here}: looks like a key (not shown); keys come from the environment only: expected "
-                "api_key_env with the name of an environment variable"
+            message = f"{where}: {here}: looks like a key (not shown); keys come from the "
+            message += (
+                "environment only: expected api_key_env with the name of an environment variable"
             )
-        _refuse_keys(value, where, here)
+            raise ConfigError(message)
+        _reject_api_keys(value, where, here)
 
 
 def _problem(problem: ErrorDetails, adapter: TypeAdapter[T]) -> str:
-    """One of pydantic's problems as a sentence: where, what was got, what was expected."""
+    """Return one of pydantic's problems as a sentence: where, what was got, what was expected."""
     key = ".".join(str(part) for part in problem["loc"])
     if problem["type"] in _UNKNOWN:
         return f"unknown key {key!r}{_suggestion(problem['loc'], adapter)}"
@@ -321,26 +329,32 @@ def _problem(problem: ErrorDetails, adapter: TypeAdapter[T]) -> str:
 def _suggestion(location: tuple[int | str, ...], adapter: TypeAdapter[T]) -> str:
     names = [str(part) for part in location if not isinstance(part, int)]
     schema = adapter.json_schema()
-    best = nearest(".".join(names), _known_keys(schema, schema.get("$defs", {})))
-    if best is None:
+    near = nearest(".".join(names), _known_keys(schema, schema.get("$defs", {})))
+    if near is None:
         return ""
-    same_table = best.rpartition(".")[0] == ".".join(names[:-1])
-    return f"; the nearest known key is {best.rpartition('.')[2] if same_table else best!r}"
+    table, _, key = near.rpartition(".")
+    if table == ".".join(names[:-1]):
+        return f"; the nearest known key is {key!r}"
+    return f"; the nearest known key is {near!r}"
 
 
 def _known_keys(
     node: Mapping[str, Any], definitions: Mapping[str, Any], prefix: str = ""
 ) -> Iterator[str]:
-    """Every key of a JSON schema, dotted, the indices of arrays left out."""
+    """Yield every key of a JSON schema, dotted, without the indices of arrays."""
     for name, child in node.get("properties", {}).items():
         yield f"{prefix}{name}"
         yield from _known_keys(child, definitions, f"{prefix}{name}.")
-    named = definitions.get(node.get("$ref", "").rpartition("/")[2], {})
-    for child in filter(None, (named, node.get("items"), *node.get("anyOf", ()))):
-        yield from _known_keys(child, definitions, prefix)
+    reference = node.get("$ref", "").rpartition("/")[2]
+    children = [definitions.get(reference), node.get("items"), *node.get("anyOf", ())]
+    for child in children:
+        if child:
+            yield from _known_keys(child, definitions, prefix)
 
 
 def shorten(value: object) -> str:
-    """The value as it would be written in Python, cut to a length that fits into a message."""
+    """Return the value as Python writes it, cut to a length that fits into a message."""
     text = repr(value)
-    return text if len(text) <= SHOWN_CHARACTERS else f"{text[: SHOWN_CHARACTERS - 1]}…"
+    if len(text) <= SHOWN_CHARACTERS:
+        return text
+    return text[: SHOWN_CHARACTERS - 1] + "…"

@@ -1,9 +1,9 @@
-"""The parser: the Conductor's text in, a valid Workflow or a WorkflowError out.
+"""The parser: it reads a valid Workflow off the Conductor's text, or raises a WorkflowError.
 
-It decides the reward, so it repairs, wraps and cuts nothing, and it takes time linear in the text
-(at most 65,536 characters), whatever the text.
+It decides the reward, so it repairs, wraps and cuts nothing. It takes time linear in the text (at
+most 65,536 characters), whatever the text.
 
-How a list is found. A list is one of the three names as a whole word, then ``=`` or ``:``, then
+Finding a list. A list is one of the three names as a whole word, then ``=`` or ``:``, then
 ``[`` (white space between them is free). ``my_model_id`` and ``model_ids`` are other words; a
 dotted ``x.model_id`` is our word; a quoted key (``"model_id": [``) is not, since a quote stands
 between the name and the sign. From its bracket on a list is read token by token to the matching
@@ -14,7 +14,7 @@ cannot go on: at a list of ours outside a string, at a quote that is not closed 
 a word (``don't``), at a stray backslash or a wrong bracket, or deeper than 50 brackets. A broken
 list still counts as the last of its name, and is an error.
 
-Which error is raised. The reasons are checked in this order, each over the lists (model_id,
+The order of errors. The reasons are checked in this order, each over the lists (model_id,
 subtasks, access_list) and steps in order: too_long, missing_list, not_a_literal, unequal_lengths,
 no_steps, too_many_steps, unknown_worker, bad_subtask, bad_access, forward_access. (``truncated`` is
 the caller's.)
@@ -46,6 +46,8 @@ MAX_TEXT = 65_536
 _NAMES = ("model_id", "subtasks", "access_list")
 _MAX_DEPTH = 50  # a valid list nests two deep; this keeps Python's own parser far from its limits
 _MAX_SIGNS = 4  # in one item: no literal has more than -1e-5-2e-3j
+_SHOWN_WORKERS = 20
+_SHOWN_CHARACTERS = 60
 _CLOSER = {"[": "]", "(": ")", "{": "}"}
 _LITERAL_NAMES = frozenset({"True", "False", "None", "set"})
 # A number that runs into one of these warns in Python's tokenizer (1or 2), and is never part of a
@@ -80,6 +82,8 @@ _TOKEN = re.compile(
     """,
     re.VERBOSE | re.DOTALL,
 )
+_BYTES_ESCAPES = "\r\n\\'\"abfnrtvx"  # first characters after a backslash that Python knows
+_TEXT_ESCAPES = _BYTES_ESCAPES + "NuU"
 _ESCAPE = re.compile(r"\\(\r\n|[0-7]{1,3}|.)", re.DOTALL)
 _LONG_ESCAPE = re.compile(r"\\U([0-9a-fA-F]{8})")
 _SURROGATE = re.compile("[\ud800-\udfff]")
@@ -91,11 +95,11 @@ def parse_workflow(
     r"""Read the workflow off a completion.
 
     Args:
-        text: what the Conductor wrote: anything, with the three lists somewhere in it.
+        text: any text of the Conductor, with the three lists somewhere in it.
         workers: the ordinals on offer.
         max_steps: the most steps that a workflow may have.
-        accept_allowed: whether three empty lists mean *accept* (a later round), which is the
-            workflow without steps.
+        accept_allowed: True: three empty lists mean *accept* (a later round), the workflow without
+            steps.
 
     Raises:
         WorkflowError: the text holds no valid workflow; ``.reason`` says which rule it broke.
@@ -105,42 +109,43 @@ def parse_workflow(
     Workflow(steps=(Step(worker=2, subtask='Add.', access=()),))
     """
     if len(text) > MAX_TEXT:
-        raise WorkflowError(
-            WorkflowReason.TOO_LONG,
-            f"the text: got {len(text)} characters, expected at most {MAX_TEXT}",
-        )
-    stand_in = _unused_character(text) if _SURROGATE.search(text) else ""
-    found = _find_lists(_SURROGATE.sub(stand_in, text) if stand_in else text)
-    if missing := [name for name in _NAMES if name not in found]:
-        expected = " and ".join(f"{name} = [...]" for name in missing)
-        raise WorkflowError(
-            WorkflowReason.MISSING_LIST, f"the text: expected {expected}, found no such list"
-        )
-    ids, subtasks, accesses = (_literal(found[name]) for name in _NAMES)
+        message = f"the text: got {len(text)} characters, expected at most {MAX_TEXT}"
+        raise WorkflowError(WorkflowReason.TOO_LONG, message)
+    stand_in = ""
+    if _SURROGATE.search(text):
+        stand_in = _unused_character(text)
+        text = _SURROGATE.sub(stand_in, text)
+    lists = _find_lists(text)
+    missing = [f"{name} = [...]" for name in _NAMES if name not in lists]
+    if missing:
+        message = f"the text: expected {' and '.join(missing)}, found no such list"
+        raise WorkflowError(WorkflowReason.MISSING_LIST, message)
+    ids, subtasks, accesses = (_read_value(lists[name]) for name in _NAMES)
     if accept_allowed and not ids and not subtasks and not accesses:
         return Workflow(())
     _check_steps(ids, subtasks, accesses, frozenset(workers), max_steps, stand_in)
-    triples = zip(ids, subtasks, accesses, strict=True)
-    return Workflow(
-        tuple(Step(cast(int, i), cast(str, s), cast("list[int] | str", a)) for i, s, a in triples)  # type: ignore[arg-type]
-    )
+    steps = [
+        Step(cast(int, worker), cast(str, subtask), cast("list[int] | str", access))  # type: ignore[arg-type]
+        for worker, subtask, access in zip(ids, subtasks, accesses, strict=True)
+    ]
+    return Workflow(tuple(steps))
 
 
 def validate_workflow(
     workflow: Workflow, workers: Iterable[int], *, max_steps: int | None = None
 ) -> None:
-    """Check a hand-built workflow by the rules that hold for a parsed one; no steps at all is no_steps.
+    """Check a hand-built workflow by the rules for a parsed one; a workflow without steps is no_steps.
 
     Args:
         workflow: its steps may hold values of any type; whatever is wrong is named.
         workers: the ordinals on offer.
-        max_steps: the most steps that it may have; None is no limit.
+        max_steps: the most steps that it may have; None: no limit.
 
     Raises:
         WorkflowError: it breaks a rule, named by ``.reason``.
     """
     steps = workflow.steps
-    # A Step keeps a sequence as a tuple; what it was given else is named as it is.
+    # A Step keeps a sequence as a tuple, and other values as they are, to be named in the error.
     accesses = [
         list(step.access) if isinstance(step.access, tuple) else step.access for step in steps
     ]
@@ -153,13 +158,10 @@ def validate_workflow(
     )
 
 
-# --- finding the lists
-# ------------------------------------------------------------------------------------------------
-
-
+# ── finding the lists ─────────────────────────────────────────────────────────────────────────────
 @dataclass(frozen=True, slots=True)
 class _List:
-    """One list as it is in the text: where, and either its source or why it cannot be a literal."""
+    """One list as it is in the text: its place, and either its source or why it cannot be a literal."""
 
     name: str
     start: int
@@ -169,14 +171,14 @@ class _List:
 
 
 def _find_lists(text: str) -> Mapping[str, _List]:
-    """The last list of each name; each character is read once, forwards."""
-    found: dict[str, _List] = {}
+    """Return the last list of each name; each character is read once, forwards."""
+    lists: dict[str, _List] = {}
     position = 0
     while head := _HEAD.search(text, position):
         name = next(name for name in _NAMES if text.startswith(name, head.start()))
-        found[name] = _read_list(text, name, head.end() - 1)
-        position = found[name].end
-    return found
+        lists[name] = _read_list(text, name, head.end() - 1)
+        position = lists[name].end
+    return lists
 
 
 def _read_list(text: str, name: str, start: int) -> _List:
@@ -184,41 +186,46 @@ def _read_list(text: str, name: str, start: int) -> _List:
     pieces: list[str] = []
     closers: list[str] = []
     signs = 0
-    before = ""  # the kind of the token before this one, white space and comments aside; "set" after that name
+    before = ""  # the kind of the token before, apart from white space and comments; or "set"
     fault = ""
     for token in _TOKEN.finditer(text, start):
-        kind, piece = str(token.lastgroup), token.group()
-        if broken := _breaks(kind, piece, token.start(), closers):
-            # A list of ours is searched for at the head that broke this one; a quote or bracket is
+        kind = str(token.lastgroup)
+        piece = token.group()
+        broken = _why_broken(kind, piece, token.start(), closers)
+        if broken:
+            # If a list of ours breaks this one, its head is searched next. A quote or bracket is
             # left behind.
             end = token.start() if kind == "head" else token.end()
             return _List(name, start, end, fault=fault or broken)
+
         if kind == "open":
             closers.append(_CLOSER[piece])
         elif kind == "close":
             closers.pop()
-        signs = signs + 1 if kind == "sign" else 0 if kind in ("open", "divider") else signs
+        if kind == "sign":
+            signs += 1
+        elif kind in ("open", "divider"):
+            signs = 0
         is_call = kind == "open" and before in ("close", "word", "string", "dot")  # or a subscript
-        if not fault and (signs > _MAX_SIGNS or is_call or _is_foreign(kind, piece)):
+        if not fault and (is_call or signs > _MAX_SIGNS or _is_foreign(kind, piece)):
             fault = f"{_short(piece)} at character {token.start()} belongs to no literal"
         if kind != "space":
-            before = piece if piece == "set" else kind
-        pieces.append(_quiet(piece) if kind == "string" else piece)
+            before = "set" if piece == "set" else kind
+        pieces.append(_without_warnings(piece) if kind == "string" else piece)
         if not closers:
             return _List(name, start, token.end(), "".join(pieces), fault)
-    return _List(
-        name, start, len(text), fault=fault or "the list is not closed before the text ends"
-    )
+    fault = fault or "the list is not closed before the text ends"
+    return _List(name, start, len(text), fault=fault)
 
 
-def _breaks(kind: str, piece: str, position: int, closers: Sequence[str]) -> str:
-    """Why a list cannot go on at this token; empty where it can."""
+def _why_broken(kind: str, piece: str, position: int, closers: Sequence[str]) -> str:
+    """Return why a list cannot go on at this token; "": it can."""
     if kind == "head":
         return f"the list is not closed before {_short(piece)} at character {position}"
-    if kind == "glued" or (kind == "stray" and piece != "\\"):
-        return f"the quote at character {position + len(piece) - 1} opens no string that is closed"
-    if kind == "stray":
+    if kind == "stray" and piece == "\\":
         return f"the backslash at character {position} stands outside a string"
+    if kind in ("glued", "stray"):
+        return f"the quote at character {position + len(piece) - 1} opens no string that is closed"
     if kind == "close" and piece != closers[-1]:
         return f"the bracket at character {position}: got {piece!r}, expected {closers[-1]!r}"
     if kind == "open" and len(closers) == _MAX_DEPTH:
@@ -227,95 +234,84 @@ def _breaks(kind: str, piece: str, position: int, closers: Sequence[str]) -> str
 
 
 def _is_foreign(kind: str, piece: str) -> bool:
-    """Whether a token can belong to no literal, so that Python need not be asked."""
+    """Return True if a token can belong to no literal, so that Python need not be asked."""
     if kind == "word":
         is_number = piece[0] in "0123456789" and not piece.endswith(_KEYWORD_ENDS)
         return not is_number and piece not in _LITERAL_NAMES
     if kind == "string":
-        return not {"f", "t"}.isdisjoint(_prefix(piece))
+        prefix = _prefix(piece)
+        return "f" in prefix or "t" in prefix
     return kind == "other"
 
 
 def _unused_character(text: str) -> str:
-    r"""A character of private use that the text lacks, to stand in for lone surrogates, which stop Python's parser.
+    r"""Return a character that stands in for lone surrogates, which stop Python's parser.
 
-    Neither the character nor its escape (\U000f0000) is in the text, so a string holds it only for
-    a surrogate. There are 131,068 to choose from, more than a text of bounded length can use.
+    It is of private use, and neither the character nor its escape (\U000f0000) is in the text, so a
+    string holds it only for a surrogate. There are 131,068 to choose from, more than a text of
+    bounded length can use.
     """
-    used = {*map(ord, text), *(int(digits, 16) for digits in _LONG_ESCAPE.findall(text))}
+    used = {ord(character) for character in text}
+    used |= {int(digits, 16) for digits in _LONG_ESCAPE.findall(text)}
     return next(chr(code) for code in range(0xF0000, 0x10FFFE) if code not in used)
 
 
-# --- from source to values
-# --------------------------------------------------------------------------------------------
-
-
+# ── from source to values ─────────────────────────────────────────────────────────────────────────
 def _prefix(string: str) -> str:
-    """The letters before the quote of a string literal, in lower case."""
+    """Return the letters before the quote of a string literal, in lower case."""
     return string[: len(string) - len(string.lstrip("bfrtuBFRTU"))].lower()
 
 
-def _quiet(string: str) -> str:
-    r"""The same string literal, spelt so that Python does not warn.
+def _without_warnings(string: str) -> str:
+    r"""Return the same string literal, spelt so that Python does not warn.
 
     Python keeps the backslash of an escape that it does not know ("\d") and warns; where warnings
-    are errors it refuses. Doubling the backslash says the same without a warning, and needs no
-    filter shared by all threads.
+    are errors it fails. Doubling the backslash says the same without a warning, and needs no filter
+    shared by all threads.
     """
-    if "\\" not in string:
-        return string
     prefix = _prefix(string)
-    if "r" in prefix:
+    if "\\" not in string or "r" in prefix:
         return string
-    is_bytes = "b" in prefix
-    known = "\r\n\\'\"abfnrtvx" if is_bytes else "\r\n\\'\"abfnrtvxNuU"
-
-    def respell(match: re.Match[str]) -> str:
-        escaped = match[1]
-        if escaped[0] in "01234567":
-            code = int(escaped, 8)
-            return (
-                match[0]
-                if code <= 0o377
-                else f"\\x{code & 0xFF:02x}"
-                if is_bytes
-                else f"\\u{code:04x}"
-            )
-        return match[0] if escaped[0] in known else "\\" + match[0]
-
-    return _ESCAPE.sub(respell, string)
+    if "b" in prefix:
+        return _ESCAPE.sub(lambda match: _respell(match, _BYTES_ESCAPES, "\\x{:02x}"), string)
+    return _ESCAPE.sub(lambda match: _respell(match, _TEXT_ESCAPES, "\\u{:04x}"), string)
 
 
-def _literal(found: _List) -> list[object]:
-    """The list's value.
+def _respell(match: re.Match[str], known: str, form: str) -> str:
+    """Return an escape as it is if Python knows it, else its value in ``form`` or with its backslash doubled."""
+    escaped = match[1]
+    if escaped[0] in "01234567":
+        code = int(escaped, 8)
+        if code <= 0o377:
+            return match[0]
+        return form.format(code if known is _TEXT_ESCAPES else code & 0xFF)
+    if escaped[0] in known:
+        return match[0]
+    return "\\" + match[0]
+
+
+def _read_value(source: _List) -> list[object]:
+    """Return the value of a list.
 
     Raises:
         WorkflowError: not_a_literal.
     """
-    fault = found.fault
+    fault = source.fault
     if not fault:
         try:
             with _AST:
-                return cast("list[object]", ast.literal_eval(found.source))
+                return cast("list[object]", ast.literal_eval(source.source))
         except SyntaxError as error:
             fault = "Python says " + ascii(error.msg)
         except (ValueError, TypeError):  # calls and operators; NUL; an unhashable key
             fault = "it holds more than numbers, strings and lists"
-        except (
-            MemoryError,
-            RecursionError,
-        ):  # bounded nesting should keep us from these on every Python
+        except (MemoryError, RecursionError):  # bounded nesting should prevent them on every Python
             fault = "it nests too deep"
-    where = f"{found.name} at character {found.start}"
-    raise WorkflowError(
-        WorkflowReason.NOT_A_LITERAL, f"{where}: expected a list of literals; {fault}"
-    )
+    message = f"{source.name} at character {source.start}: expected a list of literals; {fault}"
+    raise WorkflowError(WorkflowReason.NOT_A_LITERAL, message)
 
 
-# --- the rules
-# --------------------------------------------------------------------------------------------------------
-
-
+# ── the rules ─────────────────────────────────────────────────────────────────────────────────────
 def _check_steps(
     ids: Sequence[object],
     subtasks: Sequence[object],
@@ -332,19 +328,15 @@ def _check_steps(
             f"the three lists: got lengths {got}, expected equal lengths",
         )
     if not ids:
-        raise WorkflowError(
-            WorkflowReason.NO_STEPS, "the three lists: got 0 steps, expected at least 1"
-        )
+        message = "the three lists: got 0 steps, expected at least 1"
+        raise WorkflowError(WorkflowReason.NO_STEPS, message)
     if max_steps is not None and len(ids) > max_steps:
-        raise WorkflowError(
-            WorkflowReason.TOO_MANY_STEPS,
-            f"the three lists: got {len(ids)} steps, expected at most {max_steps}",
-        )
+        message = f"the three lists: got {len(ids)} steps, expected at most {max_steps}"
+        raise WorkflowError(WorkflowReason.TOO_MANY_STEPS, message)
     for index, worker in enumerate(ids):
         if type(worker) is not int or worker not in workers:
-            raise _step_error(
-                WorkflowReason.UNKNOWN_WORKER, "model_id", index, worker, f"one of {_some(workers)}"
-            )
+            expected = f"one of {_describe_workers(workers)}"
+            raise _step_error(WorkflowReason.UNKNOWN_WORKER, "model_id", index, worker, expected)
     for index, subtask in enumerate(subtasks):
         _check_subtask(index, subtask, stand_in)
     for index, access in enumerate(accesses):
@@ -354,28 +346,26 @@ def _check_steps(
     for index, access in enumerate(accesses):
         if _is_all(access):
             continue
-        if late := [item for item in cast("list[int]", access) if item >= index]:
-            expected = f"steps before step {index} only"
-            raise _step_error(
-                WorkflowReason.FORWARD_ACCESS, "access_list", index, late[0], expected
-            )
+        for seen in cast("list[int]", access):
+            if seen >= index:
+                expected = f"steps before step {index} only"
+                raise _step_error(
+                    WorkflowReason.FORWARD_ACCESS, "access_list", index, seen, expected
+                )
 
 
 def _check_subtask(index: int, subtask: object, stand_in: str) -> None:
     """Raise bad_subtask for anything but a string that is not blank and can be encoded."""
+    expected = ""
     if not isinstance(subtask, str) or not subtask.strip():
-        raise _step_error(
-            WorkflowReason.BAD_SUBTASK, "subtasks", index, subtask, "a string that is not blank"
-        )
-    if (stand_in and stand_in in subtask) or _SURROGATE.search(subtask):
-        subtask = subtask.replace(stand_in, "\ufffd") if stand_in else subtask
-        raise _step_error(
-            WorkflowReason.BAD_SUBTASK,
-            "subtasks",
-            index,
-            subtask,
-            "a string without lone surrogates",
-        )
+        expected = "a string that is not blank"
+    elif stand_in and stand_in in subtask:
+        subtask = subtask.replace(stand_in, "\ufffd")
+        expected = "a string without lone surrogates"
+    elif _SURROGATE.search(subtask):
+        expected = "a string without lone surrogates"
+    if expected:
+        raise _step_error(WorkflowReason.BAD_SUBTASK, "subtasks", index, subtask, expected)
 
 
 def _is_all(access: object) -> bool:
@@ -383,10 +373,10 @@ def _is_all(access: object) -> bool:
 
 
 def _is_index_list(access: object) -> bool:
-    """Whether this is a list of ints from 0 on (``bool`` is no int)."""
-    return isinstance(access, list) and all(
-        type(i) is int and i >= 0 for i in cast("list[object]", access)
-    )
+    """Return True for a list of ints from 0 on (``bool`` is no int)."""
+    if not isinstance(access, list):
+        return False
+    return all(type(item) is int and item >= 0 for item in cast("list[object]", access))
 
 
 def _step_error(
@@ -395,22 +385,24 @@ def _step_error(
     return WorkflowError(reason, f"{name}, step {index}: got {_short(got)}, expected {expected}")
 
 
-def _some(workers: frozenset[int], most: int = 20) -> str:
-    """The ordinals on offer, in order, for a message."""
+def _describe_workers(workers: frozenset[int]) -> str:
+    """Return the ordinals on offer, in order, for a message."""
+    if not workers:
+        return "no worker at all"
     shown = [str(ordinal) for ordinal in sorted(workers)]
-    return (
-        "the workers " + ", ".join(shown[:most] + ["..."] * (len(shown) > most))
-        if shown
-        else "no worker at all"
-    )
+    if len(shown) > _SHOWN_WORKERS:
+        shown = [*shown[:_SHOWN_WORKERS], "..."]
+    return "the workers " + ", ".join(shown)
 
 
-def _short(value: object, most: int = 60) -> str:
-    """A value for a message: its repr (which can always be encoded), shortened, or its size where that is huge."""
-    if isinstance(value, str):
-        value = value[:most] + "..." * (len(value) > most)
+def _short(value: object) -> str:
+    """Return a value for a message: its repr, which can always be encoded, shortened; or its type if it is huge."""
+    if isinstance(value, str) and len(value) > _SHOWN_CHARACTERS:
+        value = value[:_SHOWN_CHARACTERS] + "..."
     try:
         shown = repr(value)
-    except ValueError:  # Python refuses to write an int of more than a few thousand digits
+    except ValueError:  # Python does not write an int of more than a few thousand digits
         return f"something of type {type(value).__name__} too long to write"
-    return shown if len(shown) <= most + 2 else shown[:most] + "..."
+    if len(shown) <= _SHOWN_CHARACTERS + 2:
+        return shown
+    return shown[:_SHOWN_CHARACTERS] + "..."

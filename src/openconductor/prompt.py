@@ -1,7 +1,7 @@
-"""The prompt: a question and the ordinals on offer in, the turns that the Conductor is asked with out.
+"""The prompt: ``render_prompt`` writes the turns that the Conductor is asked with.
 
-Also the way back: ``render_workflow`` writes a workflow as the completion that ``parser`` reads.
-Only these two modules and the parser know the wire words ``model_id``, ``subtasks`` and
+``render_workflow`` goes the other way, and writes a workflow as the completion that ``parser``
+reads. Only this module and the parser know the wire words ``model_id``, ``subtasks`` and
 ``access_list``.
 """
 
@@ -29,7 +29,7 @@ QUESTION_LIMIT = 1_000_000
 """The longest question, in characters, all turns of a chat together."""
 
 PREVIOUS_LIMIT = 8_000
-"""How much of the previous round's response is shown, in characters; the middle of a longer one is left out."""
+"""The most characters of the previous round's response; the middle of a longer one is left out."""
 
 _UNSENDABLE = re.compile("[\0\ud800-\udfff]")
 
@@ -57,10 +57,10 @@ class PromptOptions:
 
 
 def check_question(question: object) -> tuple[Message, ...]:
-    """The turns of a question that can be asked.
+    """Return the turns of a question that can be asked.
 
     Raises:
-        ConfigError: it is no question by its type (``check_turns``); it is blank, longer than
+        ConfigError: its type is wrong (``check_turns``); it is blank, longer than
             ``QUESTION_LIMIT`` characters, or holds a NUL or a lone surrogate (neither can be sent
             to every provider); or it is a chat without turns, or one that does not end with a
             user's or a tool's turn.
@@ -68,28 +68,28 @@ def check_question(question: object) -> tuple[Message, ...]:
     turns = check_turns(question)
     if not turns:
         raise ConfigError("the question: got a chat without turns, expected at least one")
-    if turns[-1].role not in ("user", "tool"):
-        raise ConfigError(
-            f"the question, last turn: got role {turns[-1].role!r}, expected 'user' or 'tool'"
-        )
-    if not turns[-1].content.strip() and not turns[-1].parts:
+    last = turns[-1]
+    if last.role not in ("user", "tool"):
+        expected = "'user' or 'tool'"
+        raise ConfigError(f"the question, last turn: got role {last.role!r}, expected {expected}")
+    if not last.content.strip() and not last.parts:
         raise ConfigError("the question: got a blank text, expected a question")
-    if (length := sum(len(turn.content) for turn in turns)) > QUESTION_LIMIT:
-        raise ConfigError(
-            f"the question: got {length} characters, expected at most {QUESTION_LIMIT}"
-        )
+    length = sum(len(turn.content) for turn in turns)
+    if length > QUESTION_LIMIT:
+        expected = f"at most {QUESTION_LIMIT}"
+        raise ConfigError(f"the question: got {length} characters, expected {expected}")
     for index, turn in enumerate(turns):
-        if bad := _UNSENDABLE.search(turn.content):
+        match = _UNSENDABLE.search(turn.content)
+        if match is not None:
             where = "the question" if isinstance(question, str) else f"the question, turn {index}"
-            what = "a NUL" if bad[0] == "\0" else f"the lone surrogate U+{ord(bad[0]):04X}"
-            raise ConfigError(
-                f"{where}: got {what} at character {bad.start()}, expected text without it"
-            )
+            what = "a NUL" if match[0] == "\0" else f"the lone surrogate U+{ord(match[0]):04X}"
+            where_in = f"at character {match.start()}"
+            raise ConfigError(f"{where}: got {what} {where_in}, expected text without it")
     return turns
 
 
 def check_turns(question: object) -> tuple[Message, ...]:
-    """The turns of a question, which is one by its type, before any event tells of it.
+    """Return the turns of a question whose type is right.
 
     Raises:
         ConfigError: it is neither a text nor a sequence of Messages.
@@ -97,18 +97,16 @@ def check_turns(question: object) -> tuple[Message, ...]:
     if isinstance(question, str):
         return (Message("user", question),)
     if not isinstance(question, Sequence) or isinstance(question, (bytes, bytearray)):
-        raise ConfigError(
-            f"the question: got {type(question).__name__}, expected a text or a list of Messages"
-        )
+        expected = "a text or a list of Messages"
+        raise ConfigError(f"the question: got {type(question).__name__}, expected {expected}")
     turns = tuple(cast("Sequence[Message]", question))
     for index, turn in enumerate(turns):
         if not (
             isinstance(cast(object, turn), Message) and isinstance(cast(object, turn.content), str)
         ):
             got = type(turn).__name__
-            raise ConfigError(
-                f"the question, turn {index}: got {got}, expected a Message whose content is a text"
-            )
+            expected = "a Message whose content is a text"
+            raise ConfigError(f"the question, turn {index}: got {got}, expected {expected}")
     return turns
 
 
@@ -121,10 +119,10 @@ def render_prompt(
     cards: Mapping[int, str] | None = None,
     previous: Round | None = None,
 ) -> tuple[Message, ...]:
-    """The turns that the Conductor is asked with: a system message and a user message, or one user message (compact).
+    """Return the turns that the Conductor is asked with: a system and a user message.
 
-    The system message is the same for all questions and rounds of a pool, so that providers can
-    cache it.
+    The compact template has only a user message. The system message is the same for all questions
+    and rounds of a pool, so that providers can cache it.
 
     Args:
         question: a text, or a chat whose last turn is the question; all parts (images) go with the
@@ -132,8 +130,7 @@ def render_prompt(
         ordinals: the workers on offer, in the order in which they are listed.
         options: how to ask.
         max_steps: the most steps that are asked for.
-        cards: a description by ordinal, shown if ``options.cards``; a worker without one is listed
-            without.
+        cards: descriptions by ordinal, shown if ``options.cards``; a worker may have none.
         previous: the round before, in recursion.
 
     Raises:
@@ -142,30 +139,19 @@ def render_prompt(
     """
     turns = check_question(question)
     if not ordinals or len(set(ordinals)) != len(ordinals):
-        raise ConfigError(
-            f"the workers on offer: got {list(ordinals)}, expected one or more, none twice"
-        )
+        expected = "one or more, none twice"
+        raise ConfigError(f"the workers on offer: got {list(ordinals)}, expected {expected}")
     if max_steps < 1:
         raise ConfigError(f"max_steps: got {max_steps}, expected at least 1")
     workers = _worker_lines(ordinals, cards if options.cards and cards else {})
-    parts = tuple(
-        part for turn in turns for part in turn.parts if "type" in part
-    )  # not a tool turn's own fields
+    conversation = _conversation(turns)
+    media = tuple(part for turn in turns for part in turn.parts if "type" in part)
     if options.template == "compact":
-        return (Message("user", _compact(workers, _conversation(turns), previous), parts),)
-    asked = (
-        _conversation(turns)
-        if previous is None
-        else f"{_conversation(turns)}\n\n{_later_round(previous, options)}"
-    )
-    return Message("system", _system(workers, tuple(ordinals), options, max_steps)), Message(
-        "user", asked, parts
-    )
-
-
-def count_steps(steps: int) -> str:
-    """Return the words with which a thought says how many steps it plans."""
-    return "1 step" if steps == 1 else f"{steps} steps"
+        return (Message("user", _compact(workers, conversation, previous), media),)
+    if previous is not None:
+        conversation += "\n\n" + _later_round(previous, options)
+    system = _system(workers, tuple(ordinals), options, max_steps)
+    return Message("system", system), Message("user", conversation, media)
 
 
 def render_workflow(workflow: Workflow, thought: str = "") -> str:
@@ -192,11 +178,11 @@ def render_workflow(workflow: Workflow, thought: str = "") -> str:
 def worked_examples(
     ordinals: Sequence[int], options: PromptOptions, *, max_steps: int
 ) -> Iterator[tuple[str, str, Workflow]]:
-    """The examples of a set (``prompt_examples.toml``): question, thought, workflow over the workers on offer.
+    """Yield the examples of a set (``prompt_examples.toml``): question, thought, workflow.
 
-    The file writes slots (0, 1, …) in place of workers. Slots are dealt out in turn, from a start
-    that a checksum of the ordinals decides: the same pool always gets the same examples, and over
-    many pools no worker is favoured.
+    The file names slots (0, 1, …) instead of workers. Slots are dealt out in turn over the workers
+    on offer, from a start that is a checksum of the ordinals. So the same pool always gets the same
+    examples, and over many pools no worker is favoured.
 
     Args:
         ordinals: the workers on offer, at least one.
@@ -206,26 +192,24 @@ def worked_examples(
     """
     texts = _example_texts()
     offered = sorted(ordinals)
-    turn = zlib.crc32(",".join(map(str, offered)).encode())
-    for example in (texts["examples"][name] for name in texts["sets"][options.examples]):
+    turn = zlib.crc32(",".join(str(ordinal) for ordinal in offered).encode())
+    for name in texts["sets"][options.examples]:
+        example = texts["examples"][name]
         plan = next(plan for plan in example["plans"] if len(plan["steps"]) <= max_steps)
         steps: list[Step] = []
         for step in plan["steps"]:
-            sees = tuple[int, ...](step.get("sees", ()))
             worker = offered[(turn + int(step["slot"])) % len(offered)]
             subtask = step["subtask"] if options.subtasks else SOLVE_SUBTASK
-            steps.append(
-                Step(worker, subtask, "all" if sees and options.access == "binary" else sees)
-            )
-        used = len({step["slot"] for step in plan["steps"]})
-        turn += (
-            used if used % len(offered) else used + 1
-        )  # else the next example would begin with the same worker
-        yield (
-            example["question"],
-            plan["thought" if options.subtasks else "plain"],
-            Workflow(tuple(steps)),
-        )
+            access: list[int] | Literal["all"] = step.get("sees", [])
+            if access and options.access == "binary":
+                access = "all"
+            steps.append(Step(worker, subtask, access))
+        slots = len({step["slot"] for step in plan["steps"]})
+        turn += slots
+        if slots % len(offered) == 0:  # else the next example would begin with the same worker
+            turn += 1
+        thought = plan["thought" if options.subtasks else "plain"]
+        yield example["question"], thought, Workflow(tuple(steps))
 
 
 @cache
@@ -233,101 +217,98 @@ def _example_texts() -> dict[str, Any]:
     return tomllib.loads(files("openconductor").joinpath("prompt_examples.toml").read_text("utf-8"))
 
 
-# --- pieces
-# -----------------------------------------------------------------------------------------------------------
-
-
+# ── pieces ────────────────────────────────────────────────────────────────────────────────────────
 def _quoted(text: str) -> str:
-    """A text as a double-quoted string on one line: JSON's escapes are Python's, too."""
-    # A thought may open a ''' string that it never closes; no subtask after it may close that, and
-    # so hide our lists.
+    """Return a text as a double-quoted string on one line; JSON's escapes are Python's, too."""
+    # A thought may open a ''' string that it never closes. A subtask must not close it, and so hide
+    # our lists.
     return json.dumps(text, ensure_ascii=False).replace("'''", "''\\'")
 
 
 def tools_as_text(turns: Sequence[Message]) -> tuple[Message, ...]:
-    r"""The turns with calls of tools and their results as text, for whoever is not offered these tools.
+    r"""Return the turns with calls of tools and their results as text, for workers without the tools.
 
     >>> call = {"id": "1", "function": {"name": "add", "arguments": "[6, 7]"}}
     >>> turns = [Message("assistant", "", ({"tool_calls": [call]},)), Message("tool", "13", ({"tool_call_id": "1"},))]
     >>> [turn.content for turn in tools_as_text(turns)]
     ['[calls add([6, 7])]', '[result]\n13']
     """
-    told: list[Message] = []
+    as_text: list[Message] = []
     for turn in turns:
-        calls = [
-            call for part in turn.parts for call in cast("list[Any]", part.get("tool_calls", ()))
-        ]
+        calls: list[Any] = []
+        for part in turn.parts:
+            calls += cast("list[Any]", part.get("tool_calls", ()))
         if turn.role != "tool" and not calls:
-            told.append(turn)
+            as_text.append(turn)
             continue
-        functions = [call.get("function", {}) for call in calls]
+        role = turn.role
         lines = [turn.content] if turn.content else []
-        lines += [
-            f"[calls {function.get('name')}({function.get('arguments', '')})]"
-            for function in functions
-        ]
+        if role == "tool":
+            role = "user"
+            lines.insert(0, "[result]")
+        for call in calls:
+            function = call.get("function", {})
+            lines.append(f"[calls {function.get('name')}({function.get('arguments', '')})]")
         media = tuple(part for part in turn.parts if "type" in part)
-        if turn.role == "tool":
-            told.append(Message("user", "\n".join(["[result]", *lines]), media))
-        else:
-            told.append(Message(turn.role, "\n".join(lines), media))
-    return tuple(told)
+        as_text.append(Message(role, "\n".join(lines), media))
+    return tuple(as_text)
 
 
 def _conversation(turns: Sequence[Message]) -> str:
-    """The question's text, after the turns before it, and before what the user's tools have said since, if any."""
-    asked = max(
-        (index for index, turn in enumerate(turns) if turn.role == "user"), default=len(turns) - 1
-    )
-    told = [(turn.role, turn.content or "(an attachment)") for turn in tools_as_text(turns)]
-    before, after = (
-        "\n\n".join(f"[{role}]\n{said}" for role, said in some)
-        for some in (told[:asked], told[asked + 1 :])
-    )
-    text = turns[asked].content
+    """Return the question's text, between the chat before it and the results of tools since."""
+    users = [index for index, turn in enumerate(turns) if turn.role == "user"]
+    asked_at = users[-1] if users else len(turns) - 1
+    shown = [f"[{turn.role}]\n{turn.content or '(an attachment)'}" for turn in tools_as_text(turns)]
+    before = "\n\n".join(shown[:asked_at])
+    after = "\n\n".join(shown[asked_at + 1 :])
+    text = turns[asked_at].content
     if before:
-        text = f"The conversation so far, which every worker sees too:\n\n{before}\n\nThe question:\n\n{text}"
-    return (
-        f"{text}\n\nWhat was done about it since, with the user's tools:\n\n{after}"
-        if after
-        else text
-    )
+        text = f"{_BEFORE}\n\n{before}\n\nThe question:\n\n{text}"
+    if after:
+        text += f"\n\n{_SINCE}\n\n{after}"
+    return text
+
+
+_BEFORE = "The conversation so far, which every worker sees too:"
+_SINCE = "What was done about it since, with the user's tools:"
 
 
 def _worker_lines(ordinals: Iterable[int], cards: Mapping[int, str]) -> str:
-    """One line a worker; line breaks in a description become spaces."""
-    described = ((ordinal, " ".join(cards.get(ordinal, "").split())) for ordinal in ordinals)
-    return "\n".join(
-        f"Model {ordinal}: {card}" if card else f"Model {ordinal}" for ordinal, card in described
-    )
+    """Return one line a worker; line breaks in a description become spaces."""
+    lines: list[str] = []
+    for ordinal in ordinals:
+        card = " ".join(cards.get(ordinal, "").split())
+        lines.append(f"Model {ordinal}: {card}" if card else f"Model {ordinal}")
+    return "\n".join(lines)
 
 
 def _excerpt(text: str) -> str:
-    """At most ``PREVIOUS_LIMIT`` characters of a response: its beginning, and its end, where the answer mostly is."""
+    """Return at most ``PREVIOUS_LIMIT`` characters of a response: its beginning and its end."""
     text = _UNSENDABLE.sub("\ufffd", text)
-    if (left_out := len(text) - PREVIOUS_LIMIT) <= 0:
+    left_out = len(text) - PREVIOUS_LIMIT
+    if left_out <= 0:
         return text
     half = PREVIOUS_LIMIT // 2
     return f"{text[:half]}\n[... {left_out} characters left out ...]\n{text[-half:]}"
 
 
 def _compact(workers: str, question: str, previous: Round | None) -> str:
-    """The compact template; a round before that was no workflow, or had no answer, is said to be ``none``."""
-    asked = f"{workers}\nQuestion: {question}\n"
+    """Return the compact prompt; an invalid round, or one without an answer, reads ``none``."""
+    prompt = f"{workers}\nQuestion: {question}\n"
     if previous is None:
-        return asked
-    before = render_workflow(previous.workflow) if previous.workflow is not None else "none"
-    answer = previous.transcript.answer if previous.transcript is not None else None
-    return f"{asked}Before:\n{before}\nAnswer: {'none' if answer is None else _excerpt(answer)}\n"
+        return prompt
+    before = "none"
+    answer = "none"
+    if previous.workflow is not None:
+        before = render_workflow(previous.workflow)
+    if previous.transcript is not None and previous.transcript.answer is not None:
+        answer = _excerpt(previous.transcript.answer)
+    return f"{prompt}Before:\n{before}\nAnswer: {answer}\n"
 
 
-# --- the full template
-# ------------------------------------------------------------------------------------------------
-
-
-@lru_cache(
-    maxsize=64
-)  # the same for all questions of a pool, and the worked examples take a millisecond to write
+# ── the full template ─────────────────────────────────────────────────────────────────────────────
+# It is the same for all questions of a pool, and the worked examples take a millisecond to write.
+@lru_cache(maxsize=64)
 def _system(workers: str, ordinals: tuple[int, ...], options: PromptOptions, max_steps: int) -> str:
     sight = _SIGHT_BINARY if options.access == "binary" else _SIGHT_INDEX
     sections = [_TASK, _format(options, max_steps), sight, f"{_POOL}\n\n{workers}"]
@@ -407,27 +388,23 @@ They show the form. Which workers and how many steps are best depends on the que
 
 
 def _later_round(previous: Round, options: PromptOptions) -> str:
-    """What the Conductor is told about the round before, and what it may do now."""
+    """Return what the Conductor is told about the round before, and what it may do."""
     answer = previous.transcript.answer if previous.transcript is not None else None
     reason = "" if previous.error is None else f": {_excerpt(str(previous.error))}"
     lines = ["---", "You have already written a plan for this question."]
     if previous.workflow is None:
-        lines.append(
-            f"It was not a valid workflow, so no worker was asked{reason or ': it could not be read'}"
-        )
+        reason = reason or ": it could not be read"
+        lines.append(f"It was not a valid workflow, so no worker was asked{reason}")
     else:
         lines += ["Your workflow was:", "", render_workflow(previous.workflow), ""]
         if answer is None:
             lines.append(f"It failed before its last step had answered{reason}")
     if answer is None:
-        return "\n".join(
-            [*lines, "", "There is no response that could stand, so write a new workflow."]
-        )
-    seen = (
-        'a step with "all"'
-        if options.access == "binary"
-        else 'a step whose entry is "all" instead of a list'
-    )
+        lines += ["", "There is no response that could stand, so write a new workflow."]
+        return "\n".join(lines)
+    sight = 'a step with "all"'
+    if options.access == "index":
+        sight = 'a step whose entry is "all" instead of a list'
     lines += [
         "Its final response was:",
         "",
@@ -436,7 +413,7 @@ def _later_round(previous: Round, options: PromptOptions) -> str:
         "</response>",
         "",
         "Think about whether this response is complete and right. Then do one of two things:",
-        f"- If it can be improved, write a new workflow. In it {seen} (even the first) also sees this response.",
+        f"- If it can be improved, write a new workflow. In it {sight} (even the first) also sees this response.",
         "- If it should go to the user as it is, write the three lists empty:",
         "",
         render_workflow(Workflow(())),

@@ -1,24 +1,21 @@
-"""What a completion was worth: played, graded and rewarded 0, 0.5, 1 or masked, without any learning engine.
+"""The reward of a completion, which is played, graded and rewarded 0, 0.5 or 1, or masked.
 
-In: a Problem and what a Conductor wrote about it; or an Episode and its Grade. Out: a reward, or
-None; advantages.
+- 0: not a workflow (WorkflowError).
+- 0.5: an answer that is graded wrong; or a failure that the plan itself caused: a refusal, a
+  context too long, a token limit spent before any text came, the question's own budget of calls,
+  tokens or dollars spent.
+- 1: an answer that is graded right.
+- None, masked: any other failure (transport, provider, time, sandbox, grader), and an undecided
+  grade.
 
-- 0: no workflow (WorkflowError).
-- 0.5: an answer, graded wrong; or a failure that the plan itself caused: a refusal, a context too long, a token limit
-  spent before any text came, the question's own budget of calls, tokens or dollars spent.
-- 1: an answer, graded right.
-- None, masked: any other failure (transport, provider, time, sandbox, grader), and an undecided grade.
-
-Cost and latency are no part of it, as in the paper; ``priced_rewards`` is what a recipe may add, a
-``RewardValue`` what it may put in its place. Right is only what the grader calls right. Not
-covered: whether the grader is right, what a Conductor was thinking, and errors whose fate is
-*stop*, which are raised because no later reward could be earned either.
+Cost and latency do not count, as in the paper. A recipe may add ``priced_rewards``, or replace the
+reward by a ``RewardValue``. Errors whose fate is *stop* are raised, because no later reward could
+be earned either.
 """
 
 from __future__ import annotations
 
 import asyncio
-import math
 import statistics
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import KW_ONLY, dataclass, field
@@ -41,57 +38,62 @@ from openconductor.protocols import CallContext, Grader, OnEvent
 from openconductor.types import Budget, Completion, Episode, Grade, Problem, Round
 
 RewardValue = Callable[[Problem, Episode, Grade | None], float | Awaitable[float | None] | None]
-"""What an episode is worth where the paper's reward is not masked; there is no Grade where there was no answer."""
+"""The worth of an episode whose reward is not masked. The Grade is None if there was no answer."""
 LARGEST = 1e18
-"""The largest size of a reward: its square is still a float32."""
+"""The largest size of a reward; its square is still a float32."""
 GRADE_SECONDS = 600.0
-"""After so long a verdict counts as undecided, if nothing else is said; graders have limits of their own, far below."""
+"""The default timeout of a verdict. Graders have limits of their own, far below."""
 
 
 def episode_correct(episode: Episode, grade: Grade | None) -> bool | None:
-    """Whether an episode counts as right; None is undecided, for infrastructure never changes a score.
+    """Return True if an episode counts as right; None: undecided.
 
-    A text that is not a workflow and what a plan caused (a refusal, its budget spent) count as
-    wrong. A failure of transport, provider or grader does not count. The scale of the reward plays
-    no part.
+    A text that is not a workflow and a failure that the plan caused (a refusal, its budget spent)
+    count as wrong. A failure of transport, provider or grader is undecided, because infrastructure
+    never changes a score.
 
     >>> from openconductor.types import Usage
     >>> episode = Episode("What is 6 * 7?", (), "42", None, Usage(), 0.0)
-    >>> episode_correct(episode, Grade(True)), episode_correct(episode, Grade(False)), episode_correct(episode, None)
-    (True, False, None)
+    >>> [episode_correct(episode, grade) for grade in (Grade(True), Grade(False), None)]
+    [True, False, None]
     """
     error = episode.error
     if error is not None:
-        return False if isinstance(error, WorkflowError) or caused_by_plan(error) else None
-    return None if episode.answer is None or grade is None else grade.correct
+        is_wrong = isinstance(error, WorkflowError) or caused_by_plan(error)
+        return False if is_wrong else None
+    if episode.answer is None or grade is None:
+        return None
+    return grade.correct
 
 
 def episode_reward(episode: Episode, grade: Grade | None) -> float | None:
-    """The reward of one episode (paper, section 3; the list above).
+    """Return the reward of one episode (paper, section 3).
 
     Args:
         episode: how it went.
-        grade: the verdict on its answer; None where there is none.
+        grade: the verdict on its answer; None: there is none.
 
     Returns:
-        0.0, 0.5 or 1.0; None where it is masked.
+        0.0, 0.5 or 1.0; None: masked.
 
     >>> from openconductor.types import Usage
     >>> episode = Episode("What is 6 * 7?", (), "42", None, Usage(), 0.0)
-    >>> episode_reward(episode, Grade(True)), episode_reward(episode, Grade(False)), episode_reward(episode, None)
-    (1.0, 0.5, None)
+    >>> [episode_reward(episode, grade) for grade in (Grade(True), Grade(False), None)]
+    [1.0, 0.5, None]
     """
     if isinstance(episode.error, WorkflowError):
         return 0.0
     correct = episode_correct(episode, grade)
-    return None if correct is None else 1.0 if correct else 0.5
+    if correct is None:
+        return None
+    return 1.0 if correct else 0.5
 
 
 def group_advantages(rewards_G: Sequence[float | None], *, eps: float = 1e-4) -> list[float]:  # noqa: N803
     """Centre and scale the rewards of one question's rollouts (GRPO, paper eq. 2).
 
     Args:
-        rewards_G: one reward in [0, 1] a rollout; None marks a masked rollout.
+        rewards_G: one reward in [0, 1] a rollout; None: masked.
         eps: added to the sample standard deviation, in units of reward.
 
     Returns:
@@ -104,12 +106,14 @@ def group_advantages(rewards_G: Sequence[float | None], *, eps: float = 1e-4) ->
     >>> [round(a, 2) for a in group_advantages([0.0, 0.5, 1.0])]
     [-1.0, 0.0, 1.0]
     """
-    known = [reward for reward in rewards_G if reward is not None]
+    known: list[float] = []
     for index, reward in enumerate(rewards_G):
-        if reward is not None and not (math.isfinite(reward) and 0.0 <= reward <= 1.0):
-            raise ValueError(
-                f"rewards_G[{index}]: got {reward!r}, expected a number in [0, 1] or None"
-            )
+        if reward is None:
+            continue
+        if not 0.0 <= reward <= 1.0:  # NaN, too
+            expected = "a number in [0, 1] or None"
+            raise ValueError(f"rewards_G[{index}]: got {reward!r}, expected {expected}")
+        known.append(reward)
     if len(known) < 2 or min(known) == max(known):
         return [0.0] * len(rewards_G)
     mean = statistics.fmean(known)
@@ -122,11 +126,10 @@ class Scored:
     """One completion, played and judged.
 
     Attributes:
-        reward: 0.0, 0.5 or 1.0, or what a RewardValue says; None is masked.
-        episode: what happened; its ``usage`` and ``seconds`` leave out the round that was played
-            before.
-        grade: the verdict on the answer; undecided, with a note, where the grader failed; None
-            where there was no answer to grade.
+        reward: 0.0, 0.5 or 1.0, or what a RewardValue says; None: masked.
+        episode: its ``usage`` and ``seconds`` leave out the round that was played before.
+        grade: the verdict on the answer; undecided, with a note, if the grader failed; None: there
+            was no answer to grade.
     """
 
     reward: float | None
@@ -135,13 +138,13 @@ class Scored:
 
     @property
     def correct(self) -> bool | None:
-        """Whether it counts as right (``episode_correct``)."""
+        """True if it counts as right; None: undecided (``episode_correct``)."""
         return episode_correct(self.episode, self.grade)
 
 
 @dataclass(frozen=True, slots=True)
 class RewardFunction:
-    """Plays and judges completions that some engine sampled; call it for as many at once as you like.
+    """Plays and grades completions of a Conductor, as many at once as you like.
 
     Attributes:
         pool: the workers on offer; a call may offer a subset.
@@ -152,7 +155,7 @@ class RewardFunction:
         grade_timeout_s: the longest that one answer is graded; after that the reward is masked.
         on_event: gets every event of every episode; a journal makes an episode durable before its
             reward is known.
-        value: what an episode is worth in place of 0, 0.5 and 1; None is these.
+        value: replaces the rewards 0, 0.5 and 1; None: these.
     """
 
     pool: WorkerPool
@@ -191,19 +194,19 @@ class RewardFunction:
                 ``value`` failed. Every other failure is in the result, and a cancellation cancels
                 what runs.
         """
-        said = Completion(completion) if isinstance(completion, str) else completion
-
+        if isinstance(completion, str):
+            completion = Completion(completion)
         live = LiveEpisode(
             pool or self.pool,
             problem.question,
             context=context,
             on_event=self.on_event,
-            spent="data",  # of the limits only the completion's own: where a run's is spent, nothing is left to learn
+            spent="data",  # the end of a run's budget is raised
             previous=previous,
         )
         async with live.play(self.budget):
             live.begin_round()
-            await live.follow(said, max_steps=self.max_steps, subtasks=self.prompt.subtasks)
+            await live.follow(completion, max_steps=self.max_steps, subtasks=self.prompt.subtasks)
             if live.rounds[-1].error is not None:
                 live.answer = None
         episode = live.episode
@@ -214,26 +217,31 @@ class RewardFunction:
             )
         reward = episode_reward(episode, grade)
         if reward is not None and self.value is not None:
-            reward = await _asked(self.value, problem, episode, grade)
+            reward = await _call_value(self.value, problem, episode, grade)
         return Scored(reward, episode, grade)
 
 
-async def _asked(
+async def _call_value(
     value: RewardValue, problem: Problem, episode: Episode, grade: Grade | None
 ) -> float | None:
-    """What a function of the user's says that an episode is worth."""
+    """Return the worth of an episode by a function of the user's.
+
+    Raises:
+        ConfigError: the function failed, or returned something else than a finite number or None.
+    """
     try:
-        found = value(problem, episode, grade)
-        worth = await found if isinstance(found, Awaitable) else found
+        worth = value(problem, episode, grade)
+        if isinstance(worth, Awaitable):
+            worth = await worth
     except Exception as error:  # a user's own function may raise anything
+        message = f"reward: problem {problem.id}: {type(error).__name__}: {error}"
+        raise ConfigError(message) from error
+    if worth is None:
+        return None
+    if not isinstance(cast(object, worth), int | float) or not abs(worth) <= LARGEST:  # NaN, too
+        expected = "a finite float or None"
         raise ConfigError(
-            f"reward: problem {problem.id}: {type(error).__name__}: {error}"
-        ) from error
-    if worth is not None and not (
-        isinstance(cast(object, worth), int | float) and abs(worth) <= LARGEST
-    ):  # or NaN
-        raise ConfigError(
-            f"reward: problem {problem.id}: got {shorten(worth)}, expected a finite float or None"
+            f"reward: problem {problem.id}: got {shorten(worth)}, expected {expected}"
         )
     return worth
 
@@ -241,71 +249,78 @@ async def _asked(
 def priced_rewards(
     group: Sequence[Scored], *, dollars: float, seconds: float
 ) -> list[float | None]:
-    """The rewards of one question's completions, where a right answer loses more the more it cost.
+    """Return the rewards of one question's completions, lowered for right answers by what they cost.
 
-    Of the two weights each takes at most itself: half of it at the right ones' mean cost, all of it
-    from twice the mean on. With weights that add up to less than a half, a right answer is worth
-    more than a wrong one, whatever it cost.
+    Each of the two costs takes half its weight at the mean of the right answers, and all of it from
+    twice the mean on. With weights that add up to less than a half, a right answer is worth more
+    than a wrong one, whatever it cost.
 
     Args:
         group: completions of one question.
-        dollars: the weight of what the workers cost, failed attempts left out.
+        dollars: the weight of what the workers cost, without failed attempts.
         seconds: the weight of how long the steps took that waited for each other
             (``waited_seconds``).
     """
-    spent = [(answered_dollars(one.episode), waited_seconds(one.episode)) for one in group]
-    right = [each for each, one in zip(spent, group, strict=True) if one.reward == 1]
-    means = [statistics.fmean(each) for each in zip(*right, strict=True)] or [0.0, 0.0]
+    right = [scored.episode for scored in group if scored.reward == 1]
+    if not right:
+        return [scored.reward for scored in group]
+    mean_dollars = statistics.fmean(answered_dollars(episode) for episode in right)
+    mean_seconds = statistics.fmean(waited_seconds(episode) for episode in right)
+    rewards: list[float | None] = []
+    for scored in group:
+        reward = scored.reward
+        if reward == 1:
+            lost = dollars * _cost_share(answered_dollars(scored.episode), mean_dollars)
+            lost += seconds * _cost_share(waited_seconds(scored.episode), mean_seconds)
+            reward -= lost
+        rewards.append(reward)
+    return rewards
 
-    def lost(one: tuple[float, float]) -> float:
-        relative = (own / mean if mean > 0 else 0.0 for own, mean in zip(one, means, strict=True))
-        return sum(
-            weight * min(1.0, share / 2)
-            for weight, share in zip((dollars, seconds), relative, strict=True)
-        )
 
-    return [
-        one.reward - lost(own) if one.reward == 1 else one.reward
-        for one, own in zip(group, spent, strict=True)
-    ]
+def _cost_share(cost: float, mean: float) -> float:
+    """Return the share of a weight that a cost takes, 0 to 1: a half at the mean."""
+    return min(1.0, cost / mean / 2) if mean > 0 else 0.0
 
 
 def answered_dollars(episode: Episode) -> float:
-    """Dollars of the calls that answered in the last round: no fault of a provider makes an answer worth less."""
+    """Return the dollars of the last round's answers; failed attempts do not lower a reward."""
+    dollars = Decimal(0)
     transcript = episode.rounds[-1].transcript if episode.rounds else None
-    answered = () if transcript is None else (one.completion for one in transcript.results)
-    return float(sum((one.usage.dollars for one in answered if one is not None), Decimal(0)))
+    if transcript is not None:
+        for result in transcript.results:
+            if result.completion is not None:
+                dollars += result.completion.usage.dollars
+    return float(dollars)
 
 
 def waited_seconds(episode: Episode) -> float:
-    """The workers' seconds along the longest line of steps that waited for each other, in the last round.
+    """Return the seconds along the longest line of steps that waited for each other.
 
-    They are the answers' own (a failed attempt does not count), and vary with the load of whoever
-    answers.
+    They are those of the last round's answers, without failed attempts, and vary with the load of
+    the workers.
     """
     transcript = episode.rounds[-1].transcript if episode.rounds else None
     if transcript is None:
         return 0.0
     ends: list[float] = []
     for index, result in enumerate(transcript.results):
-        before = (ends[seen] for seen in transcript.workflow.visible(index))
-        ends.append(
-            (result.completion.usage.seconds if result.completion else 0.0)
-            + max(before, default=0.0)
-        )
+        end = max((ends[seen] for seen in transcript.workflow.visible(index)), default=0.0)
+        if result.completion is not None:
+            end += result.completion.usage.seconds
+        ends.append(end)
     return max(ends, default=0.0)
 
 
 async def grade_answer(
     grader: Grader, problem: Problem, answer: str, *, timeout_s: float | None = GRADE_SECONDS
 ) -> Grade:
-    """The grader's verdict; whatever it raises but a *stop* is an undecided one that says why.
+    """Return the grader's verdict. A failure of the grader is an undecided verdict that says why.
 
     Args:
-        grader: the judge.
-        problem: what was asked.
-        answer: what was answered.
-        timeout_s: after this many seconds the verdict is undecided; None is no limit.
+        grader: the grader.
+        problem: the question.
+        answer: the answer.
+        timeout_s: after this many seconds the verdict is undecided; None: no limit.
 
     Raises:
         ConfigError, TaskError, AuthFailed, BudgetExceeded, JournalError: nothing that follows can
@@ -319,11 +334,13 @@ async def grade_answer(
         task = asyncio.current_task()
         if task is None or task.cancelling():
             raise
-        said = "the grader was cancelled from inside"
-    except Exception as error:  # the grader call: one of the three places that catch
+        note = "the grader was cancelled from inside"
+    except GradingError as error:
+        note = str(error)
+    except Exception as error:  # a grader may raise anything
         if isinstance(error, OpenConductorError) and stops(error):
             raise
-        said = str(error) if isinstance(error, GradingError) else f"{type(error).__name__}: {error}"
+        note = f"{type(error).__name__}: {error}"
         if isinstance(error, TimeoutError) and scope.expired():
-            said = f"no verdict within {timeout_s} s"
-    return Grade(None, note=said)
+            note = f"no verdict within {timeout_s} s"
+    return Grade(None, note=note)

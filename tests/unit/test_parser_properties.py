@@ -118,4 +118,4 @@ def test_every_list_that_python_reads_is_read_to_the_same_value(body: str) -> No
     found = parser._find_lists(f"Don't. subtasks = {source} don't")["subtasks"]
     with warnings.catch_warnings():
         warnings.simplefilter("error")
-        assert repr(parser._literal(found)) == repr(expected)
+        assert repr(parser._read_value(found)) == repr(expected)
