@@ -1,4 +1,4 @@
-"""The Conductor: it prompts its planner with a question, parses the text, and executes the workflow, in rounds."""
+"""The Conductor: it asks its planner for a workflow, and executes it, in rounds."""
 
 from __future__ import annotations
 
@@ -25,8 +25,8 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 Planner = Provider | SupportsComplete | Worker | WorkerFunction | str | Path
-"""Writes workflows: a Provider, ``"provider:model"``, a checkpoint's folder, a plain function from the messages to the
-text, or a Worker, which brings its own sampling, limits and price."""
+"""Writes workflows: a Provider, ``"provider:model"``, a checkpoint's folder, a plain function from
+the messages to the text, or a Worker, which brings its own sampling, limits and price."""
 
 
 @dataclass(frozen=True, slots=True, init=False, eq=False)
@@ -158,10 +158,10 @@ class Conductor:
         on_event: OnEvent | None = None,
         context: CallContext | None = None,
     ) -> Episode:
-        """Go on after a worker has called the user's tools: that worker gets their results, where it was.
+        """Go on after a worker has called the user's tools, with their results.
 
-        Its answer is a round. The Conductor may revise it if rounds are left, and plans anew if it
-        failed.
+        That worker gets them where it was. Its answer is a round. The Conductor may revise it if
+        rounds are left, and plans anew if it failed.
 
         Args:
             question: the whole chat, which ends with the results.
@@ -191,7 +191,7 @@ class Conductor:
         on_event: OnEvent | None = None,
         context: CallContext | None = None,
     ) -> Episode:
-        """Run ``ask`` for callers without ``await``; beside a running event loop (notebooks) in a thread."""
+        """Run ``ask`` without ``await``; beside a running event loop (notebooks) in a thread."""
         return _run_blocking(
             lambda: self.ask(question, budget=budget, on_event=on_event, context=context)
         )
@@ -246,7 +246,7 @@ class Conductor:
 
 
 def _run_blocking(ask: Callable[[], Coroutine[None, None, T]]) -> T:
-    """Run a coroutine in an event loop of its own: here, or in a thread if a loop already runs here."""
+    """Run a coroutine in an event loop of its own, in a thread if a loop already runs here."""
     try:
         asyncio.get_running_loop()
     except RuntimeError:

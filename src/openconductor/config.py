@@ -172,8 +172,10 @@ def check_option(option: str, known: Iterable[str], where: str) -> None:
 def split_name(text: str, shelf: Container[str], what: str) -> tuple[str, str, str]:
     """Return a name, its colon and the rest. A name that is not known goes on to the second colon.
 
-    >>> split_name("moa:gpt-5", {"moa"}, "baseline"), split_name("mine:Vote:gpt-5", {"moa"}, "baseline")
-    (('moa', ':', 'gpt-5'), ('mine:Vote', ':', 'gpt-5'))
+    >>> split_name("moa:gpt-5", {"moa"}, "baseline")
+    ('moa', ':', 'gpt-5')
+    >>> split_name("mine:Vote:gpt-5", {"moa"}, "baseline")
+    ('mine:Vote', ':', 'gpt-5')
     """
     name, colon, rest = text.partition(":")
     if colon and name.strip() not in shelf and name.strip() not in registered({}, what):

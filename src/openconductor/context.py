@@ -17,9 +17,10 @@ def open_context(question: Question) -> tuple[Message, ...]:
 
 
 def join_turns(turns: Iterable[Message]) -> tuple[Message, ...]:
-    r"""Join neighbouring turns of one role by a blank line, because many chat templates reject repeats.
+    r"""Join neighbouring turns of one role, because many chat templates reject repeats.
 
-    Results of tools stay apart, because each answers a call of its own.
+    A blank line stands between them. Results of tools stay apart, because each answers a call of
+    its own.
 
     >>> join_turns([Message("user", "What is 6 * 7?"), Message("user", "Answer with a number.")])
     (Message(role='user', content='What is 6 * 7?\n\nAnswer with a number.', parts=()),)
@@ -55,7 +56,7 @@ def step_context(
     responses: Sequence[str],
     previous: str | None = None,
 ) -> tuple[Message, ...]:
-    """Return the turns that a step is sent: the question, what its access list grants, then its own subtask.
+    """Return the turns that a step is sent: the question, the steps that it sees, its own subtask.
 
     Args:
         workflow: the workflow.
@@ -78,7 +79,7 @@ def step_context(
 
 
 def find_fault(completion: Completion) -> WorkerError | None:
-    """Return the reason why a completion is not an answer: filtered (Refused) or blank (EmptyResponse).
+    """Return why a completion is not an answer: filtered (Refused), blank (EmptyResponse), or None.
 
     A text that was cut at its token limit is an answer. One that was cut before any text came, all
     of it reasoning, is an EmptyResponse that is not retryable. The reward grades it, because the

@@ -65,7 +65,7 @@ _UNLIMITED = nullcontext()
 # ── the calls of an episode ───────────────────────────────────────────────────────────────────────
 @dataclass(slots=True)
 class Assignment:
-    """What one worker, or with fallback one after the other, is asked: a step, or the plan of a round.
+    """A step, or the plan of a round, that one worker is asked, or with fallback one after another.
 
     Attributes:
         messages: what is sent.
@@ -303,7 +303,11 @@ class Execution:
         return Transcript(self._workflow, tuple(results))
 
     async def _run_line(self, index: int) -> list[int]:
-        """Run a step, then its successors for as long as there is exactly one; return the steps that are ready."""
+        """Run a step, then its successors for as long as there is exactly one.
+
+        Returns:
+            The steps that are ready then.
+        """
         task = asyncio.current_task()
         ready = await self._run_step(index)
         while len(ready) == 1 and not self._stopping:
@@ -371,7 +375,7 @@ class Execution:
         return self._healthy_from(planned)
 
     def _healthy_from(self, planned: int) -> Iterable[int]:
-        """Yield the healthy workers, from the planned one on and around; if there is none, the planned one."""
+        """Yield the healthy workers, from the planned one on and around; else the planned one."""
         ordinals = sorted(self._pool.ordinals)
         place = ordinals.index(planned)
         none_healthy = True
@@ -535,7 +539,7 @@ class LiveEpisode:
 
     @asynccontextmanager
     async def play(self, budget: Budget | None = None) -> AsyncGenerator[None]:
-        """Begin the episode, and end it with what the block inside leaves in ``answer`` and ``rounds``.
+        """Begin the episode, and end it with the ``answer`` and ``rounds`` that the block leaves.
 
         A WorkflowError or WorkerError that the block raises becomes the error of the episode.
 
@@ -789,7 +793,9 @@ async def execute(
 
 # ── sinks ─────────────────────────────────────────────────────────────────────────────────────────
 class FanOut:
-    """Several sinks as one: each gets the events that it wants, in the order given. A sink's failure ends the call.
+    """Several sinks as one: each gets the events that it wants, in the order given.
+
+    The failure of one ends the episode.
 
     >>> seen = []
     >>> FanOut(seen.append, print).wants_text

@@ -1,20 +1,20 @@
 """The tree of errors, and the fate of each.
 
     OpenConductorError
-    ├─ ConfigError(ValueError)             stop         wrong recipe, flag, pool file, missing key or extra
+    ├─ ConfigError(ValueError)             stop         wrong recipe, flag or pool file
     ├─ WorkflowError(ValueError)           data         the text is not a workflow: reward 0
     ├─ WorkerError(RuntimeError)           retry, data  a worker (or the Conductor's model) failed
     │  ├─ RateLimited                      retry        429, quota
     │  ├─ WorkerTimeout(TimeoutError)      retry        the total deadline or a read's passed
-    │  ├─ Unreachable(ConnectionError)     retry        no connection, or it closed before a response began
+    │  ├─ Unreachable(ConnectionError)     retry        no connection, or closed before a response
     │  ├─ ServerFailed                     retry        5xx, overload
-    │  ├─ TruncatedResponse                retry        the response ended before its end was said
+    │  ├─ TruncatedResponse                retry        the response ended without a finish reason
     │  │  └─ ConnectionLost(ConnectionError)  retry     it broke off in the middle
-    │  ├─ MalformedResponse                retry        success, and no chat completion
-    │  │  └─ WrongContentType              retry        success, and not even the right kind of body
+    │  ├─ MalformedResponse                retry        success, but not a chat completion
+    │  │  └─ WrongContentType              retry        success, but another kind of body
     │  ├─ EmptyResponse                    retry        status 200 and nothing in it
     │  ├─ Rejected                         data         another 4xx: the same call fails again
-    │  ├─ CircuitOpen                      data         not sent: the worker has failed too often just now
+    │  ├─ CircuitOpen                      data         not sent: the worker failed too often
     │  ├─ ContextTooLong                   data         graded: the plan caused it (reward 0.5)
     │  ├─ Refused                          data         graded: the plan caused it (reward 0.5)
     │  └─ AuthFailed                       stop         the key is missing or wrong
@@ -22,12 +22,11 @@
     │  └─ SandboxError
     ├─ TaskError(RuntimeError)             stop         data absent, or its hash changed
     ├─ BudgetExceeded(RuntimeError)        stop         resumable
-    ├─ TrainingStopped(RuntimeError)       stop         too little can be learnt as things are; resumable
-    └─ JournalError(RuntimeError)          stop         disk full, I/O error: typed, nothing acknowledged is lost
+    ├─ TrainingStopped(RuntimeError)       stop         too little can be learnt; resumable
+    └─ JournalError(RuntimeError)          stop         disk full, I/O error
 
-In: nothing. Out: exceptions named after the boundary that was crossed. *stop* errors are raised out
-of ``ask`` and carry ``.episode`` (what had happened until then); *data* errors end the episode,
-which holds them.
+*stop* errors are raised out of ``ask`` and carry ``.episode`` (what had happened until then);
+*data* errors end the episode, which holds them.
 """
 
 from __future__ import annotations
@@ -40,17 +39,17 @@ if TYPE_CHECKING:
 
 
 class OpenConductorError(Exception):
-    """Base of every error of this package; ``.episode`` is set where an episode was under way."""
+    """Base of every error of this package; ``.episode`` is set if an episode was under way."""
 
     episode: Episode | None = None
 
 
 class ConfigError(OpenConductorError, ValueError):
-    """A recipe, flag, pool file, checkpoint or environment is wrong; says where, what was got, what was expected."""
+    """A recipe, flag, pool file, checkpoint or environment is wrong."""
 
 
 class WorkflowReason(StrEnum):
-    """Why a text is not a workflow."""
+    """The rules that a text may break as a workflow."""
 
     MISSING_LIST = "missing_list"
     NOT_A_LITERAL = "not_a_literal"
@@ -78,13 +77,17 @@ class WorkflowError(OpenConductorError, ValueError):
 
 
 class WorkerError(OpenConductorError, RuntimeError):
-    """A worker's call failed; ``.worker`` names it, ``.status`` is the HTTP status if there was one.
+    """A worker's call failed.
 
-    ``.retryable`` says whether the same call may succeed when it is made again. ``.usage`` is what
-    the failed call is known to have used; None is not known, unless ``unbilled`` (or a status from
-    400 on) says that nothing was done. ``.retry_after`` is in seconds, where the server named it.
-    ``.sent`` says whether the request had gone out to a server that has not answered: it may have
-    worked on it.
+    Attributes:
+        message: what failed.
+        worker: the worker's name; "": unknown.
+        status: the HTTP status; None: there was none.
+        retryable: True if the same call may succeed when it is made again.
+        usage: the tokens and dollars of the failed call; None: unknown, unless ``unbilled`` or a
+            status from 400 on says that nothing was done.
+        retry_after: the wait that the server named, in seconds.
+        sent: True if the request went to a server that has not answered, and may have worked.
     """
 
     outcome: ClassVar[str] = "failed"
@@ -94,7 +97,7 @@ class WorkerError(OpenConductorError, RuntimeError):
     unbilled: bool = False
 
     def __init_subclass__(cls, **traits: str | int | bool) -> None:
-        """Set what a kind of failure is: its ``outcome``, ``retryable``, ``status`` and ``unbilled``."""
+        """Set ``outcome``, ``retryable``, ``status`` and ``unbilled`` of a kind of error."""
         super().__init_subclass__()
         for name, value in traits.items():
             setattr(cls, name, value)
@@ -121,11 +124,13 @@ class WorkerError(OpenConductorError, RuntimeError):
         self.unbilled = type(self).unbilled and not sent
 
     def __str__(self) -> str:
-        return f"worker {self.worker!r}: {self.message}" if self.worker else self.message
+        if not self.worker:
+            return self.message
+        return f"worker {self.worker!r}: {self.message}"
 
 
 class RateLimited(WorkerError, outcome="rate_limited", unbilled=True, status=429):
-    """Too many requests or a spent quota; ``.retry_after`` is in seconds where the provider named it."""
+    """Too many requests, or a spent quota."""
 
 
 class WorkerTimeout(WorkerError, TimeoutError, outcome="timeout"):
@@ -133,15 +138,15 @@ class WorkerTimeout(WorkerError, TimeoutError, outcome="timeout"):
 
 
 class Unreachable(WorkerError, ConnectionError, outcome="unreachable", unbilled=True):
-    """No connection, or one that was closed before a response began; only where nothing was ``sent`` is it unbilled."""
+    """No connection, or one closed before a response; unbilled unless it was ``sent``."""
 
 
 class ServerFailed(WorkerError, outcome="server_failed", unbilled=True, status=500):
-    """The server failed or is overloaded (5xx); ``.retry_after`` is in seconds where it named it."""
+    """The server failed or is overloaded (5xx)."""
 
 
 class TruncatedResponse(WorkerError, outcome="truncated"):
-    """The response ended before its end was said (no finish reason, a cut body)."""
+    """The response ended early (no finish reason, a cut body)."""
 
 
 class ConnectionLost(TruncatedResponse, ConnectionError, outcome="connection_lost"):
@@ -149,23 +154,23 @@ class ConnectionLost(TruncatedResponse, ConnectionError, outcome="connection_los
 
 
 class MalformedResponse(WorkerError, outcome="malformed"):
-    """The provider said success and sent what is no chat completion."""
+    """The status is success, and the body is not a chat completion."""
 
 
 class WrongContentType(MalformedResponse, outcome="wrong_content_type"):
-    """The provider said success and sent a body of another kind (HTML of a proxy)."""
+    """The status is success, and the body is of another kind (HTML of a proxy)."""
 
 
 class EmptyResponse(WorkerError, outcome="empty"):
-    """The provider said success and sent nothing."""
+    """The status is success, and the answer is empty."""
 
 
 class Rejected(WorkerError, outcome="rejected", retryable=False, unbilled=True):
-    """The request was rejected (4xx); the same one will be again."""
+    """The server rejected the request (4xx), and would reject it again."""
 
 
 class CircuitOpen(WorkerError, outcome="circuit_open", retryable=False, unbilled=True):
-    """The call was not sent, because the worker has failed too often just now; ``.retry_after`` is in seconds."""
+    """The call was not sent, because the worker has failed too often just now."""
 
 
 class ContextTooLong(WorkerError, outcome="context_too_long", retryable=False):
@@ -177,7 +182,7 @@ class Refused(WorkerError, outcome="refused", retryable=False):
 
 
 class AuthFailed(WorkerError, outcome="auth_failed", retryable=False, unbilled=True):
-    """The key is missing, wrong or not allowed; nothing that follows can succeed, so the run stops."""
+    """The key is missing, wrong or not allowed; no later call can succeed, so the run stops."""
 
 
 class GradingError(OpenConductorError, RuntimeError):
@@ -185,15 +190,15 @@ class GradingError(OpenConductorError, RuntimeError):
 
 
 class SandboxError(GradingError):
-    """The sandbox could not be set up or failed by itself; never a verdict on the program."""
+    """The sandbox could not be set up, or failed by itself; never a verdict on the program."""
 
 
 class TaskError(OpenConductorError, RuntimeError):
-    """A task's data are absent or are not what they were."""
+    """A task's data are absent or have changed."""
 
 
 class BudgetExceeded(OpenConductorError, RuntimeError):
-    """The budget of a question or of a run is spent; ``.limit`` says which: calls, tokens, dollars, seconds."""
+    """A budget is spent; ``.limit`` is calls, tokens, dollars or seconds, ``.meter`` its owner."""
 
     def __init__(self, message: str, *, limit: str, meter: object = None) -> None:
         super().__init__(message)
@@ -202,7 +207,7 @@ class BudgetExceeded(OpenConductorError, RuntimeError):
 
 
 class TrainingStopped(OpenConductorError, RuntimeError):
-    """A training stopped because too little could be learnt: no valid workflows, or too many masked rewards."""
+    """A training stopped: it had no valid workflows, or too many masked rewards."""
 
 
 class JournalError(OpenConductorError, RuntimeError):
@@ -210,9 +215,9 @@ class JournalError(OpenConductorError, RuntimeError):
 
 
 def caused_by_plan(error: OpenConductorError) -> bool:
-    """Whether a failure is the plan's own doing, so that it counts as a wrong answer instead of being masked.
+    """Return True if the plan caused a failure, so that it counts as a wrong answer.
 
-    A budget of seconds is not among them: a slow provider would turn into a reward.
+    The end of a budget of seconds is masked, because a slow provider must not change a reward.
     """
     if isinstance(error, BudgetExceeded):
         return error.limit != "seconds"
@@ -222,7 +227,7 @@ def caused_by_plan(error: OpenConductorError) -> bool:
 
 
 def stops(error: OpenConductorError) -> bool:
-    """Whether an error's fate is *stop*: nothing that follows can succeed either, so it is raised."""
-    return not isinstance(error, WorkflowError | WorkerError | GradingError) or isinstance(
-        error, AuthFailed
-    )
+    """Return True if an error's fate is *stop*: it is raised, because no later call can succeed."""
+    if isinstance(error, AuthFailed):
+        return True
+    return not isinstance(error, WorkflowError | WorkerError | GradingError)

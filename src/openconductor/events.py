@@ -1,8 +1,4 @@
-"""What happens while a question is answered, as frozen events in order.
-
-In: values of ``types``. Out: one event type a moment; the terminal view and the journal consume the
-same.
-"""
+"""Events: the moments of an episode as frozen values, for terminal views, journals and servers."""
 
 from __future__ import annotations
 
@@ -25,7 +21,7 @@ from openconductor.types import (
 
 @dataclass(frozen=True, slots=True)
 class Moment:
-    """What all events have: the episode's id, the round (0-based), seconds since the episode began."""
+    """Base of all events: the episode's id, the 0-based round, seconds since the episode began."""
 
     episode: str
     round: int
@@ -37,7 +33,7 @@ class Asked(Moment):
     """An episode began.
 
     Attributes:
-        question: what was asked.
+        question: the question.
         sample: tells repeats of the same question apart.
         workers: the names of the pool's workers, by ordinal.
     """
@@ -49,7 +45,7 @@ class Asked(Moment):
 
 @dataclass(frozen=True, slots=True)
 class CallEnded(Moment):
-    """One attempt at a call ended; ``step`` is None for the Conductor's own."""
+    """One attempt at a call ended; ``step`` is None for the Conductor's own call."""
 
     step: int | None
     call: Call
@@ -57,7 +53,7 @@ class CallEnded(Moment):
 
 @dataclass(frozen=True, slots=True)
 class Planned(Moment):
-    """The Conductor wrote its completion; ``workflow`` is None where that is not a workflow (then ``error`` is set)."""
+    """The Conductor wrote its completion; either ``workflow`` or ``error`` is set."""
 
     completion: Completion
     workflow: Workflow | None

@@ -1,7 +1,4 @@
-"""Measures of strategy: the shape of a workflow, and how work is spread over workers.
-
-In: Workflows or counts. Out: names, shares in [0, 1], bits. Pure functions.
-"""
+"""Measures of strategy: the shape of a workflow, and the spread of work over workers."""
 
 from __future__ import annotations
 
@@ -21,28 +18,32 @@ G = TypeVar("G", bound=Hashable)
 
 
 def topology(workflow: Workflow) -> Topology:
-    """The shape of a workflow, by who sees whom; worker and subtasks play no part.
+    """Return the shape of a workflow, by which step sees which; workers, subtasks do not count.
 
-    What is already implied does not count (a step that sees another one sees, in effect, what that
-    one saw), so ``"all"`` and the index form of the same flow have the same name. The first rule
-    that fits:
+    Implied access does not count (a step that sees another one sees, in effect, what that one saw),
+    so ``"all"`` and the index form of the same flow have the same name. The first rule that fits:
 
     1. ``accept``: no step.
     2. ``single``: one step.
     3. ``chain``: each step sees the one before it.
     4. ``parallel``: no step sees another (the last alone answers).
     5. ``aggregate``: independent attempts, and a last step that sees them all (two or more).
-    6. ``tree``: every step but the last feeds exactly one later step: branches that run to one root.
+    6. ``tree``: every step but the last feeds exactly one later step.
     7. ``dag``: everything else, workflows with loose ends among them.
 
     >>> from openconductor.types import Step
-    >>> [topology(Workflow([Step(0, "Do it.", access) for access in accesses])) for accesses in (
-    ...     [[]], [[], [0], "all"], [[], []], [[], [], [0, 1]], [[], [], [0], [1], [2, 3]], [[], [0], [0]])]
-    ['single', 'chain', 'parallel', 'aggregate', 'tree', 'dag']
+    >>> def shape(*accesses):
+    ...     return topology(Workflow([Step(0, "Do it.", access) for access in accesses]))
+    >>> shape([]), shape([], [0], "all"), shape([], []), shape([], [], [0, 1])
+    ('single', 'chain', 'parallel', 'aggregate')
+    >>> shape([], [], [0], [1], [2, 3]), shape([], [0], [0])
+    ('tree', 'dag')
     """
     size = len(workflow)
-    if size < 2:
-        return "single" if size else "accept"
+    if size == 0:
+        return "accept"
+    if size == 1:
+        return "single"
     sees = direct_access(workflow)
     if all(index - 1 in sees[index] for index in range(1, size)):
         return "chain"
@@ -57,7 +58,10 @@ def topology(workflow: Workflow) -> Topology:
 
 
 def direct_access(workflow: Workflow) -> list[frozenset[int]]:
-    """For each step the steps that it sees and that no other step it sees has seen (the transitive reduction)."""
+    """Return for each step the steps that it sees and no other step that it sees has seen.
+
+    This is the transitive reduction of the access lists.
+    """
     reached: list[frozenset[int]] = []  # all that a step sees, directly or through others
     direct: list[frozenset[int]] = []
     for index in range(len(workflow)):
@@ -69,7 +73,7 @@ def direct_access(workflow: Workflow) -> list[frozenset[int]]:
 
 
 def unused_steps(workflow: Workflow) -> tuple[int, ...]:
-    """The steps whose response cannot reach the answer: paid for, and for nothing."""
+    """Return the steps whose response cannot reach the answer."""
     if not workflow.steps:
         return ()
     useful = {len(workflow) - 1}
@@ -80,30 +84,32 @@ def unused_steps(workflow: Workflow) -> tuple[int, ...]:
 
 
 def worker_shares(workflows: Iterable[Workflow]) -> dict[int, float]:
-    """Each worker's share of all steps, by ordinal in order; empty where there is no step."""
+    """Return each worker's share of all steps, by ordinal in order."""
     return shares(Counter(step.worker for workflow in workflows for step in workflow))
 
 
 def topology_shares(workflows: Iterable[Workflow]) -> dict[Topology, float]:
-    """Each shape's share of all workflows, by name in order; empty where there is no workflow."""
+    """Return each shape's share of all workflows, by name in order."""
     return shares(Counter(topology(workflow) for workflow in workflows))
 
 
 def mean_steps(workflows: Iterable[Workflow]) -> float | None:
-    """Steps a workflow, on average; None without workflows."""
+    """Return the mean number of steps a workflow; None: no workflows."""
     lengths = [len(workflow) for workflow in workflows]
     return sum(lengths) / len(lengths) if lengths else None
 
 
 def routing_entropy_bits(workflows: Iterable[Workflow]) -> float:
-    """The entropy of the workers' shares over steps, in bits: 0 is one worker for all, log2(n) an even spread."""
-    return entropy_bits(
-        Counter(step.worker for workflow in workflows for step in workflow).values()
-    )
+    """Return the entropy of the workers' shares over steps, in bits.
+
+    0 is one worker for all steps, log2(n) an even spread over n workers.
+    """
+    counts = Counter(step.worker for workflow in workflows for step in workflow)
+    return entropy_bits(counts.values())
 
 
 def entropy_bits(counts: Iterable[float]) -> float:
-    """The entropy, in bits, of what is counted; the counts need not add up to 1, and nothing counted is 0 bits.
+    """Return the entropy of counts, in bits; they need not add up to 1, and no counts are 0 bits.
 
     Raises:
         ValueError: a count is negative or not finite.
@@ -111,17 +117,16 @@ def entropy_bits(counts: Iterable[float]) -> float:
     >>> entropy_bits([2, 1, 1])
     1.5
     """
-    known = list(counts)
-    if not all(math.isfinite(count) and count >= 0 for count in known):
-        raise ValueError(f"counts: got {known!r}, expected finite numbers of at least 0")
-    total = math.fsum(known)
-    # log2(total / count) instead of -log2(count / total): no share of everything may come out as
-    # -0.0.
-    return math.fsum(count / total * math.log2(total / count) for count in known if count > 0)
+    counts = list(counts)
+    if not all(math.isfinite(count) and count >= 0 for count in counts):
+        raise ValueError(f"counts: got {counts!r}, expected finite numbers of at least 0")
+    total = math.fsum(counts)
+    # Not -log2(count / total), which gives -0.0 if one count is everything.
+    return math.fsum(count / total * math.log2(total / count) for count in counts if count > 0)
 
 
 def group_by(items: Iterable[T], group: Callable[[T], G]) -> dict[G, list[T]]:
-    """The items of each group, both in the order in which they first come.
+    """Return the items of each group, both in the order in which they first come.
 
     >>> group_by(["one", "two", "three"], len)
     {3: ['one', 'two'], 5: ['three']}
@@ -133,6 +138,8 @@ def group_by(items: Iterable[T], group: Callable[[T], G]) -> dict[G, list[T]]:
 
 
 def shares(counts: Mapping[Key, int]) -> dict[Key, float]:
-    """Each key's share of the total, by key in order; empty where nothing is counted."""
+    """Return each key's share of the total, by key in order; empty if the total is 0."""
     total = sum(counts.values())
-    return {key: counts[key] / total for key in sorted(counts)} if total else {}
+    if not total:
+        return {}
+    return {key: counts[key] / total for key in sorted(counts)}

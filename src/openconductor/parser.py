@@ -37,8 +37,8 @@ from openconductor.errors import WorkflowError, WorkflowReason
 from openconductor.types import Step, Workflow
 
 _AST = threading.Lock()
-"""One literal at a time: CPython 3.11 keeps the depth of an AST per interpreter, so two threads can trip each other
-(SystemError: AST constructor recursion depth mismatch)."""
+"""One literal at a time: CPython 3.11 keeps the depth of an AST per interpreter, so two threads can
+trip each other (SystemError: AST constructor recursion depth mismatch)."""
 
 MAX_TEXT = 65_536
 """The longest text that is looked at, in characters; a longer one is too_long."""
@@ -134,7 +134,7 @@ def parse_workflow(
 def validate_workflow(
     workflow: Workflow, workers: Iterable[int], *, max_steps: int | None = None
 ) -> None:
-    """Check a hand-built workflow by the rules for a parsed one; a workflow without steps is no_steps.
+    """Check a hand-built workflow by the rules for a parsed one; an empty one is no_steps.
 
     Args:
         workflow: its steps may hold values of any type; whatever is wrong is named.
@@ -161,7 +161,7 @@ def validate_workflow(
 # ── finding the lists ─────────────────────────────────────────────────────────────────────────────
 @dataclass(frozen=True, slots=True)
 class _List:
-    """One list as it is in the text: its place, and either its source or why it cannot be a literal."""
+    """One list in the text: its place, and either its source or why it cannot be a literal."""
 
     name: str
     start: int
@@ -182,7 +182,7 @@ def _find_lists(text: str) -> Mapping[str, _List]:
 
 
 def _read_list(text: str, name: str, start: int) -> _List:
-    """Read one list from its opening bracket at ``start`` to the matching bracket, or to where it breaks."""
+    """Read one list from its opening bracket to the matching bracket, or to where it breaks."""
     pieces: list[str] = []
     closers: list[str] = []
     signs = 0
@@ -278,7 +278,7 @@ def _without_warnings(string: str) -> str:
 
 
 def _respell(match: re.Match[str], known: str, form: str) -> str:
-    """Return an escape as it is if Python knows it, else its value in ``form`` or with its backslash doubled."""
+    """Return an escape; if Python does not know it, in ``form`` or with two backslashes."""
     escaped = match[1]
     if escaped[0] in "01234567":
         code = int(escaped, 8)
@@ -320,7 +320,7 @@ def _check_steps(
     max_steps: int | None,
     stand_in: str = "",
 ) -> None:
-    """Raise the first broken rule; ``stand_in`` is the character that lone surrogates were replaced by, if any."""
+    """Raise the first broken rule; ``stand_in`` replaced lone surrogates in the text."""
     if not len(ids) == len(subtasks) == len(accesses):
         got = f"model_id {len(ids)}, subtasks {len(subtasks)}, access_list {len(accesses)}"
         raise WorkflowError(
@@ -396,7 +396,7 @@ def _describe_workers(workers: frozenset[int]) -> str:
 
 
 def _short(value: object) -> str:
-    """Return a value for a message: its repr, which can always be encoded, shortened; or its type if it is huge."""
+    """Return a value for a message: its repr (which can always be encoded), shortened."""
     if isinstance(value, str) and len(value) > _SHOWN_CHARACTERS:
         value = value[:_SHOWN_CHARACTERS] + "..."
     try:

@@ -1,6 +1,6 @@
-"""Workers, their numbering and their cards. In: workers, or a pool file. Out: a WorkerPool whose ordinals stay.
+"""Pools: workers with their ordinals, pool files, simulated pools, and cards.
 
-A card says in one line what a worker was measured to be good at: its best categories of questions,
+A card names in one line the categories of questions that a worker was measured to be good at, the
 best first. It is the worker's ``description``.
 """
 
@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, fields, replace
+from dataclasses import dataclass, field, replace
 from functools import lru_cache
 from pathlib import Path
 from types import MappingProxyType
@@ -37,9 +37,9 @@ __all__ = [
 
 @dataclass(frozen=True, slots=True, init=False, repr=False, eq=False)
 class WorkerPool:
-    """Workers by ordinal, which is all that the Conductor sees of them; a subset keeps the ordinals. Immutable.
+    """Workers by ordinal, which is all that the Conductor sees of them. Immutable.
 
-    Iteration gives (ordinal, Worker), in order.
+    Iteration gives (ordinal, Worker), in order. A subset keeps the ordinals.
 
     Attributes:
         names: the workers' names, by ordinal.
@@ -52,7 +52,7 @@ class WorkerPool:
         """Number the workers from 0, or by the ordinals of a mapping.
 
         Raises:
-            ConfigError: no worker, one twice, or two of one name.
+            ConfigError: there is no worker, or a worker or a name is there twice.
         """
         numbered = dict(workers if isinstance(workers, Mapping) else enumerate(workers))
         if not numbered:
@@ -62,20 +62,17 @@ class WorkerPool:
             if not isinstance(cast(object, worker), Worker):
                 raise ConfigError(f"pool: entry {ordinal} is {shorten(worker)}, expected a Worker")
             if seen.setdefault(worker.name, worker) is not worker:
-                raise ConfigError(
-                    f"pool: two workers of the name {worker.name!r}, expected different names"
-                )
+                message = f"pool: two workers of the name {worker.name!r}, expected different names"
+                raise ConfigError(message)
         if len(seen) < len(numbered):
-            raise ConfigError(
-                f"pool: one of the workers {list(seen)} stands there twice, expected each once"
-            )
+            raise ConfigError(f"pool: a worker of {list(seen)} is there twice, expected each once")
         names = {ordinal: worker.name for ordinal, worker in numbered.items()}
         object.__setattr__(self, "_workers", MappingProxyType(numbered))
         object.__setattr__(self, "names", MappingProxyType(names))
 
     @classmethod
     def from_toml(cls, path: str | Path, overrides: Sequence[str] = ()) -> Self:
-        """Read a pool file: an array of tables ``[[worker]]``, one a worker, in order of their ordinals.
+        """Read a pool file: an array of tables ``[[worker]]``, in the order of the ordinals.
 
         Raises:
             ConfigError: the file is wrong; the message names the file and the worker, and the
@@ -94,35 +91,34 @@ class WorkerPool:
 
     @property
     def cards(self) -> dict[int, str]:
-        """The workers' descriptions by ordinal."""
+        """The workers' descriptions, by ordinal."""
         return {ordinal: worker.description for ordinal, worker in self}
 
     def subset(self, ordinals: Sequence[int]) -> WorkerPool:
-        """The pool of some of the workers, each under the ordinal that it has here.
+        """Return the pool of some of the workers, each under its ordinal.
 
         Raises:
-            ConfigError: none is named, one is named twice, or is not in the pool.
+            ConfigError: no ordinal is given, one is given twice, or is not in the pool.
         """
         if len(set(ordinals)) != len(ordinals):
             raise ConfigError(f"subset {list(ordinals)}: an ordinal twice, expected each once")
         return WorkerPool({ordinal: self[ordinal] for ordinal in sorted(ordinals)})
 
     def replaying(self, journal: CompletionStore) -> WorkerPool:
-        """The pool of the same workers, each answering from a journal what stands there (``Worker.replaying``)."""
+        """Return the pool with each worker answering from a journal (``Worker.replaying``)."""
         return WorkerPool({ordinal: worker.replaying(journal) for ordinal, worker in self})
 
     def ordinal_of(self, name: str) -> int:
-        """The ordinal of the worker of this name.
+        """Return the ordinal of the worker of this name.
 
         Raises:
-            ConfigError: there is none; the message names the nearest.
+            ConfigError: there is none; names the nearest.
         """
-        ordinals = {worker.name: ordinal for ordinal, worker in self}
-        if name not in ordinals:
-            raise ConfigError(
-                f"worker {name!r} is not in the pool; the nearest is {nearest(name, ordinals)!r}"
-            )
-        return ordinals[name]
+        for ordinal, known in self.names.items():
+            if known == name:
+                return ordinal
+        near = nearest(name, self.names.values())
+        raise ConfigError(f"worker {name!r} is not in the pool; the nearest is {near!r}")
 
     async def aclose(self) -> None:
         """Close the connections that the workers' providers hold on the running event loop."""
@@ -132,9 +128,8 @@ class WorkerPool:
     def __getitem__(self, ordinal: int) -> Worker:
         worker = self._workers.get(ordinal) if type(ordinal) is int else None
         if worker is None:
-            raise ConfigError(
-                f"worker {ordinal!r} is not in the pool; expected one of {list(self.ordinals)}"
-            )
+            expected = f"one of {list(self.ordinals)}"
+            raise ConfigError(f"worker {ordinal!r} is not in the pool; expected {expected}")
         return worker
 
     def __contains__(self, ordinal: object) -> bool:
@@ -147,12 +142,13 @@ class WorkerPool:
         return len(self._workers)
 
     def __repr__(self) -> str:
-        return f"WorkerPool({', '.join(f'{ordinal}: {worker.name}' for ordinal, worker in self)})"
+        workers = [f"{ordinal}: {name}" for ordinal, name in self.names.items()]
+        return f"WorkerPool({', '.join(workers)})"
 
 
 # ── simulated workers ─────────────────────────────────────────────────────────────────────────────
 POOLS: dict[str, str] = {"gym": "openconductor.gym.workers:read_pool"}
-"""Pools that need no file, by what stands before the colon; each is a function of the whole name."""
+"""Pools that need no file, by the name before the colon; each is a function of the whole name."""
 
 
 class SimulatedPool(Protocol):
@@ -201,11 +197,11 @@ def open_pool(name: str, seed: int = 0) -> WorkerPool:
 ENTRIES = 5
 """The most categories on a card."""
 NEAR = 2 / 3
-"""A category stands on a card where its rate is at least this share of the best one's."""
+"""A category is on a card if its rate is at least this share of the best one."""
 
 
 def write_card(rates: Mapping[str, float]) -> str:
-    """A worker's card: its best categories with the share that it gets right, in tenths.
+    """Return a worker's card: its best categories with the share that it gets right, in tenths.
 
     Args:
         rates: by category, the share of the questions that it got right, 0 to 1; at least one.
@@ -216,13 +212,15 @@ def write_card(rates: Mapping[str, float]) -> str:
     best = max(rates.values())
     ranked = sorted(rates, key=lambda category: -rates[category])
     kept = [category for category in ranked if rates[category] >= NEAR * best][:ENTRIES]
-    return ", ".join(
-        f"{category.replace(',', '')} {10 * round(10 * rates[category])}%" for category in kept
-    )
+    entries: list[str] = []
+    for category in kept:
+        tenths = round(10 * rates[category])
+        entries.append(f"{category.replace(',', '')} {10 * tenths}%")
+    return ", ".join(entries)
 
 
 def read_card(card: str) -> dict[str, float]:
-    """What a card says: by category, the share that the worker gets right; what else stands there is passed over.
+    """Return the shares that a worker gets right, by category, as its card says; skip other text.
 
     >>> read_card("algebra 90%, history 80%; $0.003 and 2 s an answer")
     {'algebra': 0.9, 'history': 0.8}
@@ -244,12 +242,24 @@ _PROVIDER_KEYS = (
     "device",
     "dtype",
 )
+_WORKER_KEYS = (
+    "name",
+    "description",
+    "tags",
+    "max_concurrency",
+    "rpm",
+    "tpm",
+    "price",
+    "timeout_s",
+    "read_timeout_s",
+    "retries",
+)
 
 
 # ── the pool file ─────────────────────────────────────────────────────────────────────────────────
 @dataclass(frozen=True, slots=True)
 class WorkerTable:
-    """One ``[[worker]]`` of a pool file; ``body`` is sent as it is (reasoning effort, thinking budget).
+    """One ``[[worker]]`` of a pool file; ``body`` is sent as it is (reasoning effort, say).
 
     ``base_url`` and ``api_key_env`` are for models behind HTTP; ``command``, ``url``, ``env``,
     ``argument`` and ``send`` for the tools of an MCP server; ``device`` and ``dtype`` for models
@@ -283,27 +293,27 @@ class WorkerTable:
     options: dict[str, object] = field(default_factory=dict[str, object])
 
     def build(self) -> Worker:
-        """The worker; raises ConfigError with its name."""
+        """Make the worker.
+
+        Raises:
+            ConfigError: a value is wrong; the message begins with the worker's name.
+        """
+        keys = list(_PROVIDER_KEYS)
         try:
-            seconds = tuple(
-                key for key in ("timeout_s", "read_timeout_s") if takes(self.provider, key)
-            )
-            keys = {key: getattr(self, key) for key in (*_PROVIDER_KEYS, *seconds)}
-            given = {key: value for key, value in keys.items() if value is not None}
+            keys += [key for key in ("timeout_s", "read_timeout_s") if takes(self.provider, key)]
+            given = {key: getattr(self, key) for key in keys if getattr(self, key) is not None}
             for option in self.options:
                 if option in given:
                     raise ConfigError(f"{option} is set twice, also in [worker.options]")
             provider = create(self.provider, self.model, **given, **self.options)
         except ConfigError as error:
             raise ConfigError(f"worker {self.name!r}: {error}") from error
-        shared = {one.name for one in fields(self)} & {one.name for one in fields(Worker)} - {
-            "provider",
-            "sampling",
-        }
-        sampling = replace(
-            self.sampling, body=MappingProxyType({**self.sampling.body, **self.body})
+        body = MappingProxyType({**self.sampling.body, **self.body})
+        return Worker(
+            provider,
+            sampling=replace(self.sampling, body=body),
+            **{key: getattr(self, key) for key in _WORKER_KEYS},
         )
-        return Worker(provider, sampling=sampling, **{key: getattr(self, key) for key in shared})
 
 
 @dataclass(frozen=True, slots=True)

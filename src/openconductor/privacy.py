@@ -1,8 +1,7 @@
-"""What no file and no message may hold: the user's own redaction, and keys, whatever echoed them.
+"""Cleaning of texts before they are written or shown: the user's own redaction, and secrets.
 
-In: texts, and values in JSON's types. Out: the same without what the user's function takes out, and
-without the value of any environment variable that looks like a secret, in the forms in which
-servers and logs repeat one.
+Secrets are the values of environment variables that look like one. They are removed in the forms in
+which servers and logs repeat them.
 """
 
 from __future__ import annotations
@@ -19,20 +18,30 @@ from urllib.parse import quote, quote_plus
 from openconductor.errors import JournalError
 
 MARK = "[key]"
-"""What is in the place of a secret."""
+"""Replaces a secret."""
 
 _is_secret = lru_cache(re.compile("KEY|TOKEN|SECRET|PASSWORD", re.IGNORECASE).search)
-SHORTEST = 8  # characters; a shorter value is a word
+SHORTEST = 8  # characters
 
 
 def secrets_of_environment() -> frozenset[str]:
-    """The values of 8 characters or more of the variables whose names say KEY, TOKEN, SECRET or PASSWORD."""
-    values = (os.environ.get(name, "").strip() for name in os.environ if _is_secret(name))
-    return frozenset(value for value in values if len(value) >= SHORTEST)
+    """Return the values of the variables whose names hold KEY, TOKEN, SECRET or PASSWORD.
+
+    Values of fewer than ``SHORTEST`` characters are words, not secrets.
+    """
+    secrets: set[str] = set()
+    for name in os.environ:
+        value = os.environ.get(name, "").strip()
+        if _is_secret(name) and len(value) >= SHORTEST:
+            secrets.add(value)
+    return frozenset(secrets)
 
 
 def forms(secret: str) -> Iterator[str]:
-    """The secret as it is, escaped once and twice as in JSON, as in a URL, and in Base64, wherever it stands there."""
+    """Yield the forms of a secret: itself, escaped once and twice as in JSON, in a URL, in Base64.
+
+    In Base64 the secret may begin at any byte of a longer text.
+    """
     yield secret
     for ascii_only in (True, False):
         escaped = json.dumps(secret, ensure_ascii=ascii_only)[1:-1]
@@ -42,18 +51,17 @@ def forms(secret: str) -> Iterator[str]:
     raw = secret.encode("utf-8", "surrogateescape")
     for before in range(3):  # bytes that share the first group of three with it
         encoded = base64.b64encode(bytes(before) + raw).decode().rstrip("=")
-        whole = encoded[
-            (before * 8 + 5) // 6 : (before + len(raw)) * 8 // 6
-        ]  # the digits that are the secret's alone
-        yield whole
-        yield whole.replace("+", "-").replace("/", "_")
+        first = (before * 8 + 5) // 6  # from here to `end` the digits are the secret's alone
+        end = (before + len(raw)) * 8 // 6
+        yield encoded[first:end]
+        yield encoded[first:end].replace("+", "-").replace("/", "_")
 
 
 class Privacy:
     """Cleans texts before they are written.
 
     Args:
-        redact: the user's function, called for each text; None is none.
+        redact: the user's function, called for each text; None: there is none.
     """
 
     def __init__(self, redact: Callable[[str], str] | None) -> None:
@@ -62,63 +70,59 @@ class Privacy:
         self._forms: tuple[str, ...] = ()
 
     def refresh(self) -> bool:
-        """Take in secrets that came into the environment since; returns whether there are any. None is forgotten."""
+        """Add secrets that are new in the environment; return True if there are any."""
         secrets = self._secrets | secrets_of_environment()
         if secrets == self._secrets:
             return False
         self._secrets = secrets
+        found = {form for secret in secrets for form in forms(secret)}
         # The longest first: of two secrets that begin alike, the longer one goes as a whole.
-        self._forms = tuple(
-            sorted({form for secret in secrets for form in forms(secret)}, key=len, reverse=True)
-        )
+        self._forms = tuple(sorted(found, key=len, reverse=True))
         return True
 
     def scrub(self, text: str) -> str:
-        """The text without secrets, and not redacted: for names."""
+        """Return the text without secrets, but not redacted: for names."""
         for form in self._forms:
             if form in text:
                 text = text.replace(form, MARK)
         return text
 
     def text(self, text: str) -> str:
-        """The text without what must not be written.
+        """Return the text redacted and without secrets.
 
         Raises:
             JournalError: the user's function failed.
         """
-        return self.scrub(text if self._redact is None else self._redacted(text))
+        if self._redact is not None:
+            text = _redacted(self._redact, text)
+        return self.scrub(text)
 
     def holds_nothing(self, document: str) -> bool:
-        """Whether a JSON document is sure to hold nothing that must not be written; what is escaped is not read."""
+        """Return True if a JSON document is sure to need no cleaning; escapes are not read."""
         if self._redact is not None or (self._forms and "\\" in document):
             return False
         return not any(form in document for form in self._forms)
 
     def value(self, value: object) -> object:
-        """A value of JSON's types with every text in it cleaned; the names in it lose secrets only."""
+        """Return a value of JSON's types with every text in it cleaned; names lose secrets only."""
         if isinstance(value, str):
             return self.text(value)
         if isinstance(value, dict):
-            return {
-                self.scrub(name): self.value(item)
-                for name, item in cast("dict[str, object]", value).items()
-            }
-        return (
-            [self.value(item) for item in cast("list[object]", value)]
-            if isinstance(value, list)
-            else value
-        )
+            table = cast("dict[str, object]", value)
+            return {self.scrub(name): self.value(item) for name, item in table.items()}
+        if isinstance(value, list):
+            return [self.value(item) for item in cast("list[object]", value)]
+        return value
 
-    def _redacted(self, text: str) -> str:
-        assert self._redact is not None
-        try:
-            redacted = cast(object, self._redact(text))
-        except Exception as error:
-            raise JournalError(
-                f"redact: {type(error).__name__}: {error}; expected the text to write"
-            ) from error
-        if not isinstance(redacted, str):
-            raise JournalError(
-                f"redact: got {type(redacted).__name__}, expected the text to write, a str"
-            )
-        return redacted
+
+def _redacted(redact: Callable[[str], str], text: str) -> str:
+    """Return the text after the user's function."""
+    try:
+        redacted = cast(object, redact(text))
+    except Exception as error:  # a user's own function may raise anything
+        message = f"redact: {type(error).__name__}: {error}; expected the text to write"
+        raise JournalError(message) from error
+    if not isinstance(redacted, str):
+        got = type(redacted).__name__
+        raise JournalError(f"redact: got {got}, expected the text to write, a str")
+    return redacted

@@ -23,7 +23,7 @@ from openconductor.types import Message, Question, Round, Step, Workflow
 ExampleSet = Literal["none", "in_distribution", "mixed", "out_of_distribution"]
 
 SOLVE_SUBTASK = "Solve the question and state the final answer clearly."
-"""The instruction of every step where the Conductor writes no subtasks (an ablation of the paper)."""
+"""The instruction of every step if the Conductor writes no subtasks (the paper's ablation)."""
 
 QUESTION_LIMIT = 1_000_000
 """The longest question, in characters, all turns of a chat together."""
@@ -154,13 +154,19 @@ def render_prompt(
     return Message("system", system), Message("user", conversation, media)
 
 
+def count_steps(steps: int) -> str:
+    """Return the words with which a thought says how many steps it plans."""
+    return "1 step" if steps == 1 else f"{steps} steps"
+
+
 def render_workflow(workflow: Workflow, thought: str = "") -> str:
     r"""Write a workflow as a completion: the thought, then the three lists, one on each line.
 
     ``parse_workflow`` reads a valid workflow back as it was, whatever the thought.
 
     >>> from openconductor.types import Step
-    >>> print(render_workflow(Workflow((Step(3, "Add."), Step(1, 'Say "ok".', "all"))), "Two steps."))
+    >>> workflow = Workflow((Step(3, "Add."), Step(1, 'Say "ok".', "all")))
+    >>> print(render_workflow(workflow, "Two steps."))
     Two steps.
     model_id = [3, 1]
     subtasks = ["Add.", "Say \"ok\"."]
@@ -226,11 +232,12 @@ def _quoted(text: str) -> str:
 
 
 def tools_as_text(turns: Sequence[Message]) -> tuple[Message, ...]:
-    r"""Return the turns with calls of tools and their results as text, for workers without the tools.
+    r"""Return the turns with calls of tools and results as text, for workers without the tools.
 
     >>> call = {"id": "1", "function": {"name": "add", "arguments": "[6, 7]"}}
-    >>> turns = [Message("assistant", "", ({"tool_calls": [call]},)), Message("tool", "13", ({"tool_call_id": "1"},))]
-    >>> [turn.content for turn in tools_as_text(turns)]
+    >>> calls = Message("assistant", "", ({"tool_calls": [call]},))
+    >>> result = Message("tool", "13", ({"tool_call_id": "1"},))
+    >>> [turn.content for turn in tools_as_text([calls, result])]
     ['[calls add([6, 7])]', '[result]\n13']
     """
     as_text: list[Message] = []
@@ -322,64 +329,74 @@ def _system(workers: str, ordinals: tuple[int, ...], options: PromptOptions, max
 
 
 _TASK = """\
-You lead a team of AI workers. You do not answer the user's question yourself: you plan how the team answers it. Your \
-plan is a workflow, a sequence of steps in each of which one worker carries out one instruction. The response of the \
-last step goes to the user as it is, and your plan is judged by nothing but whether that response is right."""
+You lead a team of AI workers. You do not answer the user's question yourself: you plan how the \
+team answers it. Your plan is a workflow, a sequence of steps in each of which one worker carries \
+out one instruction. The response of the last step goes to the user as it is, and your plan is \
+judged by nothing but whether that response is right."""
 
 
 def _format(options: PromptOptions, max_steps: int) -> str:
     steps = "exactly one step" if max_steps == 1 else f"between 1 and {max_steps} steps"
     if options.subtasks:
         subtasks = (
-            "- subtasks holds, for each step, the instruction to its worker: a text in double quotes, on one line. Say "
-            "what to do, what to watch out for, and what to hand on. The last instruction must ask for the complete "
-            "final answer, in the form that the question demands."
+            "- subtasks holds, for each step, the instruction to its worker: a text in double "
+            "quotes, on one line. Say what to do, what to watch out for, and what to hand on. The "
+            "last instruction must ask for the complete final answer, in the form that the "
+            "question demands."
         )
     else:
-        subtasks = f'- subtasks holds, for each step, always the same instruction, word for word: "{SOLVE_SUBTASK}"'
+        subtasks = (
+            "- subtasks holds, for each step, always the same instruction, word for word: "
+            f'"{SOLVE_SUBTASK}"'
+        )
     access = (
         '[] or "all"' if options.access == "binary" else "a list of the numbers of earlier steps"
     )
     return f"""\
 ## What you write
 
-Think first, briefly and in plain words: what does the question demand, where is an answer likely to go wrong, and \
-which division of labour guards against it? Do not work out the answer. Then write the workflow as three Python lists \
-of equal length, each on a line of its own; entry by entry they describe the steps in order:
+Think first, briefly and in plain words: what does the question demand, where is an answer likely \
+to go wrong, and which division of labour guards against it? Do not work out the answer. Then \
+write the workflow as three Python lists of equal length, each on a line of its own; entry by \
+entry they describe the steps in order:
 
 model_id = [...]
 subtasks = [...]
 access_list = [...]
 
-- model_id holds, for each step, the number of the worker that does it. A worker may do several steps.
+- model_id holds, for each step, the number of the worker that does it. A worker may do several \
+steps.
 {subtasks}
 - access_list holds, for each step, what its worker sees of the steps before: {access}.
 
-A workflow has {steps}; use only as many as help. Write plain literals only: no variables, no code. Inside a text, \
-write \\" for a double quote, \\\\ for a backslash and \\n for a line break. Lists that cannot be read this way are \
-worth nothing."""
+A workflow has {steps}; use only as many as help. Write plain literals only: no variables, no \
+code. Inside a text, write \\" for a double quote, \\\\ for a backslash and \\n for a line break. \
+Lists that cannot be read this way are worth nothing."""
 
 
 _SIGHT_BINARY = """\
 ## What a worker sees
 
-Every worker gets the user's question and the instruction of its step. It knows neither your thoughts nor the other \
-workers. With [] it sees nothing more, so that its work is independent. With "all" it also sees the instructions and \
-responses of all earlier steps, in order, so that it can build on them, compare them or check them. The first step has \
-nothing before it: give it []."""
+Every worker gets the user's question and the instruction of its step. It knows neither your \
+thoughts nor the other workers. With [] it sees nothing more, so that its work is independent. \
+With "all" it also sees the instructions and responses of all earlier steps, in order, so that it \
+can build on them, compare them or check them. The first step has nothing before it: give it \
+[]."""
 
 _SIGHT_INDEX = """\
 ## What a worker sees
 
-Every worker gets the user's question and the instruction of its step. It knows neither your thoughts nor the other \
-workers. Of the earlier steps it sees the instructions and responses of exactly those whose numbers its entry lists; \
-the first step has number 0. With [] it sees nothing more, so that its work is independent; with [0, 2] it can build \
-on, compare or check the first and the third step. A step can name only steps before it: the first has []."""
+Every worker gets the user's question and the instruction of its step. It knows neither your \
+thoughts nor the other workers. Of the earlier steps it sees the instructions and responses of \
+exactly those whose numbers its entry lists; the first step has number 0. With [] it sees nothing \
+more, so that its work is independent; with [0, 2] it can build on, compare or check the first and \
+the third step. A step can name only steps before it: the first has []."""
 
 _POOL = """\
 ## The workers
 
-These are the workers on offer. Their numbers only tell them apart: they say nothing about who is good at what."""
+These are the workers on offer. Their numbers only tell them apart: they say nothing about who is \
+good at what."""
 
 _EXAMPLES = """\
 ## Examples
@@ -413,7 +430,10 @@ def _later_round(previous: Round, options: PromptOptions) -> str:
         "</response>",
         "",
         "Think about whether this response is complete and right. Then do one of two things:",
-        f"- If it can be improved, write a new workflow. In it {sight} (even the first) also sees this response.",
+        (
+            f"- If it can be improved, write a new workflow. In it {sight} (even the first) also "
+            "sees this response."
+        ),
         "- If it should go to the user as it is, write the three lists empty:",
         "",
         render_workflow(Workflow(())),

@@ -1,4 +1,4 @@
-"""The sockets: the base class of providers, and what a task, a grader and an orchestrator must offer."""
+"""The sockets: the base class of providers, and protocols of tasks, graders and orchestrators."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 OnText = Callable[[str], None]
 OnEvent = Callable[[Event], None]
-"""Gets each event in order. A sink may be more than a function; where it has these attributes, they count:
+"""Gets each event in order. A sink may be more than a function, with these attributes:
 
 - ``wants_text`` (bool, default True): whether steps are streamed for it, and StepText sent to it.
 - ``wait_durable`` (async, no arguments): awaited after Answered, before ``ask`` returns.
@@ -136,7 +136,7 @@ class Provider(ABC):
         """
 
     async def aclose(self) -> None:  # noqa: B027 - a provider without connections has nothing to close
-        """Close the connections that the running event loop has open; a later call opens new ones."""
+        """Close the running event loop's connections; a later call opens new ones."""
 
 
 class SupportsComplete(Protocol):

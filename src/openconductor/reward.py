@@ -249,7 +249,7 @@ async def _call_value(
 def priced_rewards(
     group: Sequence[Scored], *, dollars: float, seconds: float
 ) -> list[float | None]:
-    """Return the rewards of one question's completions, lowered for right answers by what they cost.
+    """Return the rewards of one question's completions; right answers lose by what they cost.
 
     Each of the two costs takes half its weight at the mean of the right answers, and all of it from
     twice the mean on. With weights that add up to less than a half, a right answer is worth more

@@ -1,7 +1,4 @@
-"""The nouns. Every value that travels between the floors is one of these frozen, slotted dataclasses.
-
-In: nothing. Out: values without behaviour beyond their own arithmetic.
-"""
+"""The nouns: frozen, slotted dataclasses for every value that travels between the floors."""
 
 from __future__ import annotations
 
@@ -23,10 +20,10 @@ _NOTHING: Mapping[str, object] = MappingProxyType({})
 
 @dataclass(frozen=True, slots=True)
 class Message:
-    """One turn of a conversation; ``parts`` holds images and other media in the wire's own shape.
+    """One turn of a conversation; ``parts`` holds images and other media in the wire's own form.
 
-    A part without a ``type`` is no medium but fields of the turn itself, laid over it as they are:
-    an assistant's ``{"tool_calls": [...]}``, a tool's ``{"tool_call_id": "..."}``.
+    A part without a ``type`` holds fields of the turn itself: an assistant's ``{"tool_calls":
+    [...]}``, a tool's ``{"tool_call_id": "..."}``.
     """
 
     role: Role
@@ -35,12 +32,12 @@ class Message:
 
 
 Question = str | Sequence[Message]
-"""What a user asks: a text, or a chat whose last turn is the question."""
+"""A user's question: a text, or a chat whose last turn is the question."""
 
 
 @dataclass(frozen=True, slots=True)
 class Sampling:
-    """How to sample: what is None is left to the provider; ``body`` is sent as it is."""
+    """Sampling options. None is left to the provider; ``body`` is sent as it is."""
 
     temperature: float | None = None
     max_tokens: int | None = None
@@ -50,14 +47,14 @@ class Sampling:
 
 @dataclass(frozen=True, slots=True)
 class Price:
-    """US dollars a million tokens; ``cached`` is the price of cached input tokens (None: that of input)."""
+    """US dollars a million tokens; ``cached`` is for cached input tokens (None: as ``input``)."""
 
     input: Decimal
     output: Decimal
     cached: Decimal | None = None
 
     def dollars(self, usage: Usage) -> Decimal:
-        """The price of one call's tokens, in US dollars, exact."""
+        """Return the exact price of one call's tokens, in US dollars."""
         cached_price = self.input if self.cached is None else self.cached
         fresh_tokens = usage.input_tokens - usage.cached_tokens
         total = (
@@ -70,7 +67,7 @@ class Price:
 
 @dataclass(frozen=True, slots=True)
 class Usage:
-    """What was used; values add up with ``+``.
+    """Tokens, dollars and seconds that were used; values add up with ``+``.
 
     Attributes:
         input_tokens: tokens read, the cached among them.
@@ -78,7 +75,7 @@ class Usage:
         output_tokens: tokens written, the reasoning among them.
         reasoning_tokens: the part of the output that was reasoning.
         dollars: the price of the priced calls, in US dollars.
-        unpriced_calls: calls whose price is not known (never counted as free).
+        unpriced_calls: calls whose price is unknown (never counted as free).
         seconds: work, summed over calls (an Episode's ``seconds`` is wall time).
     """
 
@@ -109,7 +106,7 @@ class Usage:
 
 @dataclass(frozen=True, slots=True)
 class Completion:
-    """What a provider answered: the text, apart from it the reasoning and tool calls, and what it cost."""
+    """A provider's answer: its text, reasoning and calls of tools, and what it cost."""
 
     text: str
     reasoning: str = ""
@@ -121,22 +118,21 @@ class Completion:
 
 @dataclass(frozen=True, slots=True)
 class Call:
-    """One attempt at one provider: what was asked, what came of it, what it cost.
+    """One attempt at a call of a worker: the request, its outcome and its cost.
 
     Attributes:
         worker: the worker's name.
         outcome: ``answered``; ``cut`` (at the token limit); ``refused`` (by a filter);
             ``cancelled``; else the ``outcome`` of the error's class.
-        messages, sampling: what was asked.
-        completion, error: what came; neither where it was cancelled.
+        messages, sampling: the request.
+        completion, error: the result; None both if it was cancelled.
         attempt: 0-based attempt at this call.
-        usage: what it used; a price that is not known, or tokens that nobody reported, make it an
-            unpriced call.
-        price: the price that it was billed at; None is not known, or not needed.
+        usage: what it used. Without a price or reported tokens it is an unpriced call.
+        price: the price that it was billed at; None: unknown, or not needed.
         started: seconds since the episode began.
-        identity: what the worker is behind its name (``"openai_compatible gpt-5 https://..."``).
-        nested: whether the worker is an orchestrator, whose own calls are reported beside this one.
-        replayed: whether the completion came out of a journal: paid for before, and not again.
+        identity: the worker's identity (``"openai_compatible gpt-5 https://..."``).
+        nested: True if the worker is an orchestrator.
+        replayed: True if the completion came out of a journal, and was paid for before.
     """
 
     worker: str
@@ -156,10 +152,10 @@ class Call:
 
 @dataclass(frozen=True, slots=True)
 class Step:
-    """One step of a workflow: the worker's ordinal, its subtask, and the earlier steps (0-based) that it may see.
+    """One step of a workflow: a worker's ordinal, its subtask, and the earlier steps that it sees.
 
-    ``access`` takes any sequence of step indices, ``"all"`` or ``["all"]``, and holds a tuple or
-    ``"all"``.
+    ``access`` takes any sequence of 0-based step indices, ``"all"`` or ``["all"]``, and holds a
+    tuple or ``"all"``.
 
     >>> Step(2, "Check the sum.", [0, 1, 0]).access
     (0, 1)
@@ -170,28 +166,27 @@ class Step:
     access: Sequence[int] | Sequence[str] | Access = ()
 
     def __post_init__(self) -> None:
-        access = self.access
-        if isinstance(cast("object", access), Iterable) and not isinstance(access, str):
-            # Repeats fold and order does not matter, for what is seen comes in step order. What is
-            # no list of ints is kept as it is, for validation to name it.
-            items = tuple(access)
-            if items == ("all",):
-                object.__setattr__(self, "access", "all")
-            elif all(type(item) is int for item in items):
-                object.__setattr__(
-                    self, "access", tuple(sorted(set(cast("tuple[int, ...]", items))))
-                )
-            else:
-                object.__setattr__(self, "access", items)
+        if isinstance(self.access, str) or not isinstance(cast("object", self.access), Iterable):
+            return  # a wrong value is kept as it is, for validation to name it
+        items = cast("tuple[object, ...]", tuple(self.access))
+        access: object = items
+        if items == ("all",):
+            access = "all"
+        elif all(type(item) is int for item in items):
+            # Repeats and order do not matter, because a step sees the others in step order.
+            access = tuple(sorted(set(cast("tuple[int, ...]", items))))
+        object.__setattr__(self, "access", access)
 
     def visible(self, index: int) -> tuple[int, ...]:
-        """The earlier steps that this step sees when it stands at ``index``, in step order."""
-        return tuple(range(index)) if self.access == "all" else cast("tuple[int, ...]", self.access)
+        """Return the earlier steps that this step sees at place ``index``, in step order."""
+        if self.access == "all":
+            return tuple(range(index))
+        return cast("tuple[int, ...]", self.access)
 
 
 @dataclass(frozen=True, slots=True)
 class Workflow:
-    """An agentic workflow: steps in order; no step at all is *accept* (the previous round's answer stands)."""
+    """Steps in order. No step at all is *accept*: the previous round's answer stands."""
 
     steps: tuple[Step, ...]
 
@@ -205,22 +200,22 @@ class Workflow:
         return iter(self.steps)
 
     def visible(self, index: int) -> tuple[int, ...]:
-        """The earlier steps that step ``index`` sees, in step order."""
+        """Return the earlier steps that step ``index`` sees, in step order."""
         return self.steps[index].visible(index)
 
 
 @dataclass(frozen=True, slots=True)
 class StepResult:
-    """What became of one step: a completion or an error, and how it came about.
+    """The result of one step: a completion or an error, and its calls.
 
     Attributes:
         step: the step as planned.
-        completion: the worker's answer, or None where the step failed or was not reached.
-        error: the failure, or None.
+        completion: the worker's answer; None: the step failed or was not reached.
+        error: the failure.
         messages: the turns that the worker was sent.
         worker: the ordinal that answered; differs from ``step.worker`` only after a fallback.
-        usage: everything that the step cost, failed attempts included: the sum over ``calls``.
-        started, ended: seconds since the episode began; None where the step was not reached.
+        usage: the whole cost of the step, failed attempts included: the sum over ``calls``.
+        started, ended: seconds since the episode began; None: the step was not reached.
         calls: every attempt, in the order in which they ended.
     """
 
@@ -236,7 +231,7 @@ class StepResult:
 
     @property
     def asked(self) -> int:
-        """The ordinal of the worker that was asked last; that of the plan where none was."""
+        """The ordinal of the worker that was asked last; by default the planned one."""
         return self.step.worker if self.worker is None else self.worker
 
 
@@ -249,27 +244,27 @@ class Transcript:
 
     @property
     def answer(self) -> str | None:
-        """The last step's response; None where it has none."""
+        """The last step's response; None: it has none."""
         if not self.results or self.results[-1].completion is None:
             return None
         return self.results[-1].completion.text
 
     @property
     def error(self) -> OpenConductorError | None:
-        """The first failure, in step order; None where every step answered."""
+        """The first failure, in step order; None: every step answered."""
         return next((result.error for result in self.results if result.error is not None), None)
 
     @property
     def usage(self) -> Usage:
-        """What all steps cost."""
+        """The cost of all steps."""
         return sum((result.usage for result in self.results), Usage())
 
 
 @dataclass(frozen=True, slots=True)
 class Round:
-    """One turn of the Conductor: what it wrote, what that meant, and how it went.
+    """One turn of the Conductor: its completion, the workflow in it, and the transcript.
 
-    ``completion`` is None only where the Conductor itself could not be reached (then ``error`` says
+    ``completion`` is None only if the Conductor itself could not be reached (then ``error`` says
     why). An *accept* is a round whose workflow has no steps and whose transcript is None. ``calls``
     are the attempts at the Conductor's own completion.
     """
@@ -282,36 +277,36 @@ class Round:
 
     @property
     def planning(self) -> Usage:
-        """What the Conductor's own completion cost, failed attempts included."""
+        """The cost of the Conductor's own completion, failed attempts included."""
         if self.calls or self.completion is None:
             return sum((call.usage for call in self.calls), Usage())
         return self.completion.usage
 
     @property
     def usage(self) -> Usage:
-        """What the round cost: planning and all steps."""
-        return self.planning + (self.transcript.usage if self.transcript is not None else Usage())
+        """The cost of the round: planning and all steps."""
+        if self.transcript is None:
+            return self.planning
+        return self.planning + self.transcript.usage
 
     @property
     def answer(self) -> str | None:
-        """The answer that the round itself came to; None where it failed, or accepted the one before."""
-        return (
-            self.transcript.answer if self.transcript is not None and self.error is None else None
-        )
+        """The round's own answer; None: it failed, or accepted the one before."""
+        if self.transcript is None or self.error is not None:
+            return None
+        return self.transcript.answer
 
     @property
     def calls_tools(self) -> bool:
-        """Whether its answer is a call of the user's tools."""
-        said = (
-            self.transcript.results[-1].completion
-            if self.transcript and self.transcript.results
-            else None
-        )
-        return self.error is None and said is not None and bool(said.tool_calls)
+        """True if its answer is a call of the user's tools."""
+        if self.error is not None or self.transcript is None or not self.transcript.results:
+            return False
+        last = self.transcript.results[-1].completion
+        return last is not None and bool(last.tool_calls)
 
     @property
     def accepted(self) -> bool:
-        """Whether the Conductor let the previous round's answer stand."""
+        """True if the Conductor let the previous round's answer stand."""
         return self.workflow is not None and not self.workflow.steps
 
 
@@ -320,10 +315,10 @@ class Episode:
     """One question from asking to answer.
 
     Attributes:
-        question: what was asked, as it was asked.
+        question: the question, as it was asked.
         rounds: the Conductor's rounds in order; an orchestrator without a Conductor has one round
             per workflow.
-        answer: the user's answer; None exactly where ``error`` ended the episode.
+        answer: the user's answer; None: ``error`` ended the episode.
         error: the WorkflowError or WorkerError that ended the episode.
         usage: everything: the Conductor, each step, each failed attempt.
         seconds: wall time.
@@ -341,7 +336,7 @@ class Episode:
 
 @dataclass(frozen=True, slots=True)
 class Budget:
-    """What one question may cost; None is no limit. Calls count the Conductor's and every attempt's."""
+    """The most that a question may cost; None: no limit. ``calls`` counts every attempt."""
 
     calls: int | None = None
     tokens: int | None = None
@@ -355,11 +350,10 @@ class Problem:
 
     Attributes:
         id: names it within its task.
-        question: what is asked.
+        question: the question.
         reference: the right answer, in the shape that the task's grader expects.
         task: the task's name.
-        kind: the difficulty, subject or level that tables break results down by; "" where the task
-            has none.
+        kind: the difficulty, subject or level that tables break results down by; "": none.
     """
 
     id: str
@@ -371,7 +365,7 @@ class Problem:
 
 @dataclass(frozen=True, slots=True)
 class Grade:
-    """A grader's verdict: right, wrong, or undecided (None); what it read off the answer; and why."""
+    """A grader's verdict: right, wrong, or undecided (None); the answer that it read; and why."""
 
     correct: bool | None
     extracted: str | None = None

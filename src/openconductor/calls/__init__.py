@@ -1,6 +1,7 @@
 """One call of a worker: whether it is made, how often, and what it costs.
 
-``Worker`` (``worker.py``) is what pools hold. It calls a provider through ``Policies`` (retries, limits, circuit) and
-``Meter`` (one bill an attempt). ``BudgetMeter`` (``budget.py``) is what a question may spend, and ``prices.py`` finds
-published prices.
+Pools hold ``Worker`` (``worker.py``). It calls a provider through ``Policies`` (retries, circuit,
+limits) and ``Meter`` (one bill an attempt). ``BudgetMeter`` (``budget.py``) is the budget of a
+question, ``options.py`` lays a request's options over a worker's, and ``prices.py`` finds published
+prices.
 """

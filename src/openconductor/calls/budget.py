@@ -1,8 +1,8 @@
-"""The budget of a question, of a run and of an API key: reserved before every call, charged after it.
+"""The budget of a question, of a run or of an API key: reserved before a call, charged after it.
 
 ``BudgetMeter`` is the budget of one question: it serves the Conductor's calls and the steps of all
-rounds. ``RunBudget`` pays for many questions. Each call makes a ``Reservation``, which charges every
-budget that pays for it.
+rounds. ``RunBudget`` pays for many questions. Each call makes a ``Reservation``, which charges
+every budget that pays for it.
 
 A question may be asked to answer a call of another question. What it uses is charged to the budgets
 of both as it is used, and the bill of that call is reduced by it, so that nothing counts twice.
@@ -301,7 +301,7 @@ class Reservation:
                 account.add(calls=-1)
 
     def release(self) -> None:
-        """End the reservation, because the call has ended, or what is asked inside reserves for itself."""
+        """End the reservation: the call has ended, or a question inside it reserves for itself."""
         most, self._most = self._most, _NOTHING
         if most is not _NOTHING:
             for account in self.accounts:

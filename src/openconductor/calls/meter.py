@@ -21,7 +21,7 @@ _OUTCOMES = {"length": "cut", "content_filter": "refused"}
 
 
 class Meter:
-    """Calls a provider within a deadline, charges ``call.budget``, and reports the attempt to ``call.on_event``.
+    """Calls a provider within a deadline, charges ``call.budget``, and reports each attempt.
 
     Args:
         provider: what is called.
@@ -158,7 +158,7 @@ class Meter:
         return completion.finish_reason != "length"
 
     def _bill(self, used: Usage, seconds: float) -> Usage:
-        """Return the usage with its price. Without a price or reported tokens the price is unknown, not zero."""
+        """Return the usage with its price; without a price or tokens it is unknown, not zero."""
         dollars = used.dollars
         unpriced_calls = used.unpriced_calls
         if not (self._prices_itself or dollars or unpriced_calls):
@@ -218,7 +218,7 @@ def is_free(error: WorkerError) -> bool:
 
 
 def outcome_of(completion: Completion | None, failure: OpenConductorError | None = None) -> str:
-    """Return the name of a call's end in a journal: answered, cut, refused, cancelled, or that of its failure."""
+    """Return the name of a call's end: answered, cut, refused, cancelled, or its failure's."""
     if isinstance(failure, WorkerError):
         return failure.outcome
     if failure is not None:

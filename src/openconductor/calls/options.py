@@ -1,4 +1,4 @@
-"""A request's own options (``CallContext.options``), laid over the sampling of a worker; and guesses of tokens."""
+"""A request's own options (``CallContext.options``), laid over a worker's; guesses of tokens."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def with_options(sampling: Sampling, call: CallContext) -> Sampling:
 
 
 def keep_offered_calls(completion: Completion, options: Sampling | None) -> Completion:
-    """Return the completion that answers a request, without calls of tools that it did not offer."""
+    """Return the answer to a request without calls of tools that the request did not offer."""
     if not completion.tool_calls:
         return completion
     offered = () if options is None else offered_calls(completion.tool_calls, options.body)
@@ -47,7 +47,7 @@ def keep_offered_calls(completion: Completion, options: Sampling | None) -> Comp
 def offered_calls(
     calls: Sequence[Mapping[str, Any]], body: Mapping[str, Any]
 ) -> tuple[Mapping[str, Any], ...]:
-    """Return the calls of tools that a request allows by ``tools`` and ``tool_choice`` (chat completions)."""
+    """Return the calls of tools that a request's ``tools`` and ``tool_choice`` allow."""
     if body.get("tool_choice") == "none":
         return ()
     names = {_function(tool).get("name") for tool in body.get("tools") or ()}
@@ -55,7 +55,7 @@ def offered_calls(
 
 
 def guess_tokens(messages: Sequence[Message], sampling: Sampling) -> tuple[int, int]:
-    """Return the tokens that a call reads, guessed from its text, and the most that it may write (0: unknown)."""
+    """Return the tokens that a call reads (a guess) and the most that it may write (0: unknown)."""
     limit = sampling.max_tokens
     for key in _LIMIT_KEYS:
         in_body = sampling.body.get(key)

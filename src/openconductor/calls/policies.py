@@ -4,8 +4,8 @@
 ``CallLimits``.
 
 The limits are our own because they hold for the whole process, over event loops and threads: each
-``ask_sync`` brings a loop, and servers bring threads. ``asyncio.Semaphore`` and aiolimiter belong to
-one loop; aiolimiter also lets twice the rate through in the first minute, and cannot correct a
+``ask_sync`` brings a loop, and servers bring threads. ``asyncio.Semaphore`` and aiolimiter belong
+to one loop; aiolimiter also lets twice the rate through in the first minute, and cannot correct a
 guess of tokens once a call has ended (``tests/unit/calls/test_policies.py``). All event loops read
 the system's monotonic clock, so times of one loop hold in another.
 """
@@ -37,8 +37,8 @@ from openconductor.types import Completion, Message, Sampling, Usage
 
 FIRST_WAIT_S = 0.5
 LONGEST_WAIT_S = 20.0
-"""The backoff before the n-th retry is a random part of ``FIRST_WAIT_S`` * 2 ** (n - 1), at most of this (full
-jitter)."""
+"""Backoff: before the n-th retry a random part of ``FIRST_WAIT_S`` * 2 ** (n - 1), or of this if
+it is less (full jitter)."""
 
 LONGEST_RETRY_AFTER_S = 60.0
 """If a server names a longer wait, the call is not retried."""
@@ -48,8 +48,8 @@ LOOK_S = 0.5
 
 FAILURES = 5
 QUIET_S = 1.0
-"""This many failures in a row open a circuit if nothing has succeeded for so long: of many calls in flight the slow
-failures end in a row."""
+"""So many failures in a row open a circuit if nothing has succeeded for so long, because of many
+calls in flight the slow failures end in a row."""
 
 COOL_DOWN_S = 3.0
 """An open circuit lets one call through after so long, and again."""
@@ -68,7 +68,7 @@ _jitter = SystemRandom()  # draws nothing from the generators that results depen
 
 
 class Circuit:
-    """The breaker of a worker: after several failures in a row nothing is sent for a while, then one call tries.
+    """A circuit breaker: after failures in a row nothing is sent for a while, then one call tries.
 
     Failures that a retry may heal count, except rate limits. A server that rejects a request is
     alive. Calls that were cancelled, or that ended at the deadline of the whole question, prove
@@ -151,7 +151,7 @@ _Waiter = tuple[asyncio.AbstractEventLoop, asyncio.Event]
 
 
 class CallLimits:
-    """The limits that all calls of a worker share, over event loops and threads, in order of arrival.
+    """The limits that all calls of a worker share, over loops and threads, in order of arrival.
 
     Args:
         max_concurrency: calls at once.
@@ -240,7 +240,7 @@ class CallLimits:
             raise RateLimited(message, retry_after=left)
 
     def _enter(self, slot: _Slot, waiter: _Waiter) -> float:
-        """Take the slot and return 0, or return the seconds until there may be room (inf: when a call ends)."""
+        """Take the slot and return 0, or the seconds until there may be room (inf: a call ends)."""
         with self._lock:
             now = waiter[0].time()
             waiter[1].clear()
@@ -280,7 +280,7 @@ class CallLimits:
 
 
 class Policies:
-    """Calls a provider within its limits while its circuit is closed, and again after a failure that may heal.
+    """Calls a provider within its limits while its circuit is closed, and retries.
 
     A call is retried at most ``retries`` times. If the worker cannot be reached or is loading, it
     is retried until ``call.unreachable_s`` after the worker went down. A call is not retried if the

@@ -1,10 +1,10 @@
-"""What tokens are known to cost. In: a model and where it is served. Out: its Price, or the reason why none is known.
+"""Published prices of models, as a ``Price``, or the reason why one is unknown.
 
 The data are those of ``genai-prices`` (MIT, 1.6 MB), which is imported when a price is first looked
-up and is never asked to update itself over the network. A price is known only where this house's
-``Price`` says all of it: what depends on the length of the prompt or on the hour is not, for a bill
-that is wrong now and then is worse than none. Nothing is looked up while questions are answered:
-the pool file holds the price, so that a bill can be drawn up again.
+up, and is never updated over the network. A price is known only if ``Price`` can say all of it: a
+price that depends on the length of the prompt or on the hour is not, because a bill that is wrong
+now and then is worse than none. Nothing is looked up while questions are answered: the pool file
+holds the price, so that a bill can be drawn up again.
 """
 
 from __future__ import annotations
@@ -22,8 +22,7 @@ if TYPE_CHECKING:
     from genai_prices.types import ModelInfo, ModelPrice
 
 _BY_THE_TOKEN = ("input_mtok", "output_mtok", "cache_read_mtok")
-# Charged only where a request asks for it (a search tool, an explicit write to the cache, sound as
-# input).
+# Charged only if a request asks for it.
 _EXTRAS = {
     "cache_write_mtok": "writing to the cache",
     "cache_write_1h_mtok": "writing to the cache",
@@ -37,11 +36,11 @@ _EXTRAS = {
 
 @dataclass(frozen=True, slots=True)
 class FoundPrice:
-    """What is known of a price.
+    """A published price, or the reason why it is unknown.
 
     Attributes:
-        price: US dollars a million tokens; None is not known.
-        reason: why it is not known; "" where it is.
+        price: US dollars a million tokens; None: unknown.
+        reason: why it is unknown; "": it is known.
         notes: what the price does not cover, and when it changes.
         source: the data that say so.
     """
@@ -60,20 +59,20 @@ def find_price(
     body: Mapping[str, object] = MappingProxyType({}),
     at: datetime | None = None,
 ) -> FoundPrice:
-    """Look up what a model costs where it is served.
+    """Look up the price of a model at its server.
 
     Args:
         model: the model's name at its server.
         base_url: where its API begins.
-        vendor: who serves it (``"anthropic"``), for a client that has no URL; counts where there is
-            no ``base_url``.
-        body: what each request carries beside the messages; a setting in it that has a price of its
-            own (``service_tier``) makes the price unknown.
-        at: the moment whose price is meant; None is now.
+        vendor: the name of the service (``"anthropic"``), for a client that has no URL; ignored if
+            there is a ``base_url``.
+        body: the fields of each request beside the messages; one that has a price of its own
+            (``service_tier``) makes the price unknown.
+        at: the moment of the price; None: now.
 
     Returns:
-        The price, or None and the reason. A price of nothing is not known either: whether something
-        is free is for the user to say.
+        The price, or None and the reason. A price of 0 counts as unknown, because only the user
+        knows whether something is free.
     """
     from genai_prices import __version__
     from genai_prices.data_snapshot import get_snapshot
@@ -86,28 +85,31 @@ def find_price(
         seller = snapshot.find_provider(None, None if base_url else vendor, base_url)
     except LookupError:
         return FoundPrice(None, f"no price list is known for {base_url or vendor}")
-    found = seller.find_model(model, all_providers=snapshot.providers)
+    entry = seller.find_model(model, all_providers=snapshot.providers)
     source = f"genai-prices {__version__}, {seller.id}"
-    if found is None:
+    if entry is None:
         return FoundPrice(None, f"{model!r} is not on the price list of {seller.id}", source=source)
     moment = at or datetime.now(UTC)
-    now = found.get_prices(moment)
-    listed: dict[str, object] = {
-        name: value for name, value in vars(now).items() if value is not None
-    }
-    if reason := _unclear(found, body, listed):
+    current = entry.get_prices(moment)
+    listed = {name: value for name, value in vars(current).items() if value is not None}
+    reason = _why_unknown(entry, body, listed)
+    if reason:
         return FoundPrice(None, reason, source=source)
+    notes: list[str] = []
     extras = sorted({_EXTRAS[name] for name in listed if name in _EXTRAS})
-    notes = [f"not covered, if you ask for it: {', '.join(extras)}"] if extras else []
-    for begins, prices in _dated(found):
-        if isinstance(begins, StartDateConstraint) and not begins.active(moment) and prices != now:
-            notes.append(f"changes on {begins.start_date.isoformat()}")
+    if extras:
+        notes.append(f"not covered, if you ask for it: {', '.join(extras)}")
+    for start, prices in _dated_prices(entry):
+        if not isinstance(start, StartDateConstraint):
+            continue
+        if prices != current and not start.active(moment):
+            notes.append(f"changes on {start.start_date.isoformat()}")
     amounts = (cast("Decimal", listed.get(name)) for name in _BY_THE_TOKEN)
     return FoundPrice(Price(*amounts), notes=tuple(notes), source=source)
 
 
 def price_line(price: Price) -> str:
-    """The price as a line of a pool file.
+    """Return the price as a line of a pool file.
 
     >>> price_line(Price(Decimal("1.25"), Decimal(10), Decimal("0.125")))
     'price = { input = 1.25, cached = 0.125, output = 10 }'
@@ -116,33 +118,31 @@ def price_line(price: Price) -> str:
     return f"price = {{ input = {price.input:f}, {cached}output = {price.output:f} }}"
 
 
-def _dated(found: ModelInfo) -> list[tuple[object, ModelPrice]]:
-    """The prices that a list has for a model, each with the condition under which it holds."""
-    return (
-        [(one.constraint, one.prices) for one in found.prices]
-        if isinstance(found.prices, list)
-        else []
-    )
+def _dated_prices(entry: ModelInfo) -> list[tuple[object, ModelPrice]]:
+    """Return the prices of a list's entry, each with the condition under which it holds."""
+    if not isinstance(entry.prices, list):
+        return []
+    return [(conditional.constraint, conditional.prices) for conditional in entry.prices]
 
 
-def _unclear(found: ModelInfo, body: Mapping[str, object], listed: Mapping[str, object]) -> str:
-    """Why a list's entry is no Price; "" where it is one."""
+def _why_unknown(entry: ModelInfo, body: Mapping[str, object], listed: Mapping[str, object]) -> str:
+    """Return why a list's entry is not a Price; "": it is one."""
     from genai_prices.types import StartDateConstraint
 
-    if any(
-        when is not None and not isinstance(when, StartDateConstraint) for when, _ in _dated(found)
-    ):
-        return "it depends on the hour"
-    if named := [
-        name for variant in found.price_variants or () for name in variant.when if name in body
-    ]:
-        return f"the body's {named[0]} has a price of its own"
+    for condition, _ in _dated_prices(entry):
+        if condition is not None and not isinstance(condition, StartDateConstraint):
+            return "it depends on the hour"
+    for variant in entry.price_variants or ():
+        for name in variant.when:
+            if name in body:
+                return f"the body's {name} has a price of its own"
     for name, value in listed.items():
         if name not in _EXTRAS and name not in _BY_THE_TOKEN:
             return f"it is not priced by text tokens alone (the list has {name})"
         if name in _BY_THE_TOKEN and not isinstance(value, Decimal):
             return "it depends on the length of the prompt"
-    if not {"input_mtok", "output_mtok"} <= listed.keys():
+    if "input_mtok" not in listed or "output_mtok" not in listed:
         return "the list has no price for both input and output"
-    free = not (listed["input_mtok"] or listed["output_mtok"])
-    return "the list says that it is free; if that is so for you, write that" if free else ""
+    if not listed["input_mtok"] and not listed["output_mtok"]:
+        return "the list says that it is free; if that is so for you, write that"
+    return ""

@@ -1,4 +1,4 @@
-"""A worker: a provider with the settings of its calls, and the policies, bills and replays around it.
+"""A worker: a provider with the settings of its calls, and policies, bills and replays around it.
 
 Limits and circuits belong to what is behind a name: there is one of each in the whole process.
 """
@@ -194,7 +194,7 @@ class Worker:
         return replace(usage, dollars=dollars) if written else Usage(dollars=dollars)
 
     def wrapped(self, wrap: Wrapper) -> Worker:
-        """Return the worker with one more wrapper around all that it has; it shares limits and circuit."""
+        """Return the worker with one more wrapper around it; limits and circuit stay shared."""
         return replace(self, wrappers=(*self.wrappers, wrap))
 
     def replaying(self, journal: CompletionStore) -> Worker:
@@ -225,8 +225,8 @@ class Replay:
     The key of a call is its messages and sampling, its worker, and its place in the question with
     the sample number, so repeats of a question stay different calls. Two equal calls at the same
     time are both made, because each is a sample of its own. A replayed call is reported
-    (``CallEnded``) with what it cost when it was made, marked as replayed. ``on_text`` gets its text
-    in one piece.
+    (``CallEnded``) with what it cost when it was made, marked as replayed. ``on_text`` gets its
+    text in one piece.
     """
 
     provider: SupportsComplete
@@ -292,7 +292,7 @@ _shared_lock = threading.Lock()
 
 
 def _share(key: tuple[object, ...], make: Callable[[], S]) -> S:
-    """Return the object of this key that the workers of the process share; make it if there is none."""
+    """Return the object of this key that the workers of the process share."""
     with _shared_lock:
         shared = cast("S | None", _shared.get(key))
         if shared is None:

@@ -1,4 +1,4 @@
-"""An orchestrator as a worker: a Conductor or a baseline that answers one step of another one's workflow."""
+"""An orchestrator as a worker: a Conductor or a baseline that answers a step of another one."""
 
 from __future__ import annotations
 
@@ -11,7 +11,8 @@ from openconductor.protocols import CallContext, OnText, Orchestrator, Provider
 from openconductor.types import Budget, Completion, Episode, Message, Sampling
 
 MAX_DEPTH = 3
-"""The most orchestrators between the outermost one and a call; a pool that holds its own orchestrator ends here."""
+"""The most orchestrators below the outermost one. A pool that holds its own orchestrator ends
+here."""
 
 
 class OrchestratorProvider(Provider):
