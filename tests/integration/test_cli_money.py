@@ -1,4 +1,4 @@
-"""``ask`` and its money: what a journal holds is not paid for again, and every wasted call is on the bill."""
+"""``ask`` and its money: journaled calls are not paid for again, and wasted ones are on the bill."""
 
 from __future__ import annotations
 
@@ -24,54 +24,37 @@ def _retries_do_not_wait(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def asking(folder: Path, server: ChatServer) -> tuple[str, ...]:
-    """Three workers of the server, the first of which plans, and a journal; $1 in, $2 out: 22 millionths a call."""
-    pool = write_pool(
-        folder, server.url, "boss", "ada", "bob", more="price = { input = 1, output = 2 }"
-    )
-    journal = str(folder / "journal.sqlite")
-    return (
-        "ask",
-        "What is 6 * 7?",
-        "--pool",
-        pool,
-        "--conductor",
-        "worker:boss",
-        "--journal",
-        journal,
-    )
+    """Ask with a journal, over three workers of $0.000022 a call, the first of which plans."""
+    price = "price = { input = 1, output = 2 }"
+    pool = write_pool(folder, server.url, "boss", "ada", "bob", more=price)
+    options = ("--pool", pool, "--conductor", "worker:boss")
+    return ("ask", "What is 6 * 7?", *options, "--journal", str(folder / "journal.sqlite"))
 
 
 def answers(text: str) -> Answer:
     return says(completion(text))
 
 
-def test_the_same_question_with_the_same_journal_is_not_paid_for_again_unless_asked_afresh(
-    run, tmp_path
-) -> None:
-    anew = (plans(CHAIN), answers("43"), answers("No."))
-    with serving(plans(CHAIN), answers("42"), answers("It is 42."), *anew) as server:
-        asked = (*asking(tmp_path, server), "--json")
-        first, again = run(*asked), run(*asked)
+def test_a_journaled_question_is_not_paid_for_again_unless_fresh(run, tmp_path) -> None:
+    first = (plans(CHAIN), answers("42"), answers("It is 42."))
+    with serving(*first, plans(CHAIN), answers("43"), answers("No.")) as server:
+        command = (*asking(tmp_path, server), "--json")
+        paid, replayed = run(*command).json(), run(*command).json()
         assert len(server.bodies) == 3
-        fresh = run(*asked, "--fresh")
+        fresh = run(*command, "--fresh").json()
         assert len(server.bodies) == 6
-    assert (first.code, again.code) == (0, 0)
-    paid, replayed = first.json(), again.json()
-    assert (paid["answer"], replayed["answer"], fresh.json()["answer"]) == (
-        "It is 42.",
-        "It is 42.",
-        "No.",
-    )
-    counts = [one["ledger"]["replayed"]["attempts"] for one in (paid, replayed, fresh.json())]
-    assert counts == [0, 3, 0]
+    episodes = (paid, replayed, fresh)
+    assert [episode["answer"] for episode in episodes] == ["It is 42.", "It is 42.", "No."]
+    assert [episode["ledger"]["replayed"]["attempts"] for episode in episodes] == [0, 3, 0]
     ledger = replayed["ledger"]
     assert Decimal(ledger["replayed"]["dollars"]) == Decimal(ledger["total"]["dollars"]) == 3 * CALL
-    attempts = [one for step in replayed["rounds"][0]["steps"] for one in step["attempts"]]
-    attempts += replayed["rounds"][0]["planning"]["attempts"]
-    assert all(one["replayed"] and not one["wasted"] for one in attempts)
+    round_ = replayed["rounds"][0]
+    for entry in (round_["planning"], *round_["steps"]):
+        for attempt in entry["attempts"]:
+            assert attempt["replayed"] and not attempt["wasted"]
 
 
-def test_a_failed_step_goes_to_the_next_worker_and_what_was_wasted_is_told(run, tmp_path) -> None:
+def test_a_failed_step_goes_to_the_next_worker_and_wasted_calls_are_shown(run, tmp_path) -> None:
     with serving(plans(ALONE), DOWN, DOWN, DOWN, answers("42")) as server:
         ran = run(*asking(tmp_path, server), "--json")
         assert [body["model"] for body in server.bodies] == ["boss", "ada", "ada", "ada", "bob"]
@@ -79,12 +62,12 @@ def test_a_failed_step_goes_to_the_next_worker_and_what_was_wasted_is_told(run, 
     assert (ran.code, episode["answer"]) == (0, "42")
     [step] = episode["rounds"][0]["steps"]
     assert (step["worker_name"], step["answered_by"]) == ("ada", "bob")
-    seen = [
-        (one["worker"], one["attempt"], one["outcome"], one["wasted"]) for one in step["attempts"]
-    ]
-    assert seen == [
-        *(("ada", number, "server_failed", True) for number in range(3)),
-        ("bob", 0, "answered", False),
+    keys = ("worker", "attempt", "outcome", "wasted")
+    assert [[attempt[key] for key in keys] for attempt in step["attempts"]] == [
+        ["ada", 0, "server_failed", True],
+        ["ada", 1, "server_failed", True],
+        ["ada", 2, "server_failed", True],
+        ["bob", 0, "answered", False],
     ]
     assert episode["ledger"]["wasted"]["attempts"] == 3
     assert Decimal(episode["ledger"]["total"]["dollars"]) == 2 * CALL
@@ -92,18 +75,12 @@ def test_a_failed_step_goes_to_the_next_worker_and_what_was_wasted_is_told(run, 
 
 def test_the_gyms_draws_of_another_seed_are_not_taken_from_the_journal(run, tmp_path) -> None:
     plan = Workflow((Step(3, "sort the list"), Step(1, "make each twice as big", (0,))))
+    journal = ("--journal", tmp_path / "journal.sqlite")
     with serving(plans(plan)) as server:
-        asked = (
-            "ask",
-            QUESTION,
-            *scripted(server),
-            "--journal",
-            tmp_path / "journal.sqlite",
-            "--json",
-        )
-        first, other = run(*asked, "--seed", "1"), run(*asked, "--seed", "2")
+        command = ("ask", QUESTION, *scripted(server), *journal, "--json", "--seed")
+        ledgers = [run(*command, seed).json()["ledger"] for seed in ("1", "2")]
         assert len(server.bodies) == 1  # the plan is the same call
-    assert [ran.json()["ledger"]["replayed"]["attempts"] for ran in (first, other)] == [0, 1]
+    assert [ledger["replayed"]["attempts"] for ledger in ledgers] == [0, 1]
 
 
 @pytest.mark.parametrize("journal", ["no/such/folder/journal.sqlite", "text.sqlite"])

@@ -71,7 +71,9 @@ def test_what_libraries_print_goes_to_stderr_and_results_to_stdout() -> None:
         "import os, subprocess, sys\n"
         "from openconductor.cli.console import only_results_on_stdout\n"
         "with only_results_on_stdout():\n"
-        "    print('python'); os.write(1, b'library\\n'); subprocess.run([sys.executable, '-c', 'print(\"child\")'])\n"
+        "    print('python')\n"
+        "    os.write(1, b'library\\n')\n"
+        "    subprocess.run([sys.executable, '-c', 'print(\"child\")'])\n"
         "print('result')\n"
     )
     ran = subprocess.run(

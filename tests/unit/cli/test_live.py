@@ -1,4 +1,4 @@
-"""The live picture of an episode, drawn at chosen moments from events made by hand, and its bill."""
+"""The live picture of an episode, drawn from events made by hand, and its bill."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""``openconductor serve`` in this process: keys, options, and what is checked before anything listens."""
+"""``openconductor serve`` in this process: keys, options, and the checks before it listens."""
 
 from __future__ import annotations
 
@@ -17,6 +17,24 @@ from openconductor.serving.key_ring import KeyRing, hash_key
 from openconductor.serving.serve_config import KeyTable, ServeConfig, check_serve_config
 
 ROOT = Path(__file__).parents[3]
+POOL = """
+[[worker]]
+name = "a"
+model = "m"
+base_url = "http://127.0.0.1:9/v1"
+price = {input = 1, output = 2}
+"""
+CONFIG = f"""
+port = 1
+pool = "pool.toml"
+conductor = "worker:a"
+max_steps = 2
+baselines = ["consensus:a?n=3"]
+[[key]]
+name = "ann"
+hash = "{hash_key("oc-ann")}"
+dollars = 1
+"""
 
 
 @pytest.fixture
@@ -97,15 +115,8 @@ def test_without_options_the_gym_is_served_to_anyone_on_loopback(run, served) ->
 
 
 def test_options_win_over_overrides_and_these_over_the_file(run, served, tmp_path: Path) -> None:
-    (tmp_path / "pool.toml").write_text(
-        '[[worker]]\nname = "a"\nmodel = "m"\nbase_url = "http://127.0.0.1:9/v1"\nprice = {input = 1, output = 2}\n',
-        "utf-8",
-    )
-    (tmp_path / "serve.toml").write_text(
-        f'port = 1\npool = "pool.toml"\nconductor = "worker:a"\nmax_steps = 2\nbaselines = ["consensus:a?n=3"]\n'
-        f'[[key]]\nname = "ann"\nhash = "{hash_key("oc-ann")}"\ndollars = 1\n',
-        "utf-8",
-    )
+    (tmp_path / "pool.toml").write_text(POOL, "utf-8")
+    (tmp_path / "serve.toml").write_text(CONFIG, "utf-8")
     ran = run(
         "serve", "--config", "serve.toml", "port=2", "max_rounds=3", "--port", 3, "--host", "::1"
     )

@@ -16,15 +16,12 @@ from openconductor.tasks.items import Loaded
 from openconductor.types import Grade, Problem
 
 ROWS = [
-    {"id": "one", "problem": "What is 1 + 1?", "answer": "2", "level": 2, "subject": "Algebra"},
-    {
-        "id": "two",
-        "problem": "What is \x1b[31m2 + 2?",
-        "answer": "4",
-        "level": 3,
-        "subject": "Algebra",
-    },
-    {"id": "three", "problem": "What is 3 + 3?", "answer": "6"},
+    json.loads(line)
+    for line in r"""
+{"id": "one", "problem": "What is 1 + 1?", "answer": "2", "level": 2, "subject": "Algebra"}
+{"id": "two", "problem": "What is \u001b[31m2 + 2?", "answer": "4", "level": 3, "subject": "A"}
+{"id": "three", "problem": "What is 3 + 3?", "answer": "6"}
+""".strip().splitlines()
 ]
 
 
@@ -45,42 +42,30 @@ def test_all_tasks_are_listed(run) -> None:
 
 
 @pytest.mark.parametrize("which", ["2", "three"])
-def test_a_problem_is_shown_by_its_place_or_its_id(run, data, which) -> None:
+def test_a_problem_is_shown_by_its_position_or_its_id(run, data, which) -> None:
     ran = run("task", "show", "math500", "--path", data(), "--problem", which)
-    assert ran.code == 0
-    assert (
-        ran.out
-        == "What is 3 + 3?\n\nReason step by step, then give the final answer in \\boxed{}.\n"
-    )
-    for said in (
-        "math500/test · 2 of 3 · three",
-        "reference: 6",
-        "canonical reply: The final answer is \\boxed{6}.",
-        "source: local file test, 3 rows, sha256 ",
-    ):
-        assert said in ran.err
+    prompt = "Reason step by step, then give the final answer in \\boxed{}."
+    assert (ran.code, ran.out) == (0, f"What is 3 + 3?\n\n{prompt}\n")
+    assert "math500/test · 2 of 3 · three\n" in ran.err
+    assert "reference: 6\ncanonical reply: The final answer is \\boxed{6}.\n" in ran.err
+    assert "source: local file test, 3 rows, sha256 " in ran.err
 
 
 def test_a_problem_for_programs_holds_everything(run, data) -> None:
     shown = run("task", "show", "math500", "--path", data(), "--json").json()
-    facts = {
-        "task": "math500",
-        "split": "test",
-        "place": 0,
-        "problems": 3,
-        "id": "one",
-        "kind": "level 2",
-    }
-    facts |= {"difficulty": 0.25, "reference": "2", "canonical": "The final answer is \\boxed{2}."}
-    assert shown.items() >= facts.items()
+    assert (shown["task"], shown["split"], shown["place"]) == ("math500", "test", 0)
+    assert (shown["problems"], shown["id"], shown["kind"]) == (3, "one", "level 2")
+    assert (shown["difficulty"], shown["reference"]) == (0.25, "2")
+    assert shown["canonical"] == "The final answer is \\boxed{2}."
     assert shown["source"]["fields"] == ["answer", "id", "level", "problem", "subject"]
-    drawn = run(
-        "task", "show", "gym", "--limit", "3", "--seed", "5", "--split", "train", "--json"
-    ).json()
+    options = ("--limit", "3", "--seed", "5", "--split", "train", "--json")
+    drawn = run("task", "show", "gym", *options).json()
     assert (drawn["problems"], drawn["split"], drawn["source"]["dataset"]) == (3, "train", "drawn")
 
 
-ARGS = {"args": "(1,)", "expected": "[2]"}
+CALL = {"args": "(1,)", "expected": "[2]"}
+IO = {"input": "1", "output": "2"}
+NO_NAMES = {"entry_point": None, "unittest": None}
 
 
 @pytest.mark.parametrize(
@@ -94,18 +79,9 @@ ARGS = {"args": "(1,)", "expected": "[2]"}
         (
             "humaneval",
             {"tests": [{"args": [1], "expected": [2]}] * 5, "entry_point": "f"},
-            {"tests": 5, "first": [ARGS] * 3, "entry_point": "f", "unittest": None},
+            {"tests": 5, "first": [CALL] * 3, **NO_NAMES, "entry_point": "f"},
         ),
-        (
-            "livecodebench_v1",
-            {"tests": [{"input": "1", "output": "2"}]},
-            {
-                "tests": 1,
-                "first": [{"input": "1", "output": "2"}],
-                "entry_point": None,
-                "unittest": None,
-            },
-        ),
+        ("livecodebench_v1", {"tests": [IO]}, {"tests": 1, "first": [IO], **NO_NAMES}),
     ],
 )
 def test_references_of_every_kind_can_be_shown(run, data, name, row, reference) -> None:
@@ -118,14 +94,12 @@ def test_references_of_every_kind_can_be_shown(run, data, name, row, reference) 
 def test_a_problem_that_is_not_there_is_wrong_usage(run, data, which: str) -> None:
     ran = run("task", "show", "math500", "--path", data(), "--problem", which)
     assert (ran.code, ran.out) == (2, "")
-    assert (
-        f"--problem: got '{which}', expected a position from 0 to 2, or the id of a problem of math500"
-        in ran.err
-    )
+    expected = "expected a position from 0 to 2, or the id of a problem of math500"
+    assert f"--problem: got '{which}', {expected}" in ran.err
 
 
 def judged(monkeypatch: pytest.MonkeyPatch, **verdicts: bool | None) -> None:
-    """Let the math grader say of each problem, by its id, what is given here, and right of the others."""
+    """Let the math grader give these verdicts, by problem, and accept all others."""
 
     async def grade(self: MathGrader, problem: Problem, answer: str) -> Grade:
         return Grade(verdicts.get(problem.id, True), "x\x1b[31m" * 200, "why")
@@ -161,12 +135,8 @@ def test_a_check_exits_with_0_where_all_are_accepted_and_with_1_where_one_is_ref
 def test_what_is_left_out_and_what_is_not_pinned_is_said(
     run, data, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    path = data(
-        *(
-            {"problem": "?", "solution": it, "level": "Level 1", "type": "t"}
-            for it in ("\\boxed{1}", "none")
-        )
-    )
+    row = {"problem": "?", "level": "Level 1", "type": "t"}
+    path = data({**row, "solution": "\\boxed{1}"}, {**row, "solution": "none"})
     ran = run("task", "check", "math", "--path", path)
     assert (ran.code, ran.out) == (0, "math: 1 of 1 canonical replies accepted\n")
     assert "left out: math/train/1: its solution boxes no answer" in ran.err
@@ -182,29 +152,21 @@ def test_what_is_left_out_and_what_is_not_pinned_is_said(
     assert "warning: org/set is not pinned" in ran.err
 
 
-@pytest.mark.parametrize(
-    ("arguments", "code", "message"),
-    [
-        (("show", "mat500"), 2, "nearest: 'math500'"),
-        (
-            ("check", "gym", "--revision", "main"),
-            2,
-            "got the option 'revision', expected one of limit, seed, split",
-        ),
-        (("check", "math500", "--split", "tset"), 2, "got the split 'tset', expected one of test"),
-        (
-            ("check", "math500", "--path", "none.jsonl"),
-            1,
-            "none.jsonl: no such file; expected JSON Lines",
-        ),
-        (("check", "math500", "--path", "data.jsonl", "--sha256", "00"), 1, "got the SHA-256"),
-    ],
-)
-def test_a_wrong_command_says_what_would_be_right(
-    run, data, tmp_path, monkeypatch, arguments, code, message
-) -> None:
+WRONG = """
+show mat500                                 → 2 nearest: 'math500'
+check gym --revision main                   → 2 got the option 'revision', expected one of limit,
+check math500 --split tset                  → 2 got the split 'tset', expected one of test
+check math500 --path none.jsonl             → 1 none.jsonl: no such file; expected JSON Lines
+check math500 --path data.jsonl --sha256 00 → 1 got the SHA-256
+"""
+
+
+@pytest.mark.parametrize("line", WRONG.strip().splitlines())
+def test_a_wrong_command_names_what_is_expected(run, data, tmp_path, monkeypatch, line) -> None:
+    arguments, outcome = line.split("→")
+    code, message = outcome.split(maxsplit=1)
     data()
     monkeypatch.chdir(tmp_path)
-    ran = run("task", *arguments)
-    assert (ran.code, ran.out) == (code, "")
+    ran = run("task", *arguments.split())
+    assert (ran.code, ran.out) == (int(code), "")
     assert message in ran.err
