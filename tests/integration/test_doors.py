@@ -202,7 +202,7 @@ def test_two_local_files_of_one_shape_are_two_rows_under_their_own_names(place: 
         (lambda: load_task("odd:MUTE"), "whose grader has `grade`"),
         (lambda: load_task("law:LAW").load(), "law: is published nowhere; expected a local file"),
         (lambda: make_baseline("concensus:jack", gym_pool()), "No module named 'concensus'; .*nearest: 'consensus'"),
-        (lambda: make_baseline("odd:NUMBER", gym_pool()), "got 7, expected what makes a baseline of a pool"),
+        (lambda: make_baseline("odd:NUMBER", gym_pool()), "got 7, expected a class or function of a pool"),
         (lambda: make_baseline("odd:nothing", gym_pool()), "made None, expected an object with `ask`"),
         (lambda: make_baseline("odd:bare", gym_pool()), "Bare: has neither `workflow` nor `play`"),
         (lambda: create("odd:NUMBER", "m"), "got 7, expected what makes a provider of a model"),

@@ -1,4 +1,4 @@
-"""Baselines: other ways to answer with a pool, measured beside the Conductor. In: a question. Out: an Episode.
+"""Baselines: other ways to answer with a pool, measured beside the Conductor.
 
 ``BASELINES`` names them lazily as ``module:attribute``; each attribute makes an ``Orchestrator``
 (its first argument is the pool), so whatever can be evaluated takes a baseline as it takes the
@@ -6,8 +6,7 @@ Conductor. A worker that is an option is given by its name or its ordinal. Packa
 add theirs with the entry-point group ``openconductor.baselines``, or are named as
 ``module:attribute``.
 
-Not here: ``rewired.ablated``, which makes an ablation of a Conductor, and ``oracle_observed``,
-which only looks back.
+``rewired.ablated``, which makes an ablation of a Conductor, is not in it.
 """
 
 from __future__ import annotations
@@ -49,44 +48,42 @@ def make_baseline(name: str, pool: WorkerPool, **options: object) -> Orchestrato
         options: what the baseline takes beside the pool (``baseline_options`` lists it).
 
     Raises:
-        ConfigError: there is no such baseline or option (the message names the nearest), one is
-            missing or out of its range, or the extra that the baseline needs is not installed. Or
-            what was made has no ``ask``.
+        ConfigError: a baseline or an option is unknown (the message names the nearest), an option is
+            missing or out of its range, the extra that the baseline needs is not installed, or the
+            object that was made has no ``ask``.
     """
-    known, where = baseline_options(name), f"baseline {name!r}"
+    where = f"baseline {name!r}"
+    known = baseline_options(name)
     for option in options:
         check_option(option, known, where)
-    missing = [
-        option
-        for option, one in known.items()
-        if one.default is one.empty and option not in options
-    ]
+    required = [option for option, one in known.items() if one.default is one.empty]
+    missing = [option for option in required if option not in options]
     if missing:
         raise ConfigError(f"{where}: missing {', '.join(missing)}; expected a value")
     with needing(where, "baselines"):
-        made = _factory(name)(pool, **options)
-    if not hasattr(made, "ask"):
-        raise ConfigError(f"{where}: made {shorten(made)}, expected an object with `ask`")
-    return made
+        baseline = _factory(name)(pool, **options)
+    if not hasattr(baseline, "ask"):
+        raise ConfigError(f"{where}: made {shorten(baseline)}, expected an object with `ask`")
+    return baseline
 
 
 def baseline_options(name: str) -> Mapping[str, inspect.Parameter]:
-    """The options of a baseline by name, the pool left out.
+    """Return the options of a baseline by name, without the pool.
 
     Raises:
-        ConfigError: there is no such baseline, or the extra that it needs is not installed.
+        ConfigError: the baseline is unknown, or the extra that it needs is not installed.
 
     >>> list(baseline_options("consensus"))
     ['worker', 'n', 'key']
     """
     with needing(f"baseline {name!r}", "baselines"):
-        made = _factory(name)
-    taken = list(inspect.signature(made).parameters.items()) if callable(made) else []
-    if not taken:
+        factory = _factory(name)
+    parameters = list(inspect.signature(factory).parameters.items()) if callable(factory) else []
+    if not parameters:
         raise ConfigError(
-            f"baseline {name!r}: got {shorten(made)}, expected what makes a baseline of a pool"
+            f"baseline {name!r}: got {shorten(factory)}, expected a class or function of a pool"
         )
-    return dict(taken[1:])
+    return dict(parameters[1:])
 
 
 def baseline_needs(name: str) -> tuple[type, ...]:

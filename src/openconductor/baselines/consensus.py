@@ -1,7 +1,7 @@
-"""Several answers to one question, of which one is made: by a vote, or by a worker that merges them.
+"""Baselines that make one answer of several: by a vote, or by a worker that merges them.
 
-In: a pool and a worker. Out: Episodes. Consensus is self-consistency (Wang et al. 2022, arXiv
-2203.11171); Mixture-of-Agents is that of Wang et al. 2024 (arXiv 2406.04692).
+Consensus is self-consistency (Wang et al. 2022, arXiv 2203.11171); Mixture-of-Agents is that of Wang
+et al. 2024 (arXiv 2406.04692).
 """
 
 from __future__ import annotations
@@ -9,7 +9,13 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 
-from openconductor.baselines.pools import Baseline, check_count, forgiving_pool, ordinal_in, spoken
+from openconductor.baselines.pools import (
+    Baseline,
+    check_count,
+    forgiving_pool,
+    ordinal_in,
+    play_answers,
+)
 from openconductor.context import join_turns
 from openconductor.episode import LiveEpisode
 from openconductor.errors import ConfigError
@@ -22,26 +28,26 @@ from openconductor.tasks.simulated import instructions_for
 from openconductor.types import Message, Step, Workflow
 
 Key = Callable[[str], str | None]
-"""What a response says, in a form in which equal answers are equal texts; None where it says nothing."""
+"""Returns the answer in a response, in a form in which equal answers are equal texts; None: none."""
 
 
 class Consensus(Baseline):
     """Asks one worker ``n`` times at once and takes the majority.
 
     The samples are the steps of one workflow, so each is a call of its own to caches, journals and
-    simulated workers, and the first one is the same call as the worker's when it answers alone. A
-    worker behind HTTP must sample (``temperature`` above 0, and no fixed ``seed``), or all samples
-    are one. A sample that is declined has no vote.
+    simulated workers. The first one is the same call as the worker's when it answers alone. A worker
+    behind HTTP must sample (``temperature`` above 0, and no fixed ``seed``), or all samples are
+    equal. A sample that is declined has no vote.
 
     Args:
         pool: the workers.
         worker: the worker's name or ordinal.
         n: how many samples.
-        key: what a response says; default: ``answer_key``, and the whole
-            response where answers are bare values.
+        key: returns the answer in a response; default: ``answer_key``, and the whole response where
+            answers are bare values.
 
     Raises:
-        ConfigError: the pool has no such worker, ``n`` is below 1, or the key is no function.
+        ConfigError: the pool has no such worker, ``n`` is below 1, or the key is not a function.
     """
 
     def __init__(
@@ -57,26 +63,30 @@ class Consensus(Baseline):
         self._workflow = Workflow((Step(ordinal, ALONE),) * n)
         self._key = key
 
-    async def play(self, stage: LiveEpisode) -> str | None:
-        """One round, of all samples."""
-        said = await spoken(stage, self._workflow)
-        if said is None:
+    async def play(self, live: LiveEpisode) -> str | None:
+        """Play one round, of all samples."""
+        answers = await play_answers(live, self._workflow)
+        if answers is None:
             return None
-        key, words = self._key, instructions_for(stage.question)
-        if key is None:
-            key = _value_key(words) if words.bare else answer_key
-        return majority(list(said.values()), key)
+        words = instructions_for(live.question)
+        if self._key is not None:
+            key = self._key
+        elif words.bare:
+            key = _value_key(words)
+        else:
+            key = answer_key
+        return majority(list(answers.values()), key)
 
 
 def majority(responses: Sequence[str], key: Key) -> str:
-    """The first response that says what most of them say; of several that are said as often, the one said first.
+    """Return the first response with the most frequent answer; a tie goes to the first answer.
 
-    A response in which the key finds nothing has no vote. Where it finds nothing in any, equal
-    texts are equal answers.
+    A response in which the key finds nothing has no vote. If it finds nothing in any, equal texts
+    are equal answers.
 
     Args:
         responses: one at least.
-        key: what a response says.
+        key: returns the answer in a response.
 
     >>> majority(["Answer: 3", "I do not know.", "Answer: 4", "So the answer is 4."], answer_key)
     'Answer: 4'
@@ -84,21 +94,26 @@ def majority(responses: Sequence[str], key: Key) -> str:
     keys = [key(response) for response in responses]
     if not any(keys):
         keys = [" ".join(response.split()) for response in responses]
-    ((winner, _),) = Counter(filter(None, keys)).most_common(1)  # of equal counts the first
+    counts = Counter(filter(None, keys))
+    winner, _ = counts.most_common(1)[0]  # of equal counts the first
     return responses[keys.index(winner)]
 
 
 def answer_key(response: str) -> str | None:
-    r"""What a response marks as its answer, in one form: numbers by value, words in one case, else normalised LaTeX.
+    r"""Return what a response marks as its answer, in one form.
 
-    >>> answer_key("The answer is 0.5."), answer_key("\\boxed{\\frac12}"), answer_key("**Answer:** (C)")
-    ('1/2', '1/2', 'c')
+    Numbers are compared by value, words in one case, all else as normalised LaTeX.
+
+    >>> answer_key("The answer is 0.5."), answer_key("\\boxed{\\frac12}")
+    ('1/2', '1/2')
+    >>> answer_key("**Answer:** (C)")
+    'c'
     """
     return ", ".join(_one_form(item) for item in find_answer(response).items) or None
 
 
 def _value_key(words: Instructions) -> Key:
-    """Return a key for bare values: the response itself, where it is an answer."""
+    """Return a key for bare values: the response itself, if it is an answer."""
 
     def key(response: str) -> str | None:
         return " ".join(response.split()) if words.is_answer(response) else None
@@ -110,20 +125,19 @@ def _one_form(item: str) -> str:
     text = normalise(item)
     numeral = read_numeral(text)
     if numeral is not None and numeral.base is None and numeral.unit is None:
-        return f"{numeral.value}{'%' if numeral.percent else ''}"
+        return f"{numeral.value}%" if numeral.percent else f"{numeral.value}"
     return (words_of(text) or "").casefold() or " ".join(text.split())
 
 
 class MixtureOfAgents(Baseline):
-    """All workers propose side by side, one aggregator merges what they propose.
+    """Lets all workers propose side by side, and one aggregator merge what they propose.
 
-    A worker that declines to propose is passed over; where the aggregator declines, the episode
-    ends in that.
+    A worker that declines to propose is left out. If the aggregator declines, the episode ends.
 
     Args:
         pool: the workers, all of which propose, the aggregator too.
         aggregator: the name or ordinal of the worker that merges.
-        layers: layers of proposals before the merge: in each but the first, every worker sees all
+        layers: layers of proposals before the merge. In each but the first, every worker sees all
             proposals of the one before, in its system prompt. The original counts the merge as one
             more: its default of 3 layers is ``layers=2`` here; the Conductor paper's 8 calls for 7
             workers are ``layers=1``.
@@ -138,36 +152,35 @@ class MixtureOfAgents(Baseline):
         super().__init__(forgiving_pool(pool), f"MoA, merged by {pool[self._aggregator].name}")
         self._layers = layers
 
-    async def play(self, stage: LiveEpisode) -> str | None:
-        """A round a layer, and one of the merge."""
-        opening, instruction = stage.opening, ALONE
-        said: dict[int, str] | None = {}
-        for workers in (*[self.pool.ordinals] * self._layers, (self._aggregator,)):
-            said = await spoken(
-                stage, Workflow(tuple(Step(worker, instruction) for worker in workers)), opening
-            )
-            if said is None:
+    async def play(self, live: LiveEpisode) -> str | None:
+        """Play a round a layer, and one of the merge."""
+        opening = live.opening
+        proposing = Workflow(tuple(Step(ordinal, ALONE) for ordinal in self.pool.ordinals))
+        merge = instructions_for(live.question).merge()
+        for _ in range(self._layers):
+            proposals = await play_answers(live, proposing, opening)
+            if proposals is None:
                 return None
-            opening, instruction = (
-                _with_references(stage, said.values()),
-                instructions_for(stage.question).merge(),
-            )
-        return said[0]
+            opening = _with_references(live, proposals.values())
+            proposing = Workflow(tuple(Step(ordinal, merge) for ordinal in self.pool.ordinals))
+        merged = await play_answers(live, Workflow((Step(self._aggregator, merge),)), opening)
+        return None if merged is None else merged[0]
 
 
-def _with_references(stage: LiveEpisode, references: Iterable[str]) -> tuple[Message, ...]:
-    """What opens the context of those who merge: the references are part of the system prompt, as in the original.
+def _with_references(live: LiveEpisode, references: Iterable[str]) -> tuple[Message, ...]:
+    """Return the opening of those who merge, with the references in the system prompt.
 
-    Bare values are turns, for their workers read values in turns alone.
+    Bare values are turns of the conversation, because their workers read values only there.
     """
-    question, opening = stage.question, stage.opening
+    question, opening = live.question, live.opening
     words = instructions_for(question)
     if words.bare:
-        told = words.solve(question)
-        turns = ((Message("user", told), Message("assistant", one)) for one in references)
-        return (*opening, *(turn for both in turns for turn in both))
-    numbered = (f"{number}. {reference}" for number, reference in enumerate(references, 1))
-    place = opening[0].role == "system"  # what is said there already comes first
-    return join_turns(
-        (*opening[:place], Message("system", "\n".join((MERGE, *numbered))), *opening[place:])
-    )
+        turns = list(opening)
+        for reference in references:
+            turns += [Message("user", words.solve(question)), Message("assistant", reference)]
+        return tuple(turns)
+    numbered = [f"{number}. {reference}" for number, reference in enumerate(references, 1)]
+    merge = Message("system", "\n".join((MERGE, *numbered)))
+    if opening[0].role == "system":  # the question's own system prompt comes first
+        return join_turns((opening[0], merge, *opening[1:]))
+    return join_turns((merge, *opening))

@@ -1,13 +1,11 @@
-"""What baselines share: a pool, a way to play a question in a LiveEpisode, and a refusal as words.
-
-In: a pool. Out: ordinals, or a pool of the same ordinals.
-"""
+"""The base class of baselines, and changed pools: forgiving ones, and workers with wrapped calls."""
 
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
+from typing import ClassVar
 
 from openconductor.calls.worker import Worker
 from openconductor.context import find_fault
@@ -29,24 +27,29 @@ from openconductor.types import (
 Around = Callable[[Callable[[], Awaitable[Completion]]], Awaitable[Completion]]
 
 DECLINED = "(This worker declined to answer.)"
-"""What a refusal reads as in a forgiving pool."""
+"""The text of a refusal in a forgiving pool."""
 
 
 class Baseline:
-    """An Orchestrator that plays a question without a Conductor: in the same events, transcripts, bills and budgets.
+    """An Orchestrator that plays a question without a Conductor.
 
-    A baseline defines ``workflow``, or ``play`` where one workflow is not all.
+    Events, transcripts, bills and budgets are those of a Conductor. A baseline defines ``workflow``,
+    or ``play`` if it is more than one workflow.
 
     Attributes:
-        name: what it is, for people.
+        needs: the lessons that it learns from (``Observations``, ``Trial``), given as its options
+            ``observations`` and ``trials``.
+        name: its name for people.
         pool: the workers.
 
     Raises:
         ConfigError: a class defines neither.
     """
 
+    needs: ClassVar[type | tuple[type, ...]] = ()
+
     def __init__(self, pool: WorkerPool, name: str) -> None:
-        if (type(self).play, type(self).workflow) == (Baseline.play, Baseline.workflow):
+        if type(self).play is Baseline.play and type(self).workflow is Baseline.workflow:
             raise ConfigError(
                 f"{type(self).__name__}: has neither `workflow` nor `play`, expected one of them"
             )
@@ -61,48 +64,51 @@ class Baseline:
         on_event: OnEvent | None = None,
         context: CallContext | None = None,
     ) -> Episode:
-        """Answer one question; as for the Conductor's ``ask``, data errors end the episode and *stop* errors rise."""
+        """Answer one question.
+
+        As for the Conductor's ``ask``, data errors end the episode and *stop* errors are raised.
+        """
         live = LiveEpisode(self.pool, question, context=context, on_event=on_event)
         async with live.play(budget):
             live.answer = await self.play(live)
         return live.episode
 
-    async def play(self, stage: LiveEpisode) -> str | None:
-        """Play one question on a stage: here one round, of ``workflow``.
+    async def play(self, live: LiveEpisode) -> str | None:
+        """Play one question: here one round, of ``workflow``.
 
         Returns:
-            The answer; None where the last round's error ends the episode.
+            The answer; None: the last round's error ends the episode.
 
         Raises:
             WorkflowError, WorkerError: the episode ends with it.
         """
-        return await stage.answer_by(self.workflow(stage.question, sample=stage.sample))
+        return await live.answer_by(self.workflow(live.question, sample=live.sample))
 
     def workflow(self, question: Question, *, sample: int = 0) -> Workflow:
-        """What is played of a question where that is one workflow."""
+        """Return the workflow that is played for a question."""
         raise NotImplementedError
 
 
 def ordinal_in(pool: WorkerPool, worker: int | str) -> int:
-    """The ordinal of a worker that is named or numbered.
+    """Return the ordinal of a worker that is named or numbered.
 
     Raises:
         ConfigError: the pool has no such worker.
     """
     if isinstance(worker, str):
         return pool.ordinal_of(worker)
-    pool[worker]  # raises where there is none
+    pool[worker]  # raises if there is none
     return worker
 
 
 def changed_pool(pool: WorkerPool, change: Callable[[Worker], Worker]) -> WorkerPool:
-    """A pool of the same ordinals, each worker changed."""
+    """Return a pool of the same ordinals, each worker changed."""
     return WorkerPool({ordinal: change(worker) for ordinal, worker in pool})
 
 
 @dataclass(frozen=True, slots=True)
 class _Wrapper:
-    """A provider whose calls are made by a function, which is handed each as something to await."""
+    """A provider whose calls are made by a function, which gets each as something to await."""
 
     provider: SupportsComplete
     way: Around
@@ -115,47 +121,50 @@ class _Wrapper:
         call: CallContext,
         on_text: OnText | None = None,
     ) -> Completion:
-        """Complete the conversation, in whatever way the function does."""
+        """Complete the conversation by the function."""
         return await self.way(
             partial(self.provider.complete, messages, sampling, call=call, on_text=on_text)
         )
 
 
 def around(worker: Worker, way: Around) -> Worker:
-    """The same worker, each call made by ``way`` (a function of what to await for the completion)."""
+    """Return the worker with each call made by ``way``, a function of what to await."""
     return worker.wrapped(partial(_Wrapper, way=way))
 
 
 def forgiving_pool(pool: WorkerPool) -> WorkerPool:
-    """A pool whose workers say ``DECLINED`` where they would fail by the question's own doing.
+    """Return a pool whose workers answer ``DECLINED`` where they would fail because of the question.
 
-    Where many answer side by side, one refusal then costs one vote and not the episode. What is
-    billed and journaled stays: the failed call. A failure of transport or provider is raised as
-    ever, for it must not change a score.
+    If many answer side by side, one refusal then costs one vote and not the episode. The failed
+    call is billed and journaled. A failure of transport or provider is raised as ever, because it
+    must not change a score.
     """
     return changed_pool(pool, lambda worker: around(worker, _forgive))
 
 
-async def spoken(
-    stage: LiveEpisode, workflow: Workflow, opening: Sequence[Message] | None = None
+async def play_answers(
+    live: LiveEpisode, workflow: Workflow, opening: Sequence[Message] | None = None
 ) -> dict[int, str] | None:
-    """What the steps of a workflow over a forgiving pool answer, by step, refusals left out; None where one failed.
+    """Play a workflow over a forgiving pool, and return the answers by step, without refusals.
 
     ``opening`` is that of ``LiveEpisode.run``.
 
+    Returns:
+        None if a step failed.
+
     Raises:
-        Refused: every one of them declined.
+        Refused: every worker declined.
     """
-    transcript = await stage.run(workflow, opening=opening)
+    transcript = await live.run(workflow, opening=opening)
     if transcript.error is not None:
         return None
-    texts = [
-        result.completion.text if result.completion else DECLINED for result in transcript.results
-    ]
-    said = {step: text for step, text in enumerate(texts) if text != DECLINED}
-    if not said:
+    answers: dict[int, str] = {}
+    for step, result in enumerate(transcript.results):
+        if result.completion is not None and result.completion.text != DECLINED:
+            answers[step] = result.completion.text
+    if not answers:
         raise Refused("every worker declined to answer")
-    return said
+    return answers
 
 
 async def _forgive(complete: Callable[[], Awaitable[Completion]]) -> Completion:
@@ -172,10 +181,10 @@ async def _forgive(complete: Callable[[], Awaitable[Completion]]) -> Completion:
 
 
 def check_count(where: str, value: object, least: int) -> None:
-    """Make sure that an option is a whole number.
+    """Check that an option is a whole number.
 
     Raises:
-        ConfigError: it is none, or below ``least``.
+        ConfigError: it is not, or is below ``least``.
     """
     if type(value) is not int or value < least:
         raise ConfigError(f"{where}: got {value!r}, expected a whole number from {least}")

@@ -1,20 +1,17 @@
-"""Ablations of a Conductor: its own plans, changed before they are executed, or written under another prompt.
+"""Ablations of a Conductor: its plans changed before they are executed, or another prompt.
 
-In: a Conductor and what to take away from it. Out: an Orchestrator with the Conductor's events,
-bills and rounds.
-
-*Rewired* plans are the planner's own, with one thing changed; so what is lost is what that thing
-was worth in these plans (a planner that had been trained without it might make up for it: the
-paper's own ablations train anew). What the planner wrote is in its call, in journal and ledger; the
-round's completion is the changed plan. A text that is no workflow stays what it is, so validity is
-not touched. Prompt ablations (``examples``, and ``subtasks`` and ``access`` where the template
-knows them) ask the planner itself for less.
+*Rewired* plans are the planner's own, with one thing changed. So what is lost is what that thing was
+worth in these plans; a planner that had been trained without it might make up for it (the paper's
+own ablations train anew). What the planner wrote is in its call, in journal and ledger; the round's
+completion is the changed plan. A text that is not a workflow stays what it is, so validity is not
+touched. Prompt ablations (``examples``, and ``subtasks`` and ``access`` if the template knows them)
+ask the planner itself for less.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import KW_ONLY, dataclass, replace
 from typing import Literal, get_args
 
@@ -30,7 +27,7 @@ from openconductor.tasks.simulated import instructions_for
 from openconductor.types import Budget, Completion, Episode, Question, Step, Workflow
 
 Access = Literal["index", "none", "binary", "all"]
-"""What becomes of a plan's access lists: kept, emptied, ``all`` where there is any, ``all`` everywhere."""
+"""The change of access lists: kept, emptied, ``all`` where there is any, ``all`` everywhere."""
 
 _IN, _OUT = "in_distribution", "out_of_distribution"
 _EXAMPLES: dict[str, ExampleSet] = {"none": "none", "in": _IN, "mixed": "mixed", "out": _OUT}
@@ -43,10 +40,9 @@ class Rewired:
     Attributes:
         conductor: the Conductor.
         one_worker: the ordinal of the worker that does every step.
-        subtasks: whether subtasks are kept; else every worker is told just to solve the question.
-        access: what becomes of the access lists.
-        sequential: whether the workers of one question work one at a time, as in the paper, however
-            independent.
+        subtasks: False: every worker is told just to solve the question.
+        access: the change of the access lists.
+        sequential: True: the workers of one question work one at a time, as in the paper.
     """
 
     conductor: Conductor
@@ -57,7 +53,7 @@ class Rewired:
     sequential: bool = False
 
     def replaying(self, journal: CompletionStore) -> Rewired:
-        """The same, answering from a journal what stands there: the planner's calls and the workers'."""
+        """Return it with a Conductor that answers from a journal the calls that are in it."""
         return replace(self, conductor=self.conductor.replaying(journal))
 
     async def ask(
@@ -68,21 +64,18 @@ class Rewired:
         on_event: OnEvent | None = None,
         context: CallContext | None = None,
     ) -> Episode:
-        """Answer one question; as the Conductor's ``ask``, but for the plans."""
+        """Answer one question, as the Conductor's ``ask`` does but for the plans."""
         conductor = self.conductor
         turn = asyncio.Lock()
 
         async def rewrite(complete: Callable[[], Awaitable[Completion]]) -> Completion:
             completion = await complete()
+            ordinals = conductor.pool.ordinals
             try:
-                workflow = parse_workflow(
-                    completion.text, conductor.pool.ordinals, max_steps=conductor.max_steps
-                )
-            except (
-                WorkflowError
-            ):  # no workflow, or one that accepts: the Conductor is to see it as it is
+                plan = parse_workflow(completion.text, ordinals, max_steps=conductor.max_steps)
+            except WorkflowError:  # invalid, or a plan that accepts: the Conductor sees it as it is
                 return completion
-            return replace(completion, text=render_workflow(self._rewire(workflow, question)))
+            return replace(completion, text=render_workflow(self._rewire(plan, question)))
 
         async def in_turn(complete: Callable[[], Awaitable[Completion]]) -> Completion:
             async with turn:  # the deadline of the call itself begins when it is sent
@@ -98,13 +91,15 @@ class Rewired:
         steps: list[Step] = []
         solve = instructions_for(question).solve(question)
         for step in workflow:
-            access = {"none": (), "all": "all", "binary": "all" if step.access else ()}.get(
-                self.access, step.access
-            )
             worker = step.worker if self.one_worker is None else self.one_worker
             subtask = step.subtask if self.subtasks else solve
-            steps.append(Step(worker, subtask, access))
+            steps.append(Step(worker, subtask, self._rewire_access(step)))
         return Workflow(tuple(steps))
+
+    def _rewire_access(self, step: Step) -> Sequence[int] | Sequence[str]:
+        if self.access == "index" or (self.access == "binary" and not step.access):
+            return step.access
+        return () if self.access == "none" else "all"
 
 
 def ablated(
@@ -117,26 +112,25 @@ def ablated(
     rounds: int | Literal["planned"] | None = "planned",
     sequential: bool = False,
 ) -> Conductor | Rewired:
-    """A Conductor without something: the ablations of the Conductor paper, as options.
+    """Return a Conductor without something: the ablations of the Conductor paper, as options.
 
     Args:
         conductor: the Conductor.
         one_worker: the name or ordinal of the worker that does every step.
-        subtasks: off, the planner is told to write none, where its template can say that; else they
+        subtasks: False: the planner is told to write none, if its template can say that; else they
             are replaced.
         examples: the worked examples of the prompt: none, of tasks that are trained on (``in``), of
             others (``out``), or two of each (``mixed``); default: the Conductor's own.
-        access: ``binary`` or ``index``: what the planner is asked for, where its template can say
-            that; else ``index`` keeps its lists and ``binary`` widens them. ``none`` and ``all``
-            change the plans. Default: the Conductor's.
+        access: ``binary`` or ``index``: the planner is asked for it, if its template can say that;
+            else ``index`` keeps its lists and ``binary`` widens them. ``none`` and ``all`` change
+            the plans. Default: the Conductor's.
         rounds: the most rounds, an accepting one included: a recursion depth of d is
             ``rounds=d+1``. With None it ends when the planner accepts or the budget is spent.
             Default: the Conductor's own.
-        sequential: whether the workers of one question work one at a time.
+        sequential: True: the workers of one question work one at a time.
 
     Raises:
-        ConfigError: a value is none of these, or the examples are to change in a template that has
-            none.
+        ConfigError: a value is not one of these, or the template has no examples.
     """
     if rounds not in ("planned", None) and (type(rounds) is not int or rounds < 1):
         raise ConfigError(

@@ -300,10 +300,10 @@ class RouterDC(Baseline):
         offered = [name for name in self._shares if name in self._ordinals]
         return max(offered, key=lambda name: (scores[name], self._shares[name]))
 
-    async def play(self, stage: LiveEpisode) -> str | None:
+    async def play(self, live: LiveEpisode) -> str | None:
         """Play one round of one step."""
-        chosen = await asyncio.to_thread(self.choose, text_of(stage.question))
-        return await stage.answer_by(Workflow((Step(self._ordinals[chosen], ALONE),)))
+        chosen = await asyncio.to_thread(self.choose, text_of(live.question))
+        return await live.answer_by(Workflow((Step(self._ordinals[chosen], ALONE),)))
 
     def save(self, path: str | Path) -> None:
         """Write what was learnt from as JSON; an existing file is replaced.
@@ -412,11 +412,11 @@ class MASRouter(Baseline):
             )
         return chosen
 
-    async def play(self, stage: LiveEpisode) -> str | None:
+    async def play(self, live: LiveEpisode) -> str | None:
         """Play one round, of the collaboration that is chosen."""
-        chosen, team = await asyncio.to_thread(self.choose, text_of(stage.question))
+        chosen, team = await asyncio.to_thread(self.choose, text_of(live.question))
         workers = [self._ordinals[name] for name in team]
-        return await stage.answer_by(chosen.workflow(workers, stage.question))
+        return await live.answer_by(chosen.workflow(workers, live.question))
 
     def _staff(
         self, collaboration: Collaboration, scores: Mapping[str, float]

@@ -1,7 +1,4 @@
-"""One worker answers: alone, with a larger token budget, or again after a look at its own attempts.
-
-In: a pool and a worker. Out: Episodes of one call, or of several rounds of one step.
-"""
+"""Baselines of one worker: alone, with a larger token budget, or revising its own attempts."""
 
 from __future__ import annotations
 
@@ -18,7 +15,7 @@ from openconductor.types import Message, Question, Step, Workflow
 
 
 class SingleWorker(Baseline):
-    """Asks one worker of a pool, which is sent nothing but the question.
+    """Asks one worker of a pool, which is sent only the question.
 
     Args:
         pool: the pool.
@@ -33,12 +30,12 @@ class SingleWorker(Baseline):
         super().__init__(pool, pool[self._worker].name)
 
     def workflow(self, question: Question, *, sample: int = 0) -> Workflow:
-        """One step that adds nothing to the question."""
+        """Return one step that adds nothing to the question."""
         return Workflow((Step(self._worker, ALONE),))
 
 
 class LongContext(SingleWorker):
-    """Asks one worker, which may write ``times`` as many tokens as it otherwise may (the paper's "5x context").
+    """Asks one worker, which may write ``times`` as many tokens as else (the paper's "5x context").
 
     Only ``max_tokens`` grows; what a worker's ``body`` says about reasoning is sent as it is.
 
@@ -49,9 +46,8 @@ class LongContext(SingleWorker):
         max_tokens: the limit that is multiplied; default: the worker's own.
 
     Raises:
-        ConfigError: the pool has no such worker, a number is below 1, or nothing limits the worker:
-            there is nothing to multiply then, and the row would be the worker alone under another
-            name.
+        ConfigError: the pool has no such worker, a number is below 1, or the worker has no limit to
+            multiply: then the row would be the worker alone under another name.
     """
 
     def __init__(
@@ -61,32 +57,35 @@ class LongContext(SingleWorker):
         check_count("LongContext.times", times, 1)
         if max_tokens is not None:
             check_count("LongContext.max_tokens", max_tokens, 1)
-        name, limit = pool[ordinal].name, max_tokens or pool[ordinal].sampling.max_tokens
+        name = pool[ordinal].name
+        limit = max_tokens or pool[ordinal].sampling.max_tokens
         if limit is None:
             raise ConfigError(
-                f"LongContext: worker {name!r} has no max_tokens, expected a limit to multiply: give max_tokens"
+                f"LongContext: worker {name!r} has no max_tokens, expected a limit to multiply: "
+                "give max_tokens"
             )
+        alone = pool.subset([ordinal])
         super().__init__(
-            changed_pool(pool.subset([ordinal]), lambda one: _with_limit(one, times * limit)),
-            ordinal,
+            changed_pool(alone, lambda worker: _with_limit(worker, times * limit)), ordinal
         )
         self.name = f"{name}, {times}x context"
 
 
 def _with_limit(worker: Worker, max_tokens: int) -> Worker:
-    """The same worker (its limits, circuit and replay with it) under another limit of output tokens."""
+    """Return the worker, with its rate limits, circuit and replay, under another token limit."""
     return replace(worker, sampling=replace(worker.sampling, max_tokens=max_tokens))
 
 
 class Reflection(SingleWorker):
-    """One worker revises its own answer up to ``n`` times, its earlier attempts in context, until it lets one stand.
+    """Lets one worker revise its own answer up to ``n`` times, until it lets it stand.
 
-    The idea is Self-Refine's (Madaan et al. 2023, arXiv 2303.17651), without a separate turn of
-    feedback: the worker says that its answer stands (``STANDS``), or gives another one. A revision
-    that is declined leaves the attempt before it standing, and ends it, as a Conductor's later
-    round does. A failure of transport or provider ends the episode unanswered: cut short, it would
-    be scored as less than it is. An admitted failure (``Instructions.is_answer``) is not an attempt:
-    the question is asked again, and no failure takes the place of an answer.
+    The earlier attempts are in its context. The idea is Self-Refine's (Madaan et al. 2023, arXiv
+    2303.17651), without a separate turn of feedback: the worker says that its answer stands
+    (``STANDS``), or gives another one. A revision that is declined leaves the attempt before it
+    standing, and ends it, as a Conductor's later round does. A failure of transport or provider ends
+    the episode unanswered, because cut short it would be scored as less than it is. An admitted
+    failure (``Instructions.is_answer``) is not an attempt: the question is asked again, and no
+    failure takes the place of an answer.
 
     Args:
         pool: the workers.
@@ -103,24 +102,24 @@ class Reflection(SingleWorker):
         self.name += f", {n}x reflection"
         self._n = n
 
-    async def play(self, stage: LiveEpisode) -> str | None:
-        """A first attempt, and the rounds of revision."""
-        answer = await super().play(stage)
+    async def play(self, live: LiveEpisode) -> str | None:
+        """Play a first attempt, and the rounds of revision."""
+        answer = await super().play(live)
         if answer is None:
             return None
-        words = instructions_for(stage.question)
-        said, instruction, opening = answer, ALONE, list(stage.opening)
+        words = instructions_for(live.question)
+        response, instruction = answer, ALONE
+        opening = list(live.opening)
         for _ in range(self._n):
-            if words.is_answer(said):
-                answer = said
+            if words.is_answer(response):
+                answer = response
                 opening += [Message("user", instruction), Message("assistant", answer)]
                 instruction = words.revise()
-            transcript = await stage.run(
-                Workflow((Step(self._worker, instruction),)), opening=opening
-            )
+            step = Step(self._worker, instruction)
+            transcript = await live.run(Workflow((step,)), opening=opening)
             if transcript.error is not None and not caused_by_plan(transcript.error):
                 return None
             if transcript.answer is None or words.stands(answer, transcript.answer):
                 return answer
-            said = transcript.answer
-        return said if words.is_answer(said) else answer
+            response = transcript.answer
+        return response if words.is_answer(response) else answer

@@ -541,41 +541,54 @@ def find_planner(
     key_env: str | None = None,
     simulated: bool = True,
 ) -> Planner:
-    """What ``--conductor`` names: ``provider:model``, a checkpoint folder, ``worker:NAME``; None is the bundled one.
+    """Return the planner that ``--conductor`` names.
+
+    Args:
+        named: ``provider:model``, a checkpoint folder, or ``worker:NAME``; None: the bundled one.
+        pool: the workers.
+        base_url: the URL of a ``provider:model``.
+        key_env: the environment variable with its key.
+        simulated: True if the workers are simulated, as the bundled Conductor requires.
 
     Raises:
-        ConfigError: there is no such thing, it does not take a URL or a key, or the bundled one is
-            not ``simulated``.
+        ConfigError: the planner is unknown, does not take a URL or a key, or is the bundled one
+            over workers that are not simulated.
     """
-    from openconductor.pool import simulated_pool
     from openconductor.providers import PROVIDERS, create
 
-    options = {
-        name: value
-        for name, value in (("base_url", base_url), ("api_key_env", key_env))
-        if value is not None
-    }
+    options = {"base_url": base_url, "api_key_env": key_env}
+    options = {name: value for name, value in options.items() if value is not None}
     if named is None:
         if options:
             raise ConfigError(
-                "--conductor-base-url, --conductor-key-env: expected --conductor provider:model beside"
+                "--conductor-base-url, --conductor-key-env: require --conductor provider:model"
             )
-        bundled_for = simulated_pool(GYM)
-        if bundled_for is None or not simulated:
-            raise ConfigError(
-                "conductor: the bundled Conductor knows only the gym, got a pool file; expected --conductor "
-                "provider:model, a checkpoint folder, or worker:NAME of the pool"
-            )
-        return str(bundled_for.conductor)
+        return _bundled_conductor(simulated)
     kind, colon, name = split_name(named, {WORKER, *PROVIDERS}, "provider")
     if kind == WORKER and colon:
         if options:
             raise ConfigError(
-                f"--conductor {named}: takes its URL and key from the pool file, got them as options too"
+                f"--conductor {named}: takes its URL and key from the pool file, got them as "
+                "options too"
             )
         return pool[pool.ordinal_of(name)]
-    if options and not (kind and name):
+    if not options:
+        return named
+    if not (kind and name):
         raise ConfigError(
             f"--conductor {named!r}: got a URL or a key for it, expected 'provider:model'"
         )
-    return create(kind, name, **options) if options else named
+    return create(kind, name, **options)
+
+
+def _bundled_conductor(simulated: bool) -> str:
+    """Return the folder of the bundled Conductor."""
+    from openconductor.pool import simulated_pool
+
+    gym = simulated_pool(GYM)
+    if gym is None or not simulated:
+        raise ConfigError(
+            "conductor: the bundled Conductor knows only the gym, got a pool file; expected "
+            "--conductor provider:model, a checkpoint folder, or worker:NAME of the pool"
+        )
+    return str(gym.conductor)

@@ -1,27 +1,28 @@
-"""What kind of plan a workflow is, which plans there were, and whether they depend on the question.
+"""Name the strategy of a plan, and measure how plans vary with the question.
 
-In: Workflows, with when they came and whether they were right. Out: strategies, patterns (the same
-plan whatever the workers are called), diversity over a training, mutual information of plan and
-question.
+- ``strategy`` names what a workflow does, ``pattern`` its shape up to the names of its workers.
+- ``first_patterns`` and ``diversity`` describe many workflows.
+- ``routing_dependence`` is the mutual information of plan and question.
 
-Only steps that reach the answer count. Who sees whom is taken without what is implied
-(``measures.direct_access``), so ``"all"`` and index lists are alike. A step that sees nothing is an
-*attempt*. The first rule that fits:
+Only steps that reach the answer count. Implied accesses are left out (``measures.direct_access``),
+so ``"all"`` and index lists are alike. A step that sees nothing is an *attempt*. The first rule that
+fits:
 
 1. ``accept``: no step.
 2. ``single``: one step.
-3. ``debate``: two steps reply to the same two or more attempts, or a step that sees another is told to argue with it.
+3. ``debate``: two steps reply to the same two or more attempts, or a step that sees another is told
+   to argue with it.
 4. ``planner-executor``: a step is told to plan, and a later one sees it.
-5. ``best-of-n``: two or more attempts side by side, then one step that sees them all, and what follows in line. Whether
-   they try the same thing, or parts of it, is not looked at.
+5. ``best-of-n``: two or more attempts side by side, then one step that sees them all, and what
+   follows in line. It does not matter whether they try the same thing.
 6. ``verify-refine``: a step that sees earlier work is told to check, correct or improve it.
 7. ``chain``: each step works on from the one before.
 8. ``tree``: branches that run to one root.
 9. ``graph``: everything else.
 
-What subtasks say is read by English words; a workflow in another language is classified by its
-structure alone. The words are patterns, not understanding: ``tests/unit/evaluation`` holds golden
-cases, right and wrong.
+Subtasks are read by English words; a workflow in another language is classified by its structure
+alone. The words are patterns, not understanding: ``tests/unit/evaluation`` holds golden cases, right
+and wrong.
 """
 
 from __future__ import annotations
@@ -45,7 +46,7 @@ from openconductor.measures import (
     unused_steps,
 )
 from openconductor.store import read_store
-from openconductor.types import Workflow
+from openconductor.types import Step, Workflow
 
 Strategy = Literal[
     "accept",
@@ -60,9 +61,9 @@ Strategy = Literal[
 ]
 STRATEGIES: tuple[Strategy, ...] = get_args(Strategy)
 FIRST_PATTERNS = 50
-"""How many distinct patterns are looked at, in the order in which they first came."""
+"""How many distinct patterns are described, in the order in which they first came."""
 PLACES = 10
-"""The parts that a training's journal is cut into: it does not say which iteration an episode was of."""
+"""The parts that a training's journal is cut into: it does not hold the iteration of an episode."""
 PERMUTATIONS = 999
 
 
@@ -95,67 +96,79 @@ _ARGUES = _words(
 
 # ── one workflow ──────────────────────────────────────────────────────────────────────────────────
 def strategy(workflow: Workflow) -> Strategy:
-    """The strategy of a workflow, by the rules above.
+    """Return the strategy of a workflow, by the rules above.
 
     >>> from openconductor.types import Step
-    >>> strategy(Workflow([Step(0, "Solve the problem."), Step(1, "Solve the problem."), Step(2, "Vote.", "all")]))
+    >>> attempts = [Step(0, "Solve the problem."), Step(1, "Solve the problem.")]
+    >>> strategy(Workflow([*attempts, Step(2, "Vote.", "all")]))
     'best-of-n'
     """
     kept = useful_part(workflow)
-    if len(kept) < 2:
-        return "single" if kept.steps else "accept"
+    if not kept.steps:
+        return "accept"
+    if len(kept) == 1:
+        return "single"
     sees = direct_access(kept)
-    replies = [step.subtask for step, seen in zip(kept, sees, strict=True) if seen]
     attempts = {index for index, seen in enumerate(sees) if not seen}
-    shared = any(len(one & other & attempts) > 1 for one, other in combinations(sees, 2))
-    if shared or any(map(_ARGUES.search, replies)):
+    replies = [step.subtask for step, seen in zip(kept, sees, strict=True) if seen]
+    if _replies_are_shared(sees, attempts) or any(map(_ARGUES.search, replies)):
         return "debate"
     seen_later = {seen for index in range(len(kept)) for seen in kept.visible(index)}
     if any(_PLANS.search(kept.steps[index].subtask) for index in seen_later):
         return "planner-executor"
-    merge = len(attempts)
-    in_line = [frozenset((index - 1,)) for index in range(merge + 1, len(kept))]
-    if merge > 1 and sees[merge:] == [frozenset(range(merge)), *in_line]:
+    if _merges_attempts(sees, len(attempts)):
         return "best-of-n"
     if any(map(_CHECKS.search, replies)):
         return "verify-refine"
     shape = topology(kept)
-    return "chain" if shape == "chain" else "tree" if shape in ("tree", "aggregate") else "graph"
+    if shape == "chain":
+        return "chain"
+    return "tree" if shape in ("tree", "aggregate") else "graph"
+
+
+def _replies_are_shared(sees: Sequence[frozenset[int]], attempts: set[int]) -> bool:
+    """Return True if two steps see the same two or more attempts."""
+    pairs = combinations(sees, 2)
+    return any(len(seen & other & attempts) > 1 for seen, other in pairs)
+
+
+def _merges_attempts(sees: Sequence[frozenset[int]], attempts: int) -> bool:
+    """Return True if the first steps are attempts, the next sees them all, and the rest is a line."""
+    if attempts < 2:
+        return False
+    line = [frozenset((index - 1,)) for index in range(attempts + 1, len(sees))]
+    return sees[attempts:] == [frozenset(range(attempts)), *line]
 
 
 def pattern(workflow: Workflow) -> str:
-    """A workflow's shape up to the names of its workers: letters in the order of their first step, and who is seen.
+    """Return a workflow's shape up to the names of its workers.
+
+    Workers are letters in the order of their first step; behind each is whom it sees.
 
     >>> from openconductor.types import Step
     >>> pattern(Workflow([Step(7, "Try."), Step(2, "Try."), Step(7, "Vote.", "all")]))
     'A · B · A(1,2)'
     """
     letters: dict[int, str] = {}
-    for step in workflow:
-        letters.setdefault(step.worker, chr(ord("A") + len(letters) % 26))
-    parts = [
-        letters[step.worker]
-        + (f"({','.join(str(one + 1) for one in sorted(seen))})" if seen else "")
-        for step, seen in zip(workflow.steps, direct_access(workflow), strict=True)
-    ]
+    parts: list[str] = []
+    for step, seen in zip(workflow.steps, direct_access(workflow), strict=True):
+        part = letters.setdefault(step.worker, chr(ord("A") + len(letters) % 26))
+        if seen:
+            part += f"({','.join(str(index + 1) for index in sorted(seen))})"
+        parts.append(part)
     return " · ".join(parts) or "accept"
 
 
 def useful_part(workflow: Workflow) -> Workflow:
-    """The workflow without the steps whose response cannot reach the answer; accesses are numbered anew."""
+    """Return the workflow without steps that cannot reach the answer; accesses are renumbered."""
     unused = unused_steps(workflow)
-    place = {
-        old: new
-        for new, old in enumerate(index for index in range(len(workflow)) if index not in unused)
-    }
-    return Workflow(
-        tuple(
-            replace(
-                workflow.steps[index], access=tuple(place[seen] for seen in workflow.visible(index))
-            )
-            for index in place
-        )
-    )
+    kept = [index for index in range(len(workflow)) if index not in unused]
+    place = {old: new for new, old in enumerate(kept)}
+    steps: list[Step] = []
+    for index in kept:
+        access = tuple(place[seen] for seen in workflow.visible(index))
+        steps.append(replace(workflow.steps[index], access=access))
+    return Workflow(tuple(steps))
 
 
 # ── many workflows ────────────────────────────────────────────────────────────────────────────────
@@ -164,9 +177,9 @@ class TimedPlan:
     """A workflow that was planned.
 
     Attributes:
-        place: when: an iteration of the training, a tenth of it, or 0.
-        correct: whether its answer was right; None where that is not known.
-        problem: what was asked, so that repeats are told from questions.
+        place: an iteration of the training, a tenth of it, or 0.
+        correct: True if its answer was right; None: unknown.
+        problem: the question, so that repeats are told from questions.
     """
 
     workflow: Workflow
@@ -177,7 +190,14 @@ class TimedPlan:
 
 @dataclass(frozen=True, slots=True)
 class Pattern:
-    """Workflows of one pattern and strategy: the first of them, where it came, how many, the share of right ones."""
+    """Workflows of one pattern and strategy.
+
+    Attributes:
+        example: the first of them.
+        first: its place.
+        count: how many there are.
+        accuracy: the share of right answers; None: unknown.
+    """
 
     pattern: str
     strategy: Strategy
@@ -190,7 +210,10 @@ class Pattern:
 
 @dataclass(frozen=True, slots=True)
 class Diversity:
-    """How many kinds of plan there are at one place: effective numbers, 2 to the power of the entropy in bits."""
+    """The variety of plans at one place.
+
+    ``strategies`` and ``patterns`` are effective numbers: 2 to the power of the entropy in bits.
+    """
 
     place: int
     workflows: int
@@ -200,51 +223,54 @@ class Diversity:
 
 
 def first_patterns(planned: Iterable[TimedPlan]) -> tuple[Pattern, ...]:
-    """The first distinct patterns, in the order in which they came, with all workflows of theirs, later ones too."""
+    """Return the first distinct patterns, in order, each with all its workflows, later ones too."""
     groups: dict[tuple[str, Strategy], list[TimedPlan]] = {}
-    for one in planned:
-        key = (pattern(one.workflow), strategy(one.workflow))
-        if one.workflow.steps and (key in groups or len(groups) < FIRST_PATTERNS):
-            groups.setdefault(key, []).append(one)
-    found: list[Pattern] = []
-    for (name, kind), of_one in groups.items():
-        scores = grouped((("", one.problem), one.correct) for one in of_one)
-        first, right = of_one[0], estimate(scores) if scores else None
-        found.append(
-            Pattern(
-                name,
-                kind,
-                topology(first.workflow),
-                first.workflow,
-                first.place,
-                len(of_one),
-                right,
-            )
+    for plan in planned:
+        key = (pattern(plan.workflow), strategy(plan.workflow))
+        if plan.workflow.steps and (key in groups or len(groups) < FIRST_PATTERNS):
+            groups.setdefault(key, []).append(plan)
+    patterns: list[Pattern] = []
+    for (name, kind), plans in groups.items():
+        scores = grouped((("", plan.problem), plan.correct) for plan in plans)
+        described = Pattern(
+            pattern=name,
+            strategy=kind,
+            topology=topology(plans[0].workflow),
+            example=plans[0].workflow,
+            first=plans[0].place,
+            count=len(plans),
+            accuracy=estimate(scores) if scores else None,
         )
-    return tuple(found)
+        patterns.append(described)
+    return tuple(patterns)
 
 
 def diversity(planned: Iterable[TimedPlan]) -> tuple[Diversity, ...]:
-    """The diversity at each place, in order."""
-    places = group_by((one for one in planned if one.workflow.steps), lambda one: one.place)
+    """Return the diversity at each place, in order."""
+    places = group_by((plan for plan in planned if plan.workflow.steps), lambda plan: plan.place)
     found: list[Diversity] = []
-    for place, of_one in sorted(places.items()):
-        kinds = Counter(strategy(one.workflow) for one in of_one)
-        shapes = Counter(pattern(one.workflow) for one in of_one)
-        decided = [one.correct for one in of_one if one.correct is not None]
-        right = sum(decided) / len(decided) if decided else None
-        strategies, patterns = 2 ** entropy_bits(kinds.values()), 2 ** entropy_bits(shapes.values())
-        found.append(Diversity(place, len(of_one), strategies, patterns, right))
+    for place, plans in sorted(places.items()):
+        strategies = Counter(strategy(plan.workflow) for plan in plans)
+        patterns = Counter(pattern(plan.workflow) for plan in plans)
+        decided = [plan.correct for plan in plans if plan.correct is not None]
+        measured = Diversity(
+            place=place,
+            workflows=len(plans),
+            strategies=2 ** entropy_bits(strategies.values()),
+            patterns=2 ** entropy_bits(patterns.values()),
+            accuracy=sum(decided) / len(decided) if decided else None,
+        )
+        found.append(measured)
     return tuple(found)
 
 
 # ── plan and question ─────────────────────────────────────────────────────────────────────────────
 @dataclass(frozen=True, slots=True)
 class Dependence:
-    """How much a workflow says about its question.
+    """The dependence of workflows on their questions.
 
     Attributes:
-        on: what of the question was looked at: its ``kind``, or which ``question`` it is.
+        on: the part of the question: its ``kind``, or which ``question`` it is.
         bits: mutual information of that and the workflow: who works, who sees whom, in what reaches
             the answer.
         excess: the same less what chance gives on average; at least 0.
@@ -263,42 +289,58 @@ class Dependence:
 
 
 def routing_dependence(records: Sequence[Record], *, seed: int = 0) -> Dependence | None:
-    """Whether the first workflow of each record depends on the question; None where that cannot be told.
+    """Measure whether the first workflow of each record depends on the question.
 
-    It is looked for by the question's kind (its task included) where there are several, with two
-    questions each on average at least, and by the question itself, where questions were asked
-    repeatedly. Of both the clearer one is given, its p-value doubled.
+    It is measured by the question's kind (its task included) if there are several, with two
+    questions each on average at least; and by the question itself, if questions were asked
+    repeatedly. The clearer one is returned, its p-value doubled if there are both.
+
+    Returns:
+        None if it cannot be told.
     """
     plans: dict[Key, list[Hashable]] = {}
     kinds: dict[Key, str] = {}
     numbers: dict[Hashable, int] = {}
     for record in records:
         if record.workflows:
-            flow, key = record.workflows[0], (record.task, record.problem)
-            plans.setdefault(key, []).append(_plan(flow, numbers))
-            kinds.setdefault(key, f"{record.task}\0{record.kind}")
-    found: list[Dependence] = []
+            plan = _plan_number(record.workflows[0], numbers)
+            plans.setdefault(record.key, []).append(plan)
+            kinds.setdefault(record.key, f"{record.task}\0{record.kind}")
+    measured: list[Dependence] = []
     if 1 < len(set(kinds.values())) <= len(kinds) / 2:
-        found.append(dependence(list(kinds.values()), list(plans.values()), seed=seed))
-    repeated = [group for group in plans.values() if len(group) > 1]
+        measured.append(dependence(list(kinds.values()), list(plans.values()), seed=seed))
+    repeated = [of_question for of_question in plans.values() if len(of_question) > 1]
     if len(repeated) > 1:
-        each = [(str(index), [one]) for index, group in enumerate(repeated) for one in group]
-        one = dependence([name for name, _ in each], [group for _, group in each], seed=seed)
-        found.append(replace(one, on="question", problems=len(repeated), labels=len(repeated)))
-    clearest = min(found, key=lambda one: (one.p, -one.excess), default=None)
-    return None if clearest is None else replace(clearest, p=min(1.0, len(found) * clearest.p))
+        measured.append(_dependence_on_question(repeated, seed))
+    if not measured:
+        return None
+    clearest = min(measured, key=lambda one: (one.p, -one.excess))
+    return replace(clearest, p=min(1.0, len(measured) * clearest.p))
 
 
-def _plan(workflow: Workflow, numbers: dict[Hashable, int]) -> int:
-    """A number for who works and who sees whom in what reaches the answer; order and subtasks play no part.
+def _dependence_on_question(repeated: Sequence[Sequence[Hashable]], seed: int) -> Dependence:
+    """Measure the dependence on the question itself, from the plans of its repeats."""
+    labels: list[str] = []
+    groups: list[list[Hashable]] = []
+    for index, plans in enumerate(repeated):
+        for plan in plans:
+            labels.append(str(index))
+            groups.append([plan])
+    measured = dependence(labels, groups, seed=seed)
+    return replace(measured, on="question", problems=len(repeated), labels=len(repeated))
 
-    Equal plans have equal numbers where ``numbers``, which grows, is the same.
+
+def _plan_number(workflow: Workflow, numbers: dict[Hashable, int]) -> int:
+    """Return a number for who works and who sees whom in what reaches the answer.
+
+    Order and subtasks play no part. Equal plans have equal numbers if ``numbers``, which grows, is
+    the same.
     """
-    found: list[int] = []
+    of_step: list[int] = []
     for index, step in enumerate(workflow):
-        seen = tuple(sorted(found[one] for one in workflow.visible(index)))
-        found.append(numbers.setdefault((step.worker, seen), len(numbers)))
-    return found[-1]
+        seen = tuple(sorted(of_step[earlier] for earlier in workflow.visible(index)))
+        of_step.append(numbers.setdefault((step.worker, seen), len(numbers)))
+    return of_step[-1]
 
 
 def dependence(
@@ -308,43 +350,49 @@ def dependence(
     seed: int = 0,
     permutations: int = PERMUTATIONS,
 ) -> Dependence:
-    """Mutual information of the questions' labels and what each question got; labels are dealt out anew to see chance.
+    """Measure the mutual information of the questions' labels and what each question got.
 
-    Repeats of a question are one group, so that they do not count as more questions.
+    Labels are dealt out anew to see chance. Repeats of a question are one group, so that they do
+    not count as more questions.
     """
     import numpy as np
 
-    names, plans = (
-        list(dict.fromkeys(labels)),
-        list(dict.fromkeys(one for group in groups for one in group)),
-    )
+    names = list(dict.fromkeys(labels))
+    plans = list(dict.fromkeys(plan for group in groups for plan in group))
     if len(plans) < 2 or len(names) < 2:
         return Dependence("kind", 0.0, 0.0, 1.0, len(groups), len(names), len(plans))
+    number = {plan: index for index, plan in enumerate(plans)}
     question = np.array([index for index, group in enumerate(groups) for _ in group])
-    number = {one: index for index, one in enumerate(plans)}
-    got = np.array([number[one] for group in groups for one in group])
+    got = np.array([number[plan] for group in groups for plan in group])
     dealt = np.array([names.index(label) for label in labels])
     generator = np.random.default_rng(seed)
-    shared: list[float] = []  # first as it is, then by chance
+    shared: list[float] = []  # the first as it is, then by chance
     for _ in range(1 + permutations):
         pairs = dealt[question] * len(plans) + got
-        table = np.bincount(pairs, minlength=len(names) * len(plans)).reshape(
-            len(names), len(plans)
-        )
-        by_label, by_plan, both = (
-            entropy_bits(of.tolist()) for of in (table.sum(1), table.sum(0), table.ravel())
-        )
-        shared.append(max(0.0, by_label + by_plan - both))
+        counts = np.bincount(pairs, minlength=len(names) * len(plans))
+        table = counts.reshape(len(names), len(plans))
+        by_label = entropy_bits(table.sum(1).tolist())
+        by_plan = entropy_bits(table.sum(0).tolist())
+        shared.append(max(0.0, by_label + by_plan - entropy_bits(counts.tolist())))
         dealt = generator.permutation(dealt)
     bits, *by_chance = shared
-    p = (sum(one >= bits - 1e-9 for one in by_chance) + 1) / (permutations + 1)
-    excess = max(0.0, bits - sum(by_chance) / permutations)
-    return Dependence("kind", bits, excess, p, len(groups), len(names), len(plans))
+    as_large = sum(one >= bits - 1e-9 for one in by_chance)
+    return Dependence(
+        on="kind",
+        bits=bits,
+        excess=max(0.0, bits - sum(by_chance) / permutations),
+        p=(as_large + 1) / (permutations + 1),
+        problems=len(groups),
+        labels=len(names),
+        workflows=len(plans),
+    )
 
 
 # ── a training's journal ──────────────────────────────────────────────────────────────────────────
 def journaled_plans(path: Path) -> Iterator[TimedPlan]:
-    """Every valid workflow of a journal in the order of its episodes; whether it was right is not known there.
+    """Yield every valid workflow of a journal, in the order of its episodes.
+
+    A journal does not hold whether an answer was right.
 
     Raises:
         JournalError: the file cannot be read, or is no journal.

@@ -222,12 +222,10 @@ async def test_an_invalid_plan_ends_the_episode_before_anybody_is_asked() -> Non
     def never(messages: list[Message]) -> str:
         raise AssertionError("asked")
 
-    thrice = Workflow((Step(0, "Again."),) * 3)
-    episode = await PlannedOrchestrator(pool_of(never), lambda _: thrice, max_steps=2).ask("Hello?")
-    assert (
-        isinstance(episode.error, errors.WorkflowError)
-        and episode.error.reason == errors.WorkflowReason.TOO_MANY_STEPS
-    )
+    stranger = Workflow((Step(3, "Again."),))
+    episode = await PlannedOrchestrator(pool_of(never), lambda _: stranger).ask("Hello?")
+    assert isinstance(episode.error, errors.WorkflowError)
+    assert episode.error.reason == errors.WorkflowReason.UNKNOWN_WORKER
     assert episode.answer is None and episode.rounds[0].transcript is None
 
 

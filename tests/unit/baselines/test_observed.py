@@ -4,11 +4,10 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-import numpy as np
 import pytest
 from planted import answers, planted_pool
 
-from openconductor.baselines.observed import Observations, oracle_observed
+from openconductor.baselines.observed import Observations
 from openconductor.baselines.planned import BestFixed
 from openconductor.errors import ConfigError, WorkflowError
 from openconductor.gym.levels import BEST_FIXED
@@ -22,10 +21,6 @@ SEEN = Observations(
     ((1.0, 0.0), (0.5, 1.0), (None, 1.0), (0.25, None)),
     (("1", "2"), ("3", None), (None, "4"), ("5", None)),
 )
-
-
-def oracle_accuracy(seen: Observations) -> float:
-    return float(np.mean([share for share, _ in oracle_observed(seen) if share is not None]))
 
 
 PAIR = Workflow((Step(0, "Begin."), Step(1, "End.", "all")))
@@ -56,13 +51,6 @@ def test_workers_are_compared_on_the_questions_that_all_decided() -> None:
     assert lonely.shares() == {"x": 1.0, "y": 0.5}
     with pytest.raises(ConfigError, match="nothing was decided"):
         Observations(("a",), ("x",), ((None,),)).best()
-
-
-# ── the observed oracle ───────────────────────────────────────────────────────────────────────────
-def test_the_observed_oracle_is_the_best_of_each_question() -> None:
-    assert oracle_observed(SEEN) == ((1.0, "x"), (1.0, "y"), (1.0, "y"), (0.25, "x"))
-    assert oracle_accuracy(SEEN) == 3.25 / 4
-    assert oracle_observed(Observations(("a",), ("x",), ((None,),)))[0] == (None, None)
 
 
 # ── the best fixed workflow ───────────────────────────────────────────────────────────────────────

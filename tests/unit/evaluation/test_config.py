@@ -247,7 +247,7 @@ def test_a_worker_of_the_pool_can_plan() -> None:
 @pytest.mark.parametrize(
     ("named", "said"),
     [
-        (None, "expected --conductor provider:model"),
+        (None, "require --conductor provider:model"),
         ("worker:jack", "from the pool file"),
         ("a/b", "'provider:model'"),
     ],
