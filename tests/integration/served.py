@@ -22,7 +22,8 @@ from faults.server import FaultServer
 from openconductor import Conductor, Journal, Worker, WorkerPool
 from openconductor.prompt import render_workflow
 from openconductor.providers.openai_compatible import OpenAICompatibleProvider
-from openconductor.serving.app import ClientConnection, build_app
+from openconductor.serving.app import build_app
+from openconductor.serving.connection import ClientConnection
 from openconductor.serving.gateway import Gateway
 from openconductor.serving.key_ring import KeyRing
 from openconductor.serving.serve_config import KeyTable, ServeConfig

@@ -241,7 +241,7 @@ async def check_what_is_left(process: Process, load: Load) -> None:
                 assert Decimal(str(record["charged"])) == cost
         assert set(load.whole) <= set(outcomes)
         ((_, tenant),) = KeyRing(keys, journal)._tenants
-        assert tenant._account.spent == charged
+        assert tenant._period.spent == charged
     await process.start()
     async with httpx.AsyncClient(timeout=20, headers={"x-api-key": KEY}) as http:
         again = Load()

@@ -182,5 +182,5 @@ async def test_every_book_says_what_the_workers_counted(
 
 def accounts(keys: KeyRing) -> dict[str, Decimal]:
     return {
-        name: tenant._account.spent for name, (_, tenant) in zip(KEYS, keys._tenants, strict=True)
+        name: tenant._period.spent for name, (_, tenant) in zip(KEYS, keys._tenants, strict=True)
     }

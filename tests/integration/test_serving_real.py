@@ -85,7 +85,7 @@ def test_a_workflow_of_a_real_model_is_answered_billed_and_kept(
     )
     assert steps[1]["input_tokens"] > steps[0]["input_tokens"], "the second step saw the first"
     assert steps[1]["output_tokens"] <= 30
-    calls = list(server.gateway.journal.calls(answer._request_id))
+    calls = list(server.gateway.store.calls(answer._request_id))
     assert sum(call.usage.tokens for call in calls) == answer.usage.total_tokens
     assert sum(call.usage.dollars for call in calls) == Decimal(bill["dollars"]) > 0
     seen = calls[-1].messages

@@ -26,7 +26,7 @@ from faults.server import fault_server
 from integration import served
 from integration.orchestra import PLAN, Orchestra, orchestra
 from openconductor.prompt import render_workflow
-from openconductor.serving import app, gateway
+from openconductor.serving import connection, history
 from openconductor.serving.key_ring import new_key
 from openconductor.serving.serve_config import KeyTable
 from openconductor.types import Step, Workflow
@@ -208,7 +208,7 @@ def test_a_head_without_end_is_cut_off_before_any_key_is_asked_for(
 def test_who_sends_no_head_or_drips_one_is_hung_up_on(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(app, "_STALLED_S", 0.4)
+    monkeypatch.setattr(connection, "STALLED_S", 0.4)
     with (
         orchestra(tmp_path) as server,
         connect(server) as silent,
@@ -225,7 +225,7 @@ def test_who_sends_no_head_or_drips_one_is_hung_up_on(
 
 
 def test_who_stops_amid_a_body_is_told_so(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(app, "_STALLED_S", 0.4)
+    monkeypatch.setattr(connection, "STALLED_S", 0.4)
     with orchestra(tmp_path) as server, connect(server) as one, connect(server) as endless:
         one.sendall(b"POST /v1/responses HTTP/1.1\r\nHost: x\r\nContent-Length: 100\r\n\r\n{")
         assert one.recv(65536).startswith(b"HTTP/1.1 408")
@@ -243,7 +243,7 @@ def test_who_stops_amid_a_body_is_told_so(tmp_path: Path, monkeypatch: pytest.Mo
 def test_who_does_not_read_the_answer_is_hung_up_on_and_its_episode_ends(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(app, "_STALLED_S", 0.5)
+    monkeypatch.setattr(connection, "STALLED_S", 0.5)
     flood: list[Any] = [piece for _ in range(3000) for piece in ("x" * 20_000, 0.001)]
     with orchestra(tmp_path, "thought", flood) as server, connect(server) as one:
         asked = json.dumps(body("chat", model="direct:bert", stream=True)).encode()
@@ -354,7 +354,7 @@ def test_a_key_sees_neither_episodes_nor_answers_nor_calls_of_another_one(tmp_pa
         )
         for remembered in (True, False):
             if not remembered:
-                server.gateway._called.clear()  # as after a restart
+                server.gateway.history._tool_turns.clear()  # as after a restart
             calls = [{"role": "user", "content": "ben's question"},
                      {"role": "assistant", "tool_calls": [
                          {"id": f"call_{episode}00", "type": "function", "function": {"name": "f"}}]},
@@ -657,17 +657,17 @@ def test_what_a_body_brings_is_not_kept_in_memory_without_bound(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Contexts of calls of tools are kept at hand: of huge ones few, the rest is read from the journal."""
-    monkeypatch.setattr(gateway, "HELD", 5_000_000)
+    monkeypatch.setattr(history, "HELD", 5_000_000)
     with orchestra(tmp_path, "t", calling) as server:
         for number in range(12):
             asked = body("chat", f"{number}" + "x" * 900_000, model="direct:bert", tools=TOOLS)
             assert post(server, "chat", asked).json()["choices"][0]["finish_reason"] == "tool_calls"
         held = sum(
             len(turn.content)
-            for called in server.gateway._called.values()
+            for called in server.gateway.history._tool_turns.values()
             for turn in called.messages
         )
-        assert 2_000_000 <= held <= gateway.HELD
+        assert 2_000_000 <= held <= history.HELD
 
 
 # ── workers ───────────────────────────────────────────────────────────────────────────────────────

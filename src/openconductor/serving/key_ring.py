@@ -1,18 +1,15 @@
-"""Who may ask what, how often, and for how much: API keys and their purses.
+"""API keys: what each may ask, how often, and for how much money.
 
-In: the keys of a ServeConfig, a journal that says what was spent before, the headers of a request.
-Out: a Tenant, and a Tab for each request; a RequestFailed for those that may not.
+- **Keys.** Only their hashes are kept; a key is shown once, when it is made.
+- **Money.** The requests of a key share a budget. Each call reserves the most that it can cost, and
+  settles when it has ended. A cancelled call whose usage nobody reports is charged the most that it
+  can have cost. Otherwise cancelling would be a way to work for nothing.
+- **Periods.** A request belongs to the period in which it began. If the clock is set back, time
+  stands still until the clock has caught up, so that no budget is filled twice. The requests of
+  earlier processes count from their period on.
 
-- **Keys.** Only hashes are kept, and none is ever shown.
-- **Money.** The requests of a key share a purse: each call reserves the most that it may cost, and settles when it has
-  ended. A call that was broken off, and whose cost nobody reports, is charged the most that it could have cost: else
-  breaking off would be a way to work for nothing.
-- **Periods.** A request belongs to the period in which it began. Time does not run backwards here: where the clock
-  does, time stands still until the clock has come back, so that no purse is filled twice. What earlier processes spent
-  counts from its period on, and before it, too: where the clock was set back meanwhile, nothing is given back.
-
-Not covered: several processes on one journal; calls that were under way when a process was killed;
-what a broken-off call wrote where neither its worker nor its request has a limit of tokens.
+Not covered: several processes on one store, calls that were in flight when a process was killed, and
+the output of a cancelled call where neither its worker nor its request has a token limit.
 """
 
 from __future__ import annotations
@@ -32,37 +29,43 @@ from decimal import Decimal
 from openconductor.calls.budget import RunBudget
 from openconductor.calls.options import guess_tokens
 from openconductor.errors import OpenConductorError
-from openconductor.events import CallEnded, Event
-from openconductor.serving.apis.wire import Control, RequestFailed, failed, invalid, least
+from openconductor.events import CallEnded
+from openconductor.serving.apis.wire import (
+    Control,
+    RequestFailed,
+    invalid,
+    least,
+    request_failure,
+)
 from openconductor.serving.serve_config import DIRECT, KeyTable
-from openconductor.store import StoredEpisode, StoreReader
+from openconductor.store import StoreReader
 from openconductor.types import Budget, Call, Usage
 
 SERVED = "serve/"
-"""How the journal's key of a served episode begins; its id follows."""
+"""Prefix of the store's key for a served episode; its id follows."""
 LIMITS = ("max_steps", "max_rounds", "max_calls", "max_tokens", "max_dollars", "max_seconds")
-"""What a key may limit of each request, under the names that requests have for it."""
+"""Limits that a key sets for each request, by the names that requests have for them."""
 _MINUTE_S = 60.0
-_SOON_S = 1.0  # when a request may have ended that is in the way
+_RETRY_S = 1.0  # when a place may be free again
 
-Past = tuple[float, Decimal]
-"""What an earlier request cost, and when it began, in seconds since 1970."""
+Charge = tuple[float, Decimal]
+"""When a request began, in seconds since 1970, and its US dollars."""
 Clock = Callable[[], float]
 
 
 def new_key() -> tuple[str, str]:
-    """A new key, and the hash of it that a config holds."""
+    """Return a new key, and its hash, which a config holds."""
     key = f"oc-{secrets.token_urlsafe(32)}"
     return key, hash_key(key)
 
 
 def hash_key(key: str) -> str:
-    """What is kept of a key."""
+    """Return the hash of a key."""
     return f"sha256:{hashlib.sha256(key.encode('utf-8', 'replace')).hexdigest()}"
 
 
 def cost_of(call: Call) -> Decimal:
-    """What a key is charged for a call, in US dollars: its price, or the most that it could be where nobody says."""
+    """Return the US dollars that a key is charged for a call: its price, or the most if nobody reports it."""
     if call.replayed:
         return Decimal(0)
     if not call.usage.unpriced_calls or call.price is None:
@@ -72,262 +75,269 @@ def cost_of(call: Call) -> Decimal:
 
 
 def past_charges(
-    journal: StoreReader, since: Mapping[str, float]
+    store: StoreReader, since: Mapping[str, float]
 ) -> Iterator[tuple[str, float, Decimal]]:
-    """What requests of these keys have cost that began at these times (seconds since 1970) or later.
+    """Return the charges of earlier requests: the key's name, when it began, its dollars.
 
-    A request that never ended, because its process was killed, costs what its calls in the journal
-    do.
+    A request whose process was killed costs what its stored calls do.
 
-    Returns:
-        The key's name, when the request began, and its dollars, for each.
+    Args:
+        store: holds the requests.
+        since: the names of keys, each with a time in seconds since 1970; earlier requests are left
+            out.
     """
-    for key, record in (
-        (one.key, one.value) for one in journal.records() if one.key.startswith(SERVED)
-    ):
-        name, began, charged = record["key"], record["began"], record["charged"]
-        if name in since and began >= since[name]:
-            calls = (
-                () if charged is not None else _calls_of(journal.episode(key.removeprefix(SERVED)))
-            )
-            yield name, began, Decimal(charged or 0) + sum(map(cost_of, calls), Decimal(0))
+    for record in store.records():
+        if not record.key.startswith(SERVED):
+            continue
+        name, began = record.value["key"], record.value["began"]
+        if name not in since or began < since[name]:
+            continue
+        charged = record.value["charged"]
+        if charged is None:
+            dollars = _stored_cost(store, record.key.removeprefix(SERVED))
+        else:
+            dollars = Decimal(charged)
+        yield name, began, dollars
 
 
-def _calls_of(episode: StoredEpisode | None) -> Iterator[Call]:
-    for played in () if episode is None else episode.rounds:
-        yield from played.calls
-        for result in () if played.transcript is None else played.transcript.results:
-            yield from result.calls
+def _stored_cost(store: StoreReader, identifier: str) -> Decimal:
+    episode = store.episode(identifier)
+    calls = () if episode is None else episode.calls
+    return sum(map(cost_of, calls), Decimal(0))
 
 
 def period_at(now: float, key: KeyTable) -> tuple[float, float]:
-    """When the period of a key began that ``now`` is in, and when it ends; all in seconds since 1970."""
+    """Return the beginning and the end of a key's period that holds ``now``, in seconds since 1970."""
     if key.period == "total":
         return -math.inf, math.inf
     day = datetime.fromtimestamp(now, UTC).replace(hour=0, minute=0, second=0, microsecond=0)
     if key.period == "day":
         return day.timestamp(), (day + timedelta(days=1)).timestamp()
     month = day.replace(day=1)
-    return month.timestamp(), (month + timedelta(days=32)).replace(day=1).timestamp()
+    next_month = (month + timedelta(days=32)).replace(day=1)
+    return month.timestamp(), next_month.timestamp()
 
 
 @dataclass(slots=True, eq=False)
-class _Account:
-    """The money of one period: until when it counts, what is spent of it, and who guards it (None: nobody)."""
+class _Period:
+    """The money of one period: its end, what is spent, and the budget (None: unlimited)."""
 
     end: float
     spent: Decimal
     budget: RunBudget | None
 
 
-class Tab:
-    """What one request is charged; hand it every event, for as long as it runs.
+class Bill:
+    """The bill of one request.
 
     Attributes:
         key: the table of the key.
-        began: when it began, in seconds since 1970: to be kept with ``charged``, for it names the
-            period.
-        budget: pays for its calls (``CallContext.budget``); None: nothing limits it.
+        began: seconds since 1970. It names the period, so it is stored with ``charged``.
+        budget: pays for the calls (``CallContext.budget``); None: unlimited.
         charged: US dollars until now.
     """
 
-    def __init__(self, key: KeyTable, account: _Account, began: float) -> None:
-        self.began = began
-        self.budget = account.budget
-        self.charged = Decimal(0)
+    def __init__(self, key: KeyTable, period: _Period, began: float) -> None:
         self.key = key
-        self._account = account
+        self.began = began
+        self.budget = period.budget
+        self.charged = Decimal(0)
+        self._period = period
 
-    def hear(self, event: Event) -> None:
-        """Charge the call that has ended, if one has.
+    def add(self, event: CallEnded) -> None:
+        """Charge a call that has ended.
 
-        Of one that is an orchestrator itself nothing but its own end is ever told, so nothing
-        counts twice.
+        The calls inside a nested orchestrator send no events here, so nothing counts twice.
         """
-        if isinstance(event, CallEnded) and not event.call.replayed:
-            dollars = cost_of(event.call)
-            self.charged += dollars
-            self._account.spent += dollars
-            if self.budget is not None:  # which has been charged what is known
-                self.budget.add(dollars=dollars - event.call.usage.dollars)
+        if event.call.replayed:
+            return
+        dollars = cost_of(event.call)
+        self.charged += dollars
+        self._period.spent += dollars
+        if self.budget is not None:  # it was charged the known part already
+            self.budget.add(dollars=dollars - event.call.usage.dollars)
 
-    def failed(self, error: OpenConductorError) -> RequestFailed:
-        """The failure that an error of the episode is, for the client: the end of the key's money among them."""
+    def failure(self, error: OpenConductorError) -> RequestFailed:
+        """Return the failure that a client is told of when its episode ends in an error."""
         if self.budget is not None and self.budget.ended_in(error):
-            return _no_money(self.key, self._account)
-        return failed(error)
+            return _out_of_money(self.key, self._period)
+        return request_failure(error)
 
 
 class Tenant:
-    """A key and what it may do, for all its requests together.
+    """A key with the limits that all its requests share.
 
     Args:
         key: its table.
-        past: what its earlier requests cost, from the beginning of the period on.
+        past: the charges of its earlier requests, from the beginning of the period on.
         clock: seconds since 1970.
-        ticks: seconds that never jump.
+        monotonic: seconds that never jump.
     """
 
-    def __init__(self, key: KeyTable, past: Iterable[Past], clock: Clock, ticks: Clock) -> None:
+    def __init__(
+        self, key: KeyTable, past: Iterable[Charge], clock: Clock, monotonic: Clock
+    ) -> None:
         self._key = key
         self._clock = clock
-        self._ticks = ticks
-        self._recent: deque[float] = deque()  # the beginnings of the last minute's requests
-        self._inside = 0
+        self._monotonic = monotonic
+        self._recent: deque[float] = deque()  # when the requests of the last minute began
+        self._running = 0
         self._now = clock()
-        self._later = list(past)
-        self._account = self._open_account()
+        self._past = list(past)
+        self._period = self._open_period()
 
     @property
     def name(self) -> str:
-        """The key's; "" where the server asks for no key."""
+        """The key's name; "": the server needs no key."""
         return self._key.name
 
     def may_ask(self, model: str) -> bool:
-        """Whether the key allows a model, and the worker that it is."""
-        models, workers = self._key.models, self._key.workers
-        hidden = (
-            workers is not None
-            and model.startswith(DIRECT)
-            and model.removeprefix(DIRECT) not in workers
-        )
-        return not hidden and (models is None or model in models)
+        """Return True if the key allows the model, and the worker that it names."""
+        key = self._key
+        if key.models is not None and model not in key.models:
+            return False
+        if key.workers is None or not model.startswith(DIRECT):
+            return True
+        return model.removeprefix(DIRECT) in key.workers
 
-    def limited(self, control: Control) -> Control:
-        """What a request says of its orchestration within the key's limits: of two limits the lower, and no others.
+    def limit(self, control: Control) -> Control:
+        """Return a request's control within the key's limits: of two limits the lower one.
 
         Raises:
-            RequestFailed: it asks only for workers that the key does not allow.
+            RequestFailed: the key allows none of the workers that the request names.
         """
-        told: dict[str, object] = {
+        limits: dict[str, object] = {
             name: least(getattr(self._key, name), getattr(control, name)) for name in LIMITS
         }
-        if (allowed := self._key.workers) is not None:
+        allowed = self._key.workers
+        if allowed is not None:
             wanted = allowed if control.workers is None else control.workers
-            told["workers"] = [name for name in allowed if name in wanted]
-            if not told["workers"]:
-                raise invalid(
-                    "conductor.workers", f"got {wanted}, expected some of {', '.join(allowed)}"
-                )
-        return control.model_copy(update=told)
+            workers = [name for name in allowed if name in wanted]
+            if not workers:
+                names = ", ".join(allowed)
+                raise invalid("conductor.workers", f"got {wanted}, this key allows {names}")
+            limits["workers"] = workers
+        return control.model_copy(update=limits)
 
     @contextmanager
-    def enter(self) -> Generator[Tab]:
-        """Take a place for one request, for as long as it runs.
+    def admit(self) -> Generator[Bill]:
+        """Hold a place for one request, for as long as it runs.
 
         Raises:
             RequestFailed: the key's money is spent, or it has too many requests, at once or in the
                 last minute.
         """
         self._now = max(self._now, self._clock())
-        if self._now >= self._account.end:
-            self._account = self._open_account()
-        key, account, now = self._key, self._account, self._ticks()
-        if (
-            key.dollars and account.spent >= key.dollars
-        ):  # of no dollars at all, calls that are free are made
-            raise _no_money(key, account)
+        if self._now >= self._period.end:
+            self._period = self._open_period()
+        key = self._key
+        period = self._period
+        # A budget of 0 still allows calls that are free.
+        if key.dollars and period.spent >= key.dollars:
+            raise _out_of_money(key, period)
+        if key.rpm is not None:
+            self._check_rate(key.rpm)
+        if key.concurrency is not None and self._running >= key.concurrency:
+            raise _too_many(f"{key.concurrency} requests at once", _RETRY_S)
+        if key.rpm is not None:
+            self._recent.append(self._monotonic())
+        self._running += 1
+        try:
+            yield Bill(key, period, self._now)
+        finally:
+            self._running -= 1
+
+    def _check_rate(self, rpm: int) -> None:
+        now = self._monotonic()
         while self._recent and self._recent[0] <= now - _MINUTE_S:
             self._recent.popleft()
-        if key.rpm is not None and len(self._recent) >= key.rpm:
-            raise _too_many(f"{key.rpm} requests a minute", self._recent[0] + _MINUTE_S - now)
-        if key.concurrency is not None and self._inside >= key.concurrency:
-            raise _too_many(f"{key.concurrency} requests at once", _SOON_S)
-        if key.rpm is not None:
-            self._recent.append(now)
-        self._inside += 1
-        try:
-            yield Tab(key, account, self._now)
-        finally:
-            self._inside -= 1
+        if len(self._recent) >= rpm:
+            raise _too_many(f"{rpm} requests a minute", self._recent[0] + _MINUTE_S - now)
 
-    def _open_account(self) -> _Account:
-        """That of the period that it is now."""
-        dollars, (start, end) = self._key.dollars, period_at(self._now, self._key)
-        spent = sum((cost for began, cost in self._later if began >= start), Decimal(0))
-        self._later = [
-            one for one in self._later if one[0] >= end
-        ]  # from where the clock was before it was set back
+    def _open_period(self) -> _Period:
+        """Return the current period, with what earlier processes spent in it."""
+        start, end = period_at(self._now, self._key)
+        spent = sum((dollars for began, dollars in self._past if began >= start), Decimal(0))
+        # What began later, because the clock was set back since, counts in its own period too.
+        self._past = [charge for charge in self._past if charge[0] >= end]
         budget = None
-        if dollars is not None:
-            budget = RunBudget(Budget(dollars=dollars))
+        if self._key.dollars is not None:
+            budget = RunBudget(Budget(dollars=self._key.dollars))
             budget.add(dollars=spent)
-        return _Account(end, spent, budget)
+        return _Period(end, spent, budget)
 
 
 class KeyRing:
     """All keys of a server.
 
     Args:
-        keys: their tables; none lets everyone in, as the tenant "".
-        journal: where earlier requests are kept; None is nowhere.
+        keys: their tables; without one everybody is the tenant "".
+        store: keeps earlier requests; None: there are none.
         clock: seconds since 1970.
-        ticks: seconds that never jump.
+        monotonic: seconds that never jump.
 
     Raises:
-        JournalError: the journal cannot be read.
+        JournalError: the store cannot be read.
     """
 
     def __init__(
         self,
         keys: Sequence[KeyTable],
-        journal: StoreReader | None = None,
+        store: StoreReader | None = None,
         *,
         clock: Clock = time.time,
-        ticks: Clock = time.monotonic,
+        monotonic: Clock = time.monotonic,
     ) -> None:
-        now, past = clock(), defaultdict[str, list[Past]](list)
+        now = clock()
+        past: defaultdict[str, list[Charge]] = defaultdict(list)
         since = {key.name: period_at(now, key)[0] for key in keys if key.dollars is not None}
-        for name, began, dollars in (
-            past_charges(journal, since) if journal is not None and since else ()
-        ):
-            past[name].append((began, dollars))
-        self._tenants = [(key.hash, Tenant(key, past[key.name], clock, ticks)) for key in keys]
-        self._anyone = None if keys else Tenant(KeyTable("", ""), (), clock, ticks)
+        if store is not None and since:
+            for name, began, dollars in past_charges(store, since):
+                past[name].append((began, dollars))
+        self._tenants = [(key.hash, Tenant(key, past[key.name], clock, monotonic)) for key in keys]
+        self._anyone = None if keys else Tenant(KeyTable("", ""), (), clock, monotonic)
 
     def find(self, headers: Mapping[str, str]) -> Tenant:
-        """Whose key a request brings, as ``Authorization: Bearer`` or as ``x-api-key``.
+        """Return the tenant whose key a request brings, as ``Authorization: Bearer`` or ``x-api-key``.
 
         Args:
             headers: by their names in lower case.
 
         Raises:
-            RequestFailed: it brings none that is known.
+            RequestFailed: it brings no known key.
         """
         if self._anyone is not None:
             return self._anyone
         scheme, _, bearer = headers.get("authorization", "").strip().partition(" ")
-        brought = (
-            bearer.strip() if scheme.lower() == "bearer" else "",
-            headers.get("x-api-key", "").strip(),
-        )
-        found: Tenant | None = None
-        for digest in map(hash_key, filter(None, brought)):
-            for known, tenant in self._tenants:  # all of them, so that the time says nothing
+        keys = [headers.get("x-api-key", "").strip()]
+        if scheme.lower() == "bearer":
+            keys.insert(0, bearer.strip())
+        matching: Tenant | None = None
+        for digest in map(hash_key, filter(None, keys)):
+            # All keys are compared, so that the time tells nothing about them.
+            for known, tenant in self._tenants:
                 if hmac.compare_digest(known, digest):
-                    found = found or tenant
-        if found is None:
-            expected = (
-                "expected a key of this server, as `Authorization: Bearer KEY` or `x-api-key: KEY`"
-            )
+                    matching = matching or tenant
+        if matching is None:
             raise RequestFailed(
-                401, "invalid_api_key", f"no API key, or not a valid one (not shown); {expected}"
+                401,
+                "invalid_api_key",
+                "the API key is missing or unknown (not shown); send a key of this server as "
+                "`Authorization: Bearer KEY` or `x-api-key: KEY`",
             )
-        return found
+        return matching
 
 
-def _no_money(key: KeyTable, account: _Account) -> RequestFailed:
-    ends = ""
-    if account.end < math.inf:
-        ends = f"; the next {key.period or 'month'} begins at {datetime.fromtimestamp(account.end, UTC).isoformat()}"
-    spent = f"${account.spent:f} of ${key.dollars:f} are spent, and what is left is less than a call may cost"
-    if key.dollars is not None and account.spent >= key.dollars:
-        spent = f"${account.spent:f} of ${key.dollars:f} are spent"
-    return RequestFailed(
-        402, "insufficient_quota", f"the budget of the key {key.name!r}: {spent}{ends}"
-    )
+def _out_of_money(key: KeyTable, period: _Period) -> RequestFailed:
+    message = f"key {key.name!r}: ${period.spent:f} of its budget of ${key.dollars:f} are spent"
+    if key.dollars is not None and period.spent < key.dollars:
+        message += ", and the rest is less than a call may cost"
+    if period.end < math.inf:
+        date = datetime.fromtimestamp(period.end, UTC).isoformat()
+        message += f"; the next {key.period or 'month'} begins at {date}"
+    return RequestFailed(402, "insufficient_quota", message)
 
 
 def _too_many(limit: str, after: float) -> RequestFailed:
-    message = f"this key has more requests than its limit of {limit}; try again in {after:.1f} s"
+    message = f"this key is limited to {limit}; try again in {after:.1f} s"
     return RequestFailed(429, "rate_limit_exceeded", message, retry_after=after)

@@ -1,15 +1,14 @@
-"""What a server is told: where it listens, what it serves, and the keys with their limits.
+"""The config of a server: its address, its models, and the keys with their limits.
 
-In: values (``config.load_toml`` reads them). Out: a ``ServeConfig``, and a ConfigError where it
-cannot be served. Defaults are the gym with the bundled Conductor on loopback, for anyone there,
-which costs nothing.
+The defaults serve the gym with the bundled Conductor on loopback, without a key, which costs
+nothing.
 """
 
 from __future__ import annotations
 
 import ipaddress
 import re
-from collections import Counter
+from collections.abc import Iterable
 from contextlib import suppress
 from dataclasses import dataclass
 from decimal import Decimal
@@ -30,7 +29,7 @@ from openconductor.serving.apis.wire import Reasoning
 from openconductor.types import Budget
 
 DIRECT = "direct:"
-"""How the name of a model begins that is one worker alone."""
+"""Prefix of the model that is one worker alone."""
 Names = Annotated[tuple[str, ...], Field(min_length=1)]
 Positive = Annotated[int, Field(ge=1)]
 Dollars = Annotated[Decimal, Field(ge=0)]
@@ -41,19 +40,19 @@ _HASH = re.compile("sha256:[0-9a-f]{64}")
 
 @dataclass(frozen=True, slots=True)
 class KeyTable:
-    """One ``[[key]]``: who has it, and what it allows; None is no limit.
+    """One ``[[key]]``: its holder and its limits. None: no limit.
 
     Attributes:
         name: names the holder in the journal and in metrics.
         hash: ``sha256:`` and 64 hexadecimal digits (``openconductor serve --new-key`` makes it).
-        models: those that may be asked.
-        workers: the names of those that may be asked; the Conductor sees no other.
-        dollars: what all requests of a period may cost together.
-        period: ``day`` or ``month`` (of UTC), or ``total``; a month where only ``dollars`` is told.
+        models: the models that may be asked.
+        workers: the names of the workers that may be asked; the Conductor sees no other.
+        dollars: the most that all requests of a period may cost together.
+        period: ``day`` or ``month`` (UTC), or ``total``; a month if only ``dollars`` is set.
         rpm: requests begun in any 60 seconds.
         concurrency: requests at once.
-        max_dollars, max_seconds, max_calls, max_tokens, max_steps, max_rounds: of each request,
-            whatever it says.
+        max_dollars, max_seconds, max_calls, max_tokens, max_steps, max_rounds: limits of each
+            request, whatever it asks for.
     """
 
     name: Annotated[str, Field(pattern=r"\S")]
@@ -77,23 +76,23 @@ class ServeConfig:
     """One server.
 
     Attributes:
-        host, port: where it listens; an address beyond this machine needs keys.
+        host, port: the address. One beyond this machine requires keys.
         pool: a pool file, or ``gym``.
-        conductor: ``provider:model``, a checkpoint folder, or ``worker:NAME`` of the pool; "" is
-            the bundled one.
-        max_steps: the most steps of a workflow; None is as many as the checkpoint was trained to
+        conductor: ``provider:model``, a checkpoint folder, or ``worker:NAME`` of the pool; "": the
+            bundled one.
+        max_steps: the most steps of a workflow. None: as many as the checkpoint was trained to
             write, else 5.
-        max_rounds: the most rounds, where a request does not say; a key can limit it.
+        max_rounds: the most rounds, unless a request says; a key can limit it.
         fallback: whether a failed step goes to the next healthy worker.
         baselines: models beside the Conductor, as evaluations name them (``consensus:gpt-5?n=5``).
-        journal: the file that keeps every call, and what each key has spent.
+        journal: the file that keeps every call, and the spending of each key.
         content: ``none`` keeps texts out of the journal.
-        reasoning: how much of the orchestration is shown where a request does not say.
-        heartbeat_s: the longest silence of a stream.
-        drain_s: how long requests under way may go on when the server is told to stop.
-        origins: of web pages that may ask (CORS).
-        body_mb: the largest body of a request.
-        key: who may ask; none is anyone.
+        reasoning: how much of the orchestration is shown, unless a request says.
+        heartbeat_s: the longest silence of a stream, in seconds.
+        drain_s: how long running requests may go on when the server is told to stop, in seconds.
+        origins: web pages whose scripts may send requests (CORS).
+        body_mb: the largest body of a request, in million bytes.
+        key: who may ask; without one anybody may.
     """
 
     host: str = "127.0.0.1"
@@ -115,55 +114,61 @@ class ServeConfig:
 
 
 def model_names(config: ServeConfig, pool: WorkerPool) -> tuple[str, ...]:
-    """The models on offer: the Conductor, the baselines, each worker alone."""
-    baselines = (read_spec(text).name for text in config.baselines)
-    return (CONDUCTOR, *baselines, *(f"{DIRECT}{worker.name}" for _, worker in pool))
+    """Return the models on offer: the Conductor, the baselines, each worker alone."""
+    baselines = [read_spec(text).name for text in config.baselines]
+    workers = [f"{DIRECT}{name}" for name in pool.names.values()]
+    return (CONDUCTOR, *baselines, *workers)
 
 
 def check_serve_config(
     config: ServeConfig, pool: WorkerPool, planner: Worker, *, where: str
 ) -> None:
-    """Make sure that what is told can be served and paid for, before anything listens.
+    """Check that a config can be served and paid for, before anything listens.
 
     Args:
-        config: what is told.
+        config: the config.
         pool: the workers.
-        planner: what writes the Conductor's workflows (``Conductor.planner``).
+        planner: writes the Conductor's workflows (``Conductor.planner``).
         where: the source in errors.
 
     Raises:
-        ConfigError: an address beyond loopback without a key; two keys of one name or hash; a hash
-            that is none; a model or a worker that there is not; a budget over a worker without a
-            price; a period without a budget.
+        ConfigError: the address is not loopback and there is no key; two keys share a name or hash;
+            a hash is invalid; a model or a worker is unknown; a worker without a price has a
+            dollar budget; a period has no budget.
     """
     if not config.key and not _is_loopback(config.host):
         raise ConfigError(
-            f"{where}: host: got {config.host!r} without a [[key]], so that anyone could spend; expected 127.0.0.1, or "
-            "a key: `openconductor serve --new-key NAME` makes one"
+            f"{where}: host: got {config.host!r} without a [[key]], so that anyone could spend; use "
+            "127.0.0.1, or make a key with `openconductor serve --new-key NAME`"
         )
     for text in config.baselines:
-        spec = read_spec(text)
-        if ":" not in spec.kind:
-            one_of(
-                f"{where}: baselines", spec.kind, sorted({*BASELINES, *registered({}, "baseline")})
-            )
-        if learns(spec, EvalConfig(pool=config.pool)):
-            raise ConfigError(
-                f"{where}: baselines: {spec.name} learns from questions; expected one that needs none"
-            )
-        Workshop(EvalConfig(pool=config.pool), pool).check(spec)
-    for name in ("name", "hash"):
-        (value, count), *_ = Counter(getattr(key, name) for key in config.key).most_common(1) or [
-            ("", 0)
-        ]
-        if count > 1:
-            shown = f"{value!r} twice" if name == "name" else "one twice"
-            raise ConfigError(f"{where}: key: {name}: got {shown}, expected each once")
+        _check_baseline(text, config, pool, f"{where}: baselines")
+    names = [key.name for key in config.key]
+    repeated = next((name for name in names if names.count(name) > 1), None)
+    if repeated is not None:
+        raise ConfigError(f"{where}: key: name: got {repeated!r} twice, expected each once")
+    if len({key.hash for key in config.key}) < len(config.key):
+        raise ConfigError(f"{where}: key: hash: got one twice, expected each once")
+    secrets = secrets_of_environment()
     for key in config.key:
-        if any(secret in key.name for secret in secrets_of_environment()):
-            expected = "a name without the value of a variable that looks like a secret: the journal keeps none"
-            raise ConfigError(f"{where}: key: name: got one (not shown), expected {expected}")
+        if any(secret in key.name for secret in secrets):
+            raise ConfigError(
+                f"{where}: key: name: one (not shown) contains the value of an environment variable "
+                "that looks like a secret, which the journal would not keep"
+            )
         _check_key(key, config, pool, planner, f"{where}: key {key.name!r}")
+
+
+def _check_baseline(text: str, config: ServeConfig, pool: WorkerPool, where: str) -> None:
+    spec = read_spec(text)
+    if ":" not in spec.kind:
+        one_of(where, spec.kind, sorted({*BASELINES, *registered({}, "baseline")}))
+    evaluation = EvalConfig(pool=config.pool)
+    if learns(spec, evaluation):
+        raise ConfigError(
+            f"{where}: {spec.name} learns from questions, which serving does not have"
+        )
+    Workshop(evaluation, pool).check(spec)
 
 
 def _check_key(
@@ -171,25 +176,31 @@ def _check_key(
 ) -> None:
     if not _HASH.fullmatch(key.hash):  # not shown: it may be the key itself
         raise ConfigError(
-            f"{where}: hash: got something else (not shown), expected sha256: and 64 hexadecimal digits, as "
-            "`openconductor serve --new-key NAME` prints them"
+            f"{where}: hash: got something else (not shown), expected sha256: and 64 hexadecimal "
+            "digits, as `openconductor serve --new-key NAME` prints them"
         )
     if key.period is not None and key.dollars is None:
-        raise ConfigError(f"{where}: period: got {key.period!r} without dollars, expected both")
+        raise ConfigError(f"{where}: period {key.period!r} requires dollars")
+    models = model_names(config, pool)
     for model in key.models or ():
-        one_of(f"{where}: models", model, model_names(config, pool))
+        one_of(f"{where}: models", model, models)
     workers = {worker.name: worker for _, worker in pool}
     for name in key.workers or ():
         one_of(f"{where}: workers", name, workers)
     if key.dollars is None and key.max_dollars is None:
         return
-    models, allowed = key.models or model_names(config, pool), key.workers or workers
-    alone = all(model.startswith(DIRECT) for model in models)
-    paid = [workers[name] for name in allowed if not alone or f"{DIRECT}{name}" in models]
-    meter = RunBudget(Budget(dollars=Decimal(0)))
-    for worker in (*paid, *([planner] if CONDUCTOR in models else [])):
+    if key.models is not None:
+        models = key.models
+    names: Iterable[str] = key.workers or workers
+    if all(model.startswith(DIRECT) for model in models):
+        names = [name for name in names if f"{DIRECT}{name}" in models]
+    paid = [workers[name] for name in names]
+    if CONDUCTOR in models:
+        paid.append(planner)
+    budget = RunBudget(Budget(dollars=Decimal(0)))
+    for worker in paid:
         try:
-            check_price(meter, worker)
+            check_price(budget, worker)
         except ConfigError as error:
             raise ConfigError(f"{where}: {error}") from error
 

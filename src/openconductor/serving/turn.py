@@ -1,8 +1,4 @@
-"""One episode under way for a client: what it shows, what it answers, what it costs.
-
-In: the events of an episode. Out: pieces of reasoning and text in order, then an answer or a
-failure. What it spends is on its tenant's bill and in the journal, however it ends.
-"""
+"""One episode for a client, while it runs: what it shows, its answer, its bill."""
 
 from __future__ import annotations
 
@@ -36,26 +32,27 @@ from openconductor.serving.apis.wire import (
     answering_step,
     as_object,
     call_id,
-    failed,
     orchestration,
+    request_failure,
 )
-from openconductor.serving.key_ring import SERVED, Tab
+from openconductor.serving.key_ring import SERVED, Bill
 from openconductor.serving.metrics import Metrics
+from openconductor.serving.narration import Narration
 from openconductor.store import Store
-from openconductor.types import Episode, Message, Sampling, StepResult, Workflow
+from openconductor.types import Episode, FinishReason, Message, Sampling
 
-SHOWN = 200
-"""Characters of a subtask that a summary shows."""
+ANSWER = -1
+"""In place of the index of a part of the reasoning: the answer's text."""
 
 Ask = Callable[..., Awaitable[Episode]]
-"""What asks once it is given the sink, as ``on_event``."""
+"""An ``ask`` that takes ``on_event`` and ``context``."""
 
 log = logging.getLogger("openconductor.serving")
 
 
 @dataclass(frozen=True, slots=True)
-class Called:
-    """What is kept of an answer that called tools: which worker gave it, and what that had been shown."""
+class ToolTurn:
+    """An answer that called tools: its worker, what that was sent, and the calls."""
 
     worker: str
     messages: tuple[Message, ...]
@@ -63,264 +60,252 @@ class Called:
 
 
 class Turn:
-    """One episode under way for a client, and the sink of its events.
+    """One episode for a client, and the sink of its events.
+
+    Args:
+        request: the client's.
+        bill: charged for the episode.
+        store: keeps it.
+        metrics: counts its calls.
+        names: the workers' names, by ordinal.
+        live: True if the text of the last step is the answer for sure, so that it can be streamed.
+        reasoning: how much of the orchestration is shown.
+        remember: keeps an answer that called tools, with the key's name and the episode's id.
 
     Attributes:
         id: the episode's; "" before it has begun.
-        created: when, in seconds since 1970.
+        created: seconds since 1970.
     """
 
     def __init__(
         self,
         request: ClientRequest,
-        tab: Tab,
-        journal: Store,
+        bill: Bill,
+        store: Store,
         metrics: Metrics,
         names: Mapping[int, str],
         *,
         live: bool,
-        shown: Reasoning,
-        remember: Callable[[str, str, Called], None],
+        reasoning: Reasoning,
+        remember: Callable[[str, str, ToolTurn], None],
     ) -> None:
         self.id = ""
-        self.created = int(tab.began)
+        self.created = int(bill.began)
         self.request = request
         self.wants_text = live
-        self._journal = journal
+        self._bill = bill
+        self._store = store
         self._metrics = metrics
         self._names = names
-        self._shown = shown
         self._remember = remember
-        self._last = 0  # the step whose text is the answer
-        self._said = ""  # live
-        self._by = ""  # the worker that said it
-        self._thoughts: list[str] = []
-        self._news: deque[tuple[int, str]] = deque()  # (part, text); part -1 is the answer's
-        self._stir = asyncio.Event()
+        self._narration = Narration(names, reasoning, self._show)
+        self._last_step = 0  # its text is the answer
+        self._streamed = ""  # of the answer
+        self._answering = ""  # the name of the worker that writes it
+        self._pieces: deque[tuple[int, str]] = deque()  # part of the reasoning or ANSWER, and text
+        self._changed = asyncio.Event()
         self._task: asyncio.Task[Episode]
-        self._ended_by: RequestFailed | None = None
+        self._cancelled_by: RequestFailed | None = None
         self._settled = False
-        self._tab = tab
 
-    # ── its life ──────────────────────────────────────────────────────────────────────────────────
-    def start(self, ask: Ask, wish: Sampling, place: ExitStack) -> None:
-        """Begin, which is what comes before anything else; ``place`` is given up when it is over."""
-        self._task = asyncio.create_task(self._run(ask, wish))
-        self._task.add_done_callback(lambda _: (place.close(), self._stir.set()))
+    # ── running ───────────────────────────────────────────────────────────────────────────────────
+    def start(self, ask: Ask, options: Sampling, place: ExitStack) -> None:
+        """Begin the episode; ``place`` is closed when it has ended."""
 
-    async def _run(self, ask: Ask, wish: Sampling) -> Episode:
+        def end(_: asyncio.Task[Episode]) -> None:
+            place.close()
+            self._changed.set()
+
+        self._task = asyncio.create_task(self._run(ask, options))
+        self._task.add_done_callback(end)
+
+    async def _run(self, ask: Ask, options: Sampling) -> Episode:
         try:
-            context = CallContext(options=wish, budget=self._tab.budget)
-            return await ask(on_event=FanOut(self._journal, self), context=context)
+            context = CallContext(options=options, budget=self._bill.budget)
+            return await ask(on_event=FanOut(self._store, self), context=context)
         finally:
-            if self.id and not self._settled:  # cancelled, or stopped before there was an Episode
-                self._settle()
+            if self.id and not self._settled:  # cancelled, or stopped without an Answered
+                self._settle(None)
 
     async def begun(self) -> None:
-        """Wait until it has an id, or has failed at once.
+        """Wait until the episode has an id.
 
         Raises:
-            RequestFailed: it has.
+            RequestFailed: it failed at once.
         """
-        await self._stir.wait()
+        await self._changed.wait()
         if self._task.done() and not self._task.cancelled() and self._task.exception() is not None:
             await self.answer()
 
-    def cancel(self, why: RequestFailed | None = None) -> None:
-        """Cancel everything that it does; ``why`` is what its client is told."""
-        if not self._task.done():
-            self._ended_by = (
-                self._ended_by or why or RequestFailed(499, "cancelled", "the client went away")
-            )
-            self._task.cancel()
+    def cancel(self, reason: RequestFailed | None = None) -> None:
+        """Cancel all its work; ``reason`` is what the client is told (None: the client has left)."""
+        if self._task.done():
+            return
+        if self._cancelled_by is None:
+            left = RequestFailed(499, "cancelled", "the client closed the connection")
+            self._cancelled_by = reason or left
+        self._task.cancel()
 
     async def ended(self) -> None:
-        """Wait until nothing of it runs any more."""
+        """Wait until all its work has ended."""
         if not self._task.done():
             await asyncio.wait((self._task,))
 
-    async def happenings(self, patience: float) -> AsyncIterator[tuple[int, str] | None]:
-        """What is to be shown, as it happens: (part of the reasoning, or -1 for the answer, and a piece of text).
+    async def pieces(self, heartbeat_s: float) -> AsyncIterator[tuple[int, str] | None]:
+        """Return what is to be shown, as it happens: a part of the reasoning (or ANSWER), and text.
 
-        Nothing for ``patience`` seconds gives None, again and again. It ends with the episode.
+        None comes after each ``heartbeat_s`` seconds of silence. The iterator ends with the episode.
         """
         while True:
-            while self._news:
-                part, text = self._news.popleft()
-                while self._news and self._news[0][0] == part:
-                    text += self._news.popleft()[1]
+            while self._pieces:
+                part, text = self._pieces.popleft()
+                while self._pieces and self._pieces[0][0] == part:
+                    text += self._pieces.popleft()[1]
                 yield part, text
             if self._task.done():
                 return
-            self._stir.clear()
+            self._changed.clear()
             try:
-                async with asyncio.timeout(patience):
-                    await self._stir.wait()
+                async with asyncio.timeout(heartbeat_s):
+                    await self._changed.wait()
             except TimeoutError:
                 yield None
 
     async def answer(self) -> ServedAnswer:
-        """The whole answer, once it is there.
+        """Wait for the whole answer.
 
         Raises:
-            RequestFailed: there is none.
+            RequestFailed: the episode failed.
         """
         await self.ended()
         if self._task.cancelled():
-            raise self._ended_by or RequestFailed(
-                500, "internal_error", "the episode was cancelled from inside"
+            raise self._cancelled_by or RequestFailed(
+                500, "internal_error", "the episode was cancelled by its own code"
             )
         error = self._task.exception()
         if error is None:
             return self._served(self._task.result())
         if not isinstance(error, OpenConductorError):
-            log.error("request %s failed by a fault of the server", self.id, exc_info=error)
-            raise RequestFailed(500, "internal_error", f"a fault of the server; request {self.id}")
-        raise self._tab.failed(error)
+            log.error("request %s failed by an internal error", self.id, exc_info=error)
+            raise RequestFailed(500, "internal_error", f"internal error; request {self.id}")
+        raise self._bill.failure(error)
 
     def _served(self, episode: Episode) -> ServedAnswer:
         if episode.answer is None:
-            raise failed(episode.error or OpenConductorError("no answer and no error"))
-        step, calls, finish = answering_step(episode), (), "stop"
-        said = step and step.completion
-        if (
-            said is not None and said.text == episode.answer
-        ):  # else a vote, or a text of a baseline's own
-            calls = renamed(said.tool_calls, episode.id)
-            ended = "tool_calls" if calls else "stop"
-            finish = ended if said.finish_reason in ("stop", "tool_calls") else said.finish_reason
-        bill = orchestration(episode, self._names)
-        return ServedAnswer(episode, episode.answer, calls, finish, tuple(self._thoughts), bill)
+            raise request_failure(episode.error or OpenConductorError("no answer and no error"))
+        step = answering_step(episode)
+        completion = None if step is None else step.completion
+        calls: tuple[Json, ...] = ()
+        finish_reason: FinishReason = "stop"
+        # Another text than the last step's is a vote's, or a baseline's own.
+        if completion is not None and completion.text == episode.answer:
+            calls = served_calls(completion.tool_calls, episode.id)
+            finish_reason = completion.finish_reason
+            if finish_reason in ("stop", "tool_calls"):
+                finish_reason = "tool_calls" if calls else "stop"
+        return ServedAnswer(
+            episode=episode,
+            text=episode.answer,
+            tool_calls=calls,
+            finish_reason=finish_reason,
+            thoughts=tuple(self._narration.parts),
+            orchestration=orchestration(episode, self._names),
+        )
 
-    def unsaid(self, answer: ServedAnswer) -> str:
-        """The rest of an answer's text, of which a part was shown live.
+    def rest_of(self, answer: ServedAnswer) -> str:
+        """Return the text of the answer that was not streamed.
 
         Raises:
-            RequestFailed: what was shown is no part of it.
+            RequestFailed: the answer does not begin with the text that was.
         """
-        if not answer.text.startswith(self._said):
+        if not answer.text.startswith(self._streamed):
             raise RequestFailed(
-                502, "worker_failed", "the worker wrote something else than its answer came to be"
+                502, "worker_failed", "the worker's stream differs from its whole answer"
             )
-        return answer.text[len(self._said) :]
+        return answer.text[len(self._streamed) :]
 
-    # ── what it hears ─────────────────────────────────────────────────────────────────────────────
+    # ── events ────────────────────────────────────────────────────────────────────────────────────
     def __call__(self, event: Event) -> None:
-        """Take an event in."""
+        """Take in an event."""
         match event:
             case StepText():
-                if self.wants_text and event.step == self._last:
-                    self._said += event.text
-                    self._tell(-1, event.text)
+                if self.wants_text and event.step == self._last_step:
+                    self._streamed += event.text
+                    self._show(ANSWER, event.text)
             case CallEnded():
-                self._metrics.hear(event)
-                self._tab.hear(event)
+                self._metrics.count_call(event.call)
+                self._bill.add(event)
             case Asked():
                 self.id = event.episode
-                self._keep(None)
-                self._stir.set()
+                self._keep(None, tools=False)
+                self._changed.set()
             case Planned():
-                self._last = len(event.workflow or (0,)) - 1
-                self._plan(event)
+                steps = 0 if event.workflow is None else len(event.workflow)
+                self._last_step = max(steps - 1, 0)
+                self._narration.add_plan(event)
             case StepStarted():
-                self._started(event)
+                if event.step == self._last_step:
+                    self._begin_answer(event)
+                self._narration.add_start(event)
             case StepEnded():
-                self._ended(event)
+                is_answer = event.step == self._last_step
+                if not (is_answer and self.wants_text):
+                    self._narration.add_end(event, is_answer=is_answer)
             case Answered():
                 self._settle(event.outcome)
             case _:
                 pass
 
-    def _started(self, event: StepStarted) -> None:
-        if event.step == self._last:
-            if self._said:
-                words = f"the answering worker broke off after {len(self._said)} characters, which were shown already"
-                raise TruncatedResponse(words, worker=self._by)
-            self._by = self._names[event.worker]
-        if self._thoughts:
-            self._think(f"Step {event.step + 1}: {self._names[event.worker]} is at work.", new=True)
-
-    def _ended(self, event: StepEnded) -> None:
-        if not self._thoughts or (self.wants_text and event.step == self._last):
-            return
-        result, step = event.result, f"Step {event.step + 1}: {self._names[event.result.asked]}"
-        if result.completion is None:
-            self._think(f"\n{step} failed ({getattr(result.error, 'outcome', 'cancelled')}).")
-            return
-        whole = self._shown == "full" and event.step != self._last
-        self._think(
-            f"\n{step} answered {_bill(result)}." + (f"\n{result.completion.text}" if whole else "")
-        )
-
-    def _plan(self, event: Planned) -> None:
-        if self._shown == "off":
-            return
-        if event.workflow is None:
-            self._think(f"The plan is not a workflow: {event.error}", new=True)
-            return
-        lines = [event.completion.text] if self._shown == "full" else []
-        lines += [_line(index, step.subtask, self._names[step.worker], event.workflow, cut=self._shown != "full")
-                  for index, step in enumerate(event.workflow)]  # fmt: skip
-        self._think("\n".join(lines) or "The answer stands.", new=True)
-
-    def _think(self, text: str, *, new: bool = False) -> None:
-        if new:
-            self._thoughts.append(text)
-        else:
-            self._thoughts[-1] += text
-        self._tell(len(self._thoughts) - 1, text)
-
-    def _tell(self, part: int, text: str) -> None:
-        if self.request.stream:
-            self._news.append((part, text))
-            self._stir.set()
-
-    # ── its bill ──────────────────────────────────────────────────────────────────────────────────
-    def _settle(self, episode: Episode | None = None) -> None:
-        """Put what it came to on the tenant's bill, and into the journal."""
-        self._settled = True
-        step = answering_step(episode) if episode is not None else None
-        calls = (
-            step.completion.tool_calls if step is not None and step.completion is not None else ()
-        )
-        if step is not None and calls:
-            self._remember(
-                self._tab.key.name, self.id, Called(self._names[step.asked], step.messages, calls)
+    def _begin_answer(self, event: StepStarted) -> None:
+        if self._streamed:  # a second attempt cannot take back what the first one wrote
+            raise TruncatedResponse(
+                f"failed after {len(self._streamed)} characters of its answer were sent",
+                worker=self._answering,
             )
-        self._metrics.charged(self._tab.key.name, self._tab.charged)
-        self._keep(self._tab.charged, tools=bool(calls))
+        self._answering = self._names[event.worker]
 
-    def _keep(self, charged: Decimal | None, *, tools: bool = False) -> None:
+    def _show(self, part: int, text: str) -> None:
+        if self.request.stream:
+            self._pieces.append((part, text))
+            self._changed.set()
+
+    # ── the bill ──────────────────────────────────────────────────────────────────────────────────
+    def _settle(self, episode: Episode | None) -> None:
+        """Store and count the bill, and remember an answer that called tools; None: no episode came of it."""
+        self._settled = True
+        step = None if episode is None else answering_step(episode)
+        tools = False
+        if step is not None and step.completion is not None and step.completion.tool_calls:
+            tools = True
+            turn = ToolTurn(self._names[step.asked], step.messages, step.completion.tool_calls)
+            self._remember(self._bill.key.name, self.id, turn)
+        self._metrics.count_charge(self._bill.key.name, self._bill.charged)
+        self._keep(self._bill.charged, tools=tools)
+
+    def _keep(self, charged: Decimal | None, *, tools: bool) -> None:
         record: Json = {
-            "key": self._tab.key.name, "model": self.request.model, "began": self._tab.began, "tools": tools,
-            "instructed": self.request.instructed, "charged": None if charged is None else str(charged),
-        }  # fmt: skip
-        self._journal.put_record(f"{SERVED}{self.id}", record, texts=False)
+            "key": self._bill.key.name,
+            "model": self.request.model,
+            "began": self._bill.began,
+            "tools": tools,
+            "instructed": self.request.instructed,
+            "charged": None if charged is None else str(charged),
+        }
+        self._store.put_record(f"{SERVED}{self.id}", record, texts=False)
 
 
-# ── pieces ────────────────────────────────────────────────────────────────────────────────────────
-def renamed(calls: Sequence[Mapping[str, object]], episode: str) -> tuple[Json, ...]:
-    """A worker's calls of tools under our ids."""
-    functions = (as_object(call.get("function")) for call in calls)
-    told = (
-        {"name": str(one.get("name", "")), "arguments": str(one.get("arguments") or "{}")}
-        for one in functions
-    )
-    return tuple(
-        {"id": call_id(episode, index), "type": "function", "function": function}
-        for index, function in enumerate(told)
-    )
-
-
-def _line(index: int, subtask: str, name: str, workflow: Workflow, *, cut: bool) -> str:
-    seen = ", ".join(str(step + 1) for step in workflow.visible(index))
-    text = " ".join(subtask.split())
-    text = f"{text[: SHOWN - 1]}…" if cut and len(text) > SHOWN else text
-    return f"{index + 1}. {name}{f' (sees {seen})' if seen else ''}: {text}"
-
-
-def _bill(result: StepResult) -> str:
-    used = result.usage
-    dollars = f", ${used.dollars:f}" if used.dollars else ""
-    seconds = (result.ended or 0.0) - (result.started or 0.0)
-    return f"in {seconds:.1f} s ({used.tokens} tokens{dollars})"
+def served_calls(calls: Sequence[Mapping[str, object]], episode: str) -> tuple[Json, ...]:
+    """Return a worker's tool calls under this server's ids."""
+    served: list[Json] = []
+    for index, call in enumerate(calls):
+        function = as_object(call.get("function"))
+        name = str(function.get("name", ""))
+        arguments = str(function.get("arguments") or "{}")
+        served.append(
+            {
+                "id": call_id(episode, index),
+                "type": "function",
+                "function": {"name": name, "arguments": arguments},
+            }
+        )
+    return tuple(served)

@@ -64,6 +64,17 @@ class StoredEpisode(Episode):
     outcome: EpisodeOutcome = "unfinished"
     workers: Mapping[int, str] = field(default_factory=lambda: MappingProxyType({}))
 
+    @property
+    def calls(self) -> list[Call]:
+        """All attempts, round by round: at the planning, then at each step."""
+        calls: list[Call] = []
+        for played in self.rounds:
+            calls += played.calls
+            if played.transcript is not None:
+                for result in played.transcript.results:
+                    calls += result.calls
+        return calls
+
 
 @dataclass(frozen=True, slots=True)
 class StoredRecord:

@@ -50,7 +50,7 @@ class Clock:
         self.wall, self.steady = NOON, 100.0
 
     def ring(self, *keys: KeyTable, journal: Journal | None = None) -> KeyRing:
-        return KeyRing(keys, journal, clock=lambda: self.wall, ticks=lambda: self.steady)
+        return KeyRing(keys, journal, clock=lambda: self.wall, monotonic=lambda: self.steady)
 
     def tenant(self, *, journal: Journal | None = None, **options: object) -> Tenant:
         table = KeyTable("ann", hash_key("oc-ann"), **options)
@@ -72,15 +72,15 @@ def ended(one: Call, episode: str = "e") -> CallEnded:
 
 
 def spend(tenant: Tenant, dollars: Decimal | int) -> None:
-    with tenant.enter() as tab:
+    with tenant.admit() as bill:
         used = Usage(1, dollars=Decimal(dollars))
-        if tab.budget is not None:
-            tab.budget.charge(used)
-        tab.hear(ended(call(1, 1, used)))
+        if bill.budget is not None:
+            bill.budget.charge(used)
+        bill.add(ended(call(1, 1, used)))
 
 
 def refusal(tenant: Tenant) -> RequestFailed:
-    with pytest.raises(RequestFailed) as caught, tenant.enter():
+    with pytest.raises(RequestFailed) as caught, tenant.admit():
         pass
     return caught.value
 
@@ -126,12 +126,12 @@ def test_without_keys_everyone_is_one_tenant_without_limits() -> None:
     tenant = ring.find({"authorization": "Bearer whatever a client must send"})
     assert tenant is ring.find({}) and tenant.name == ""
     assert tenant.may_ask("direct:w")
-    assert tenant.limited(Control(max_steps=3)) == Control(max_steps=3)
+    assert tenant.limit(Control(max_steps=3)) == Control(max_steps=3)
     with ExitStack() as stack:
-        tabs = [stack.enter_context(tenant.enter()) for _ in range(100)]
-    assert tabs[0].budget is None
-    tabs[0].hear(ended(call(1, 1, priced(1, 1))))
-    assert tabs[0].charged == 11 * MILLE
+        bills = [stack.enter_context(tenant.admit()) for _ in range(100)]
+    assert bills[0].budget is None
+    bills[0].add(ended(call(1, 1, priced(1, 1))))
+    assert bills[0].charged == 11 * MILLE
 
 
 # ── what it may ask ───────────────────────────────────────────────────────────────────────────────
@@ -163,10 +163,10 @@ def test_no_request_loosens_a_limit_of_its_key_or_its_own(key, asked, allowed, w
     control = Control(**asked, workers=wanted, tags=["fast"], seed=3)
     if allowed is not None and wanted is not None and not set(allowed) & set(wanted):
         with pytest.raises(RequestFailed, match=r"conductor\.workers: got") as caught:
-            tenant.limited(control)
+            tenant.limit(control)
         assert caught.value.status == 400
         return
-    held = tenant.limited(control)
+    held = tenant.limit(control)
     for name in LIMITS:
         given_ = [one for one in (key[name], asked[name]) if one is not None]
         assert getattr(held, name) == min(given_, default=None)
@@ -174,13 +174,13 @@ def test_no_request_loosens_a_limit_of_its_key_or_its_own(key, asked, allowed, w
         assert names is None or set(held.workers or ()) <= set(names)
     assert (held.workers is None) == (allowed is None and wanted is None)
     assert (held.tags, held.seed) == (["fast"], 3)
-    assert tenant.limited(held) == held
+    assert tenant.limit(held) == held
 
 
 # ── how often ─────────────────────────────────────────────────────────────────────────────────────
 def test_a_place_is_free_again_when_its_request_ends_however_it_does() -> None:
     tenant = Clock().tenant(concurrency=2)
-    with tenant.enter(), tenant.enter():
+    with tenant.admit(), tenant.admit():
         failure = refusal(tenant)
         assert (failure.status, failure.code, failure.retry_after) == (
             429,
@@ -188,9 +188,9 @@ def test_a_place_is_free_again_when_its_request_ends_however_it_does() -> None:
             1.0,
         )
     for _ in range(3):
-        with pytest.raises(KeyError), tenant.enter():
+        with pytest.raises(KeyError), tenant.admit():
             raise KeyError
-    with tenant.enter(), tenant.enter():
+    with tenant.admit(), tenant.admit():
         pass
 
 
@@ -199,14 +199,14 @@ def test_requests_of_any_minute_are_counted_by_a_clock_that_does_not_jump() -> N
     tenant = clock.tenant(rpm=2)
     for seconds in (0, 20):
         clock.steady += seconds
-        with tenant.enter():
+        with tenant.admit():
             pass
     clock.wall += 3600  # a clock on the wall that was set
     clock.steady += 30
     failure = refusal(tenant)
     assert (failure.status, failure.retry_after) == (429, 10.0)
     clock.steady += 10  # the refused one was not counted
-    with tenant.enter():
+    with tenant.admit():
         pass
     assert refusal(tenant).retry_after == 20.0
 
@@ -228,39 +228,40 @@ def test_a_spent_budget_says_so_and_until_when() -> None:
     spend(tenant, Decimal("2.75"))
     failure = refusal(tenant)
     assert (failure.status, failure.code) == (402, "insufficient_quota")
-    assert "$2.75 of $2.5 are spent; the next month begins at 2026-12-01T00:00:00+00:00" in str(
-        failure
+    assert (
+        "$2.75 of its budget of $2.5 are spent; the next month begins at 2026-12-01T00:00:00+00:00"
+        in str(failure)
     )
     lasting = Clock().tenant(dollars=Decimal("2.5"), period="total")
     spend(lasting, 3)
-    assert str(refusal(lasting)).endswith("$3 of $2.5 are spent")
+    assert str(refusal(lasting)).endswith("$3 of its budget of $2.5 are spent")
 
 
 def test_a_budget_that_ends_within_a_request_is_the_keys_and_not_the_requests() -> None:
     tenant = Clock().tenant(dollars=Decimal(1), period="day")
-    with tenant.enter() as tab:
-        assert tab.budget is not None
+    with tenant.admit() as bill:
+        assert bill.budget is not None
         with pytest.raises(BudgetExceeded) as caught:
-            tab.budget.check_call(Usage(dollars=Decimal(2)))
-        failure = tab.failed(caught.value)
+            bill.budget.check_call(Usage(dollars=Decimal(2)))
+        failure = bill.failure(caught.value)
         assert (failure.status, failure.code) == (402, "insufficient_quota")
         assert (
-            "$0 of $1 are spent, and what is left is less than a call may cost; the next day"
+            "$0 of its budget of $1 are spent, and the rest is less than a call may cost; the next day"
             in str(failure)
         )
         with pytest.raises(BudgetExceeded) as caught:
             BudgetMeter(Budget(calls=0), now=0.0).check_call()
-        assert tab.failed(caught.value).code == "budget_exceeded"
-        assert tab.failed(WorkerTimeout("late")).status == 504
+        assert bill.failure(caught.value).code == "budget_exceeded"
+        assert bill.failure(WorkerTimeout("late")).status == 504
 
 
 def test_a_budget_of_no_dollars_pays_for_what_is_free() -> None:
     tenant = Clock().tenant(dollars=Decimal(0))
-    with tenant.enter() as tab:
-        assert tab.budget is not None
-        tab.budget.check_call(Usage(5))
+    with tenant.admit() as bill:
+        assert bill.budget is not None
+        bill.budget.check_call(Usage(5))
         with pytest.raises(BudgetExceeded):
-            tab.budget.check_call(Usage(5, dollars=MILLE))
+            bill.budget.check_call(Usage(5, dollars=MILLE))
 
 
 # ── periods ───────────────────────────────────────────────────────────────────────────────────────
@@ -306,7 +307,7 @@ def test_what_was_spent_before_a_restart_is_read_from_the_journal(tmp_path: Path
         tenant = Clock().tenant(journal=journal, dollars=Decimal("0.25") + killed)
         assert refusal(tenant).status == 402
         assert (
-            Clock().tenant(journal=journal, dollars=Decimal(9), period="total")._account.spent
+            Clock().tenant(journal=journal, dollars=Decimal(9), period="total")._period.spent
             == 9 + found[0][2] + killed
         )
 
@@ -352,7 +353,7 @@ class Money(RuleBasedStateMachine):
         self.journal.flush()
         self.tenant = self.clock.tenant(journal=self.journal, dollars=self.limit, period="day")
         self.open, self.calls = {}, []
-        self.opened = self.tenant._account, self.tenant._account.spent
+        self.opened = self.tenant._period, self.tenant._period.spent
 
     @rule(hours=st.sampled_from((-40, -24, -1, 1, 12, 24, 40)))
     def set_clock(self, hours: int) -> None:
@@ -365,18 +366,18 @@ class Money(RuleBasedStateMachine):
     def begin_one(self) -> str | None:
         episode, stack, failure = f"{len(self.costs):032x}", ExitStack(), None
         try:
-            tab = stack.enter_context(self.tenant.enter())
+            bill = stack.enter_context(self.tenant.admit())
         except RequestFailed as error:
             failure = error
         if failure is not None:
-            assert failure.status == 402 and self.tenant._account.spent >= self.limit
+            assert failure.status == 402 and self.tenant._period.spent >= self.limit
             return None
-        if self.opened[0] is not tab._account:
-            self.opened = tab._account, tab._account.spent
-        self.open[episode] = tab, stack, BudgetMeter(Budget(), now=0.0, payer=tab.budget)
-        self.costs[episode] = tab.began, Decimal(0)
+        if self.opened[0] is not bill._period:
+            self.opened = bill._period, bill._period.spent
+        self.open[episode] = bill, stack, BudgetMeter(Budget(), now=0.0, payer=bill.budget)
+        self.costs[episode] = bill.began, Decimal(0)
         self.journal(Asked(episode, 0, 0.0, "Q"))
-        outcome(self.journal, episode, tab.began, None)
+        outcome(self.journal, episode, bill.began, None)
         return episode
 
     @precondition(lambda self: self.open)
@@ -385,7 +386,7 @@ class Money(RuleBasedStateMachine):
         self.send_from(data.draw(st.sampled_from(sorted(self.open))), read, written)
 
     def send_from(self, episode: str, read: int, written: int) -> None:
-        tab, _, question = self.open[episode]
+        bill, _, question = self.open[episode]
         failure = None
         try:
             question.reserve_call(priced(read, written)).send(None)
@@ -397,7 +398,7 @@ class Money(RuleBasedStateMachine):
         ) as error:  # RuntimeError: in a loop, it would wait for calls in flight
             failure = error
         if isinstance(failure, BudgetExceeded):
-            assert tab.failed(failure).code == "insufficient_quota"
+            assert bill.failure(failure).code == "insufficient_quota"
 
     @precondition(lambda self: self.calls)
     @rule(data=st.data(), how=st.sampled_from(["answered", "cancelled", "unsent", "replayed"]))
@@ -416,7 +417,7 @@ class Money(RuleBasedStateMachine):
             self.costs[episode] = began, before + cost
         event = ended(call(read, written, used, replayed=how == "replayed"), episode)
         self.journal(event)
-        self.open[episode][0].hear(event)
+        self.open[episode][0].add(event)
         paid.release()
 
     @rule(
@@ -443,18 +444,18 @@ class Money(RuleBasedStateMachine):
             self.end_request(episode)
 
     def end_request(self, episode: str) -> None:
-        tab, stack, _ = self.open.pop(episode)
+        bill, stack, _ = self.open.pop(episode)
         stack.close()
-        outcome(self.journal, episode, tab.began, str(tab.charged))
+        outcome(self.journal, episode, bill.began, str(bill.charged))
 
     @invariant()
     def nothing_is_lost_or_counted_twice(self) -> None:
         if not hasattr(self, "tenant"):
             return
-        for episode, (tab, _, _) in self.open.items():
-            assert (tab.began, tab.charged) == self.costs[episode]
-            assert tab._account.spent == tab.budget.used["dollars"]
-        now = self.tenant._account
+        for episode, (bill, _, _) in self.open.items():
+            assert (bill.began, bill.charged) == self.costs[episode]
+            assert bill._period.spent == bill.budget.used["dollars"]
+        now = self.tenant._period
         day = self.tenant._now // DAY * DAY
         assert now.spent == sum(dollars for began, dollars in self.costs.values() if began >= day)
 

@@ -94,14 +94,14 @@ def test_a_request_is_read_with_all_that_it_says_of_sampling() -> None:
         stream=True,
         thinking={"type": "x"},
     )
-    assert (asked.model, asked.stream, asked.wish.temperature, asked.wish.max_tokens) == (
+    assert (asked.model, asked.stream, asked.options.temperature, asked.options.max_tokens) == (
         "conductor",
         True,
         0.5,
         100,
     )
-    assert asked.wish.body == {"top_p": 0.9, "stop": ["END"]}
-    assert not read("Hi").stream and read("Hi").wish.body == {}
+    assert asked.options.body == {"top_p": 0.9, "stop": ["END"]}
+    assert not read("Hi").stream and read("Hi").options.body == {}
 
 
 def test_what_the_system_says_comes_first_wherever_it_stands() -> None:
@@ -156,24 +156,24 @@ def test_documents_of_text_are_text() -> None:
 
 
 def test_tools_of_the_client_are_offered_and_anthropics_own_are_not() -> None:
-    wish = read(
+    options = read(
         "Hi", tools=[ADD | {"type": "custom", "strict": True}, SEARCH, {"type": "not_yet_invented"}]
-    ).wish.body
+    ).options.body
     function = {
         "name": "add",
         "parameters": ADD["input_schema"],
         "description": "Adds.",
         "strict": True,
     }
-    assert wish == {"tools": [{"type": "function", "function": function}]}
-    assert read("Hi", tools=[SEARCH], tool_choice={"type": "auto"}).wish.body == {}
+    assert options == {"tools": [{"type": "function", "function": function}]}
+    assert read("Hi", tools=[SEARCH], tool_choice={"type": "auto"}).options.body == {}
 
 
 def test_a_deferred_tool_is_offered_once_a_search_has_found_it() -> None:
     deferred = ADD | {"defer_loading": True}
     found = result([{"type": "tool_reference", "tool_name": "add"}])
-    assert read("Hi", tools=[deferred]).wish.body == {}
-    assert "tools" in read("Hi", [found, text("Tool loaded.")], tools=[deferred]).wish.body
+    assert read("Hi", tools=[deferred]).options.body == {}
+    assert "tools" in read("Hi", [found, text("Tool loaded.")], tools=[deferred]).options.body
 
 
 @pytest.mark.parametrize(
@@ -194,19 +194,19 @@ def test_a_deferred_tool_is_offered_once_a_search_has_found_it() -> None:
 def test_a_choice_of_tools_is_told_as_chat_completions_do(
     choice: object, expected: dict[str, object]
 ) -> None:
-    wish = dict(read("Hi", tools=[ADD], tool_choice=choice).wish.body)
-    assert wish.pop("tools") and wish == expected
+    options = dict(read("Hi", tools=[ADD], tool_choice=choice).options.body)
+    assert options.pop("tools") and options == expected
 
 
 @pytest.mark.parametrize("where", ["output_config", "output_format"])
 def test_a_schema_of_the_answer_is_passed_on(where: str) -> None:
     form = {"type": "json_schema", "schema": {"type": "object"}}
-    wish = read(
+    options = read(
         "Hi", **{where: {"effort": "low", "format": form} if where == "output_config" else form}
-    ).wish.body
+    ).options.body
     schema = {"name": "answer", "schema": {"type": "object"}, "strict": True}
-    assert wish == {"response_format": {"type": "json_schema", "json_schema": schema}}
-    assert read("Hi", output_config={"effort": "high"}).wish.body == {}
+    assert options == {"response_format": {"type": "json_schema", "json_schema": schema}}
+    assert read("Hi", output_config={"effort": "high"}).options.body == {}
 
 
 @pytest.mark.parametrize(
@@ -324,11 +324,17 @@ def test_a_stream_puts_together_what_the_body_says() -> None:
         "Four – 4.", thoughts=("A plan.", "A step."), tool_calls=(call(0, '{"a": "é"}'),)
     )
     stream = MESSAGES.stream(read("Hi"), EPISODE, created=0)
-    whole = stream.begin() + stream.beat()
+    whole = stream.begin() + stream.heartbeat()
     for part, words in ((0, "A "), (0, "plan."), (1, "A step."), (1, "")):
-        whole += stream.think(part, words)
+        whole += stream.add_reasoning(part, words)
     whole += b"".join(
-        [stream.say(""), stream.say("Fo"), stream.beat(), stream.say("ur – 4."), stream.end(answer)]
+        [
+            stream.add_text(""),
+            stream.add_text("Fo"),
+            stream.heartbeat(),
+            stream.add_text("ur – 4."),
+            stream.end(answer),
+        ]
     )
     body = body_of(answer)
     bill = body["usage"].pop("orchestration")
@@ -346,10 +352,10 @@ def test_a_thought_after_text_opens_a_block_of_its_own() -> None:
     stream = MESSAGES.stream(read("Hi"), EPISODE, created=0)
     pieces = [
         stream.begin(),
-        stream.think(0, "a"),
-        stream.say("One."),
-        stream.think(0, "b"),
-        stream.say("Two."),
+        stream.add_reasoning(0, "a"),
+        stream.add_text("One."),
+        stream.add_reasoning(0, "b"),
+        stream.add_text("Two."),
     ]
     got = streamed(b"".join([*pieces, stream.end(answered("One.Two.", thoughts=("ab",)))]))
     told = [block.get("thinking") or block["text"] for block in got["content"]]
@@ -367,7 +373,7 @@ def test_a_stream_that_fails_says_so_after_a_block_and_in_no_way_that_clients_an
         stream = MESSAGES.stream(read("Hi"), EPISODE, created=0)
         whole = (
             stream.begin()
-            + stream.say(told)
+            + stream.add_text(told)
             + stream.fail(RequestFailed(status, "broke", "it broke"))
         )
         with pytest.raises(anthropic.APIStatusError, match="it broke") as caught:

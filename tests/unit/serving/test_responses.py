@@ -167,15 +167,15 @@ def names(events: list[dict[str, Any]]) -> list[str]:
 
 
 def think(part: int, text: str) -> Callable[[AnswerStream], bytes]:
-    return lambda stream: stream.think(part, text)
+    return lambda stream: stream.add_reasoning(part, text)
 
 
 def say(text: str) -> Callable[[AnswerStream], bytes]:
-    return lambda stream: stream.say(text)
+    return lambda stream: stream.add_text(text)
 
 
 def beat(stream: AnswerStream) -> bytes:
-    return stream.beat()
+    return stream.heartbeat()
 
 
 # ── what is asked ─────────────────────────────────────────────────────────────────────────────────
@@ -189,12 +189,12 @@ def test_a_text_is_a_turn_and_what_is_said_of_sampling_is_passed_on() -> None:
         conductor={"max_steps": 2},
     )
     assert asked.turns == (Message("user", "Hi"),) and asked.stream and asked.control.max_steps == 2
-    assert (asked.wish.temperature, asked.wish.max_tokens, dict(asked.wish.body)) == (
+    assert (asked.options.temperature, asked.options.max_tokens, dict(asked.options.body)) == (
         0.5,
         7,
         {"top_p": 0.9},
     )
-    assert not read("Hi").stream and not read("Hi").wish.body
+    assert not read("Hi").stream and not read("Hi").options.body
 
 
 def test_what_the_system_says_comes_first_wherever_it_stands_and_instructions_before() -> None:
@@ -329,7 +329,7 @@ def test_fields_that_say_nothing_to_us_are_tolerated() -> None:
         text={"verbosity": "low"},
         **codex,
     )
-    assert not asked.wish.body and asked.control.reasoning is None
+    assert not asked.options.body and asked.control.reasoning is None
 
 
 def test_an_answer_is_followed_on_by_its_id() -> None:
@@ -345,22 +345,24 @@ def test_an_answer_is_followed_on_by_its_id() -> None:
 def test_functions_are_passed_on_in_the_form_of_chat_completions_and_hosted_tools_left_out() -> (
     None
 ):
-    wish = read(tools=[ADD, HOSTED], tool_choice="required", parallel_tool_calls=False).wish.body
+    options = read(
+        tools=[ADD, HOSTED], tool_choice="required", parallel_tool_calls=False
+    ).options.body
     function = {
         "name": "add",
         "description": "Adds.",
         "parameters": {"type": "object"},
         "strict": True,
     }
-    assert wish == {"tools": [{"type": "function", "function": function}], "tool_choice": "required",
+    assert options == {"tools": [{"type": "function", "function": function}], "tool_choice": "required",
                     "parallel_tool_calls": False}  # fmt: skip
     assert not read(
         tools=[HOSTED, {"type": "local_shell"}], tool_choice="auto", parallel_tool_calls=True
-    ).wish.body
+    ).options.body
 
 
 def test_a_free_form_tool_is_offered_as_a_function_of_one_text() -> None:
-    (tool,) = read(tools=[PATCH]).wish.body["tools"]  # type: ignore[misc]
+    (tool,) = read(tools=[PATCH]).options.body["tools"]  # type: ignore[misc]
     function = tool["function"]
     assert function["name"] == "apply_patch" and list(function["parameters"]["properties"]) == [
         "input"
@@ -374,22 +376,22 @@ def test_a_free_form_tool_is_offered_as_a_function_of_one_text() -> None:
 def test_tools_of_a_namespace_are_offered_under_its_name() -> None:
     offered = read(
         tools=[HOSTED, SUMS, {"type": "mcp", "server_label": "x"}, {"type": "later"}]
-    ).wish.body["tools"]
+    ).options.body["tools"]
     assert [one["function"]["name"] for one in offered] == ["mcp__sums__add", "mcp__sums__sub"]  # type: ignore[attr-defined]
     long = SUMS | {"name": "mcp__" + "x" * 60}
-    names = [one["function"]["name"] for one in read(tools=[long]).wish.body["tools"]]  # type: ignore[attr-defined]
+    names = [one["function"]["name"] for one in read(tools=[long]).options.body["tools"]]  # type: ignore[attr-defined]
     assert len(set(names)) == 2 and {len(name) for name in names} == {64}
 
 
 def test_a_tool_can_be_demanded_and_tools_be_narrowed_down() -> None:
     for chosen in ({"type": "function", "name": "add"}, {"type": "custom", "name": "apply_patch"}):
-        wish = read(tools=[ADD, PATCH], tool_choice=chosen).wish.body
-        assert wish["tool_choice"] == {"type": "function", "function": {"name": chosen["name"]}}
+        options = read(tools=[ADD, PATCH], tool_choice=chosen).options.body
+        assert options["tool_choice"] == {"type": "function", "function": {"name": chosen["name"]}}
     tools = [{"type": "custom", "name": "apply_patch"}, HOSTED]
     allowed = {"type": "allowed_tools", "mode": "required", "tools": tools}
-    wish = read(tools=[ADD, PATCH, HOSTED], tool_choice=allowed).wish.body
-    assert [one["function"]["name"] for one in wish["tools"]] == ["apply_patch"]  # type: ignore[attr-defined]
-    assert wish["tool_choice"] == "required"
+    options = read(tools=[ADD, PATCH, HOSTED], tool_choice=allowed).options.body
+    assert [one["function"]["name"] for one in options["tools"]] == ["apply_patch"]  # type: ignore[attr-defined]
+    assert options["tool_choice"] == "required"
 
 
 @pytest.mark.parametrize(
@@ -416,15 +418,15 @@ def test_a_tool_that_is_wrong_is_refused_with_its_place(
 
 def test_the_form_of_the_answer_is_passed_on() -> None:
     form = {"type": "json_schema", "name": "sum", "schema": {"type": "object"}, "strict": True}
-    wished = [
-        read(text={"format": one}).wish.body.get("response_format")
+    formats = [
+        read(text={"format": one}).options.body.get("response_format")
         for one in (form, {"type": "json_object"})
     ]
     schema = {"name": "sum", "schema": {"type": "object"}, "strict": True}
-    assert wished == [{"type": "json_schema", "json_schema": schema}, {"type": "json_object"}]
+    assert formats == [{"type": "json_schema", "json_schema": schema}, {"type": "json_object"}]
     assert (
-        not read(text={"format": {"type": "text"}}).wish.body
-        and not read(text={"format": None}).wish.body
+        not read(text={"format": {"type": "text"}}).options.body
+        and not read(text={"format": None}).options.body
     )
     assert refused(text={"format": form | {"schema": None}}).param == "text.format.schema"
     assert refused(text={"format": {"type": ["x"]}}).param == "text.format.type"
@@ -627,7 +629,7 @@ def test_a_failure_is_told_under_a_code_that_clients_act_on(
     status: int, code: str, sent: str
 ) -> None:
     stream = RESPONSES.stream(read(), EPISODE, created=1000)
-    begun = stream.begin() + stream.think(0, "A plan.") + stream.say("Fo")
+    begun = stream.begin() + stream.add_reasoning(0, "A plan.") + stream.add_text("Fo")
     last = stream.fail(RequestFailed(status, code, "It failed.", retry_after=3.0))
     failure = json.loads(last.decode().split("data: ")[-1])
     if sent not in (

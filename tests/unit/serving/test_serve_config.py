@@ -82,7 +82,7 @@ def test_an_address_beyond_loopback_needs_a_key() -> None:
     for host in ("127.0.0.1", "127.0.0.9", "::1", "localhost"):
         check(ServeConfig(host=host))
     for host in ("0.0.0.0", "::", "10.0.0.1", "example.org", ""):
-        with pytest.raises(ConfigError, match=r"host: got .*expected 127.0.0.1, or a key"):
+        with pytest.raises(ConfigError, match=r"host: got .*use 127.0.0.1, or make a key"):
             check(ServeConfig(host=host))
         check(ServeConfig(host=host, key=(SOMEWHERE,)))
 
@@ -92,7 +92,7 @@ def test_an_address_beyond_loopback_needs_a_key() -> None:
     [
         ((SOMEWHERE, KeyTable("ann", HASHES[1])), "key: name: got 'ann' twice"),
         ((SOMEWHERE, KeyTable("bob", HASHES[0])), "key: hash: got one twice"),
-        ((KeyTable("ann", HASHES[0], period="day"),), "period: got 'day' without dollars"),
+        ((KeyTable("ann", HASHES[0], period="day"),), "period 'day' requires dollars"),
         ((KeyTable("ann", HASHES[0], models=("condutor",)),), "nearest: 'conductor'"),
         ((KeyTable("ann", HASHES[0], models=("direct:pad",)),), "nearest: 'direct:paid'"),
         ((KeyTable("ann", HASHES[0], workers=("drak",)),), "nearest: 'dark'"),
@@ -155,5 +155,5 @@ def test_a_baseline_that_cannot_be_made_is_refused_before_anything_listens(
 
 def test_a_key_is_not_named_as_a_secret_is(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("SECRETS_NAMESPACE", "production")
-    with pytest.raises(ConfigError, match="key: name: got one \\(not shown\\)"):
+    with pytest.raises(ConfigError, match="key: name: one \\(not shown\\)"):
         check(ServeConfig(key=(KeyTable("production-2", hash_key("x")),)))

@@ -1,12 +1,12 @@
-"""OpenAI's Chat Completions: how a request is read, and how an answer and a stream are written.
+"""OpenAI's Chat Completions (platform.openai.com/docs/api-reference/chat).
 
-The form is that of platform.openai.com/docs/api-reference/chat. Reasoning is ``reasoning_content``
-beside ``content``, as DeepSeek and vLLM have it; the beat is a chunk of nothing.
+Reasoning is ``reasoning_content`` beside ``content``, as DeepSeek and vLLM have it; a heartbeat is
+an empty chunk.
 """
 
 from __future__ import annotations
 
-from typing import Annotated, Any, Literal, cast
+from typing import Annotated, Literal, cast
 
 from pydantic import Field
 
@@ -16,10 +16,16 @@ from openconductor.types import Message, Sampling
 
 Number = Annotated[float, Field(ge=-2, le=2)]
 Count = Annotated[int, Field(ge=1)]
-_WISHED = (
-    "tools", "tool_choice", "parallel_tool_calls", "response_format", "stop", "top_p", "presence_penalty",
+_OPTIONS = {
+    "tools",
+    "tool_choice",
+    "parallel_tool_calls",
+    "response_format",
+    "stop",
+    "top_p",
+    "presence_penalty",
     "frequency_penalty",
-)  # fmt: skip
+}
 
 
 # ── reading ───────────────────────────────────────────────────────────────────────────────────────
@@ -51,7 +57,7 @@ class ChatTurn(wire.Open):
 
 
 class StreamOptions(wire.Open):
-    """What a stream holds beside the answer."""
+    """Additions to a stream."""
 
     include_usage: bool | None = None
 
@@ -82,40 +88,26 @@ class ChatCompletions:
     name = "chat"
     path = "/v1/chat/completions"
     body: type[wire.Body] = ChatBody
+    failure = staticmethod(wire.openai_failure)
 
     def read(self, body: Json) -> wire.ClientRequest:
-        """What a body asks.
+        """Return the request of a body.
 
         Raises:
-            RequestFailed: it is no such body, or asks for what cannot be done here.
+            RequestFailed: the body is invalid, or asks for something that is not offered here.
         """
-        asked = wire.read_body(ChatBody, body)
-        if (asked.n or 1) > 1:
-            raise invalid("n", f"got {asked.n}, expected 1: each answer is a workflow of its own")
-        turns = tuple(_turn(turn, f"messages.{index}") for index, turn in enumerate(asked.messages))
-        wished = asked.model_dump(include=set(_WISHED), exclude_none=True)
-        offered = [
-            tool
-            for tool in wished.pop("tools", [])
-            if tool["type"] == "function" and tool.get("function")
-        ]
-        if offered:
-            wished["tools"] = offered
-        else:
-            if (choice := wished.pop("tool_choice", None)) not in (None, "none", "auto"):
-                raise invalid(
-                    "tool_choice",
-                    f"got {choice!r}, expected 'auto' or 'none' where no function is offered",
-                )
-            wished.pop("parallel_tool_calls", None)
-        limit = asked.max_completion_tokens or asked.max_tokens
-        wish = Sampling(asked.temperature, limit, asked.seed, wished)
-        return wire.ClientRequest(asked, asked.model, turns, wish, bool(asked.stream))
+        chat = wire.read_body(ChatBody, body)
+        if chat.n is not None and chat.n > 1:
+            raise invalid("n", f"got {chat.n}, expected 1: each answer is a workflow of its own")
+        turns = tuple(_turn(turn, f"messages.{index}") for index, turn in enumerate(chat.messages))
+        limit = chat.max_completion_tokens or chat.max_tokens
+        options = Sampling(chat.temperature, limit, chat.seed, _options(chat))
+        return wire.ClientRequest(chat, chat.model, turns, options, bool(chat.stream))
 
     def answer(
         self, request: wire.ClientRequest, answer: wire.ServedAnswer, *, created: int
     ) -> Json:
-        """The body of a whole answer."""
+        """Return the body of a whole answer."""
         message: Json = {"role": "assistant", "content": answer.text or None, "refusal": None}
         if answer.thoughts:
             message["reasoning_content"] = "\n\n".join(answer.thoughts)
@@ -133,13 +125,28 @@ class ChatCompletions:
     def stream(
         self, request: wire.ClientRequest, episode: str, *, created: int
     ) -> wire.AnswerStream:
-        """A stream for one answer."""
+        """Return a stream for one answer."""
         return _Chunks(request, episode, created)
-
-    failure = staticmethod(wire.openai_failure)
 
 
 CHAT = ChatCompletions()
+
+
+def _options(chat: ChatBody) -> Json:
+    """Return the options of the call that answers; only functions are offered to workers."""
+    options = chat.model_dump(include=_OPTIONS, exclude_none=True)
+    functions = [
+        tool
+        for tool in options.pop("tools", ())
+        if tool["type"] == "function" and tool.get("function")
+    ]
+    if functions:
+        return {**options, "tools": functions}
+    choice = options.pop("tool_choice", "auto")
+    if choice not in ("none", "auto"):
+        raise invalid("tool_choice", f"got {choice!r}, but no function is offered")
+    options.pop("parallel_tool_calls", None)
+    return options
 
 
 def _turn(turn: ChatTurn, where: str) -> Message:
@@ -151,17 +158,15 @@ def _turn(turn: ChatTurn, where: str) -> Message:
         parts.append({"tool_calls": calls})
     if turn.role == "tool":
         if turn.tool_call_id is None:
-            raise invalid(
-                f"{where}.tool_call_id",
-                "missing, expected the id of the call that this is the result of",
-            )
+            raise invalid(f"{where}.tool_call_id", "missing, expected the id of the tool call")
         parts.append({"tool_call_id": turn.tool_call_id})
-    return Message("system" if turn.role == "developer" else turn.role, text, tuple(parts))
+    role = "system" if turn.role == "developer" else turn.role
+    return Message(role, text, tuple(parts))
 
 
 def _call(call: ToolEntry, where: str) -> Json:
     if call.id is None or call.function is None:
-        raise invalid(where, "expected a call of a function, with `id` and `function`")
+        raise invalid(where, "expected a function call with `id` and `function`")
     function = {"name": call.function.name, "arguments": call.function.arguments or "{}"}
     return {"id": call.id, "type": "function", "function": function}
 
@@ -184,49 +189,48 @@ def _usage(answer: wire.ServedAnswer) -> Json:
 
 
 class _Chunks:
-    """One answer as chunks."""
+    """Writes one answer as chunks."""
 
     def __init__(self, request: wire.ClientRequest, episode: str, created: int) -> None:
         self._head = _head("chat.completion.chunk", episode, created, request.model)
         options = cast("ChatBody", request.body).stream_options
-        self._with_usage = bool(options and options.include_usage)
+        self._with_usage = options is not None and bool(options.include_usage)
         self._part = 0
 
     def begin(self) -> bytes:
-        """The role."""
+        """Send the role."""
         return self._chunk({"role": "assistant", "content": ""})
 
-    def think(self, part: int, text: str) -> bytes:
-        """Reasoning; a blank line between the parts."""
-        gap, self._part = "\n\n" if part > self._part else "", part
-        return self._chunk({"reasoning_content": gap + text})
+    def add_reasoning(self, part: int, text: str) -> bytes:
+        """Add to the reasoning, with a blank line between the parts."""
+        if part > self._part:
+            text = f"\n\n{text}"
+        self._part = part
+        return self._chunk({"reasoning_content": text})
 
-    def say(self, text: str) -> bytes:
-        """Text."""
+    def add_text(self, text: str) -> bytes:
+        """Add to the text."""
         return self._chunk({"content": text})
 
-    def beat(self) -> bytes:
-        """A chunk of nothing: LangChain waits for chunks (its ``stream_chunk_timeout``), and hears no comments."""
+    def heartbeat(self) -> bytes:
+        """Send an empty chunk: LangChain waits for chunks (``stream_chunk_timeout``) and ignores comments."""
         return self._chunk({})
 
     def end(self, answer: wire.ServedAnswer) -> bytes:
-        """Calls of tools, the reason, the usage where it was asked for."""
-        calls = [{"index": index, **call} for index, call in enumerate(answer.tool_calls)]
-        sent = self._chunk({"tool_calls": calls}) if calls else b""
+        """Send the tool calls, the finish reason, and the usage if it was asked for."""
+        sent = b""
+        if answer.tool_calls:
+            calls = [{"index": index, **call} for index, call in enumerate(answer.tool_calls)]
+            sent = self._chunk({"tool_calls": calls})
         sent += self._chunk({}, answer.finish_reason)
         if self._with_usage:
             sent += event({**self._head, "choices": [], "usage": _usage(answer)})
         return sent + b"data: [DONE]\n\n"
 
     def fail(self, error: RequestFailed) -> bytes:
-        """An error object, which clients raise; no ``[DONE]``, for it is not done."""
+        """Send an error object, which clients raise. There is no ``[DONE]``, because it is not done."""
         return event(wire.openai_failure(error))
 
     def _chunk(self, delta: Json, finish: str | None = None) -> bytes:
-        choice: dict[str, Any] = {
-            "index": 0,
-            "delta": delta,
-            "logprobs": None,
-            "finish_reason": finish,
-        }
+        choice = {"index": 0, "delta": delta, "logprobs": None, "finish_reason": finish}
         return event({**self._head, "choices": [choice]})

@@ -1,9 +1,8 @@
 """A Conductor as one tool of an MCP server, over stdin and stdout (extra ``mcp``).
 
-In: calls of the tool ``ask``. Out: for each the answer with its bill, or a failure with its code,
-and while it is under way a progress notification for the plan and for each step that starts or
-ends, where the client asked for them. A call that the client cancels ends all its work. What else
-writes to stdout meanwhile ends up on stderr.
+Each call of the tool ``ask`` is an episode. Clients that ask for progress are notified of the plan
+and of each step. A call that the client cancels ends all its work. The transport owns stdout, and
+what else is written there goes to stderr.
 """
 
 from __future__ import annotations
@@ -25,7 +24,7 @@ from pydantic import BaseModel, ConfigDict, Field
 from openconductor.conductor import Conductor
 from openconductor.errors import OpenConductorError
 from openconductor.events import Event, Planned, StepEnded, StepStarted
-from openconductor.serving.apis.wire import Json, failed, least, orchestration, read_body
+from openconductor.serving.apis.wire import Json, least, orchestration, read_body, request_failure
 from openconductor.types import Budget, Episode, Usage
 
 ASK = "ask"
@@ -58,112 +57,118 @@ async def serve(conductor: Conductor, budget: Budget, version: str) -> None:
     """Offer the tool until the client closes stdin; no call may cost more than ``budget``."""
     tool = _AskTool(conductor, budget)
     server = Server(
-        "openconductor", version=version, on_list_tools=tool.listed, on_call_tool=tool.called
+        "openconductor", version=version, on_list_tools=tool.list_tools, on_call_tool=tool.call
     )
     async with stdio_server() as (reading, writing):
         await server.run(reading, writing, server.create_initialization_options())
 
 
 class _AskTool:
-    """The tool, as the server's handlers; each call is an episode of its own, and several may be under way."""
+    """The tool, as the handlers of the server. Several calls may run at once."""
 
     def __init__(self, conductor: Conductor, budget: Budget) -> None:
-        self._conductor, self._budget = conductor, budget
-        self._names = {ordinal: worker.name for ordinal, worker in conductor.pool}
-        self._about = ABOUT + ", ".join(self._names.values())
+        self._conductor = conductor
+        self._budget = budget
+        self._names = conductor.pool.names
 
-    async def listed(
+    async def list_tools(
         self, context: _Context, params: mcp.PaginatedRequestParams | None
     ) -> mcp.ListToolsResult:
-        """What the client is offered."""
-        tool = mcp.Tool(
-            name=ASK, description=self._about, input_schema=ToolInput.model_json_schema()
+        """Return the one tool."""
+        about = ABOUT + ", ".join(self._names.values())
+        schema = ToolInput.model_json_schema()
+        return mcp.ListToolsResult(
+            tools=[mcp.Tool(name=ASK, description=about, input_schema=schema)]
         )
-        return mcp.ListToolsResult(tools=[tool])
 
-    async def called(
+    async def call(
         self, context: _Context, params: mcp.CallToolRequestParams
     ) -> mcp.CallToolResult:
-        """Answer a call; what fails is a result that says so, for the model of the client to read."""
+        """Answer a call. A failure is a result too, for the client's model to read."""
         if params.name != ASK:
-            raise MCPError(mcp.INVALID_PARAMS, f"no tool {params.name!r}; expected {ASK!r}")
+            raise MCPError(mcp.INVALID_PARAMS, f"no tool {params.name!r}; the tool is {ASK!r}")
         try:
             episode = await self._ask(read_body(ToolInput, params.arguments or {}), context)
         except OpenConductorError as error:
             return self._failure(error, error.episode)
         if episode.answer is None:
-            return self._failure(
-                episode.error or OpenConductorError("no answer and no error"), episode
-            )
+            error = episode.error or OpenConductorError("no answer and no error")
+            return self._failure(error, episode)
         content: Json = {
             "answer": episode.answer,
             "orchestration": orchestration(episode, self._names),
         }
-        return mcp.CallToolResult(
-            content=[mcp.TextContent(text=episode.answer)], structured_content=content
-        )
+        text = mcp.TextContent(text=episode.answer)
+        return mcp.CallToolResult(content=[text], structured_content=content)
 
-    async def _ask(self, asked: ToolInput, context: _Context) -> Episode:
-        """Answer, and tell of it on the way; whoever cancels this waits until all work has ended."""
-        most = self._budget
-        pool, max_steps = self._conductor.pool, self._conductor.max_steps
-        if asked.workers is not None:
-            pool = pool.subset([pool.ordinal_of(name) for name in asked.workers])
-        max_steps = min(max_steps, asked.max_steps or max_steps)
-        conductor = replace(self._conductor, pool=pool, max_steps=max_steps)
-        dollars, seconds = (
-            least(most.dollars, asked.max_dollars),
-            least(most.seconds, asked.max_seconds),
+    async def _ask(self, given: ToolInput, context: _Context) -> Episode:
+        """Answer, and report progress; a cancellation waits until all work has ended."""
+        conductor = self._conductor
+        if given.workers is not None:
+            ordinals = [conductor.pool.ordinal_of(name) for name in given.workers]
+            conductor = replace(conductor, pool=conductor.pool.subset(ordinals))
+        if given.max_steps is not None:
+            conductor = replace(conductor, max_steps=min(conductor.max_steps, given.max_steps))
+        budget = replace(
+            self._budget,
+            dollars=least(self._budget.dollars, given.max_dollars),
+            seconds=least(self._budget.seconds, given.max_seconds),
         )
-        budget = Budget(most.calls, most.tokens, dollars, seconds)
-        told = _Progress(self._names)
-        asking = asyncio.create_task(conductor.ask(asked.question, budget=budget, on_event=told))
-        asking.add_done_callback(lambda _: told.news.put_nowait(None))
+        progress = _Progress(self._names)
+        ask = asyncio.create_task(conductor.ask(given.question, budget=budget, on_event=progress))
+        ask.add_done_callback(lambda _: progress.lines.put_nowait(None))
         try:
-            moment = 0
-            while (line := await told.news.get()) is not None:
-                moment += 1
-                await context.session.report_progress(moment, None, line)
-            return await asking
+            count = 0
+            while True:
+                line = await progress.lines.get()
+                if line is None:
+                    return await ask
+                count += 1
+                await context.session.report_progress(count, None, line)
         finally:
-            asking.cancel()
+            ask.cancel()
             with anyio.CancelScope(shield=True):
-                await asyncio.wait({asking})
+                await asyncio.wait({ask})
 
     def _failure(self, error: OpenConductorError, episode: Episode | None) -> mcp.CallToolResult:
-        """A failure with its code, and with what was spent by then."""
-        told = failed(error)
-        content: Json = {"error": {"code": told.code, "message": told.message}}
+        """Return a failure with its code, and with the costs until then."""
+        failure = request_failure(error)
+        content: Json = {"error": {"code": failure.code, "message": failure.message}}
         if episode is not None and episode.rounds:
             content["orchestration"] = orchestration(episode, self._names)
-        text = mcp.TextContent(text=f"{told.code}: {told.message}")
+        text = mcp.TextContent(text=f"{failure.code}: {failure.message}")
         return mcp.CallToolResult(content=[text], structured_content=content, is_error=True)
 
 
 class _Progress:
-    """Takes events in as lines that tell of the plan and the steps; None comes after the last one."""
+    """Takes in events, and queues a line for the plan and for each step; None comes after the last one."""
 
     wants_text = False
 
     def __init__(self, names: Mapping[int, str]) -> None:
-        self.news: asyncio.Queue[str | None] = asyncio.Queue()
+        self.lines: asyncio.Queue[str | None] = asyncio.Queue()
         self._names = names
 
     def __call__(self, event: Event) -> None:
-        if isinstance(event, Planned) and event.workflow is not None:
-            steps = (
-                ", ".join(self._names[step.worker] for step in event.workflow)
-                or "the answer stands"
-            )
-            self.news.put_nowait(f"planned: {steps}{_cost(event.completion.usage)}")
-        elif isinstance(event, StepStarted):
-            self.news.put_nowait(f"step {event.step + 1} started: {self._names[event.worker]}")
-        elif isinstance(event, StepEnded):
-            result = event.result
-            how = "ended" if result.error is None else f"failed ({type(result.error).__name__})"
-            self.news.put_nowait(
-                f"step {event.step + 1} {how}: {self._names[result.asked]}{_cost(result.usage)}"
-            )
+        match event:
+            case Planned() if event.workflow is not None:
+                names = [self._names[step.worker] for step in event.workflow]
+                plan = ", ".join(names) or "the answer stands"
+                self._add(f"planned: {plan}{_cost(event.completion.usage)}")
+            case StepStarted():
+                self._add(f"step {event.step + 1} started: {self._names[event.worker]}")
+            case StepEnded():
+                result = event.result
+                ending = "ended"
+                if result.error is not None:
+                    ending = f"failed ({type(result.error).__name__})"
+                worker = self._names[result.asked]
+                self._add(f"step {event.step + 1} {ending}: {worker}{_cost(result.usage)}")
+            case _:
+                pass
+
+    def _add(self, line: str) -> None:
+        self.lines.put_nowait(line)
 
 
 def _cost(usage: Usage) -> str:

@@ -1,9 +1,8 @@
-"""Anthropic's Messages API. In: bodies of ``POST /v1/messages``. Out: its bodies and its events.
+"""Anthropic's Messages (``POST /v1/messages``).
 
-The conversation becomes turns in the form of chat completions: each result of a tool is a turn of
-its own, images in it come with the user's turn after it, and what the system says amid the
-conversation stands first, with all that it says (the last turn has to be the user's, or a tool's).
-Thoughts that come back are dropped.
+The conversation becomes turns in the form of chat completions. Each tool result is a turn of its
+own, and images in it come with the user's turn after it. All system texts, from anywhere in the
+conversation, are one turn at the beginning. Thoughts that a client sends back are dropped.
 
 Not covered: ``top_k``, PDF documents, Anthropic's own tools and their blocks, citations, and which
 stop sequence ended an answer (no worker says).
@@ -30,13 +29,15 @@ from openconductor.serving.apis.wire import (
 from openconductor.types import Message, Sampling
 
 SIGNATURE = "b3BlbmNvbmR1Y3Rvcg=="
-"""Signs every thought: clients send it back as it is, and some drop a thought without one."""
+"""Signs every thought. Clients send it back as it is, and some drop a thought without one."""
 
 IMAGE_TOKENS = 1600
-"""What an image counts in an estimate: about the most that Anthropic takes for one."""
+"""Tokens of an image in an estimate: about the most that Anthropic counts for one."""
 
-SHOWN_NEXT = "(It is shown next.)"  # a result that is an image and nothing else
-BILLING = "x-anthropic-billing-header:"  # so begins a text that Claude Code puts first, for Anthropic alone
+SHOWN_NEXT = "(It is shown next.)"
+"""The text of a tool result that is only an image."""
+BILLING = "x-anthropic-billing-header:"
+"""Prefix of a system text that Claude Code sends for Anthropic alone."""
 
 _STOP_REASONS = {
     "stop": "end_turn",
@@ -45,13 +46,19 @@ _STOP_REASONS = {
     "content_filter": "refusal",
 }
 _CHOICES = {"auto": "auto", "any": "required", "none": "none"}
-_ERRORS = {
-    401: "authentication_error", 402: "billing_error", 403: "permission_error", 404: "not_found_error",
-    413: "request_too_large", 429: "rate_limit_error", 503: "overloaded_error", 504: "timeout_error",
-}  # fmt: skip
+_ERROR_TYPES = {
+    401: "authentication_error",
+    402: "billing_error",
+    403: "permission_error",
+    404: "not_found_error",
+    413: "request_too_large",
+    429: "rate_limit_error",
+    503: "overloaded_error",
+    504: "timeout_error",
+}
 
 
-# ── what is asked ─────────────────────────────────────────────────────────────────────────────────
+# ── bodies ────────────────────────────────────────────────────────────────────────────────────────
 class _Text(BaseModel):
     type: Literal["text"]
     text: str
@@ -86,15 +93,15 @@ class _ToolReference(BaseModel):
     tool_name: str
 
 
-_Shown = _Text | _Image | _Document | _ToolReference
-"""What a user shows, and what a tool does."""
+_Content = _Text | _Image | _Document | _ToolReference
+"""Content of users and of tool results."""
 
 
 class _ToolResult(BaseModel):
     type: Literal["tool_result"]
     tool_use_id: str
     content: Annotated[
-        list[Annotated[_Shown, Field(discriminator="type")]], BeforeValidator(_as_blocks)
+        list[Annotated[_Content, Field(discriminator="type")]], BeforeValidator(_as_blocks)
     ] = []
     is_error: bool | None = None
 
@@ -110,8 +117,8 @@ class _Thought(BaseModel):
     type: Literal["thinking", "redacted_thinking"]
 
 
-_Block = _Shown | _ToolResult | _ToolUse | _Thought
-_MAY_HOLD: Mapping[str, type[_Block] | tuple[type[_Block], ...]] = {
+_Block = _Content | _ToolResult | _ToolUse | _Thought
+_ALLOWED: Mapping[str, type[_Block] | tuple[type[_Block], ...]] = {
     "user": (_Text, _Image, _Document, _ToolReference, _ToolResult),
     "assistant": (_Text, _ToolUse, _Thought),
     "system": (_Text,),
@@ -150,7 +157,7 @@ class _OutputConfig(BaseModel):
 
 
 class CountBody(wire.Body):
-    """The body of a count of tokens: a conversation, and the tools that are offered in it."""
+    """The body of a count of tokens: a conversation, and the tools on offer."""
 
     messages: Annotated[list[_Turn], Field(min_length=1)]
     system: Annotated[list[_Text], BeforeValidator(_as_blocks)] | None = None
@@ -170,169 +177,194 @@ class MessagesBody(CountBody):
 
 
 def count_tokens(body: Json) -> Json:
-    """The answer to ``POST /v1/messages/count_tokens``: an estimate, for every worker counts in its own way.
+    """Return the answer to ``POST /v1/messages/count_tokens``: an estimate, because every worker counts differently.
 
     Raises:
-        RequestFailed: it is not such a body.
+        RequestFailed: the body is invalid.
     """
-    asked = wire.read_body(CountBody, body)
-    turns = _turns(asked)
-    told = json.dumps(
-        [
-            *_wish(asked).values(),
-            *(part for turn in turns for part in turn.parts if "type" not in part),
-        ]
-    )
-    characters = len(told) + sum(len(turn.content) for turn in turns)
-    images = sum("type" in part for turn in turns for part in turn.parts)
+    count = wire.read_body(CountBody, body)
+    turns = _turns(count)
+    counted: list[object] = list(_options(count).values())
+    characters = 0
+    images = 0
+    for turn in turns:
+        characters += len(turn.content)
+        for part in turn.parts:
+            if "type" in part:
+                images += 1
+            else:
+                counted.append(part)
+    characters += len(json.dumps(counted))
     return {"input_tokens": max(1, characters // CHARACTERS_A_TOKEN + images * IMAGE_TOKENS)}
 
 
 def _turns(body: CountBody) -> tuple[Message, ...]:
-    """The conversation in the form of chat completions; all that the system says is one turn, the first."""
+    """Return the conversation in the form of chat completions."""
     rules = [block.text for block in body.system or () if not block.text.startswith(BILLING)]
     turns: list[Message] = []
     for index, turn in enumerate(body.messages):
         where = f"messages.{index}.content"
-        for place, block in enumerate(turn.content):
-            if not isinstance(block, _MAY_HOLD[turn.role]):
-                raise invalid(
-                    f"{where}.{place}.type",
-                    f"got {block.type!r}, which is not for the role {turn.role!r}",
-                )
-        if turn.role == "system":
-            rules += [block.text for block in turn.content if isinstance(block, _Text)]
+        _check_blocks(turn, where)
+        if turn.role == "user":
+            turns += _user_turns(turn.content, where)
+        elif turn.role == "assistant":
+            turns += _assistant_turns(turn.content)
         else:
-            turns += _user(turn.content, where) if turn.role == "user" else _assistant(turn.content)
+            rules += [block.text for block in turn.content if isinstance(block, _Text)]
     if not turns:
-        raise invalid("messages", "got no turn of the user, expected one at least")
-    said = "\n\n".join(rule for rule in rules if rule.strip())
-    return (Message("system", said), *turns) if said else tuple(turns)
+        raise invalid("messages", "expected a turn of the user at least")
+    system = "\n\n".join(rule for rule in rules if rule.strip())
+    if system:
+        turns.insert(0, Message("system", system))
+    return tuple(turns)
 
 
-def _user(blocks: Sequence[_Block], where: str) -> list[Message]:
-    """A turn of the user's: one for each result of a tool, and one for the rest, where there is any."""
-    results: list[Message] = []
-    shown: list[Json] = []
+def _check_blocks(turn: _Turn, where: str) -> None:
+    for index, block in enumerate(turn.content):
+        if not isinstance(block, _ALLOWED[turn.role]):
+            raise invalid(
+                f"{where}.{index}.type",
+                f"got {block.type!r}, which the role {turn.role!r} cannot have",
+            )
+
+
+def _user_turns(blocks: Sequence[_Block], where: str) -> list[Message]:
+    """Return a turn for each tool result, and one for the other blocks."""
+    turns: list[Message] = []
+    images: list[Json] = []
     for index, block in enumerate(blocks):
         if isinstance(block, _ToolResult):
-            text, media = _content(block.content, f"{where}.{index}.content")
-            text = f"Error: {text}" if block.is_error else text or (SHOWN_NEXT if media else "")
-            results.append(Message("tool", text, ({"tool_call_id": block.tool_use_id},)))
-            shown += media
-    text, media = _content(blocks, where)
-    shown += media
-    return (
-        [*results, Message("user", text, tuple(shown))] if text or shown or not results else results
-    )
+            text, shown = _read_content(block.content, f"{where}.{index}.content")
+            if block.is_error:
+                text = f"Error: {text}"
+            elif not text and shown:
+                text = SHOWN_NEXT
+            turns.append(Message("tool", text, ({"tool_call_id": block.tool_use_id},)))
+            images += shown
+    text, shown = _read_content(blocks, where)
+    images += shown
+    if text or images or not turns:
+        turns.append(Message("user", text, tuple(images)))
+    return turns
 
 
-def _assistant(blocks: Sequence[_Block]) -> list[Message]:
-    """A turn of the assistant's; none where it had thoughts alone."""
-    text, _ = _content(blocks, "")
-    calls = [
-        {"id": block.id, "type": "function",
-         "function": {"name": block.name, "arguments": json.dumps(block.input, ensure_ascii=False)}}
-        for block in blocks if isinstance(block, _ToolUse)
-    ]  # fmt: skip
-    return (
-        [Message("assistant", text, ({"tool_calls": calls},) if calls else ())]
-        if text or calls
-        else []
-    )
+def _assistant_turns(blocks: Sequence[_Block]) -> list[Message]:
+    """Return the turn of the assistant's blocks; none if there are only thoughts."""
+    text, _ = _read_content(blocks, "")
+    calls: list[Json] = []
+    for block in blocks:
+        if isinstance(block, _ToolUse):
+            arguments = json.dumps(block.input, ensure_ascii=False)
+            function = {"name": block.name, "arguments": arguments}
+            calls.append({"id": block.id, "type": "function", "function": function})
+    if calls:
+        return [Message("assistant", text, ({"tool_calls": calls},))]
+    return [Message("assistant", text)] if text else []
 
 
-def _content(blocks: Sequence[_Block], where: str) -> tuple[str, list[Json]]:
-    """The text of blocks and their images; ``where`` they stand in the body."""
+def _read_content(blocks: Sequence[_Block], where: str) -> tuple[str, list[Json]]:
+    """Return the text and the images of blocks. Tool calls and results have turns of their own."""
     texts: list[str] = []
-    media: list[Json] = []
+    images: list[Json] = []
     for index, block in enumerate(blocks):
         match block:
-            case _Text(text=text):
-                texts.append(text)
+            case _Text():
+                texts.append(block.text)
             case _Image(source=source):
-                url = (
-                    source.url
-                    if source.type == "url"
-                    else f"data:{source.media_type};{source.type},{source.data}"
-                )
-                media.append(image_part(url, f"{where}.{index}.source"))
-            case _Document(source=source, title=title, context=context):
+                url = f"data:{source.media_type};{source.type},{source.data}"
+                if source.type == "url":
+                    url = source.url
+                images.append(image_part(url, f"{where}.{index}.source"))
+            case _Document(source=source):
                 if source.type not in ("text", "content"):
                     raise invalid(
                         f"{where}.{index}.source.type",
                         f"got {source.type!r}, expected a document as 'text'",
                     )
-                told = (title, context, source.data, *(one.text for one in source.content))
-                texts.append("\n\n".join(part for part in told if part))
-            case _ToolReference(tool_name=name):
-                texts.append(name)
+                inner = [text.text for text in source.content]
+                parts = [block.title, block.context, source.data, *inner]
+                texts.append("\n\n".join(part for part in parts if part))
+            case _ToolReference():
+                texts.append(block.tool_name)
             case _:
-                pass  # calls and results have turns of their own; thoughts have none
-    return "\n\n".join(text for text in texts if text), media
+                pass
+    return "\n\n".join(text for text in texts if text), images
 
 
-def _wish(body: CountBody) -> Json:
-    """What the call that answers is to do, in the form of chat completions: its tools, its format."""
-    wish = _tools(body)
-    form = (body.output_config and body.output_config.format) or body.output_format
-    if form is not None:
-        schema = {"name": "answer", "schema": form.schema_, "strict": True}
-        wish["response_format"] = {"type": "json_schema", "json_schema": schema}
-    return wish
+def _options(body: CountBody) -> Json:
+    """Return tools and output format, in the form of chat completions."""
+    options = _tool_options(body)
+    output = body.output_format
+    if body.output_config is not None and body.output_config.format is not None:
+        output = body.output_config.format
+    if output is not None:
+        schema = {"name": "answer", "schema": output.schema_, "strict": True}
+        options["response_format"] = {"type": "json_schema", "json_schema": schema}
+    return options
 
 
-def _tools(body: CountBody) -> Json:
-    """The tools that the client runs; Anthropic's own are left out, for nobody runs them here.
+def _tool_options(body: CountBody) -> Json:
+    """Return the tools that the client runs, and its choice among them."""
+    functions = _functions(body)
+    options: Json = {"tools": list(functions.values())} if functions else {}
+    choice = body.tool_choice
+    if choice is None or (not functions and choice.type in ("auto", "none")):
+        return options
+    if not functions or (choice.type == "tool" and choice.name not in functions):
+        names = ", ".join(functions) or "none"
+        raise invalid(
+            "tool_choice",
+            f"got {choice.name or choice.type!r}; the client's own tools are: {names}. Anthropic's "
+            "cannot be called here",
+        )
+    if choice.type == "tool":
+        options["tool_choice"] = {"type": "function", "function": {"name": choice.name}}
+    else:
+        options["tool_choice"] = _CHOICES[choice.type]
+    if choice.disable_parallel_tool_use:
+        options["parallel_tool_calls"] = False
+    return options
 
-    One whose loading is deferred is on offer once the result of a tool (the client's search for
-    tools) refers to it.
+
+def _functions(body: CountBody) -> dict[str, Json]:
+    """Return the client's tools as functions, by name. Anthropic's own are left out, because nobody runs them here.
+
+    A tool whose loading is deferred is on offer once a tool result (the client's search for tools)
+    refers to it.
     """
-    results = [
-        block for turn in body.messages for block in turn.content if isinstance(block, _ToolResult)
-    ]
     loaded = {
-        one.tool_name
-        for result in results
-        for one in result.content
-        if isinstance(one, _ToolReference)
+        block.tool_name
+        for turn in body.messages
+        for result in turn.content
+        if isinstance(result, _ToolResult)
+        for block in result.content
+        if isinstance(block, _ToolReference)
     }
     functions: dict[str, Json] = {}
     for index, tool in enumerate(body.tools or ()):
         if tool.type not in (None, "custom") or (tool.defer_loading and tool.name not in loaded):
             continue
-        if tool.name is None or tool.input_schema is None:
-            absent = "name" if tool.name is None else "input_schema"
-            raise invalid(
-                f"tools.{index}.{absent}", "got none, expected one, as every tool of a client's has"
-            )
+        if tool.name is None:
+            raise invalid(f"tools.{index}.name", "missing")
+        if tool.input_schema is None:
+            raise invalid(f"tools.{index}.input_schema", "missing")
         function: Json = {"name": tool.name, "parameters": tool.input_schema}
-        function |= {"description": tool.description} if tool.description else {}
-        function |= {"strict": True} if tool.strict else {}
+        if tool.description:
+            function["description"] = tool.description
+        if tool.strict:
+            function["strict"] = True
         functions[tool.name] = {"type": "function", "function": function}
-    wish: Json = {"tools": [*functions.values()]} if functions else {}
-    choice = body.tool_choice
-    if choice is None or (not functions and choice.type in ("auto", "none")):
-        return wish
-    if not functions or (choice.type == "tool" and choice.name not in functions):
-        got, listed = choice.name or choice.type, ", ".join(functions) or "there is none"
-        problem = f"got {got!r}, expected one of the client's own tools ({listed}); Anthropic's cannot be called here"
-        raise invalid("tool_choice", problem)
-    wish["tool_choice"] = _CHOICES.get(choice.type) or {
-        "type": "function",
-        "function": {"name": choice.name},
-    }
-    return wish | ({"parallel_tool_calls": False} if choice.disable_parallel_tool_use else {})
+    return functions
 
 
-# ── what is told ──────────────────────────────────────────────────────────────────────────────────
+# ── answers ───────────────────────────────────────────────────────────────────────────────────────
 def _tool_use(call: Json) -> Json:
-    name, arguments = call["function"]["name"], call["function"]["arguments"]
+    function = call["function"]
     return {
         "type": "tool_use",
         "id": call["id"],
-        "name": name,
-        "input": wire.read_arguments(arguments),
+        "name": function["name"],
+        "input": wire.read_arguments(function["arguments"]),
     }
 
 
@@ -349,30 +381,39 @@ def _usage(answer: ServedAnswer) -> Json:
 
 
 def _ending(answer: ServedAnswer) -> Json:
-    """Why it ended. Calls that the limit of tokens cut are no calls to make."""
-    calls = answer.tool_calls and answer.finish_reason in ("stop", "tool_calls")
-    reason = "tool_use" if calls else _STOP_REASONS[answer.finish_reason]
-    refused = (
-        {"type": "refusal", "category": None, "explanation": None} if reason == "refusal" else None
-    )
-    return {"stop_reason": reason, "stop_sequence": None, "stop_details": refused}
+    """Return why the answer ended. Tool calls that were cut at the token limit are not to be made."""
+    reason = _STOP_REASONS[answer.finish_reason]
+    if answer.tool_calls and answer.finish_reason in ("stop", "tool_calls"):
+        reason = "tool_use"
+    details = None
+    if reason == "refusal":
+        details = {"type": "refusal", "category": None, "explanation": None}
+    return {"stop_reason": reason, "stop_sequence": None, "stop_details": details}
 
 
 def _message(
-    request: wire.ClientRequest, episode: str, content: Sequence[Json], ending: Json, usage: Json
+    request: wire.ClientRequest, episode: str, content: list[Json], ending: Json, usage: Json
 ) -> Json:
-    head = {"id": f"msg_{episode}", "type": "message", "role": "assistant", "model": request.model}
-    return {**head, "content": [*content], **ending, "usage": usage}
+    return {
+        "id": f"msg_{episode}",
+        "type": "message",
+        "role": "assistant",
+        "model": request.model,
+        "content": content,
+        **ending,
+        "usage": usage,
+    }
 
 
 class _Stream:
-    """An answer as events: blocks one after the other, each open until something else is told."""
+    """Writes one answer as blocks. A block is open until another one begins."""
 
     def __init__(self, request: wire.ClientRequest, episode: str) -> None:
-        self._request, self._episode = request, episode
+        self._request = request
+        self._episode = episode
         self._blocks = 0
         self._open: int | Literal["text", "call"] | None = None
-        """What is told in the open block: a part of the thoughts by its number, the text, or a call of a tool."""
+        """The open block: a part of the thoughts by its number, the text, or a tool call."""
 
     def begin(self) -> bytes:
         ending = {"stop_reason": None, "stop_sequence": None, "stop_details": None}
@@ -382,54 +423,55 @@ class _Stream:
             "cache_read_input_tokens": 0,
             "output_tokens": 0,
         }
-        return _event(
-            "message_start", message=_message(self._request, self._episode, (), ending, usage)
-        )
+        message = _message(self._request, self._episode, [], ending, usage)
+        return _event("message_start", message=message)
 
-    def think(self, part: int, text: str) -> bytes:
-        return self._tell(part, "thinking", text, signature="")
+    def add_reasoning(self, part: int, text: str) -> bytes:
+        if not text:
+            return b""
+        sent = b""
+        if self._open != part:
+            sent = self._begin(part, {"type": "thinking", "thinking": "", "signature": ""})
+        return sent + self._delta({"type": "thinking_delta", "thinking": text})
 
-    def say(self, text: str) -> bytes:
-        return self._tell("text", "text", text)
+    def add_text(self, text: str) -> bytes:
+        if not text:
+            return b""
+        sent = b""
+        if self._open != "text":
+            sent = self._begin("text", {"type": "text", "text": ""})
+        return sent + self._delta({"type": "text_delta", "text": text})
 
-    def beat(self) -> bytes:
+    def heartbeat(self) -> bytes:
         return _event("ping")
 
     def end(self, answer: ServedAnswer) -> bytes:
-        told = b""
+        sent = b""
         for call in answer.tool_calls:
             block = _tool_use(call)
-            given = json.dumps(block["input"], ensure_ascii=False)
-            told += self._begin("call", {**block, "input": {}})
-            told += self._delta({"type": "input_json_delta", "partial_json": given})
-        told += self._close()
-        return (
-            told
-            + _event("message_delta", delta=_ending(answer), usage=_usage(answer))
-            + _event("message_stop")
-        )
+            arguments = json.dumps(block["input"], ensure_ascii=False)
+            sent += self._begin("call", {**block, "input": {}})
+            sent += self._delta({"type": "input_json_delta", "partial_json": arguments})
+        sent += self._close()
+        sent += _event("message_delta", delta=_ending(answer), usage=_usage(answer))
+        return sent + _event("message_stop")
 
     def fail(self, error: RequestFailed) -> bytes:
-        # Claude Code asks all over again where no block has ended, and twice more after an
-        # `api_error`. By now a worker may have been paid: a failure comes after a block, and one of
-        # ours under its own name.
-        begun = self.think(0, error.message) if not self._blocks and self._open is None else b""
+        # Claude Code repeats the request if no block has ended, and twice more after an
+        # `api_error`. A worker may have been paid by now, so a block comes first, and a failure of
+        # the server has its own name.
+        sent = b""
+        if self._blocks == 0 and self._open is None:
+            sent = self.add_reasoning(0, error.message)
         body = MESSAGES.failure(error)
         if error.status >= 500:
             body["error"]["type"] = error.code
-        return begun + self._close() + event(body, "error")
+        return sent + self._close() + event(body, "error")
 
-    def _tell(self, told: int | Literal["text"], kind: str, text: str, **more: str) -> bytes:
-        """A piece of a block of this kind, in a new one where another is open."""
-        if not text:
-            return b""
-        begun = b"" if self._open == told else self._begin(told, {"type": kind, kind: "", **more})
-        return begun + self._delta({"type": f"{kind}_delta", kind: text})
-
-    def _begin(self, told: int | Literal["text", "call"], block: Json) -> bytes:
-        closed = self._close()
-        self._open = told
-        return closed + _event("content_block_start", index=self._blocks, content_block=block)
+    def _begin(self, kind: int | Literal["text", "call"], block: Json) -> bytes:
+        sent = self._close()
+        self._open = kind
+        return sent + _event("content_block_start", index=self._blocks, content_block=block)
 
     def _delta(self, delta: Json) -> bytes:
         return _event("content_block_delta", index=self._blocks, delta=delta)
@@ -437,14 +479,13 @@ class _Stream:
     def _close(self) -> bytes:
         if self._open is None:
             return b""
-        thought = isinstance(self._open, int)
-        signed = (
-            self._delta({"type": "signature_delta", "signature": SIGNATURE}) if thought else b""
-        )
-        closed = signed + _event("content_block_stop", index=self._blocks)
+        sent = b""
+        if isinstance(self._open, int):
+            sent = self._delta({"type": "signature_delta", "signature": SIGNATURE})
+        sent += _event("content_block_stop", index=self._blocks)
         self._open = None
         self._blocks += 1
-        return closed
+        return sent
 
 
 def _event(kind: str, **fields: object) -> bytes:
@@ -457,20 +498,25 @@ class _Messages:
     body: type[wire.Body] = MessagesBody
 
     def read(self, body: Json) -> wire.ClientRequest:
-        asked = wire.read_body(MessagesBody, body)
-        more = {"top_p": asked.top_p, "stop": asked.stop_sequences or None}
-        wish = _wish(asked) | {name: value for name, value in more.items() if value is not None}
-        sampling = Sampling(asked.temperature, asked.max_tokens, None, wish)
-        return wire.ClientRequest(asked, asked.model, _turns(asked), sampling, bool(asked.stream))
+        message = wire.read_body(MessagesBody, body)
+        options = _options(message)
+        if message.top_p is not None:
+            options["top_p"] = message.top_p
+        if message.stop_sequences:
+            options["stop"] = message.stop_sequences
+        sampling = Sampling(message.temperature, message.max_tokens, None, options)
+        turns = _turns(message)
+        return wire.ClientRequest(message, message.model, turns, sampling, bool(message.stream))
 
     def answer(self, request: wire.ClientRequest, answer: ServedAnswer, *, created: int) -> Json:
-        thoughts = (
+        content: list[Json] = [
             {"type": "thinking", "thinking": text, "signature": SIGNATURE}
             for text in answer.thoughts
             if text
-        )
-        said = [{"type": "text", "text": answer.text}] if answer.text else []
-        content = [*thoughts, *said, *map(_tool_use, answer.tool_calls)]
+        ]
+        if answer.text:
+            content.append({"type": "text", "text": answer.text})
+        content += map(_tool_use, answer.tool_calls)
         return _message(request, answer.episode.id, content, _ending(answer), _usage(answer))
 
     def stream(
@@ -479,15 +525,13 @@ class _Messages:
         return _Stream(request, episode)
 
     def failure(self, error: RequestFailed) -> Json:
-        kind = _ERRORS.get(
-            error.status, "invalid_request_error" if error.status < 500 else "api_error"
-        )
-        # Claude Code shortens a conversation, and asks again, by these words.
-        too_long = "prompt is too long: " if error.code == "context_length_exceeded" else ""
-        return {
-            "type": "error",
-            "error": {"type": kind, "message": too_long + error.message, "code": error.code},
-        }
+        default = "invalid_request_error" if error.status < 500 else "api_error"
+        message = error.message
+        if error.code == "context_length_exceeded":
+            # Claude Code shortens the conversation, and asks again, by these words.
+            message = f"prompt is too long: {message}"
+        kind = _ERROR_TYPES.get(error.status, default)
+        return {"type": "error", "error": {"type": kind, "message": message, "code": error.code}}
 
 
 MESSAGES: Final[wire.Api] = _Messages()

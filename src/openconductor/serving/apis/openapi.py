@@ -1,18 +1,13 @@
-"""The server's description of itself, as OpenAPI 3.1 (``GET /openapi.json``).
-
-In: the APIs. Out: a document whose requests are the models that read them, and whose answers are
-what each API writes.
-"""
+"""The server's description of itself, as OpenAPI 3.1 (``GET /openapi.json``)."""
 
 from __future__ import annotations
 
-import re
 from collections.abc import Sequence
 from typing import cast
 
 import openconductor
 from openconductor.serving.apis.messages import CountBody
-from openconductor.serving.apis.wire import Api, Json
+from openconductor.serving.apis.wire import Api, Body, Json
 
 _TEXT: Json = {"type": "string"}
 _TYPES: dict[object, Json] = {
@@ -23,23 +18,23 @@ _TYPES: dict[object, Json] = {
 
 
 def _schema(form: object) -> Json:
-    """The JSON schema of a form.
+    """Return the JSON schema of a form.
 
-    A dict is an object that has these keys, but for those in ``name?``; a list is a list of such; a
-    tuple is either of them; a type is any value of it; and everything else is that very value.
+    A dict is an object with these keys, of which ``name?`` is optional. A list is a list of its
+    element, a tuple one of its elements, a type any value of it. Everything else is that value.
     """
     if isinstance(form, dict):
-        held = cast("dict[str, object]", form)
-        properties = {name.removesuffix("?"): _schema(inner) for name, inner in held.items()}
+        fields = cast("dict[str, object]", form)
         return {
             "type": "object",
-            "properties": properties,
-            "required": [name for name in held if name[-1] != "?"],
+            "properties": {name.removesuffix("?"): _schema(fields[name]) for name in fields},
+            "required": [name for name in fields if not name.endswith("?")],
         }
     if isinstance(form, list):
-        return {"type": "array", "items": _schema(cast("list[object]", form)[0])}
+        (element,) = cast("list[object]", form)
+        return {"type": "array", "items": _schema(element)}
     if isinstance(form, tuple):
-        return {"anyOf": [_schema(one) for one in cast("tuple[object, ...]", form)]}
+        return {"anyOf": [_schema(choice) for choice in cast("tuple[object, ...]", form)]}
     return _TYPES.get(form, {"const": form})
 
 
@@ -51,93 +46,134 @@ _BILL = {
     "calls": [{**_COSTS, "worker": str, "attempts": int}],
 }
 _CALL = {"id": str, "type": "function", "function": {"name": str, "arguments": str}}
-_CHOICE = {
-    "index": 0,
-    "message": {
-        "role": "assistant",
-        "content": (str, None),
-        "reasoning_content?": str,
-        "tool_calls?": [_CALL],
+_CHAT = {
+    "id": str,
+    "object": "chat.completion",
+    "created": int,
+    "model": str,
+    "choices": [
+        {
+            "index": 0,
+            "message": {
+                "role": "assistant",
+                "content": (str, None),
+                "reasoning_content?": str,
+                "tool_calls?": [_CALL],
+            },
+            "finish_reason": ("stop", "length", "tool_calls", "content_filter"),
+        }
+    ],
+    "usage": {
+        "prompt_tokens": int,
+        "completion_tokens": int,
+        "total_tokens": int,
+        "orchestration": _BILL,
     },
-    "finish_reason": ("stop", "length", "tool_calls", "content_filter"),
+}
+_RESPONSE = {
+    "id": str,
+    "object": "response",
+    "created_at": float,
+    "model": str,
+    "status": ("completed", "incomplete"),
+    "output": [{"type": str}],
+    "usage": {
+        "input_tokens": int,
+        "output_tokens": int,
+        "total_tokens": int,
+        "orchestration": _BILL,
+    },
+}
+_MESSAGE = {
+    "id": str,
+    "type": "message",
+    "role": "assistant",
+    "model": str,
+    "stop_reason": str,
+    "content": [{"type": ("text", "thinking", "tool_use")}],
+    "usage": {"input_tokens": int, "output_tokens": int, "orchestration": _BILL},
 }
 ANSWERS = {
-    "chat": _schema({
-        "id": str, "object": "chat.completion", "created": int, "model": str, "choices": [_CHOICE],
-        "usage": {"prompt_tokens": int, "completion_tokens": int, "total_tokens": int, "orchestration": _BILL},
-    }),
-    "responses": _schema({
-        "id": str, "object": "response", "created_at": float, "model": str, "status": ("completed", "incomplete"),
-        "output": [{"type": str}],
-        "usage": {"input_tokens": int, "output_tokens": int, "total_tokens": int, "orchestration": _BILL},
-    }),
-    "messages": _schema({
-        "id": str, "type": "message", "role": "assistant", "model": str, "stop_reason": str,
-        "content": [{"type": ("text", "thinking", "tool_use")}],
-        "usage": {"input_tokens": int, "output_tokens": int, "orchestration": _BILL},
-    }),
+    "chat": _schema(_CHAT),
+    "responses": _schema(_RESPONSE),
+    "messages": _schema(_MESSAGE),
     "count_tokens": _schema({"input_tokens": int}),
-}  # fmt: skip
-"""What each API answers with under 200, by its name."""
-_MODEL = {"id": str, "object": "model", "created": int, "owned_by": str}
-_STATE = {"status": str}
-_GETS: dict[str, tuple[str, object]] = {
-    "/v1/models": ("the models", {"object": "list", "data": [_MODEL]}),
-    "/v1/models/{name}": ("a model", _MODEL),
-    "/v1/episodes/{identifier}": (
-        "an episode, to the key that made it",
-        {"id": str, "outcome": str},
-    ),
-    "/health/live": ("the process answers", _STATE),
-    "/health/ready": ("requests are taken", _STATE),
 }
+"""The answer of each API under 200, by its name."""
+_MODEL = {"id": str, "object": "model", "created": int, "owned_by": str}
+_STATUS = {"status": str}
+_EPISODE = {"id": str, "outcome": str}
+_GETS: dict[str, tuple[str, str, object]] = {
+    "/v1/models": ("", "the models", {"object": "list", "data": [_MODEL]}),
+    "/v1/models/{name}": ("name", "a model", _MODEL),
+    "/v1/episodes/{identifier}": ("identifier", "an episode, to the key that made it", _EPISODE),
+    "/health/live": ("", "the process runs", _STATUS),
+    "/health/ready": ("", "requests are accepted", _STATUS),
+}
+"""Parameter, description and answer of each path."""
 _KEYS = {
     "bearer": {"type": "http", "scheme": "bearer"},
     "x-api-key": {"type": "apiKey", "in": "header", "name": "x-api-key"},
 }
 
 
-def _said(what: str, schema: Json, kind: str = "application/json") -> Json:
-    return {"description": what, "content": {kind: {"schema": schema}}}
+def _response(description: str, schema: Json, kind: str = "application/json") -> Json:
+    return {"description": description, "content": {kind: {"schema": schema}}}
+
+
+_FAILURE = _response("the error", _schema({"error": {"message": str}}))
 
 
 def openapi(apis: Sequence[Api]) -> Json:
-    """The document."""
-    failure = _said(
-        "what was wrong: where, what was got, what was expected",
-        _schema({"error": {"message": str}}),
-    )
-    paths: Json = {}
+    """Return the document."""
     schemas: Json = {}
-    posts = [(api.path, api.name, api.body) for api in apis]
-    for path, name, kind in (*posts, ("/v1/messages/count_tokens", "count_tokens", CountBody)):
-        schema = kind.model_json_schema(ref_template="#/components/schemas/{model}")
-        schemas |= schema.pop("$defs", {}) | {kind.__name__: schema}
-        body = {"$ref": f"#/components/schemas/{kind.__name__}"}
-        answer = _said("the answer; with `stream` as server-sent events", ANSWERS[name])
-        if name != "count_tokens":
-            answer["content"]["text/event-stream"] = {"schema": _TEXT}
-        paths[path] = {"post": {
-            "operationId": name,
-            "requestBody": {"required": True, "content": {"application/json": {"schema": body}}},
-            "responses": {"200": answer, "4XX": failure, "5XX": failure},
-        }}  # fmt: skip
-    for path, (what, form) in _GETS.items():
-        named = re.findall(r"{(\w+)}", path)
-        given = [
-            {"name": name, "in": "path", "required": True, "schema": {**_TEXT, "minLength": 1}}
-            for name in named
-        ]
-        told = {
-            "200": _said(what, _schema(form)),
-            "4XX": failure,
-            "503": _said("not now", _schema(_STATE)),
-        }
-        paths[path] = {"get": {"parameters": given, "responses": told}}
-    paths["/metrics"] = {
-        "get": {"responses": {"200": _said("for Prometheus", _TEXT, "text/plain")}}
+    paths: Json = {}
+    for api in apis:
+        paths[api.path] = _post(api.name, api.body, schemas, streams=True)
+    paths["/v1/messages/count_tokens"] = _post("count_tokens", CountBody, schemas, streams=False)
+    for path, (parameter, description, form) in _GETS.items():
+        paths[path] = _get(parameter, description, form)
+    metrics = _response("for Prometheus", _TEXT, "text/plain")
+    paths["/metrics"] = {"get": {"responses": {"200": metrics}}}
+    return {
+        "openapi": "3.1.0",
+        "info": {"title": "OpenConductor", "version": openconductor.__version__},
+        "paths": paths,
+        "security": [*({name: list[str]()} for name in _KEYS), {}],
+        "components": {"schemas": schemas, "securitySchemes": _KEYS},
     }
-    about = {"title": "OpenConductor", "version": openconductor.__version__}
-    security = [{name: list[str]()} for name in _KEYS] + [{}]
-    return {"openapi": "3.1.0", "info": about, "paths": paths, "security": security,
-            "components": {"schemas": schemas, "securitySchemes": _KEYS}}  # fmt: skip
+
+
+def _post(name: str, body: type[Body], schemas: Json, *, streams: bool) -> Json:
+    """Return the entry of a POST, and add the schemas of its body to ``schemas``."""
+    schema = body.model_json_schema(ref_template="#/components/schemas/{model}")
+    schemas |= schema.pop("$defs", {})
+    schemas[body.__name__] = schema
+    reference = {"$ref": f"#/components/schemas/{body.__name__}"}
+    answer = _response("the answer; with `stream` as server-sent events", ANSWERS[name])
+    if streams:
+        answer["content"]["text/event-stream"] = {"schema": _TEXT}
+    return {
+        "post": {
+            "operationId": name,
+            "requestBody": {
+                "required": True,
+                "content": {"application/json": {"schema": reference}},
+            },
+            "responses": {"200": answer, "4XX": _FAILURE, "5XX": _FAILURE},
+        }
+    }
+
+
+def _get(parameter: str, description: str, form: object) -> Json:
+    """Return the entry of a GET; ``parameter`` is the name of the one in its path, or empty."""
+    parameters: list[Json] = []
+    if parameter:
+        schema = {**_TEXT, "minLength": 1}
+        parameters.append({"name": parameter, "in": "path", "required": True, "schema": schema})
+    responses = {
+        "200": _response(description, _schema(form)),
+        "4XX": _FAILURE,
+        "503": _response("the server is not ready", _schema(_STATUS)),
+    }
+    return {"get": {"parameters": parameters, "responses": responses}}

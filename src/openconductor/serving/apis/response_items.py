@@ -1,9 +1,7 @@
-"""An answer in the form of OpenAI's Responses: items, and the events of a stream that tell of them.
+"""An answer in the form of OpenAI's Responses: items, and the events of a stream that describe them.
 
-In: pieces of reasoning and text, calls of tools, a failure. Out: server-sent events, and the
-response that they come to. What is shown of the orchestration is the summary of reasoning items.
-The beat is an empty delta: Codex ignores comments, and openai-node refuses events that it does not
-know.
+The orchestration is shown as the summary of reasoning items. A heartbeat is an empty delta: Codex
+ignores comments, and openai-node rejects events that it does not know.
 """
 
 from __future__ import annotations
@@ -20,7 +18,7 @@ _CODES = {402: "insufficient_quota", 429: "rate_limit_exceeded"}
 
 @dataclass(frozen=True, slots=True)
 class ClientTool:
-    """A tool of the client: what it is called there, and the function that stands for it."""
+    """A tool of the client: its name there, and the function that stands for it."""
 
     name: str
     function: Json
@@ -28,221 +26,196 @@ class ClientTool:
     custom: bool = False
 
 
-def _usage(answer: ServedAnswer) -> Json:
-    used = answer.episode.usage
-    read = {"cached_tokens": used.cached_tokens, "cache_write_tokens": 0}
-    sums = {
-        "input_tokens": used.input_tokens,
-        "output_tokens": used.output_tokens,
-        "total_tokens": used.tokens,
-    }
-    wrote = {"reasoning_tokens": used.reasoning_tokens}
-    return {
-        **sums,
-        "input_tokens_details": read,
-        "output_tokens_details": wrote,
-        "orchestration": answer.orchestration,
-    }
-
-
-def _error(error: RequestFailed) -> Json:
-    """What failed, under a code that clients act on; ``type`` is our own.
-
-    Codex tries again on ``rate_limit_exceeded`` (after the time that the message names) and on
-    ``server_error``; it stops at the others, of which ``context_length_exceeded`` and
-    ``insufficient_quota`` are not in the vendor's list.
-    """
-    known = _CODES.get(error.status, "invalid_prompt" if error.status < 500 else "server_error")
-    code = error.code if error.code == "context_length_exceeded" else known
-    wait = (
-        f" Please try again in {error.retry_after:g}s."
-        if error.status == 429 and error.retry_after
-        else ""
-    )
-    return {"code": code, "message": error.message + wait, "param": error.param, "type": error.code}
-
-
-def _text(text: str) -> Json:
-    return {"type": "output_text", "text": text, "annotations": [], "logprobs": []}
-
-
 class ResponseItems:
-    """One answer as items, and the events that tell of them.
+    """Writes one answer as items, and the events that describe them.
 
-    One item at most is open: reasoning, whose last part is open, or a message. What is done is kept
-    as it was sent, so that the response at the end is what was streamed.
+    At most one item is open: reasoning, whose last part is open, or a message. Closed items are
+    kept as they were sent, so that the response at the end equals the stream.
 
     Args:
         episode: names the response and its items.
         created: seconds since 1970.
-        echo: what the response says of its request.
-        tools: those of the client, by the names of the functions that stand for them.
-        silent: whether only ``response`` is wanted; every method then returns b"".
+        echo: fields of the response that repeat the request.
+        tools: those of the client, by the names of their functions.
+        silent: True: only ``response`` is wanted, and every method returns b"".
     """
 
     def __init__(
         self, episode: str, created: int, echo: Json, tools: dict[str, ClientTool], *, silent: bool
     ) -> None:
-        head = {
+        self.response: Json = {
             "id": f"resp_{episode}",
             "object": "response",
             "created_at": created,
             "status": "in_progress",
+            "output": [],
+            **echo,
         }
-        self.response: Json = {**head, "output": [], **echo}
         self._episode = episode
         self._tools = tools
         self._silent = silent
-        self._count = count()
+        self._numbers = count()
         self._done: list[Json] = []
         self._messages = 0
-        self._open: Json = {}  # the item that is under way
-        self._pieces: list[str] = []  # of the open part
-        self._part: int | None = (
-            None  # which part of the reasoning is open; None for one that a beat opened
-        )
+        self._open: Json = {}
+        self._texts: list[str] = []  # of the open part
+        self._part: int | None = None  # of the reasoning; None: a heartbeat opened it
 
-    # ── what the gateway calls ────────────────────────────────────────────────────────────────────
+    # ── the stream ────────────────────────────────────────────────────────────────────────────────
     def begin(self) -> bytes:
-        """The response, and that it is under way."""
-        return b"".join(
-            self._event(f"response.{name}", response=self.response)
-            for name in ("created", "in_progress")
-        )
+        """Open the response."""
+        sent = self._event("response.created", response=self.response)
+        return sent + self._event("response.in_progress", response=self.response)
 
-    def think(self, part: int, text: str) -> bytes:
-        """A piece of a part of the summary, in a new item where a message has begun since."""
-        sent = self._reason()
+    def add_reasoning(self, part: int, text: str) -> bytes:
+        """Add to a part of the summary, in a new item if a message has begun since."""
+        sent = self._open_reasoning()
         if self._part not in (None, part):
             sent += self._end_part() + self._begin_part()
         self._part = part
         return sent + self._delta(text)
 
-    def say(self, text: str) -> bytes:
-        """A piece of the message."""
-        return self._speak() + self._delta(text) if text else b""
+    def add_text(self, text: str) -> bytes:
+        """Add to the message."""
+        return self._open_message() + self._delta(text) if text else b""
 
-    def beat(self) -> bytes:
-        """An empty piece of what is open; where nothing is, reasoning is opened."""
-        return (b"" if self._open else self._reason()) + self._delta("")
+    def heartbeat(self) -> bytes:
+        """Add an empty delta to the open item; if there is none, open reasoning."""
+        sent = b"" if self._open else self._open_reasoning()
+        return sent + self._delta("")
 
     def end(self, answer: ServedAnswer) -> bytes:
-        """The calls of tools, and the whole response. An answer without text and calls has an empty message."""
+        """Add the tool calls, and end the response. An answer without text and calls has an empty message."""
         reason = _INCOMPLETE.get(answer.finish_reason)
-        status: str = "incomplete" if reason else "completed"
-        sent = b"" if answer.tool_calls or self._messages else self._speak()
-        sent += self._close("completed" if answer.tool_calls else status)
+        status = "completed" if reason is None else "incomplete"
+        sent = b""
+        if answer.tool_calls:
+            sent += self._close("completed")
+        else:
+            if self._messages == 0:
+                sent += self._open_message()
+            sent += self._close(status)
         for index, call in enumerate(answer.tool_calls):
-            sent += self._call(index, call, status)
-        late = self.response["created_at"] + round(answer.episode.seconds)
-        ended: Json = (
-            {"incomplete_details": {"reason": reason}} if reason else {"completed_at": late}
-        )
-        self.response |= {"status": status, "output": self._done, "usage": _usage(answer), **ended}
+            sent += self._add_call(index, call, status)
+        self.response |= {"status": status, "output": self._done, "usage": _usage(answer)}
+        if reason is None:
+            seconds = round(answer.episode.seconds)
+            self.response["completed_at"] = self.response["created_at"] + seconds
+        else:
+            self.response["incomplete_details"] = {"reason": reason}
         return sent + self._event(f"response.{status}", response=self.response)
 
     def fail(self, error: RequestFailed) -> bytes:
-        """An error, which OpenAI's clients raise, then the response as far as it came, which Codex reads.
+        """Send an error, which OpenAI's clients raise, then the response so far, which Codex reads.
 
-        What is open stays so: Codex would take a closed message for said.
+        The open item is not closed in the stream, because Codex would take a closed message for
+        complete.
         """
-        told = _error(error)
-        # Its fields twice: within, as the vendor's server has them, and outside, as its documents
-        # do.
+        described = _describe(error)
+        # The fields come twice: inside, as the vendor's server sends them, and outside, as its
+        # documentation has them.
         sent = self._event(
-            "error", error=told, code=told["code"], message=told["message"], param=error.param
+            "error",
+            error=described,
+            code=described["code"],
+            message=described["message"],
+            param=error.param,
         )
         self._silent = True
         self._close("incomplete")
         self._silent = False
-        self.response |= {"status": "failed", "error": told, "output": self._done}
+        self.response |= {"status": "failed", "error": described, "output": self._done}
         return sent + self._event("response.failed", response=self.response)
 
     # ── items ─────────────────────────────────────────────────────────────────────────────────────
-    def _reason(self) -> bytes:
-        """Open reasoning, where it is not."""
+    def _open_reasoning(self) -> bytes:
+        """Open a reasoning item, unless one is open."""
         if self._open.get("type") == "reasoning":
             return b""
         sent = self._close()
         self._part = None
         identifier = f"rs_{self._episode}_{len(self._done)}"
-        return (
-            sent
-            + self._begin({"id": identifier, "type": "reasoning", "summary": []})
-            + self._begin_part()
-        )
+        sent += self._begin_item({"id": identifier, "type": "reasoning", "summary": []})
+        return sent + self._begin_part()
 
     def _begin_part(self) -> bytes:
-        self._pieces = []
-        return self._at(
-            "response.reasoning_summary_part.added", part={"type": "summary_text", "text": ""}
-        )
+        self._texts = []
+        part = {"type": "summary_text", "text": ""}
+        return self._part_event("response.reasoning_summary_part.added", part=part)
 
     def _end_part(self) -> bytes:
-        part = {"type": "summary_text", "text": "".join(self._pieces)}
-        sent = self._at("response.reasoning_summary_text.done", text=part["text"])
-        sent += self._at("response.reasoning_summary_part.done", part=part)
+        part = {"type": "summary_text", "text": "".join(self._texts)}
+        sent = self._part_event("response.reasoning_summary_text.done", text=part["text"])
+        sent += self._part_event("response.reasoning_summary_part.done", part=part)
         self._open["summary"].append(part)
         return sent
 
-    def _speak(self) -> bytes:
-        """Open a message, where none is."""
+    def _open_message(self) -> bytes:
+        """Open a message, unless one is open."""
         if self._open.get("type") == "message":
             return b""
         sent = self._close()
-        self._pieces = []
-        identifier = f"msg_{self._episode}" + (f"_{self._messages}" if self._messages else "")
+        self._texts = []
+        identifier = f"msg_{self._episode}"
+        if self._messages:
+            identifier += f"_{self._messages}"
         self._messages += 1
-        item: Json = {
-            "id": identifier,
-            "type": "message",
-            "status": "in_progress",
-            "role": "assistant",
-            "content": [],
-        }
-        return sent + self._begin(item) + self._at("response.content_part.added", part=_text(""))
+        sent += self._begin_item(
+            {
+                "id": identifier,
+                "type": "message",
+                "status": "in_progress",
+                "role": "assistant",
+                "content": [],
+            }
+        )
+        return sent + self._part_event("response.content_part.added", part=_text_part(""))
 
-    def _call(self, index: int, call: Json, status: str) -> bytes:
-        """An item that is whole at once."""
-        name, arguments = call["function"]["name"], call["function"]["arguments"]
+    def _add_call(self, index: int, call: Json, status: str) -> bytes:
+        """Add a tool call, which is complete at once."""
+        name = call["function"]["name"]
+        arguments = call["function"]["arguments"]
         tool = self._tools.get(name) or ClientTool(name, {})
-        kind, key, told, prefix = "function_call", "arguments", "function_call_arguments", "fc"
+        kind, key, prefix = "function_call", "arguments", "fc"
         if tool.custom:
-            kind, key, told, prefix = "custom_tool_call", "input", "custom_tool_call_input", "ctc"
+            kind, key, prefix = "custom_tool_call", "input", "ctc"
             text = read_arguments(arguments).get("input")
-            arguments = (
-                text if isinstance(text, str) else arguments
-            )  # not in our form: taken for the text
-        item: Json = {"id": f"{prefix}_{self._episode}{index:02d}", "type": kind, "status": "in_progress",
-                      "call_id": call["id"], "name": tool.name, key: ""}  # fmt: skip
+            if isinstance(text, str):  # otherwise the worker wrote the text itself
+                arguments = text
+        item: Json = {
+            "id": f"{prefix}_{self._episode}{index:02d}",
+            "type": kind,
+            "status": "in_progress",
+            "call_id": call["id"],
+            "name": tool.name,
+            key: "",
+        }
         if tool.namespace is not None:
             item["namespace"] = tool.namespace
-        sent = self._begin(item) + self._event(
-            f"response.{told}.delta", **self._place(), delta=arguments
-        )
+        sent = self._begin_item(item)
+        name = f"response.{kind}_{key}"
+        sent += self._item_event(f"{name}.delta", delta=arguments)
         item[key] = arguments
-        return (
-            sent
-            + self._event(f"response.{told}.done", **self._place(), **{key: arguments})
-            + self._close(status)
-        )
+        sent += self._item_event(f"{name}.done", **{key: arguments})
+        return sent + self._close(status)
 
-    def _begin(self, item: Json) -> bytes:
+    def _begin_item(self, item: Json) -> bytes:
         self._open = item
         return self._event("response.output_item.added", output_index=len(self._done), item=item)
 
     def _close(self, status: str = "completed") -> bytes:
-        """End what is open."""
-        item, sent = self._open, b""
+        """Close the open item."""
+        item = self._open
         if not item:
             return b""
+        sent = b""
         if item["type"] == "reasoning":
             sent = self._end_part()
         elif item["type"] == "message":
-            text = "".join(self._pieces)
-            sent = self._at("response.output_text.done", text=text, logprobs=[])
-            sent += self._at("response.content_part.done", part=_text(text))
-            item |= {"status": status, "content": [_text(text)]}
+            text = "".join(self._texts)
+            sent = self._part_event("response.output_text.done", text=text, logprobs=[])
+            sent += self._part_event("response.content_part.done", part=_text_part(text))
+            item |= {"status": status, "content": [_text_part(text)]}
         else:
             item["status"] = status
         sent += self._event("response.output_item.done", output_index=len(self._done), item=item)
@@ -252,24 +225,57 @@ class ResponseItems:
 
     # ── events ────────────────────────────────────────────────────────────────────────────────────
     def _delta(self, text: str) -> bytes:
-        """A piece of the open part."""
-        self._pieces.append(text)
+        """Add a text to the open part."""
+        self._texts.append(text)
         if self._open["type"] == "message":
-            return self._at("response.output_text.delta", delta=text, logprobs=[])
-        return self._at("response.reasoning_summary_text.delta", delta=text)
+            return self._part_event("response.output_text.delta", delta=text, logprobs=[])
+        return self._part_event("response.reasoning_summary_text.delta", delta=text)
 
-    def _place(self) -> Json:
-        return {"item_id": self._open["id"], "output_index": len(self._done)}
+    def _part_event(self, name: str, **fields: Any) -> bytes:
+        """Return an event of the open part."""
+        summary = self._open.get("summary")
+        if summary is None:
+            return self._item_event(name, content_index=0, **fields)
+        return self._item_event(name, summary_index=len(summary), **fields)
 
-    def _at(self, name: str, **fields: Any) -> bytes:
-        """An event of the open part."""
-        shown = self._open.get("summary")
-        part = {"content_index": 0} if shown is None else {"summary_index": len(shown)}
-        return self._event(name, **self._place(), **part, **fields)
+    def _item_event(self, name: str, **fields: Any) -> bytes:
+        """Return an event of the open item."""
+        return self._event(name, item_id=self._open["id"], output_index=len(self._done), **fields)
 
     def _event(self, name: str, **fields: Any) -> bytes:
-        return (
-            b""
-            if self._silent
-            else event({"type": name, "sequence_number": next(self._count), **fields}, name)
-        )
+        if self._silent:
+            return b""
+        return event({"type": name, "sequence_number": next(self._numbers), **fields}, name)
+
+
+def _text_part(text: str) -> Json:
+    return {"type": "output_text", "text": text, "annotations": [], "logprobs": []}
+
+
+def _usage(answer: ServedAnswer) -> Json:
+    used = answer.episode.usage
+    return {
+        "input_tokens": used.input_tokens,
+        "output_tokens": used.output_tokens,
+        "total_tokens": used.tokens,
+        "input_tokens_details": {"cached_tokens": used.cached_tokens, "cache_write_tokens": 0},
+        "output_tokens_details": {"reasoning_tokens": used.reasoning_tokens},
+        "orchestration": answer.orchestration,
+    }
+
+
+def _describe(error: RequestFailed) -> Json:
+    """Return a failure under a code that clients act on; ``type`` is this server's own code.
+
+    Codex repeats the request on ``rate_limit_exceeded`` (after the time that the message names) and
+    on ``server_error``. It stops at the others, of which ``context_length_exceeded`` and
+    ``insufficient_quota`` are not in the vendor's list.
+    """
+    default = "invalid_prompt" if error.status < 500 else "server_error"
+    code = _CODES.get(error.status, default)
+    if error.code == "context_length_exceeded":
+        code = error.code
+    message = error.message
+    if error.status == 429 and error.retry_after:
+        message += f" Please try again in {error.retry_after:g}s."
+    return {"code": code, "message": message, "param": error.param, "type": error.code}

@@ -1,15 +1,14 @@
-"""What the APIs share: what a client asks, what it is told, and how a failure reads.
+"""What the APIs share: a client's request, an answer, failures, costs.
 
-In: bodies that an API has read. Out: a ClientRequest for the gateway, and the pieces of an answer
-for the API to write. Each API is a module beside this one with an object of the protocol ``Api``;
-nothing here knows how one of them looks.
+Each API is a module beside this one with an object of the protocol ``Api``. It turns a body into a
+``ClientRequest``, and a ``ServedAnswer`` into a body or a stream.
 """
 
 from __future__ import annotations
 
 import json
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from decimal import Decimal
 from reprlib import repr as short
@@ -23,27 +22,28 @@ from openconductor.types import Episode, FinishReason, Message, Sampling, StepRe
 
 Json = dict[str, Any]
 Reasoning = Literal["off", "summary", "full"]
-"""How much of the orchestration an answer shows as reasoning: nothing, a line for each thing that happens, or all."""
+"""How much of the orchestration an answer shows as its reasoning: nothing, a line for each event, or all of it."""
 IMAGE = "data:image/"
 RECALLS = "recalls"
-"""The key of a part of an assistant's turn that stands for what an earlier answer said: its episode. The gateway puts
-the text in its place."""
+"""Key of a part of an assistant's turn that stands for the text of an earlier answer, by its episode. The gateway
+replaces it with the text."""
 Name = Annotated[str, Field(max_length=256)]
-"""A longer name is nobody's, and would take long to look up."""
-_LINES = re.compile("[\u0085\u2028\u2029]")
+"""A longer name is certainly unknown, and would take long to look up."""
+_LINE_ENDS = re.compile("[\u0085\u2028\u2029]")
+_CALL_ID = re.compile("call_([0-9a-f]{32})([0-9]{2,8})")
 M = TypeVar("M", bound=BaseModel)
 N = TypeVar("N", float, Decimal)
 
 
 class RequestFailed(errors.OpenConductorError):
-    """A request that gets an error for an answer.
+    """A request that is answered by an error.
 
     Attributes:
-        status: HTTP's.
-        code: what failed, for programs.
-        message: what failed, for people: where, what was got, what was expected.
-        param: the field of the body, where one is wrong.
-        retry_after: in seconds, where it is known when another attempt may succeed.
+        status: the HTTP status.
+        code: names the failure, for programs.
+        message: explains it, for people.
+        param: the field of the body that is wrong.
+        retry_after: seconds after which another attempt may succeed; None: unknown.
     """
 
     def __init__(
@@ -63,19 +63,19 @@ class RequestFailed(errors.OpenConductorError):
         self.retry_after = retry_after
 
 
-# ── what is asked ─────────────────────────────────────────────────────────────────────────────────
+# ── requests ──────────────────────────────────────────────────────────────────────────────────────
 class Control(BaseModel):
-    """What a request says of its orchestration: ``conductor`` in the body, of every API. A key's limits hold beside it.
+    """``conductor`` in the body of every API: settings of the orchestration. The key's limits hold as well.
 
     Attributes:
-        workers: the names of those that may be asked.
-        tags: workers that have at least one of them.
+        workers: the names of the workers that may be asked.
+        tags: workers with at least one of these tags.
         max_price: workers whose prices of input and output, in US dollars a million tokens, are at
             most this.
         max_steps: the most steps of a workflow.
         max_rounds: the most rounds.
         max_calls, max_tokens, max_dollars, max_seconds: the budget of the whole answer.
-        seed: that of every call.
+        seed: the seed of every call.
         reasoning: how much is shown.
     """
 
@@ -95,13 +95,13 @@ class Control(BaseModel):
 
 
 class Open(BaseModel):
-    """A body, or a part of one. Fields that an API does not name are tolerated and do nothing."""
+    """A body, or a part of one. Unknown fields are accepted and ignored."""
 
     model_config = ConfigDict(extra="allow")
 
 
 class Body(Open):
-    """What all bodies have."""
+    """The fields that the bodies of all APIs have."""
 
     model: Name
     stream: bool | None = None
@@ -110,76 +110,75 @@ class Body(Open):
 
 @dataclass(frozen=True, slots=True)
 class ClientRequest:
-    """What a client asks, whatever its API.
+    """A request, independent of its API.
 
     Attributes:
-        body: as it came, for what an answer echoes.
-        model: who is asked: ``conductor``, a baseline's name, ``direct:WORKER``.
-        turns: the conversation, the system's turns first; calls of tools and their results in the
-            form of chat completions (``Message.parts``), under the ids that we gave out.
-        wish: what the call that answers is to do, in the form of chat completions (``tools``,
-            ``tool_choice``, ``response_format``, ``stop`` and the like in its ``body``).
-        stream: whether the answer is to come as a stream.
-        previous: the id of an earlier answer's episode, whose conversation comes before ``turns``.
-        instructed: how many turns at the beginning are this request's alone, and no part of what
-            follows on it.
+        body: as it came; an answer echoes parts of it.
+        model: ``conductor``, a baseline's name, or ``direct:WORKER``.
+        turns: the conversation, system turns first. Tool calls and their results have the form of
+            chat completions (``Message.parts``), under the ids that this server gave out.
+        options: options of the call that answers, as chat completions have them in a body
+            (``tools``, ``tool_choice``, ``response_format``, ``stop`` …).
+        stream: True if the answer is to be streamed.
+        previous: the episode of an earlier answer, whose conversation comes before ``turns``.
+        instructed: how many of the first turns belong to this request only, and not to a later
+            conversation.
     """
 
     body: Body
     model: str
     turns: tuple[Message, ...]
-    wish: Sampling
+    options: Sampling
     stream: bool
     previous: str | None = None
     instructed: int = 0
 
     @property
     def control(self) -> Control:
-        """What it says of the orchestration."""
+        """The settings of the orchestration."""
         return self.body.conductor or Control()
 
 
 def read_body(kind: type[M], body: Json) -> M:
-    """A body as the model of its API.
+    """Return a body as the model of its API.
 
     Raises:
-        RequestFailed: it is none; the message names the first field that is wrong, what was got and
-            what was expected.
+        RequestFailed: it is invalid; the message names the first field that is wrong.
     """
     try:
         return kind.model_validate(body)
     except ValidationError as error:
         first = error.errors(include_url=False, include_context=False)[0]
         where = ".".join(str(part) for part in first["loc"])
-        got = "" if first["type"] == "missing" else f", got {short(first['input'])}"
-        raise RequestFailed(
-            400, "invalid_value", f"{where or 'the body'}: {first['msg']}{got}", param=where
-        ) from None
+        message = f"{where or 'the body'}: {first['msg']}"
+        if first["type"] != "missing":
+            message += f", got {short(first['input'])}"
+        raise RequestFailed(400, "invalid_value", message, param=where) from None
 
 
 def invalid(where: str, problem: str) -> RequestFailed:
-    """The failure of a body whose field ``where`` is wrong; ``problem`` says what was got and what was expected."""
+    """Return the failure of a body whose field ``where`` is wrong."""
     return RequestFailed(400, "invalid_value", f"{where}: {problem}", param=where)
 
 
 def image_part(url: object, where: str, detail: object = None) -> Json:
-    """An image as a part of a Message, from a data URL.
+    """Return an image as a part of a Message, from a data URL.
 
     Raises:
-        RequestFailed: it is at another address: nothing is fetched for a client.
+        RequestFailed: it is another URL: the server fetches nothing for a client.
     """
     if not isinstance(url, str) or not url.startswith(IMAGE) or ";base64," not in url[:100]:
         raise invalid(
             where, f"got {short(url)}, expected an image as a data URL (data:image/png;base64,...)"
         )
-    return {
-        "type": "image_url",
-        "image_url": {"url": url, **({"detail": detail} if detail else {})},
-    }
+    image = {"url": url}
+    if detail:
+        image["detail"] = str(detail)
+    return {"type": "image_url", "image_url": image}
 
 
 def read_content(content: object, where: str) -> tuple[str, list[Mapping[str, object]]]:
-    """The text of a turn, or of a tool's result, and its images, in the form of either API of OpenAI's.
+    """Return the text and the images of a turn or a tool result, in the form of either API of OpenAI's.
 
     Raises:
         RequestFailed: it is neither a text nor a list of such parts.
@@ -190,57 +189,69 @@ def read_content(content: object, where: str) -> tuple[str, list[Mapping[str, ob
         raise invalid(where, f"got {short(content)}, expected a text or a list of parts")
     texts: list[str] = []
     images: list[Mapping[str, object]] = []
-    for index, part in enumerate(map(as_object, cast("list[object]", content))):
-        place, kind = f"{where}.{index}", part.get("type")
-        if kind in ("text", "input_text", "output_text", "refusal"):
-            texts.append(read_text(part, "refusal" if kind == "refusal" else "text", place))
+    for index, value in enumerate(cast("list[object]", content)):
+        part = as_object(value)
+        place = f"{where}.{index}"
+        kind = part.get("type")
+        if kind == "refusal":
+            texts.append(read_text(part, "refusal", place))
+        elif kind in ("text", "input_text", "output_text"):
+            texts.append(read_text(part, "text", place))
         elif kind in ("image_url", "input_image"):
-            image, spot = as_object(part.get("image_url")), f"{place}.image_url.url"
-            if not image:  # Responses have the URL itself there
-                image, spot = {**part, "url": part.get("image_url")}, f"{place}.image_url"
-            detail = image["detail"] if image.get("detail") in ("auto", "low", "high") else None
-            images.append(image_part(image.get("url"), spot, detail))
+            images.append(_read_image(part, place))
         else:
             raise invalid(
-                f"{place}.type", f"got {short(kind)}, expected text, or an image with a data URL"
+                f"{place}.type", f"got {short(kind)}, expected a text or an image (data URL)"
             )
     return "\n".join(texts), images
 
 
+def _read_image(part: Json, where: str) -> Json:
+    image = as_object(part.get("image_url"))
+    where = f"{where}.image_url"
+    if image:
+        url, detail = image.get("url"), image.get("detail")
+        where += ".url"
+    else:  # Responses have the URL itself there
+        url, detail = part.get("image_url"), part.get("detail")
+    return image_part(url, where, detail if detail in ("auto", "low", "high") else None)
+
+
 def as_object(value: object) -> Json:
-    """An object; an empty one, which is refused for what it lacks, in place of anything else."""
+    """Return an object; in place of anything else an empty one, which is rejected for what it lacks."""
     return cast("Json", value) if isinstance(value, dict) else {}
 
 
 def read_text(entry: Json, key: str, where: str) -> str:
-    """What stands under a key.
+    """Return the string under a key.
 
     Raises:
         RequestFailed: it is not a string.
     """
-    if not isinstance(value := entry.get(key), str):
+    value = entry.get(key)
+    if not isinstance(value, str):
         raise invalid(f"{where}.{key}", f"got {short(value)}, expected a string")
     return value
 
 
 def least(*limits: N | None) -> N | None:
-    """The lowest limit; None where there is none."""
+    """Return the lowest limit; None: there is none."""
     return min((limit for limit in limits if limit is not None), default=None)
 
 
-# ── what is told ──────────────────────────────────────────────────────────────────────────────────
+# ── answers ───────────────────────────────────────────────────────────────────────────────────────
 @dataclass(frozen=True, slots=True)
 class ServedAnswer:
     """A whole answer.
 
     Attributes:
-        episode: how it came about; ``episode.id`` names it everywhere.
-        text: for the user; "" where there are only calls of tools.
-        tool_calls: ``{"id", "type": "function", "function": {"name", "arguments"}}``, under our
-            ids.
+        episode: its episode; ``episode.id`` names the answer everywhere.
+        text: for the user; "" if there are only tool calls.
+        tool_calls: ``{"id", "type": "function", "function": {"name", "arguments"}}``, under the
+            server's ids.
         finish_reason: of the call that answered.
-        thoughts: the reasoning that is shown, a text a part (the plan, then each step).
-        orchestration: what it cost, and who (see the function).
+        thoughts: the reasoning that is shown, in parts (the plan, then each step).
+        orchestration: the costs (see the function).
     """
 
     episode: Episode
@@ -252,37 +263,38 @@ class ServedAnswer:
 
 
 class AnswerStream(Protocol):
-    """Writes one answer as server-sent events; each method returns the bytes to send, b"" for none.
+    """Writes one answer as server-sent events; each method returns the bytes to send, possibly none.
 
-    In this order: ``begin``; any number of ``think``, ``say`` and ``beat``; then ``end`` or
-    ``fail``, once.
+    The order is ``begin``, any number of ``add_reasoning``, ``add_text`` and ``heartbeat``, then
+    ``end`` or ``fail``.
     """
 
     def begin(self) -> bytes:
-        """What opens the answer."""
+        """Open the answer."""
         ...
 
-    def think(self, part: int, text: str) -> bytes:
-        """A piece of reasoning; parts are numbered from 0, and one ends where the next begins.
+    def add_reasoning(self, part: int, text: str) -> bytes:
+        """Add to a part of the reasoning.
 
-        A part can go on after text was said (a later round).
+        Parts are numbered from 0, and one ends where the next begins. A part can go on after text
+        was added (a later round).
         """
         ...
 
-    def say(self, text: str) -> bytes:
-        """A piece of the answer's text."""
+    def add_text(self, text: str) -> bytes:
+        """Add to the answer's text."""
         ...
 
-    def beat(self) -> bytes:
-        """What keeps a client from giving up while nothing happens."""
+    def heartbeat(self) -> bytes:
+        """Keep a client from giving up while nothing happens."""
         ...
 
     def end(self, answer: ServedAnswer) -> bytes:
-        """What ends the answer: its calls of tools, why it ended, what it used. Its text was said before."""
+        """End the answer with its tool calls, finish reason and usage. Its text was added before."""
         ...
 
     def fail(self, error: RequestFailed) -> bytes:
-        """What ends an answer that failed."""
+        """End an answer that failed."""
         ...
 
 
@@ -294,97 +306,109 @@ class Api(Protocol):
     body: type[Body]
 
     def read(self, body: Json) -> ClientRequest:
-        """What a body asks.
+        """Return the request of a body.
 
         Raises:
-            RequestFailed: it is not a body of this API, or asks for what cannot be done here.
+            RequestFailed: the body is invalid, or asks for something that is not offered here.
         """
         ...
 
     def answer(self, request: ClientRequest, answer: ServedAnswer, *, created: int) -> Json:
-        """The body of a whole answer, of an episode that began at ``created`` (seconds since 1970)."""
+        """Return the body of a whole answer, whose episode began at ``created`` (seconds since 1970)."""
         ...
 
     def stream(self, request: ClientRequest, episode: str, *, created: int) -> AnswerStream:
-        """A stream for the answer of the episode of this id."""
+        """Return a stream for the answer of the episode of this id."""
         ...
 
     def failure(self, error: RequestFailed) -> Json:
-        """The body of a failure."""
+        """Return the body of a failure."""
         ...
 
 
 def event(data: Json, name: str = "") -> bytes:
-    """A server-sent event; ``name`` is its type, where the API names it.
+    """Return a server-sent event; ``name`` is its type, if the API names it.
 
-    What else ends a line in Unicode is escaped: some clients split by it.
+    Line ends of Unicode are escaped, because some clients split by them.
     """
-    text = _LINES.sub(lambda found: f"\\u{ord(found[0]):04x}", as_json(data).decode())
-    return (b"event: %b\n" % name.encode() if name else b"") + b"data: %b\n\n" % text.encode()
+    text = as_json(data).decode()
+    text = _LINE_ENDS.sub(lambda match: f"\\u{ord(match[0]):04x}", text)
+    head = f"event: {name}\n" if name else ""
+    return f"{head}data: {text}\n\n".encode()
 
 
 def as_json(data: object) -> bytes:
-    """A body as it is sent."""
+    """Return a body as it is sent."""
     return json.dumps(data, ensure_ascii=False, separators=(",", ":")).encode("utf-8", "replace")
 
 
-# ── calls of tools ────────────────────────────────────────────────────────────────────────────────
+# ── tool calls ────────────────────────────────────────────────────────────────────────────────────
 def call_id(episode: str, index: int) -> str:
-    """The id under which a client learns of a call of its tools: at most 40 characters, and it names the episode."""
+    """Return the id of a tool call for clients: it names the episode, and has at most 40 characters."""
     return f"call_{episode}{index:02d}"
 
 
-def called_in(identifier: str) -> tuple[str, int] | None:
-    """The episode and the index of a call that we gave an id; None for an id of somebody else."""
-    given = re.fullmatch("call_([0-9a-f]{32})([0-9]{2,8})", identifier)
-    return given and (given[1], int(given[2]))
+def parse_call_id(identifier: str) -> tuple[str, int] | None:
+    """Return the episode and the index of a tool call; None: the id is not one of this server's."""
+    match = _CALL_ID.fullmatch(identifier)
+    return None if match is None else (match[1], int(match[2]))
 
 
 def read_arguments(text: str) -> Json:
-    """What a worker calls a tool with; empty where that is not an object, or holds a number that JSON has not."""
+    """Return the arguments of a tool call; {} if they are not an object, or hold a number that JSON lacks."""
     try:
-        given = json.loads(text)
-        json.dumps(given, allow_nan=False)
+        arguments = json.loads(text)
+        json.dumps(arguments, allow_nan=False)
     except (ValueError, RecursionError):
         return {}
-    return as_object(given)
+    return as_object(arguments)
 
 
-# ── what it cost ──────────────────────────────────────────────────────────────────────────────────
+# ── costs ─────────────────────────────────────────────────────────────────────────────────────────
 def orchestration(episode: Episode, names: Mapping[int, str]) -> Json:
-    """What an episode cost, and who: the totals, and an entry for the Conductor of each round and for each step.
+    """Return the costs of an episode: the totals, and an entry for each round's planning and for each step.
 
-    Dollars are decimal strings, exact; ``unpriced_calls`` are calls whose price is not known, and
-    in no sum.
+    Dollars are exact decimal strings. Calls of unknown price are counted as ``unpriced_calls``, and
+    are in no sum.
 
     Args:
         episode: the episode.
-        names: the workers', by ordinal.
+        names: the workers' names, by ordinal.
     """
     entries: list[Json] = []
     for entry in draw_entries(episode):
-        transcript, worker = episode.rounds[entry.round].transcript, CONDUCTOR
+        worker = CONDUCTOR
+        transcript = episode.rounds[entry.round].transcript
         if entry.step is not None and transcript is not None:
             worker = names[transcript.results[entry.step].asked]
-        attempts = len(entry.attempts)
-        entries.append({"round": entry.round, "step": entry.step, "worker": worker, "attempts": attempts,
-                        **costs(entry.usage)})  # fmt: skip
+        entries.append(
+            {
+                "round": entry.round,
+                "step": entry.step,
+                "worker": worker,
+                "attempts": len(entry.attempts),
+                **_costs(entry.usage),
+            }
+        )
     return {
         "episode": episode.id,
         "seconds": round(episode.seconds, 3),
-        **costs(episode.usage),
+        **_costs(episode.usage),
         "calls": entries,
     }
 
 
-def costs(usage: Usage) -> Json:
-    """A usage as it is reported: tokens, dollars as a decimal string, calls of unknown price."""
-    tokens = {"input_tokens": usage.input_tokens, "output_tokens": usage.output_tokens}
-    return {**tokens, "dollars": format(usage.dollars, "f"), "unpriced_calls": usage.unpriced_calls}
+def _costs(usage: Usage) -> Json:
+    return {
+        "input_tokens": usage.input_tokens,
+        "output_tokens": usage.output_tokens,
+        "dollars": format(usage.dollars, "f"),
+        "unpriced_calls": usage.unpriced_calls,
+    }
 
 
 # ── failures ──────────────────────────────────────────────────────────────────────────────────────
-_KINDS: Sequence[tuple[type[errors.OpenConductorError], int, str]] = (
+_FAILURES = (
     (errors.RateLimited, 429, "worker_rate_limited"),
     (errors.WorkerTimeout, 504, "worker_timeout"),
     (errors.ContextTooLong, 400, "context_length_exceeded"),
@@ -395,45 +419,47 @@ _KINDS: Sequence[tuple[type[errors.OpenConductorError], int, str]] = (
     (errors.ConfigError, 400, "invalid_value"),
     (errors.JournalError, 503, "journal_failed"),
 )
+"""Status and code of each kind of error; the first that fits counts."""
+_ERROR_TYPES = {
+    401: "authentication_error",
+    402: "insufficient_quota",
+    403: "permission_error",
+    404: "not_found_error",
+    429: "rate_limit_error",
+}
 
 
-_TYPES = {401: "authentication_error", 402: "insufficient_quota", 403: "permission_error", 404: "not_found_error",
-          429: "rate_limit_error"}  # fmt: skip
-
-
-def failed(error: errors.OpenConductorError) -> RequestFailed:
-    """The failure that an error of an episode is, for the client."""
+def request_failure(error: errors.OpenConductorError) -> RequestFailed:
+    """Return the failure that a client is told of when an episode ends in an error."""
     if isinstance(error, RequestFailed):
         return error
     if isinstance(error, errors.BudgetExceeded):
-        late = error.limit == "seconds"
-        return RequestFailed(
-            504 if late else 402, "deadline_exceeded" if late else "budget_exceeded", str(error)
-        )
-    for kind, status, code in _KINDS:
+        if error.limit == "seconds":
+            return RequestFailed(504, "deadline_exceeded", str(error))
+        return RequestFailed(402, "budget_exceeded", str(error))
+    for kind, status, code in _FAILURES:
         if isinstance(error, kind):
             after = error.retry_after if isinstance(error, errors.WorkerError) else None
             return RequestFailed(status, code, str(error), retry_after=after)
-    return RequestFailed(
-        500, "internal_error", f"an error of the server's own ({type(error).__name__})"
-    )
+    return RequestFailed(500, "internal_error", f"internal error ({type(error).__name__})")
 
 
 def openai_failure(error: RequestFailed) -> Json:
-    """The body of a failure, in the form of OpenAI's APIs."""
-    kind = _TYPES.get(
-        error.status, "invalid_request_error" if error.status < 500 else "server_error"
-    )
+    """Return the body of a failure, in the form of OpenAI's APIs."""
+    default = "invalid_request_error" if error.status < 500 else "server_error"
     return {
-        "error": {"message": error.message, "type": kind, "param": error.param, "code": error.code}
+        "error": {
+            "message": error.message,
+            "type": _ERROR_TYPES.get(error.status, default),
+            "param": error.param,
+            "code": error.code,
+        }
     }
 
 
 def answering_step(episode: Episode) -> StepResult | None:
-    """The step whose response is the answer: the last one that a workflow ended in; None where there is none."""
-    ends = (
-        one.transcript.results[-1]
-        for one in reversed(episode.rounds)
-        if one.transcript and one.answer is not None
-    )
-    return next(ends, None)
+    """Return the last step of the last workflow that answered; None: no workflow did."""
+    for played in reversed(episode.rounds):
+        if played.transcript is not None and played.answer is not None:
+            return played.transcript.results[-1]
+    return None

@@ -1,0 +1,164 @@
+"""A client's connection and its body: timeouts, and limits of size."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import math
+import re
+from typing import Never, cast
+
+from starlette.types import Receive
+from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
+
+from openconductor.serving.apis.wire import Json, RequestFailed
+
+STALLED_S = 60.0
+"""Seconds that a client has for its head, between pieces of its body, and to go on reading."""
+
+_DEEPEST = 100  # levels of a body: the store and others descend into them
+_MOST_VALUES = 100_000  # in a body
+_HEAD_BYTES = 65_536
+_OFFER = re.compile(rb"(?i)\r\n(?:upgrade|http2-settings):[^\r\n]*")
+
+
+class ClientConnection(HttpToolsProtocol):
+    """Disconnects a client that does not finish its head in time or size, or does not read.
+
+    It also disconnects a client that sends a request before it has its answer: uvicorn would stop
+    reading, and not notice that it leaves.
+    """
+
+    _timeout: asyncio.TimerHandle | None = None
+    _head: int | None = 0  # bytes of the head that is arriving; None: no head is
+
+    def _start_timeout(self, *, head: int | None) -> None:
+        self._stop_timeout()
+        self._head = head
+        self._timeout = self.loop.call_later(STALLED_S, self.transport.abort)
+
+    def _stop_timeout(self) -> None:
+        self._head = None
+        if self._timeout is not None:
+            self._timeout.cancel()
+
+    def connection_made(self, transport: asyncio.Transport) -> None:
+        """Wait for a head."""
+        super().connection_made(transport)
+        self._start_timeout(head=0)
+
+    def on_message_begin(self) -> None:
+        """Wait for the head of a further request."""
+        super().on_message_begin()
+        self._start_timeout(head=0)
+
+    def data_received(self, data: bytes) -> None:
+        """Count the bytes of a head, and remove its offer of HTTP/2, after which a body would not be HTTP/1.
+
+        Java's client makes this offer.
+        """
+        busy = self.cycle and not self.cycle.response_complete
+        end = -1 if busy else data.find(b"\r\n\r\n")
+        if end > 0:
+            data = _OFFER.sub(b"", data[:end]) + data[end:]
+        super().data_received(data)
+        if self._head is not None:
+            self._head += len(data)
+            if self._head > _HEAD_BYTES:
+                self.send_400_response("The head of the request is too large.")
+
+    def on_headers_complete(self) -> None:
+        """End the wait for the head."""
+        self._stop_timeout()
+        if self.cycle and not self.cycle.response_complete:
+            self.transport.abort()
+        else:
+            super().on_headers_complete()
+
+    def pause_writing(self) -> None:
+        """Wait for a client that reads more slowly than the server writes."""
+        super().pause_writing()
+        self._start_timeout(head=None)
+
+    def resume_writing(self) -> None:
+        """End the wait: the client has caught up."""
+        self._stop_timeout()
+        super().resume_writing()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        """End the wait: the client is gone."""
+        self._stop_timeout()
+        super().connection_lost(exc)
+
+
+async def receive_json(receive: Receive, limit_mb: int) -> Json:
+    """Return the body of a request, as a JSON object.
+
+    Raises:
+        RequestFailed: it stalls, is larger than ``limit_mb`` million bytes, or is not a JSON object.
+    """
+    limit = limit_mb * 1_000_000
+    pieces: list[bytes] = []
+    size = 0
+    more = True
+    while more:
+        try:
+            async with asyncio.timeout(STALLED_S):
+                message = await receive()
+        except TimeoutError:
+            problem = f"the body: nothing arrived for {STALLED_S:g} s"
+            raise RequestFailed(408, "request_timeout", problem) from None
+        if message["type"] == "http.disconnect":
+            raise RequestFailed(499, "cancelled", "the client closed the connection")
+        piece = message.get("body", b"")
+        pieces.append(piece)
+        size += len(piece)
+        more = message.get("more_body", False)
+        if size > limit:
+            problem = f"the body: it is larger than {limit} bytes"
+            raise RequestFailed(413, "request_too_large", problem)
+    try:
+        data = _parse(b"".join(pieces).decode("utf-8-sig"))
+    except (ValueError, RecursionError) as error:
+        problem = f"the body: {error}; expected a JSON object"
+        raise RequestFailed(400, "invalid_json", problem) from None
+    if not isinstance(data, dict):
+        problem = f"the body: got {type(data).__name__}, expected a JSON object"
+        raise RequestFailed(400, "invalid_json", problem)
+    return cast("Json", data)
+
+
+def _parse(text: str) -> object:
+    """Parse JSON, with ? in place of halves of characters and NULs, which others could not write.
+
+    Raises:
+        ValueError, RecursionError: it is not JSON, or has too many levels or values.
+    """
+    values_left = iter(range(_MOST_VALUES))
+
+    def check(value: object, level: int) -> object:
+        if level > _DEEPEST or next(values_left, None) is None:
+            raise ValueError(f"got more than {_DEEPEST} levels or {_MOST_VALUES} values")
+        if isinstance(value, str):
+            return _encodable(value)
+        if isinstance(value, dict):
+            items = cast("Json", value).items()
+            return {_encodable(key): check(inner, level + 1) for key, inner in items}
+        if isinstance(value, list):
+            return [check(inner, level + 1) for inner in cast("list[object]", value)]
+        return value
+
+    return check(json.loads(text, parse_constant=_reject, parse_float=_finite), 1)
+
+
+def _encodable(text: str) -> str:
+    return text.replace("\0", "?").encode("utf-8", "replace").decode()
+
+
+def _reject(name: str) -> Never:
+    raise ValueError(f"{name[:20]} is not a number in JSON")
+
+
+def _finite(number: str) -> float:
+    value = float(number)
+    return value if math.isfinite(value) else _reject(number)
