@@ -124,9 +124,9 @@ async def test_further_arguments_come_from_the_body_and_the_argument_may_be_name
         (
             "join",
             {},
-            r"2 required arguments are strings \(left, right\), expected one, or `argument` to name one",
+            r"required strings \['left', 'right'\], expected one, or `argument` to name one",
         ),
-        ("count", {}, r"0 required arguments are strings \(none\).*\(number\)"),
+        ("count", {}, r"required strings \[\], .*\['number'\]"),
         ("shout", {"argument": "txt"}, "no argument 'txt'; the nearest is 'text'"),
         ("shoot", {}, "has no tool 'shoot'; the nearest is 'shout'"),
     ],

@@ -245,8 +245,8 @@ def test_the_dtype_and_the_device_are_as_asked_for(folder: Path) -> None:
     ("options", "said"),
     [
         ({"dtype": "int3"}, "expected one of auto"),
-        ({"device": "abacus"}, "device: 'abacus' is not available"),
-        ({"device": "cuda:99"}, "is not available"),
+        ({"device": "abacus"}, "on abacus: could not be loaded"),
+        ({"device": "cuda:99"}, "on cuda:99: could not be loaded"),
     ],
 )
 def test_a_setting_that_is_none_is_a_config_error(

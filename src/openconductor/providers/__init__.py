@@ -40,8 +40,8 @@ PROVIDERS: dict[str, str] = {
     "vllm": "openconductor.providers.openai_compatible:vllm",
 }
 
+# The extra that each module needs installed.
 _EXTRAS = {"pydantic_ai": "providers", "mcp_tool": "mcp", "tiny": "gym", "transformers_lm": "local"}
-"""The extra that each module needs installed."""
 
 WorkerFunction = Callable[[list[Message]], str | Awaitable[str]]
 ProviderLike = Provider | SupportsComplete | Orchestrator | WorkerFunction | str | Path

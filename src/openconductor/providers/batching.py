@@ -26,8 +26,8 @@ from openconductor.errors import ConfigError, ContextTooLong, Rejected, WorkerEr
 from openconductor.protocols import CallContext, OnText, Provider
 from openconductor.types import Completion, Message, Sampling, Usage
 
+# A message of the thread to the caller: a piece of text, the end, or the failure.
 Reply = str | Completion | WorkerError
-"""A message of the thread to the caller: a piece of text, the end, or the failure."""
 
 
 @dataclass(slots=True, eq=False)

@@ -22,12 +22,10 @@ from openconductor.privacy import MARK, forms, secrets_of_environment
 
 Json = Mapping[str, object]
 
-ECHO_CHARACTERS = 300
-"""The most characters of a server's words in an error message."""
-SCANNED_CHARACTERS = 4096
-"""Characters of them that are searched for keys before they are cut."""
+ECHO_CHARACTERS = 300  # the most characters of a server's words in an error message
+SCANNED_CHARACTERS = 4096  # characters of them that are searched for keys before they are cut
+# So many characters of a key in a row count as the key: a server may cut what it echoes.
 WINDOW = 12
-"""So many characters of a key in a row count as the key: a server may cut what it echoes."""
 
 _CONTEXT_CODES = ("context_length_exceeded", "exceed_context_size_error", "context_window_exceeded")
 _CONTEXT_WORDS = re.compile(
@@ -60,8 +58,7 @@ _NUMBER = re.compile(r"[0-9]{1,9}(\.[0-9]+)?")
 _SMALL = str.maketrans(ascii_uppercase, ascii_lowercase)
 
 
-_keys: set[str] = set()
-"""The keys that were read in this process; no excerpt shows one."""
+_keys: set[str] = set()  # the keys that were read in this process; no excerpt shows one
 
 
 def key_of(variable: str | None) -> str:

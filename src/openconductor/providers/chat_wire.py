@@ -22,8 +22,7 @@ Json = Mapping[str, object]
 _Node = Mapping[str, Any]  # an object of a server's JSON; its values are tested before use
 
 LIMIT_KEYS = ("max_tokens", "max_completion_tokens")
-MAX_TOKENS = 10**9
-"""A usage that names more is ignored: no store and no bill could hold it."""
+MAX_TOKENS = 10**9  # a usage that names more is ignored: no store and no bill could hold it
 
 # The documented reasons (OpenAI, Anthropic, OpenRouter, text-generation-inference, Mistral, Zhipu).
 # Any other is a failure: it does not tell whether the answer is whole, and neither guess may decide

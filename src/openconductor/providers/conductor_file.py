@@ -55,9 +55,8 @@ def read_conductor_file(folder: Path) -> ConductorFile:
     path = folder / NAME
     if not path.is_file():
         raise ConfigError(
-            f"checkpoint folder {str(folder)!r}: holds {_list_entries(folder)}; expected {NAME}, "
-            "which a training writes into its folder `conductor`; a model that is only prompted is "
-            f"transformers:{folder}"
+            f"checkpoint folder {str(folder)!r}: no {NAME}, which a training writes into its "
+            f"folder `conductor`; a model that is only prompted is transformers:{folder}"
         )
     try:
         content = json.loads(path.read_text(encoding="utf-8"))
@@ -66,11 +65,3 @@ def read_conductor_file(folder: Path) -> ConductorFile:
     if not isinstance(content, dict):
         raise ConfigError(f"{path}: got {type(content).__name__}, expected a JSON object")
     return validate(cast("dict[str, object]", content), ConductorFile, where=str(path))
-
-
-def _list_entries(folder: Path) -> str:
-    """Return the first names in a folder, for a message."""
-    names = sorted(entry.name for entry in folder.iterdir()) if folder.is_dir() else []
-    if len(names) > 5:
-        names = [*names[:5], "…"]
-    return ", ".join(names) or "nothing"

@@ -30,16 +30,15 @@ from openconductor.providers.http_connection import Connection, Connections
 from openconductor.types import Usage
 
 CONNECT_SECONDS = 30.0
-NAMES_SECONDS = 10.0
-"""Time until a name is looked up again."""
+NAMES_SECONDS = 10.0  # time until a name is looked up again
 
 NEXT_ADDRESS_SECONDS = 0.25  # before the next address is tried beside a slow one
 
 _PORTS = {"http": 80, "https": 443}
 _PLAIN = "/%:@!$&'()*+,;=~"  # allowed in a path beside letters, digits and "_.-"
 
+# As ``socket.getaddrinfo`` gives them.
 Addresses = list[tuple[int, int, int, str, tuple[object, ...]]]
-"""As ``socket.getaddrinfo`` gives them."""
 
 T = TypeVar("T")
 

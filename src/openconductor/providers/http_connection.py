@@ -24,20 +24,20 @@ from openconductor.errors import (
     WorkerTimeout,
 )
 
+# Size of one read. The buffer is kept: a fresh one for each read costs more than all of llhttp.
 BUFFER_BYTES = 16 * 1024
-"""Size of one read. The buffer is kept: a fresh one for each read costs more than all of llhttp."""
 
+# A larger body is a failure: the longest answers of models are a hundred times smaller.
 MAX_RESPONSE_BYTES = 32 * 1024 * 1024
-"""A larger body is a failure: the longest answers of models are a hundred times smaller."""
 
+# Bytes that headers, chunk sizes and trailers may take, and further ones for a byte of body.
 OVERHEAD_BYTES = 64 * 1024
 OVERHEAD_A_BYTE = 16
-"""Bytes that headers, chunk sizes and trailers may take, and further ones for a byte of body."""
 
 MAX_ERROR_BYTES = 64 * 1024
 DRAIN_SECONDS = 0.1
+# Time that a connection waits for its next request. Most servers close theirs after a minute.
 IDLE_SECONDS = 15.0
-"""Time that a connection waits for its next request. Most servers close theirs after a minute."""
 
 _NOTHING: Mapping[str, str] = {}
 

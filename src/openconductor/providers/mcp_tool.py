@@ -38,8 +38,8 @@ MOST_PAGES = 100  # of a server's list of tools
 KEPT_BYTES = 4096  # of the end of a server's standard error
 
 _STREAM = (anyio.BrokenResourceError, anyio.ClosedResourceError, anyio.EndOfStream)
+# Errors that the SDK raises for a server, a session or a call.
 _BROKEN = (MCPError, OSError, ValueError, RuntimeError, httpx2.HTTPError, ExceptionGroup, *_STREAM)
-"""Errors that the SDK raises for a server, a session or a call."""
 
 
 class _Session:
@@ -254,9 +254,8 @@ class McpToolProvider(http.Closing, Provider):
                 strings.append(name)
         if len(strings) != 1:
             raise errors.ConfigError(
-                f"tool {self.tool!r}: {len(strings)} required arguments are strings "
-                f"({', '.join(strings) or 'none'}), expected one, or `argument` to name one of its "
-                f"arguments ({', '.join(properties) or 'none'})"
+                f"tool {self.tool!r}: required strings {strings}, expected one, "
+                f"or `argument` to name one of its arguments {list(properties)}"
             )
         return strings[0]
 
@@ -402,10 +401,10 @@ def _http_client(session: _Session, variable: str | None) -> httpx2.AsyncClient:
     return httpx2.AsyncClient(headers=headers, timeout=timeout, event_hooks={"response": [note]})
 
 
-def _checked_command(command: object) -> tuple[str, ...]:
-    words = cast("Sequence[object]", command) if isinstance(command, list | tuple) else ()
-    if not words or not all(isinstance(word, str) and word for word in words):
+def _checked_command(command: Sequence[object]) -> tuple[str, ...]:
+    words = [word for word in command if isinstance(word, str) and word]
+    if isinstance(command, str) or not words or len(words) < len(command):
         raise errors.ConfigError(
             f"command: got {command!r}, expected a list of a program and its arguments"
         )
-    return cast("tuple[str, ...]", tuple(words))
+    return tuple(words)

@@ -169,13 +169,13 @@ def _headers(variable: str | None) -> str:
     return f"Content-Type: application/json\r\nUser-Agent: openconductor\r\n{authorization}"
 
 
+# A model of a local Ollama; no key.
 ollama = partial(OpenAICompatibleProvider, base_url="http://localhost:11434/v1")
-"""A model of a local Ollama; no key."""
 
+# A model of OpenRouter.
 openrouter = partial(
     OpenAICompatibleProvider, base_url=OPENROUTER_URL, api_key_env="OPENROUTER_API_KEY"
 )
-"""A model of OpenRouter."""
 
+# A model of a vLLM server; no key unless its variable is named.
 vllm = partial(OpenAICompatibleProvider, base_url="http://localhost:8000/v1")
-"""A model of a vLLM server; no key unless its variable is named."""

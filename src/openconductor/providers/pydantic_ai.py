@@ -40,17 +40,17 @@ from openconductor.providers.chat_failures import excerpt, failure, key_of
 from openconductor.providers.chat_wire import Reply, encode, plain
 from openconductor.types import Completion, Message, Sampling, Usage
 
-NO_KEY = "no-key"
-"""The key for an SDK that demands one, at an address that no key was named for."""
+NO_KEY = "no-key"  # the key for an SDK that demands one, at an address that no key was named for
 
 SILENCE_SECONDS = 3600.0  # the read timeout if none is given: a call ends by its deadline
 
+# Address and variables of the key of two vendors; pydantic-ai knows those of the others.
 _HOMES: Mapping[str, tuple[str, tuple[str, ...]]] = {
     "anthropic": ("https://api.anthropic.com", ("ANTHROPIC_API_KEY",)),
     "google": ("https://generativelanguage.googleapis.com", ("GEMINI_API_KEY", "GOOGLE_API_KEY")),
 }
-"""Address and variables of the key of two vendors; pydantic-ai knows those of the others."""
 
+# Errors that pydantic-ai, the SDKs and their validators raise for a failed call.
 _LIBRARY_ERRORS = (
     faults.AgentRunError,
     faults.UserError,
@@ -63,7 +63,6 @@ _LIBRARY_ERRORS = (
     AttributeError,
     AssertionError,
 )
-"""Errors that pydantic-ai, the SDKs and their validators raise for a failed call."""
 
 _FIELDS = ("tool_calls", "tool_call_id", "name")  # of a turn, in a part without a type
 _GENERATED = "pyd_ai_"  # prefix of the ids that pydantic-ai gives to tool calls without one
@@ -241,11 +240,10 @@ class PydanticAIProvider(http.Closing, Provider):
         return settings, tools
 
 
+# A Claude model at Anthropic's Messages API.
 anthropic = partial(PydanticAIProvider, vendor="anthropic")
-"""A Claude model at Anthropic's Messages API."""
 
-google = partial(PydanticAIProvider, vendor="google")
-"""A Gemini model at Google's Gemini API."""
+google = partial(PydanticAIProvider, vendor="google")  # a Gemini model at Google's Gemini API
 
 
 async def _close(held: tuple[Model, httpx2.AsyncClient]) -> None:

@@ -37,22 +37,20 @@ from openconductor.types import Completion, Message, Sampling, Usage
 
 COLUMNS = ["id", "category", "split", "answer"]
 SPLITS = ("test", "train", "validation")
+# Fields of Usage that a table may hold, with their types.
 FACTS: Mapping[str, type] = {
     "output_tokens": int,
     "input_tokens": int,
     "dollars": Decimal,
     "seconds": float,
 }
-"""Fields of Usage that a table may hold, with their types."""
+# Workers that every table has: the most frequent letter, the same weighted by skill in the
+# category, and the letter of the most skilled model.
 AGGREGATORS = ("vote", "weighted_vote", "pick")
-"""Workers that every table has: the most frequent letter, the same weighted by skill in the
-category, and the letter of the most skilled model."""
+# Weight, in questions, of a model's overall accuracy beside its accuracy in one category.
 SHRUNK = 10
-"""Weight, in questions, of a model's overall accuracy beside its accuracy in one category."""
-OTHERS = 9
-"""Wrong letters among which a wrong model is taken to choose."""
-Cells = Mapping[str, str]
-"""One row: the text in each column."""
+OTHERS = 9  # wrong letters among which a wrong model is taken to choose
+Cells = Mapping[str, str]  # one row: the text in each column
 
 _QUESTION = re.compile(r"^\[([^\]\n]+)\]", re.MULTILINE)
 _ANSWER = re.compile(

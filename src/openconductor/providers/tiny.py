@@ -30,17 +30,16 @@ from openconductor.providers.conductor_file import ConductorFile, read_conductor
 from openconductor.types import Sampling
 
 WEIGHTS = "model.safetensors"
+# The only chat template that runs here: the messages' contents in a row.
 PLAIN_CHAT = "{% for message in messages %}{{ message['content'] }}{% endfor %}"
-"""The only chat template that runs here: the messages' contents in a row."""
-MAX_BATCH = 64
-"""The most calls generated together."""
+MAX_BATCH = 64  # the most calls generated together
 
 T = TypeVar("T")
 Ids = NDArray[np.int64]
 Floats = NDArray[np.float32]
+# Keys and values of each layer, in turn. Each is [B, K, P, D]: B sequences, K key/value heads, P
+# positions, D units a head.
 Cache = list[Floats]
-"""Keys and values of each layer, in turn. Each is [B, K, P, D]: B sequences, K key/value heads,
-P positions, D units a head."""
 
 
 # ── the model ─────────────────────────────────────────────────────────────────────────────────────

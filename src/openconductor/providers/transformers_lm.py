@@ -28,11 +28,10 @@ from openconductor.providers.batching import BatchingProvider, BatchRow
 from openconductor.providers.conductor_file import NAME as CONDUCTOR_FILE, read_conductor_file
 from openconductor.types import Sampling
 
-MAX_BATCH = 16
-"""The most calls generated together."""
+MAX_BATCH = 16  # the most calls generated together
 
+# The limit if neither ``Sampling.max_tokens`` nor the model's generation settings set one.
 MAX_TOKENS = 4096
-"""The limit if neither ``Sampling.max_tokens`` nor the model's generation settings set one."""
 
 DTYPES = ("auto", "float32", "bfloat16", "float16")
 
@@ -88,16 +87,12 @@ class TransformersProvider(BatchingProvider):
 
     def _end_tokens(self) -> list[int]:
         """Return the tokens that end a completion: the model's, or else the tokenizer's."""
-        ends = cast(
-            "int | list[int | None] | None",
-            getattr(self._lm.generation_config, "eos_token_id", None),
-        )
-        if isinstance(ends, int):
-            return [ends]
-        if ends:
-            return [end for end in ends if end is not None]
-        own = cast("int | None", self._tokenizer.eos_token_id)
-        return [] if own is None else [own]
+        ends = cast(Any, getattr(self._lm.generation_config, "eos_token_id", None))
+        if ends is None or ends == []:
+            ends = self._tokenizer.eos_token_id
+        if not isinstance(ends, list):
+            ends = [ends]
+        return [cast(int, end) for end in ends if end is not None]
 
     def _check_body(self, sampling: Sampling) -> None:
         body = dict(sampling.body)
@@ -207,22 +202,15 @@ def _load(
     one_of("dtype", dtype, DTYPES)
     target = device or torch.accelerator.current_accelerator(check_available=True) or "cpu"
     try:
-        torch.empty(0, device=target)
-    except (RuntimeError, AssertionError) as error:  # AssertionError: torch is not built for it
-        reason = " ".join(str(error).split())
-        raise ConfigError(f"device: {device!r} is not available: {reason}") from error
-    try:
+        torch.empty(0, device=target)  # before the weights are read
         tokenizer = tokenizer_class(name).from_pretrained(name)
         model = hf.AutoModelForCausalLM.from_pretrained(name, dtype=dtype)
-    except (OSError, ValueError, KeyError, RuntimeError) as error:
+    except (OSError, ValueError, KeyError, RuntimeError, AssertionError) as error:
+        # AssertionError: torch is not built for the device
         reason = " ".join(str(error).split())
-        raise ConfigError(f"model {name!r}: could not be loaded: {reason}") from error
+        raise ConfigError(f"model {name!r} on {target}: could not be loaded: {reason}") from error
     if not tokenizer.chat_template:
         raise ConfigError(
             f"model {name!r}: its tokenizer has no chat template, expected a model that can chat"
         )
-    model = cast(Any, model).to(target).eval()
-    return (
-        cast("hf.PreTrainedTokenizerBase", tokenizer),
-        cast("hf.PreTrainedModel", model),
-    )
+    return tokenizer, cast(Any, model).to(target).eval()

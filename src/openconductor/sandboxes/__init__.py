@@ -25,8 +25,7 @@ SANDBOXES = {
     "docker": "openconductor.sandboxes.docker:DockerSandbox",
     "plain": "openconductor.sandboxes.plain:PlainSandbox",
 }
-PROBED_S = 60.0
-"""Time until a backend that did not work is tried again."""
+PROBED_S = 60.0  # time until a backend that did not work is tried again
 
 
 class Verdict(StrEnum):

@@ -25,10 +25,9 @@ if TYPE_CHECKING:
 REPLY = 3
 STACK_BYTES = 64 << 20
 PR_SET_DUMPABLE = 4
+# Words of a program that may have buffers of its own, or print when its objects are deleted.
 LEFT_TO_THE_END = ("open(", "Wrapper", "Buffered", "__del__")
-"""Words of a program that may have buffers of its own, or print when its objects are deleted."""
-NOT_PLAIN = 97
-"""Exit code of a call that returned a value that is not plain."""
+NOT_PLAIN = 97  # exit code of a call that returned a value that is not plain
 
 
 def be_candidate(setup: "dict[str, Any]", run: "dict[str, Any]", pipes: list[int]) -> None:

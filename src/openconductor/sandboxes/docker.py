@@ -28,12 +28,11 @@ from openconductor.sandboxes.session import (
     Launch,
 )
 
-OVERHEAD_MB = 64
-"""Memory of the control group that process 1 and the kernel use."""
+OVERHEAD_MB = 64  # memory of the control group that process 1 and the kernel use
+# Variables of the caller's environment that the engine's command, outside the container, needs.
 CALLERS = shlex.split("""
     PATH HOME DOCKER_HOST DOCKER_CONTEXT DOCKER_CONFIG CONTAINER_HOST XDG_RUNTIME_DIR
 """)
-"""Variables of the caller's environment that the engine's command, outside the container, needs."""
 FIXED = shlex.split("""
     run --rm --interactive --pull never --network none --read-only --user 65534:65534
     --cap-drop ALL --security-opt no-new-privileges --ipc none --workdir /

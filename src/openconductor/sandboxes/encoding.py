@@ -20,11 +20,11 @@ if TYPE_CHECKING:
     from typing import Any
 
 MAX_DEPTH = 100
+# The most set elements and dict keys that ``decode`` makes, because values chosen to collide would
+# take quadratic time.
 MAX_HASHED = 5_000
-"""The most set elements and dict keys that ``decode`` makes, because values chosen to collide would
-take quadratic time."""
+# Integers from here on are written in base 16, because Python refuses to read long decimals.
 LONG = 1 << 64
-"""Integers from here on are written in base 16, because Python refuses to read long decimals."""
 
 _TAG_OF = {tuple: "tuple", set: "set", frozenset: "frozenset"}
 _NO_NUMBER = {"nan": "NaN", "inf": "Infinity", "-inf": "-Infinity"}

@@ -26,8 +26,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
 SIGKILL = 9
+# Prefix of the name of a folder that is made for one sandbox without a private file system.
 TEMPORARY = "openconductor-"
-"""Prefix of the name of a folder that is made for one sandbox without a private file system."""
 
 
 class Place:

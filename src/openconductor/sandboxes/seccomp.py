@@ -82,10 +82,10 @@ DENIED: dict[str, tuple[int | None, int | None]] = {
     "mq_open": (240, 180),
     "vmsplice": (278, 75),
 }
+# From here on the numbers are the same on all machines, and only ``HARMLESS`` is allowed. The rest,
+# and all that a future kernel adds, is answered as if the kernel lacked it. So is clone3 (435): its
+# flags lie in memory, where a filter cannot look, and C libraries fall back on clone.
 FIRST_ALIKE = 424
-"""From here on the numbers are the same on all machines, and only ``HARMLESS`` is allowed. The
-rest, and all that a future kernel adds, is answered as if the kernel lacked it. So is clone3 (435):
-its flags lie in memory, where a filter cannot look, and C libraries fall back on clone."""
 HARMLESS = {
     "pidfd_send_signal": 424,
     "pidfd_open": 434,
@@ -108,16 +108,16 @@ SOCKET = (41, 198)
 PRLIMIT = (302, 261)
 SETAFFINITY = (203, 122)
 SIGACTION = (13, 134)
+# If a program ignores SIGCHLD, the kernel reaps its children unseen, and nobody counts their CPU
+# time.
 SIGCHLD = 17
-"""If a program ignores SIGCHLD, the kernel reaps its children unseen, and nobody counts their CPU
-time."""
 NEW_NAMESPACES = 0x7E020000
+# MAP_SHARED | MAP_ANONYMOUS: pages that one process fills and another keeps are in nobody's
+# resident memory.
 SHARED_ANONYMOUS = 0x21
-"""MAP_SHARED | MAP_ANONYMOUS: pages that one process fills and another keeps are in nobody's
-resident memory."""
+# AF_UNIX, AF_INET, AF_INET6: a network namespace holds these, but not AF_VSOCK, which reaches the
+# host of a virtual machine.
 FAMILIES = (1, 2, 10)
-"""AF_UNIX, AF_INET, AF_INET6: a network namespace holds these, but not AF_VSOCK, which reaches the
-host of a virtual machine."""
 
 MACHINES = {"x86_64": (0, 0xC000003E), "aarch64": (1, 0xC00000B7)}
 X32 = 0x40000000
@@ -159,6 +159,8 @@ _NO_NAMESPACE = _op(_LOAD, _FIRST) + _op(_ANY_BIT, NEW_NAMESPACES, 0, 1) + _FAIL
 _FLAGS = _op(_LOAD, _FOURTH) + _op(_AND, SHARED_ANONYMOUS)
 _NOT_SHARED = _FLAGS + _op(_EQUAL, SHARED_ANONYMOUS, 0, 1) + _FAIL
 
+# The condition of each call that is allowed in part. It loads what it tests, and falls through if
+# the call may pass.
 _CONDITIONS = {
     CLONE: _NO_NAMESPACE,
     # else a program could limit or move process 1
@@ -169,8 +171,6 @@ _CONDITIONS = {
     SIGACTION: _op(_LOAD, _FIRST) + _op(_EQUAL, SIGCHLD, 0, 3) + _own(_SECOND),
     SOCKET: _known_family(),
 }
-"""The condition of each call that is allowed in part. It loads what it tests, and falls through if
-the call may pass."""
 
 
 def build_filter(machine: str) -> bytes:

@@ -44,6 +44,8 @@ for name, code in marshal.loads(code):
     exec(code, module.__dict__)
 module.main(control)
 """
+# Environment of process 1 and of programs, beside HOME. Hashes are fixed, so that the order of a
+# set is the same in every run.
 ENVIRONMENT = {
     "PATH": "/usr/local/bin:/usr/bin:/bin",
     "LANG": "C.UTF-8",
@@ -53,12 +55,10 @@ ENVIRONMENT = {
     "OMP_NUM_THREADS": "1",
     "OPENBLAS_NUM_THREADS": "1",
 }
-"""Environment of process 1 and of programs, beside HOME. Hashes are fixed, so that the order of a
-set is the same in every run."""
 PYTHON_FLAGS = ("-s", "-S", "-P", "-B", "-X", "utf8")
 START_S = 30.0
+# Seconds beyond the run's own guard until a sandbox that does not answer is given up.
 GRACE_S = 20.0
-"""Seconds beyond the run's own guard until a sandbox that does not answer is given up."""
 HEAD_BYTES = 4096
 NOT_PRELOADED = {"antigravity", "this", "__main__", "idlelib", "turtle", "tkinter", "lib2to3"}
 FOR_CHECKERS = re.compile(r"^if TYPE_CHECKING:\n(?:[ \t].*\n)+", re.MULTILINE)

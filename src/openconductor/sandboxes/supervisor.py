@@ -45,14 +45,12 @@ if TYPE_CHECKING:
     from typing import Any
 
 TICK_S = 0.05
+# The most files and folders in /tmp: bubblewrap cannot limit their number, nor their size before
+# 0.7.
 FILES = 2_000
-"""The most files and folders in /tmp: bubblewrap cannot limit their number, nor their size before
-0.7."""
 CHUNK = 1 << 16
-STARVED_FACTOR = 4
-"""A run ends after this many times its wall guard, however busy the machine is."""
-LOOKS_AT_MEMORY = 3
-"""Measurements in a row that must all exceed the limit."""
+STARVED_FACTOR = 4  # a run ends after this many times its wall guard, however busy the machine is
+LOOKS_AT_MEMORY = 3  # measurements in a row that must all exceed the limit
 TICKS_A_SECOND = os.sysconf("SC_CLK_TCK")
 PAGE = os.sysconf("SC_PAGE_SIZE")
 LINUX = sys.platform == "linux"

@@ -521,7 +521,7 @@ BFLOAT = json.dumps({"model.norm.weight": {"dtype": "BF16", "shape": [1], "data_
             config(num_key_value_heads=2),
             r"model\.safetensors: .*expected the weights",
         ),
-        ("conductor.json", None, "expected conductor.json, which a training writes"),
+        ("conductor.json", None, "no conductor.json, which a training writes"),
         ("conductor.json", described(max_tokens=0), "max_tokens: got 0, expected greater than"),
         ("conductor.json", described(max_token=9), "unknown key 'max_token'.*'max_tokens'"),
         ("conductor.json", described(chat="chatml"), "chat: got 'chatml', expected 'plain'"),

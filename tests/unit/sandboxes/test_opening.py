@@ -137,9 +137,8 @@ def test_an_older_bubblewrap_is_not_asked_for_what_it_lacks(
 
 
 @linux
-@pytest.mark.parametrize("text", ["#!/bin/sh\nexit 1\n", "#!/bin/sh\necho what\n"])
-def test_a_bubblewrap_that_does_not_say_its_version_is_an_error(bwrap: Path, text: str) -> None:
-    bwrap.write_text(text)
+def test_a_bubblewrap_that_does_not_start_is_an_error(bwrap: Path) -> None:
+    bwrap.write_text("#!/bin/sh\nexit 1\n")
     with pytest.raises(SandboxError, match="bwrap"):
         BubblewrapSandbox()
 
