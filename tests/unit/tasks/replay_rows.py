@@ -14,35 +14,34 @@ PRICED = Usage(input_tokens=7, output_tokens=3, dollars=Decimal("0.0000001"), se
 def row(
     number: int, split: str, category: str, answer: str, a: str, b: str, c: str
 ) -> dict[str, str]:
-    """One question; ``a`` is two letters, a sample each, "-" for none."""
+    """Return one question; ``a`` is two letters, a sample each, "-" for none."""
     cells = {"id": f"mine/{number}", "category": category, "split": split, "answer": answer}
-    cells |= cells_of(
-        "a", [(letter.replace("-", ""), Usage(output_tokens=10 + number)) for letter in a]
-    )
+    samples = [(letter.replace("-", ""), Usage(output_tokens=10 + number)) for letter in a]
+    cells |= cells_of("a", samples)
     return cells | cells_of("b", [(b, Usage())]) | cells_of("c", [(c, PRICED)])
 
 
+# In law a is good, in mathematics b and c are.
 ROWS = (
-    *(row(number, "train", "law", "A", "AA", "B", "C") for number in range(8)),  # in law a is good
-    *(
-        row(number, "train", "math", "B", "AA", "B", "B") for number in range(8, 16)
-    ),  # in mathematics b and c are
+    *(row(number, "train", "law", "A", "AA", "B", "C") for number in range(8)),
+    *(row(number, "train", "math", "B", "AA", "B", "B") for number in range(8, 16)),
     row(16, "test", "law", "A", "AB", "C", "C"),
     row(17, "test", "math", "D", "--", "", "D"),
 )
 
 
 def write(folder: Path) -> Path:
-    """The table of ``ROWS`` in a folder."""
+    """Write the table of ``ROWS`` into a folder."""
     write_table(folder / "mine.csv.gz", ROWS, source="made up", licence="none needed", date="today")
     return folder / "mine.csv.gz"
 
 
 def write_pool(folder: Path, *models: str) -> Path:
-    """A pool file of recorded models, each named as in ``TABLE:NAME``."""
-    named = (
-        f'[[worker]]\nname = "{one.rpartition(":")[2]}"\nprovider = "replay_pool"\nmodel = "{one}"\n'
-        for one in models
-    )
-    (folder / "pool.toml").write_text("".join(named))
-    return folder / "pool.toml"
+    """Write a pool file of recorded models, each named as in ``TABLE:NAME``."""
+    text = ""
+    for model in models:
+        name = model.rpartition(":")[2]
+        text += f'[[worker]]\nname = "{name}"\nprovider = "replay_pool"\nmodel = "{model}"\n'
+    path = folder / "pool.toml"
+    path.write_text(text)
+    return path

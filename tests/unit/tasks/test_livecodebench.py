@@ -1,4 +1,4 @@
-"""LiveCodeBench's rows: hidden tests out of a pickle that is never unpickled, and problems known to be faulty."""
+"""LiveCodeBench's rows: hidden tests of a pickle that is never unpickled, and faulty problems."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from openconductor.tasks.livecodebench import ERRATA, LARGEST, hidden_tests, pic
 
 
 def hidden(text: object, protocol: int = pickle.HIGHEST_PROTOCOL) -> str:
-    """As LiveCodeBench hides its tests."""
+    """Hide tests as LiveCodeBench does."""
     return base64.b64encode(zlib.compress(pickle.dumps(text, protocol))).decode()
 
 
@@ -42,20 +42,18 @@ CALLS = [{"input": f'[{n}]\n"x"', "output": f"{n}", "testtype": "functional"} fo
 
 
 def test_public_and_hidden_tests_are_joined(tmp_path: Path) -> None:
+    expected = CodeTests(tuple(IoTest(f"{n}\n", f"{n}") for n in range(3)))
     for hides in ({}, {"private_test_cases": json.dumps(STDIN[1:])}):  # hidden, or plain JSON
         (item,) = items_of(tmp_path, "livecodebench_v1", row(STDIN, **hides))
-        assert item.problem.reference == CodeTests(
-            tuple(IoTest(f"{n}\n", f"{n}") for n in range(3))
-        )
+        assert item.problem.reference == expected
     assert (item.problem.id, item.problem.kind, item.subject) == ("abc900_a", "hard", "atcoder")
     assert (item.difficulty, item.canonical, item.tags) == (1.0, None, ())
     assert "standard input" in item.problem.question
     starter = "class Solution:\n    def echo(self, a, b):\n        "
     changes = {"metadata": '{"func_name": "echo"}', "starter_code": starter}
     (item,) = items_of(tmp_path, "livecodebench_v6", row(CALLS, **changes))
-    assert item.problem.reference == CodeTests(
-        tuple(CallTest(([n], "x"), n) for n in range(3)), "echo"
-    )
+    calls = tuple(CallTest(([n], "x"), n) for n in range(3))
+    assert item.problem.reference == CodeTests(calls, "echo")
     assert "class Solution:" in item.problem.question
 
 
@@ -66,7 +64,7 @@ def test_a_pickle_of_one_text_is_read_in_every_protocol(protocol: int, text: str
 
 
 class Attack:
-    """What runs a command when it is unpickled."""
+    """An object that runs a command when it is unpickled."""
 
     def __reduce__(self) -> tuple[object, tuple[str]]:
         return (exec, ("raise SystemExit('unpickled')",))
@@ -74,11 +72,9 @@ class Attack:
 
 @pytest.mark.parametrize("protocol", range(pickle.HIGHEST_PROTOCOL + 1))
 def test_a_pickle_of_anything_else_is_refused_and_never_unpickled(protocol, monkeypatch) -> None:
-    texts: list[object] = [["[]"], {"a": "[]"}, ("[]", "[]"), ["x" * 10, Attack()]]
-    packed = [
-        hidden(value, protocol)
-        for value in (*texts, Attack(), b"[]", 7, None, bytearray(b"x"), Path("x"))
-    ]
+    values: list[object] = [["[]"], {"a": "[]"}, ("[]", "[]"), ["x" * 10, Attack()]]
+    values += [Attack(), b"[]", 7, None, bytearray(b"x"), Path("x")]
+    packed = [hidden(value, protocol) for value in values]
 
     def forbidden(*args: object, **options: object) -> None:
         raise AssertionError("unpickled")
@@ -106,64 +102,44 @@ def test_what_is_cut_off_or_unpacks_to_too_much_is_refused(monkeypatch: pytest.M
     with pytest.raises(ValueError, match="more than 100 bytes"):
         hidden_tests(hidden("[]" * 999))
     assert LARGEST >= 1 << 28
-    for text, message in (
-        ("no!", "neither JSON nor base64"),
-        (base64.b64encode(b"plain").decode(), "not compressed"),
-    ):
-        with pytest.raises(ValueError, match=message):
-            hidden_tests(text)
+    with pytest.raises(ValueError, match="neither JSON nor base64"):
+        hidden_tests("no!")
+    with pytest.raises(ValueError, match="not compressed"):
+        hidden_tests(base64.b64encode(b"plain").decode())
 
 
 @pytest.mark.parametrize(
-    ("tests", "changes", "message"),
+    ("field", "text", "message"),
     [
+        ("private_test_cases", hidden(["[]"]), "field 'private_test_cases': a pickle with the op"),
+        ("private_test_cases", hidden("{}"), "got {}, expected a JSON list"),
+        ("private_test_cases", hidden("["), "field 'private_test_cases': "),
+        ("public_test_cases", "[1]", "got .1., expected a JSON list of tests"),
         (
-            STDIN,
-            {"private_test_cases": hidden(["[]"])},
-            "field 'private_test_cases': a pickle with the opcode",
-        ),
-        (
-            STDIN,
-            {"private_test_cases": hidden("{}")},
-            "field 'private_test_cases': got {}, expected a JSON list",
-        ),
-        (STDIN, {"private_test_cases": hidden("[")}, "field 'private_test_cases': "),
-        (
-            STDIN,
-            {"public_test_cases": "[1]"},
-            "field 'public_test_cases': got .1., expected a JSON list of tests",
-        ),
-        (
-            STDIN,
-            {"public_test_cases": '[{"input": "1"}]'},
+            "public_test_cases",
+            '[{"input": "1"}]',
             "tests with the texts input, output and testtype",
         ),
-        (
-            STDIN,
-            {"public_test_cases": json.dumps(CALLS[:1])},
-            "expected tests of one type, stdin or functional",
-        ),
-        (
-            STDIN,
-            {"public_test_cases": "[]", "private_test_cases": "[]"},
-            "expected tests of one type",
-        ),
-        *(
-            (CALLS, {"metadata": text}, "field 'metadata': ")
-            for text in ("", "{}", "[]", "{", '{"func_name": 3}')
-        ),
-        (
-            [{**CALLS[0], "input": "[1"}] * 2,
-            {"metadata": '{"func_name": "f"}'},
-            "functional test: ",
-        ),
+        ("public_test_cases", json.dumps(CALLS[:1]), "expected tests of one type, stdin or func"),
     ],
 )
-def test_a_wrong_row_is_an_error(
-    tmp_path: Path, tests, changes: dict[str, object], message: str
-) -> None:
+def test_wrong_tests_are_an_error(tmp_path: Path, field: str, text: str, message: str) -> None:
     with pytest.raises(TaskError, match=f"line 1: .*{message}"):
-        items_of(tmp_path, "livecodebench_v1", row(tests, **changes))
+        items_of(tmp_path, "livecodebench_v1", row(STDIN, **{field: text}))
+
+
+def test_tests_that_are_none_or_no_json_are_an_error(tmp_path: Path) -> None:
+    with pytest.raises(TaskError, match="expected tests of one type"):
+        items_of(tmp_path, "livecodebench_v1", row([], private_test_cases="[]"))
+    broken = [{**CALLS[0], "input": "[1"}] * 2
+    with pytest.raises(TaskError, match="functional test: "):
+        items_of(tmp_path, "livecodebench_v1", row(broken, metadata='{"func_name": "f"}'))
+
+
+@pytest.mark.parametrize("text", ["", "{}", "[]", "{", '{"func_name": 3}'])
+def test_calls_without_the_name_of_a_function_are_an_error(tmp_path: Path, text: str) -> None:
+    with pytest.raises(TaskError, match="line 1: field 'metadata': "):
+        items_of(tmp_path, "livecodebench_v1", row(CALLS, metadata=text))
 
 
 @pytest.mark.parametrize(
@@ -178,12 +154,11 @@ def test_a_wrong_row_is_an_error(
 def test_a_problem_that_is_known_to_be_faulty_is_tagged(
     tmp_path: Path, identity: str, title: str, tags
 ) -> None:
-    (item,) = items_of(
-        tmp_path, "livecodebench_v1", row(STDIN, question_id=identity, question_title=title)
-    )
+    faulty = row(STDIN, question_id=identity, question_title=title)
+    (item,) = items_of(tmp_path, "livecodebench_v1", faulty)
     assert item.tags == tags
-    assert Counter(ERRATA.values()) == {
-        "multiple-solutions": 11,
-        "interactive": 2,
-        "wrong-tests": 4,
-    }
+
+
+def test_the_errata_are_as_many_as_published() -> None:
+    counts = {"multiple-solutions": 11, "interactive": 2, "wrong-tests": 4}
+    assert Counter(ERRATA.values()) == counts
