@@ -1,4 +1,4 @@
-"""Tests become values, as far as nothing need be run for it; outputs and values are compared outside of a sandbox."""
+"""Tests that become values without running anything; comparisons outside of a sandbox."""
 
 from __future__ import annotations
 
@@ -23,13 +23,10 @@ from openconductor.sandboxes.encoding import encode
 
 
 def test_rows_of_a_file_are_inputs_and_outputs_or_calls() -> None:
-    rows: list[dict[str, object]] = [
-        {"input": "1\n", "output": "2"},
-        {"args": [1, [2]], "expected": 3},
-    ]
-    assert from_rows([*rows, {"args": {"n": 1}, "expected": None}], "f") == CodeTests(
-        (IoTest("1\n", "2"), CallTest((1, [2]), 3), CallTest((), None, {"n": 1})), "f"
-    )
+    rows: list[dict[str, object]] = [{"input": "1\n", "output": "2"}]
+    rows += [{"args": [1, [2]], "expected": 3}, {"args": {"n": 1}, "expected": None}]
+    tests = (IoTest("1\n", "2"), CallTest((1, [2]), 3), CallTest((), None, {"n": 1}))
+    assert from_rows(rows, "f") == CodeTests(tests, "f")
 
 
 @pytest.mark.parametrize(
@@ -50,40 +47,42 @@ def test_livecodebenchs_functional_tests_hold_a_value_a_line() -> None:
             from_json_lines(inputs, outputs, "f")
 
 
-def asserted(
-    *arguments: object, expected: object = None, condition: str | None = None, **keywords: object
-) -> CallTest:
-    return CallTest(arguments, expected, keywords, "python", condition)
+def asserted(*arguments: object, expected: object = None, **keywords: object) -> CallTest:
+    return CallTest(arguments, expected, keywords, "python")
 
 
-def test_assertions_become_calls_with_what_they_must_return_or_a_condition() -> None:
+CONDITIONS = {
+    "assert f(1)": CallTest((1,), equality="python", condition="_"),
+    "assert not f(2)": CallTest((2,), equality="python", condition="not _"),
+    "assert f(3) is True": CallTest((3,), equality="python", condition="_ is True"),
+    "assert abs(f(4) - 0.5) < 1e-6": CallTest(
+        (4,), equality="python", condition="abs(_ - 0.5) < 1e-06"
+    ),
+    "assert set(f(5)) == set([1])": CallTest(
+        (5,), equality="python", condition="set(_) == set([1])"
+    ),
+    "assert 7 == f(7)": CallTest((7,), equality="python", condition="7 == _"),
+}
+
+
+@pytest.mark.parametrize("source", CONDITIONS)
+def test_an_assertion_that_is_no_equality_becomes_a_condition(source: str) -> None:
+    assert from_asserts(source) == CodeTests((CONDITIONS[source],), "f")
+
+
+def test_equalities_become_calls_with_the_value_that_they_must_return() -> None:
     source = """
 import math
 assert f(1, [2]) == (3, "x")
 assert f(n=-1) == None, "message"
-assert f(1)
-assert not f(2)
-assert f(3) is True
-assert abs(f(4) - 0.5) < 1e-6
-assert set(f(5)) == set([1, 2])
-assert 7 == f(7)
 x = 1
 assert f(x) == x
 x = 2
 assert f(x) == x
 """
-    assert from_asserts(source) == CodeTests(
-        (
-            *(asserted(1, [2], expected=(3, "x")), asserted(n=-1), asserted(1, condition="_")),
-            *(asserted(2, condition="not _"), asserted(3, condition="_ is True")),
-            *(
-                asserted(4, condition="abs(_ - 0.5) < 1e-06"),
-                asserted(5, condition="set(_) == set([1, 2])"),
-            ),
-            *(asserted(7, condition="7 == _"), asserted(1, expected=1), asserted(2, expected=2)),
-        ),
-        "f",
-    )
+    first = (asserted(1, [2], expected=(3, "x")), asserted(n=-1))
+    named = (asserted(1, expected=1), asserted(2, expected=2))
+    assert from_asserts(source) == CodeTests((*first, *named), "f")
 
 
 def test_a_check_function_names_the_candidate_and_may_count() -> None:
@@ -124,51 +123,37 @@ def test_a_program_without_a_test_is_an_error(source: str, message: str) -> None
 
 MODES: tuple[Mode, ...] = get_args(Mode)
 LONG = "12345678901234567890123456789"
-SAME = [
-    ("  5 \n\n", "5"),
-    ("1\n2\n", "1\r\n2\r\n"),
-    ("3.0", "3"),
-    ("0.50 1e2", ".5 100"),
-    ("1   2", "1 2"),
-]
-SAME += [("+7", "7"), ("", "\n"), (LONG, f"{LONG}.0")]
-OTHER = [
-    ("5", "6"),
-    ("1\n2", "1 2"),
-    ("1 2 3", "1 2"),
-    ("1\n\n2", "1\n2"),
-    ("YES", "Yes"),
-    ("a b", "ab"),
-    ("", "0"),
-]
-OTHER += [
-    ("50000000000000001", "50000000000000000"),
-    ("0.30000000000000004", "0.3"),
-    ("nan", "0"),
-    ("one", "1"),
-]
-OTHER += [("#  #", "# #")]
+SAME = {"  5 \n\n": "5", "1\n2\n": "1\r\n2\r\n", "3.0": "3", "0.50 1e2": ".5 100", "1   2": "1 2"}
+SAME |= {"+7": "7", "": "\n", LONG: f"{LONG}.0"}
+OTHER = {"5": "6", "1\n2": "1 2", "1 2 3": "1 2", "1\n\n2": "1\n2", "YES": "Yes", "a b": "ab"}
+OTHER |= {"": "0", "50000000000000001": "50000000000000000", "0.30000000000000004": "0.3"}
+OTHER |= {"nan": "0", "one": "1", "#  #": "# #"}
 
 
 @pytest.mark.parametrize("mode", MODES)
 def test_outputs_are_compared_line_by_line_and_numbers_by_value(mode: Mode) -> None:
-    assert [pair for pair in SAME if wrong_output(IoTest("", pair[1]), pair[0], mode)] == []
-    assert [pair for pair in OTHER if not wrong_output(IoTest("", pair[1]), pair[0], mode)] == []
+    for output, expected in SAME.items():
+        assert wrong_output(IoTest("", expected), output, mode) == "", output
+    for output, expected in OTHER.items():
+        assert wrong_output(IoTest("", expected), output, mode), output
 
 
-def test_the_modes_differ_over_words_beside_numbers_and_over_what_only_decimal_reads() -> None:
-    def verdicts(got: str, expected: str) -> list[bool]:
-        return [
-            not wrong_output(IoTest("", expected), got, mode) for mode in ("strict", "lcb-compat")
-        ]
-
-    assert verdicts("Case 1: 3.0", "Case 1: 3") == [True, False]
-    assert verdicts("Case  1: 3.0", "Case 1: 3") == [
-        False,
-        False,
-    ]  # the gaps are part of such a line
-    for got, expected in [("1_0", "10"), ("Infinity", "inf"), ("\u0661", "1")]:
-        assert verdicts(got, expected) == [False, True]
+@pytest.mark.parametrize(
+    ("output", "expected", "strict", "compat"),
+    [
+        ("Case 1: 3.0", "Case 1: 3", True, False),
+        ("Case  1: 3.0", "Case 1: 3", False, False),  # the gaps are part of such a line
+        ("1_0", "10", False, True),
+        ("Infinity", "inf", False, True),
+        ("\u0661", "1", False, True),
+    ],
+)
+def test_the_modes_differ_over_words_beside_numbers_and_over_what_only_decimal_reads(
+    output: str, expected: str, strict: bool, compat: bool
+) -> None:
+    test = IoTest("", expected)
+    assert (wrong_output(test, output, "strict") == "") is strict
+    assert (wrong_output(test, output, "lcb-compat") == "") is compat
 
 
 def test_a_huge_number_is_compared_at_once() -> None:
@@ -177,41 +162,35 @@ def test_a_huge_number_is_compared_at_once() -> None:
 
 
 def test_a_fault_names_the_line_and_not_what_was_expected() -> None:
-    said = wrong_output(IoTest("", "1\n4815"), "1\nx" + "y" * 1000, "strict")
-    assert "line 2" in said and len(said) < 200 and "4815" not in said
+    fault = wrong_output(IoTest("", "1\n4815"), "1\nx" + "y" * 1000, "strict")
+    assert "line 2" in fault
+    assert "4815" not in fault
+    assert len(fault) < 200
 
 
-@pytest.mark.parametrize(
-    ("got", "expected", "typed", "compat", "python"),
-    [
-        *((value, value, True, True, True) for value in (3, [1, [2]], "x", None, 0.5)),
-        ({"a": 1, "b": 2}, {"b": 2, "a": 1}, True, True, True),
-        *(
-            (got, want, False, False, False)
-            for got, want in [(3, 4), ([1], [1, 2]), ("3", 3), (None, 0), (b"x", "x")]
-        ),
-        *(
-            (got, want, False, False, False)
-            for got, want in [({1, 2}, [1, 2]), ([1, (2,)], [1, [2]]), ({}, [])]
-        ),
-        *((got, want, False, True, True) for got, want in [(3.0, 3), (True, 1), ([1.0], [1])]),
-        (
-            (1, 2),
-            [1, 2],
-            False,
-            True,
-            False,
-        ),  # a returned tuple is a list for LiveCodeBench, unless the test says ==
-    ],
-)
-def test_values_are_equal_by_type_by_livecodebench_or_as_python_says(
-    got, expected, typed, compat, python
-) -> None:
-    reply = encode(got)
-    assert (wrong_value(CallTest((), expected), reply, "strict") == "") is typed
-    assert (wrong_value(CallTest((), expected), reply, "lcb-compat") == "") is compat
-    for mode in MODES:
-        assert (wrong_value(CallTest((), expected, equality="python"), reply, mode) == "") is python
+EQUAL = [3, [1, [2]], "x", None, 0.5]
+DIFFERENT = [(3, 4), ([1], [1, 2]), ("3", 3), (None, 0), (b"x", "x"), ({1, 2}, [1, 2]), ({}, [])]
+OF_OTHER_TYPES = [(3.0, 3), (True, 1), ([1.0], [1])]
+
+
+def equal(value: object, expected: object) -> list[bool]:
+    """Compare by type, as LiveCodeBench does, and as ``==`` says in both modes."""
+    typed, python = CallTest((), expected), CallTest((), expected, equality="python")
+    reply = encode(value)
+    faults = [wrong_value(test, reply, mode) for test in (typed, python) for mode in MODES]
+    return [not fault for fault in faults]
+
+
+def test_values_are_equal_by_type_by_livecodebench_or_as_python_says() -> None:
+    for value in EQUAL:
+        assert equal(value, value) == [True, True, True, True]
+    assert equal({"a": 1, "b": 2}, {"b": 2, "a": 1}) == [True, True, True, True]
+    for value, expected in (*DIFFERENT, ([1, (2,)], [1, [2]])):
+        assert equal(value, expected) == [False, False, False, False]
+    for value, expected in OF_OTHER_TYPES:
+        assert equal(value, expected) == [False, True, True, True]
+    # A returned tuple is a list for LiveCodeBench, unless the test says ==.
+    assert equal((1, 2), [1, 2]) == [False, True, False, False]
 
 
 @pytest.mark.parametrize(
@@ -227,10 +206,8 @@ def test_values_are_equal_by_type_by_livecodebench_or_as_python_says(
 )
 def test_a_condition_holds_or_not(condition: str, right: object, wrong: object) -> None:
     test = CallTest((), condition=condition)
-    assert [wrong_value(test, encode(value), "strict") for value in (right, wrong)] == [
-        "",
-        "wrong value",
-    ]
+    assert wrong_value(test, encode(right), "strict") == ""
+    assert wrong_value(test, encode(wrong), "strict") == "wrong value"
 
 
 @pytest.mark.parametrize("reply", ["", "junk", encode(3) + "x", '{"set": 1}', "[" * 100_000])
