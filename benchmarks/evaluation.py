@@ -1,10 +1,10 @@
-"""What an evaluation costs beyond its workers: wall time over their own, CPU a call, and memory as it goes on.
+"""Cost of an evaluation beyond its workers: wall time, CPU a call, and memory as it goes on.
 
     python -m benchmarks.evaluation [--json] [--questions 1000] [--concurrency 8 16] [--folder .]
     [--no-memory]
 
-In: nothing but this machine (two idle cores, Linux) and a disk. Out: figures, with the bars that
-they are held against. The first concurrency counts for the bar; six minutes in all.
+Needs two idle cores, Linux and a disk, and takes six minutes. The first concurrency counts for the
+bar.
 
 A grid of five systems over questions in a local file, against workers behind HTTP on loopback that
 answer after 20 ms, served by another process: two workers alone (one call), consensus (five calls
@@ -12,39 +12,39 @@ side by side), reflection (three one after the other) and a Conductor (a plan, t
 longest line three calls of four). So a question takes 14 calls, and its five episodes 180 ms of
 waiting for workers.
 
-- **Overhead**: the wall time of the run over *the workers' own time at the same concurrency*, which is that of all
-  episodes' longest lines of calls divided by how many episodes ask at once; a call's is what its worker took from the
-  request's last byte to handing the answer on, measured there (``worker ms``: 20 and what its timer adds). Everything
-  else is in it: HTTP and the loopback, the checks, the journal with every call on the disk, the graders, the tables and
-  their bootstraps at the end.
-- **Bare**: the same calls by a script over an aiohttp session that keeps and checks nothing, over the same time: what
-  no evaluation on this machine can be below. The two take turns, three rounds each; medians count.
-- **Memory**: one run of five times as many questions: the resident set when a fifth of it is done and when all of it
-  is, and its peak with the tables, for which every record is read back.
+- **Overhead**: the wall time of the run over *the workers' own time at the same concurrency*, which
+  is that of all episodes' longest lines of calls divided by the number of episodes at once. A
+  call's time is measured in its worker, from the request's last byte to the answer (``worker ms``:
+  20 and what its timer adds). The overhead is HTTP and the loopback, the checks, the journal with
+  every call on the disk, the graders, the tables and their bootstraps at the end.
+- **Bare**: the same calls by a script over an aiohttp session that keeps and checks nothing: no
+  evaluation on this machine can be below. The two take turns, three rounds each; medians count.
+- **Memory**: one run of five times as many questions: the resident set when a fifth of it is done
+  and when all of it is, and its peak with the tables, for which every record is read back.
 """
 
 from __future__ import annotations
 
 import argparse
 import asyncio
+import functools
 import json
 import os
-import platform
 import re
 import resource
 import selectors
 import statistics
-import subprocess
 import sys
 import tempfile
 import time
 import urllib.request
-from collections.abc import Awaitable, Callable, Generator
+from collections.abc import Awaitable, Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, ClassVar
 
 import aiohttp
+from benchmarks import results as benchmark
 
 from openconductor.evaluation.eval_config import make_eval_config
 from openconductor.evaluation.grid import Progress, run_grid
@@ -58,13 +58,12 @@ AT_ONCE = 32  # in the run that memory is looked at in
 SYSTEMS = ("worker:w0", "worker:w1", "consensus:w0?n=5", "reflection:w1?n=2", "conductor")
 LINES = (1, 1, 1, 3, 3)  # calls one after the other, of each system
 CALLS = (1, 1, 5, 3, 4)
-PLAN = "model_id = [0, 1, 0]\nsubtasks = ['Solve it.', 'Solve it.', 'Decide.']\naccess_list = [[], [], 'all']"
-SOLUTION = " ".join(
-    [
-        *(f"Step {number}: the sum so far is {number * 7}." for number in range(40)),
-        "So \\boxed{42}.",
-    ]
-)
+PLAN = """model_id = [0, 1, 0]
+subtasks = ["Solve it.", "Solve it.", "Decide."]
+access_list = [[], [], "all"]"""
+SUMS = " ".join(f"Step {number}: the sum so far is {number * 7}." for number in range(40))
+SOLUTION = f"{SUMS} So \\boxed{{42}}."
+USAGE = {"prompt_tokens": 100, "completion_tokens": 300, "total_tokens": 400}
 
 # ── the workers, in a process of their own ────────────────────────────────────────────────────────
 _LENGTH = re.compile(rb"content-length: *(\d+)", re.IGNORECASE)
@@ -73,7 +72,7 @@ _LENGTH = re.compile(rb"content-length: *(\d+)", re.IGNORECASE)
 class Server(asyncio.Protocol):
     """Answers each request after 20 ms; the model ``planner`` with a plan, others with a solution.
 
-    ``GET /seconds`` says how long a request took on average since this was asked last.
+    ``GET /seconds`` returns the mean time of the requests since it was last called.
     """
 
     times: ClassVar[list[float]] = []
@@ -100,63 +99,47 @@ class Server(asyncio.Protocol):
         loop.call_later(SECONDS, self._answer, PLAN if planned else SOLUTION, loop.time())
 
     def _answer(self, text: str, began: float) -> None:
-        choice = {
-            "index": 0,
-            "message": {"role": "assistant", "content": text},
-            "finish_reason": "stop",
-        }
-        usage = {"prompt_tokens": 100, "completion_tokens": 300, "total_tokens": 400}
-        self._write(json.dumps({"id": "x", "choices": [choice], "usage": usage}).encode())
+        message = {"role": "assistant", "content": text}
+        choice = {"index": 0, "message": message, "finish_reason": "stop"}
+        self._write(json.dumps({"id": "x", "choices": [choice], "usage": USAGE}).encode())
         self.times.append(asyncio.get_running_loop().time() - began)
 
     def _write(self, body: bytes) -> None:
-        head = f"HTTP/1.1 200 OK\r\nContent-Type: application/json\r\nContent-Length: {len(body)}\r\n\r\n"
+        head = b"HTTP/1.1 200 OK\r\nContent-Type: application/json\r\nContent-Length: %d\r\n\r\n"
         if not self._transport.is_closing():
-            self._transport.write(head.encode() + body)
+            self._transport.write(head % len(body) + body)
 
 
 async def serve() -> None:
     server = await asyncio.get_running_loop().create_server(Server, "127.0.0.1", 0, backlog=1024)
     print(server.sockets[0].getsockname()[1], flush=True)
-    await asyncio.get_running_loop().run_in_executor(
-        None, sys.stdin.read
-    )  # until the parent is gone
+    await asyncio.to_thread(sys.stdin.read)  # until the parent is gone
 
 
 @contextmanager
-def served() -> Generator[str]:
-    command = [sys.executable, "-m", "benchmarks.evaluation", "--serve"]
-    process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
-    assert process.stdout is not None
-    assert process.stdin is not None
-    try:
-        yield f"http://127.0.0.1:{int(process.stdout.readline())}/v1"
-    finally:
-        process.stdin.close()
-        process.wait(10)
-        process.stdout.close()
+def served() -> Iterator[str]:
+    """Run the workers as a process; yields their base URL."""
+    with benchmark.child("evaluation", "--serve") as process:
+        yield f"http://127.0.0.1:{benchmark.read_line(process)}/v1"
 
 
-# ── what is measured ──────────────────────────────────────────────────────────────────────────────
+# ── measuring ─────────────────────────────────────────────────────────────────────────────────────
 def own_time(questions: int, concurrency: int, a_call: float) -> float:
-    """Seconds that the workers themselves need, where a call takes them so long."""
+    """Return the seconds that the workers themselves need, at ``a_call`` seconds a call."""
     return questions * sum(LINES) * a_call / concurrency
 
 
 def recipe(folder: Path, url: str, questions: int, concurrency: int) -> dict[str, object]:
-    """A pool of two workers and a planner, and a file of questions, in a folder."""
-    workers = [
-        f'[[worker]]\nname = "{name}"\nmodel = "{name}"\nbase_url = "{url}"\nprice = {{input = 1, output = 2}}\n'
-        for name in ("w0", "w1", "planner")
-    ]
-    (folder / "pool.toml").write_text("".join(workers), encoding="utf-8")
-    rows = [
-        {"question": f"What is {number} + {42 - number}?", "answer": "#### 42"}
-        for number in range(questions)
-    ]
-    (folder / "rows.jsonl").write_text(
-        "".join(json.dumps(row) + "\n" for row in rows), encoding="utf-8"
-    )
+    """Write a pool of two workers and a planner and a file of questions; return the recipe."""
+    price = "price = {input = 1, output = 2}"
+    with (folder / "pool.toml").open("w", encoding="utf-8") as pool:
+        for name in ("w0", "w1", "planner"):
+            pool.write(f'[[worker]]\nname = "{name}"\nmodel = "{name}"\n')
+            pool.write(f'base_url = "{url}"\n{price}\n')
+    with (folder / "rows.jsonl").open("w", encoding="utf-8") as rows:
+        for number in range(questions):
+            row = {"question": f"What is {number} + {42 - number}?", "answer": "#### 42"}
+            rows.write(json.dumps(row) + "\n")
     return {
         "systems": list(SYSTEMS),
         "task": [{"name": "gsm8k", "path": str(folder / "rows.jsonl")}],
@@ -167,17 +150,17 @@ def recipe(folder: Path, url: str, questions: int, concurrency: int) -> dict[str
 
 
 def resident() -> float:
-    """Megabytes of this process that are in memory."""
+    """Return the resident megabytes of this process."""
     pages = int(Path("/proc/self/statm").read_text(encoding="ascii").split()[1])
     return pages * resource.getpagesize() / 2**20
 
 
 def ours(under: Path, url: str, questions: int, concurrency: int) -> dict[str, object]:
-    """One evaluation, from nothing to its tables."""
+    """Run one evaluation, from nothing to its tables."""
     sizes: list[float] = []
     asked = 0.0
 
-    def look(progress: Progress) -> None:
+    def note_size(progress: Progress) -> None:
         nonlocal asked
         if progress.done * 5 in (progress.total, 5 * progress.total):
             sizes.append(resident())
@@ -188,7 +171,7 @@ def ours(under: Path, url: str, questions: int, concurrency: int) -> dict[str, o
         config = make_eval_config(recipe(folder, url, questions, concurrency), where="benchmark")
         worker_seconds(url)
         began, cpu = time.perf_counter(), time.process_time()
-        results = asyncio.run(run_grid(config, folder / "run", on_progress=look))
+        results = asyncio.run(run_grid(config, folder / "run", on_progress=note_size))
         wall, cpu = time.perf_counter() - began, time.process_time() - cpu
         took = worker_seconds(url)
         with JournalReader(folder / "run" / "journal.sqlite") as journal:
@@ -214,13 +197,13 @@ def ours(under: Path, url: str, questions: int, concurrency: int) -> dict[str, o
 
 
 def worker_seconds(url: str) -> float:
-    """How long a request took in the workers, on average since this was asked last."""
+    """Return the mean time of the workers' requests since this was last called."""
     with urllib.request.urlopen(f"{url.removesuffix('/v1')}/seconds", timeout=10) as response:
         return float(response.read())
 
 
 async def bare(url: str, questions: int, concurrency: int) -> float:
-    """The overhead of the same calls, by a script that keeps nothing."""
+    """Return the overhead of the same calls by a script that keeps nothing."""
     async with aiohttp.ClientSession(connector=aiohttp.TCPConnector(limit=0)) as session:
 
         async def call(text: str) -> str:
@@ -241,9 +224,8 @@ async def bare(url: str, questions: int, concurrency: int) -> float:
             await asyncio.gather(*(call(text) for _ in range(5)))
 
         systems: tuple[Callable[[str], Awaitable[object]], ...] = (call, call, five, line, tree)
-        todo = iter(
-            [(system, f"What is {number}?") for number in range(questions) for system in systems]
-        )
+        texts = [f"What is {number}?" for number in range(questions)]
+        todo = iter([(system, text) for text in texts for system in systems])
 
         async def lane() -> None:
             for system, text in todo:
@@ -258,117 +240,93 @@ async def bare(url: str, questions: int, concurrency: int) -> float:
 
 def measure(
     questions: int, concurrencies: list[int], under: Path, *, memory: bool
-) -> dict[str, object]:
+) -> dict[str, Any]:
     figures: dict[str, Any] = {}
     long: Any = None
     with served() as url:
         asyncio.run(bare(url, 20, 8))  # warms the server up
         for concurrency in concurrencies:
-            rounds: list[dict[str, Any]] = []
-            for _ in range(ROUNDS):  # a pair of neighbours shares what else the machine does
-                mine = ours(under, url, questions, concurrency)
-                rounds.append(
-                    {**mine, "bare_overhead": asyncio.run(bare(url, questions, concurrency))}
-                )
-            rounds.sort(key=lambda one: one["overhead"])
-            over_bare = [(1 + one["overhead"]) / (1 + one["bare_overhead"]) for one in rounds]
-            figures[str(concurrency)] = {
-                **rounds[len(rounds) // 2],
-                "bare_overhead": statistics.median(one["bare_overhead"] for one in rounds),
-                "over_bare": statistics.median(over_bare),
-                "overheads": [one["overhead"] for one in rounds],
-            }
+            figures[str(concurrency)] = measure_at(url, questions, concurrency, under)
         if memory:
             before = resident()
             long = {**ours(under, url, 5 * questions, AT_ONCE), "questions": 5 * questions}
             peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
             long["megabytes"] |= {"before": before, "with_the_tables": resident(), "peak": peak}
-    first = figures[str(concurrencies[0])]
-    bars: list[dict[str, Any]] = [{"what": "overhead", "at_most": BAR, "value": first["overhead"]}]
+    overhead = figures[str(concurrencies[0])]["overhead"]
+    bars = [benchmark.at_most("overhead", overhead, BAR)]
     if long is not None:
         what = "growth of the resident set after a fifth of the long run"
-        bars.append({"what": what, "at_most": FLAT, "value": long["megabytes"]["growth"]})
+        bars.append(benchmark.at_most(what, long["megabytes"]["growth"], FLAT))
     return {
-        "bars": [{**bar, "held": bar["value"] <= bar["at_most"]} for bar in bars],
+        "bars": bars,
         "questions": questions,
         "systems": list(SYSTEMS),
         "at_once": figures,
         "memory": long,
-        "machine": {
-            "cores": os.cpu_count(),
-            "python": platform.python_version(),
-            "aiohttp": aiohttp.__version__,
-        },
+        "versions": benchmark.versions("aiohttp"),
+        "machine": benchmark.machine(),
     }
 
 
-def show(result: dict[str, Any]) -> None:
-    print(
-        f"{'at once':>8} {'overhead':>9} {'bare':>7} {'ours/bare':>10} {'wall s':>8} {'asking':>7} {'own s':>7} "
-        f"{'worker ms':>10} {'CPU ms a call':>14} {'load':>5}"
-    )
-    for concurrency, row in result["at_once"].items():
-        print(
-            f"{concurrency:>8} {row['overhead']:9.1%} {row['bare_overhead']:7.1%} "
-            f"{row['over_bare']:10.3f} {row['wall_seconds']:8.2f} "
-            f"{row['of_it_asking']:7.2f} {row['own_seconds']:7.2f} {row['worker_ms']:10.2f} "
-            f"{row['cpu_ms_a_call']:14.2f} {row['load_1min']:5.1f}"
-        )
-    if result["memory"] is not None:
-        sizes = result["memory"]["megabytes"]
-        print(
-            f"memory over {result['memory']['questions']} questions, MB: before {sizes['before']:.0f}, at a fifth "
-            f"{sizes['at_a_fifth']:.0f}, all asked {sizes['at_the_end']:.0f}, with the tables "
-            f"{sizes['with_the_tables']:.0f}, peak {sizes['peak']:.0f}"
-        )
-    for bar in result["bars"]:
-        print(
-            f"{'held  ' if bar['held'] else 'MISSED'} {bar['value']:.1%} {bar['what']} (at most {bar['at_most']:.0%})"
-        )
-    print(f"machine: {json.dumps(result['machine'])}")
+def measure_at(url: str, questions: int, concurrency: int, under: Path) -> dict[str, Any]:
+    """Measure rounds of both; return the median round of ours, and medians of the others."""
+    rounds: list[dict[str, Any]] = []
+    for _ in range(ROUNDS):  # neighbours share what else the machine does
+        figures = ours(under, url, questions, concurrency)
+        figures["bare_overhead"] = asyncio.run(bare(url, questions, concurrency))
+        figures["over_bare"] = (1 + figures["overhead"]) / (1 + figures["bare_overhead"])
+        rounds.append(figures)
+    rounds.sort(key=lambda figures: figures["overhead"])
+    median = dict(rounds[len(rounds) // 2])
+    for name in ("bare_overhead", "over_bare"):
+        median[name] = statistics.median(figures[name] for figures in rounds)
+    median["overheads"] = [figures["overhead"] for figures in rounds]
+    return median
+
+
+COLUMNS = {
+    "overhead": ".1%",
+    "bare_overhead": ".1%",
+    "over_bare": ".3f",
+    "wall_seconds": ".2f",
+    "of_it_asking": ".2f",
+    "own_seconds": ".2f",
+    "worker_ms": ".2f",
+    "cpu_ms_a_call": ".2f",
+    "load_1min": ".1f",
+}
+
+
+def show_rows(figures: dict[str, Any]) -> None:
+    print("at once " + " ".join(f"{name:>13}" for name in COLUMNS))
+    for concurrency, row in figures.items():
+        cells = [f"{row[name]:{form}}" for name, form in COLUMNS.items()]
+        print(f"{concurrency:>7} " + " ".join(f"{cell:>13}" for cell in cells))
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
-    parser.add_argument("--json", action="store_true", help="print one object instead of lines")
-    parser.add_argument(
-        "--questions", type=int, default=1000, help="how many questions (default 1000)"
-    )
-    parser.add_argument(
-        "--concurrency",
-        type=int,
-        nargs="+",
-        default=[8, 16],
-        help="episodes at once; the first counts",
-    )
-    parser.add_argument(
-        "--folder",
-        type=Path,
-        default=Path(),
-        help="a folder on the disk in question (default: here)",
-    )
-    parser.add_argument(
-        "--no-memory",
-        action="store_true",
-        help="leave out the long run that memory is looked at in",
-    )
-    parser.add_argument("--serve", action="store_true", help=argparse.SUPPRESS)
+    parser = benchmark.arguments(__doc__)
+    add = parser.add_argument
+    add("--questions", type=int, default=1000, help="how many questions (default 1000)")
+    help_ = "episodes at once; the first counts (default 8 16)"
+    add("--concurrency", type=int, nargs="+", default=[8, 16], help=help_)
+    help_ = "a folder on the disk in question (default: here)"
+    add("--folder", type=Path, default=Path(), help=help_)
+    add("--no-memory", action="store_true", help="leave out the long run that measures memory")
+    add("--serve", action="store_true", help=argparse.SUPPRESS)
     options = parser.parse_args()
     if options.serve:
-        # select() waits for microseconds; epoll, asyncio's own choice, rounds up to milliseconds: 5
-        # % of 20.
-        with asyncio.Runner(
-            loop_factory=lambda: asyncio.SelectorEventLoop(selectors.SelectSelector())
-        ) as runner:
+        # epoll, asyncio's own choice, rounds waits up to milliseconds: 5 % of 20.
+        selector = selectors.SelectSelector()
+        loop_factory = functools.partial(asyncio.SelectorEventLoop, selector)
+        with asyncio.Runner(loop_factory=loop_factory) as runner:
             runner.run(serve())
         return
-    result = measure(
-        options.questions, options.concurrency, options.folder, memory=not options.no_memory
-    )
-    if options.json:
-        print(json.dumps(result, indent=2))
-    else:
-        show(result)
+    memory = not options.no_memory
+    result = measure(options.questions, options.concurrency, options.folder, memory=memory)
+    if not options.json:
+        show_rows(result["at_once"])
+    benchmark.show(result, as_json=options.json, skip=("at_once",))
 
 
 if __name__ == "__main__":

@@ -1,7 +1,7 @@
-"""The server that fails by seed (``tests/faults``) in a process of its own, so that it shares no core's loop.
+"""The server that fails by seed (``tests/faults``), in a process of its own.
 
-In: a script. Out: its URL and, once it has stopped, everything that it saw, in numbers. It stops
-when its standard input ends: also where its parent is gone.
+It stops when its standard input ends, so that it does not outlive its parent, and then prints the
+counts of what it saw.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ SECONDS = 600.0
 
 
 class FaultProcess:
-    """A server that runs; ``stop`` ends it and says what it saw."""
+    """A running server; ``stop`` ends it and returns its counts."""
 
     def __init__(self, script: Seeded) -> None:
         given = json.dumps(
@@ -40,12 +40,12 @@ class FaultProcess:
         self.url = self._process.stdout.readline().strip()
 
     def stop(self) -> dict[str, int]:
-        """End it; the counts of ``summary``."""
+        """End it; return the counts of ``summary``."""
         out, _ = self._process.communicate(timeout=30)
         return json.loads(out)
 
     def kill(self) -> None:
-        """End it where it has not ended."""
+        """End it if it still runs."""
         if self._process.poll() is None:
             self._process.kill()
             self._process.communicate()
@@ -62,7 +62,7 @@ def fault_process(script: Seeded) -> Iterator[FaultProcess]:
 
 
 def summary(server: FaultServer) -> dict[str, object]:
-    """Everything that the server saw, in numbers."""
+    """Return the counts of what the server saw."""
     models = sorted({record.request.model for record in server.records})
     repeats = Counter(record.request.digest for record in server.records)
     return {

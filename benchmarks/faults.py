@@ -1,28 +1,26 @@
-"""10,000 five-step episodes while a fifth of all calls fails: who is answered, how late, after how many attempts.
+"""10,000 five-step episodes while a fifth of all calls fails: answers, delays and attempts.
 
     python -m benchmarks.faults [--json] [--seed 0] [--episodes 10000]
 
-In: nothing but this machine; a server in another process on loopback that fails by seed, in every
-way that ``tests/faults/plays.py`` lists. Out: counts, with the bars that they are held against:
+A server in another process on loopback fails by seed, in every way that ``tests/faults/plays.py``
+lists. The bars:
 
-- at least 99.9 % of the episodes answered (one worker of 26 is healthy, fallback is on); all of them end in an answer
-  or a typed error; none more than 1 s after its deadline;
+- at least 99.9 % of the episodes answered (one worker of 26 is healthy, fallback is on); all of
+  them end in an answer or a typed error; none more than 1 s after its deadline;
 - attempts bounded: at most (retries + 1) at a worker, at most that times the workers in a step;
-- no call that failed counts as answered, and each failure has the name of what the call met.
+- no call that failed counts as answered, and each failure has the name of its fault.
 """
 
 from __future__ import annotations
 
-import argparse
 import asyncio
-import json
-import os
-import platform
 import resource
 import secrets
 import sys
 from pathlib import Path
+from typing import Any
 
+from benchmarks import results
 from benchmarks.fault_process import fault_process
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "tests"))
@@ -31,8 +29,8 @@ from faults.plays import FAULTS
 from faults.storm import NAMES, RETRIES, Report, storm, storm_script
 
 
-def measure(*, seed: int, episodes: int, in_flight: int) -> dict[str, object]:
-    """One storm, as plain values."""
+def measure(*, seed: int, episodes: int, in_flight: int) -> dict[str, Any]:
+    """Run one storm."""
     with fault_process(storm_script(seed)) as process:
         report = asyncio.run(storm(process.url, seed=seed, episodes=episodes, in_flight=in_flight))
         server = process.stop()
@@ -52,93 +50,54 @@ def measure(*, seed: int, episodes: int, in_flight: int) -> dict[str, object]:
         "misnamed": report.misnamed[:10],
         "outcomes": by_fault(report),
         "server": server,
-        "machine": {
-            "system": platform.platform(),
-            "python": platform.python_version(),
-            "cpus": os.cpu_count(),
-            "peak_mb": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss // 1024,
-        },
+        "machine": results.machine(),
+        "peak_mb": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss // 1024,
     }
 
 
 def by_fault(report: Report) -> dict[str, dict[str, int]]:
-    """The outcomes of each fault, in the order of ``FAULTS``."""
-    order = {name: index for index, name in enumerate(FAULTS)}
+    """Return the outcomes of each fault, in the order of ``FAULTS``."""
+    order = {name: place for place, name in enumerate(FAULTS)}
     table: dict[str, dict[str, int]] = {}
-    for (fate, outcome), count in sorted(
-        report.met.items(), key=lambda item: (order.get(item[0][0], -1), item[0])
-    ):
-        table.setdefault(fate, {})[outcome] = count
+    for fate, outcome in sorted(report.met, key=lambda met: (order.get(met[0], -1), met)):
+        table.setdefault(fate, {})[outcome] = report.met[fate, outcome]
     return table
 
 
-def bars(report: Report, server: dict[str, int]) -> list[dict[str, object]]:
-    """Each bar with what was measured."""
-    limits: list[tuple[str, float, str, float]] = [
-        ("share of calls that failed", report.failing, ">=", 0.2),
-        ("episodes answered", report.answered / report.episodes, ">=", 0.999),
-        (
-            "episodes that ended in neither an answer nor a typed error",
-            len(report.untyped),
-            "<=",
-            0,
-        ),
-        ("seconds after the deadline, the latest", report.latest, "<=", 1.0),
-        ("calls of a step at one worker, the most", report.most_a_worker, "<=", RETRIES + 1),
-        ("calls of a step, the most", report.most_a_step, "<=", (RETRIES + 1) * len(NAMES)),
-        (
-            "times that one request came to the server, the most",
-            server["most_repeats"],
-            "<=",
-            RETRIES + 1,
-        ),
-        ("failed calls that count as answered", len(report.lies), "<=", 0),
-        ("failed calls under another fault's name", len(report.misnamed), "<=", 0),
-    ]
+def bars(report: Report, server: dict[str, int]) -> list[dict[str, Any]]:
+    attempts = RETRIES + 1
+    most_a_step = attempts * len(NAMES)
+    answered = report.answered / report.episodes
+    repeats = server["most_repeats"]
+    at_least, at_most = results.at_least, results.at_most
     return [
-        {
-            "what": what,
-            "value": round(value, 5),
-            "bar": f"{sign} {bar}",
-            "held": value >= bar if sign == ">=" else value <= bar,
-        }
-        for what, value, sign, bar in limits
+        at_least("share of calls that failed", report.failing, 0.2),
+        at_least("episodes answered", answered, 0.999),
+        at_most("episodes without an answer and a typed error", len(report.untyped), 0),
+        at_most("seconds after the deadline, the latest", report.latest, 1.0),
+        at_most("calls of a step at one worker, the most", report.most_a_worker, attempts),
+        at_most("calls of a step, the most", report.most_a_step, most_a_step),
+        at_most("times that one request came to the server, the most", repeats, attempts),
+        at_most("failed calls that count as answered", len(report.lies), 0),
+        at_most("failed calls under another fault's name", len(report.misnamed), 0),
     ]
-
-
-def show(result: dict[str, object]) -> None:
-    """Print the bars, then the rest."""
-    for bar in result["bars"]:  # type: ignore[attr-defined]
-        print(
-            f"{'held  ' if bar['held'] else 'MISSED'}  {bar['value']:10}  ({bar['bar']})  {bar['what']}"
-        )
-    for fault, outcomes in result["outcomes"].items():  # type: ignore[attr-defined]
-        print(
-            f"  {fault:20} {', '.join(f'{outcome} {count}' for outcome, count in outcomes.items())}"
-        )
-    for key, value in result.items():
-        if key not in ("bars", "outcomes"):
-            print(f"{key}: {json.dumps(value)}")
 
 
 def main() -> None:
     """Measure and print."""
-    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
-    parser.add_argument("--json", action="store_true", help="print one object instead of lines")
-    parser.add_argument(
-        "--seed", type=int, default=None, help="the storm's seed (default: a new one)"
-    )
-    parser.add_argument("--episodes", type=int, default=10_000, help="how many (default 10,000)")
-    parser.add_argument(
-        "--in-flight", type=int, default=192, help="episodes at a time (default 192)"
-    )
+    parser = results.arguments(__doc__)
+    add = parser.add_argument
+    add("--seed", type=int, default=None, help="the storm's seed (default: a new one)")
+    add("--episodes", type=int, default=10_000, help="how many (default 10,000)")
+    add("--in-flight", type=int, default=192, help="episodes at a time (default 192)")
     options = parser.parse_args()
     seed = secrets.randbelow(2**31) if options.seed is None else options.seed
     result = measure(seed=seed, episodes=options.episodes, in_flight=options.in_flight)
-    if options.json:
-        print(json.dumps(result, indent=2))
-    else:
-        show(result)
+    if not options.json:
+        for fault, outcomes in result["outcomes"].items():
+            counts = ", ".join(f"{outcome} {count}" for outcome, count in outcomes.items())
+            print(f"  {fault:20} {counts}")
+    results.show(result, as_json=options.json, skip=("outcomes",))
 
 
 if __name__ == "__main__":

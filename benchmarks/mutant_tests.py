@@ -1,9 +1,9 @@
-"""A pytest plugin for ``benchmarks.mutants``: records which tests run which lines, or runs some tests.
+"""A pytest plugin for ``benchmarks.mutants``: it maps tests to lines, or runs some tests.
 
 ``MUTANT_RECORD`` names the file that gets the tests' times and fixtures; the lines are in the data
-of coverage, whose context is the test or the shared fixture that runs. ``MUTANT_TESTS`` names a file
-of test times: only these tests run, in its order, and each has a deadline. ``MUTANT_FAILED`` names
-the file that gets the first test that fails.
+of coverage, whose context is the test or the shared fixture that runs. ``MUTANT_TESTS`` names a
+file of test times: only these tests run, in its order, and each has a deadline. ``MUTANT_FAILED``
+names the file that gets the first test that fails.
 """
 
 from __future__ import annotations

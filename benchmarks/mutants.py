@@ -1,12 +1,12 @@
-"""Which share of small mistakes in ``src`` do the tests notice?
+"""Mutation testing: measure which share of small mistakes in ``src`` the tests notice.
 
     python -m benchmarks.mutants --checkout . --mutants 200 --seed 0 --out mutants.jsonl
 
-Draws statements of a checkout by the seed, changes one thing in each (``mutations.py``), and runs the
-tests that execute the changed line until one fails: those of the file's own folder first, then the
-quickest. Tests run in copies, so that the checkout stays as it is. The map of lines and tests is made
-once by a run of all tests under coverage and kept beside ``--out``. A line is written for each mutant;
-the same command goes on from there. Needs ``coverage``, and takes hours.
+Statements of a checkout are drawn by the seed, and one thing is changed in each (``mutations.py``).
+The tests that execute the changed line run until one fails: those of the file's own folder first,
+then the quickest. They run in copies, so that the checkout stays as it is. The map of lines and
+tests comes from one run of all tests under coverage and is kept beside ``--out``. Each mutant is a
+line of ``--out``; the same command resumes from there. Needs ``coverage``, and takes hours.
 """
 
 from __future__ import annotations
@@ -63,7 +63,7 @@ class Mutant:
 
 @dataclass(frozen=True)
 class TestMap:
-    """The tests that pass with their seconds, and by file and line the places of the tests that run it."""
+    """The passing tests with their seconds, and by file and line the places of the tests of it."""
 
     seconds: dict[str, float]
     lines: dict[str, dict[str, list[int]]]

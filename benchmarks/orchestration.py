@@ -1,20 +1,21 @@
-"""What orchestration costs beside the work: wall over HTTP, CPU and memory a workflow, side by side with LangGraph.
+"""Cost of orchestration: wall over HTTP, CPU and memory a workflow, side by side with LangGraph.
 
     python -m benchmarks.orchestration [--json] [--repeats 5]
 
-In: nothing but this machine. Out: ratios, with the bars that they are held against. The workflow is
-a tree of five steps whose longest line has three; every worker takes 50 ms.
+The workflow is a tree of five steps whose longest line has three; every worker takes 50 ms.
 
-- HTTP: through the OpenAI-compatible client to a server in another process on loopback; wall time of a workflow over
-  its critical path (3 x 50 ms), alone and with 64 in flight. It needs two idle cores: "by_hand", the same tree over a
-  bare aiohttp session, shows what the machine takes.
-- CPU: workers are sleeping async functions, 64 workflows in flight. Ours plans contexts, times and records each step;
-  LangGraph gets nodes that only sleep and return a text. "dynamic" compiles a graph a workflow, as a Conductor that
-  writes a new workflow for each question needs; "prebuilt" compiles once.
-- Memory: Python's heap (tracemalloc) with 1,000 workflows in flight, their first steps waiting; and its peak.
+- HTTP: through the OpenAI-compatible client to a server in another process on loopback; wall time
+  of a workflow over its critical path (3 x 50 ms), alone and with 64 in flight. It needs two idle
+  cores: "by_hand", the same tree over a bare aiohttp session, shows what the machine takes.
+- CPU: workers are sleeping async functions, 64 workflows in flight. Ours plans contexts, times and
+  records each step; LangGraph gets nodes that only sleep and return a text. "dynamic" compiles a
+  graph a workflow, as a Conductor that writes a new workflow for each question needs; "prebuilt"
+  compiles once.
+- Memory: Python's heap (tracemalloc) with 1,000 workflows in flight, their first steps waiting; and
+  its peak.
 
-Repeats are interleaved and medians reported, for machines are noisy. LangGraph is optional: `pip
-install langgraph`.
+Repeats are interleaved and medians reported, because machines are noisy. LangGraph is optional:
+`pip install langgraph`.
 """
 
 from __future__ import annotations
@@ -24,17 +25,14 @@ import asyncio
 import gc
 import json
 import operator
-import os
-import platform
 import statistics
-import subprocess
-import sys
 import time
 import tracemalloc
-from collections.abc import Awaitable, Callable
-from contextlib import contextmanager, suppress
-from importlib.metadata import PackageNotFoundError, version
+from collections.abc import Awaitable, Callable, Iterator
+from contextlib import contextmanager
 from typing import Annotated, TypedDict
+
+from benchmarks import results
 
 from openconductor import Message, Step, Worker, WorkerPool, Workflow, execute
 
@@ -49,33 +47,24 @@ ANSWER = "There are 25 primes below one hundred."
 Once = Callable[[], Awaitable[object]]
 
 
-# --- the server
-# -------------------------------------------------------------------------------------------------------
+# ── the server ────────────────────────────────────────────────────────────────────────────────────
+MESSAGE = {"role": "assistant", "content": ANSWER}
+WHOLE = {
+    "id": "x",
+    "object": "chat.completion",
+    "created": 0,
+    "model": "slow",
+    "choices": [{"index": 0, "message": MESSAGE, "finish_reason": "stop"}],
+    "usage": {"prompt_tokens": 20, "completion_tokens": 10, "total_tokens": 30},
+}
+BODY = json.dumps(WHOLE).encode()
+HEAD = b"HTTP/1.1 200 OK\r\nContent-Type: application/json\r\nContent-Length: %d\r\n\r\n"
 
 
 class SlowServer(asyncio.Protocol):
-    """Answers every request after some seconds, with as little HTTP as the client needs: it is not what is measured."""
+    """Answers every request after some seconds, with as little HTTP as the client needs."""
 
-    body = json.dumps(
-        {
-            "id": "x",
-            "object": "chat.completion",
-            "created": 0,
-            "model": "slow",
-            "choices": [
-                {
-                    "index": 0,
-                    "message": {"role": "assistant", "content": ANSWER},
-                    "finish_reason": "stop",
-                }
-            ],
-            "usage": {"prompt_tokens": 20, "completion_tokens": 10, "total_tokens": 30},
-        }
-    ).encode()
-    reply = b"HTTP/1.1 200 OK\r\nContent-Type: application/json\r\nContent-Length: %d\r\n\r\n%s" % (
-        len(body),
-        body,
-    )
+    reply = HEAD % len(BODY) + BODY
 
     def __init__(self, seconds: float) -> None:
         self.seconds = seconds
@@ -105,23 +94,13 @@ async def serve(seconds: float) -> None:
 
 
 @contextmanager
-def slow_server(seconds: float = SECONDS):
-    """The server in a process of its own; yields its base URL."""
-    process = subprocess.Popen(
-        [sys.executable, __file__, "--serve", str(seconds)], stdout=subprocess.PIPE, text=True
-    )
-    try:
-        assert process.stdout is not None
-        yield f"http://127.0.0.1:{int(process.stdout.readline())}/v1"
-    finally:
-        process.terminate()
-        process.wait(10)
+def slow_server(seconds: float = SECONDS) -> Iterator[str]:
+    """Run the server as a process of its own; yields its base URL."""
+    with results.child("orchestration", "--serve", str(seconds)) as process:
+        yield f"http://127.0.0.1:{results.read_line(process)}/v1"
 
 
-# --- who is measured
-# --------------------------------------------------------------------------------------------------
-
-
+# ── the contenders ────────────────────────────────────────────────────────────────────────────────
 async def sleeping_worker(messages: list[Message]) -> str:
     await asyncio.sleep(SECONDS)
     return ANSWER
@@ -160,10 +139,13 @@ def compile_langgraph(worker: Callable[[list[Message]], Awaitable[str]]):
 
         graph.add_node(f"s{index}", node)
     for index, seen in enumerate(TREE):
-        sources = [f"s{i}" for i in seen]
-        graph.add_edge(
-            sources if len(sources) > 1 else sources[0] if sources else START, f"s{index}"
-        )
+        target = f"s{index}"
+        if not seen:
+            graph.add_edge(START, target)
+        elif len(seen) == 1:
+            graph.add_edge(f"s{seen[0]}", target)
+        else:
+            graph.add_edge([f"s{source}" for source in seen], target)
     graph.add_edge(f"s{len(TREE) - 1}", END)
     return graph.compile()
 
@@ -179,7 +161,7 @@ def langgraph_dynamic(worker: Callable[[list[Message]], Awaitable[str]] = sleepi
 
 def contenders() -> dict[str, Callable[..., Once]]:
     everyone: dict[str, Callable[..., Once]] = {"ours": ours, "by_hand": by_hand}
-    if installed("langgraph"):
+    if results.installed("langgraph"):
         everyone |= {
             "langgraph_prebuilt": langgraph_prebuilt,
             "langgraph_dynamic": langgraph_dynamic,
@@ -187,12 +169,9 @@ def contenders() -> dict[str, Callable[..., Once]]:
     return everyone
 
 
-# --- measuring
-# --------------------------------------------------------------------------------------------------------
-
-
+# ── measuring ─────────────────────────────────────────────────────────────────────────────────────
 async def keep_in_flight(once: Once, in_flight: int, each: int) -> list[float]:
-    """The wall seconds of in_flight * each workflows, in_flight at any time."""
+    """Run ``in_flight`` lanes of ``each`` workflows; return the wall seconds of each workflow."""
     walls: list[float] = []
 
     async def lane() -> None:
@@ -206,7 +185,7 @@ async def keep_in_flight(once: Once, in_flight: int, each: int) -> list[float]:
 
 
 async def measure_http(repeats: int) -> dict[str, dict[str, float]]:
-    """Wall over critical path, alone and with 64 in flight; by_hand posts with a bare aiohttp session."""
+    """Measure wall over critical path, alone and with 64 in flight."""
     import aiohttp
 
     from openconductor.providers.openai_compatible import OpenAICompatibleProvider
@@ -225,27 +204,26 @@ async def measure_http(repeats: int) -> dict[str, dict[str, float]]:
                 async with session.post(f"{url}/chat/completions", json=payload) as response:
                     return (await response.json())["choices"][0]["message"]["content"]
 
-            who: dict[str, Once] = {
+            subjects: dict[str, Once] = {
                 "ours": lambda: execute(WORKFLOW, pool, QUESTION),
                 "by_hand": by_hand(post),
             }
-            for once in who.values():
+            for once in subjects.values():
                 await keep_in_flight(once, 64, 2)  # opens the connections
             for _ in range(repeats):
-                for name, once in who.items():
+                for name, once in subjects.items():
                     mine = walls.setdefault(name, {"alone": [], "at_64": []})
                     mine["alone"] += await keep_in_flight(once, 1, 8)
                     mine["at_64"] += await keep_in_flight(once, 64, 6)
-    return {
-        name: {
-            where: statistics.median(values) / CRITICAL_SECONDS for where, values in mine.items()
-        }
-        for name, mine in walls.items()
-    }
+    ratios: dict[str, dict[str, float]] = {}
+    for name, mine in walls.items():
+        medians = {where: statistics.median(values) for where, values in mine.items()}
+        ratios[name] = {where: wall / CRITICAL_SECONDS for where, wall in medians.items()}
+    return ratios
 
 
 def measure_cpu(repeats: int) -> dict[str, float]:
-    """CPU milliseconds a workflow, the median over interleaved repeats."""
+    """Measure the CPU milliseconds of a workflow: the median over interleaved repeats."""
     spent: dict[str, list[float]] = {}
     for repeat in range(repeats + 1):
         for name, make in contenders().items():
@@ -260,7 +238,7 @@ def measure_cpu(repeats: int) -> dict[str, float]:
 
 
 async def heap_of(make: Callable[..., Once], workflows: int) -> tuple[float, float]:
-    """Megabytes of Python's heap that workflows in flight take: with the first steps waiting, and at the peak."""
+    """Measure the heap of workflows, MB: with the first steps waiting, and at the peak."""
     gate, all_wait, waiting = asyncio.Event(), asyncio.Event(), 0
 
     async def gated(messages: list[Message]) -> str:
@@ -295,76 +273,41 @@ def measure_memory(workflows: int = 1000) -> dict[str, tuple[float, float]]:
     return {name: asyncio.run(heap_of(make, workflows)) for name, make in contenders().items()}
 
 
-# --- the report
-# -------------------------------------------------------------------------------------------------------
-
-
-def installed(package: str) -> str | None:
-    with suppress(PackageNotFoundError):
-        return version(package)
-    return None
-
-
+# ── the result ────────────────────────────────────────────────────────────────────────────────────
 def measure(repeats: int) -> dict[str, object]:
     http = asyncio.run(measure_http(repeats))
     cpu = measure_cpu(repeats)
     memory = measure_memory()
-    bars: list[tuple[str, float, float]] = [
-        ("wall / critical path, alone", http["ours"]["alone"], 1.05),
-        ("wall / critical path, 64 in flight", http["ours"]["at_64"], 1.25),
-        ("MB of heap, 1,000 in flight", memory["ours"][0], 25.0),
-        ("MB of heap at the peak, 1,000 in flight", memory["ours"][1], 25.0),
+    in_flight, peak = memory["ours"]
+    bars = [
+        results.at_most("wall / critical path, alone", http["ours"]["alone"], 1.05),
+        results.at_most("wall / critical path, 64 in flight", http["ours"]["at_64"], 1.25),
+        results.at_most("MB of heap, 1,000 in flight", in_flight, 25.0),
+        results.at_most("MB of heap at the peak, 1,000 in flight", peak, 25.0),
     ]
-    peers = [name for name in cpu if name.startswith("langgraph")]
-    bars += [(f"CPU / CPU of {name}", cpu["ours"] / cpu[name], 0.2) for name in peers]
+    for name in cpu:
+        if name.startswith("langgraph"):
+            bars.append(results.at_most(f"CPU / CPU of {name}", cpu["ours"] / cpu[name], 0.2))
     return {
-        "bars": [
-            {"what": w, "value": round(v, 4), "at_most": bar, "held": v <= bar}
-            for w, v, bar in bars
-        ],
+        "bars": bars,
         "http_wall_over_critical_path": http,
         "cpu_ms_a_workflow": cpu,
-        "heap_mb_for_1000": {name: {"in_flight": a, "peak": b} for name, (a, b) in memory.items()},
-        "versions": {"python": platform.python_version()}
-        | {name: installed(name) for name in ("openconductor", "aiohttp", "langgraph")},
-        "machine": {
-            "system": platform.platform(),
-            "cpus": os.cpu_count(),
-            "load_average": [round(load, 2) for load in os.getloadavg()],
-        },
+        "heap_mb_for_1000_in_flight_and_peak": memory,
+        "versions": results.versions("openconductor", "aiohttp", "langgraph"),
+        "machine": results.machine(),
         "repeats": repeats,
     }
 
 
-def show(result: dict[str, object]) -> None:
-    for bar in result["bars"]:  # type: ignore[attr-defined]
-        print(
-            f"{'held  ' if bar['held'] else 'MISSED'}  {bar['value']:8.3f}  (at most {bar['at_most']})  {bar['what']}"
-        )
-    for key in (
-        "http_wall_over_critical_path",
-        "cpu_ms_a_workflow",
-        "heap_mb_for_1000",
-        "versions",
-        "machine",
-    ):
-        print(f"{key}: {json.dumps(result[key])}")
-
-
 def main() -> None:
-    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
-    parser.add_argument("--json", action="store_true", help="print one object instead of lines")
+    parser = results.arguments(__doc__)
     parser.add_argument("--repeats", type=int, default=5, help="interleaved repeats (default 5)")
     parser.add_argument("--serve", type=float, help=argparse.SUPPRESS)
     options = parser.parse_args()
-    if options.serve is not None:
-        asyncio.run(serve(options.serve))
-        return
-    result = measure(options.repeats)
-    if options.json:
-        print(json.dumps(result, indent=2))
+    if options.serve is None:
+        results.show(measure(options.repeats), as_json=options.json)
     else:
-        show(result)
+        asyncio.run(serve(options.serve))
 
 
 if __name__ == "__main__":

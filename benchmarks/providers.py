@@ -1,24 +1,27 @@
-"""What a call to a worker costs in CPU: our client beside bare aiohttp, the openai SDK and litellm, in one run.
+"""CPU of a call to a worker: our client beside bare aiohttp, the openai SDK and litellm.
 
     python -m benchmarks.providers [--json] [--repeats 7]
 
-In: nothing but this machine. Out: CPU microseconds a call and a stream chunk, and the bars that
-ours are held against.
+The figures are CPU microseconds a call and a stream chunk.
 
 Every client is a process of its own, so that no client's imports weigh on another's; so is the
 server, which answers on loopback at once. A figure is the client process's CPU time
 (``time.process_time``) over its calls. Repeats are interleaved, client after client; their best and
-their median are reported. The bars are held against the median of the ratios of neighbours, one
-ratio a repeat, for a machine's speed changes more between repeats than within one.
+their median are reported. The bars compare the median of the ratios of neighbours, one ratio a
+repeat, because a machine's speed changes more between repeats than within one.
 
-- bare_aiohttp: one session, a post, json.loads, the text picked out; for streams `iter_any`, split at blank lines,
-  json.loads of each event, the text picked out. No deadline, no check: less than anybody's code does.
-- ours: the OpenAI-compatible provider with its deadline, a typed failure for everything that can be wrong.
-- ours_as_worker: the same through a Worker with its usual wrappers: priced, within its deadline, told of as a Call.
-- bare_pyreqwest: the same as bare_aiohttp over another HTTP core (Rust, with a thread of its own, whose CPU counts).
-- openai_sdk, litellm: as their manuals say. Optional, like pyreqwest: `pip install pyreqwest openai litellm`.
+- bare_aiohttp: one session, a post, json.loads, the text picked out; for streams `iter_any`, split
+  at blank lines, json.loads of each event, the text picked out. No deadline, no check: less than
+  anybody's code does.
+- ours: the OpenAI-compatible provider with its deadline, and a typed failure for each fault.
+- ours_as_worker: the same through a Worker with its usual wrappers: priced, within its deadline,
+  reported as a Call.
+- bare_pyreqwest: the same as bare_aiohttp over another HTTP core (Rust, with a thread of its own,
+  whose CPU counts).
+- openai_sdk, litellm: as their manuals say. Optional, like pyreqwest: `pip install pyreqwest openai
+  litellm`.
 
-A stream comes in two ways: *burst*, its events in pieces of 16 kB, which shows what parsing costs;
+A stream comes in two ways: *burst*, its events in pieces of 16 kB, which shows the cost of parsing;
 and *paced*, one event a write, 2 ms apart, as tokens come from a model.
 """
 
@@ -30,16 +33,15 @@ import contextlib
 import gc
 import json
 import os
-import platform
 import statistics
-import subprocess
 import sys
 import time
-from collections.abc import Awaitable, Callable, Iterator
-from importlib.metadata import PackageNotFoundError, version
+from collections.abc import Awaitable, Callable
 from importlib.util import find_spec
 from itertools import product
-from typing import IO, Literal
+from typing import Any, Literal
+
+from benchmarks import results
 
 Mode = Literal["whole", "burst", "paced"]
 Once = Callable[[Mode], Awaitable[str]]
@@ -69,10 +71,7 @@ SETTINGS: dict[str, tuple[Mode, int, int]] = {  # what is measured: mode, in fli
 }
 
 
-# --- the server
-# -------------------------------------------------------------------------------------------------------
-
-
+# ── the server ────────────────────────────────────────────────────────────────────────────────────
 def as_event(delta: dict[str, str], finish: str | None = None) -> bytes:
     choice = {"index": 0, "delta": delta, "logprobs": None, "finish_reason": finish}
     head = {
@@ -108,17 +107,15 @@ EVENTS = [
 ]
 
 
-class ChatServer(asyncio.Protocol):
-    """As little HTTP as the clients need; a request whose model is "paced" gets its stream an event a write."""
+BODY = json.dumps(WHOLE).encode()
+REPLY = b"HTTP/1.1 200 OK\r\nContent-Type: application/json\r\nContent-Length: %d\r\n\r\n"
+REPLY = REPLY % len(BODY) + BODY
+STREAM_HEAD = b"HTTP/1.1 200 OK\r\nContent-Type: text/event-stream\r\n"
+STREAM_HEAD += b"Transfer-Encoding: chunked\r\n\r\n"
 
-    body = json.dumps(WHOLE).encode()
-    reply = b"HTTP/1.1 200 OK\r\nContent-Type: application/json\r\nContent-Length: %d\r\n\r\n%s" % (
-        len(body),
-        body,
-    )
-    stream_head = (
-        b"HTTP/1.1 200 OK\r\nContent-Type: text/event-stream\r\nTransfer-Encoding: chunked\r\n\r\n"
-    )
+
+class ChatServer(asyncio.Protocol):
+    """As little HTTP as the clients need; the model "paced" streams an event a write."""
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         assert isinstance(transport, asyncio.Transport)
@@ -136,21 +133,20 @@ class ChatServer(asyncio.Protocol):
             self.buffer = rest[length:]
             request = json.loads(rest[:length])
             if not request.get("stream"):
-                self.transport.write(self.reply)
+                self.transport.write(REPLY)
             elif request["model"].endswith("paced"):
-                self.transport.write(self.stream_head)
-                self.go_on(0)
+                self.transport.write(STREAM_HEAD)
+                self.write_from(0)
             else:
                 events = b"".join(EVENTS)
-                pieces = [events[i : i + BURST_BYTES] for i in range(0, len(events), BURST_BYTES)]
-                self.transport.write(
-                    self.stream_head + b"".join(map(as_chunk, pieces)) + b"0\r\n\r\n"
-                )
+                starts = range(0, len(events), BURST_BYTES)
+                chunks = [as_chunk(events[start : start + BURST_BYTES]) for start in starts]
+                self.transport.write(STREAM_HEAD + b"".join(chunks) + b"0\r\n\r\n")
 
-    def go_on(self, index: int) -> None:
+    def write_from(self, index: int) -> None:
         if index < len(EVENTS):
             self.transport.write(as_chunk(EVENTS[index]))
-            asyncio.get_running_loop().call_later(PACE_SECONDS, self.go_on, index + 1)
+            asyncio.get_running_loop().call_later(PACE_SECONDS, self.write_from, index + 1)
         else:
             self.transport.write(b"0\r\n\r\n")
 
@@ -165,11 +161,16 @@ async def serve() -> None:
     )
     print(server.sockets[0].getsockname()[1], flush=True)
     async with server:
-        await asyncio.to_thread(sys.stdin.read)  # until who started it is gone
+        await asyncio.to_thread(sys.stdin.read)  # until the parent is gone
 
 
-# --- the clients: each returns the text of an answer
-# ------------------------------------------------------------------
+# ── the clients: each returns the text of an answer ───────────────────────────────────────────────
+def event_texts(event: bytes) -> list[str]:
+    """Return the texts in an event of a stream."""
+    data = event[6:]
+    if data == b"[DONE]":
+        return []
+    return [choice["delta"].get("content", "") for choice in json.loads(data)["choices"]]
 
 
 @contextlib.asynccontextmanager
@@ -187,7 +188,7 @@ async def bare_aiohttp(url: str):
                 ) as response:
                     return json.loads(await response.read())["choices"][0]["message"]["content"]
             payload |= STREAM
-            said: list[str] = []
+            texts: list[str] = []
             rest = b""
             async with session.post(
                 f"{url}/chat/completions", json=payload, headers=headers
@@ -195,13 +196,8 @@ async def bare_aiohttp(url: str):
                 async for piece in response.content.iter_any():
                     *events, rest = (rest + piece).split(b"\n\n")
                     for event in events:
-                        data = event[6:]
-                        if data != b"[DONE]":
-                            said += [
-                                one["delta"].get("content", "")
-                                for one in json.loads(data)["choices"]
-                            ]
-            return "".join(said)
+                        texts += event_texts(event)
+            return "".join(texts)
 
         yield once
 
@@ -219,19 +215,14 @@ async def bare_pyreqwest(url: str):
             if mode == "whole":
                 response = await request.body_json(payload).build().send()
                 return json.loads(bytes(await response.bytes()))["choices"][0]["message"]["content"]
-            said: list[str] = []
+            texts: list[str] = []
             rest = b""
             async with request.body_json(payload | STREAM).build_streamed() as response:
                 while (piece := await response.body_reader.read_chunk()) is not None:
                     *events, rest = (rest + bytes(piece)).split(b"\n\n")
                     for event in events:
-                        data = event[6:]
-                        if data != b"[DONE]":
-                            said += [
-                                one["delta"].get("content", "")
-                                for one in json.loads(data)["choices"]
-                            ]
-            return "".join(said)
+                        texts += event_texts(event)
+            return "".join(texts)
 
         yield once
 
@@ -253,9 +244,9 @@ async def ours(url: str):
 
     async def once(mode: Mode) -> str:
         listener = None if mode == "whole" else lambda text: None
-        return (
-            await providers[mode].complete(turns, sampling, call=CallContext(), on_text=listener)
-        ).text
+        provider = providers[mode]
+        completion = await provider.complete(turns, sampling, call=CallContext(), on_text=listener)
+        return completion.text
 
     yield once
     for provider in providers.values():
@@ -280,18 +271,18 @@ async def ours_as_worker(url: str):
         )
         for mode in MODES
     }
-    told: list[object] = []
+    events: list[object] = []
 
     async def once(mode: Mode) -> str:
         listener = None if mode == "whole" else lambda text: None
-        call = CallContext(episode="e", step=0, on_event=told.append)
-        said = await workers[mode].complete(turns, call=call, on_text=listener)
-        told.clear()
-        return said.text
+        call = CallContext(episode="e", step=0, on_event=events.append)
+        completion = await workers[mode].complete(turns, call=call, on_text=listener)
+        events.clear()
+        return completion.text
 
     yield once
     for worker in workers.values():
-        await worker.provider.aclose()  # type: ignore[union-attr]
+        await worker.resolved.aclose()
 
 
 @contextlib.asynccontextmanager
@@ -315,9 +306,8 @@ async def openai_sdk(url: str):
 
 @contextlib.asynccontextmanager
 async def litellm(url: str):
-    os.environ["LITELLM_LOCAL_MODEL_COST_MAP"] = (
-        "True"  # else its import asks the network for prices
-    )
+    # Without this its import asks the network for prices.
+    os.environ["LITELLM_LOCAL_MODEL_COST_MAP"] = "True"
     from litellm import acompletion
 
     options = {**OPTIONS, "api_base": url, "api_key": "none"}
@@ -346,7 +336,7 @@ SDKS = ("openai_sdk", "litellm")
 
 
 async def be_client(name: str, url: str) -> None:
-    """Measure what is asked for on standard input, a setting a line, until it ends."""
+    """Measure the settings that come on standard input, a line each, until it ends."""
     async with CLIENTS[name][0](url) as once:
         while setting := sys.stdin.readline().strip():
             mode, in_flight, calls = SETTINGS[setting]
@@ -364,150 +354,88 @@ async def be_client(name: str, url: str) -> None:
             print(1e6 * spent / (calls if mode == "whole" else calls * CHUNKS), flush=True)
 
 
-# --- measuring
-# --------------------------------------------------------------------------------------------------------
-
-
-@contextlib.contextmanager
-def process(*arguments: str) -> Iterator[tuple[IO[str], IO[str]]]:
-    """This script in a process of its own; yields what to write to it and to read from it."""
-    environment = {**os.environ, "OPENAI_API_KEY": "none"}
-    command = [sys.executable, __file__, *arguments]
-    pipe = subprocess.PIPE
-    with subprocess.Popen(command, stdin=pipe, stdout=pipe, text=True, env=environment) as running:
-        assert running.stdin is not None
-        assert running.stdout is not None
-        try:
-            yield running.stdin, running.stdout
-        finally:
-            running.terminate()
-
-
+# ── measuring ─────────────────────────────────────────────────────────────────────────────────────
 def measure(repeats: int, clients: list[str]) -> dict[str, dict[str, list[float]]]:
-    """{client: {setting: microseconds of CPU, a repeat each}}; a first round that is not counted warms all up."""
+    """Return {client: {setting: CPU microseconds of each repeat}}; a first round warms up."""
     spent: dict[str, dict[str, list[float]]] = {
         name: {setting: [] for setting in SETTINGS} for name in clients
     }
     with contextlib.ExitStack() as stack:
-        url = f"http://127.0.0.1:{int(stack.enter_context(process('--serve'))[1].readline())}/v1"
-        pipes = {
-            name: stack.enter_context(process("--client", name, "--url", url)) for name in clients
-        }
-        # Setting by setting, so that the clients that are compared are neighbours; the SDKs come
-        # last, they take long.
-        turns = sorted(product(SETTINGS, pipes), key=lambda turn: turn[1] in SDKS)
+        server = stack.enter_context(results.child("providers", "--serve"))
+        url = f"http://127.0.0.1:{results.read_line(server)}/v1"
+        processes = {}
+        for name in clients:
+            options = ("--client", name, "--url", url)
+            client = results.child("providers", *options, OPENAI_API_KEY="none")
+            processes[name] = stack.enter_context(client)
+        # Setting by setting, so that clients that are compared are neighbours; the slow SDKs come
+        # last.
+        turns = sorted(product(SETTINGS, processes), key=lambda turn: turn[1] in SDKS)
         for repeat in range(repeats + 1):
             for setting, name in turns:
-                question, answer = pipes[name]
-                question.write(f"{setting}\n")
-                question.flush()
-                microseconds = float(answer.readline())
+                process = processes[name]
+                process.stdin.write(f"{setting}\n")
+                process.stdin.flush()
+                microseconds = float(results.read_line(process))
                 if repeat:
                     spent[name][setting].append(microseconds)
     return spent
 
 
-# --- the report
-# -------------------------------------------------------------------------------------------------------
+# ── the report ────────────────────────────────────────────────────────────────────────────────────
+PACKAGES = ("openconductor", "aiohttp", "httptools", "pyreqwest", "openai", "litellm")
+COMPARED = {
+    "call_64": "a call / bare aiohttp's, 64 in flight",
+    "call_512": "a call / bare aiohttp's, 512 in flight",
+    "chunk_burst": "a chunk of a burst / bare aiohttp's",
+    "chunk_paced": "a paced chunk / bare aiohttp's",
+}
 
 
-def installed(package: str) -> str | None:
-    with contextlib.suppress(PackageNotFoundError):
-        return version(package)
-    return None
+def ratio(mine: list[float], other: list[float]) -> float:
+    return statistics.median(a / b for a, b in zip(mine, other, strict=True))
 
 
-def report(spent: dict[str, dict[str, list[float]]], repeats: int) -> dict[str, object]:
-    def ratio(mine: list[float], other: list[float]) -> float:
-        return statistics.median(a / b for a, b in zip(mine, other, strict=True))
-
-    bare, bars = spent["bare_aiohttp"], list[tuple[str, float, float]]()
+def report(spent: dict[str, dict[str, list[float]]], repeats: int) -> dict[str, Any]:
+    bare = spent["bare_aiohttp"]
     grown = ratio(bare["call_512"], bare["call_64"])
+    bars: list[dict[str, Any]] = []
     for name in ("ours", "ours_as_worker"):
         mine = spent[name]
-        bars += [
-            (
-                f"{name}: CPU a call / bare aiohttp's, 64 in flight",
-                ratio(mine["call_64"], bare["call_64"]),
-                2.0,
-            ),
-            (
-                f"{name}: CPU a call / bare aiohttp's, 512 in flight",
-                ratio(mine["call_512"], bare["call_512"]),
-                2.0,
-            ),
-            (
-                f"{name}: CPU a call at 512 in flight / at 64 (bare aiohttp's own: {grown:.3f})",
-                ratio(mine["call_512"], mine["call_64"]),
-                1.3,
-            ),
-            (
-                f"{name}: CPU a chunk of a burst / bare aiohttp's",
-                ratio(mine["chunk_burst"], bare["chunk_burst"]),
-                2.0,
-            ),
-            (
-                f"{name}: CPU a paced chunk / bare aiohttp's",
-                ratio(mine["chunk_paced"], bare["chunk_paced"]),
-                2.0,
-            ),
-        ]
+        for setting, what in COMPARED.items():
+            value = ratio(mine[setting], bare[setting])
+            bars.append(results.at_most(f"{name}: CPU {what}", value, 2.0))
+        what = f"{name}: CPU a call at 512 in flight / at 64 (bare aiohttp's own: {grown:.3f})"
+        bars.append(results.at_most(what, ratio(mine["call_512"], mine["call_64"]), 1.3))
+    figures: dict[str, dict[str, object]] = {}
+    for name, mine in spent.items():
+        figures[name] = {}
+        for setting, values in mine.items():
+            median = round(statistics.median(values), 2)
+            figures[name][setting] = {"best": round(min(values), 2), "median": median}
     return {
-        "bars": [
-            {"what": w, "value": round(v, 4), "at_most": bar, "held": v <= bar}
-            for w, v, bar in bars
-        ],
-        "cpu_us": {
-            name: {
-                setting: {
-                    "best": round(min(values), 2),
-                    "median": round(statistics.median(values), 2),
-                }
-                for setting, values in mine.items()
-            }
-            for name, mine in spent.items()
-        },
-        "versions": {"python": platform.python_version()}
-        | {
-            package: installed(package)
-            for package in (
-                "openconductor",
-                "aiohttp",
-                "httptools",
-                "pyreqwest",
-                "openai",
-                "litellm",
-            )
-        },
-        "machine": {
-            "system": platform.platform(),
-            "cpus": os.cpu_count(),
-            "load_average": [round(load, 2) for load in os.getloadavg()],
-        },
+        "bars": bars,
+        "cpu_us": figures,
+        "versions": results.versions(*PACKAGES),
+        "machine": results.machine(),
         "repeats": repeats,
     }
 
 
-def show(result: dict[str, object], spent: dict[str, dict[str, list[float]]]) -> None:
+def show_table(spent: dict[str, dict[str, list[float]]]) -> None:
     bare = {setting: statistics.median(values) for setting, values in spent["bare_aiohttp"].items()}
     print(f"{'CPU us: best (median) ratio':28}" + "".join(f"{setting:>24}" for setting in SETTINGS))
     for name, mine in spent.items():
-        cells = (
-            f"{min(values):9.1f} ({statistics.median(values):6.0f}) {statistics.median(values) / bare[setting]:5.2f}x"
-            for setting, values in mine.items()
-        )
-        print(f"{name:28}" + "".join(f"{cell:>24}" for cell in cells))
-    for bar in result["bars"]:  # type: ignore[attr-defined]
-        print(
-            f"{'held  ' if bar['held'] else 'MISSED'}  {bar['value']:6.3f}  (at most {bar['at_most']})  {bar['what']}"
-        )
-    for key in ("versions", "machine"):
-        print(f"{key}: {json.dumps(result[key])}")
+        line = f"{name:28}"
+        for setting, values in mine.items():
+            median = statistics.median(values)
+            cell = f"{min(values):9.1f} ({median:6.0f}) {median / bare[setting]:5.2f}x"
+            line += f"{cell:>24}"
+        print(line)
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
-    parser.add_argument("--json", action="store_true", help="print one object instead of a table")
+    parser = results.arguments(__doc__)
     parser.add_argument("--repeats", type=int, default=7, help="interleaved repeats (default 7)")
     parser.add_argument("--serve", action="store_true", help=argparse.SUPPRESS)
     parser.add_argument("--client", choices=CLIENTS, help=argparse.SUPPRESS)
@@ -519,19 +447,16 @@ def main() -> None:
     if options.client:
         asyncio.run(be_client(options.client, options.url))
         return
-    here = [name for name, (_, package) in CLIENTS.items() if find_spec(package)]
-    for name in CLIENTS.keys() - set(here):
-        package = CLIENTS[name][1]
-        print(
-            f"{name} is left out, for {package} is not installed: pip install {package}",
-            file=sys.stderr,
-        )
-    spent = measure(options.repeats, here)
-    result = report(spent, options.repeats)
-    if options.json:
-        print(json.dumps(result, indent=2))
-    else:
-        show(result, spent)
+    clients: list[str] = []
+    for name, (_, package) in CLIENTS.items():
+        if find_spec(package):
+            clients.append(name)
+        else:
+            print(f"{name} is left out; it requires: pip install {package}", file=sys.stderr)
+    spent = measure(options.repeats, clients)
+    if not options.json:
+        show_table(spent)
+    results.show(report(spent, options.repeats), as_json=options.json, skip=("cpu_us",))
 
 
 if __name__ == "__main__":

@@ -1,18 +1,18 @@
-"""The server under load: many streams at once, and what it adds to a call that it only hands on.
+"""The server under load: many streams at once, and its cost on a call that it only passes on.
 
     python -m benchmarks.serving [--json] [--streams 1000] [--seconds 1.0] [--calls 2000]
 
-In: nothing but this machine (Linux, loopback). Out: figures, with the bars that they are held
-against. Three processes:
-scripted workers (an asyncio HTTP server of a few lines, which streams its answer after
-``--seconds``), `openconductor serve` over them, and this one, which is the clients.
+Needs Linux. Three processes: scripted workers (an HTTP server of a few lines, which streams its
+answer after ``--seconds``), `openconductor serve` over them, and this one, which is the clients.
 
-- **Streams**: ``--streams`` episodes of three steps in a row at once, as chat completions. Errors, the time to the
-  first byte and to the first text, wall time, the server's memory and CPU. Once more with 200.
-- **Direct**: one call after the other on 16 connections, to the worker itself and through ``direct:``, interleaved. The
-  worker takes 50 ms: with one that takes none, 16 connections ask for more than a core can do, and what is measured is
-  the queue. What the server adds to the median, and its CPU a request. Beside it LiteLLM's proxy, where it is
-  installed (`pip install 'litellm[proxy]'`, in an environment that ``--litellm BIN`` names).
+- **Streams**: ``--streams`` episodes of three steps in a row at once, as chat completions. Errors,
+  the time to the first byte and to the first text, wall time, the server's memory and CPU. Once
+  more with 200.
+- **Direct**: one call after the other on 16 connections, to the worker itself and through
+  ``direct:``, interleaved. The worker takes 50 ms: with one that takes none, 16 connections ask for
+  more than a core can do, and the figure would be that of the queue. The figures are the addition
+  to the median, and the CPU of a request. LiteLLM's proxy is measured too if ``--litellm BIN``
+  names its command (`pip install 'litellm[proxy]'`).
 """
 
 from __future__ import annotations
@@ -21,9 +21,9 @@ import argparse
 import asyncio
 import json
 import os
-import platform
 import re
 import signal
+import socket
 import statistics
 import subprocess
 import sys
@@ -34,60 +34,67 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
-from urllib.parse import urlsplit
 
-BARS = {"errors": 0, "first byte p99, 1,000 streams, s": 3.0, "first byte p99, 200 streams, s": 1.0,
-        "memory, MB": 300.0, "added to the median, ms": 5.0, "CPU a request, ms": 1.0}  # fmt: skip
-PLAN = 'model_id = [0, 1, 2]\nsubtasks = ["Think.", "Check it.", "Answer."]\naccess_list = [[], "all", "all"]'
+from benchmarks import results
+
+STREAMS_P99_S = {200: 1.0, 1000: 3.0}  # to the first byte
+PLAN = """model_id = [0, 1, 2]
+subtasks = ["Think.", "Check it.", "Answer."]
+access_list = [[], "all", "all"]"""
 WORDS = ["The", "answer", "is", "forty-two,", "for", "all", "that", "we", "know."]
 USAGE = {"prompt_tokens": 50, "completion_tokens": 12, "total_tokens": 62}
 CONNECTIONS = 16
+ROUNDS = 3
 FAST_S = 0.05
 TICK = os.sysconf("SC_CLK_TCK")
 
 
+HEAD = b"HTTP/1.1 200 OK\r\ncontent-type: %b\r\n"
+LENGTH = re.compile(rb"content-length: *(\d+)", re.IGNORECASE)
+
+
 # ── the workers ───────────────────────────────────────────────────────────────────────────────────
 async def play(reader: asyncio.StreamReader, writer: asyncio.StreamWriter, seconds: float) -> None:
-    """Answer the requests of one connection: model ``planner`` plans at once, ``fast`` takes 50 ms."""
+    """Answer the requests of a connection: ``planner`` plans at once, ``fast`` takes 50 ms."""
     try:
-        while head := await reader.readuntil(b"\r\n\r\n"):
-            length = int(re.search(rb"content-length: *(\d+)", head, re.IGNORECASE)[1])  # type: ignore[index]
-            body = json.loads(await reader.readexactly(length))
+        while True:
+            body = json.loads((await read_message(reader))[1])
             await asyncio.sleep({"planner": 0.0, "fast": FAST_S}.get(body["model"], seconds))
             text = [PLAN] if body["model"] == "planner" else [f"{word} " for word in WORDS]
             if body.get("stream"):
-                pieces = [
-                    {"index": 0, "delta": {"content": piece}, "finish_reason": None}
-                    for piece in text
-                ]
-                pieces.append({"index": 0, "delta": {}, "finish_reason": "stop"})
-                events = [
-                    {"id": "x", "object": "chat.completion.chunk", "choices": [one]}
-                    for one in pieces
-                ]
-                events.append(
-                    {"id": "x", "object": "chat.completion.chunk", "choices": [], "usage": USAGE}
-                )
-                said = (
-                    b"".join(b"data: %b\n\n" % json.dumps(one).encode() for one in events)
-                    + b"data: [DONE]\n\n"
-                )
-                writer.write(
-                    b"HTTP/1.1 200 OK\r\ncontent-type: text/event-stream\r\ntransfer-encoding: chunked\r\n\r\n"
-                )
-                writer.write(b"%x\r\n%b\r\n0\r\n\r\n" % (len(said), said))
+                data = streamed(text)
+                head = HEAD % b"text/event-stream" + b"transfer-encoding: chunked\r\n\r\n"
+                writer.write(head + b"%x\r\n%b\r\n0\r\n\r\n" % (len(data), data))
             else:
-                choice = {
-                    "index": 0,
-                    "message": {"role": "assistant", "content": "".join(text)},
-                    "finish_reason": "stop",
-                }
-                said = json.dumps({"id": "x", "object": "chat.completion", "created": 1, "model": body["model"],
-                                   "choices": [choice], "usage": USAGE}).encode()  # fmt: skip
-                writer.write(b"HTTP/1.1 200 OK\r\ncontent-type: application/json\r\ncontent-length: %d\r\n\r\n%b"
-                             % (len(said), said))  # fmt: skip
+                data = whole(body["model"], "".join(text))
+                head = HEAD % b"application/json" + b"content-length: %d\r\n\r\n" % len(data)
+                writer.write(head + data)
     except (asyncio.IncompleteReadError, ConnectionError):
         writer.close()
+
+
+async def read_message(reader: asyncio.StreamReader) -> tuple[bytes, bytes]:
+    """Return the head and the body of a request or a response."""
+    head = await reader.readuntil(b"\r\n\r\n")
+    length = LENGTH.search(head)
+    return head, await reader.readexactly(int(length[1]) if length else 0)
+
+
+def streamed(text: list[str]) -> bytes:
+    choices = [[{"index": 0, "delta": {"content": piece}, "finish_reason": None}] for piece in text]
+    choices.append([{"index": 0, "delta": {}, "finish_reason": "stop"}])
+    chunk = {"id": "x", "object": "chat.completion.chunk"}
+    events: list[dict[str, object]] = [{**chunk, "choices": choice} for choice in choices]
+    events.append({**chunk, "choices": [], "usage": USAGE})
+    data = b"".join(b"data: %b\n\n" % json.dumps(event).encode() for event in events)
+    return data + b"data: [DONE]\n\n"
+
+
+def whole(model: str, text: str) -> bytes:
+    message = {"role": "assistant", "content": text}
+    choice = {"index": 0, "message": message, "finish_reason": "stop"}
+    head = {"id": "x", "object": "chat.completion", "created": 1, "model": model}
+    return json.dumps({**head, "choices": [choice], "usage": USAGE}).encode()
 
 
 async def serve_workers(seconds: float) -> None:
@@ -113,10 +120,6 @@ def process(*command: str, **options: Any) -> Iterator[subprocess.Popen[str]]:
             started.kill()
 
 
-def port_of(url: str) -> int:
-    return urlsplit(url).port or 80
-
-
 async def wait_for(port: int) -> None:
     for _ in range(600):
         try:
@@ -130,30 +133,34 @@ async def wait_for(port: int) -> None:
 
 
 def cpu_seconds(pid: int) -> float:
+    """Return the CPU time of a process."""
     fields = Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()
     return (int(fields[11]) + int(fields[12])) / TICK
 
 
 def peak_megabytes(pid: int) -> float:
-    return int(re.search(r"VmHWM:\s+(\d+)", Path(f"/proc/{pid}/status").read_text())[1]) / 1000  # type: ignore[index]
+    """Return the most memory that a process had."""
+    status = Path(f"/proc/{pid}/status").read_text()
+    return int(re.findall(r"VmHWM:\s+(\d+)", status)[0]) / 1000
 
 
 # ── the clients ───────────────────────────────────────────────────────────────────────────────────
 def request(port: int, model: str, *, stream: bool) -> bytes:
-    body = json.dumps(
-        {
-            "model": model,
-            "stream": stream,
-            "messages": [{"role": "user", "content": "What is 6 * 7?"}],
-        }
+    messages = [{"role": "user", "content": "What is 6 * 7?"}]
+    body = json.dumps({"model": model, "stream": stream, "messages": messages})
+    lines = (
+        "POST /v1/chat/completions HTTP/1.1",
+        f"host: 127.0.0.1:{port}",
+        "authorization: Bearer none",
+        "content-type: application/json",
+        f"content-length: {len(body)}",
     )
-    head = f"POST /v1/chat/completions HTTP/1.1\r\nhost: 127.0.0.1:{port}\r\nauthorization: Bearer none\r\n"
-    return f"{head}content-type: application/json\r\ncontent-length: {len(body)}\r\n\r\n{body}".encode()
+    return "\r\n".join((*lines, "", body)).encode()
 
 
 @dataclass
 class Seen:
-    """What the clients saw."""
+    """The observations of the clients."""
 
     errors: list[str] = field(default_factory=list)
     first_byte: list[float] = field(default_factory=list)
@@ -185,14 +192,15 @@ async def one_stream(port: int, seen: Seen) -> None:
 
 
 async def many_streams(port: int, streams: int) -> Seen:
-    seen, began = Seen(), time.monotonic()
+    seen = Seen()
+    began = time.monotonic()
     await asyncio.gather(*(one_stream(port, seen) for _ in range(streams)))
     seen.wall = time.monotonic() - began
     return seen
 
 
 async def calls_on(port: int, model: str, calls: int) -> list[float]:
-    """The seconds of each call, on 16 connections."""
+    """Return the seconds of each call, on 16 connections."""
     walls: list[float] = []
     asked = request(port, model, stream=False)
 
@@ -201,9 +209,7 @@ async def calls_on(port: int, model: str, calls: int) -> list[float]:
         for _ in range(calls // CONNECTIONS):
             began = time.perf_counter()
             writer.write(asked)
-            head = await reader.readuntil(b"\r\n\r\n")
-            found = re.search(rb"content-length: *(\d+)", head, re.IGNORECASE)
-            body = await reader.readexactly(int(found[1])) if found else b""
+            head, body = await read_message(reader)
             assert head.startswith(b"HTTP/1.1 200"), body
             walls.append(time.perf_counter() - began)
         writer.close()
@@ -212,30 +218,36 @@ async def calls_on(port: int, model: str, calls: int) -> list[float]:
     return walls
 
 
-async def added(
-    workers: int, servers: dict[str, tuple[int, str, int]], calls: int, rounds: int = 3
-) -> dict[str, Any]:
-    """What each server adds to the median of a call, and its CPU a request: (port, model, pid) by name."""
-    walls: dict[str, list[float]] = {"worker": [], **{name: [] for name in servers}}
+@dataclass(frozen=True)
+class Served:
+    """A server that passes calls on to the worker."""
+
+    port: int
+    model: str
+    pid: int
+
+
+async def added(workers: int, servers: dict[str, Served], calls: int) -> dict[str, Any]:
+    """Measure what each server adds to the median of a call, and its CPU a request."""
+    walls: dict[str, list[float]] = {"worker": []}
     spent = dict.fromkeys(servers, 0.0)
-    for name, (port, model, _) in servers.items():
-        await calls_on(port, model, 10 * CONNECTIONS)  # warm
-        assert name
-    for _ in range(rounds):
+    for server in servers.values():
+        await calls_on(server.port, server.model, 10 * CONNECTIONS)  # opens everything
+    for _ in range(ROUNDS):
         walls["worker"] += await calls_on(workers, "fast", calls)
-        for name, (port, model, pid) in servers.items():
-            before = cpu_seconds(pid)
-            walls[name] += await calls_on(port, model, calls)
-            spent[name] += cpu_seconds(pid) - before
+        for name, server in servers.items():
+            before = cpu_seconds(server.pid)
+            seconds = await calls_on(server.port, server.model, calls)
+            walls.setdefault(name, []).extend(seconds)
+            spent[name] += cpu_seconds(server.pid) - before
     bare = statistics.median(walls["worker"])
-    made = rounds * (calls // CONNECTIONS) * CONNECTIONS
-    return {
-        name: {
+    figures: dict[str, Any] = {"worker": {"median_ms": 1000 * bare}}
+    for name in servers:
+        figures[name] = {
             "added_ms": 1000 * (statistics.median(walls[name]) - bare),
-            "cpu_ms": 1000 * spent[name] / made,
+            "cpu_ms": 1000 * spent[name] / len(walls[name]),
         }
-        for name in servers
-    } | {"worker": {"median_ms": 1000 * bare}}
+    return figures
 
 
 # ── the run ───────────────────────────────────────────────────────────────────────────────────────
@@ -243,102 +255,116 @@ def p99(values: list[float]) -> float:
     return sorted(values)[max(0, int(0.99 * len(values)) - 1)] if values else float("inf")
 
 
-async def measure(arguments: argparse.Namespace, folder: Path) -> dict[str, Any]:
-    found: dict[str, Any] = {}
-    with process(
-        sys.executable, __file__, "--workers", str(arguments.seconds), stdout=subprocess.PIPE
-    ) as workers:
-        assert workers.stdout is not None
-        played = int(workers.stdout.readline())
-        url = f"http://127.0.0.1:{played}/v1"
-        tables = "".join(
-            f'[[worker]]\nname = "{name}"\nmodel = "{name}"\nbase_url = "{url}"\nprice = {{input = 1, output = 2}}\n\n'
-            for name in ("slow0", "slow1", "slow2", "fast", "planner")
-        )
-        (folder / "pool.toml").write_text(tables)
+async def measure(options: argparse.Namespace, folder: Path) -> dict[str, Any]:
+    command = (sys.executable, "-m", "benchmarks.serving", "--workers", str(options.seconds))
+    with process(*command, stdout=subprocess.PIPE) as workers:
+        port_of_workers = int(results.read_line(workers))
+        url = f"http://127.0.0.1:{port_of_workers}/v1"
         port = free_port()
-        command = (sys.executable, "-m", "openconductor", "serve", "--pool", str(folder / "pool.toml"), "--conductor",
-                   "worker:planner", "--port", str(port), "--journal", str(folder / "serve.sqlite"))  # fmt: skip
-        with process(*command) as server:
+        with process(*serve_command(folder, url, port)) as server:
             await wait_for(port)
             await many_streams(port, 10)
-            for streams in (200, arguments.streams):
-                before = cpu_seconds(server.pid)
-                seen = await many_streams(port, streams)
-                found[f"{streams} streams"] = {
-                    "errors": len(seen.errors), "first error": seen.errors[:1],
-                    "first_byte_p50_s": statistics.median(seen.first_byte or [float("inf")]),
-                    "first_byte_p99_s": p99(seen.first_byte),
-                    "first_text_p50_s": statistics.median(seen.first_text or [0]),
-                    "wall_s": seen.wall, "cpu_s": cpu_seconds(server.pid) - before,
-                    "memory_mb": peak_megabytes(server.pid),
-                }  # fmt: skip
-            servers = {"ours": (port, "direct:fast", server.pid)}
-            if arguments.litellm:
-                with litellm(arguments.litellm, folder, url) as (other, pid):
-                    await wait_for(other)
-                    found["direct"] = await added(
-                        played, {**servers, "litellm": (other, "fast", pid)}, arguments.calls
-                    )
-            else:
-                found["direct"] = await added(played, servers, arguments.calls)
-    return found
+            figures: dict[str, Any] = {}
+            bars: list[dict[str, Any]] = []
+            for streams in (200, options.streams):
+                measured = await measure_streams(port, streams, server.pid)
+                figures[f"{streams} streams"] = measured
+                bars.append(results.at_most(f"errors, {streams} streams", measured["errors"], 0))
+                if streams in STREAMS_P99_S:
+                    what = f"first byte p99, {streams} streams, s"
+                    limit = STREAMS_P99_S[streams]
+                    bars.append(results.at_most(what, measured["first_byte_p99_s"], limit))
+            bars.append(results.at_most("memory, MB", peak_megabytes(server.pid), 300.0))
+            servers = {"ours": Served(port, "direct:fast", server.pid)}
+            with litellm(options.litellm, folder, url) as proxy:
+                if proxy is not None:
+                    await wait_for(proxy.port)
+                    servers["litellm"] = proxy
+                direct = await added(port_of_workers, servers, options.calls)
+    ours = direct["ours"]
+    bars.append(results.at_most("added to the median, ms", ours["added_ms"], 5.0))
+    bars.append(results.at_most("CPU a request, ms", ours["cpu_ms"], 1.0))
+    return {"bars": bars, **figures, "direct": direct, "machine": results.machine()}
+
+
+def serve_command(folder: Path, url: str, port: int) -> tuple[str, ...]:
+    """Write a pool file; return the command that serves it."""
+    price = "price = {input = 1, output = 2}"
+    with (folder / "pool.toml").open("w") as pool:
+        for name in ("slow0", "slow1", "slow2", "fast", "planner"):
+            pool.write(f'[[worker]]\nname = "{name}"\nmodel = "{name}"\n')
+            pool.write(f'base_url = "{url}"\n{price}\n\n')
+    options = {
+        "--pool": folder / "pool.toml",
+        "--conductor": "worker:planner",
+        "--port": port,
+        "--journal": folder / "serve.sqlite",
+    }
+    words = [str(word) for option in options.items() for word in option]
+    return (sys.executable, "-m", "openconductor", "serve", *words)
+
+
+async def measure_streams(port: int, streams: int, pid: int) -> dict[str, Any]:
+    before = cpu_seconds(pid)
+    seen = await many_streams(port, streams)
+    return {
+        "errors": len(seen.errors),
+        "first error": seen.errors[:1],
+        "first_byte_p50_s": statistics.median(seen.first_byte or [float("inf")]),
+        "first_byte_p99_s": p99(seen.first_byte),
+        "first_text_p50_s": statistics.median(seen.first_text or [0]),
+        "wall_s": seen.wall,
+        "cpu_s": cpu_seconds(pid) - before,
+        "memory_mb": peak_megabytes(pid),
+    }
 
 
 @contextmanager
-def litellm(binary: str, folder: Path, url: str) -> Iterator[tuple[int, int]]:
-    """LiteLLM's proxy in front of the same worker: (port, pid)."""
+def litellm(binary: str | None, folder: Path, url: str) -> Iterator[Served | None]:
+    """Run LiteLLM's proxy in front of the same worker. None: it was not asked for."""
+    if binary is None:
+        yield None
+        return
     port = free_port()
-    (folder / "litellm.yaml").write_text(
-        f"model_list:\n  - model_name: fast\n    litellm_params:\n      model: openai/fast\n      api_base: {url}\n"
-        "      api_key: none\n"
-    )
-    command = (
-        binary,
-        "--config",
-        str(folder / "litellm.yaml"),
-        "--port",
-        str(port),
-        "--host",
-        "127.0.0.1",
-    )
+    config = folder / "litellm.yaml"
+    config.write_text(LITELLM.format(url=url))
+    command = (binary, "--config", str(config), "--port", str(port), "--host", "127.0.0.1")
     keyless = {**os.environ, "LITELLM_DANGEROUSLY_PERMIT_WEAK_OR_UNSET_MASTER_KEY": "true"}
     silent: Any = {"stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL, "env": keyless}
     with process(*command, **silent) as started:
-        yield port, started.pid
+        yield Served(port, "fast", started.pid)
+
+
+LITELLM = """\
+model_list:
+  - model_name: fast
+    litellm_params:
+      model: openai/fast
+      api_base: {url}
+      api_key: none
+"""
 
 
 def free_port() -> int:
-    import socket
-
-    with socket.socket() as one:
-        one.bind(("127.0.0.1", 0))
-        return one.getsockname()[1]
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        return free.getsockname()[1]
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
-    parser.add_argument("--json", action="store_true")
+    parser = results.arguments(__doc__)
     parser.add_argument("--streams", type=int, default=1000)
     parser.add_argument("--seconds", type=float, default=1.0)
     parser.add_argument("--calls", type=int, default=2000)
     parser.add_argument("--litellm", help="the command of LiteLLM's proxy")
     parser.add_argument("--workers", type=float, help=argparse.SUPPRESS)
-    arguments = parser.parse_args()
-    if arguments.workers is not None:
-        asyncio.run(serve_workers(arguments.workers))
+    options = parser.parse_args()
+    if options.workers is not None:
+        asyncio.run(serve_workers(options.workers))
         return
     with tempfile.TemporaryDirectory() as folder:
-        found = asyncio.run(measure(arguments, Path(folder)))
-    found["machine"] = f"{os.cpu_count()} cores, Python {platform.python_version()}"
-    found["bars"] = BARS
-    if arguments.json:
-        print(json.dumps(found))
-        return
-    for name, figures in found.items():
-        print(name, json.dumps(figures, indent=2))
+        result = asyncio.run(measure(options, Path(folder)))
+    results.show(result, as_json=options.json)
 
 
 if __name__ == "__main__":

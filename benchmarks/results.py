@@ -1,0 +1,91 @@
+"""Bars, versions and printing, which all benchmarks share."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import platform
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from importlib.metadata import PackageNotFoundError, version
+from typing import Any
+
+
+def at_most(what: str, value: float, limit: float) -> dict[str, Any]:
+    """Return a bar that holds if the value is not above the limit."""
+    return {"what": what, "value": round(value, 4), "at_most": limit, "held": value <= limit}
+
+
+def at_least(what: str, value: float, limit: float) -> dict[str, Any]:
+    """Return a bar that holds if the value is not below the limit."""
+    return {"what": what, "value": round(value, 4), "at_least": limit, "held": value >= limit}
+
+
+def machine() -> dict[str, object]:
+    """Return the system, the number of CPUs and the load."""
+    return {
+        "system": platform.platform(),
+        "python": platform.python_version(),
+        "cpus": os.cpu_count(),
+        "load_average": [round(load, 2) for load in os.getloadavg()],
+    }
+
+
+def installed(package: str) -> str | None:
+    """Return the version of a package. None: not installed."""
+    with suppress(PackageNotFoundError):
+        return version(package)
+    return None
+
+
+def versions(*packages: str) -> dict[str, str | None]:
+    """Return the installed versions of packages."""
+    return {package: installed(package) for package in packages}
+
+
+def arguments(documentation: str | None) -> argparse.ArgumentParser:
+    """Return a parser with the option --json; the help is the first line of the module's text."""
+    parser = argparse.ArgumentParser(description=(documentation or "").splitlines()[0])
+    parser.add_argument("--json", action="store_true", help="print one object instead of lines")
+    return parser
+
+
+def show(result: dict[str, Any], *, as_json: bool, skip: tuple[str, ...] = ()) -> None:
+    """Print a result: its bars, then its other figures, a line each."""
+    if as_json:
+        print(json.dumps(result, indent=2))
+        return
+    for bar in result["bars"]:
+        mark = "held  " if bar["held"] else "MISSED"
+        side = "at most" if "at_most" in bar else "at least"
+        limit = bar.get("at_most", bar.get("at_least"))
+        print(f"{mark}  {bar['value']:10.3f}  ({side} {limit})  {bar['what']}")
+    for name, figures in result.items():
+        if name not in ("bars", *skip):
+            print(f"{name}: {json.dumps(figures)}")
+
+
+@contextmanager
+def child(module: str, *words: str, **environment: str) -> Iterator[subprocess.Popen[str]]:
+    """Run a module of this folder as a process with pipes, and end it after the block."""
+    process = subprocess.Popen(
+        [sys.executable, "-m", f"benchmarks.{module}", *words],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
+        env={**os.environ, **environment},
+    )
+    with process:
+        try:
+            yield process
+        finally:
+            process.terminate()
+
+
+def read_line(process: subprocess.Popen[str]) -> str:
+    """Return the next line that a process prints."""
+    assert process.stdout is not None
+    return process.stdout.readline().strip()
