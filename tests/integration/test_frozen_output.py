@@ -23,121 +23,85 @@ VARIES = re.compile(
     r"^(figures|seconds|started|ended|id|episode|at|date|folder|path|run|out|latency.*|.*_seconds|seconds_.*)$"
 )
 QUESTION = "Take 4 17 9, sort the list, then double every number."
+CHOICES = ["one", "two", "three"]
 ANSWERS = {
     "math": [
-        {"id": "1", "answer": r"so \boxed{\frac{1}{2}}", "reference": "0.5"},
-        {"id": "2", "answer": r"\boxed{(1,2)}", "reference": "(2,1)"},
-        {"id": "3", "answer": "no answer at all", "reference": r"x^2"},
+        {"answer": r"so \boxed{\frac{1}{2}}", "reference": "0.5"},
+        {"answer": r"\boxed{(1,2)}", "reference": "(2,1)"},
+        {"answer": "no answer at all", "reference": r"x^2"},
     ],
     "choice": [
-        {
-            "id": "1",
-            "answer": "The answer is (B).",
-            "reference": "B",
-            "choices": ["one", "two", "three"],
-        },
-        {"id": "2", "answer": "I cannot tell", "reference": 0, "choices": ["one", "two", "three"]},
+        {"answer": "The answer is (B).", "reference": "B", "choices": CHOICES},
+        {"answer": "I cannot tell", "reference": 0, "choices": CHOICES},
     ],
     "freeform": [
-        {"id": "1", "answer": "The answer is 12 km.", "reference": "12 km"},
-        {"id": "2", "answer": "Paris", "reference": "paris"},
+        {"answer": "The answer is 12 km.", "reference": "12 km"},
+        {"answer": "Paris", "reference": "paris"},
     ],
 }
-COMMANDS: dict[str, tuple[str, ...]] = {
-    **{
-        f"demo-{seed}": ("demo", "--json", "--questions", "40", "--seed", str(seed))
-        for seed in range(4)
-    },
-    "ask": ("ask", QUESTION, "--json"),
-    "ask-seed-2-rounds": ("ask", QUESTION, "--json", "--seed", "3", "--rounds", "2"),
-    "gym-question": ("gym", "question", "--json", "--seed", "2", "--kind", "pair"),
-    "gym-questions": ("gym", "questions", "--json", "--count", "8"),
-    "gym-worker": ("gym", "worker", "--json"),
-    "gym-oracle": ("gym", "oracle", "--json", "--kind", "smudged"),
-    "task-list": ("task", "list", "--json"),
-    "task-show": ("task", "show", "gym", "--json"),
-    "task-check": ("task", "check", "gym", "--json"),
-    "headroom": ("pool", "headroom", "--json", "--limit", "24", "--out", "{tmp}/headroom"),
-    "eval": (
-        "eval",
-        "conductor",
-        "workers",
-        "random",
-        "best_fixed",
-        "--json",
-        "--limit",
-        "24",
-        "--out",
-        "{tmp}/eval",
-    ),
+COMMANDS = {
+    **{f"demo-{seed}": f"demo --json --questions 40 --seed {seed}" for seed in range(4)},
+    "ask": "ask QUESTION --json",
+    "ask-seed-2-rounds": "ask QUESTION --json --seed 3 --rounds 2",
+    "gym-question": "gym question --json --seed 2 --kind pair",
+    "gym-questions": "gym questions --json --count 8",
+    "gym-worker": "gym worker --json",
+    "gym-oracle": "gym oracle --json --kind smudged",
+    "task-list": "task list --json",
+    "task-show": "task show gym --json",
+    "task-check": "task check gym --json",
+    "headroom": "pool headroom --json --limit 24 --out TMP/headroom",
+    "eval": "eval conductor workers random best_fixed --json --limit 24 --out TMP/eval",
 }
 
 
 def masked(value: object, place: str) -> object:
     """The value without clocks, ids and places."""
-    if isinstance(value, dict):
-        return {
-            key: "<varies>"
-            if VARIES.match(key) and (key == "figures" or not isinstance(item, dict | list))
-            else masked(item, place)
-            for key, item in value.items()
-        }
     if isinstance(value, list):
         return [masked(item, place) for item in value]
-    return value.replace(place, "<tmp>") if isinstance(value, str) else value
+    if not isinstance(value, dict):
+        return value.replace(place, "<tmp>") if isinstance(value, str) else value
+    copy: dict[str, object] = {}
+    for key, item in value.items():
+        is_tree = isinstance(item, dict | list) and key != "figures"
+        copy[key] = masked(item, place) if is_tree or not VARIES.match(key) else "<varies>"
+    return copy
 
 
-def differences(got: object, expected: object, where: str = "$") -> list[str]:
-    """Where two JSON values differ; floats may differ by rounding."""
-    if isinstance(got, dict) and isinstance(expected, dict):
-        keys = (
-            [f"{where}: keys {sorted(got)} instead of {sorted(expected)}"]
-            if list(got) != list(expected)
-            else []
-        )
-        return keys + [
-            text
-            for key in got.keys() & expected.keys()
-            for text in differences(got[key], expected[key], f"{where}.{key}")
-        ]
-    if isinstance(got, list) and isinstance(expected, list) and len(got) == len(expected):
-        return [
-            text
-            for index, pair in enumerate(zip(got, expected, strict=True))
-            for text in differences(*pair, f"{where}[{index}]")
-        ]
-    if (
-        isinstance(got, float)
-        and isinstance(expected, float)
-        and math.isclose(got, expected, rel_tol=1e-9)
-    ):
-        return []
-    return (
-        []
-        if got == expected and type(got) is type(expected)
-        else [f"{where}: {got!r} instead of {expected!r}"]
-    )
+def check_equal(got: object, expected: object, where: str = "$") -> None:
+    """Two JSON values are the same, down to the order of keys; floats may differ by rounding."""
+    assert type(got) is type(expected), where
+    if isinstance(got, dict):
+        assert list(got) == list(expected), where
+        for key, item in got.items():
+            check_equal(item, expected[key], f"{where}.{key}")
+    elif isinstance(got, list):
+        assert len(got) == len(expected), where
+        for index, item in enumerate(got):
+            check_equal(item, expected[index], f"{where}[{index}]")
+    elif isinstance(got, float):
+        assert math.isclose(got, expected, rel_tol=1e-9), where
+    else:
+        assert got == expected, where
 
 
 def check(name: str, printed: str, place: str) -> None:
-    got = (
-        [masked(json.loads(line), place) for line in printed.splitlines()]
-        if name.startswith("grade")
-        else masked(json.loads(printed), place)
-    )
+    if name.startswith("grade"):
+        printed = f"[{','.join(printed.splitlines())}]"
+    got = masked(json.loads(printed), place)
     golden = GOLDEN / f"{name}.json"
     if not golden.is_file():
         golden.write_text(json.dumps(got, indent=1, ensure_ascii=False) + "\n", "utf-8")
         pytest.fail(f"{golden.name} was not there and has been written")
-    assert differences(got, json.loads(golden.read_text("utf-8"))) == []
+    check_equal(got, json.loads(golden.read_text("utf-8")))
 
 
 @pytest.mark.parametrize("name", COMMANDS)
 def test_a_verb_prints_what_it_printed(
     name: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    arguments = [argument.replace("{tmp}", str(tmp_path)) for argument in COMMANDS[name]]
-    assert cli.main(arguments) == 0
+    arguments = COMMANDS[name].replace("TMP", str(tmp_path)).split()
+    assert cli.main([QUESTION if word == "QUESTION" else word for word in arguments]) == 0
     check(name, capsys.readouterr().out, str(tmp_path))
     if name == "eval":
         assert cli.main(["report", f"{tmp_path}/eval", "--counterfactual", "12", "--json"]) == 0
@@ -146,7 +110,8 @@ def test_a_verb_prints_what_it_printed(
 
 @pytest.mark.parametrize("grader", ANSWERS)
 def test_grade_prints_what_it_printed(grader, capsys, monkeypatch) -> None:
-    lines = "".join(json.dumps(answer) + "\n" for answer in ANSWERS[grader])
+    answers = enumerate(ANSWERS[grader], 1)
+    lines = "".join(json.dumps({"id": str(number), **one}) + "\n" for number, one in answers)
     monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(lines.encode())))
     cli.main(["grade", "--grader", grader])
     check(f"grade-{grader}", capsys.readouterr().out, "/nowhere")

@@ -16,7 +16,6 @@ import logging
 import os
 import sys
 import traceback
-from collections.abc import Iterator
 from pathlib import Path
 from urllib.parse import quote
 
@@ -25,7 +24,7 @@ from chat_server import write_pool
 from journaled import everything_in
 
 from faults import plays
-from faults.plays import END, STREAM, Fault, Play, delta, event, head, piece
+from faults.plays import END, STREAM, Fault, Play, delta, head, piece
 from faults.script import Played
 from faults.server import Exchange, FaultServer, fault_server
 from openconductor import Conductor, Worker, WorkerPool
@@ -53,29 +52,33 @@ def environment(monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixtur
         monkeypatch.setenv(name, value)
     monkeypatch.setattr(policies, "FIRST_WAIT_S", 0.01)
     monkeypatch.setattr(policies, "UNREACHABLE_S", 0.5)
-    for name, play in (ECHOES | {"an answer": in_the_answer}).items():
+    for name, play in ECHOES.items():
         monkeypatch.setitem(plays.FAULTS, name, Fault(play, "", ""))  # type: ignore[arg-type]
     caplog.set_level(logging.DEBUG)
 
 
 class Leaks:
-    """Finds canaries; a find names the canary, the form and the place."""
+    """Finds canaries; a find names the canary, its form and the place."""
 
     def __init__(self) -> None:
-        self.found: list[str] = []
+        self.found: set[str] = set()
 
     def look(self, where: str, text: str | bytes) -> None:
-        raw = text.encode("utf-8", "replace") if isinstance(text, str) else text
+        raw = text if isinstance(text, bytes) else text.encode("utf-8", "replace")
         for whose, canary in CANARIES.items():
-            seen = [form for form, value in forms(canary).items() if value in raw]
-            if seen:
-                start = raw.index(forms(canary)[seen[0]])
-                self.found.append(
-                    f"{where}: the key {whose} ({', '.join(seen)}): …{raw[max(0, start - 60) :][:120]!r}…"
-                )
+            for form, value in forms(canary).items():
+                if value in raw:
+                    start = max(0, raw.index(value) - 60)
+                    self.found.add(
+                        f"{where}: the key {whose}, {form}: {raw[start : start + 120]!r}"
+                    )
+
+    def look_at_error(self, where: str, error: BaseException) -> None:
+        shown = [str(error), repr(error), repr(vars(error)), *traceback.format_exception(error)]
+        self.look(where, "".join(shown))  # its causes, too
 
     def none(self) -> None:
-        assert not self.found, "\n".join(sorted(set(self.found)))
+        assert not self.found, "\n".join(sorted(self.found))
 
 
 def forms(canary: str) -> dict[str, bytes]:
@@ -91,103 +94,51 @@ def forms(canary: str) -> dict[str, bytes]:
 
 
 # ── the talkative gateway ─────────────────────────────────────────────────────────────────────────
-def words(x: Exchange) -> str:
-    """All the keys, in all their forms."""
-    sent = x.request.key.removeprefix("Bearer ")
-    assert sent == SENT
-    coded = [base64.b64encode(f"{before}{sent}".encode()).decode() for before in ("", "u", "u:")]
-    return f"bad key {sent}, not {OTHER} nor {FOREIGN}; as {quote(sent, safe='')}, {sent[:20]}… or {' '.join(coded)}"
+CODED = [base64.b64encode(f"{before}{SENT}".encode()).decode() for before in ("", "u", "u:")]
+WORDS = f"bad key {SENT}, not {OTHER} nor {FOREIGN}; as {quote(SENT, safe='')}, {SENT[:20]}… or "
+WORDS += " ".join(CODED)  # all the keys, in all their forms
+IN_JSON = json.dumps(WORDS)[1:-1]
+NAMES = "WWW-Authenticate X-Request-Id Retry-After Location Set-Cookie Server X-Other"
+HEADERS = "".join(f"{name}: {SENT} {OTHER} {FOREIGN}\r\n" for name in NAMES.split())
 
 
-def headers(x: Exchange) -> str:
-    """Every header that a client may read, with a key in it."""
-    sent = x.request.key.removeprefix("Bearer ")
-    named = (
-        "WWW-Authenticate",
-        "X-Request-Id",
-        "Retry-After",
-        "Location",
-        "Set-Cookie",
-        "Server",
-        "X-Other",
-    )
-    return "".join(f"{name}: {sent} {OTHER} {FOREIGN}\r\n" for name in named)
-
-
-def refusal(code: int, body: str = "json") -> Play:
-    def play(x: Exchange) -> None:
-        said = {
-            "json": json.dumps(
-                {"error": {"message": words(x), "code": words(x), "type": words(x)}}
-            ),
-            "list": json.dumps([{"error": {"message": words(x)}}]),
-            "html": f"<html><title>{words(x)}</title></html>",
-            "text": words(x),
-            "odd": json.dumps({"detail": {"request": words(x)}}),
-        }[body].encode()
-        kind = "text/html" if body == "html" else "application/json"
-        x.send(head(kind, status=code, length=len(said), extra=headers(x)) + said, status=code)
-
-    return play
-
-
-def says(text: str, kind: str = "application/json") -> Play:
-    """Under status 200; ``KEYS`` stands for all the keys."""
+def says(text: str, kind: str = "application/json", status: int = 200) -> Play:
+    """``KEYS`` stands for all the keys."""
+    said = text.replace("KEYS", WORDS if kind == "text/html" else IN_JSON).encode()
 
     def play(x: Exchange) -> None:
-        said = text.replace("KEYS", json.dumps(words(x))[1:-1]).encode()
-        x.send(head(kind, length=len(said), extra=headers(x)) + said, status=200)
+        assert x.request.key == f"Bearer {SENT}"
+        response = head(kind, status=status, length=len(said), extra=HEADERS) + said
+        x.send(response, status=status)
 
     return play
 
 
 def streams(text: str) -> Play:
     """Half an answer, then this event."""
-
-    def play(x: Exchange) -> None:
-        said = text.replace("KEYS", json.dumps(words(x))[1:-1]).encode()
-        begun = head(STREAM, extra=headers(x)) + delta("Half an")
-        x.send(begun + piece(b"data: %s\n\n" % said) + END, status=200)
-
-    return play
+    said = piece(b"data: %s\n\n" % text.replace("KEYS", IN_JSON).encode())
+    return lambda x: x.send(head(STREAM, extra=HEADERS) + delta("Half an") + said + END, status=200)
 
 
 def on_the_wire(text: str) -> Play:
     """These bytes for a response, whatever HTTP thinks of them; ``OK`` begins one well."""
+    said = text.replace("OK\r\n", "HTTP/1.1 200 OK\r\n").replace("KEYS", WORDS)
 
     def play(x: Exchange) -> None:
-        said = text.replace("OK\r\n", "HTTP/1.1 200 OK\r\n").replace("KEYS", words(x))
         x.send(said.encode("latin-1", "replace"), status=200)
         x.close()
 
     return play
 
 
-def finishes(x: Exchange) -> None:
-    """A finish reason that is a key."""
-    if x.request.stream:
-        x.send(
-            head(STREAM)
-            + event({"choices": [{"index": 0, "delta": {}, "finish_reason": words(x)}]})
-            + END,
-            status=200,
-        )
-    else:
-        said = plays.body("4", finish=words(x))
-        x.send(head(length=len(said)) + said, status=200)
-
-
-def in_the_answer(x: Exchange) -> None:
-    """A model that repeats what it should not know."""
-    plays.answer(x, text=words(x))
-
-
+CODES = (302, 400, 401, 402, 403, 404, 408, 413, 422, 429, 500, 503)
+ERROR = '{"error": {"message": "KEYS", "code": "KEYS", "type": "KEYS"}}'
 ECHOES: dict[str, Play] = {
-    **{
-        f"status {code}": refusal(code)
-        for code in (302, 400, 401, 402, 403, 404, 408, 413, 422, 429, 500, 503)
-    },
-    **{f"{kind} under 500": refusal(500, kind) for kind in ("list", "html", "text", "odd")},
+    **{f"status {code}": says(ERROR, status=code) for code in CODES},
+    "list under 500": says('[{"error": {"message": "KEYS"}}]', status=500),
+    "html under 500": says("<html><title>KEYS</title></html>", "text/html", 500),
+    "text under 500": says("KEYS", status=500),
+    "odd under 500": says('{"detail": {"request": "KEYS"}}', status=500),
     "error under 200": says('{"error": {"message": "KEYS", "code": "KEYS"}}'),
     "no JSON": says("KEYS"),
     "another shape": says('{"KEYS": "KEYS"}'),
@@ -202,7 +153,7 @@ ECHOES: dict[str, Play] = {
     "a content type": says("KEYS", f"text/{SENT}"),
     "an error in a stream": streams('{"error": {"message": "KEYS"}}'),
     "no JSON in a stream": streams("KEYS"),
-    "a finish reason": finishes,
+    "a finish reason": lambda x: plays.answer(x, text="4", finish=WORDS),
     "a status line": on_the_wire("HTTP/1.1 500 KEYS\r\nContent-Length: 0\r\n\r\n"),
     "a version that is none": on_the_wire("HTTP/9 KEYS\r\n\r\n"),
     "another place": on_the_wire(
@@ -226,14 +177,6 @@ def worker(server: FaultServer) -> Worker:
     return Worker(provider, name="w", retries=1, timeout_s=10.0)
 
 
-def told(error: BaseException) -> Iterator[str]:
-    """Everything that can be shown of an error."""
-    yield str(error)
-    yield repr(error)
-    yield repr(vars(error))
-    yield "".join(traceback.format_exception(error))  # its causes, too
-
-
 # ── errors, events, logs, journal, export ─────────────────────────────────────────────────────────
 @pytest.mark.parametrize("stream", [False, True], ids=["piece", "stream"])
 @pytest.mark.parametrize("name", ECHOES)
@@ -249,8 +192,7 @@ async def test_a_key_that_the_server_repeats_is_nowhere(
             try:
                 episode = await conductor.ask("How many?", on_event=FanOut(*sinks))
             except OpenConductorError as error:
-                for shown in told(error):
-                    leaks.look("the error raised", shown)
+                leaks.look_at_error("the error raised", error)
                 assert error.episode is not None  # noqa: PT017
                 episode = error.episode
             journal.flush()
@@ -262,19 +204,12 @@ async def test_a_key_that_the_server_repeats_is_nowhere(
         await pool.aclose()
     assert server.records  # else nothing was tested
     assert episode.error is not None
-    for shown in told(episode.error):
-        leaks.look("the episode's error", shown)
-    transcript = episode.rounds[0].transcript
-    for call in transcript.results[0].calls if transcript is not None else ():
-        assert call.error is not None
-        for shown in told(call.error):
-            leaks.look("a call's error", shown)
+    leaks.look_at_error("the episode's error", episode.error)
+    for call in episode.rounds[0].transcript.results[0].calls:
+        leaks.look_at_error("a call's error", call.error)
     leaks.look("the episode", repr(episode))
     leaks.look("the events", repr(events))
-    leaks.look(
-        "--json",
-        json.dumps(episode_json(episode, {ordinal: worker.name for ordinal, worker in pool})),
-    )
+    leaks.look("--json", json.dumps(episode_json(episode, pool.names)))
     leaks.look("the pool", repr(pool) + repr(pool[0]) + repr(pool[0].provider))
     leaks.look("the log", caplog.text)
     leaks.look("stdout and stderr", "".join(capfd.readouterr()))
@@ -284,7 +219,8 @@ async def test_a_key_that_the_server_repeats_is_nowhere(
 async def test_a_key_in_an_answer_is_the_answer_but_does_not_reach_the_journal(
     tmp_path: Path,
 ) -> None:
-    async with fault_server(Played({"w": ["an answer"]})) as server:
+    answer = {"w": WORDS}
+    async with fault_server(Played({}), answer) as server:
         pool = WorkerPool([worker(server)])
         with Journal(tmp_path / "journal.sqlite") as journal:
             episode = await Conductor(lambda messages: PLAN, pool=pool).ask(
@@ -292,11 +228,8 @@ async def test_a_key_in_an_answer_is_the_answer_but_does_not_reach_the_journal(
             )
         await pool.aclose()
     assert episode.answer is not None and SENT in episode.answer
-    for known in (
-        SENT,
-        OTHER,
-    ):  # what the environment holds; the gateway's own key is a text like another one
-        assert known.encode() not in everything_in(tmp_path)
+    kept = everything_in(tmp_path)
+    assert SENT.encode() not in kept and OTHER.encode() not in kept  # they are in the environment
 
 
 # ── the pool file ─────────────────────────────────────────────────────────────────────────────────
@@ -322,14 +255,11 @@ def test_a_key_in_the_pool_file_is_refused_and_not_repeated(line: str, tmp_path:
     leaks = Leaks()
     with pytest.raises(ConfigError) as caught:
         WorkerPool.from_toml(path)
-    for shown in (str(caught.value), repr(caught.value), *map(str, chain(caught.value))):
-        leaks.look("the error", shown)
+    leaks.look("the error", str(caught.value) + repr(caught.value))
+    cause: BaseException | None = caught.value
+    while (cause := cause.__cause__ or cause.__context__) is not None:  # type: ignore[union-attr]
+        leaks.look("its cause", str(cause))
     leaks.none()
-
-
-def chain(error: BaseException) -> Iterator[BaseException]:
-    while (error := error.__cause__ or error.__context__) is not None:  # type: ignore[assignment]
-        yield error
 
 
 # ── the command line ──────────────────────────────────────────────────────────────────────────────
@@ -360,26 +290,17 @@ async def test_neither_ask_nor_pool_check_prints_a_key(name: str, tmp_path: Path
         path = write_pool(
             tmp_path, server.url, "w", "planner", more='api_key_env = "CANARY_API_KEY"\nretries = 0'
         )
-        asking = (
-            "ask",
-            "How many?",
-            "--pool",
-            path,
-            "--conductor",
-            "worker:planner",
-            "--no-fallback",
-        )
-        for arguments in (
+        asking = f"ask Sum? --pool {path} --conductor worker:planner --no-fallback"
+        for line in (
             asking,
-            (*asking, "--json"),
-            (*asking, "--json", "--journal", str(tmp_path / "journal.sqlite")),
-            ("pool", "check", path, "--timeout", "5"),
-            ("pool", "check", path, "--timeout", "5", "--json"),
+            f"{asking} --json --journal {tmp_path}/journal.sqlite",
+            f"pool check {path} --timeout 5",
+            f"pool check {path} --timeout 5 --json",
         ):
-            code, printed = await openconductor(*arguments)
+            code, printed = await openconductor(*line.split())
             assert code == 1, printed
             assert "127.0.0.1" in printed or "status" in printed, printed  # the error is told of
-            leaks.look(" ".join(arguments[:2]), printed)
+            leaks.look(line, printed)
     leaks.look("journal", everything_in(tmp_path))
     assert {record.request.key for record in server.records} == {f"Bearer {SENT}"}
     leaks.none()
