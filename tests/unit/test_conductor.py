@@ -22,46 +22,36 @@ from openconductor.events import (
 )
 from openconductor.pool import Worker, WorkerPool
 from openconductor.prompt import SOLVE_SUBTASK, PromptOptions, render_workflow
-from openconductor.protocols import CallContext, Provider
-from openconductor.types import Completion, Message, Price, Sampling, Step, Usage, Workflow
+from openconductor.protocols import CallContext
+from openconductor.testing import Scripted
+from openconductor.types import Message, Price, Sampling, Step, Usage, Workflow
 
 PLAN = Workflow([Step(0, "Think."), Step(1, "Decide.", "all")])
 ACCEPT = "model_id = []\nsubtasks = []\naccess_list = []"
 
 
-class Planner(Provider):
-    """Answers each round with the next of its scripted completions (or raises it), and notes how it was asked."""
+SLOW = errors.RateLimited("slow down")
 
-    def __init__(self, *script: str | Workflow | Completion | Exception) -> None:
-        self._script = list(script)
-        self.asked: list[tuple[tuple[Message, ...], Sampling, CallContext]] = []
 
-    async def complete(self, messages, sampling, *, call, on_text=None) -> Completion:
-        self.asked.append((tuple(messages), sampling, call))
-        said = self._script[min(call.round, len(self._script) - 1)]
-        if isinstance(said, Exception):
-            raise said
-        if isinstance(said, Completion):
-            return said
-        text = render_workflow(said) if isinstance(said, Workflow) else said
-        return Completion(text, usage=Usage(input_tokens=100, output_tokens=10))
+def Planner(*script: str | Workflow | Exception, **attributes: object) -> Scripted:
+    return Scripted(list(script), usage=Usage(100, output_tokens=10), **attributes)
 
 
 def echo(messages: list[Message]) -> str:
     return f"re: {messages[-1].content}"
 
 
+def broken(messages: list[Message]) -> str:
+    raise SLOW
+
+
 def pool_of(*providers: object) -> WorkerPool:
     return WorkerPool(
         [
-            Worker(p, name=f"w{i}", description=f"Card {i}.")
-            for i, p in enumerate(providers or (echo, echo))
-        ]  # type: ignore[arg-type]
+            Worker(provider, name=f"w{number}", description=f"Card {number}.")  # type: ignore[arg-type]
+            for number, provider in enumerate(providers or (echo, echo))
+        ]
     )
-
-
-async def broken(messages: list[Message]) -> str:
-    raise errors.RateLimited("slow down")
 
 
 # ── one round ─────────────────────────────────────────────────────────────────────────────────────
@@ -73,49 +63,42 @@ async def test_a_question_is_planned_executed_and_answered() -> None:
     (only,) = episode.rounds
     assert only.workflow == PLAN and only.error is None and not only.accepted
     assert only.completion is not None and only.completion.text == render_workflow(PLAN)
-    ((_, sampling, call),) = planner.asked
-    assert sampling == Sampling(max_tokens=1024)
-    assert (call.episode, call.round, call.step, call.sample, call.depth) == (
-        episode.id,
-        0,
-        None,
-        3,
-        0,
-    )
+    (received,) = planner.calls
+    assert received.sampling == Sampling(max_tokens=1024)
+    call = received.context
+    place = (call.episode, call.round, call.step, call.sample, call.depth)
+    assert place == (episode.id, 0, None, 3, 0)
     assert episode.usage.tokens == 110 and episode.usage.unpriced_calls == 3
     assert episode.seconds >= 0
 
 
 async def test_a_worker_can_plan_and_is_billed_like_one() -> None:
     price = Price(Decimal(1_000_000), Decimal(2_000_000))
-    planner = Worker(Planner(PLAN), name="planner", price=price, sampling=Sampling(temperature=0.5))
-    episode = await Conductor(planner, pool=pool_of()).ask("Why?")
+    sampling = Sampling(temperature=0.5)
+    planner = Planner(PLAN)
+    worker = Worker(planner, name="planner", price=price, sampling=sampling)
+    episode = await Conductor(worker, pool=pool_of()).ask("Why?")
     assert episode.usage.dollars == 120
-    assert planner.provider.asked[0][1] == Sampling(temperature=0.5)  # type: ignore[union-attr]
+    assert planner.calls[0].sampling == sampling
 
 
 async def test_a_checkpoint_brings_its_own_prompt_and_sampling() -> None:
-    planner = Planner(PLAN)
-    planner.prompt_options = PromptOptions(template="compact", subtasks=False)  # type: ignore[attr-defined]
-    planner.sampling = Sampling(max_tokens=77)  # type: ignore[attr-defined]
+    own, other = Sampling(max_tokens=77), Sampling(max_tokens=5)
+    compact = PromptOptions(template="compact", subtasks=False)
+    planner = Planner(PLAN, prompt_options=compact, sampling=own)
     episode = await Conductor(planner, pool=pool_of()).ask("Why?")
-    assert planner.asked[0][1] == Sampling(max_tokens=77)
-    assert len(planner.asked[0][0]) == 1  # the compact template is one user message
-    assert episode.rounds[0].workflow is not None
     assert {step.subtask for step in episode.rounds[0].workflow} == {SOLVE_SUBTASK}
-    explicit = Conductor(
-        planner, pool=pool_of(), prompt=PromptOptions(), sampling=Sampling(max_tokens=5)
-    )
-    await explicit.ask("Why?")
-    assert planner.asked[1][1] == Sampling(max_tokens=5)
-    assert len(planner.asked[1][0]) == 2
+    await Conductor(planner, pool=pool_of(), prompt=PromptOptions(), sampling=other).ask("Why?")
+    # The compact template is one user message.
+    seen = [(call.sampling, len(call.messages)) for call in planner.calls]
+    assert seen == [(own, 1), (other, 2)]
 
 
 async def test_descriptions_are_shown_only_when_cards_are_on() -> None:
     planner = Planner(PLAN)
     await Conductor(planner, pool=pool_of()).ask("Why?")
     await Conductor(planner, pool=pool_of(), prompt=PromptOptions(cards=True)).ask("Why?")
-    without, with_cards = (messages[0].content for messages, _, _ in planner.asked)
+    without, with_cards = (call.messages[0].content for call in planner.calls)
     assert "Card 1." not in without and "Card 1." in with_cards
 
 
@@ -124,46 +107,32 @@ async def test_descriptions_are_shown_only_when_cards_are_on() -> None:
     ("says", "workers", "kind", "who"),
     [
         ("I would rather not.", (), errors.WorkflowError, None),
-        (errors.RateLimited("slow down"), (), errors.RateLimited, "conductor"),
+        (SLOW, (), errors.RateLimited, "conductor"),
         (PLAN, (echo, broken), errors.RateLimited, "w1"),
     ],
 )
 async def test_what_fails_in_the_first_round_ends_the_episode_in_that_error(
     says, workers, kind, who
 ) -> None:
+    SLOW.worker = ""
     events: list[Event] = []
-    episode = await Conductor(Planner(says), pool=pool_of(*workers)).ask(
-        "Why?", on_event=events.append
-    )  # type: ignore[arg-type]
+    conductor = Conductor(Planner(says), pool=pool_of(*workers))
+    episode = await conductor.ask("Why?", on_event=events.append)
     assert type(episode.error) is kind and getattr(episode.error, "worker", None) == who
     assert episode.answer is None and episode.rounds[0].error is episode.error
     assert (episode.rounds[0].workflow is None) == (says is not PLAN)
     planned = [event.error for event in events if isinstance(event, Planned)]
-    assert (
-        planned
-        == {
-            errors.WorkflowError: [episode.error],
-            errors.RateLimited: [None] if says is PLAN else [],
-        }[kind]
-    )
+    assert planned == ([] if who == "conductor" else [None if who else episode.error])
 
 
 @pytest.mark.parametrize("where", ["planner", "worker"])
 async def test_a_missing_key_is_raised_with_the_episode(where: str) -> None:
-    async def no_key(messages: list[Message]) -> str:
-        raise errors.AuthFailed("no key")
-
-    planner = Planner(errors.AuthFailed("no key")) if where == "planner" else Planner(PLAN)
-    with pytest.raises(errors.AuthFailed) as caught:
-        Conductor(planner, pool=pool_of(echo, no_key)).ask_sync(
-            "Why?"
-        )  # inside a running loop, too
+    no_key = errors.AuthFailed("no key")
+    planner = Planner(no_key if where == "planner" else PLAN)
+    with pytest.raises(errors.AuthFailed) as caught:  # inside a running loop, too
+        Conductor(planner, pool=pool_of(echo, Scripted(no_key))).ask_sync("Why?")
     episode = caught.value.episode
-    assert (
-        episode is not None
-        and episode.error is caught.value
-        and episode.rounds[0].error is caught.value
-    )
+    assert episode.error is episode.rounds[0].error is caught.value
     assert (episode.rounds[0].transcript is None) == (where == "planner")
 
 
@@ -171,14 +140,11 @@ async def test_a_blank_question_is_raised_and_nobody_is_asked() -> None:
     planner = Planner(PLAN)
     with pytest.raises(errors.ConfigError) as caught:
         await Conductor(planner, pool=pool_of()).ask(" ")
-    assert planner.asked == [] and caught.value.episode is not None
+    assert planner.calls == [] and caught.value.episode is not None
 
 
 def test_a_planner_that_takes_too_long_is_a_timeout(in_virtual_time: Callable) -> None:
-    async def slow(messages: list[Message]) -> str:
-        await asyncio.sleep(3600)
-        return ""
-
+    slow = Scripted((3600.0, "late"))
     episode = in_virtual_time(Conductor(slow, pool=pool_of(), timeout_s=30.0).ask("Why?"))
     assert isinstance(episode.error, errors.WorkerTimeout)
     assert episode.seconds == pytest.approx(30.0, abs=0.1)
@@ -196,8 +162,8 @@ async def test_a_later_round_sees_the_round_before_and_its_answer_replaces_it() 
     planner = Planner(PLAN, second)
     episode = await Conductor(planner, pool=pool_of(), max_rounds=2).ask("Why?")
     assert episode.answer == "re: Revise."
-    assert [call.round for _, _, call in planner.asked] == [0, 1]
-    assert "re: Decide." in planner.asked[1][0][-1].content
+    assert [call.context.round for call in planner.calls] == [0, 1]
+    assert "re: Decide." in planner.calls[1].text
     transcript = episode.rounds[1].transcript
     assert transcript.results[0].messages == (
         Message("user", "Why?"),
@@ -211,26 +177,20 @@ async def test_accepting_returns_the_answer_as_it_is_and_ends_the_episode() -> N
     planner = Planner(PLAN, ACCEPT)
     episode = await Conductor(planner, pool=pool_of(), max_rounds=5).ask("Why?")
     assert episode.answer == "re: Decide." and episode.error is None
-    assert (
-        len(planner.asked) == 2
-        and episode.rounds[1].accepted
-        and episode.rounds[1].transcript is None
-    )
+    assert len(planner.calls) == 2
+    assert episode.rounds[1].accepted and episode.rounds[1].transcript is None
 
 
-@pytest.mark.parametrize(
-    "second", ["no lists", errors.RateLimited("slow down"), Workflow([Step(2, "Fail.")])]
-)
+@pytest.mark.parametrize("second", ["no lists", SLOW, Workflow([Step(2, "Fail.")])])
 async def test_a_later_round_that_fails_leaves_the_answer_standing_and_is_marked(
     second: object,
 ) -> None:
     planner = Planner(PLAN, second)  # type: ignore[arg-type]
     episode = await Conductor(planner, pool=pool_of(echo, echo, broken), max_rounds=5).ask("Why?")
     assert episode.answer == "re: Decide." and episode.error is None
-    assert [type(round_.error) for round_ in episode.rounds] == [
-        type(None),
-        errors.WorkflowError if second == "no lists" else errors.RateLimited,
-    ]
+    first, marked = episode.rounds
+    kind = errors.WorkflowError if second == "no lists" else errors.RateLimited
+    assert first.error is None and type(marked.error) is kind
 
 
 # ── events ────────────────────────────────────────────────────────────────────────────────────────
@@ -245,16 +205,11 @@ async def test_events_tell_the_whole_episode_in_order() -> None:
         *("CallEnded", "Planned", "RoundEnded", "Answered"),
     ]
     assert {event.episode for event in events} == {episode.id}
-    assert [event.round for event in events if isinstance(event, Planned | RoundEnded)] == [
-        0,
-        0,
-        1,
-        1,
-    ]
+    assert [event.round for event in events if isinstance(event, Planned)] == [0, 1]
+    ends = [event for event in events if isinstance(event, RoundEnded)]
+    assert [event.round for event in ends] == [0, 1]
+    assert tuple(event.outcome for event in ends) == episode.rounds
     assert isinstance(events[-1], Answered) and events[-1].outcome == episode
-    assert [event.outcome for event in events if isinstance(event, RoundEnded)] == list(
-        episode.rounds
-    )
 
 
 @pytest.mark.parametrize(
@@ -293,15 +248,11 @@ async def test_what_an_inner_episode_used_before_it_was_cancelled_is_counted() -
         raise errors.Refused("no")
 
     inner = Conductor(Planner(Workflow([Step(0, "Inner.")])), pool=pool_of(hangs))
-    outer = Conductor(
-        Planner(Workflow([Step(0, "Ask."), Step(1, "Fail.")])), pool=pool_of(inner, fails)
-    )
-    episode = await outer.ask("Why?")
+    both = Workflow([Step(0, "Ask."), Step(1, "Fail.")])
+    episode = await Conductor(Planner(both), pool=pool_of(inner, fails)).ask("Why?")
     assert isinstance(episode.error, errors.Refused)
     assert episode.usage.tokens == 220  # both planners'
-    assert (
-        episode.usage.unpriced_calls == 4
-    )  # they, the call that was cancelled, and the one that failed
+    assert episode.usage.unpriced_calls == 4  # they, the cancelled call and the failed one
 
 
 # ── replay ────────────────────────────────────────────────────────────────────────────────────────
@@ -316,8 +267,5 @@ async def test_an_end_that_cannot_be_made_durable_is_raised_with_the_episode() -
     with pytest.raises(errors.JournalError) as caught:
         await Conductor(Planner(PLAN), pool=pool_of()).ask("Why?", on_event=Sink())
     episode = caught.value.episode
-    assert episode is not None and episode.answer is None and episode.usage.tokens == 110
-    assert (
-        episode.rounds[0].transcript is not None
-        and episode.rounds[0].transcript.answer == "re: Decide."
-    )
+    assert episode.answer is None and episode.usage.tokens == 110
+    assert episode.rounds[0].transcript.answer == "re: Decide."

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import itertools
 import math
 import statistics
 from collections.abc import Callable
-from contextlib import nullcontext
 from decimal import Decimal
 
 import pytest
@@ -15,7 +15,6 @@ from hypothesis import given, strategies as st
 from openconductor import errors
 from openconductor.evaluation import Outcome
 from openconductor.events import Answered, Event
-from openconductor.pool import Worker, WorkerPool
 from openconductor.prompt import SOLVE_SUBTASK, PromptOptions, render_workflow
 from openconductor.reward import (
     RewardFunction,
@@ -26,6 +25,7 @@ from openconductor.reward import (
     priced_rewards,
     waited_seconds,
 )
+from openconductor.testing import pool_of
 from openconductor.types import (
     Budget,
     Completion,
@@ -68,18 +68,6 @@ class Exact:
         return Grade(answer == problem.reference)
 
 
-def pool_of(*answers: str | Exception) -> WorkerPool:
-    def worker(answer: str | Exception) -> Callable[[list[Message]], object]:
-        async def work(messages: list[Message]) -> str:
-            if isinstance(answer, Exception):
-                raise answer
-            return answer
-
-        return work
-
-    return WorkerPool([Worker(worker(answer), name=f"w{i}") for i, answer in enumerate(answers)])  # type: ignore[arg-type]
-
-
 async def score(
     *answers: str | Exception,
     completion: Completion | str | None = None,
@@ -103,12 +91,8 @@ def budget_spent(limit: str) -> errors.BudgetExceeded:
         (errors.Refused("no"), 0.5),
         (errors.EmptyResponse("all of it was reasoning", retryable=False), 0.5),
         (errors.EmptyResponse("blank"), None),
-        (errors.WorkerError("broken"), None),
         (errors.RateLimited("slow down"), None),
-        (errors.WorkerTimeout("late"), None),
-        (errors.TruncatedResponse("cut"), None),
         (errors.AuthFailed("no key"), None),
-        (errors.GradingError("undecided"), None),
         (errors.SandboxError("no bwrap"), None),
         (budget_spent("calls"), 0.5),
         (budget_spent("tokens"), 0.5),
@@ -161,8 +145,9 @@ def test_whether_an_episode_is_right_does_not_hang_on_the_scale_of_the_reward(
 async def test_an_answer_is_worth_its_grade(answer: str | Exception, reward: float | None) -> None:
     scored = await score(answer, "42")  # the second worker is never asked instead
     assert scored.reward == reward and scored.episode.rounds[0].workflow == PLAN
-    assert scored.episode.answer == (answer if isinstance(answer, str) else None)
-    assert (scored.grade is None) == isinstance(answer, Exception)
+    failed = isinstance(answer, Exception)
+    assert scored.episode.answer == (None if failed else answer)
+    assert (scored.grade is None) == failed
 
 
 @pytest.mark.parametrize(
@@ -174,10 +159,8 @@ async def test_what_is_no_workflow_is_worth_nothing_and_nobody_is_asked(
 ) -> None:
     scored = await score(errors.WorkerError("never called"), completion=completion)
     assert scored.reward == 0.0 and scored.grade is None
-    assert (
-        isinstance(scored.episode.error, errors.WorkflowError)
-        and scored.episode.rounds[0].transcript is None
-    )
+    assert isinstance(scored.episode.error, errors.WorkflowError)
+    assert scored.episode.rounds[0].transcript is None
 
 
 async def test_what_is_raised_closes_its_episode_first_and_carries_it() -> None:
@@ -241,11 +224,10 @@ async def test_a_value_of_ones_own_is_the_reward_and_right_stays_what_the_grader
             raise value
         return asyncio.sleep(0, value) if answer == "41" else value
 
-    with (
-        pytest.raises(errors.ConfigError, match=expected)
-        if isinstance(expected, str)
-        else nullcontext()
-    ):
+    if isinstance(expected, str):
+        with pytest.raises(errors.ConfigError, match=expected):
+            await score(answer, value=own)
+    else:
         scored = await score(answer, value=own)
         assert (scored.reward, scored.correct) == expected
 
@@ -274,10 +256,10 @@ async def test_cancelling_a_grading_cancels() -> None:
 
 async def test_a_question_may_offer_a_subset() -> None:
     function = RewardFunction(pool_of("41", "42"), Exact())
-    on_first, on_second = (render_workflow(Workflow([Step(i, "Answer.")])) for i in (0, 1))
-    subset = pool_of("41", "42").subset([1])
-    assert (await function(PROBLEM, on_second, pool=subset)).reward == 1.0
-    assert (await function(PROBLEM, on_first, pool=subset)).reward == 0.0
+    subset = function.pool.subset([1])
+    for worker, reward in ((1, 1.0), (0, 0.0)):
+        completion = render_workflow(Workflow([Step(worker, "Answer.")]))
+        assert (await function(PROBLEM, completion, pool=subset)).reward == reward
 
 
 async def test_without_subtasks_every_step_gets_the_neutral_one() -> None:
@@ -338,13 +320,14 @@ def test_a_reward_outside_its_range_is_rejected(reward: float) -> None:
 
 @given(st.lists(st.one_of(st.none(), st.sampled_from([0.0, 0.5, 1.0])), max_size=64))
 def test_advantages_add_up_to_nothing_and_keep_the_order(rewards: list[float | None]) -> None:
-    advantages = group_advantages(rewards)
-    assert abs(math.fsum(advantages)) < 1e-9
-    assert all(a == 0.0 for r, a in zip(rewards, advantages, strict=True) if r is None)
-    known = [(r, a) for r, a in zip(rewards, advantages, strict=True) if r is not None]
-    assert all((r1 < r2) == (a1 < a2) for r1, a1 in known for r2, a2 in known)
-    if len({r for r, _ in known}) > 1:
-        assert statistics.stdev(a for _, a in known) == pytest.approx(1.0, abs=1e-2)
+    pairs = list(zip(rewards, group_advantages(rewards), strict=True))
+    assert abs(math.fsum(advantage for _, advantage in pairs)) < 1e-9
+    assert all(advantage == 0.0 for reward, advantage in pairs if reward is None)
+    known = [pair for pair in pairs if pair[0] is not None]
+    for (reward, advantage), (other, its_advantage) in itertools.pairwise(sorted(known)):
+        assert (reward < other) == (advantage < its_advantage)
+    if len({reward for reward, _ in known}) > 1:
+        assert statistics.stdev(pair[1] for pair in known) == pytest.approx(1.0, abs=1e-2)
 
 
 # ── what a right answer may lose for its price ────────────────────────────────────────────────────
@@ -352,38 +335,31 @@ def paid(
     reward: float | None, *steps: tuple[str, float], access: str | tuple[int, ...] = ()
 ) -> Scored:
     """A completion whose steps cost dollars and took seconds; each but the first sees what ``access`` says."""
-    workflow = Workflow([Step(0, "Do it.", access if index else ()) for index in range(len(steps))])
-    used = [Usage(dollars=Decimal(dollars), seconds=seconds) for dollars, seconds in steps]
     wasted = Usage(dollars=Decimal(50), seconds=50)  # by attempts that failed
-    results = tuple(
-        StepResult(step, Completion("a", usage=usage), usage=usage + wasted)
-        for step, usage in zip(workflow, used, strict=True)
-    )
-    played = Round(Completion("..."), workflow, Transcript(workflow, results), None)
-    return Scored(
-        reward, Episode("q", (played,), "a", None, sum(used, wasted), 0.0), Grade(reward == 1)
-    )
+    results: list[StepResult] = []
+    for dollars, seconds in steps:
+        step = Step(0, "Do it.", access if results else ())
+        used = Usage(dollars=Decimal(dollars), seconds=seconds)
+        results.append(StepResult(step, Completion("a", usage=used), usage=used + wasted))
+    workflow = Workflow([result.step for result in results])
+    played = Round(None, workflow, Transcript(workflow, tuple(results)))
+    return Scored(reward, Episode("q", (played,), "a", None, Usage(), 0.0), Grade(reward == 1))
 
 
 def test_of_right_answers_the_cheaper_is_worth_more_and_nothing_else_changes() -> None:
     others = [paid(0.5, ("20", 1)), paid(0.0, ("20", 1)), paid(None, ("20", 1))]
     group = [paid(1.0, ("1", 1)), paid(1.0, ("3", 1)), *others]
-    assert priced_rewards(group, dollars=0.2, seconds=0.0) == pytest.approx(
-        [0.95, 0.85, 0.5, 0.0, None]
-    )
-    assert priced_rewards(group, dollars=0.0, seconds=0.0) == [1.0, 1.0, 0.5, 0.0, None]
+    rewards = priced_rewards(group, dollars=0.2, seconds=0.0)
+    assert rewards == pytest.approx([0.95, 0.85, 0.5, 0.0, None])
     assert priced_rewards(others, dollars=0.2, seconds=0.2) == [0.5, 0.0, None]
 
 
 def test_what_is_waited_for_is_the_longest_line_of_steps_not_their_sum() -> None:
     side_by_side, chain = paid(1.0, ("1", 2), ("1", 2)), paid(1.0, ("1", 2), ("1", 2), access=(0,))
     assert (waited_seconds(side_by_side.episode), waited_seconds(chain.episode)) == (2, 4)
-    assert priced_rewards([side_by_side, chain], dollars=0.0, seconds=0.3) == pytest.approx(
-        [0.9, 0.8]
-    )
-    assert priced_rewards([side_by_side, chain], dollars=0.3, seconds=0.0) == pytest.approx(
-        [0.85, 0.85]
-    )
+    both = [side_by_side, chain]
+    assert priced_rewards(both, dollars=0.0, seconds=0.3) == pytest.approx([0.9, 0.8])
+    assert priced_rewards(both, dollars=0.3, seconds=0.0) == pytest.approx([0.85, 0.85])
 
 
 def test_a_right_answer_is_worth_more_than_a_wrong_one_whatever_it_cost() -> None:
