@@ -7,11 +7,12 @@ import pytest
 from openconductor.context import join_turns, open_context, step_context
 from openconductor.types import Message, Step, Workflow
 
+CHECK = "Check the algebra."
 TREE = Workflow(
     [
         Step(0, "Solve by algebra."),
         Step(1, "Solve by geometry."),
-        Step(2, "Check the algebra.", [0]),
+        Step(2, CHECK, [0]),
         Step(0, "Check the geometry.", [1]),
         Step(1, "Decide.", [3, 2]),
     ]
@@ -29,41 +30,18 @@ def turns(*texts: str) -> tuple[Message, ...]:
     ("workflow", "step", "shown"),
     [
         (TREE, 1, ["What is x?\n\nSolve by geometry."]),  # neighbouring turns of one role are one
-        (
-            TREE,
-            2,
-            ["What is x?\n\nSolve by algebra.", "x = 2", "Check the algebra."],
-        ),  # and nothing of the others
-        (
-            TREE,
-            4,  # in step order, whatever the order of the list; a list does not show the previous answer
-            [
-                "What is x?\n\nCheck the algebra.",
-                "right",
-                "Check the geometry.",
-                "wrong",
-                "Decide.",
-            ],
-        ),
-        (
-            PAIR,
-            0,
-            ["What is x?", "x = 9", "Revise."],
-        ),  # "all": the previous answer right after the question
+        # In step order, whatever the order of the list; a list does not show the previous answer.
+        (TREE, 4, [f"What is x?\n\n{CHECK}", "right", "Check the geometry.", "wrong", "Decide."]),
+        # "all": the previous answer right after the question.
+        (PAIR, 0, ["What is x?", "x = 9", "Revise."]),
         (PAIR, 1, ["What is x?", "x = 9", "Revise.", "x = 2", "Decide."]),
-        (
-            Workflow([Step(0, "Revise."), Step(1, "Decide.", [0])]),
-            1,
-            ["What is x?\n\nRevise.", "x = 2", "Decide."],
-        ),
     ],
 )
 def test_a_step_sees_the_question_what_its_access_grants_and_its_subtask(
     workflow, step, shown
 ) -> None:
-    assert step_context(
-        workflow, step, open_context("What is x?"), RESPONSES, previous="x = 9"
-    ) == turns(*shown)
+    opening = open_context("What is x?")
+    assert step_context(workflow, step, opening, RESPONSES, "x = 9") == turns(*shown)
 
 
 def test_a_chat_opens_the_context_whole_and_its_turns_of_one_role_are_joined() -> None:
@@ -77,9 +55,8 @@ def test_a_chat_opens_the_context_whole_and_its_turns_of_one_role_are_joined() -
 
 def test_joined_turns_keep_all_parts_in_order_and_results_of_tools_stay_apart() -> None:
     image, sound = {"type": "image_url"}, {"type": "input_audio"}
-    joined = join_turns(
-        [Message("user", "See.", (image,)), Message("user", "", (sound,)), Message("user", "Say.")]
-    )
+    see, hear = Message("user", "See.", (image,)), Message("user", "", (sound,))
+    joined = join_turns([see, hear, Message("user", "Say.")])
     assert joined == (Message("user", "See.\n\nSay.", (image, sound)),)
     calls = [Message("assistant", "", ({"tool_calls": [{"id": name}]},)) for name in "ab"]
     assert join_turns(calls)[0].parts == ({"tool_calls": [{"id": "a"}, {"id": "b"}]},)

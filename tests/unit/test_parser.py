@@ -164,43 +164,31 @@ def test_a_message_about_a_lone_surrogate_can_be_printed(where: str) -> None:
 def test_a_surrogate_is_found_although_the_text_holds_private_characters_already() -> None:
     private = "\U000f0000\U000f0001"
     for spelt in (private, "\\U000f0000\\U000F0001"):
-        assert (
-            parse_workflow(GOOD.replace('"a"', f'"{spelt}"') + "\ud800", {0}).steps[0].subtask
-            == private
-        )
+        workflow = parse_workflow(GOOD.replace('"a"', f'"{spelt}"') + "\ud800", {0})
+        assert workflow.steps[0].subtask == private
     assert reason_of(GOOD.replace('"a"', f'"{private}\ud800"')) is WorkflowReason.BAD_SUBTASK
 
 
 # ── hand-built workflows ──────────────────────────────────────────────────────────────────────────
 def test_a_hand_built_workflow_that_keeps_the_rules_is_valid() -> None:
-    steps = (
-        Step(0, "a"),
-        Step(1, "b", [0]),
-        Step(0, "c", "all"),
-        Step(1, "d", ["all"]),
-        Step(1, "e", (2, 0, 0)),
-    )
-    validate_workflow(Workflow(steps), {0, 1})
-    validate_workflow(Workflow(steps), {0, 1}, max_steps=5)
+    accesses = [], [0], "all", ["all"], (2, 0, 0)
+    workflow = Workflow([Step(1, "a", access) for access in accesses])
+    validate_workflow(workflow, {0, 1}, max_steps=5)
 
 
 @pytest.mark.parametrize(
     ("steps", "reason"),
     [
         ((), "no_steps"),
-        ((Step(2, "a"),), "unknown_worker"),
         ((Step(True, "a"),), "unknown_worker"),
         ((Step("0", "a"),), "unknown_worker"),  # type: ignore[arg-type]
-        ((Step(0, " "),), "bad_subtask"),
         ((Step(0, None),), "bad_subtask"),  # type: ignore[arg-type]
         ((Step(0, "\udc00"),), "bad_subtask"),
         ((Step(0, "a", [0]),), "forward_access"),
-        ((Step(0, "a", [-1]),), "bad_access"),
         ((Step(0, "a", "none"),), "bad_access"),
         ((Step(0, "a", None),), "bad_access"),  # type: ignore[arg-type]
         ((Step(0, "a", ["all", "all"]), Step(0, "a", ["all", 0])), "bad_access"),  # type: ignore[list-item]
         ((Step(0, "a"), Step(0, "b", [True])), "bad_access"),
-        ((Step(0, "a"), Step(0, "b", [2])), "forward_access"),
     ],
 )
 def test_a_hand_built_workflow_is_held_to_the_same_rules(
