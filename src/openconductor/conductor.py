@@ -213,9 +213,7 @@ class Conductor:
         for _, worker in self.pool:
             check_price(meter, worker)
         check_price(meter, self.planner)
-        if most_rounds is None and (
-            meter is None or not meter.limits("calls", "tokens", "dollars", "seconds")
-        ):
+        if most_rounds is None and (meter is None or not meter.is_limited):
             raise ConfigError(
                 "Conductor.max_rounds=None goes on until the budget ends, and requires a budget "
                 "with a limit"

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import asyncio
 import uuid
-from collections.abc import AsyncGenerator, Callable, Iterable, Sequence
+from collections.abc import AsyncGenerator, Callable, Iterable, Iterator, Sequence
 from contextlib import asynccontextmanager, nullcontext
 from dataclasses import dataclass, field, replace
 from functools import partial
@@ -91,7 +91,7 @@ class Dispatcher:
 
     Args:
         context: what the episode's question works for.
-        on_event: the sink.
+        on_event: the sink; None: nobody listens.
 
     Attributes:
         context: the context of the episode's calls, but for what differs from call to call.
@@ -102,7 +102,7 @@ class Dispatcher:
     def __init__(self, context: CallContext, on_event: OnEvent | None) -> None:
         self.meter: BudgetMeter | None = None
         self.failure: BaseException | None = None
-        self._on_event = on_event
+        self.on_event = on_event
         self._wants_text = on_event is not None and wants_text(on_event)
         self._clock = asyncio.get_running_loop().time
         self.context = CallContext(
@@ -183,23 +183,13 @@ class Dispatcher:
 
     def emit(self, kind: Callable[..., Event], *fields: object) -> None:
         """Hand the sink an event of this round, unless it has failed."""
-        if self._on_event is not None:
+        if self.on_event is not None:
             self._hand_on(kind(self.context.episode, self.context.round, self.now(), *fields))
 
     def check_sink(self) -> None:
         """Raise what the sink raised, if it has failed, because events after that were dropped."""
         if self.failure is not None:
             raise self.failure
-
-    async def settle_sink(self) -> None:
-        """Wait until the sink has made its events durable.
-
-        Raises:
-            BaseException: what the sink raised.
-        """
-        self.check_sink()
-        if self._on_event is not None:
-            await settle(self._on_event)
 
     def now(self) -> float:
         """Return the seconds since the episode began."""
@@ -218,10 +208,10 @@ class Dispatcher:
         self._hand_on(event)
 
     def _hand_on(self, event: Event) -> None:
-        if self._on_event is None or self.failure is not None:
+        if self.on_event is None or self.failure is not None:
             return
         try:
-            self._on_event(event)
+            self.on_event(event)
         except BaseException as error:
             self.failure = error
             raise
@@ -368,22 +358,17 @@ class Execution:
             return keep_offered_calls(completion, self._dispatcher.context.options)
         return completion
 
-    def _candidates(self, planned: int) -> Iterable[int]:
-        """Return the workers to try, in order: the planned one, then the other healthy ones."""
-        if not self._fallback:
-            return (planned,)
-        return self._healthy_from(planned)
-
-    def _healthy_from(self, planned: int) -> Iterable[int]:
-        """Yield the healthy workers, from the planned one on and around; else the planned one."""
-        ordinals = sorted(self._pool.ordinals)
-        place = ordinals.index(planned)
-        none_healthy = True
-        for ordinal in (*ordinals[place:], *ordinals[:place]):
-            if self._pool[ordinal].healthy:  # asked late: it may have failed meanwhile
-                none_healthy = False
-                yield ordinal
-        if none_healthy:
+    def _candidates(self, planned: int) -> Iterator[int]:
+        """Yield the workers to try: the planned one, with fallback each healthy one from it on."""
+        tried = False
+        if self._fallback:
+            ordinals = sorted(self._pool.ordinals)
+            place = ordinals.index(planned)
+            for ordinal in (*ordinals[place:], *ordinals[:place]):
+                if self._pool[ordinal].healthy:  # asked late: it may have failed meanwhile
+                    tried = True
+                    yield ordinal
+        if not tried:
             yield planned
 
     def _may_fall_back(self, failure: OpenConductorError) -> bool:
@@ -570,7 +555,8 @@ class LiveEpisode:
             if stop is not None:
                 stop.episode = self.episode
             dispatcher.emit(Answered, self.episode)
-            await dispatcher.settle_sink()
+            dispatcher.check_sink()
+            await settle(dispatcher.on_event)
         except OpenConductorError as raised:  # of a sink
             self._close_round(raised)
             raised.episode = self._outcome(raised)
@@ -823,7 +809,7 @@ def wants_text(sink: OnEvent) -> bool:
     return bool(getattr(sink, "wants_text", True))
 
 
-async def settle(sink: OnEvent) -> None:
+async def settle(sink: OnEvent | None) -> None:
     """Wait until a sink has made its events durable, if it can say so."""
     wait = getattr(sink, "wait_durable", None)
     if wait is not None:

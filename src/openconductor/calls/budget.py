@@ -206,12 +206,10 @@ class BudgetMeter(Account):
         self.deadline = min(ends, default=None)
         """The event loop's time at which the first of the budgets ends; None: never."""
 
-    def limits(self, *names: Limit) -> bool:
-        """Return True if one of these is limited, here or by a budget that pays for this one."""
-        for account in self.accounts:
-            if any(getattr(account.budget, name) is not None for name in names):
-                return True
-        return False
+    @property
+    def is_limited(self) -> bool:
+        """True if anything is limited, here or by a budget that pays for this one."""
+        return any(account.budget != Budget() for account in self.accounts)
 
     async def reserve_call(
         self, most: Usage = _NOTHING, *, is_replay: Callable[[], bool] = lambda: False
