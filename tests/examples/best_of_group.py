@@ -35,7 +35,7 @@ class BestOfGroup:
     def run(self, setup: Setup, learner: Learner) -> Trainer:
         """Sample and play with the model as it is, then learn the best of each group.
 
-        A resumed run starts from the same model, so it samples the same texts, and the journal holds
+        A resumed run starts from the same model, so it samples the same texts. The journal holds
         the calls that were paid for.
         """
         sampled, prompts = self._sample(setup, learner)
@@ -72,7 +72,7 @@ class BestOfGroup:
         return sampled, prompts
 
     def _find_best(self, setup: Setup, sampled: Sequence[Sampled]) -> list[int]:
-        """Play the workflows; return the place of the best one of each group that has a right one."""
+        """Play the workflows; return the place of the best right one of each group."""
         assert setup.scorer is not None
         scored = setup.scorer.score(sampled, phase="best of group")
         check_masked(scored)

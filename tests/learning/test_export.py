@@ -322,7 +322,7 @@ def test_the_gyms_own_conductor_is_exported_with_a_word_on_servers(
     run = train(tmp_path / "run", bundled_folder(), steps=5)
     assert main(["export", str(run), "--dtype", "bfloat16"]) == 2, "its runtime reads float32 alone"
     assert main(["export", str(run)]) == 0
-    assert "not for vLLM and transformers serve" in capsys.readouterr().err
+    assert "cannot serve it" in capsys.readouterr().err
     assert "It is not for\nvLLM" in (run / "export" / "README.md").read_text("utf-8")
     assert (
         asyncio.run(oc.Conductor(run / "export", pool=gym_pool()).ask(questions(1)[0])).error

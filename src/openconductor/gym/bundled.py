@@ -1,7 +1,4 @@
-"""The Conductor that ships with the package. In: nothing. Out: its folder, as ``Conductor`` takes it.
-
-The folder holds what a training of the gym's recipe wrote, with the record of that run.
-"""
+"""The Conductor that ships with the package, as a training of the gym's recipe wrote it."""
 
 from __future__ import annotations
 
@@ -11,25 +8,25 @@ from pathlib import Path
 from openconductor.errors import ConfigError
 
 FILES = ("conductor.json", "config.json", "model.safetensors", "tokenizer.json")
-"""What the Conductor cannot do without; the record of its training lies beside them."""
+"""The files that the Conductor needs; the record of its training lies beside them."""
 
 
 def bundled_folder() -> Path:
-    """The folder of the bundled Conductor.
+    """Return the folder of the bundled Conductor.
 
     Raises:
-        ConfigError: it is not there, not whole, or not in plain files (a package that is run from
-            an archive).
+        ConfigError: it is missing, not whole, or not in plain files (a package in an archive).
     """
     folder = files("openconductor.gym") / "bundled"
     if not isinstance(folder, Path):
         raise ConfigError(
-            f"the bundled Conductor: got {folder}, expected plain files: install the package unpacked"
+            f"the bundled Conductor: got {folder}, expected plain files; install the package "
+            "unpacked"
         )
     missing = [name for name in FILES if not (folder / name).is_file()]
     if missing:
         raise ConfigError(
-            f"the bundled Conductor, {folder}: found no {', '.join(missing)}; expected the whole package, or a "
-            "Conductor of your own: train one, and name its folder"
+            f"the bundled Conductor, {folder}: found no {', '.join(missing)}; install the whole "
+            "package, or name the folder of a Conductor that you trained"
         )
     return folder

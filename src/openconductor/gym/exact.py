@@ -1,9 +1,8 @@
-"""Exact reference levels: how likely a workflow answers a question, computed from the workers' own distributions.
+"""Exact reference levels: the chance that a workflow answers a question, and the best workflow.
 
-In: a question and a workflow. Out: probabilities, by summing over every outcome of every step
-(nothing is sampled); and the best workflow of a question (the oracle). Exact but for one thing:
-that two mistakes of different steps never agree by chance (in the simulation they do about once in
-a thousand smudged questions).
+Probabilities are sums over every outcome of every step of the workers' own distributions; nothing
+is sampled. They are exact but for one thing: two mistakes of different steps never agree by chance
+(in the simulation they do about once in a thousand smudged questions).
 """
 
 from __future__ import annotations
@@ -32,6 +31,10 @@ Offered = Mapping[int, Profile]
 ALL: Offered = dict(enumerate(PROFILES))
 
 
+_State = tuple[Seen, ...]
+"""The responses of the steps so far; those that no later step sees are forgotten (None)."""
+
+
 def answer_chances(
     question: GymQuestion,
     workflow: Workflow,
@@ -39,47 +42,44 @@ def answer_chances(
     *,
     before: tuple[Seen, ...] = (),
 ) -> dict[Seen, float]:
-    """The chance of each final answer where no worker declines.
+    """Return the chance of each final answer where no worker declines.
 
-    What no later step sees is forgotten on the way, which merges states. ``before`` holds the
-    answers of the rounds before, in recursion: steps whose access is ``"all"`` see the last one,
-    too.
+    ``before`` holds the answers of the rounds before, in recursion: steps whose access is ``"all"``
+    see the last one, too.
     """
-    last = len(workflow) - 1
-    final_use = [
-        max(
-            (later for later in range(len(workflow)) if index in workflow.visible(later)),
-            default=index,
-        )
-        for index in range(len(workflow))
-    ]
-    states: dict[tuple[Seen, ...], float] = {(): 1.0}
+    last_use = _last_uses(workflow)
+    states: dict[_State, float] = {(): 1.0}
     for index, step in enumerate(workflow):
-        after: dict[tuple[Seen, ...], float] = {}
-        visible = workflow.visible(index)
+        shown = before[-1:] if step.access == "all" else ()
         instruction = step.subtask.rsplit("\n\n", 1)[-1]
-        for responses, weight in states.items():
-            shown = before[-1:] if step.access == "all" else ()
-            seen = (*shown, *(responses[earlier] for earlier in visible))
+        is_used = index == len(workflow) - 1 or last_use[index] > index
+        after: dict[_State, float] = {}
+        for state, weight in states.items():
+            seen = (*shown, *(state[earlier] for earlier in workflow.visible(index)))
             view = View(question, instruction, seen, STEPS * len(before) + index)
-            kept = tuple(
-                response if final_use[place] > index else None
-                for place, response in enumerate(responses)
-            )
-            for chance, result, _ in outcomes(offered[step.worker], view):
-                if chance > 0:
-                    response = result if index == last or final_use[index] > index else None
-                    key = (*kept, response)
-                    after[key] = after.get(key, 0.0) + weight * chance
+            kept = [state[place] if last_use[place] > index else None for place in range(index)]
+            for likely in outcomes(offered[step.worker], view):
+                if likely.chance > 0:
+                    key = (*kept, likely.seen if is_used else None)
+                    after[key] = after.get(key, 0.0) + weight * likely.chance
         states = after
     answers: dict[Seen, float] = {}
-    for responses, weight in states.items():
-        answers[responses[-1]] = answers.get(responses[-1], 0.0) + weight
+    for state, weight in states.items():
+        answers[state[-1]] = answers.get(state[-1], 0.0) + weight
     return answers
 
 
+def _last_uses(workflow: Workflow) -> list[int]:
+    """Return for each step the last step that sees it; itself if none does."""
+    last = list(range(len(workflow)))
+    for later in range(len(workflow)):
+        for index in workflow.visible(later):
+            last[index] = max(last[index], later)
+    return last
+
+
 def expected_accuracy(question: GymQuestion, workflow: Workflow, offered: Offered = ALL) -> float:
-    """The chance that the workflow's answer is right.
+    """Return the chance that the workflow's answer is right.
 
     >>> from openconductor.gym.questions import read_question
     >>> question = read_question("Take 4 17 9, sort the list.")
@@ -91,17 +91,16 @@ def expected_accuracy(question: GymQuestion, workflow: Workflow, offered: Offere
 
 
 def alone_accuracy(question: GymQuestion, profile: Profile) -> float:
-    """The chance that one worker, sent nothing but the question, answers it."""
-    view = View(question, question.text, (), 0)
-    return (1 - REFUSES) * sum(
-        one.chance for one in outcomes(profile, view) if one.seen == question.answer
-    )
+    """Return the chance that one worker, sent only the question, answers it."""
+    likely = outcomes(profile, View(question, question.text, (), 0))
+    right = sum(outcome.chance for outcome in likely if outcome.seen == question.answer)
+    return (1 - REFUSES) * right
 
 
 def oracle_workflow(
     question: GymQuestion, offered: Offered = ALL, *, max_steps: int = 5
 ) -> tuple[Workflow, float]:
-    """The best workflow of a question and its expected accuracy.
+    """Return the best workflow of a question and its expected accuracy.
 
     The search covers every way to cut the operations into stretches, to repeat stretches and whole
     chains in independent attempts, and to let a referee compare finished attempts, within
@@ -117,16 +116,13 @@ def oracle_workflow(
         max_steps,
     )
     if key not in _ORACLE:
-        plans = (
-            (plan, expected_accuracy(question, plan, offered))
-            for plan in _plans(question, offered, max_steps)
-        )
-        best = next(plans)
-        for plan, accuracy in plans:
-            if (
-                accuracy > best[1] + 1e-9
-            ):  # of equally good ones the first stands, which is the shortest
+        best: tuple[Workflow, float] | None = None
+        for plan in _plans(question, offered, max_steps):
+            accuracy = expected_accuracy(question, plan, offered)
+            # Of equally good ones the first stands, which is the shortest.
+            if best is None or accuracy > best[1] + 1e-9:
                 best = (plan, accuracy)
+        assert best is not None
         _ORACLE[key] = best
     return _ORACLE[key]
 
@@ -135,75 +131,92 @@ _ORACLE: dict[tuple[object, ...], tuple[Workflow, float]] = {}
 
 
 def best_part(operations: Sequence[Operation], profiles: Offered) -> tuple[int, str]:
-    """Who does a stretch best, and told how (of equals, the cheapest)."""
+    """Return who does a stretch of operations best, and its subtask; of equals, the cheapest."""
     ranked: list[tuple[float, float, int, str]] = []
     for ordinal, profile in profiles.items():
-        told = [profile.best_phrase(operation) for operation in operations]
         chance = FURTHER ** (len(operations) - 1)
-        for success, _ in told:
+        phrases: list[str] = []
+        for operation in operations:
+            success, phrase = profile.best_phrase(operation)
             chance *= success
-        ranked.append(
-            (
-                chance,
-                -float(profile.price.output),
-                ordinal,
-                ", then ".join(phrase for _, phrase in told),
-            )
-        )
-    return max(ranked)[2:]
+            phrases.append(phrase)
+        cost = float(profile.price.output)
+        ranked.append((chance, -cost, ordinal, ", then ".join(phrases)))
+    _, _, ordinal, subtask = max(ranked)
+    return ordinal, subtask
 
 
-Bundle = tuple[tuple[Step, ...], tuple[int, ...]]
-"""Chains of steps, and which of them end with an answer."""
+_Span = tuple[int, int]
+"""A stretch of a question's operations: the first one, and the one after the last."""
 
 
 def _plans(question: GymQuestion, profiles: Offered, max_steps: int) -> Iterator[Workflow]:
-    """Every plan of the search, the shortest first.
+    """Yield every plan of the search, the shortest first.
 
     A plan is a bundle of chains (each cuts the operations into stretches; chains may share their
     first stretches) and, where there are several finished attempts or one to be checked, a referee
     at the end.
     """
     operations = [operation for operation, _ in question.operations]
-    length = len(operations)
-    # By end, then start: a stretch's source always stands before it.
-    spans = [(start, end) for end in range(1, length + 1) for start in range(end)]
-    parts = {(start, end): best_part(operations[start:end], profiles) for start, end in spans}
+    search = _Search(operations, profiles)
     referees = [ordinal for ordinal, profile in profiles.items() if profile.referee]
+    for count in range(1, max_steps + 1):
+        if referees:
+            for steps, finished in search.bundles(count - 1):
+                yield Workflow((*steps, Step(referees[0], COMPARE[0], finished)))
+        for steps, finished in search.bundles(count):
+            if len(finished) == 1:
+                yield Workflow(steps)
+
+
+class _Search:
+    """A search for bundles of chains over a question's operations."""
+
+    def __init__(self, operations: Sequence[Operation], profiles: Offered) -> None:
+        self._length = len(operations)
+        # By end, then start: a stretch's source always stands before it.
+        self._spans: list[_Span] = []
+        for end in range(1, self._length + 1):
+            self._spans += [(start, end) for start in range(end)]
+        self._parts = {
+            (start, end): best_part(operations[start:end], profiles) for start, end in self._spans
+        }
 
     def bundles(
-        count: int, chosen: tuple[tuple[int, int], ...], steps: tuple[Step, ...]
-    ) -> Iterator[Bundle]:
-        """Every bundle of ``count`` steps that starts with these and ends in an answer."""
+        self, count: int, chosen: tuple[_Span, ...] = (), steps: tuple[Step, ...] = ()
+    ) -> Iterator[tuple[tuple[Step, ...], tuple[int, ...]]]:
+        """Yield every bundle of ``count`` steps that starts with these and has an answer.
+
+        A bundle is its steps, and the indices of those that end with an answer.
+        """
         if len(chosen) == count:
-            finished = tuple(index for index, (_, end) in enumerate(chosen) if end == length)
+            finished = tuple(index for index, (_, end) in enumerate(chosen) if end == self._length)
             if finished:
                 yield steps, finished
             return
-        for start, end in spans[spans.index(chosen[-1]) if chosen else 0 :]:
-            sources = (
-                [(index,) for index, (_, other) in enumerate(chosen) if other == start]
-                if start
-                else [()]
-            )
-            for source in sources:
-                ordinal, subtask = parts[start, end]
-                yield from bundles(
-                    count, (*chosen, (start, end)), (*steps, Step(ordinal, subtask, source))
-                )
+        first = self._spans.index(chosen[-1]) if chosen else 0
+        for span in self._spans[first:]:
+            ordinal, subtask = self._parts[span]
+            for source in _sources(span, chosen):
+                step = Step(ordinal, subtask, source)
+                yield from self.bundles(count, (*chosen, span), (*steps, step))
 
-    for count in range(1, max_steps + 1):
-        for steps, finished in bundles(count - 1, (), ()) if referees else ():
-            yield Workflow((*steps, Step(referees[0], COMPARE[0], finished)))
-        yield from (
-            Workflow(steps) for steps, finished in bundles(count, (), ()) if len(finished) == 1
-        )
+
+def _sources(span: _Span, chosen: Sequence[_Span]) -> list[tuple[int, ...]]:
+    """Return the access of a step that starts from the question, or from where a step ended."""
+    start, _ = span
+    if start == 0:
+        return [()]
+    return [(index,) for index, (_, end) in enumerate(chosen) if end == start]
 
 
 def random_accuracy(
     question: GymQuestion, offered: Offered = ALL, *, draws: int = 200, seed: int = 0
 ) -> float:
-    """The mean expected accuracy of ``draws`` random workflows over the pool (each one's accuracy is exact)."""
+    """Return the mean expected accuracy of ``draws`` random workflows, each of them exact."""
     rng = random.Random(f"random/{seed}/{question.text}")
-    drawn = [random_workflow(rng, question, tuple(offered)) for _ in range(draws)]
-    return sum(expected_accuracy(question, workflow, offered) for workflow in drawn) / draws
+    total = 0.0
+    for _ in range(draws):
+        workflow = random_workflow(rng, question, tuple(offered))
+        total += expected_accuracy(question, workflow, offered)
+    return total / draws

@@ -1,8 +1,7 @@
-"""The gym's questions: drawn by seed, read back from their text.
+"""The gym's questions: drawn by seed, and read back from their text.
 
-In: a split, a seed and an index, or a text. Out: a ``GymQuestion``. Splits never overlap: a chain
-of operations belongs to one split by its hash (so the chains of the test split are never trained
-on), and so does the text of a question of one operation.
+Splits never overlap. A chain of operations belongs to one split by its hash, so the chains of the
+test split are never trained on; so does the text of a question of one operation.
 """
 
 from __future__ import annotations
@@ -42,6 +41,8 @@ JOINERS: tuple[str, ...] = (", then ", ", next ", " and then ")
 SMUDGED = "the smudged list"
 LARGEST = 99
 _LENGTHS = (3, 4, 5)
+_KIND_OF_LENGTH: Mapping[int, Kind] = {1: "single", 2: "pair", 3: "triple"}
+_LENGTH_OF_KIND: Mapping[Kind, int] = {"single": 1, "pair": 2, "triple": 3, "smudged": 1}
 _SHARES: Mapping[Split, range] = {
     "train": range(14),
     "validation": range(14, 17),
@@ -56,8 +57,8 @@ class GymQuestion:
     Attributes:
         text: the question as it is asked.
         value: the list that it starts from.
-        operations: what to do, in order, each in the wording of the text.
-        smudged: whether the list is hard to read (most readings fail, unnoticed).
+        operations: the operations, in order, each in the wording of the text.
+        smudged: True if the list is hard to read (most readings fail, unnoticed).
     """
 
     text: str
@@ -68,7 +69,9 @@ class GymQuestion:
     @property
     def kind(self) -> Kind:
         """The kind of question."""
-        return "smudged" if self.smudged else ("single", "pair", "triple")[len(self.operations) - 1]
+        if self.smudged:
+            return "smudged"
+        return _KIND_OF_LENGTH[len(self.operations)]
 
     @property
     def answer(self) -> Value:
@@ -84,7 +87,7 @@ class GymQuestion:
         return tuple(operation.name for operation, _ in self.operations)
 
     def problem(self) -> Problem:
-        """The question with its reference answer, as a task's problem; the id is a hash of the text."""
+        """Return the question with its reference answer; the id is a hash of the text."""
         digest = blake2b(self.text.encode(), digest_size=8).hexdigest()
         return Problem(
             id=f"gym-{digest}",
@@ -100,7 +103,7 @@ _NUMBERS = re.compile(r"[0-9]+(?: [0-9]+)+")
 
 @lru_cache(maxsize=65536)
 def read_question(text: str) -> GymQuestion | None:
-    """The question that a text asks; None where the gym does not understand it.
+    """Return the question that a text asks. None: the gym does not understand it.
 
     >>> read_question("Take 4 17 9, reverse the list, then double every number.").answer
     ('18', '34', '8')
@@ -118,85 +121,80 @@ def read_question(text: str) -> GymQuestion | None:
 
 
 def split_of(kind: Kind, composition: tuple[str, ...], text: str) -> Split:
-    """The one split that a question belongs to."""
+    """Return the one split that a question belongs to."""
     key = " ".join(composition) if kind in ("pair", "triple") else text
-    share = (
-        int.from_bytes(blake2b(key.encode(), digest_size=4, person=b"gym-split").digest(), "big")
-        % 20
-    )
+    digest = blake2b(key.encode(), digest_size=4, person=b"gym-split").digest()
+    share = int.from_bytes(digest, "big") % 20
     return next(split for split, shares in _SHARES.items() if share in shares)
 
 
 @lru_cache
 def compositions(length: int, split: Split) -> tuple[tuple[str, ...], ...]:
-    """The chains of a length (1 to 3) that a split may ask for; the operations of a chain are of different skills."""
-    kind: Kind = ("single", "pair", "triple")[length - 1]
-    chains = (
-        names
-        for names in product(OPERATIONS, repeat=length)
-        if len({OPERATIONS[name].skill for name in names}) == length
-        and all(OPERATIONS[name].skill != "writing" for name in names[:-1])
-    )
-    return tuple(names for names in chains if length == 1 or split_of(kind, names, "") == split)
+    """Return the chains of 1 to 3 operations that a split may ask for.
+
+    The operations of a chain are of different skills, and writing comes last.
+    """
+    chains: list[tuple[str, ...]] = []
+    for names in product(OPERATIONS, repeat=length):
+        skills = [OPERATIONS[name].skill for name in names]
+        if len(set(skills)) < length or "writing" in skills[:-1]:
+            continue
+        if length == 1 or split_of(_KIND_OF_LENGTH[length], names, "") == split:
+            chains.append(names)
+    return tuple(chains)
 
 
 def draw_question(split: Split, kind: Kind, rng: random.Random) -> GymQuestion:
     """Draw one question; the same state of ``rng`` draws the same question."""
     while True:
-        length = {"single": 1, "pair": 2, "triple": 3, "smudged": 1}[kind]
-        names = rng.choice(compositions(length, split))
-        value = tuple(
-            str(number) for number in rng.sample(range(2, LARGEST + 1), rng.choice(_LENGTHS))
-        )
-        wordings: list[Wording] = [rng.choice(WORDINGS) for _ in names]
-        phrases = [
-            OPERATIONS[name].phrase(wording) for name, wording in zip(names, wordings, strict=True)
-        ]
+        names = rng.choice(compositions(_LENGTH_OF_KIND[kind], split))
+        numbers = rng.sample(range(2, LARGEST + 1), rng.choice(_LENGTHS))
+        phrases = [OPERATIONS[name].phrase(rng.choice(WORDINGS)) for name in names]
         joiner = rng.choice(JOINERS)
-        subject = f"{SMUDGED} {write_value(value)}" if kind == "smudged" else write_value(value)
+        subject = write_value(tuple(str(number) for number in numbers))
+        if kind == "smudged":
+            subject = f"{SMUDGED} {subject}"
         text = f"{rng.choice(OPENERS)} {subject}, {joiner.join(phrases)}."
         question = read_question(text)
         assert question is not None, text
-        if (
-            _every_operation_matters(question)
-            and split_of(kind, question.composition, text) == split
-        ):
+        same_split = split_of(kind, question.composition, text) == split
+        if same_split and _every_operation_matters(question):
             return question
 
 
 def _every_operation_matters(question: GymQuestion) -> bool:
-    """Whether no fewer of its operations, in whatever order, lead to the answer."""
+    """Return True if no fewer of its operations lead to the answer, in whatever order."""
     operations = [operation for operation, _ in question.operations]
-    return all(
-        perform(part, question.value) != question.answer
-        for size in range(len(operations))
-        for part in permutations(operations, size)
-    )
+    for size in range(len(operations)):
+        for part in permutations(operations, size):
+            if perform(part, question.value) == question.answer:
+                return False
+    return True
 
 
 def draw_questions(
     split: Split, count: int, *, seed: int, mix: Mapping[Kind, float] = EQUAL_MIX, start: int = 0
 ) -> list[GymQuestion]:
-    """Draw ``count`` questions; question ``i`` depends only on (split, seed, i, mix), not on how many are drawn.
+    """Draw ``count`` questions; question ``i`` depends only on (split, seed, i, mix).
 
     Kinds are dealt in proportion to ``mix`` by a low-discrepancy sequence, so that any stretch is
     balanced.
     """
     if split not in SPLITS:
         raise ConfigError(f"gym split: got {split!r}, expected one of {', '.join(SPLITS)}")
-    return [
-        draw_question(split, _kind_at(index, mix), random.Random(f"{split}/{seed}/{index}"))
-        for index in range(start, start + count)
-    ]
+    questions: list[GymQuestion] = []
+    for index in range(start, start + count):
+        rng = random.Random(f"{split}/{seed}/{index}")
+        questions.append(draw_question(split, _kind_at(index, mix), rng))
+    return questions
 
 
 def _kind_at(index: int, mix: Mapping[Kind, float]) -> Kind:
-    total = sum(mix.values())
-    point = (
-        (index * 0.6180339887498949) % 1.0 * total
-    )  # the golden ratio spreads any stretch of indices evenly
+    # The golden ratio spreads any stretch of indices evenly.
+    point = (index * 0.6180339887498949) % 1.0 * sum(mix.values())
     for kind in KINDS:
         point -= mix.get(kind, 0.0)
         if point < 0:
             return kind
+    # Rounding may leave a rest.
     return next(kind for kind in reversed(KINDS) if mix.get(kind, 0.0) > 0)

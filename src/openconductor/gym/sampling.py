@@ -1,10 +1,9 @@
-"""Random workflows: valid, readable, and ignorant of who is good at what.
+"""Random workflows of the gym: valid, readable, and ignorant of who is good at what.
 
-In: a random state and a question. Out: a workflow drawn uniformly in each choice: how many of the
-question's operations it names (in their order, so that the steps read as a plan) and which, each
-step's worker, wording and access (nothing, the step before, or all), and, where it ends in a
-comparison, how many independent attempts that compares. This one distribution is the *random*
-reference level and the cold start's only teacher.
+Each choice is drawn uniformly: how many of the question's operations a workflow names (in their
+order, so that the steps read as a plan) and which; each step's worker, wording and access (nothing,
+the step before, or all); and, where it ends in a comparison, how many independent attempts that
+compares. This one distribution is the *random* reference level and the cold start's only teacher.
 """
 
 from __future__ import annotations
@@ -20,13 +19,13 @@ from openconductor.prompt import count_steps
 from openconductor.types import Access, Completion, Round, Step, StepResult, Transcript, Workflow
 
 COMPARES = 0.2
-"""Share of workflows that end in a comparison, where there is room for one."""
+"""The share of workflows that end in a comparison, where there is room for one."""
 WHOLE = 0.1
-"""Share of steps that are told to do everything."""
+"""The share of steps whose subtask is the whole question."""
 WANTED = " ({})"
-"""How a thought names the category that it looks for in the cards: one token, between a subtask and its worker."""
+"""The category that a thought looks for in the cards: one token before the worker."""
 REMARK = " (smudged)"
-"""What a thought says behind a worker whose list is smudged."""
+"""The remark of a thought behind a worker whose list is smudged."""
 
 
 def random_workflow(
@@ -38,14 +37,17 @@ def random_workflow(
     places = sorted(rng.sample(range(len(operations)), size))
     room = (max_steps - 1) // size  # attempts that leave a step for a comparison
     compares = room > 0 and rng.random() < COMPARES
+    attempts = rng.randint(1, room) if compares else 1
     steps: list[Step] = []
-    for _ in range(rng.randint(1, room) if compares else 1):
+    for _ in range(attempts):
         for number, place in enumerate(places):
-            access: Access = rng.choice(((), (len(steps) - 1,), "all")) if number else ()
+            access: Access = ()
+            if number:
+                access = rng.choice(((), (len(steps) - 1,), "all"))
             named = operations if rng.random() < WHOLE else [operations[place]]
             worker = rng.choice(ordinals)
-            subtask = ", then ".join(operation.phrase(rng.choice(WORDINGS)) for operation in named)
-            steps.append(Step(worker, subtask, access))
+            phrases = [operation.phrase(rng.choice(WORDINGS)) for operation in named]
+            steps.append(Step(worker, ", then ".join(phrases), access))
     if compares:
         steps.append(Step(rng.choice(ordinals), rng.choice(COMPARE), "all"))
     return Workflow(tuple(steps))
@@ -54,61 +56,67 @@ def random_workflow(
 def random_round(
     rng: random.Random, question: GymQuestion, ordinals: Sequence[int], *, max_steps: int = 5
 ) -> Round:
-    """A round to follow: a random workflow, and an answer that has nothing to do with it.
+    """Return a round to follow: a random workflow, and an answer that has nothing to do with it.
 
     The answer is the right one, one with a wrong item, or an admitted failure.
     """
     workflow = random_workflow(rng, question, ordinals, max_steps=max_steps)
     wrong = list(question.answer)
     place = rng.randrange(len(wrong))
-    wrong[place] = rng.choice(
-        [str(number) for number in range(1, LARGEST + 1) if str(number) != wrong[place]]
-    )
+    numbers = [str(number) for number in range(1, LARGEST + 1)]
+    wrong[place] = rng.choice([number for number in numbers if number != wrong[place]])
     answer = rng.choice((write_value(question.answer), write_value(tuple(wrong)), LOST))
     results = [StepResult(step) for step in workflow]
     results[-1] = StepResult(workflow.steps[-1], Completion(answer))
     return Round(Completion(""), workflow, Transcript(workflow, tuple(results)))
 
 
-def draw_said(rng: random.Random, workflow: Workflow, cards: Mapping[int, str]) -> tuple[str, ...]:
-    """For each step, one of the categories on its worker's card, drawn uniformly."""
-    return tuple(rng.choice(list(read_card(cards[step.worker]))) for step in workflow)
+def draw_categories(
+    rng: random.Random, workflow: Workflow, cards: Mapping[int, str]
+) -> tuple[str, ...]:
+    """Return for each step one of the categories on its worker's card, drawn uniformly."""
+    categories_of = {ordinal: list(read_card(card)) for ordinal, card in cards.items()}
+    return tuple(rng.choice(categories_of[step.worker]) for step in workflow)
 
 
 def write_index(cards: Mapping[int, str]) -> str:
-    """Who is listed for what, the best first: an exercise in reading cards.
+    """Return who is listed for what, the best first: an exercise in reading cards.
 
     >>> write_index({2: "sums plain 90%", 5: "order formal 80%, sums plain 100%"})
     ' (order formal): 5 (sums plain): 5 (sums plain): 2'
     """
-    listed = [(ordinal, read_card(card)) for ordinal, card in cards.items()]
-    return "".join(
-        f"{WANTED.format(category)}: {ordinal}"
-        for category in CATEGORIES
-        for ordinal, card in sorted(listed, key=lambda one: -one[1].get(category, 0.0))
-        if category in card
-    )
+    rates = {ordinal: read_card(card) for ordinal, card in cards.items()}
+    text = ""
+    for category in CATEGORIES:
+        listed = [ordinal for ordinal in rates if category in rates[ordinal]]
+        for ordinal in sorted(listed, key=lambda ordinal: -rates[ordinal][category]):
+            text += f"{WANTED.format(category)}: {ordinal}"
+    return text
 
 
-def write_thought(workflow: Workflow, question: GymQuestion, said: Sequence[str] = ()) -> str:
-    """The thought before the three lists: how many steps, and each subtask beside the worker chosen for it.
+def write_thought(workflow: Workflow, question: GymQuestion, categories: Sequence[str] = ()) -> str:
+    """Return the thought before the lists: the number of steps, and each subtask with its worker.
 
-    With ``said``, the category that is looked for in the cards stands between a subtask and its
-    worker. Where the list is smudged, a remark says so; a comparison reads answers, not the list,
-    so nothing is remarked there.
+    With ``categories``, what is looked for in the cards stands between a subtask and its worker.
+    Where the list is smudged, a remark says so; a comparison reads answers, not the list, so it has
+    no remark.
 
     >>> from openconductor.gym.questions import read_question
     >>> steps = (Step(3, "sort the list"), Step(4, "compare the answers", "all"))
-    >>> write_thought(Workflow(steps), read_question("Take the smudged list 4 17 9, sort the list."))
+    >>> question = read_question("Take the smudged list 4 17 9, sort the list.")
+    >>> write_thought(Workflow(steps), question)
     '2 steps; sort the list: 3 (smudged); compare the answers: 4'
     """
-    remark = REMARK if question.smudged else ""
-    looked_for = [WANTED.format(category) for category in said] or [""] * len(workflow)
-    chosen = (
-        f"{step.subtask}{category}: {step.worker}{'' if step.subtask in COMPARE else remark}"
-        for step, category in zip(workflow, looked_for, strict=True)
-    )
-    return "; ".join((count_steps(len(workflow)), *chosen))
+    parts = [count_steps(len(workflow))]
+    for index, step in enumerate(workflow):
+        part = step.subtask
+        if categories:
+            part += WANTED.format(categories[index])
+        part += f": {step.worker}"
+        if question.smudged and step.subtask not in COMPARE:
+            part += REMARK
+        parts.append(part)
+    return "; ".join(parts)
 
 
 def phrases(*, cards: bool = False) -> list[str]:

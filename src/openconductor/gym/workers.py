@@ -1,9 +1,8 @@
 """The gym's eight workers: fallible, complementary, and blind to all but the text they are sent.
 
-In: the turns of one call. Out: an answer drawn from that worker's distribution of outcomes. The
-draw is keyed by (seed, question, sample, round, step, attempt), never by the order of calls.
 ``outcomes`` is the one place that says how a worker behaves: the simulation draws from it, the
-exact levels sum over it.
+exact levels sum over it. A draw is keyed by (seed, question, sample, round, step, attempt), never
+by the order of calls.
 """
 
 from __future__ import annotations
@@ -42,19 +41,27 @@ from openconductor.protocols import CallContext, OnText, Provider
 from openconductor.types import Completion, Message, Price, Sampling, Usage
 
 LOST = "Sorry, I could not do that."
-VISIBLE = 0.6  # share of failures that the worker admits; the others look like an answer
-FURTHER = 0.6  # factor on success for each further operation in one subtask
-MISREAD = 0.6  # chance that a reading of a smudged list goes wrong, unnoticed
-SPOTS = 0.7  # chance that a referee without a majority recognises what is right and what is wrong
-STEPS = 5  # of a round whose mistakes all differ
-REFUSES = 0.03  # chance that a call is declined, which ends the episode: steps that are not needed cost answers
-REFEREE = 0.94  # chance that a referee's own work does not fail
-COMPARES = 0.85  # the same for a worker that is no referee: it can count votes, and checks nothing
+VISIBLE = 0.6
+"""The share of failures that a worker admits; the others look like an answer."""
+FURTHER = 0.6
+"""A factor on success for each further operation in one subtask."""
+MISREAD = 0.6
+"""The chance that a reading of a smudged list goes wrong, unnoticed."""
+SPOTS = 0.7
+"""The chance that a referee without a majority recognises what is right and what is wrong."""
+STEPS = 5
+"""The steps of a round whose mistakes all differ."""
+REFUSES = 0.03
+"""The chance that a call is declined, which ends the episode: needless steps cost answers."""
+REFEREE = 0.94
+"""The chance that a referee's own work does not fail."""
+COMPARES = 0.85
+"""The same for a worker that is no referee: it can count votes, and checks nothing."""
 
 
 @dataclass(frozen=True, slots=True)
 class Profile:
-    """How good a worker is: success by skill, in the wording that it likes; the other wording costs a factor."""
+    """A worker's chances: success by skill, in the wording that it likes; else times a factor."""
 
     name: str
     description: str
@@ -66,12 +73,12 @@ class Profile:
     referee: bool = False
 
     def success(self, operation: Operation, wording: Wording) -> float:
-        """The chance that this worker gets one operation right."""
+        """Return the chance that this worker gets one operation right."""
         chance = self.skills[operation.skill]
         return chance if self.likes in (None, wording) else chance * self.dislike
 
     def best_phrase(self, operation: Operation) -> tuple[float, str]:
-        """The wording of an operation in which it succeeds most often, after the chance that it does."""
+        """Return its highest chance of success at an operation, and the phrase that asks for it."""
         wording = max(WORDINGS, key=lambda wording: self.success(operation, wording))
         return self.success(operation, wording), operation.phrase(wording)
 
@@ -84,59 +91,69 @@ def _price(input_: str, output: str) -> Price:
     return Price(Decimal(input_), Decimal(output))
 
 
+_MAVEN = Profile(
+    "maven",
+    "generalist, good if asked formally",
+    _skills(0.45),
+    "formal",
+    0.3,
+    _price("3", "15"),
+    2.0,
+)
+_COUNTER = Profile("counter", "sums", _skills(0.1, sums=0.97), "plain", 0.5, _price("1", "4"), 0.8)
+_NOVICE = Profile(
+    "novice",
+    "cheap and weak at everything",
+    _skills(0.2),
+    None,
+    1.0,
+    _price("0.02", "0.05"),
+    0.2,
+)
+_LISTER = Profile(
+    "lister", "order of lists", _skills(0.1, order=0.97), "formal", 0.5, _price("1", "4"), 0.9
+)
+_REFEREE = Profile(
+    "referee",
+    "compares answers",
+    _skills(0.1),
+    None,
+    1.0,
+    _price("1.5", "6"),
+    1.0,
+    referee=True,
+)
+_SCRIBE = Profile(
+    "scribe",
+    "ways of writing",
+    _skills(0.1, writing=0.97),
+    "formal",
+    0.5,
+    _price("0.8", "3"),
+    1.1,
+)
+_JACK = Profile("jack", "cheap all-rounder", _skills(0.35), None, 1.0, _price("0.1", "0.4"), 0.5)
+_CONVERTER = Profile(
+    "converter", "units", _skills(0.1, units=0.97), "plain", 0.5, _price("1", "4"), 0.7
+)
 PROFILES: tuple[Profile, ...] = (
-    Profile(
-        "maven",
-        "generalist, good if asked formally",
-        _skills(0.45),
-        "formal",
-        0.3,
-        _price("3", "15"),
-        2.0,
-    ),
-    Profile("counter", "sums", _skills(0.1, sums=0.97), "plain", 0.5, _price("1", "4"), 0.8),
-    Profile(
-        "novice",
-        "cheap and weak at everything",
-        _skills(0.2),
-        None,
-        1.0,
-        _price("0.02", "0.05"),
-        0.2,
-    ),
-    Profile(
-        "lister", "order of lists", _skills(0.1, order=0.97), "formal", 0.5, _price("1", "4"), 0.9
-    ),
-    Profile(
-        "referee",
-        "compares answers",
-        _skills(0.1),
-        None,
-        1.0,
-        _price("1.5", "6"),
-        1.0,
-        referee=True,
-    ),
-    Profile(
-        "scribe",
-        "ways of writing",
-        _skills(0.1, writing=0.97),
-        "formal",
-        0.5,
-        _price("0.8", "3"),
-        1.1,
-    ),
-    Profile("jack", "cheap all-rounder", _skills(0.35), None, 1.0, _price("0.1", "0.4"), 0.5),
-    Profile("converter", "units", _skills(0.1, units=0.97), "plain", 0.5, _price("1", "4"), 0.7),
+    _MAVEN,
+    _COUNTER,
+    _NOVICE,
+    _LISTER,
+    _REFEREE,
+    _SCRIBE,
+    _JACK,
+    _CONVERTER,
 )
 
 
 Seen = Value | None
-"""What a response is: a value, or (None) no value at all."""
+"""A response as a value. None: it is no value."""
 
 
 class Likely(NamedTuple):
-    """One thing that a worker may answer, and its chance; of a mistake, one that stands for the many alike."""
+    """A possible answer and its chance; one mistake stands for the many that are alike."""
 
     chance: float
     seen: Seen
@@ -145,7 +162,7 @@ class Likely(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class View:
-    """All that a worker reads: the question, what it is told, and the responses before it (oldest first)."""
+    """All that a worker reads: the question, its instruction, the responses before it in order."""
 
     question: GymQuestion
     instruction: str
@@ -154,36 +171,39 @@ class View:
 
 
 def outcomes(profile: Profile, view: View) -> list[Likely]:
-    """What the worker may answer, each with its chance; the chances add up to 1.
+    """Return what the worker may answer, each with its chance; the chances add up to 1.
 
     A worker works on the last response that it sees, or on the question's list when it sees none.
     """
     if asks_to_compare(view.instruction):
-        return _compare(view, SPOTS, REFEREE) if profile.referee else _compare(view, 0.0, COMPARES)
+        if profile.referee:
+            return _compare(view, spots=SPOTS, steady=REFEREE)
+        return _compare(view, spots=0.0, steady=COMPARES)
     operations = find_operations(view.instruction)
     if not operations:
         return [Likely(1.0, None)]
     chance = FURTHER ** (len(operations) - 1)
     for operation, wording in operations:
         chance *= profile.success(operation, wording)
-    done = perform(
-        (operation for operation, _ in operations),
-        view.seen[-1] if view.seen else view.question.value,
-    )
+    start = view.seen[-1] if view.seen else view.question.value
+    done = perform((operation for operation, _ in operations), start)
     if done is None:
         return [Likely(1.0, None)]
     if view.seen or not view.question.smudged:
         return _with_failures(chance, done, view)
-    misread = Likely(MISREAD * chance, mistaken(view), mistake=True)
-    failed = [
-        Likely(MISREAD * weight, seen, slip)
-        for weight, seen, slip in _with_failures(chance, done, view)[1:]
-    ]
-    return [*_with_failures(chance, done, view, 1 - MISREAD), misread, *failed]
+    likely = _with_failures(chance, done, view, 1 - MISREAD)
+    likely.append(Likely(MISREAD * chance, mistaken(view), mistake=True))
+    _, *failures = _with_failures(chance, done, view)
+    for failure in failures:
+        likely.append(failure._replace(chance=MISREAD * failure.chance))
+    return likely
 
 
 def _with_failures(chance: float, done: Value, view: View, weight: float = 1.0) -> list[Likely]:
-    """Success, a failure that is admitted, and one that looks like an answer; ``weight`` is the chance of it all."""
+    """Return success, an admitted failure, and a failure that looks like an answer.
+
+    ``weight`` is the chance of all three together.
+    """
     failed = weight * (1 - chance)
     return [
         Likely(weight * chance, done),
@@ -192,31 +212,26 @@ def _with_failures(chance: float, done: Value, view: View, weight: float = 1.0) 
     ]
 
 
-def _compare(view: View, spots: float, steady: float) -> list[Likely]:
-    """The majority of the answers if there is one, else the candidate that is recognised, else any that is trusted.
+def _compare(view: View, *, spots: float, steady: float) -> list[Likely]:
+    """Return the majority of the answers; else the recognised candidate, or any candidate.
 
-    ``spots`` is the chance to recognise what is right and what is wrong, ``steady`` that the work
-    itself succeeds.
+    ``spots`` is the chance to recognise what is right and what is wrong, ``steady`` the chance that
+    the work itself succeeds.
     """
     candidates = [candidate for candidate in view.seen if candidate is not None]
     if not candidates:
         return [Likely(1.0, None)]
-    ranked = Counter(candidates).most_common(2)
-    if ranked[0][1] > (ranked[1][1] if len(ranked) > 1 else 1):
-        return _with_failures(steady, ranked[0][0], view)
+    (first, votes), *others = Counter(candidates).most_common(2)
+    if votes > (others[0][1] if others else 1):
+        return _with_failures(steady, first, view)
     right = view.question.answer
-    recognised = right if right in candidates else None
-    results: list[Likely] = []
-    for weight, candidate in [
-        (spots, recognised),
-        *(((1 - spots) / len(candidates), one) for one in candidates),
-    ]:
-        results += (
-            [Likely(weight, None)]
-            if candidate is None
-            else _with_failures(steady, candidate, view, weight)
-        )
-    return results
+    if right in candidates:
+        likely = _with_failures(steady, right, view, spots)
+    else:
+        likely = [Likely(spots, None)]
+    for candidate in candidates:
+        likely += _with_failures(steady, candidate, view, (1 - spots) / len(candidates))
+    return likely
 
 
 class SimulatedWorker(Provider):
@@ -252,79 +267,84 @@ class SimulatedWorker(Provider):
         return Completion(text, usage=usage)
 
     def _answer(self, messages: Sequence[Message], call: CallContext) -> str | None:
-        """The text of the answer; None where the worker declines."""
+        """Return the text of the answer. None: the worker declines."""
         users = [message.content for message in messages if message.role == "user"] or [""]
-        first, instruction = users[0].split("\n\n", 1)[0], users[-1].rsplit("\n\n", 1)[-1]
+        first = users[0].split("\n\n", 1)[0]
+        instruction = users[-1].rsplit("\n\n", 1)[-1]
         question = read_question(first)
         if question is None:
             return LOST
-        step = 0 if call.step is None else call.step
+        step = call.step or 0
         key = f"{self.seed}/{first}/{call.sample}/{call.round}/{step}/{call.attempt}"
         draw = blake2b(key.encode(), digest_size=24, person=b"gym-draw").digest()
-        if int.from_bytes(draw[16:], "big") / 2**64 < REFUSES:
+        if _fraction(draw[16:]) < REFUSES:
             return None
         replies = tuple(
             read_value(message.content) for message in messages if message.role == "assistant"
         )
         view = View(question, instruction, replies, STEPS * call.round + step)
-        point = int.from_bytes(draw[:8], "big") / 2**64
-        outcome = Likely(1.0, None)
-        for outcome in outcomes(
-            self.profile, view
-        ):  # the last one stands where rounding leaves a rest
-            point -= outcome.chance
-            if point < 0:
-                break
-        seen = (
-            mistaken(view, int.from_bytes(draw[8:16], "big")) if outcome.mistake else outcome.seen
-        )
+        outcome = _pick(outcomes(self.profile, view), _fraction(draw[:8]))
+        seen = outcome.seen
+        if outcome.mistake:
+            seen = mistaken(view, int.from_bytes(draw[8:16], "big"))
         return LOST if seen is None else write_value(seen)
 
 
+def _fraction(digest: bytes) -> float:
+    """Return eight random bytes as a number in [0, 1)."""
+    return int.from_bytes(digest, "big") / 2**64
+
+
+def _pick(likely: Sequence[Likely], point: float) -> Likely:
+    """Return the outcome in which the point falls; the last one where rounding leaves a rest."""
+    for outcome in likely:
+        point -= outcome.chance
+        if point < 0:
+            return outcome
+    return likely[-1]
+
+
 def mistaken(view: View, draw: int = 0) -> Value:
-    """A plausible wrong value: the work done on a list in which one item was misread.
+    """Return a plausible wrong value: the work done on a list in which one item was misread.
 
     ``draw`` says which item, and by how much; what can be made of them is the same, so 0 stands for
     all. The size of the slip carries the step, so that mistakes of different steps, and of four
     rounds, do not agree by chance.
     """
-    start = view.seen[-1] if view.seen else view.question.value
-    start = view.question.value if start is None else start
+    seen = view.seen[-1] if view.seen else None
+    start = view.question.value if seen is None else seen
     index = draw % len(start)
     item = start[index]
-    rounds, step = divmod(view.step, STEPS)
-    slip = (
-        str(int(item) + 1 + step + STEPS * ((draw // 64 + rounds) % 4))
-        if item.isdigit()
-        else f"x{item}"
-    )
+    slip = f"x{item}"
+    if item.isdigit():
+        rounds, step = divmod(view.step, STEPS)
+        slip = str(int(item) + 1 + step + STEPS * ((draw // 64 + rounds) % 4))
     wrong = (*start[:index], slip, *start[index + 1 :])
     if asks_to_compare(view.instruction):
         return wrong
-    return (
-        perform((operation for operation, _ in find_operations(view.instruction)), wrong) or wrong
-    )
+    operations = (operation for operation, _ in find_operations(view.instruction))
+    return perform(operations, wrong) or wrong
 
 
 DRAWN = "drawn"
 """The world whose workers are drawn anew for each question."""
 World = int | str
-"""A number is one of the worlds in which the same workers stand in other places; a text draws other workers."""
+"""A number: the same workers in other places. A text: other workers, drawn by it."""
 COMPARING = "compare"
 CATEGORIES = (*(f"{skill} {wording}" for skill in SKILLS for wording in WORDINGS), COMPARING)
-"""What the workers' cards tell apart."""
+"""The categories on the workers' cards."""
 PROBED = 50
-"""Questions of each category, from which a card is made."""
+"""The questions of each category from which a card is made."""
 
 
 def world_of(pool: str) -> World | None:
-    """The world that a pool's name names; None where it is not the gym's.
+    """Return the world that a pool's name names. None: it is not the gym's.
 
     ``gym`` is world 0, ``gym:7`` world 7, ``gym:drawn`` other workers for each question,
-    ``gym:drawn:7`` drawn ones.
+    ``gym:drawn:7`` drawn workers.
 
     Raises:
-        ConfigError: there is no such world.
+        ConfigError: the world is unknown.
     """
     name, colon, number = pool.partition(":")
     if name != "gym":
@@ -333,16 +353,18 @@ def world_of(pool: str) -> World | None:
         return number
     if colon and not (number.isascii() and number.isdigit()):
         raise ConfigError(
-            f"pool {pool!r}: got world {number!r}, expected a whole number, as in 'gym:7', or {DRAWN}"
+            f"pool {pool!r}: got world {number!r}, expected a whole number, as in 'gym:7', "
+            f"or {DRAWN}"
         )
     return int(number or 0)
 
 
 @lru_cache(maxsize=4096)
 def profiles_of(world: World) -> tuple[Profile, ...]:
-    """The workers of a world: 0 is ``PROFILES``; any other number has the same in other places, liking other wordings.
+    """Return the workers of a world.
 
-    A text draws other workers, each by itself: good at one skill or two, at none but a little at
+    World 0 is ``PROFILES``. Any other number has the same workers in other places, who like other
+    wordings. A text draws other workers, each by itself: good at one skill or two, a little good at
     all, or a referee.
     """
     if not world:
@@ -350,8 +372,11 @@ def profiles_of(world: World) -> tuple[Profile, ...]:
     if isinstance(world, str):
         return tuple(_drawn_worker(world, number) for number in range(len(PROFILES)))
     rng = random.Random(f"world/{world}")
-    placed = rng.sample(PROFILES, len(PROFILES))
-    return tuple(replace(one, likes=one.likes and rng.choice(WORDINGS)) for one in placed)
+    profiles: list[Profile] = []
+    for profile in rng.sample(PROFILES, len(PROFILES)):
+        likes = rng.choice(WORDINGS) if profile.likes else None
+        profiles.append(replace(profile, likes=likes))
+    return tuple(profiles)
 
 
 def _drawn_worker(world: str, number: int) -> Profile:
@@ -373,41 +398,37 @@ def _drawn_worker(world: str, number: int) -> Profile:
 
 
 def _card(profile: Profile, rng: random.Random) -> str:
-    """What a probe of ``PROBED`` questions of each category finds out about a worker."""
-    # It compares a right answer with a wrong one, which no slip makes right.
-    chances = {
-        COMPARING: _chance(
-            profile, "turn it around", COMPARE[0], (("9", "17", "4"), ("1", "17", "4"))
-        )
-    }
+    """Return the card that a probe of ``PROBED`` questions of each category makes of a worker."""
+    # The probe compares a right answer with a wrong one, which no slip makes right.
+    right, wrong = ("9", "17", "4"), ("1", "17", "4")
+    chances = {COMPARING: _chance(profile, "turn it around", COMPARE[0], (right, wrong))}
     for operation in OPERATIONS.values():
         for wording in WORDINGS:
             chances[f"{operation.skill} {wording}"] = _chance(profile, operation.phrase(wording))
-    drawn = {
-        category: [rng.random() < chance for _ in range(PROBED)]
-        for category, chance in chances.items()
-    }
-    return write_card({category: sum(right) / PROBED for category, right in drawn.items()})
+    rates: dict[str, float] = {}
+    for category, chance in chances.items():
+        solved = sum(rng.random() < chance for _ in range(PROBED))
+        rates[category] = solved / PROBED
+    return write_card(rates)
 
 
 def _chance(
     profile: Profile, asked: str, instruction: str = "", seen: tuple[Seen, ...] = ()
 ) -> float:
-    """The chance that a worker answers a question of one operation after the answers that it sees."""
+    """Return the chance that a worker answers a question of one operation."""
     question = read_question(f"Take 4 17 9, {asked}.")
     assert question is not None
     view = View(question, instruction or asked, seen, 0)
-    return sum(one.chance for one in outcomes(profile, view) if one.seen == question.answer)
+    likely = outcomes(profile, view)
+    return sum(outcome.chance for outcome in likely if outcome.seen == question.answer)
 
 
 def gym_pool(seed: int = 0, world: World = 0) -> WorkerPool:
-    """The gym's eight workers, as they are in a world, with their cards; the same seed draws the same answers."""
-    workers = [
-        Worker(
-            SimulatedWorker(profile, seed), name=profile.name, description=card, price=profile.price
-        )
-        for profile, card in zip(profiles_of(world), _cards(seed, world), strict=True)
-    ]
+    """Return the eight workers of a world, with cards; the same seed draws the same answers."""
+    workers: list[Worker] = []
+    for profile, card in zip(profiles_of(world), _cards(seed, world), strict=True):
+        provider = SimulatedWorker(profile, seed)
+        workers.append(Worker(provider, name=profile.name, description=card, price=profile.price))
     return WorkerPool(workers)
 
 
@@ -444,7 +465,7 @@ def read_pool(name: str) -> GymPool:
     """Return the pool that a name such as ``gym:7`` names.
 
     Raises:
-        ConfigError: there is no such world.
+        ConfigError: the world is unknown.
     """
     world = world_of(name)
     assert world is not None

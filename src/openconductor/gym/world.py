@@ -1,8 +1,7 @@
-"""What can be done to a list in the gym: eight operations of four skills, each with a formal and a plain wording.
+"""The gym's operations on lists: eight operations of four skills, each with two wordings.
 
-In: texts and values. Out: the operations that a text names, and what they make of a value. A value
-is a tuple of items (``("4", "17")``), written as its items with blanks between. Every operation is
-injective on multisets of items, so a mistake never heals by itself.
+A value is a tuple of items (``("4", "17")``), written as its items with blanks between. Every
+operation is injective on multisets of items, so a mistake never heals by itself.
 """
 
 from __future__ import annotations
@@ -22,7 +21,7 @@ WORDINGS: tuple[Wording, ...] = ("formal", "plain")
 
 @dataclass(frozen=True, slots=True)
 class Operation:
-    """One thing to do to a list; ``numeric`` operations need a list of numbers."""
+    """An operation on a list; a ``numeric`` one needs a list of numbers."""
 
     name: str
     skill: Skill
@@ -32,7 +31,7 @@ class Operation:
     numeric: bool = True
 
     def phrase(self, wording: Wording) -> str:
-        """The operation's name in one of its two wordings."""
+        """Return the operation's name in one of its two wordings."""
         return self.formal if wording == "formal" else self.plain
 
 
@@ -40,7 +39,7 @@ _DIGITS = ("zero", "one", "two", "three", "four", "five", "six", "seven", "eight
 
 
 def is_numeric(value: Value) -> bool:
-    """Whether every item is a number."""
+    """Return True if every item is a number."""
     return all(item.isascii() and item.isdigit() for item in value)
 
 
@@ -56,55 +55,39 @@ def _spell(number: int) -> str:
     return "-".join(_DIGITS[int(digit)] for digit in str(number))
 
 
-OPERATIONS: dict[str, Operation] = {
-    operation.name: operation
-    for operation in (
-        Operation(
-            "reverse",
-            "order",
-            "reverse the list",
-            "turn it around",
-            lambda v: v[::-1],
-            numeric=False,
-        ),
-        Operation("sort", "order", "sort the list", "put it in order", _sorted, numeric=False),
-        Operation(
-            "double",
-            "sums",
-            "double every number",
-            "make each twice as big",
-            _each(lambda n: 2 * n),
-        ),
-        Operation(
-            "increment", "sums", "increment every number", "add one to each", _each(lambda n: n + 1)
-        ),
-        Operation(
-            "minutes",
-            "units",
-            "convert hours to minutes",
-            "say the hours in minutes",
-            _each(lambda n: 60 * n),
-        ),
-        Operation(
-            "centimetres",
-            "units",
-            "convert metres to centimetres",
-            "say the metres in centimetres",
-            _each(lambda n: 100 * n),
-        ),
-        Operation("spell", "writing", "spell every digit", "read the digits aloud", _each(_spell)),
-        Operation(
-            "binary",
-            "writing",
-            "write in binary",
-            "use only zeros and ones",
-            _each(lambda n: f"{n:b}b"),
-        ),
-    )
-}
+_REVERSE = Operation(
+    "reverse", "order", "reverse the list", "turn it around", lambda v: v[::-1], numeric=False
+)
+_SORT = Operation("sort", "order", "sort the list", "put it in order", _sorted, numeric=False)
+_DOUBLE = Operation(
+    "double", "sums", "double every number", "make each twice as big", _each(lambda n: 2 * n)
+)
+_INCREMENT = Operation(
+    "increment", "sums", "increment every number", "add one to each", _each(lambda n: n + 1)
+)
+_MINUTES = Operation(
+    "minutes",
+    "units",
+    "convert hours to minutes",
+    "say the hours in minutes",
+    _each(lambda n: 60 * n),
+)
+_CENTIMETRES = Operation(
+    "centimetres",
+    "units",
+    "convert metres to centimetres",
+    "say the metres in centimetres",
+    _each(lambda n: 100 * n),
+)
+_SPELL = Operation("spell", "writing", "spell every digit", "read the digits aloud", _each(_spell))
+_BINARY = Operation(
+    "binary", "writing", "write in binary", "use only zeros and ones", _each(lambda n: f"{n:b}b")
+)
+_ALL = (_REVERSE, _SORT, _DOUBLE, _INCREMENT, _MINUTES, _CENTIMETRES, _SPELL, _BINARY)
+OPERATIONS: dict[str, Operation] = {operation.name: operation for operation in _ALL}
 
 COMPARE: tuple[str, ...] = ("compare the answers", "check the answers")
-"""How a comparison is asked for: any worker counts votes, only a referee checks."""
+"""The two requests for a comparison; any worker counts votes, only a referee checks."""
 
 _BY_PHRASE: dict[str, tuple[Operation, Wording]] = {
     operation.phrase(wording): (operation, wording)
@@ -116,39 +99,46 @@ _COMPARE = re.compile("|".join(COMPARE))
 
 
 def find_operations(text: str) -> tuple[tuple[Operation, Wording], ...]:
-    """The operations that a text names, in order, each with the wording used."""
+    """Return the operations that a text names, in order, each with the wording used."""
     return tuple(_BY_PHRASE[match] for match in _PHRASE.findall(text))
 
 
 def perform(operations: Iterable[Operation], value: Value | None) -> Value | None:
-    """What operations make of a value; None where there is none, or one of them cannot be applied."""
+    """Apply operations to a value. None: no value, or an operation cannot be applied."""
     for operation in operations:
-        if value is None or (
-            operation.numeric and not (is_numeric(value) and sum(map(len, value)) < 100)
-        ):
+        if value is None:
+            return None
+        if operation.numeric and not _can_compute(value):
             return None
         value = operation.apply(value)
     return value
 
 
+def _can_compute(value: Value) -> bool:
+    """Return True if the items are numbers, and not too long to compute with."""
+    return is_numeric(value) and sum(len(item) for item in value) < 100
+
+
 def asks_to_compare(text: str) -> bool:
-    """Whether a text asks for the answers to be compared."""
+    """Return True if a text asks for the answers to be compared."""
     return _COMPARE.search(text) is not None
 
 
 def write_value(value: Value) -> str:
-    """The text of a value."""
+    """Return the text of a value."""
     return " ".join(value)
 
 
 def read_value(text: str) -> Value | None:
-    """The value that a text is, or None where it is prose.
+    """Return the value that a text is. None: it is prose.
 
     >>> read_value("4 17 9"), read_value("Sorry, I could not do that.")
     (('4', '17', '9'), None)
     """
     items = tuple(text.split())
-    return items if items and all(_ITEM.fullmatch(item) for item in items) else None
+    if not items or not all(_ITEM.fullmatch(item) for item in items):
+        return None
+    return items
 
 
 _ITEM = re.compile(

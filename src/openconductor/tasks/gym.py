@@ -169,7 +169,7 @@ class GymSimulation(Simulation):
             previous = sampling.random_round(rng, question, pool.ordinals, max_steps=max_steps)
             accepting = Workflow(())
             workflow = rng.choice((workflow, accepting))
-        categories = sampling.draw_said(rng, workflow, pool.cards) if cards else ()
+        categories = sampling.draw_categories(rng, workflow, pool.cards) if cards else ()
         thought = sampling.write_thought(workflow, question, categories)
         return Plan(question.text, workflow, thought, previous)
 

@@ -1,4 +1,4 @@
-"""Learning: a cold start, then GRPO through TRL. In: a recipe. Out: a run folder with checkpoints and curves.
+"""Learning: a cold start, imitation, and GRPO through TRL.
 
 Needs the extra ``train`` (torch, transformers, trl); importing this package alone does not import
 them.

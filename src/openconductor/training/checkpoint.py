@@ -162,7 +162,7 @@ def load_model(
 
 
 def _check_weights(name: str | Path, report: dict[str, object]) -> None:
-    """Check that all weights were there; transformers fills gaps with random numbers and only warns."""
+    """Check that no weight was missing; transformers draws it at random and only warns."""
     checked = ["missing_keys", "mismatched_keys"]
     if is_conductor(str(name)):
         checked = list(report)
@@ -351,7 +351,7 @@ def save_conductor(
     weights: dict[str, torch.Tensor] | None = None,
     learnt: Sequence[Problem] = (),
 ) -> None:
-    """Save the weights, the tokenizer, and how the Conductor wants to be asked (``conductor.json``).
+    """Save weights, tokenizer, and how the Conductor wants to be asked (``conductor.json``).
 
     That file also says what it learnt from, so that no evaluation takes it for held out. A tiny
     Conductor is read back by the runtime and compared with torch before it takes its place.

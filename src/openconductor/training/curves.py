@@ -135,7 +135,10 @@ def _means(values: Iterable[tuple[str, float]]) -> dict[str, float]:
 
 # ── curves ────────────────────────────────────────────────────────────────────────────────────────
 def read_curve(path: Path) -> list[Record]:
-    """Return the records of a curve, up to a line that a kill left unfinished; [] without a file."""
+    """Return the records of a curve, up to a line that a kill left unfinished.
+
+    []: no file.
+    """
     records: list[Record] = []
     if not path.is_file():
         return records
@@ -163,7 +166,7 @@ class Curve:
 
     @classmethod
     def open(cls, path: Path, *, done: int, after: int = 0) -> Curve:
-        """Open the curve of a phase that has done ``done`` iterations; later records are cut off."""
+        """Open the curve of a phase after ``done`` iterations; later records are cut off."""
         records = read_curve(path)[: after + done]
         write_whole(path, "".join(json.dumps(record) + "\n" for record in records))
         return cls(path, records, after)
@@ -191,8 +194,9 @@ def warnings(records: Sequence[Record]) -> list[str]:
         right = _mean(latest, "accuracy_given_valid")
         if right <= right_before + _RISE:
             messages.append(
-                f"validity rises ({valid_before:.2f} -> {valid:.2f}) while accuracy given valid does "
-                f"not ({right_before:.2f} -> {right:.2f}): format is being learnt, not orchestration"
+                f"validity rises ({valid_before:.2f} -> {valid:.2f}) while accuracy given valid "
+                f"does not ({right_before:.2f} -> {right:.2f}): format is being learnt, not "
+                "orchestration"
             )
     entropy = _mean(latest, "routing_entropy_bits")
     if entropy < 0.5 <= _mean(before, "routing_entropy_bits"):

@@ -23,10 +23,10 @@ from openconductor.training.curves import WINDOW, Record, read_curve
 from openconductor.training.train_config import load_train_config
 
 _SERVED = """Served by
-`vllm serve FOLDER` or `transformers serve FOLDER`, it is a provider: `openai_compatible:FOLDER` with the server's
-`base_url`, its prompt, and temperature 0."""
+`vllm serve FOLDER` or `transformers serve FOLDER`, it is a provider:
+`openai_compatible:FOLDER` with the server's `base_url`, its prompt, and temperature 0."""
 _NOT_SERVED = """It is not for
-vLLM and `transformers serve`: they would split its text as Qwen's tokenizers do, not as its own does."""
+vLLM and `transformers serve`, which split its text as Qwen's tokenizers do, not as its own does."""
 
 
 def export(
@@ -56,7 +56,7 @@ def export(
     tiny = is_tiny(str(conductor))
     if tiny and dtype not in (None, "float32"):
         raise ConfigError(
-            f"export: got dtype {dtype} for a tiny Conductor, expected float32: its runtime reads no other"
+            f"export: got dtype {dtype} for a tiny Conductor, whose runtime reads float32 only"
         )
     default = "float32" if tiny else "bfloat16"
     model, tokenizer = load_model(conductor, dtype=getattr(torch, dtype or default))
@@ -96,9 +96,9 @@ tags: [openconductor, orchestration, grpo]
 ---
 # {config.name}
 
-A Conductor: for each question it writes a workflow over numbered workers. It was trained by OpenConductor from {base}
-on {config.data.task} over the pool `{config.pool}`, seed {config.seed}. It plans only for workers in the places that
-they had in that pool.
+A Conductor: for each question it writes a workflow over numbered workers. It was trained by
+OpenConductor from {base} on {config.data.task} over the pool `{config.pool}`, seed {config.seed}.
+It plans only for workers in the places that they had in that pool.
 
 ## What it reached
 

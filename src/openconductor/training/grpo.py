@@ -204,7 +204,7 @@ class ConductorTrainer(WholeCheckpoints, GRPOTrainer):
     def make_samples(
         self, rows: Sequence[Row], ids: Sequence[Sequence[int]], first: int
     ) -> list[Sampled]:
-        """Return what was sampled for rows; ``first`` is the place of the first row in its batch."""
+        """Return the samples of rows; ``first`` is the place of the first row in its batch."""
         group = self.config.rollout.completions
         tokenizer = cast("Any", self.processing_class)
         texts: list[str] = tokenizer.batch_decode(list(ids), skip_special_tokens=True)
@@ -297,7 +297,7 @@ def _last_rounds(scored: Sequence[Scored]) -> list[Round]:
 
 
 def _sample_two_rounds(prompts: list[Any], trainer: GRPOTrainer) -> dict[str, Any]:
-    """Sample first rounds, play them, and sample a second round after each (a TRL ``rollout_func``).
+    """Sample first rounds, play them, and sample a second round after each: a ``rollout_func``.
 
     The rows of a process are whole questions: G first rounds, then G second ones.
     """

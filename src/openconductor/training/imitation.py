@@ -330,7 +330,7 @@ class _Imitation(WholeCheckpoints):
         return lessons
 
     def _attempts(self, number: int, weights: Mapping[str, float]) -> list[_Attempt]:
-        """Return the attempts of a round: each problem several times, kinds that are alike together."""
+        """Return the attempts of a round: each problem several times, sorted by kind."""
         config, setup = self.setup.config, self.setup
         problems = imitation_problems(config, setup.questions, number, weights)
         attempts: list[_Attempt] = []

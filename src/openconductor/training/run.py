@@ -214,8 +214,8 @@ def _run_phases(
             lost = _lost_kinds(setup)
             if lost:
                 setup.say(
-                    f"warning: {phase.name} is not started: {', '.join(lost)} had been solved and no "
-                    "longer is"
+                    f"warning: {phase.name} is not started: {', '.join(lost)} had been solved and "
+                    "no longer is"
                 )
                 return base
             _run_phase(setup, phase, base)
@@ -390,8 +390,8 @@ def _open_folder(config: TrainConfig, folder: Path, *, resume: bool) -> str:
     changed = differences(before.model_copy(update=free), config)
     if changed:
         raise ConfigError(
-            f"run folder {folder}: its run has another recipe (config.toml: {changed}), expected the "
-            "same"
+            f"run folder {folder}: its run has another recipe (config.toml: {changed}), expected "
+            "the same"
         )
     if before != config:
         write_whole(stored, dump_train_config(config))

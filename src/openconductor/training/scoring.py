@@ -169,7 +169,7 @@ async def gather_or_cancel(awaitables: Iterable[Awaitable[T]]) -> list[T]:
 
 
 def check_masked(scored: Sequence[Scored]) -> None:
-    """Check that enough of an iteration was decided; what a recipe's own reward masks counts as decided.
+    """Check that enough was decided; what a recipe's own reward masks counts as decided.
 
     Raises:
         TrainingStopped: more than ``MASKED`` of the rewards are masked; the message says why.
@@ -180,8 +180,8 @@ def check_masked(scored: Sequence[Scored]) -> None:
     reasons = Counter(_why_masked(result) for result in masked)
     ((reason, count),) = reasons.most_common(1)
     raise TrainingStopped(
-        f"{len(masked)} of {len(scored)} rewards are masked, expected at most {MASKED:.0%}; the most "
-        f"frequent reason ({count} times): {reason}. Mend it, then go on with --resume"
+        f"{len(masked)} of {len(scored)} rewards are masked, expected at most {MASKED:.0%}; the "
+        f"most frequent reason ({count} times): {reason}. Mend it, then go on with --resume"
     )
 
 
@@ -244,7 +244,7 @@ class _UndecidedIsWrong:
 
 
 class _Judge:
-    """A worker as a judge, whose calls are billed, journaled and replayed like those of workflows."""
+    """A worker as a judge; its calls are billed and replayed like those of workflows."""
 
     def __init__(self, worker: SingleWorker, on_event: OnEvent, context: CallContext) -> None:
         self._worker, self._on_event, self._context = worker, on_event, context

@@ -140,7 +140,7 @@ def fresh_phrases(config: TrainConfig, learnt: Sequence[Problem]) -> list[str]:
 
 
 def reading_row(tokenizer: PreTrainedTokenizerBase, setup: Setup, key: str) -> Row:
-    """Return an exercise in reading cards: who of the workers drawn by the key is listed for what."""
+    """Return an exercise in reading cards: which of the drawn workers is listed for what."""
     assert setup.questions.simulation is not None
     pool = draw_pool(setup.config, setup.pool, key)
     prompt = write_prompt(tokenizer, "?", setup.config, pool)

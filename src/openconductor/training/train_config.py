@@ -34,7 +34,7 @@ def _require(ok: object, key: str, value: object, expected: str) -> None:
     """Check one setting.
 
     Raises:
-        ValueError: it is not ``ok``; the message has the dotted key, the value and what is expected.
+        ValueError: it is not ``ok``; the message has the key, the value and what is expected.
     """
     if not ok:
         raise ValueError(f"{key}: got {value!r}, expected {expected}")
@@ -313,7 +313,7 @@ class RewardConfig(_Section):
 
 
 class BudgetConfig(_Section):
-    """Limits on the workers' costs over a whole training, resumed parts included; None: no limit."""
+    """Limits on a whole training's costs, resumed parts included; None: no limit."""
 
     dollars: Decimal | None = None
     calls: NonNegative | None = None
@@ -507,14 +507,14 @@ def load_train_config(path: Path, overrides: Sequence[str] = ()) -> TrainConfig:
     tables = read_toml(path)
     if "systems" in tables or isinstance(tables.get("task"), list):
         raise ConfigError(
-            f"{path}: is a recipe of `openconductor eval` or `report` (it has systems or [[task]]); "
-            "expected a recipe of a training"
+            f"{path}: is a recipe of `openconductor eval` or `report` (it has systems or "
+            "[[task]]); expected a recipe of a training"
         )
     return load_toml(path, TrainConfig, overrides)
 
 
 def differences(there: TrainConfig, here: TrainConfig) -> str:
-    """Return where two recipes differ, such as ``seed: 1 there, 2 here``; "" if they are the same."""
+    """Return where two recipes differ, such as ``seed: 1 there, 2 here``; "" if nowhere."""
     stored, given = _values(there), _values(here)
     changed: list[str] = []
     for key in given:

@@ -10,7 +10,7 @@ from hypothesis import given, strategies as st
 from openconductor.gym.questions import KINDS, draw_questions
 from openconductor.gym.sampling import (
     COMPARES,
-    draw_said,
+    draw_categories,
     random_round,
     random_workflow,
     write_thought,
@@ -50,7 +50,7 @@ def test_a_thought_with_cards_names_what_the_chosen_worker_is_listed_for() -> No
     seen = Counter[str]()
     for question in QUESTIONS:
         workflow = random_workflow(rng, question, range(8))
-        said = draw_said(rng, workflow, cards)
+        said = draw_categories(rng, workflow, cards)
         assert all(
             category in read_card(cards[step.worker])
             for category, step in zip(said, workflow, strict=True)
