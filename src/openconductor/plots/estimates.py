@@ -46,14 +46,15 @@ def share(counts: Sequence[float], totals: Sequence[float]) -> Estimate | None:
         return None
     questions = len(parts)
     value = math.fsum(count for count, _ in parts) / everything
-    spread = math.fsum((count - value * total) ** 2 for count, total in parts)
+    distances = [count - value * total for count, total in parts]
+    spread = math.fsum(distance**2 for distance in distances)
     variance = 0.0
     if questions > 1:
         variance = spread * questions / (questions - 1) / everything**2
-    if variance < 1e-12:  # rounding may leave 1e-33 of a spread of zero
-        worth = float(questions)
-    else:
-        worth = min(everything, max(1.0, value * (1 - value) / variance))
+    worth = float(questions)
+    if variance >= 1e-12:  # rounding may leave 1e-33 of a spread of zero
+        effective = value * (1 - value) / variance
+        worth = min(everything, max(1.0, effective))
     low, high = statistics.wilson_interval(min(value * worth, worth), worth)
     return Estimate(value, low, high, questions)
 
@@ -94,5 +95,6 @@ def mean_cost(records: Iterable[Record], measure: Callable[[Record], float]) -> 
     problems = sum(len(by_problem) for by_problem in costs.values())
     if value <= 0:
         return Estimate(value, value, value, problems)
-    factor = math.exp(Z * math.sqrt(math.fsum(variances)) / len(costs) / value)
+    spread = math.sqrt(math.fsum(variances))
+    factor = math.exp(Z * spread / len(costs) / value)
     return Estimate(value, value / factor, value * factor, problems)

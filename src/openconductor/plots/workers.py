@@ -42,8 +42,7 @@ def worker_kind(material: Material) -> Drawn:
     panel.set_xticks(range(len(parts)), list(labels(parts).values()), **turned)
     sizes: list[str] = []
     for name, records in parts.items():
-        questions = {record.key for record in records}
-        sizes.append(f"{name} {len(questions)}")
+        sizes.append(f"{name} {len({record.key for record in records})}")
     masked = sum(cell.masked for cell in decided)
     caption = (
         f"Right answers in percent; n, questions: {', '.join(sizes)}. {masked:,} records are "
@@ -64,7 +63,9 @@ def _accuracies(system: str, parts: Mapping[str, Sequence[Record]]) -> list[Esti
 
 
 def _draw_heat_map(panel: Axes, rows: Sequence[Sequence[Estimate | None]]) -> None:
-    values = [[math.nan if cell is None else cell.value for cell in row] for row in rows]
+    values: list[list[float]] = []
+    for row in rows:
+        values.append([math.nan if cell is None else cell.value for cell in row])
     across = [column - 0.5 for column in range(len(rows[0]) + 1)]
     down = [row - 0.5 for row in range(len(rows) + 1)]
     panel.pcolormesh(

@@ -370,7 +370,8 @@ def _count_statuses(records: Sequence[Record]) -> dict[str, int]:
 def _count_reasons(records: Iterable[Record]) -> dict[str, int]:
     """Count the parser's reasons of invalid plans, the most frequent first."""
     invalid = (record for record in records if record.status == "invalid" and record.rounds)
-    return dict(Counter(record.rounds[0].reason for record in invalid).most_common())
+    reasons = Counter(record.rounds[0].reason for record in invalid)
+    return dict(reasons.most_common())
 
 
 def _timed_plans(records: Iterable[Record]) -> Iterable[TimedPlan]:
@@ -423,7 +424,9 @@ def _choose_by_group(groups: Mapping[Key, str], first: Scores, second: Scores) -
 
 
 def _mean(scores: Scores, keys: Sequence[Key]) -> float:
-    return fmean(fmean(scores[key]) for key in keys) if keys else 0.0
+    if not keys:
+        return 0.0
+    return fmean(fmean(scores[key]) for key in keys)
 
 
 def _wrong_answers(by_system: Mapping[str, Sequence[Record]]) -> dict[Key, set[str]]:

@@ -169,5 +169,6 @@ def _three_digits(value: float | None) -> str:
         return NOTHING
     if not value:
         return "0"
-    exponent = int(f"{value:e}".partition("e")[2])
-    return f"{value:,.{max(0, 2 - exponent)}f}"
+    _, _, exponent = f"{value:e}".partition("e")
+    digits = max(0, 2 - int(exponent))
+    return f"{value:,.{digits}f}"

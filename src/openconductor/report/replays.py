@@ -33,7 +33,8 @@ def replays_are_free(results: Results, folder: Path) -> bool:
     if results.config.simulated:
         return True
     inputs = cast("Mapping[str, Any]", read_folder(folder)[1].get("inputs", {}))
-    return all(str(worker["identity"]).startswith("replay_pool ") for worker in inputs["workers"])
+    identities = [str(worker["identity"]) for worker in inputs["workers"]]
+    return all(identity.startswith("replay_pool ") for identity in identities)
 
 
 async def replay_plans(
@@ -112,7 +113,8 @@ def _select_questions(records: Sequence[Record], limit: int | None) -> list[Reco
     keys = list(dict.fromkeys(record.key for record in records))
     if limit is None or limit >= len(keys):
         return list(records)
-    selected = {keys[place * len(keys) // limit] for place in range(limit)}
+    places = [place * len(keys) // limit for place in range(limit)]
+    selected = {keys[place] for place in places}
     return [record for record in records if record.key in selected]
 
 

@@ -23,6 +23,8 @@ from openconductor.report.orchestration import Orchestration, measure_orchestrat
 from openconductor.report.training import Training, read_training
 from openconductor.report.verdict import Judgement, judge
 
+_IDENTITY = ("ordinal", "name", "identity", "sampling")
+
 
 @dataclass(frozen=True, slots=True)
 class Report:
@@ -175,5 +177,7 @@ def _read_inputs(folder: Path) -> Mapping[str, Any]:
 
 def _identities(inputs: Mapping[str, Any]) -> list[list[object]]:
     """Return what tells workers apart, except for prices."""
-    names = ("ordinal", "name", "identity", "sampling")
-    return [[worker.get(name) for name in names] for worker in inputs["workers"]]
+    identities: list[list[object]] = []
+    for worker in inputs["workers"]:
+        identities.append([worker.get(name) for name in _IDENTITY])
+    return identities

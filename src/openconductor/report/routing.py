@@ -99,18 +99,22 @@ def measure_routing(
         workers: the pool's names by ordinal; a worker without a name is called by its number.
         seed: of the permutations.
     """
-    plans = _plans_by_question(records).values()
-    steps = [[step for workflow in workflows for step in workflow] for workflows in plans]
-    used = {step.worker for of_question in steps for step in of_question}
-    names = {ordinal: workers.get(ordinal, str(ordinal)) for ordinal in sorted({*workers, *used})}
-    unused = [sum(len(unused_steps(workflow)) for workflow in workflows) for workflows in plans]
+    used: set[int] = set()
+    steps: list[int] = []
+    unused: list[int] = []
+    for workflows in _plans_by_question(records).values():
+        used |= {step.worker for workflow in workflows for step in workflow}
+        steps.append(sum(len(workflow) for workflow in workflows))
+        unused.append(sum(len(unused_steps(workflow)) for workflow in workflows))
+    ordinals = sorted({*workers, *used})
+    names = {ordinal: workers.get(ordinal, str(ordinal)) for ordinal in ordinals}
     by_task = group_by(records, lambda record: record.task)
     return Routing(
         whole=_measure_group("all", records, names),
         by_task=_measure_groups(by_task, names),
         by_kind=_measure_groups(_group_by_kind(by_task), names),
         most_bits=math.log2(max(1, len(names))),
-        wasted=share(unused, [len(of_question) for of_question in steps]),
+        wasted=share(unused, steps),
         dependence=routing_dependence(records, seed=seed),
     )
 
@@ -143,7 +147,9 @@ def _measure_group(name: str, records: Sequence[Record], names: Mapping[int, str
     workers: list[Counter[str]] = []
     shapes: list[Counter[str]] = []
     strategies: list[Counter[str]] = []
+    lengths: list[list[int]] = []
     for workflows in plans.values():
+        lengths.append([len(workflow) for workflow in workflows])
         useful = [useful_part(workflow) for workflow in workflows]
         workers.append(Counter(names[step.worker] for workflow in useful for step in workflow))
         shapes.append(Counter(topology(workflow) for workflow in workflows))
@@ -152,7 +158,7 @@ def _measure_group(name: str, records: Sequence[Record], names: Mapping[int, str
         name=name,
         questions=len(plans),
         accuracy=accuracy(records),
-        steps=_mean_steps([workflows for workflows in plans.values() if workflows]),
+        steps=_mean_steps(lengths),
         workers=shares_of(workers, names.values()),
         topologies=_without_zeros(shares_of(shapes, sorted(get_args(Topology)))),
         strategies=_without_zeros(shares_of(strategies, STRATEGIES)),
@@ -164,15 +170,16 @@ def _without_zeros(shares: Mapping[str, Estimate]) -> dict[str, Estimate]:
     return {name: share for name, share in shares.items() if share.value}
 
 
-def _mean_steps(plans: Sequence[Sequence[Workflow]]) -> Estimate | None:
-    """Return the mean length of workflows, every question weighing the same."""
-    if not plans:
+def _mean_steps(lengths: Sequence[Sequence[int]]) -> Estimate | None:
+    """Return the mean length of workflows, every question with a workflow weighing the same."""
+    planned = [of_question for of_question in lengths if of_question]
+    if not planned:
         return None
-    means = [fmean(len(workflow) for workflow in workflows) for workflows in plans]
+    means = [fmean(of_question) for of_question in planned]
     if len(means) > 1:
         low, high = mean_interval(means)
     else:
-        low, high = 1.0, float(max(len(workflow) for workflow in plans[0]))
+        low, high = 1.0, float(max(planned[0]))
     return Estimate(fmean(means), max(1.0, low), high, len(means))
 
 
@@ -202,8 +209,8 @@ def routing_entropy(records: Sequence[Record], workers: int) -> Estimate | None:
     for steps in played:
         without.append(entropy_bits(total[worker] - steps[worker] for worker in total))
     _, low, high = jackknife_interval(value, without)
-    low, high = max(0.0, min(low, value)), min(most, max(high, value))
-    return Estimate(value, low, high, len(played))
+    low, high = min(low, value), max(high, value)
+    return Estimate(value, max(0.0, low), min(most, high), len(played))
 
 
 def _plans_by_question(records: Sequence[Record]) -> dict[Key, list[Workflow]]:

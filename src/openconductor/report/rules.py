@@ -140,10 +140,12 @@ def _say_questions_needed(lead: Difference | Estimate) -> str:
     """Say how many questions would show the gain that is seen, or exclude a gain of the margin."""
     if lead.problems < 2 or (isinstance(lead, Difference) and is_better(lead)):
         return ""
-    variance = ((lead.high - lead.low) / 2 / 1.96) ** 2 * lead.problems
+    error = (lead.high - lead.low) / 2 / 1.96
+    variance = error**2 * lead.problems
     if lead.value > RULES.margin:
         count = max(RULES.fewest, questions_needed(lead.value, variance))
         return f"; about {count:,} questions would show a gain like this one"
     distance = max(RULES.margin - lead.value, RULES.margin / 2)
-    count = max(RULES.fewest, math.ceil(variance * (1.645 / distance) ** 2))
+    enough = math.ceil(variance * (1.645 / distance) ** 2)
+    count = max(RULES.fewest, enough)
     return f"; about {count:,} questions would exclude a gain of {100 * RULES.margin:g} point"

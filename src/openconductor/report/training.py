@@ -66,9 +66,11 @@ class Training:
 
     def to_json(self) -> dict[str, object]:
         """Return plain values."""
-        names = ("pattern", "strategy", "first", "count")
-        patterns = [{name: getattr(each, name) for name in names} for each in self.patterns]
-        return {**asdict(self), "patterns": patterns}
+        values = asdict(self)
+        for pattern in values["patterns"]:
+            for name in ("topology", "example", "accuracy"):
+                del pattern[name]
+        return values
 
 
 def read_training(folder: Path) -> Training:

@@ -97,10 +97,12 @@ def largest(shares: Mapping[str, Estimate], most: int = 4) -> str:
     'b 74, a 25'
     """
     ranked = sorted(shares, key=lambda name: -shares[name].value)
-    named = [name for name in ranked[:most] if shares[name].value >= 0.01]
-    if not named:
-        return NOTHING
-    return ", ".join(f"{name} {100 * shares[name].value:.0f}" for name in named)
+    texts: list[str] = []
+    for name in ranked[:most]:
+        value = shares[name].value
+        if value >= 0.01:
+            texts.append(f"{name} {100 * value:.0f}")
+    return ", ".join(texts) or NOTHING
 
 
 def counted(count: int, noun: str) -> str:
