@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import datetime as dt
-import gc
 import ipaddress
 import json
 import ssl
@@ -16,7 +15,7 @@ from pathlib import Path
 
 import pytest
 
-from openconductor.errors import MalformedResponse, Unreachable, WorkerError, WorkerTimeout
+from openconductor.errors import Unreachable, WorkerError, WorkerTimeout
 from openconductor.protocols import CallContext
 from openconductor.providers import http, http_connection
 from openconductor.providers.openai_compatible import OpenAICompatibleProvider
@@ -449,42 +448,3 @@ async def test_closing_ends_the_calls_that_are_under_way() -> None:
 
 
 # ── another event loop ────────────────────────────────────────────────────────────────────────────
-def test_it_all_works_on_uvloop(trusted, monkeypatch) -> None:
-    uvloop = pytest.importorskip("uvloop")
-
-    async def garbage(
-        server: Server, reader: asyncio.StreamReader, writer: asyncio.StreamWriter
-    ) -> None:
-        await read_request(reader)
-        writer.write(b"nonsense\r\n\r\n")
-
-    async def mute(
-        server: Server, reader: asyncio.StreamReader, writer: asyncio.StreamWriter
-    ) -> None:
-        await reader.read()
-
-    async def work() -> None:
-        async with (
-            serve(tls=trusted) as server,
-            serve(tunnels) as proxy,
-            serve(garbage) as odd,
-            serve(mute) as silent,
-        ):
-            monkeypatch.setenv("HTTPS_PROXY", f"http://127.0.0.1:{proxy.port}")
-            provider = client(f"https://localhost:{server.port}/v1")
-            for _ in range(2):
-                assert (await ask(provider)).text == "4"
-            assert server.opened == 1
-            assert type(await fail(f"http://127.0.0.1:{odd.port}/v1")) is MalformedResponse
-            assert (
-                type(await fail(f"http://127.0.0.1:{silent.port}/v1", read_timeout_s=0.1))
-                is WorkerTimeout
-            )
-            assert (
-                type(await fail(f"http://127.0.0.1:{silent.port}/v1", timeout_s=0.1))
-                is WorkerTimeout
-            )
-            await until(lambda: silent.open == 0)
-
-    uvloop.run(work())
-    gc.collect()

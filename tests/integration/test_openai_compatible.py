@@ -8,7 +8,6 @@ import json
 import traceback
 from base64 import b64encode
 from collections.abc import Awaitable, Callable
-from pathlib import Path
 from urllib.parse import quote
 
 import pytest
@@ -25,11 +24,9 @@ from chat_server import (
     raw,
     says,
     streams,
-    write_pool,
 )
 
 from openconductor import errors
-from openconductor.pool import WorkerPool
 from openconductor.protocols import CallContext
 from openconductor.providers import create
 from openconductor.providers.openai_compatible import OpenAICompatibleProvider
@@ -119,42 +116,6 @@ async def test_without_a_named_variable_no_key_leaves_for_another_host(
     assert "authorization" not in server.headers[0]
 
 
-async def test_tools_schemas_and_knobs_go_out_and_a_turn_with_a_tools_result_comes_back() -> None:
-    tool = {"type": "function", "function": {"name": "add", "parameters": {"type": "object"}}}
-    called = {"id": "t1", "type": "function", "function": {"name": "add", "arguments": '{"x": 2}'}}
-    body = {
-        "tools": [tool],
-        "tool_choice": "auto",
-        "response_format": {
-            "type": "json_schema",
-            "json_schema": {"name": "n", "schema": {"type": "object"}},
-        },
-        "reasoning": {"max_tokens": 128},
-    }
-    first, second = (
-        says(completion(None, finish="tool_calls", tool_calls=[called])),
-        says(completion("4")),
-    )
-    async with chat_server(first, second) as server, provider(server) as client:
-        said = await client.complete(HELLO, Sampling(body=body), call=CallContext())
-        assert said.tool_calls == (called,)
-        turn = Message("assistant", said.text, ({"tool_calls": said.tool_calls},))
-        result = Message("tool", "4", ({"tool_call_id": "t1"},))
-        again = await client.complete(
-            (*HELLO, turn, result), Sampling(body=body), call=CallContext()
-        )
-    assert server.bodies[0] == {
-        "model": "m",
-        "messages": [{"role": "user", "content": "What is 2 + 2?"}],
-        **body,
-    }
-    assert server.bodies[1]["messages"][1:] == [  # type: ignore[index]
-        {"role": "assistant", "content": None, "tool_calls": [called]},
-        {"role": "tool", "content": "4", "tool_call_id": "t1"},
-    ]
-    assert [said.body_sent, again.body_sent] == server.bodies
-
-
 @pytest.mark.parametrize("name", ["openai_compatible", "ollama", "vllm", "openrouter"])
 def test_a_provider_is_remote_and_says_what_it_is_and_takes_a_read_timeout(name: str) -> None:
     made = create(name, "m", timeout_s=9.0, read_timeout_s=3.0)
@@ -239,13 +200,6 @@ async def test_json_is_read_under_each_name_that_servers_give_it(kind: str) -> N
     assert said.text == "4"
 
 
-async def test_an_unknown_finish_reason_is_a_failure_that_names_it() -> None:
-    error = await failure(says(completion(finish="mystery")))
-    assert type(error) is errors.MalformedResponse
-    assert "mystery" in str(error)
-    assert not error.retryable
-
-
 async def test_a_request_of_megabytes_is_sent() -> None:
     image = {"type": "image_url", "image_url": {"url": "data:image/png;base64," + "A" * 3_000_000}}
     async with chat_server(says(completion())) as server, provider(server) as client:
@@ -275,9 +229,6 @@ BILLED = event({"choices": [], "usage": BILL})
             id="refused late",
         ),
         pytest.param(
-            says(completion(finish="mystery")), False, errors.MalformedResponse, id="unknown reason"
-        ),
-        pytest.param(
             says({"choices": [], "usage": BILL}), False, errors.MalformedResponse, id="no choices"
         ),
         pytest.param(
@@ -286,7 +237,6 @@ BILLED = event({"choices": [], "usage": BILL})
             errors.ServerFailed,
             id="error object",
         ),
-        pytest.param(streams([chunk("x"), BILLED]), True, errors.TruncatedResponse, id="cut"),
         pytest.param(
             streams([chunk("x"), BILLED], reset=True), True, errors.ConnectionLost, id="reset"
         ),
@@ -295,12 +245,6 @@ BILLED = event({"choices": [], "usage": BILL})
             True,
             errors.MalformedResponse,
             id="garbage",
-        ),
-        pytest.param(
-            streams([chunk(finish="stop"), BILLED, DONE]),
-            True,
-            errors.EmptyResponse,
-            id="empty stream",
         ),
     ],
 )
@@ -436,16 +380,9 @@ async def test_a_deadline_that_has_passed_sends_nothing() -> None:
 
 
 async def test_a_silence_longer_than_the_read_timeout_is_a_timeout() -> None:
-    error = await failure(
-        streams([chunk("x"), chunk("y")], pause=1.0), stream=True, read_timeout_s=0.1
-    )
-    assert type(error) is errors.WorkerTimeout
-    assert type(await failure(hangs(), read_timeout_s=0.1)) is errors.WorkerTimeout
     half = HEAD + b"Content-Length: 500\r\n\r\n{"
-    assert (
-        type(await failure(bytes_on_the_wire(half, then=2.0), read_timeout_s=0.1))
-        is errors.WorkerTimeout
-    )
+    for answer in (hangs(), bytes_on_the_wire(half, then=2.0)):
+        assert type(await failure(answer, read_timeout_s=0.1)) is errors.WorkerTimeout
 
 
 async def test_what_a_listener_raises_is_raised_as_it_is() -> None:
@@ -529,17 +466,3 @@ def test_a_wrong_option_is_a_config_error(options: dict[str, object]) -> None:
         OpenAICompatibleProvider("m", **options)  # type: ignore[arg-type]
     assert "1234567890abcdef" not in str(caught.value)
     assert "pass@" not in str(caught.value)
-
-
-async def test_a_pool_file_reaches_its_server_with_its_body_and_bills_its_tokens(
-    tmp_path: Path,
-) -> None:
-    async with chat_server(says(completion())) as server:
-        more = f'api_key_env = "{VARIABLE}"\nprice = {{ input = 1.25, output = 10 }}\ntimeout_s = 5\nread_timeout_s = 2\n'
-        more += 'sampling = { temperature = 0.2, max_tokens = 4096 }\nbody = { reasoning_effort = "minimal" }'
-        pool = WorkerPool.from_toml(write_pool(tmp_path, server.url, "m", more=more))
-        said = await pool[0].complete(HELLO, call=CallContext())
-        await pool.aclose()
-    assert server.bodies[0]["reasoning_effort"] == "minimal"
-    assert server.bodies[0]["max_tokens"] == 4096
-    assert str(said.usage.dollars) == "0.000065"

@@ -421,7 +421,6 @@ NO_ANSWER = errors.MalformedResponse | errors.TruncatedResponse | errors.EmptyRe
         ("anthropic", says(message(text(" "))), errors.EmptyResponse),
         ("anthropic", says(message(stop="refusal")), errors.Refused),
         ("anthropic", says(OVERLOADED), NO_ANSWER),
-        ("anthropic", says({"hello": 1}), NO_ANSWER),
         ("anthropic", says({**message(), "content": ["4"]}), NO_ANSWER),
         ("google", says(response({"text": "4"}, finish=None)), errors.TruncatedResponse),
         ("google", says(response({"text": "4"}, finish="OTHER")), errors.MalformedResponse),
@@ -431,7 +430,6 @@ NO_ANSWER = errors.MalformedResponse | errors.TruncatedResponse | errors.EmptyRe
         ("google", says(BLOCKED), errors.Refused),
         ("google", says(UNAVAILABLE), NO_ANSWER),
         ("google", says({"candidates": []}), NO_ANSWER),
-        ("google", says({"candidates": [{"content": "4", "finishReason": "STOP"}]}), NO_ANSWER),
         *(
             (vendor, answer, NO_ANSWER)
             for vendor in VENDORS
@@ -439,7 +437,6 @@ NO_ANSWER = errors.MalformedResponse | errors.TruncatedResponse | errors.EmptyRe
                 raw(b""),
                 raw(b"<html>502</html>", content_type="text/html"),
                 raw(b'{"a": "b'),
-                raw(b"[1]"),
             )
         ),
     ],
@@ -451,6 +448,8 @@ async def test_what_is_no_whole_answer_under_status_200_is_a_typed_failure(
     error = await failure(vendor, answer)
     assert isinstance(error, kind), repr(error)
     assert error.retryable == (not isinstance(error, errors.Refused))
+    if vendor == "anthropic" and kind is errors.Refused:
+        assert (error.usage.input_tokens, error.usage.output_tokens) == (12, 5)
     assert "m-1 at http://127.0.0.1" in str(error)
 
 
@@ -460,7 +459,6 @@ async def test_what_is_no_whole_answer_under_status_200_is_a_typed_failure(
         ("anthropic", [], NO_ANSWER),
         ("anthropic", HALF["anthropic"], errors.TruncatedResponse),
         ("anthropic", [start(), *said("4")], errors.TruncatedResponse),
-        ("anthropic", [start(), *end()], errors.EmptyResponse),
         ("anthropic", [start(), *end("refusal")], errors.Refused),
         ("anthropic", [event("error", error=OVERLOADED["error"])], errors.ServerFailed),
         (
@@ -472,14 +470,8 @@ async def test_what_is_no_whole_answer_under_status_200_is_a_typed_failure(
         ("google", [], NO_ANSWER),
         ("google", HALF["google"], errors.TruncatedResponse),
         ("google", [data(response())], errors.EmptyResponse),
-        ("google", [data(BLOCKED)], errors.Refused),
         ("google", [data(UNAVAILABLE)], errors.ServerFailed),
         ("google", [*HALF["google"], data(UNAVAILABLE)], errors.TruncatedResponse),
-        (
-            "google",
-            [*HALF["google"], b"data: {oops}\n\n", data(response({"text": "4"}))],
-            NO_ANSWER,
-        ),
         ("google", [*HALF["google"], b'data: {"candidates": [{"cont'], NO_ANSWER),
     ],
 )
@@ -498,11 +490,8 @@ async def test_a_connection_that_breaks_off_in_a_stream_is_lost(vendor: str) -> 
 @pytest.mark.parametrize(
     ("status", "words", "kind", "retryable"),
     [
-        (400, "max_tokens: wrong", errors.Rejected, False),
         (400, "prompt is too long: 300000 tokens > 200000 maximum", errors.ContextTooLong, False),
-        (401, "invalid key", errors.AuthFailed, False),
         (429, "slow down", errors.RateLimited, True),
-        (500, "internal", errors.ServerFailed, True),
         (529, "Overloaded", errors.ServerFailed, True),
     ],
 )
@@ -515,11 +504,6 @@ async def test_a_status_is_a_typed_failure_and_is_asked_for_once(
     assert words in str(error)
     if isinstance(error, errors.RateLimited | errors.ServerFailed):
         assert error.retry_after == 3
-
-
-async def test_what_a_refused_answer_used_is_known() -> None:
-    error = await failure("anthropic", says(message(stop="refusal")))
-    assert (error.usage.input_tokens, error.usage.output_tokens) == (12, 5)
 
 
 @each_vendor

@@ -18,7 +18,6 @@ pytest.importorskip(
 
 import torch
 
-import openconductor as oc
 from openconductor.errors import ConfigError, Rejected
 from openconductor.gym.sampling import phrases
 from openconductor.protocols import CallContext
@@ -180,19 +179,6 @@ async def test_the_chat_template_writes_the_turns_and_takes_its_options(
     assert told.usage.input_tokens == len(local._tokenizer.encode("sx;uy;az;uw;no"))
 
 
-async def test_it_is_a_worker_that_costs_nothing(folder: Path) -> None:
-    pool = oc.WorkerPool(
-        [oc.Worker(f"transformers:{folder}", name="local", sampling=Sampling(max_tokens=5))]
-    )
-    transcript = await oc.execute(oc.Workflow((oc.Step(0, "Say it."),)), pool, "What?")
-    assert transcript.answer
-    assert (
-        transcript.usage.dollars,
-        transcript.usage.unpriced_calls,
-        transcript.usage.output_tokens,
-    ) == (0, 0, 5)
-
-
 # ── ends and failures ─────────────────────────────────────────────────────────────────────────────
 async def test_a_model_may_name_its_own_limit(folder: Path, tmp_path: Path) -> None:
     got = await ask(
@@ -201,26 +187,16 @@ async def test_a_model_may_name_its_own_limit(folder: Path, tmp_path: Path) -> N
     assert (got.finish_reason, got.usage.output_tokens) == ("length", 7)
 
 
-@pytest.mark.parametrize(
-    "turn",
-    [Message("user", "x", ({"type": "image_url"},)), Message("tool", "x")],
-    ids=["an image", "no such role"],
-)
-async def test_turns_that_the_model_cannot_read_are_rejected(
-    local: TransformersProvider, turn: Message
-) -> None:
+async def test_a_turn_that_the_template_refuses_is_rejected(local: TransformersProvider) -> None:
     beside = asyncio.create_task(ask(local))
-    with pytest.raises(Rejected):
-        await ask(local, messages=(turn,))
+    with pytest.raises(Rejected, match="template"):
+        await ask(local, messages=(Message("tool", "x"),))
     assert (await beside).text
 
 
 @pytest.mark.parametrize(
     "sampling",
     [
-        Sampling(temperature=-1),
-        Sampling(temperature=math.nan),
-        Sampling(max_tokens=0),
         Sampling(body={"top_p": 0.5}),
         Sampling(body={"chat_template_kwargs": 7}),
     ],

@@ -178,6 +178,9 @@ def test_documented_finish_reasons_have_our_word_and_those_of_a_break_are_a_cut(
     for cut in ("error", "abort", None):
         with pytest.raises(errors.TruncatedResponse):
             read_stream(delta({"content": "4"}, cut))
+    with pytest.raises(errors.MalformedResponse, match="mystery") as caught:
+        read_stream(delta({"content": "4"}, "mystery"))
+    assert not caught.value.retryable
 
 
 def test_content_in_typed_parts_is_text_and_reasoning() -> None:

@@ -1,6 +1,7 @@
-"""The local checkpoint: tokens, batches, threads and a folder's faults, beside a Qwen2 written out plainly.
+"""The tiny Conductor: tokens, batches, threads, and the faults of a folder.
 
-``by_hand`` reads one text at a time, in float64, without a cache, a mask or a batch.
+``alone`` reads one text at a time, without a cache, padding or a batch. That the model computes what
+torch computes is in ``integration/test_runtime.py``.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ from decimal import Decimal
 from functools import cache
 from hashlib import blake2b
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 import pytest
@@ -36,7 +37,7 @@ from openconductor.pool import Worker, WorkerPool
 from openconductor.prompt import PromptOptions, render_prompt
 from openconductor.protocols import CallContext
 from openconductor.providers import resolve
-from openconductor.providers.tiny import MAX_BATCH, Checkpoint, TinyProvider
+from openconductor.providers.tiny import MAX_BATCH, Architecture, Checkpoint, TinyProvider
 from openconductor.types import Completion, Message, Sampling
 
 LETTERS = "abcdefghij"
@@ -92,47 +93,27 @@ def weights(*, ends: bool = True) -> dict[str, np.ndarray]:
     return {**made, "lm_head.weight": np.concatenate((special, half, -half)).astype(np.float32)}
 
 
-def logits_by_hand(ids: Sequence[int]) -> np.ndarray:
-    """The logits behind the last token."""
-    w = {name: value.astype(np.float64) for name, value in weights().items()}
+@cache
+def reference() -> Checkpoint:
+    rope = CONFIG["rope_parameters"]
+    sizes = {name: value for name, value in CONFIG.items() if name != "rope_parameters"}
+    return Checkpoint(cast(Any, None), Architecture(**sizes, **rope), cast(Any, None), weights())
 
-    def norm(x: np.ndarray, name: str) -> np.ndarray:
-        return x / np.sqrt((x**2).mean(-1, keepdims=True) + 1e-6) * w[f"{name}.weight"]
 
-    def turned(x: np.ndarray) -> np.ndarray:
-        pairs = x[:, : UNITS // 2] + 1j * x[:, UNITS // 2 :]
-        pairs *= np.exp(
-            1j * np.arange(len(x))[:, None] * 100.0 ** -(np.arange(0, UNITS, 2) / UNITS)
-        )
-        return np.hstack((pairs.real, pairs.imag))
-
-    x = w["model.embed_tokens.weight"][list(ids)]
-    for layer in range(LAYERS):
-        name = f"model.layers.{layer}"
-        read = norm(x, f"{name}.input_layernorm")
-        query, key, value = (
-            read @ w[f"{name}.self_attn.{part}_proj.weight"].T
-            + w[f"{name}.self_attn.{part}_proj.bias"]
-            for part in "qkv"
-        )
-        mixed: list[np.ndarray] = []
-        for head in (query[:, :UNITS], query[:, UNITS:]):  # both share the one key
-            scores = np.exp(turned(head) @ turned(key).T / UNITS**0.5) * np.tri(len(x))
-            mixed.append(scores / scores.sum(-1, keepdims=True) @ value)
-        x = x + np.hstack(mixed) @ w[f"{name}.self_attn.o_proj.weight"].T
-        read = norm(x, f"{name}.post_attention_layernorm")
-        gate = read @ w[f"{name}.mlp.gate_proj.weight"].T
-        up = read @ w[f"{name}.mlp.up_proj.weight"].T
-        x = x + (gate / (1 + np.exp(-gate)) * up) @ w[f"{name}.mlp.down_proj.weight"].T
-    return norm(x, "model.norm")[-1] @ w["lm_head.weight"].T
+def logits_alone(ids: Sequence[int]) -> np.ndarray:
+    """Return the logits behind the last token, without a cache, padding or a batch."""
+    model, row = reference(), np.array([ids])
+    places = np.arange(len(ids))[None]
+    logits, _ = model.step(row, np.ones_like(row), places, model.empty_cache(1))
+    return logits[0]
 
 
 @cache
-def by_hand(text: str) -> tuple[str, str]:
-    """The greedy completion of at most 20 tokens, and why it ends."""
+def alone(text: str) -> tuple[str, str]:
+    """Return the greedy completion of at most 20 tokens, and why it ends."""
     ids, said = [TOKENS.index(letter) for letter in text], ""
     while len(said) < DESCRIBED["max_tokens"]:
-        token = int(logits_by_hand(ids).argmax())
+        token = int(logits_alone(ids).argmax())
         if token == 1:
             return said, "stop"
         ids.append(token)
@@ -197,16 +178,12 @@ async def test_greedy_text_is_the_likeliest_token_again_and_again_alone_and_in_a
 ) -> None:
     texts = prompts(100)
     together = await asyncio.gather(*(ask(provider, text) for text in texts))
-    assert [(said.text, said.finish_reason) for said in together] == [
-        by_hand(text) for text in texts
-    ]
+    assert [(said.text, said.finish_reason) for said in together] == [alone(text) for text in texts]
     assert {said.finish_reason for said in together} == {"stop", "length"}, (
         "both kinds of end are met"
     )
     for text in texts[:5]:
-        assert (await ask(provider, text, Sampling(temperature=0.0, seed=8))).text == by_hand(text)[
-            0
-        ]
+        assert (await ask(provider, text, Sampling(temperature=0.0, seed=8))).text == alone(text)[0]
 
 
 async def test_the_same_call_draws_the_same_text_alone_and_in_a_batch_and_another_one_another_text(
@@ -256,7 +233,7 @@ async def test_tokens_are_drawn_as_often_as_the_softmax_says(
         *(ask(provider, "cab", sampling, CallContext(sample=n)) for n in range(count))
     )
     seen = Counter("<end>" if one.finish_reason == "stop" else one.text for one in said)
-    row = logits_by_hand([TOKENS.index(letter) for letter in "cab"]) / temperature
+    row = logits_alone([TOKENS.index(letter) for letter in "cab"]) / temperature
     mass = np.exp(row - row.max())
     # Special tokens other than the end are read as no text.
     expected = {
@@ -269,7 +246,7 @@ async def test_tokens_are_drawn_as_often_as_the_softmax_says(
 async def test_tokens_are_counted_the_end_among_them_and_nothing_is_priced(
     provider: TinyProvider,
 ) -> None:
-    text = next(text for text in prompts(100) if by_hand(text)[1] == "stop")
+    text = next(text for text in prompts(100) if alone(text)[1] == "stop")
     started = time.perf_counter()
     said = await asyncio.gather(ask(provider, text), *(ask(provider, text) for text in prompts(50)))
     assert (said[0].usage.input_tokens, said[0].usage.output_tokens) == (
@@ -325,7 +302,7 @@ async def test_what_cannot_be_done_is_refused_and_its_neighbour_answered(
     assert type(refused) is kind
     assert said in str(refused)
     assert isinstance(other, Completion)
-    assert other.text == by_hand("abc")[0]
+    assert other.text == alone("abc")[0]
 
 
 # ── streaming ─────────────────────────────────────────────────────────────────────────────────────
@@ -333,11 +310,11 @@ async def test_pieces_come_in_the_callers_thread_and_add_up_to_the_text(
     provider: TinyProvider,
 ) -> None:
     heard: list[tuple[str, int]] = []
-    text = next(text for text in prompts(30) if len(by_hand(text)[0]) > 5)
+    text = next(text for text in prompts(30) if len(alone(text)[0]) > 5)
     said = await ask(
         provider, text, on_text=lambda piece: heard.append((piece, threading.get_ident()))
     )
-    assert said.text == "".join(piece for piece, _ in heard) == by_hand(text)[0]
+    assert said.text == "".join(piece for piece, _ in heard) == alone(text)[0]
     assert len(heard) == len(said.text), "a piece a token"
     assert {thread for _, thread in heard} == {threading.get_ident()}
 
@@ -349,13 +326,13 @@ async def test_what_a_listener_raises_ends_the_call_alone(
     def listen(piece: str) -> None:
         raise kind(piece)
 
-    text = next(text for text in prompts(30) if by_hand(text)[0])
+    text = next(text for text in prompts(30) if alone(text)[0])
     failed, said = await asyncio.gather(
         ask(provider, text, on_text=listen), ask(provider, "abcd"), return_exceptions=True
     )
     assert type(failed) is kind
     assert isinstance(said, Completion)
-    assert said.text == by_hand("abcd")[0]
+    assert said.text == alone("abcd")[0]
 
 
 # ── batches, threads, loops ───────────────────────────────────────────────────────────────────────
@@ -437,7 +414,7 @@ def test_several_event_loops_may_ask_at_once_and_one_that_ends_early_disturbs_no
     with ThreadPoolExecutor(5) as threads:
         threads.submit(asyncio.run, leave())
         said = list(threads.map(lambda part: asyncio.run(all_of(part)), parts))
-    assert said == [[by_hand(text)[0] for text in part] for part in parts]
+    assert said == [[alone(text)[0] for text in part] for part in parts]
 
 
 async def test_a_failing_runtime_is_every_callers_worker_error_and_the_next_call_works(
@@ -453,7 +430,7 @@ async def test_a_failing_runtime_is_every_callers_worker_error_and_the_next_call
         )
     assert [type(failure) for failure in failures] == [WorkerError] * 3
     assert "no room for the cache" in str(failures[0])
-    assert (await ask(provider, "abc")).text == by_hand("abc")[0]
+    assert (await ask(provider, "abc")).text == alone("abc")[0]
 
 
 # ── the folder ────────────────────────────────────────────────────────────────────────────────────
@@ -573,5 +550,5 @@ def test_running_a_checkpoint_takes_no_torch_and_leaves_no_warning(folder: Path)
         text=True,
         check=True,
     )
-    assert done.stdout.strip() == by_hand("abc")[0]
+    assert done.stdout.strip() == alone("abc")[0]
     assert done.stderr == ""
