@@ -6,12 +6,14 @@ import asyncio
 import datetime as dt
 import ipaddress
 import json
+import socket
 import ssl
 from base64 import b64encode
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -50,6 +52,10 @@ class Server:
     opened: int = 0
     open: int = 0
 
+    @property
+    def url(self) -> str:
+        return f"http://127.0.0.1:{self.port}/v1"
+
 
 Say = Callable[[Server, asyncio.StreamReader, asyncio.StreamWriter], Awaitable[None]]
 
@@ -70,6 +76,11 @@ async def answers(
     while True:
         server.requests.append(await read_request(reader))
         writer.write(answer())
+
+
+async def mute(server: Server, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    """Read, and never answer."""
+    await reader.read()
 
 
 @asynccontextmanager
@@ -207,11 +218,6 @@ async def test_a_certificate_that_is_not_trusted_or_another_hosts_is_final_and_n
 async def test_a_handshake_that_never_ends_is_given_up(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(http, "CONNECT_SECONDS", 0.2)
 
-    async def mute(
-        server: Server, reader: asyncio.StreamReader, writer: asyncio.StreamWriter
-    ) -> None:
-        await reader.read()
-
     async with serve(mute) as server:
         error = await fail(f"https://127.0.0.1:{server.port}/v1")
         assert (type(error), error.retryable, error.unbilled) == (Unreachable, True, True)
@@ -298,7 +304,7 @@ async def test_a_host_that_the_environment_excepts_is_asked_directly(
 ) -> None:
     monkeypatch.setenv("http_proxy", "http://127.0.0.1:9")
     monkeypatch.setenv("no_proxy", "127.0.0.1")
-    async with serve() as server, client(f"http://127.0.0.1:{server.port}/v1") as provider:
+    async with serve() as server, client(server.url) as provider:
         assert (await ask(provider)).text == "4"
 
 
@@ -329,41 +335,38 @@ async def test_a_name_with_several_addresses_is_reached_where_one_of_them_answer
         assert (await ask(provider)).text == "4"
 
 
-async def test_many_calls_at_once_look_a_name_up_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    loop = asyncio.get_running_loop()
-    looked_up: list[object] = []
+@pytest.fixture
+def looked_up(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """The names that are looked up; only ``api.example`` is found."""
+    names: list[str] = []
 
-    async def look_up(host: str, port: int, **options: object) -> list[object]:
-        looked_up.append(host)
+    async def look_up(loop: object, host: str, port: int, **options: Any) -> list[Any]:
+        names.append(host)
         await asyncio.sleep(0.02)
-        return await asyncio.to_thread(
-            __import__("socket").getaddrinfo, "127.0.0.1", port, **options
-        )
+        if host != "api.example":
+            raise OSError(-3, "Temporary failure in name resolution")
+        return socket.getaddrinfo("127.0.0.1", port, **options)
 
-    monkeypatch.setattr(loop, "getaddrinfo", look_up)
+    monkeypatch.setattr(asyncio.BaseEventLoop, "getaddrinfo", look_up)
+    return names
+
+
+async def test_many_calls_at_once_look_a_name_up_once(looked_up: list[str]) -> None:
     async with serve() as server, client(f"http://api.example:{server.port}/v1") as provider:
         calls = [asyncio.create_task(ask(provider)) for _ in range(20)]
         await asyncio.sleep(0)
         calls[0].cancel()  # it was the one that asked first
         said = await asyncio.gather(*calls, return_exceptions=True)
-    assert looked_up == ["api.example"]
+    assert looked_up.count("api.example") == 1
     assert [one.text for one in said if isinstance(one, Completion)] == ["4"] * 19
 
 
-async def test_a_name_that_failed_is_looked_up_again(monkeypatch: pytest.MonkeyPatch) -> None:
-    loop = asyncio.get_running_loop()
-    looked_up: list[object] = []
-
-    async def look_up(host: str, port: int, **options: object) -> list[object]:
-        looked_up.append(host)
-        raise OSError(-3, "Temporary failure in name resolution")
-
-    monkeypatch.setattr(loop, "getaddrinfo", look_up)
-    async with client("http://api.example/v1") as provider:
+async def test_a_name_that_failed_is_looked_up_again(looked_up: list[str]) -> None:
+    async with client("http://nobody.example/v1") as provider:
         for _ in range(2):
             with pytest.raises(Unreachable, match="name resolution"):
                 await ask(provider)
-    assert len(looked_up) == 2
+    assert looked_up == ["nobody.example"] * 2
 
 
 # ── what is kept ──────────────────────────────────────────────────────────────────────────────────
@@ -371,7 +374,7 @@ async def test_a_connection_that_waited_for_long_is_closed_and_not_used_again(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(http_connection, "IDLE_SECONDS", 0.1)
-    async with serve() as server, client(f"http://127.0.0.1:{server.port}/v1") as provider:
+    async with serve() as server, client(server.url) as provider:
         await asyncio.gather(*(ask(provider) for _ in range(3)))
         assert server.open == 3
         for _ in range(8):
@@ -388,7 +391,7 @@ async def test_a_connection_that_the_server_closed_while_it_was_idle_is_not_used
         server.requests.append(await read_request(reader))
         writer.write(answer())
 
-    async with serve(once) as server, client(f"http://127.0.0.1:{server.port}/v1") as provider:
+    async with serve(once) as server, client(server.url) as provider:
         for _ in range(3):
             await ask(provider)
             await asyncio.sleep(0.03)
@@ -405,7 +408,7 @@ async def test_a_request_that_may_have_been_read_is_never_sent_a_second_time() -
 
     async with (
         serve(second_time_mute) as server,
-        client(f"http://127.0.0.1:{server.port}/v1") as provider,
+        client(server.url) as provider,
     ):
         await ask(provider)
         with pytest.raises(Unreachable, match="without a response"):
@@ -423,7 +426,7 @@ async def test_a_server_that_refuses_a_request_before_it_has_read_it_is_heard() 
         await reader.read(10)
 
     image = {"type": "image_url", "image_url": {"url": "A" * 30_000_000}}
-    async with serve(too_large) as server, client(f"http://127.0.0.1:{server.port}/v1") as provider:
+    async with serve(too_large) as server, client(server.url) as provider:
         with pytest.raises(WorkerError) as caught:
             await provider.complete(
                 (Message("user", "See:", (image,)),), Sampling(), call=CallContext()
@@ -432,13 +435,8 @@ async def test_a_server_that_refuses_a_request_before_it_has_read_it_is_heard() 
 
 
 async def test_closing_ends_the_calls_that_are_under_way() -> None:
-    async def mute(
-        server: Server, reader: asyncio.StreamReader, writer: asyncio.StreamWriter
-    ) -> None:
-        await reader.read()
-
     async with serve(mute) as server:
-        provider = client(f"http://127.0.0.1:{server.port}/v1")
+        provider = client(server.url)
         task = asyncio.create_task(ask(provider))
         await until(lambda: server.opened == 1)
         await provider.aclose()

@@ -38,12 +38,15 @@ async def ask(
     return await provider.complete(turns, Sampling(body=body or {}), call=call)
 
 
+def tool(name: str, **options: Any) -> Any:
+    return create("mcp", name, **{"command": COMMAND, **options})
+
+
 async def once(
-    tool: str, text: str = "hi", *, body: dict[str, object] | None = None, **options: Any
+    name: str, text: str = "hi", *, body: dict[str, object] | None = None, **options: Any
 ) -> Completion:
     """One call of a tool of a server of its own."""
-    provider: Any = create("mcp", tool, **{"command": COMMAND, **options})
-    async with provider:
+    async with tool(name, **options) as provider:
         return await ask(provider, text, body=body)
 
 
@@ -58,7 +61,7 @@ def lives(pid: str) -> bool:
 # ── calls ─────────────────────────────────────────────────────────────────────────────────────────
 async def test_the_last_turns_text_is_the_argument_and_the_answer_is_text() -> None:
     heard: list[str] = []
-    provider: Any = create("mcp", "shout", command=COMMAND)
+    provider = tool("shout")
     async with provider:
         got = await provider.complete(
             (Message("user", "hi"),), Sampling(), call=CallContext(), on_text=heard.append
@@ -106,7 +109,7 @@ async def test_further_arguments_come_from_the_body_and_the_argument_may_be_name
 
 
 @pytest.mark.parametrize(
-    ("tool", "options", "said"),
+    ("name", "options", "said"),
     [
         (
             "join",
@@ -119,10 +122,10 @@ async def test_further_arguments_come_from_the_body_and_the_argument_may_be_name
     ],
 )
 async def test_a_tool_or_an_argument_that_is_not_there_is_a_config_error(
-    tool, options, said
+    name, options, said
 ) -> None:
     with pytest.raises(errors.ConfigError, match=said):
-        await once(tool, **options)
+        await once(name, **options)
 
 
 async def test_media_in_an_answer_are_noted_and_texts_are_joined() -> None:
@@ -145,7 +148,7 @@ async def test_a_blank_answer_is_an_empty_response() -> None:
 
 
 async def test_a_turn_with_an_image_is_rejected() -> None:
-    provider: Any = create("mcp", "shout", command=COMMAND)
+    provider = tool("shout")
     turn = Message(
         "user", "see", ({"type": "image_url", "image_url": {"url": "data:image/png;base64,AA=="}},)
     )
@@ -154,7 +157,7 @@ async def test_a_turn_with_an_image_is_rejected() -> None:
 
 
 async def test_a_server_that_dies_is_a_lost_connection_and_the_next_call_starts_another() -> None:
-    provider: Any = create("mcp", "die", command=COMMAND)
+    provider = tool("die")
     async with provider:
         with pytest.raises(errors.ConnectionLost):
             await ask(provider)
@@ -268,7 +271,7 @@ async def test_a_cancelled_call_ends_at_once_and_the_session_lives_on(over: str)
 
 
 async def test_one_server_serves_all_calls_and_ends_when_it_is_closed() -> None:
-    provider: Any = create("mcp", "process", command=COMMAND)
+    provider = tool("process")
     answers = await asyncio.gather(*(ask(provider) for _ in range(4)))
     pids = {got.text.split()[0] for got in answers}
     assert len(pids) == 1
@@ -283,7 +286,7 @@ async def test_one_server_serves_all_calls_and_ends_when_it_is_closed() -> None:
 
 
 def test_a_server_ends_with_its_event_loop() -> None:
-    provider: Any = create("mcp", "process", command=COMMAND)
+    provider = tool("process")
     pids = [asyncio.run(ask(provider)).text.split()[0] for _ in range(2)]
     assert len(set(pids)) == 2
     assert not any(lives(pid) for pid in pids)

@@ -8,6 +8,7 @@ import json
 import traceback
 from base64 import b64encode
 from collections.abc import Awaitable, Callable
+from typing import Any
 from urllib.parse import quote
 
 import pytest
@@ -48,6 +49,10 @@ def provider(server: ChatServer, **options: object) -> OpenAICompatibleProvider:
     return OpenAICompatibleProvider(
         "m", **{"base_url": server.url, "api_key_env": VARIABLE, **options}
     )  # type: ignore[arg-type]
+
+
+async def say(client: OpenAICompatibleProvider, **options: Any) -> Completion:
+    return await client.complete(HELLO, Sampling(), call=CallContext(), **options)
 
 
 async def ask(
@@ -341,7 +346,7 @@ async def test_the_key_is_not_among_what_the_frames_of_a_failure_hold() -> None:
 
 async def test_the_key_is_sent_in_the_header_and_is_in_nothing_that_a_provider_shows() -> None:
     async with chat_server(says(completion())) as server, provider(server) as client:
-        said = await client.complete(HELLO, Sampling(), call=CallContext())
+        said = await say(client)
         assert server.headers[0]["authorization"] == f"Bearer {KEY}"
         assert KEY not in repr(client) + repr(vars(client)) + client.identity + repr(said)
 
@@ -366,7 +371,7 @@ async def test_a_server_that_does_not_speak_tls_is_unreachable_under_https() -> 
         provider(server, base_url=server.url.replace("http:", "https:")) as client,
     ):
         with pytest.raises(errors.Unreachable) as caught:
-            await client.complete(HELLO, Sampling(), call=CallContext())
+            await say(client)
     assert caught.value.__context__ is None
 
 
@@ -392,7 +397,7 @@ async def test_what_a_listener_raises_is_raised_as_it_is() -> None:
     for answer in (streams([chunk("4", finish="stop"), DONE]), says(completion())):
         async with chat_server(answer) as server, provider(server) as client:
             with pytest.raises(BrokenPipeError):
-                await client.complete(HELLO, Sampling(), call=CallContext(), on_text=listener)
+                await say(client, on_text=listener)
 
 
 async def test_a_failed_answer_in_one_piece_is_not_heard_in_parts() -> None:
@@ -402,7 +407,7 @@ async def test_a_failed_answer_in_one_piece_is_not_heard_in_parts() -> None:
         provider(server) as client,
     ):
         with pytest.raises(errors.TruncatedResponse):
-            await client.complete(HELLO, Sampling(), call=CallContext(), on_text=pieces.append)
+            await say(client, on_text=pieces.append)
     assert pieces == []
 
 
@@ -428,7 +433,7 @@ def test_a_loop_that_ends_leaves_no_unclosed_session() -> None:
         nonlocal client, port
         async with chat_server(says(completion()), port=port) as server:
             client, port = client or provider(server), int(server.url.split(":")[2].split("/")[0])
-            await client.complete(HELLO, Sampling(), call=CallContext())
+            await say(client)
 
     # The provider outlives both loops, and works in each.
     assert in_a_loop_of_its_own(work) == []
@@ -438,9 +443,9 @@ def test_a_loop_that_ends_leaves_no_unclosed_session() -> None:
 async def test_a_closed_provider_can_be_used_again() -> None:
     async with chat_server(says(completion()), says(completion())) as server:
         client = provider(server)
-        await client.complete(HELLO, Sampling(), call=CallContext())
+        await say(client)
         await client.aclose()
-        await client.complete(HELLO, Sampling(), call=CallContext())
+        await say(client)
         await client.aclose()
         assert len(set(server.peers)) == 2
 

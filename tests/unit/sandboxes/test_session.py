@@ -13,7 +13,14 @@ import pytest
 from openconductor.errors import SandboxError
 from openconductor.sandboxes import Limits, Run, Verdict
 from openconductor.sandboxes.encoding import encode
-from openconductor.sandboxes.session import Batch, BatchedSandbox, Launch, code_inside, preloaded
+from openconductor.sandboxes.session import (
+    Batch,
+    BatchedSandbox,
+    Launch,
+    code_inside,
+    preloaded,
+    verdict_of,
+)
 
 
 class Scripted(BatchedSandbox):
@@ -85,42 +92,36 @@ CALL = Run("", "f", [((), {}, False)])
 
 
 @pytest.mark.parametrize(
-    ("said", "stderr", "reply", "run", "verdict"),
+    ("status", "stderr", "replied", "verdict"),
     [
-        ({}, b"", b"", Run(), Verdict.OK),
-        ({"status": 1}, b"", b"", Run(), Verdict.RUNTIME_ERROR),
-        ({"status": -11}, b"", b"", Run(), Verdict.RUNTIME_ERROR),
-        ({"status": 1}, b"Traceback ...\nMemoryError\n", b"", Run(), Verdict.MEMORY),
-        (
-            {"status": 1},
-            b"Traceback\nnumpy.core._exceptions._ArrayMemoryError: x\n",
-            b"",
-            Run(),
-            Verdict.MEMORY,
-        ),
-        ({}, b"MemoryError\n", b"", Run(), Verdict.OK),
-        ({"stopped": "cpu_timeout"}, b"", b"", Run(), Verdict.CPU_TIMEOUT),
-        ({"status": -9, "stopped": "memory"}, b"", b"", Run(), Verdict.MEMORY),
-        ({}, b"", b"", CALL, Verdict.NO_VERDICT),
-        ({}, b"", b"null", CALL, Verdict.NO_VERDICT),
-        ({}, b"", b"null\nnull\n", CALL, Verdict.NO_VERDICT),
-        ({}, b"", b"null\n", CALL, Verdict.OK),
-        ({"status": 1}, b"", b"null\n", CALL, Verdict.RUNTIME_ERROR),
+        (0, "MemoryError", True, Verdict.OK),
+        (0, "", False, Verdict.NO_VERDICT),
+        (1, "", True, Verdict.RUNTIME_ERROR),
+        (-11, "", False, Verdict.RUNTIME_ERROR),
+        (1, "Traceback ...\nMemoryError\n", False, Verdict.MEMORY),
+        (1, "x\nnumpy.core._exceptions._ArrayMemoryError: x", False, Verdict.MEMORY),
     ],
 )
-def test_a_runs_end_has_one_verdict(said, stderr, reply, run, verdict) -> None:
-    answer = {**ANSWER, **said}
-    result = says(frame({}), frame(answer, b"o\xff", stderr, reply)).run_now(
-        "", [run], limits=Limits()
-    )[0]
+def test_a_run_that_no_limit_stopped_has_one_verdict(status, stderr, replied, verdict) -> None:
+    assert verdict_of(status, stderr, replied) is verdict
+
+
+@pytest.mark.parametrize(
+    ("said", "reply", "verdict"),
+    [
+        ({}, b"null\n", Verdict.OK),
+        ({}, b"null", Verdict.NO_VERDICT),
+        ({}, b"null\nnull\n", Verdict.NO_VERDICT),
+        ({"status": -9, "stopped": "memory"}, b"", Verdict.MEMORY),
+    ],
+)
+def test_a_result_is_what_the_sandbox_answered(said, reply, verdict) -> None:
+    sandbox = says(frame({}), frame({**ANSWER, **said}, b"o\xff", b"", reply))
+    (result,) = sandbox.run_now("", [CALL], limits=Limits())
     assert result.verdict is verdict
-    assert result.exit_code == (None if said.get("stopped") else answer["status"])
-    assert (result.stdout, result.level, result.cpu_s, result.wall_s) == (
-        "o\ufffd",
-        "scripted",
-        0.5,
-        1.0,
-    )
+    assert result.exit_code == (None if said else ANSWER["status"])
+    assert (result.stdout, result.level) == ("o\ufffd", "scripted")
+    assert (result.cpu_s, result.wall_s) == (0.5, 1.0)
     assert result.replies == tuple(reply.decode().split("\n")[:-1])
 
 
