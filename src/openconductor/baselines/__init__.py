@@ -48,9 +48,9 @@ def make_baseline(name: str, pool: WorkerPool, **options: object) -> Orchestrato
         options: what the baseline takes beside the pool (``baseline_options`` lists it).
 
     Raises:
-        ConfigError: a baseline or an option is unknown (the message names the nearest), an option is
-            missing or out of its range, the extra that the baseline needs is not installed, or the
-            object that was made has no ``ask``.
+        ConfigError: a baseline or an option is unknown (the message names the nearest), an option
+            is missing or out of its range, the extra that the baseline needs is not installed, or
+            the object that was made has no ``ask``.
     """
     where = f"baseline {name!r}"
     known = baseline_options(name)

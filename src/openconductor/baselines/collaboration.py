@@ -24,37 +24,38 @@ from openconductor.types import Question, Step, Workflow
 ROLES: dict[str, str] = {
     "solver": ALONE,
     "reasoner": (
-        "Solve the question step by step: write down each step of your reasoning, and only then the final answer, in "
-        "the form that the question demands."
+        "Solve the question step by step: write down each step of your reasoning, and only then"
+        " the final answer, in the form that the question demands."
     ),
     "opener": (
-        "Do the first part of the work only. Split the question into parts, work out the first one completely, and "
-        "hand on its result together with what is left to do. Do not give a final answer."
+        "Do the first part of the work only. Split the question into parts, work out the first "
+        "one completely, and hand on its result together with what is left to do. Do not give a"
+        " final answer."
     ),
     "middle": (
-        "Go on from what has been worked out so far: do the next part of the work, check what it rests on, and hand on "
-        "the result. Do not give a final answer."
+        "Go on from what has been worked out so far: do the next part of the work, check what "
+        "it rests on, and hand on the result. Do not give a final answer."
     ),
     "closer": (
-        "Go on from what has been worked out so far, do the rest of the work, and give the complete final answer in "
-        "the form that the question demands."
+        "Go on from what has been worked out so far, do the rest of the work, and give the "
+        "complete final answer in the form that the question demands."
     ),
     "drafter": SOLVE_SUBTASK,
     "critic": (
-        "Check the draft: name each mistake, gap or unproved step in it, or say that you found none. Do not write "
-        "a new answer."
+        "Check the draft: name each mistake, gap or unproved step in it, or say that you found "
+        "none. Do not write a new answer."
     ),
     "reviser": (
-        "Write the final answer: take the draft, mend what the criticism rightly finds wrong with it, and keep the "
-        "rest. Use the form that the question demands."
+        "Write the final answer: take the draft, mend what the criticism rightly finds wrong "
+        "with it, and keep the rest. Use the form that the question demands."
     ),
     "debater": (
-        "Argue for the answer that you hold to be right: work it out, give your reasons, and say what speaks against "
-        "the other answers that one might give."
+        "Argue for the answer that you hold to be right: work it out, give your reasons, and "
+        "say what speaks against the other answers that one might give."
     ),
     "judge": (
-        "You have heard several sides. Decide by the reasons and not by their number, and give the complete final "
-        "answer in the form that the question demands."
+        "You have heard several sides. Decide by the reasons and not by their number, and give "
+        "the complete final answer in the form that the question demands."
     ),
 }
 """The instruction of each role, where the question brings no words of its own."""

@@ -1,7 +1,7 @@
 """Baselines that make one answer of several: by a vote, or by a worker that merges them.
 
-Consensus is self-consistency (Wang et al. 2022, arXiv 2203.11171); Mixture-of-Agents is that of Wang
-et al. 2024 (arXiv 2406.04692).
+Consensus is self-consistency (Wang et al. 2022, arXiv 2203.11171); Mixture-of-Agents is that of
+Wang et al. 2024 (arXiv 2406.04692).
 """
 
 from __future__ import annotations
@@ -28,16 +28,16 @@ from openconductor.tasks.simulated import instructions_for
 from openconductor.types import Message, Step, Workflow
 
 Key = Callable[[str], str | None]
-"""Returns the answer in a response, in a form in which equal answers are equal texts; None: none."""
+"""Returns the answer in a response; equal answers are equal texts. None: there is no answer."""
 
 
 class Consensus(Baseline):
     """Asks one worker ``n`` times at once and takes the majority.
 
     The samples are the steps of one workflow, so each is a call of its own to caches, journals and
-    simulated workers. The first one is the same call as the worker's when it answers alone. A worker
-    behind HTTP must sample (``temperature`` above 0, and no fixed ``seed``), or all samples are
-    equal. A sample that is declined has no vote.
+    simulated workers. The first one is the same call as the worker's when it answers alone. A
+    worker behind HTTP must sample (``temperature`` above 0, and no fixed ``seed``), or all samples
+    are equal. A sample that is declined has no vote.
 
     Args:
         pool: the workers.

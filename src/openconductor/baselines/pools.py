@@ -1,4 +1,4 @@
-"""The base class of baselines, and changed pools: forgiving ones, and workers with wrapped calls."""
+"""The base class of baselines, and pools of changed workers."""
 
 from __future__ import annotations
 
@@ -33,8 +33,8 @@ DECLINED = "(This worker declined to answer.)"
 class Baseline:
     """An Orchestrator that plays a question without a Conductor.
 
-    Events, transcripts, bills and budgets are those of a Conductor. A baseline defines ``workflow``,
-    or ``play`` if it is more than one workflow.
+    Events, transcripts, bills and budgets are those of a Conductor. A baseline defines
+    ``workflow``, or ``play`` if it is more than one workflow.
 
     Attributes:
         needs: the lessons that it learns from (``Observations``, ``Trial``), given as its options
@@ -133,7 +133,7 @@ def around(worker: Worker, way: Around) -> Worker:
 
 
 def forgiving_pool(pool: WorkerPool) -> WorkerPool:
-    """Return a pool whose workers answer ``DECLINED`` where they would fail because of the question.
+    """Return a pool whose workers answer ``DECLINED`` where they would refuse or reject a call.
 
     If many answer side by side, one refusal then costs one vote and not the episode. The failed
     call is billed and journaled. A failure of transport or provider is raised as ever, because it

@@ -1,11 +1,11 @@
 """Ablations of a Conductor: its plans changed before they are executed, or another prompt.
 
-*Rewired* plans are the planner's own, with one thing changed. So what is lost is what that thing was
-worth in these plans; a planner that had been trained without it might make up for it (the paper's
-own ablations train anew). What the planner wrote is in its call, in journal and ledger; the round's
-completion is the changed plan. A text that is not a workflow stays what it is, so validity is not
-touched. Prompt ablations (``examples``, and ``subtasks`` and ``access`` if the template knows them)
-ask the planner itself for less.
+*Rewired* plans are the planner's own, with one thing changed. So what is lost is what that thing
+was worth in these plans; a planner that had been trained without it might make up for it (the
+paper's own ablations train anew). What the planner wrote is in its call, in journal and ledger; the
+round's completion is the changed plan. A text that is not a workflow stays what it is, so validity
+is not touched. Prompt ablations (``examples``, and ``subtasks`` and ``access`` if the template
+knows them) ask the planner itself for less.
 """
 
 from __future__ import annotations

@@ -149,7 +149,7 @@ class _Model:
         return dict(zip(self.parts, (self._weights @ row).tolist(), strict=True))
 
     def _set_targets(self, examples: Sequence[_Example], questions: Sequence[str]) -> None:
-        """Set question, outcome and weight of each row: each example is there as right and wrong."""
+        """Set question, outcome and weight of each row; each example is a right and a wrong row."""
         places = {question: place for place, question in enumerate(questions)}
         self._place = np.array([places[example.question] for example in examples] * 2)
         self._right = np.repeat([1, 0], len(examples))

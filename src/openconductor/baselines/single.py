@@ -82,10 +82,10 @@ class Reflection(SingleWorker):
     The earlier attempts are in its context. The idea is Self-Refine's (Madaan et al. 2023, arXiv
     2303.17651), without a separate turn of feedback: the worker says that its answer stands
     (``STANDS``), or gives another one. A revision that is declined leaves the attempt before it
-    standing, and ends it, as a Conductor's later round does. A failure of transport or provider ends
-    the episode unanswered, because cut short it would be scored as less than it is. An admitted
-    failure (``Instructions.is_answer``) is not an attempt: the question is asked again, and no
-    failure takes the place of an answer.
+    standing, and ends it, as a Conductor's later round does. A failure of transport or provider
+    ends the episode unanswered, because cut short it would be scored as less than it is. An
+    admitted failure (``Instructions.is_answer``) is not an attempt: the question is asked again,
+    and no failure takes the place of an answer.
 
     Args:
         pool: the workers.

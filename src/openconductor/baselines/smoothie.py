@@ -1,13 +1,15 @@
-"""Smoothie-lite: takes one worker's answer by agreement, without grades (Guha et al. 2024, arXiv 2412.04692).
+"""Smoothie-lite: takes one worker's answer by agreement, without grades.
 
-Answers' vectors are taken for noisy views of an unseen right one, l_i = l* + noise, independent from
-worker to worker. So E|l_i - l_j|^2 = a_i + a_j, and each pair (j, k) of other workers says
+The method is that of Guha et al. 2024, arXiv 2412.04692.
+
+Answers' vectors are taken for noisy views of an unseen right one, l_i = l* + noise, independent
+from worker to worker. So E|l_i - l_j|^2 = a_i + a_j, and each pair (j, k) of other workers says
 
     a_i = (D_ij + D_ik - D_jk) / 2,     D_ij the mean of |l_i - l_j|^2 over questions.
 
-The mean of that over all pairs is the original's closed form. Here questions come one by one, so the
-data set is what was observed before, and the vectors are TF-IDF of the answers by default, where the
-original's are all-mpnet-base-v2's.
+The mean of that over all pairs is the original's closed form. Here questions come one by one, so
+the data set is what was observed before, and the vectors are TF-IDF of the answers by default,
+where the original's are all-mpnet-base-v2's.
 """
 
 from __future__ import annotations
@@ -140,8 +142,8 @@ def mean_distances(tables_N_W_W: Floats) -> Floats:  # noqa: N803
 def estimate_noise(distances_W_W: Floats) -> Floats:  # noqa: N803
     """Return each worker's expected squared distance from the unseen right answer.
 
-    It is the triplet formula above. An estimate may be below 0, as an unbiased one of something near
-    0 may; a worker in no known triplet gets infinity.
+    It is the triplet formula above. An estimate may be below 0, as an unbiased one of something
+    near 0 may; a worker in no known triplet gets infinity.
 
     >>> true = np.array([0.1, 0.2, 0.9])
     >>> estimate_noise(true[:, None] + true[None, :]).round(3).tolist()

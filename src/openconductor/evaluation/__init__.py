@@ -1,7 +1,7 @@
 """Ask any Orchestrator any problems, and grade the answers.
 
-``evaluate`` does this for one system in memory. ``grid.run_grid`` makes a whole evaluation of it, with
-a folder that it can be resumed from, and tables. Both ask by ``ask_and_settle``.
+``evaluate`` does this for one system in memory. ``grid.run_grid`` makes a whole evaluation of it,
+with a folder that it can be resumed from, and tables. Both ask by ``ask_and_settle``.
 """
 
 from __future__ import annotations

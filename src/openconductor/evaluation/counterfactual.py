@@ -1,7 +1,8 @@
-"""Measure what each step of a plan is worth, by asking the question again with one thing taken away.
+"""Measure the worth of each step of a plan, by replays in which one thing is taken away.
 
-``counterfactuals`` returns mean changes of accuracy by kind of edit, place of the step, topology and
-worker, with paired intervals; and the change when workflows are dealt out among other questions.
+``counterfactuals`` returns mean changes of accuracy by kind of edit, place of the step, topology
+and worker, with paired intervals; and the change when workflows are dealt out among other
+questions.
 
 Every edited workflow is compared with the unedited one, replayed in the same way, on the same
 question and the same repeat. Records of several rounds are not replayed, and effects of two edits

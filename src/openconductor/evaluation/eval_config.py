@@ -5,11 +5,11 @@ or a ConfigError that names the nearest key. Defaults are the gym with the bundl
 costs nothing.
 
 A system is a ``[[system]]`` table, ``use = "consensus"`` with its options, or a name of the form
-``kind``, ``kind:argument`` or ``kind:argument?option=value&…``. Both become a ``Spec``. The kinds are
-``conductor`` · ``planner`` (a prompted model as the Conductor) · ``planner_alone`` (the model that
-plans, asked as a worker is) · ``worker`` · ``workers`` (every worker alone) · the baselines
-(``consensus``, ``moa``, ``random``, ``best_fixed`` …) · ``oracle_observed`` (hindsight) · ``oracle``
-(in the gym) · ``module:attribute``, a baseline from elsewhere.
+``kind``, ``kind:argument`` or ``kind:argument?option=value&…``. Both become a ``Spec``. The kinds
+are ``conductor`` · ``planner`` (a prompted model as the Conductor) · ``planner_alone`` (the model
+that plans, asked as a worker is) · ``worker`` · ``workers`` (every worker alone) · the baselines
+(``consensus``, ``moa``, ``random``, ``best_fixed`` …) · ``oracle_observed`` (hindsight) ·
+``oracle`` (in the gym) · ``module:attribute``, a baseline from elsewhere.
 """
 
 from __future__ import annotations

@@ -313,7 +313,7 @@ def _questions_by_spread(gain: float, spreads: Sequence[float]) -> tuple[float, 
 
 # ── cards ─────────────────────────────────────────────────────────────────────────────────────────
 FEWEST_OF_KIND = 20
-"""The fewest answers of a kind on which a card speaks of it; the best of many rare kinds are luck."""
+"""The fewest answers of a kind that a card speaks of: the best of many rare kinds are luck."""
 
 
 def card_of(records: Sequence[Record]) -> str:

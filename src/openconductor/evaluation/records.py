@@ -63,7 +63,7 @@ Status = Literal["graded", "unparsed", "invalid", "refused", "ungraded", "failed
 - ``graded``: the grader said right or wrong.
 - ``unparsed``: wrong, because the grader found no answer in the text (its note begins so).
 - ``invalid``: wrong, because the plan was not a workflow.
-- ``refused``: wrong, because of the plan: a refusal, a context too long, the question's budget spent.
+- ``refused``: wrong, because of the plan: a refusal, a context too long, its budget spent.
 - ``ungraded``: masked, because the grader or its sandbox could not decide.
 - ``failed``: masked, because transport, provider or time failed.
 """
@@ -271,7 +271,7 @@ def check_folder(folder: Path, config: EvalConfig, inputs: Plain) -> None:
 
 
 def _check_new(folder: Path) -> None:
-    """Check that a folder is empty, or what a run left that was killed before its recipe was written."""
+    """Check that a folder is empty, or of a run that was killed before it wrote its recipe."""
     if folder.exists() and not folder.is_dir():
         raise ConfigError(f"{folder}: is no folder, expected a new folder or one of an evaluation")
     for path in sorted(folder.glob("*")):
@@ -283,7 +283,7 @@ def _check_new(folder: Path) -> None:
 
 
 def write_folder(folder: Path, config: EvalConfig, inputs: Plain, sandbox: Sandbox | None) -> None:
-    """Write the recipe and the environment of a run; a resumed run notes what changed (``resumed``)."""
+    """Write recipe and environment of a run; a resumed run adds what changed (``resumed``)."""
     packages: dict[str, str | None] = dict.fromkeys(_PACKAGES)
     for name in packages:
         with suppress(PackageNotFoundError):

@@ -1,4 +1,4 @@
-"""The questions of an evaluation: loaded, checked and described, with the graders of their answers."""
+"""The questions of an evaluation, loaded, checked and described, with their graders."""
 
 from __future__ import annotations
 

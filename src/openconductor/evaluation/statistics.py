@@ -54,7 +54,7 @@ class Estimate:
 
 
 class Mean(NamedTuple):
-    """A mean of scores in [0, 1], its standard error clustered by problem, and its 95 % interval."""
+    """A mean of scores in [0, 1], its standard error by problem, and its 95 % interval."""
 
     mean: float
     se: float
@@ -92,7 +92,7 @@ class Difference:
 def wilson_interval(
     successes: float, total: float, *, confidence: float = CONFIDENCE
 ) -> tuple[float, float]:
-    """Return Wilson's score interval of a share (E. B. Wilson, 1927); (0, 1) if nothing was counted.
+    """Return Wilson's score interval of a share (1927); (0, 1) if nothing was counted.
 
     Raises:
         ValueError: more successes than trials.

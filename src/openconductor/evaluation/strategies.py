@@ -5,8 +5,8 @@
 - ``routing_dependence`` is the mutual information of plan and question.
 
 Only steps that reach the answer count. Implied accesses are left out (``measures.direct_access``),
-so ``"all"`` and index lists are alike. A step that sees nothing is an *attempt*. The first rule that
-fits:
+so ``"all"`` and index lists are alike. A step that sees nothing is an *attempt*. The first rule
+that fits:
 
 1. ``accept``: no step.
 2. ``single``: one step.
@@ -21,8 +21,8 @@ fits:
 9. ``graph``: everything else.
 
 Subtasks are read by English words; a workflow in another language is classified by its structure
-alone. The words are patterns, not understanding: ``tests/unit/evaluation`` holds golden cases, right
-and wrong.
+alone. The words are patterns, not understanding: ``tests/unit/evaluation`` holds golden cases,
+right and wrong.
 """
 
 from __future__ import annotations
@@ -133,7 +133,7 @@ def _replies_are_shared(sees: Sequence[frozenset[int]], attempts: set[int]) -> b
 
 
 def _merges_attempts(sees: Sequence[frozenset[int]], attempts: int) -> bool:
-    """Return True if the first steps are attempts, the next sees them all, and the rest is a line."""
+    """Return True if attempts come first, then a step that sees them all, then a line."""
     if attempts < 2:
         return False
     line = [frozenset((index - 1,)) for index in range(attempts + 1, len(sees))]

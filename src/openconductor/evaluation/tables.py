@@ -2,8 +2,8 @@
 
 A Table has a row for each system and task, and the differences from one system. It is written as
 JSON, Markdown and CSV: the same bytes for the same records. Nothing in it depends on when or in
-which order things were asked; latency is in a file of its own. Shares are fractions in CSV and JSON,
-percent in Markdown. Unknown values are empty, null or a dash, never 0.
+which order things were asked; latency is in a file of its own. Shares are fractions in CSV and
+JSON, percent in Markdown. Unknown values are empty, null or a dash, never 0.
 
 Everything is computed without pandas, so that one system can be evaluated without the extra
 ``eval``.
