@@ -13,8 +13,7 @@ from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
 from math import exp
 
-import numpy as np
-from formulas import jury, majority, neighbourly, noise_of, plurality, revised
+from formulas import jury, majority, noise_of, revised
 from planted import Planted, Say, answers, calls_of, planted_pool, provider_of
 from topics import draw_topics
 from workers import (
@@ -32,7 +31,6 @@ from workers import (
     noisy,
     opening,
     revising,
-    scattered,
     soloist,
     uneven,
 )
@@ -79,11 +77,6 @@ class Case:
     single: float
     calls: int | None
     play: Play
-
-    @property
-    def gains(self) -> bool:
-        """Whether the system should do better than the best worker alone."""
-        return self.predicted > self.single + 1e-9
 
 
 def questions_of(seed: int) -> list[str]:
@@ -165,221 +158,123 @@ async def tried(explorer: Explorer, question: str, sample: int) -> Trial:
 
 
 # ── cases ─────────────────────────────────────────────────────────────────────────────────────────
-def consensus_cases() -> list[Case]:
-    """Votes of one worker: independent ones, and votes that hang together by the question."""
-
-    def case(pool: str, say: Say, n: int, rule: str, predicted: float, single: float) -> Case:
-        play = repeated(lambda: planted_pool(a=say), lambda workers: Consensus(workers, "a", n=n))
-        return Case(f"consensus, n = {n}", pool, rule, predicted, single, n, play)
-
-    right = "right 0.6, each call anew"
-    torn = (majority(0.9, 5) + majority(0.3, 5)) / 2
-    return [
-        *(
-            case(right, noisy(0.6), n, "binomial majority", majority(0.6, n), 0.6)
-            for n in (1, 5, 9)
-        ),
-        case(
-            "right 0.4, each call anew", noisy(0.4), 5, "binomial majority", majority(0.4, 5), 0.4
-        ),
-        case(
-            "right 0.4, else one of three",
-            scattered(0.4, 3),
-            5,
-            "plurality",
-            plurality((0.4, 0.2, 0.2, 0.2), 5),
-            0.4,
-        ),
-        case("0.9 on half, 0.3 on half", uneven(0.9, 0.3), 5, "mean of two majorities", torn, 0.6),
-    ]
+def pool_of(*workers: Say) -> Callable[[], WorkerPool]:
+    return lambda: planted_pool(**{f"w{index}": say for index, say in enumerate(workers)})
 
 
-def reflection_cases() -> list[Case]:
-    """Revisions as a chain of two states, right and wrong."""
-
-    def case(
-        pool: str, first: float, mends: float, breaks: float, n: int, content: Sequence[str] = ()
-    ) -> Case:
-        play = repeated(
-            lambda: planted_pool(a=revising(first, mends, breaks, content)),
-            lambda workers: Reflection(workers, "a", n=n),
-        )
-        predicted = revised(
-            first, 0 if WRONG in content else mends, 0 if RIGHT in content else breaks, n
-        )
-        calls = None if content else n + 1
-        return Case(f"reflection, n = {n}", pool, "two-state chain", predicted, first, calls, play)
-
-    return [
-        case("right 0.3, mends 0.3, breaks 0", 0.3, 0.3, 0.0, 1),
-        case("right 0.3, mends 0.3, breaks 0", 0.3, 0.3, 0.0, 5),
-        case("right 0.6, mends 0.3, breaks 0.2", 0.6, 0.3, 0.2, 5),
-        case("right 0.6, mends 0, breaks 0.1", 0.6, 0.0, 0.1, 5),
-        case(
-            "right 0.6, mends 0.3, breaks 0.2, lets what is right stand", 0.6, 0.3, 0.2, 5, [RIGHT]
-        ),
-        case(
-            "right 0.6, mends 0.3, breaks 0.2, lets what is wrong stand", 0.6, 0.3, 0.2, 5, [WRONG]
-        ),
-    ]
+def consensus(pool: str, say: Say, rule: str, predicted: float, single: float) -> Case:
+    play = repeated(pool_of(say), lambda workers: Consensus(workers, "w0", n=5))
+    return Case("consensus, n = 5", pool, rule, predicted, single, 5, play)
 
 
-def mixture_cases() -> list[Case]:
-    """Proposals that are counted, or drawn from."""
-    shares = (0.75, 0.7, 0.7, 0.65, 0.6)
-
-    def case(
-        pool: str, workers: Sequence[Say], layers: int, rule: str, predicted: float, single: float
-    ) -> Case:
-        def make() -> WorkerPool:
-            return planted_pool(**{f"w{index}": say for index, say in enumerate(workers)})
-
-        play = repeated(make, lambda made: MixtureOfAgents(made, "w0", layers=layers))
-        calls = layers * len(workers) + 1
-        return Case(f"moa, layers = {layers}", pool, rule, predicted, single, calls, play)
-
-    counting = [merging(noisy(share), by_count) for share in shares]
-    guessing = [merging(noisy(share), by_chance) for share in shares]
-    text = "right 0.75, 0.7, 0.7, 0.65, 0.6"
-    mean = sum(shares) / len(shares)
-    return [
-        case(
-            f"{text}; merged by count",
-            counting,
-            1,
-            "Poisson-binomial majority",
-            jury(shares),
-            max(shares),
-        ),
-        case(
-            f"{text}; merged by count",
-            counting,
-            2,
-            "the same: layer 2 agrees",
-            jury(shares),
-            max(shares),
-        ),
-        case(f"{text}; merged by chance", guessing, 1, "mean of the workers", mean, max(shares)),
-    ]
+def reflection(
+    pool: str, first: float, mends: float, breaks: float, stands: Sequence[str] = ()
+) -> Case:
+    """Revisions are a chain of two states; answers in ``stands`` are let stand."""
+    predicted = revised(first, 0 if WRONG in stands else mends, 0 if RIGHT in stands else breaks, 5)
+    say = revising(first, mends, breaks, stands)
+    play = repeated(pool_of(say), lambda workers: Reflection(workers, "w0", n=5))
+    calls = None if stands else 6
+    return Case("reflection, n = 5", pool, "two-state chain", predicted, first, calls, play)
 
 
-def context_cases() -> list[Case]:
-    """A worker that needs tokens, and one that does not."""
-
-    def system(pool: WorkerPool) -> Orchestrator:
-        return LongContext(pool, "a")
-
-    mean, limit = 1000.0, 400
-    need = repeated(lambda: limited_pool(Thinker(mean), limit), system)
-    none = repeated(lambda: limited_pool(Planted("a", noisy(0.6)), limit), system)
-    by_limit = 1 - exp(-5 * limit / mean)
-    return [
-        Case("context, times = 5", "needs 1,000 tokens on average, limit 400", "1 - exp(-5 limit / mean)", by_limit,
-             1 - exp(-limit / mean), 1, need),
-        Case("context, times = 5", "right 0.6 whatever the limit", "the worker alone", 0.6, 0.6, 1, none),
-    ]  # fmt: skip
+SHARES = (0.75, 0.7, 0.7, 0.65, 0.6)
 
 
-def smoothie_cases() -> list[Case]:
-    """Agreement that tells who is good, by topic or over all; agreement that tells nothing; agreement in error."""
-
-    def pool_of(*workers: Say) -> Callable[[], WorkerPool]:
-        return lambda: planted_pool(**{f"w{index}": say for index, say in enumerate(workers)})
-
-    def independent(pool: WorkerPool, seen: Observations, seed: int) -> Smoothie:
-        return Smoothie(pool, mode="independent", observations=seen)
-
-    def dependent(pool: WorkerPool, seen: Observations, seed: int) -> Smoothie:
-        return Smoothie(pool, mode="dependent", observations=seen)
-
-    shares = (0.4, 0.85, 0.65, 0.1)
-    chosen = shares[int(noise_of(shares).argmin())]
-    topics = ((0.95, 0.3, 0.6, 0.4), (0.3, 0.95, 0.6, 0.4))
-    experts = [knowing(*both) for both in zip(*topics, strict=True)]
-    # Own answers alone: agreement of the two that are ever right decides; else the first answer is
-    # taken.
-    own = repeated_topics(pool_of(knowing(0.9), knowing(0.9), knowing(0.0)), Smoothie)
-    accents = [
-        knowing(share, accent=accent) for share, accent in zip((0.3, 0.9, 0.6), "abc", strict=True)
-    ]
-    best = max(np.mean(topics, axis=0))
-    return [
-        Case("smoothie-lite, independent", "right 0.4, 0.85, 0.65, 0.1", "who is least noisy by the formula", chosen,
-             max(shares), 4, taught(pool_of(*map(knowing, shares)), independent)),
-        Case("smoothie-lite, independent", "0.3, 0.9, 0.6; no two ever say the same", "the first: nobody agrees", 0.3,
-             0.9, 3, taught(pool_of(*accents), independent)),
-        Case("smoothie-lite, independent", "right 0.9; three that copy an error", "one of the three", 0.0, 0.9, 4,
-             taught(pool_of(knowing(0.9), lying, lying, lying), independent)),
-        Case("smoothie-lite, dependent", "experts 0.95 / 0.3 of two topics, 0.6, 0.4", "drawn from the definition",
-             neighbourly(topics, 20), best, 4, taught(pool_of(*experts), dependent)),
-        Case("smoothie-lite, dependent", "0.9, 0.9, 0; nothing observed", "0.9² + 0.9 · 0.1", 0.9**2 + 0.9 * 0.1, 0.9,
-             3, own),
-    ]  # fmt: skip
+def mixture(pool: str, merge: Say, layers: int, rule: str, predicted: float) -> Case:
+    workers = [merging(noisy(share), merge) for share in SHARES]
+    play = repeated(pool_of(*workers), lambda made: MixtureOfAgents(made, "w0", layers=layers))
+    name = f"moa, layers = {layers}"
+    calls = layers * len(workers) + 1
+    return Case(
+        name,
+        f"right {', '.join(map(str, SHARES))}; {pool}",
+        rule,
+        predicted,
+        max(SHARES),
+        calls,
+        play,
+    )
 
 
-def repeated_topics(
-    make: Callable[[], WorkerPool], system: Callable[[WorkerPool], Orchestrator]
-) -> Play:
-    """How a case over topics is played whose system learns nothing."""
-    return taught(make, lambda pool, seen, seed: system(pool))
+def smoothie(pool: str, workers: Sequence[Say], rule: str, predicted: float, single: float) -> Case:
+    def system(made: WorkerPool, seen: Observations, seed: int) -> Smoothie:
+        return Smoothie(made, mode="independent", observations=seen)
+
+    play = taught(pool_of(*workers), system)
+    name = "smoothie-lite, independent"
+    return Case(name, pool, rule, predicted, single, len(workers), play)
 
 
-def router_cases() -> list[Case]:
-    """Questions that say who knows, and questions that say nothing."""
+def routed(pool: WorkerPool, seen: Observations, seed: int) -> RouterDC:
+    return RouterDC(pool, observations=seen, seed=seed)
 
-    def routed(pool: WorkerPool, seen: Observations, seed: int) -> RouterDC:
-        return RouterDC(pool, observations=seen, seed=seed)
 
-    def experts() -> WorkerPool:
-        return planted_pool(sky=knowing(0.9, 0.2), words=knowing(0.2, 0.9), fair=knowing(0.5))
-
-    def unequal() -> WorkerPool:
-        return planted_pool(fair=knowing(0.5), best=knowing(0.8), poor=knowing(0.3))
-
-    def team() -> WorkerPool:
-        return planted_pool(solo=soloist(0.9), starter=opening, finisher=closing(0.8))
-
-    def loners() -> WorkerPool:
-        return planted_pool(fair=noisy(0.4), best=noisy(0.7), poor=noisy(0.2))
-
-    return [
-        Case("routerdc-lite", "experts 0.9 / 0.2 of two topics, 0.5", "mean of the experts", 0.9, 0.55, 1,
-             taught(experts, routed)),
-        Case("routerdc-lite", "0.5, 0.8, 0.3 whatever is asked", "the best worker", 0.8, 0.8, 1,
-             taught(unequal, routed)),
-        Case("masrouter-lite", "topic 1: one alone, 0.9; topic 2: a chain of two, 0.8", "mean of the two", 0.85, 0.45,
-             None, teamed(team)),
-        Case("masrouter-lite", "who speaks last is right 0.4, 0.7, 0.2", "the best in the last seat", 0.7, 0.7,
-             None, teamed(loners, tries=4)),
-    ]  # fmt: skip
+def longer(pool: WorkerPool) -> Orchestrator:
+    return LongContext(pool, "a")
 
 
 def cases() -> list[Case]:
-    """All of them, in the order of the table."""
+    """Return all cases, in the order of the table: a pool to gain on, and one that gives no gain."""
+    shares = (0.4, 0.85, 0.65, 0.1)
+    chosen = shares[int(noise_of(shares).argmin())]
+    mean, limit = 1000.0, 400
+    thinker = repeated(lambda: limited_pool(Thinker(mean), limit), longer)
+    quick = repeated(lambda: limited_pool(Planted("a", noisy(0.6)), limit), longer)
+    torn = (majority(0.9, 5) + majority(0.3, 5)) / 2
+    agreeing = [knowing(0.9), knowing(0.9), knowing(0.0)]
+    own = taught(pool_of(*agreeing), lambda pool, seen, seed: Smoothie(pool))
+    experts = taught(pool_of(knowing(0.9, 0.2), knowing(0.2, 0.9), knowing(0.5)), routed)
+    unequal = taught(pool_of(knowing(0.5), knowing(0.8), knowing(0.3)), routed)
+    team = teamed(pool_of(soloist(0.9), opening, closing(0.8)))
+    loners = teamed(pool_of(noisy(0.4), noisy(0.7), noisy(0.2)), tries=4)
     return [
-        *consensus_cases(),
-        *reflection_cases(),
-        *mixture_cases(),
-        *context_cases(),
-        *smoothie_cases(),
-        *router_cases(),
-    ]
+        consensus("right 0.6, each call anew", noisy(0.6), "binomial majority", majority(0.6, 5), 0.6),
+        consensus("right 0.4, each call anew", noisy(0.4), "binomial majority", majority(0.4, 5), 0.4),
+        consensus("0.9 on half, 0.3 on half", uneven(0.9, 0.3), "mean of two majorities", torn, 0.6),
+        reflection("right 0.3, mends 0.3, breaks 0", 0.3, 0.3, 0.0),
+        reflection("right 0.6, mends 0, breaks 0.1", 0.6, 0.0, 0.1),
+        reflection("right 0.6, mends 0.3, breaks 0.2, lets what is right stand", 0.6, 0.3, 0.2, [RIGHT]),
+        mixture("merged by count", by_count, 1, "Poisson-binomial majority", jury(SHARES)),
+        mixture("merged by count", by_count, 2, "the same: layer 2 agrees", jury(SHARES)),
+        mixture("merged by chance", by_chance, 1, "mean of the workers", sum(SHARES) / len(SHARES)),
+        Case("context, times = 5", "needs 1,000 tokens on average, limit 400",
+             "1 - exp(-5 limit / mean)", 1 - exp(-5 * limit / mean), 1 - exp(-limit / mean), 1, thinker),
+        Case("context, times = 5", "right 0.6 whatever the limit", "the worker alone", 0.6, 0.6, 1, quick),
+        smoothie("right 0.4, 0.85, 0.65, 0.1", [*map(knowing, shares)],
+                 "who is least noisy by the formula", chosen, max(shares)),
+        smoothie("right 0.9; three that copy an error", [knowing(0.9), lying, lying, lying],
+                 "one of the three", 0.0, 0.9),
+        Case("smoothie-lite, dependent", "0.9, 0.9, 0; nothing observed", "0.9² + 0.9 · 0.1",
+             0.9**2 + 0.9 * 0.1, 0.9, 3, own),
+        Case("routerdc-lite", "experts 0.9 / 0.2 of two topics, 0.5", "mean of the experts", 0.9, 0.55, 1, experts),
+        Case("routerdc-lite", "0.5, 0.8, 0.3 whatever is asked", "the best worker", 0.8, 0.8, 1, unequal),
+        Case("masrouter-lite", "topic 1: one alone, 0.9; topic 2: a chain of two, 0.8", "mean of the two",
+             0.85, 0.45, None, team),
+        Case("masrouter-lite", "who speaks last is right 0.4, 0.7, 0.2", "the best in the last seat",
+             0.7, 0.7, None, loners),
+    ]  # fmt: skip
 
 
 def report() -> None:
     """Play every case over every seed, and print the table."""
-
-    async def played(case: Case) -> tuple[int, int, int]:
-        outcomes = [await case.play(seed) for seed in SEEDS]
-        right = [one for rights, _ in outcomes for one in rights]
-        return sum(right), len(right), sum(calls for _, calls in outcomes)
-
-    print(
-        "| system | workers | prediction | predicted | measured | 99.9 % interval | best worker | calls |"
+    heads = (
+        "system",
+        "workers",
+        "prediction",
+        "predicted",
+        "measured",
+        "99.9 % interval",
+        "best worker",
+        "calls",
     )
-    print("|---|---|---|---|---|---|---|---|")
+    print("|", " | ".join(heads), "|")
+    print("|---" * len(heads) + "|")
+    count = ASKED * len(SEEDS)
     for case in cases():
-        right, count, calls = asyncio.run(played(case))
+        outcomes = [asyncio.run(case.play(seed)) for seed in SEEDS]
+        right = sum(sum(rights) for rights, _ in outcomes)
+        calls = sum(calls for _, calls in outcomes)
         low, high = wilson_interval(right, count, confidence=LEVEL)
         print(
             f"| `{case.system}` | {case.pool} | {case.rule} | {case.predicted:.3f} | {right / count:.3f} "
