@@ -17,20 +17,6 @@ from openconductor.graders.exact import ExactGrader
 from openconductor.types import Grade
 
 SOME = ("eval", "worker:maven", "random", "--limit", "4")
-ROW = {
-    *(
-        "system",
-        "task",
-        "n",
-        "k",
-        "accuracy",
-        "se",
-        "ci95",
-        "dollars_per_question",
-        "tokens_per_question",
-    ),
-    *("calls_per_question", "validity", "unparsed", "masked", "failed"),
-}
 
 
 def nobody(tmp_path: Path) -> str:
@@ -56,30 +42,13 @@ def test_the_table_goes_to_stdout_and_all_else_to_stderr(run, tmp_path: Path) ->
     )  # there was nothing to do
 
 
-def test_answers_that_were_cut_at_a_token_limit_are_counted_and_warned_of(
-    run, tmp_path: Path
-) -> None:
+def test_answers_that_were_cut_at_a_token_limit_are_warned_of(run, tmp_path: Path) -> None:
     with serving(*[says(completion("forty", finish="length"))]) as server:
         pool = write_pool(tmp_path, server.url, "local")
-        told = (
-            "eval",
-            "worker:local",
-            "--pool",
-            pool,
-            "--limit",
-            "1",
-            "--out",
-            str(tmp_path / "run"),
-        )
-        ran = run(*told)
-        rows = run(*told, "--json").json()["rows"]
+        ran = run("eval", "worker:local", "--pool", pool, "--limit", "1", "--out", tmp_path / "run")
     assert ran.code == 0
     assert re.search(r"masked +cut", ran.out)
-    assert (
-        "warning: worker:local on gym: in 1 of 1 answers a worker was cut at its token limit (100 %)"
-        in ran.err
-    )
-    assert [(row["cut"], row["masked"]) for row in rows] == [(1, 0)]
+    assert "warning: worker:local on gym: in 1 of 1 answers a worker was cut" in ran.err
 
 
 @pytest.mark.parametrize("columns", [60, 80, 112])
@@ -105,59 +74,48 @@ def test_no_name_and_no_figure_is_cut_off_however_narrow_the_terminal(
     assert set(ran.out.split()) >= set(heads.split())
 
 
-def test_json_is_one_document_with_every_column_and_what_was_spent(run, tmp_path: Path) -> None:
-    ran = run(*SOME, "--repeats", "2", "--seed", "5", "--out", str(tmp_path / "run"), "--json")
-    assert ran.code == 0
-    values = ran.json()
-    assert [(row["system"], row["n"], row["k"]) for row in values["rows"]] == [
-        ("worker:maven", 4, 2),
-        ("random", 4, 2),
-    ]
-    assert set(values["rows"][0]) >= ROW
-    assert (values["against"], values["missing"], values["folder"]) == (
-        "worker:maven",
-        0,
-        str(tmp_path / "run"),
-    )
-    assert values["spent"]["calls"] == calls(tmp_path / "run")
+def test_json_is_the_table_with_what_was_spent_and_a_run_is_resumed_by_its_folder_alone(
+    run, tmp_path: Path
+) -> None:
+    folder = tmp_path / "run"
+    values = run(*SOME, "--repeats", "2", "--seed", "5", "--out", folder, "--json").json()
+    rows = [(row["system"], row["n"], row["k"]) for row in values["rows"]]
+    assert rows == [("worker:maven", 4, 2), ("random", 4, 2)]
+    assert values["against"] == "worker:maven"
+    assert values["folder"] == str(folder)
+    assert values["spent"]["calls"] == calls(folder)
     assert values["spent"]["dollars"] > 0
     assert {one["system"] for one in values["latency"]} == {"worker:maven", "random"}
-    table = json.loads((tmp_path / "run" / "table.json").read_text("utf-8"))
+    table = json.loads((folder / "table.json").read_text("utf-8"))
     assert {key: values[key] for key in table} == table
+    again = run("eval", "--out", folder, "--json").json()
+    assert again["rows"] == values["rows"]
+    assert calls(folder) == values["spent"]["calls"]
 
 
-def test_a_run_is_gone_on_with_by_its_folder_alone(run, tmp_path: Path) -> None:
-    folder = tmp_path / "run"
-    first, paid = run(*SOME, "--out", str(folder), "--json").json(), calls(folder)
-    again = run("eval", "--out", str(folder), "--json")
-    assert (again.code, again.json()["rows"], calls(folder)) == (0, first["rows"], paid)
-
-
-def test_another_evaluation_of_the_day_gets_a_folder_of_its_own_and_each_is_found_again(
+def test_each_evaluation_of_a_day_has_a_folder_of_its_own_and_is_found_again(
     run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
 
-    def folder(*told: str) -> str:
-        ran = run("eval", *told, "--json")
-        assert ran.code == 0
-        return re.sub(r"^runs/\d{4}-\d\d-\d\d-", "", ran.json()["folder"])
+    def folder(system: str, *more: str) -> str:
+        path = run("eval", system, "--limit", "3", *more, "--json").json()["folder"]
+        return re.sub(r"^runs/\d{4}-\d\d-\d\d-", "", path)
 
-    maven, jack = ("worker:maven", "--limit", "3"), ("worker:jack", "--limit", "3")
-    assert [folder(*maven), folder(*jack), folder("random", "--limit", "3")] == [
+    assert [folder("worker:maven"), folder("worker:jack"), folder("random")] == [
         "eval",
         "eval-2",
         "eval-3",
     ]
-    assert all(
-        re.fullmatch(r"\d{4}-\d\d-\d\d-eval(-[23])?", one.name)
-        for one in (tmp_path / "runs").iterdir()
-    )
-    paid = calls(next((tmp_path / "runs").glob("*-eval-2")))
-    assert [folder(*jack, "--budget-calls", "99"), folder(*maven)] == ["eval-2", "eval"]
-    assert calls(next((tmp_path / "runs").glob("*-eval-2"))) == paid
+    (second,) = (tmp_path / "runs").glob("*-eval-2")
+    paid = calls(second)
+    assert [folder("worker:jack", "--budget-calls", "99"), folder("worker:maven")] == [
+        "eval-2",
+        "eval",
+    ]
+    assert calls(second) == paid
     shutil.rmtree(next((tmp_path / "runs").glob("*-eval")))
-    assert [folder(*jack), folder(*maven)] == ["eval-2", "eval"]
+    assert [folder("worker:jack"), folder("worker:maven")] == ["eval-2", "eval"]
 
 
 def test_the_command_line_overrules_the_recipe(run, tmp_path: Path) -> None:
@@ -209,26 +167,19 @@ def test_wrong_usage_says_what_is_wrong_exits_with_2_and_leaves_nothing(
 
 
 def test_data_that_are_not_there_are_a_failure(run, tmp_path: Path) -> None:
-    told = ("--task-path", f"gsm8k={tmp_path / 'nowhere.jsonl'}", "--out", str(tmp_path / "run"))
-    ran = run("eval", "random", "--pool", nobody(tmp_path), *told)
+    folder = tmp_path / "run"
+    path = f"gsm8k={tmp_path / 'nowhere.jsonl'}"
+    ran = run("eval", "random", "--pool", nobody(tmp_path), "--task-path", path, "--out", folder)
     assert (ran.code, ran.out) == (1, "")
     assert "nowhere.jsonl" in ran.err
-    assert not (tmp_path / "run").exists()
+    assert not folder.exists()
 
 
-def test_where_not_one_answer_could_be_decided_the_table_comes_with_a_failure(
+def test_where_no_answer_could_be_decided_the_table_comes_with_a_failure(
     run, tmp_path: Path
 ) -> None:
-    ran = run(
-        "eval",
-        "worker:local",
-        "--pool",
-        nobody(tmp_path),
-        "--limit",
-        "2",
-        "--out",
-        str(tmp_path / "run"),
-    )
+    words = ("--pool", nobody(tmp_path), "--limit", "2", "--out", tmp_path / "run")
+    ran = run("eval", "worker:local", *words)
     assert ran.code == 1
     assert "worker:local" in ran.out
     assert "2 answers failed and are masked" in ran.err
