@@ -33,7 +33,9 @@ def calls(folder: Path) -> int:
 def test_the_table_goes_to_stdout_and_all_else_to_stderr(run, tmp_path: Path) -> None:
     ran = run(*SOME, "--out", str(tmp_path / "run"))
     assert ran.code == 0
-    assert "accuracy" in ran.out and "worker:maven" in ran.out and "against worker:maven" in ran.out
+    assert "accuracy" in ran.out
+    assert "worker:maven" in ran.out
+    assert "against worker:maven" in ran.out
     folder, progress = ran.err.splitlines()  # no terminal, no bar: a line at the end
     assert folder == f"run folder: {tmp_path / 'run'}"
     assert re.fullmatch(r"evaluating: 8 of 8, \$[\d.]+, \d+ calls", progress)
@@ -126,10 +128,12 @@ def test_the_command_line_overrules_the_recipe(run, tmp_path: Path) -> None:
     )
     told = ("eval", "--config", str(recipe), "--out", str(tmp_path / "run"), "--json")
     values = run(*told, "worker:jack", "repeats=2", "--limit", "2", "--budget-dollars", "$9").json()
-    assert (values["name"], values["repeats"]) == ("mine", 2)
+    assert values["name"] == "mine"
+    assert values["repeats"] == 2
     assert [(row["system"], row["n"]) for row in values["rows"]] == [("worker:jack", 2)]
     written = (tmp_path / "run" / "config.toml").read_text("utf-8")
-    assert "seed = 1" in written and 'dollars = "9"' in written
+    assert "seed = 1" in written
+    assert 'dollars = "9"' in written
 
 
 # ── what is refused, and what fails ───────────────────────────────────────────────────────────────
@@ -161,7 +165,8 @@ def test_wrong_usage_says_what_is_wrong_exits_with_2_and_leaves_nothing(
 ) -> None:
     monkeypatch.chdir(tmp_path)
     ran = run("eval", *arguments)
-    assert (ran.code, ran.out) == (2, "")
+    assert ran.code == 2
+    assert ran.out == ""
     assert said in re.sub(r"\s+", " ", ran.err)
     assert list(tmp_path.iterdir()) == []
 
@@ -170,7 +175,8 @@ def test_data_that_are_not_there_are_a_failure(run, tmp_path: Path) -> None:
     folder = tmp_path / "run"
     path = f"gsm8k={tmp_path / 'nowhere.jsonl'}"
     ran = run("eval", "random", "--pool", nobody(tmp_path), "--task-path", path, "--out", folder)
-    assert (ran.code, ran.out) == (1, "")
+    assert ran.code == 1
+    assert ran.out == ""
     assert "nowhere.jsonl" in ran.err
     assert not folder.exists()
 
@@ -192,7 +198,8 @@ def test_regrading_calls_nobody_and_lists_what_moved(run, tmp_path: Path, monkey
     assert run("eval", "oracle", "--limit", "5", "--out", str(folder)).code == 0
     paid, same = calls(folder), run("eval", "--regrade", str(folder))
     assert same.code == 0
-    assert "0 verdicts changed" in same.err and "accuracy" in same.out
+    assert "0 verdicts changed" in same.err
+    assert "accuracy" in same.out
 
     async def grade(self: ExactGrader, problem: object, answer: str) -> Grade:
         return Grade(False, "x", note="stricter")
@@ -203,7 +210,8 @@ def test_regrading_calls_nobody_and_lists_what_moved(run, tmp_path: Path, monkey
     assert {(move["system"], move["before"], move["now"]) for move in values["moves"]} == {
         ("oracle", True, False)
     }
-    assert (values["rows"][0]["accuracy"], calls(folder)) == (0, paid)
+    assert values["rows"][0]["accuracy"] == 0
+    assert calls(folder) == paid
 
 
 # ── a terminal ────────────────────────────────────────────────────────────────────────────────────

@@ -139,7 +139,8 @@ async def test_a_baseline_answers_and_tells_what_happens_as_the_conductor_does(n
     assert kinds[RoundEnded] == len(episode.rounds)
     assert kinds[Asked] == kinds[Answered] == 1
     assert isinstance(events[0], Asked)
-    assert isinstance(events[-1], Answered) and events[-1].outcome == episode
+    assert isinstance(events[-1], Answered)
+    assert events[-1].outcome == episode
     assert {event.episode for event in events} == {episode.id}
     assert [event.round for event in events if isinstance(event, RoundEnded)] == list(
         range(len(episode.rounds))
@@ -177,7 +178,8 @@ async def test_workers_that_all_refuse_or_break_end_the_episode(
         raise failure("no")
 
     episode = await made(name, pool_of(fail, fail, fail)).ask("What is 6 * 7?")
-    assert (episode.answer, type(episode.error)) == (None, failure)
+    assert episode.answer is None
+    assert type(episode.error) is failure
 
 
 @EVERY
@@ -226,7 +228,8 @@ async def test_an_invalid_plan_ends_the_episode_before_anybody_is_asked() -> Non
     episode = await PlannedOrchestrator(pool_of(never), lambda _: stranger).ask("Hello?")
     assert isinstance(episode.error, errors.WorkflowError)
     assert episode.error.reason == errors.WorkflowReason.UNKNOWN_WORKER
-    assert episode.answer is None and episode.rounds[0].transcript is None
+    assert episode.answer is None
+    assert episode.rounds[0].transcript is None
 
 
 # ── random workflows ──────────────────────────────────────────────────────────────────────────────

@@ -73,7 +73,8 @@ async def test_a_vote_of_the_best_is_the_best_fixed_workflow_where_it_would_have
         x=lambda *_: "Answer: 1", y=lambda *_: "Answer: 2", z=lambda *_: "Answer: 2"
     )
     episode = await BestFixed(pool, observations=seen).ask("e")
-    assert (episode.answer, len(episode.rounds[0].workflow or ())) == ("Answer: 2", 3)
+    assert episode.answer == "Answer: 2"
+    assert len(episode.rounds[0].workflow or ()) == 3
     alone = replace(seen, right=((1.0, 0.0, 0.0),) * 3)
     assert len((await BestFixed(pool, observations=alone).ask("e")).rounds[0].workflow or ()) == 1
 

@@ -105,7 +105,8 @@ async def test_a_revision_sees_all_attempts_and_is_asked_to_look_again() -> None
 async def test_a_worker_that_says_so_lets_its_last_answer_stand(words: str) -> None:
     said = iter(["one", "two", words])
     episode = await Reflection(planted_pool(a=lambda *_: next(said)), "a", n=5).ask("Which?")
-    assert (episode.answer, len(episode.rounds)) == ("two", 3)
+    assert episode.answer == "two"
+    assert len(episode.rounds) == 3
 
 
 async def test_in_the_gym_the_same_value_again_lets_it_stand_and_an_admitted_failure_is_asked_again() -> (
@@ -139,13 +140,12 @@ async def test_a_revision_that_is_declined_leaves_the_attempt_standing_and_one_t
     episode = await Reflection(planted_pool(a=once), "a", n=5).ask("Which?")
     assert [type(one.error) for one in episode.rounds] == [type(None), type(failure)]
     if isinstance(failure, Refused):
-        assert (episode.answer, episode.error) == ("one", None)
+        assert episode.answer == "one"
+        assert episode.error is None
     else:  # answered with fewer revisions than the others, it would be scored as another system
-        assert (episode.answer, type(episode.error), episode_reward(episode, None)) == (
-            None,
-            ServerFailed,
-            None,
-        )
+        assert episode.answer is None
+        assert type(episode.error) is ServerFailed
+        assert episode_reward(episode, None) is None
 
 
 # ── mixture of agents ─────────────────────────────────────────────────────────────────────────────
@@ -167,8 +167,10 @@ async def test_each_layer_reads_the_proposals_of_the_one_before_in_its_system_pr
     assert list(first) == question
     assert [turn.role for turn in second] == [turn.role for turn in merging] == ["system", "user"]
     assert second[-1] == merging[-1] == question[-1]
-    assert second[0].content.startswith(told) and MERGE in second[0].content
-    assert references(second) == ["A0", f"B{len(question)}"] and references(merging) == ["A2", "B2"]
+    assert second[0].content.startswith(told)
+    assert MERGE in second[0].content
+    assert references(second) == ["A0", f"B{len(question)}"]
+    assert references(merging) == ["A2", "B2"]
     assert episode.answer == "B2"
 
 
@@ -178,7 +180,8 @@ async def test_in_the_gym_proposals_are_turns_and_its_workers_compare_them() -> 
     proposed, merged = (one.transcript.results for one in episode.rounds if one.transcript)
     said = [result.completion.text for result in proposed if result.completion]
     assert attempts(merged[0].messages) == [text for text in said if text != DECLINED]
-    assert len(said) == 8 and asks_to_compare(merged[0].messages[-1].content)
+    assert len(said) == 8
+    assert asks_to_compare(merged[0].messages[-1].content)
 
 
 async def test_an_aggregator_that_declines_ends_the_episode_and_a_proposer_does_not() -> None:
@@ -186,7 +189,8 @@ async def test_an_aggregator_that_declines_ends_the_episode_and_a_proposer_does_
     assert (await MixtureOfAgents(pool, "a").ask("Is it?")).answer == RIGHT
     assert references(provider_of(pool, 0).calls[-1][0]) == [RIGHT]
     episode = await MixtureOfAgents(pool, "no").ask("Is it?")
-    assert episode.answer is None and isinstance(episode.error, Refused)
+    assert episode.answer is None
+    assert isinstance(episode.error, Refused)
 
 
 @pytest.mark.parametrize("system", ["consensus", "moa", "smoothie-lite"])

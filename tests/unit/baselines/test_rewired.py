@@ -56,7 +56,8 @@ async def test_what_the_planner_wrote_stands_in_its_call_and_what_was_played_in_
     (planned,) = (event for event in events if isinstance(event, Planned))
     assert planned.workflow == played(episode)
     (call,) = episode.rounds[0].calls
-    assert call.completion is not None and call.completion.text == WRITTEN
+    assert call.completion is not None
+    assert call.completion.text == WRITTEN
     assert episode.rounds[0].completion.text == render_workflow(played(episode))
 
 
@@ -164,7 +165,8 @@ def test_prompt_ablations_change_what_the_planner_is_asked_where_its_template_ha
         ({"subtasks": False}, PromptOptions(subtasks=False)),
     ):
         changed = ablated(base, **options)  # type: ignore[arg-type]
-        assert isinstance(changed, Conductor) and changed.prompt == prompt
+        assert isinstance(changed, Conductor)
+        assert changed.prompt == prompt
     assert base.prompt == PromptOptions()  # the Conductor itself stays as it is
 
 

@@ -103,7 +103,8 @@ async def test_who_declines_is_not_chosen_and_who_fails_ends_the_episode() -> No
     ).answer == truth(question)
     broken = planted_pool(best=knowing(1.0), good=knowing(1.0), poor=fail)
     episode = await Smoothie(broken, mode="independent", observations=seen).ask(question)
-    assert episode.answer is None and isinstance(episode.error, ServerFailed)
+    assert episode.answer is None
+    assert isinstance(episode.error, ServerFailed)
 
 
 async def test_what_cannot_be_judged_is_refused() -> None:

@@ -114,12 +114,11 @@ def test_a_run_leaves_a_folder_that_says_what_it_was_and_what_came_of_it(tmp_pat
     assert tomllib.loads((folder / "config.toml").read_text("utf-8"))["seed"] == 4
     environment = read_folder(folder)[1]
     assert environment["packages"]["openconductor"]
-    assert (
-        environment["inputs"]["tasks"]["gym"]["problems"] == 6
-        and len(environment["inputs"]["workers"]) == 8
-    )
+    assert environment["inputs"]["tasks"]["gym"]["problems"] == 6
+    assert len(environment["inputs"]["workers"]) == 8
     assert [(one.done, one.total) for one in heard] == [(number, 24) for number in range(1, 25)]
-    assert len(results.records) == 24 and results.missing == 0
+    assert len(results.records) == 24
+    assert results.missing == 0
     rows = list(csv.DictReader((folder / "table.csv").read_text("utf-8").splitlines()))
     assert [(row["system"], row["n"], row["k"]) for row in rows] == [
         (BEST_WORKER, "6", "2"),
@@ -140,7 +139,8 @@ def test_every_cell_is_asked_once_under_a_sample_number_of_its_own(
         sample_number("worker:ada", "gsm8k", one.problem, one.sample) for one in results.records
     }
     assert set(adders["ada"].samples) == expected
-    assert len(expected) == 8 and max(expected) < 2**53
+    assert len(expected) == 8
+    assert max(expected) < 2**53
     assert (
         sample_number("conductor", "gym", "gym-1", 2) == 7105550647508994
     )  # resuming depends on it
@@ -248,7 +248,9 @@ def test_what_the_journal_answers_is_not_taken_from_the_budget(tmp_path, adders,
         run(sums(tmp_path, budget={"calls": 5}), tmp_path / "run")
     judge(lambda problem, answer: Grade(True))
     results = run(sums(tmp_path, budget={"calls": 5}), tmp_path / "run")
-    assert (len(adders["ada"].asked), paid(tmp_path / "run")[0], results.missing) == (4, 4, 0)
+    assert len(adders["ada"].asked) == 4
+    assert paid(tmp_path / "run")[0] == 4
+    assert results.missing == 0
     assert {one.usage.dollars for one in results.records} == {
         Decimal("0.00012")
     }  # what it would cost, whoever paid
@@ -409,12 +411,12 @@ def test_a_folder_holds_what_it_was_told_and_no_other_evaluation(
 ) -> None:
     folder, config = tmp_path / "run", sums(tmp_path)
     run(config, folder)
-    assert holds(folder, config) and holds(
-        folder, sums(tmp_path, budget={"calls": 3}, concurrency=2)
-    )
+    assert holds(folder, config)
+    assert holds(folder, sums(tmp_path, budget={"calls": 3}, concurrency=2))
     for other in (sums(tmp_path, seed=1), sums(tmp_path, pool="other.toml")):
         assert not holds(folder, other)
-    assert not holds(tmp_path, config) and not holds(tmp_path / "new", config)
+    assert not holds(tmp_path, config)
+    assert not holds(tmp_path / "new", config)
 
 
 def test_a_run_that_is_resumed_elsewhere_says_what_is_different_there(
@@ -510,7 +512,8 @@ def test_verdicts_that_moved_are_listed_the_tables_follow_and_the_old_ones_stay_
         )
     with JournalReader(folder / "journal.sqlite") as journal:
         history = [record.value["correct"] for record in journal.records(history=True)]
-    assert (len(history), history[:8].count(True)) == (8 + 7, 3)
+    assert len(history) == 8 + 7
+    assert history[:8].count(True) == 3
     assert adders["ada"].asked == adders["bob"].asked == [], "nobody is called"
 
 

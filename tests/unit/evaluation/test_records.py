@@ -127,7 +127,10 @@ async def outcome_of(
 
 async def test_a_right_answer_is_kept_with_its_workflow_its_calls_and_its_bill() -> None:
     kept = record_of(await outcome_of("42"), system="conductor")
-    assert (kept.correct, kept.status, kept.kind, kept.answer) == (True, "graded", "easy", "42")
+    assert kept.correct is True
+    assert kept.status == "graded"
+    assert kept.kind == "easy"
+    assert kept.answer == "42"
     assert kept.workflows == (TWO,)
     assert kept.valid is True
     assert kept.rounds[0].outcomes == ("answered", "answered")
@@ -156,7 +159,8 @@ async def test_each_fate_has_its_name_and_failures_of_infrastructure_are_never_w
     correct: bool | None,
 ) -> None:
     kept = record_of(await outcome_of(said, **options), system="conductor")
-    assert (kept.status, kept.correct) == (status, correct)
+    assert kept.status == status
+    assert kept.correct == correct
     assert bool(kept.error) == (status in ("invalid", "refused", "failed"))
 
 
@@ -279,13 +283,14 @@ def test_a_frame_has_a_row_an_answer_with_unknown_as_missing_and_one_dtype_a_col
     frame = results_of([lost, answered], ["conductor"]).frame()
     assert {name: str(dtype) for name, dtype in frame.dtypes.items()} == COLUMNS
     right, masked = frame.to_dict("records")
-    assert (right["problem"], right["score"], right["correct"], right["valid"]) == ("p1", 1, 1, 1)
-    assert (right["rounds"], right["steps"], right["input_tokens"], right["dollars"]) == (
-        2,
-        2,
-        3,
-        0.5,
-    )
+    assert right["problem"] == "p1"
+    assert right["score"] == 1
+    assert right["correct"] == 1
+    assert right["valid"] == 1
+    assert right["rounds"] == 2
+    assert right["steps"] == 2
+    assert right["input_tokens"] == 3
+    assert right["dollars"] == 0.5
     assert frame.isna().loc[1][lambda missing: missing].index.tolist() == [
         "correct",
         "score",
@@ -293,5 +298,6 @@ def test_a_frame_has_a_row_an_answer_with_unknown_as_missing_and_one_dtype_a_col
         "extracted",
         "valid",
     ]
-    assert (masked["problem"], masked["status"]) == ("p2", "ungraded")
+    assert masked["problem"] == "p2"
+    assert masked["status"] == "ungraded"
     assert list(results_of([], ["conductor"]).frame().columns) == list(COLUMNS)

@@ -81,11 +81,9 @@ def test_an_option_of_the_conductor_overrules_the_recipe_and_changes_its_prompt(
 ) -> None:
     made = make(spec)
     assert isinstance(made.orchestrator, Conductor)
-    assert (made.orchestrator.max_steps, made.orchestrator.max_rounds, made.budget) == (
-        max_steps,
-        max_rounds,
-        budget,
-    )
+    assert made.orchestrator.max_steps == max_steps
+    assert made.orchestrator.max_rounds == max_rounds
+    assert made.budget == budget
     assert getattr(made.orchestrator.prompt, asked_for[0]) == asked_for[1]
 
 
@@ -271,11 +269,9 @@ def test_a_pools_description_holds_what_answers_and_costs_depend_on_and_no_key(
     described: Any = workshop.described([read_spec("random")])["workers"]
     assert json.loads(json.dumps(described)) == described
     big = described[0]
-    assert (big["ordinal"], big["name"], big["price"]) == (
-        0,
-        "big",
-        {"input": "1.5", "output": "2", "cached": None},
-    )
+    assert big["ordinal"] == 0
+    assert big["name"] == "big"
+    assert big["price"] == {"input": "1.5", "output": "2", "cached": None}
     assert big["sampling"]["body"] == {"reasoning_effort": "high", "top_k": 5}
     assert described[1]["price"] is None
     assert "big-1" in str(big["identity"])
@@ -316,7 +312,8 @@ def test_every_task_is_loaded_under_its_name_and_its_own_seed_goes_before_the_re
 
     sheets = loaded(None, {})
     assert list(sheets) == ["gsm8k", "gym"]
-    assert (len(sheets["gsm8k"].problems), sheets["gsm8k"].described["problems"]) == (3, 3)
+    assert len(sheets["gsm8k"].problems) == 3
+    assert sheets["gsm8k"].described["problems"] == 3
     assert "test.jsonl" in json.dumps(sheets["gsm8k"].described["source"])
     ours, theirs, others = (
         loaded(*one)["gym"].problems for one in ((4, {"seed": 3}), (3, {}), (4, {}))
@@ -342,7 +339,9 @@ def test_the_gyms_workers_are_asked_nothing_but_the_gym(
 def test_the_splits_of_a_folder_lie_side_by_side(tmp_path: Path) -> None:
     recipe = told(tmp_path, learn={"limit": 3})
     sheet = load_learning(recipe, load_sheets(recipe).values())
-    assert (sheet.name, len(sheet.problems), sheet.described["problems"]) == ("learn:gsm8k", 3, 3)
+    assert sheet.name == "learn:gsm8k"
+    assert len(sheet.problems) == 3
+    assert sheet.described["problems"] == 3
     assert "train.jsonl" in json.dumps(sheet.described["source"])
 
 
@@ -389,4 +388,5 @@ async def test_the_model_that_plans_can_be_asked_alone() -> None:
         system = workshop(conductor={"planner": planner}).make(read_spec("planner_alone"))
         episode = await system.orchestrator.ask("Question: sum of 1, 2")
         (result,) = episode.rounds[0].transcript.results
-        assert (result.calls[-1].worker, episode.answer) == (name, result.completion.text)
+        assert result.calls[-1].worker == name
+        assert episode.answer == result.completion.text

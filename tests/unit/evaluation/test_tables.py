@@ -32,13 +32,17 @@ UNPRICED = Usage(input_tokens=10, output_tokens=5, unpriced_calls=1)
 # ── one row ───────────────────────────────────────────────────────────────────────────────────────
 def test_the_error_is_clustered_by_problem_and_single_answers_have_wilsons_interval() -> None:
     row = make_row("conductor", "t", records(["+", "+", "+", "-"]), 1)
-    assert (row.n, row.k, row.accuracy, row.pass_at_k) == (4, 1, 0.75, None)
+    assert row.n == 4
+    assert row.k == 1
+    assert row.accuracy == 0.75
+    assert row.pass_at_k is None
     assert row.se == pytest.approx(0.25)  # sqrt(variance / n), variance = 3/4 * 1/4 * 4/3 = 1/4
     assert row.ci95 == pytest.approx(wilson_interval(3, 4))
     # Means 1, 1/2, 0, 1: their mean is 5/8; squares of deviations (9 + 1 + 25 + 9) / 64, over 3,
     # over 4.
     row = make_row("conductor", "t", records(["++", "+-", "--", "++"]), 2)
-    assert (row.accuracy, row.se) == (0.625, pytest.approx(math.sqrt(44 / 64 / 3 / 4)))
+    assert row.accuracy == 0.625
+    assert row.se == pytest.approx(math.sqrt(44 / 64 / 3 / 4))
     assert row.pass_at_k == 0.75  # at least one of two: 1, 1, 0, 1
 
 
@@ -47,19 +51,19 @@ def test_masked_repeats_are_left_out_counted_and_do_not_change_what_a_problem_we
     row = make_row("conductor", "t", records(["+f+", "u-u", "fff", "+--"]), 3)
     assert row.n == 4
     assert row.accuracy == pytest.approx((1 + 0 + 1 / 3) / 3)
-    assert (row.ungraded, row.failed, row.masked) == (2, 4, 6)
+    assert row.ungraded == 2
+    assert row.failed == 4
+    assert row.masked == 6
     assert row.pass_at_k == 1.0, "only p3 has three decided answers, and one of them is right"
 
 
 def test_what_counts_as_wrong_is_counted_by_its_reason() -> None:
     row = make_row("conductor", "t", records(["+", "-", "?", "!", "r", "?"]), 1)
-    assert (row.accuracy, row.unparsed, row.invalid, row.refused, row.masked) == (
-        pytest.approx(1 / 6),
-        2,
-        1,
-        1,
-        0,
-    )
+    assert row.accuracy == pytest.approx(1 / 6)
+    assert row.unparsed == 2
+    assert row.invalid == 1
+    assert row.refused == 1
+    assert row.masked == 0
 
 
 def test_answers_that_were_cut_are_counted_and_more_than_a_few_percent_are_warned_of() -> None:
@@ -70,10 +74,8 @@ def test_answers_that_were_cut_are_counted_and_more_than_a_few_percent_are_warne
         replace(one, system="random", rounds=(cut, whole)) if place < 5 else one
         for place, one in enumerate(few)
     ]
-    assert (make_row("conductor", "t", few, 1).cut, make_row("random", "t", many[:5], 1).cut) == (
-        3,
-        5,
-    )
+    assert make_row("conductor", "t", few, 1).cut == 3
+    assert make_row("random", "t", many[:5], 1).cut == 5
     assert cut_answers(results_of(few, ["conductor"])) == []
     (warning,) = cut_answers(results_of([*few, *many[:5]], ["conductor", "random"]))
     assert warning.startswith(
@@ -89,11 +91,9 @@ def test_answers_that_were_cut_are_counted_and_more_than_a_few_percent_are_warne
 def test_cost_is_of_a_question_asked_once_whatever_became_of_it() -> None:
     # Four records of one cent, 15 tokens and one call; two right of the three that were decided.
     row = make_row("conductor", "t", records(["+", "+", "-", "f"]), 1)
-    assert (row.dollars_per_question, row.tokens_per_question, row.calls_per_question) == (
-        0.01,
-        15,
-        1,
-    )
+    assert row.dollars_per_question == 0.01
+    assert row.tokens_per_question == 15
+    assert row.calls_per_question == 1
     assert row.right_per_dollar == pytest.approx(2 / 3 / 0.01)
 
 
@@ -104,7 +104,8 @@ def test_an_unknown_price_is_unknown_and_what_was_free_cost_nothing(
     row = make_row("conductor", "t", [*records(["+", "+"]), record("+", "p9", usage=usage)], 1)
     assert row.dollars_per_question == (None if dollars is None else pytest.approx(0.02 / 3))
     alone = make_row("conductor", "t", [record("+", usage=usage)], 1)
-    assert (alone.dollars_per_question, alone.right_per_dollar) == (dollars, None)
+    assert alone.dollars_per_question == dollars
+    assert alone.right_per_dollar is None
 
 
 def test_validity_counts_texts_and_accuracy_given_valid_leaves_the_others_out() -> None:
@@ -135,11 +136,13 @@ def two_tasks(first: list[str], second: list[str], **changes: object) -> list[Re
 def test_each_task_weighs_the_same_in_the_average_however_many_problems_it_has() -> None:
     found = two_tasks(["+", "-"], ["+", "+", "+", "-"], calls=2)
     row = make_table(results_of(found, ["conductor"], tasks=["a", "b"])).row("conductor", AVERAGE)
-    assert (row.n, row.accuracy) == (6, 0.625)
+    assert row.n == 6
+    assert row.accuracy == 0.625
     assert row.se == pytest.approx(
         math.sqrt(0.5**2 + 0.25**2) / 2
     )  # of 1/2 over two problems, and 3/4 over four
-    assert (row.dollars_per_question, row.calls_per_question) == (0.01, 2)
+    assert row.dollars_per_question == 0.01
+    assert row.calls_per_question == 2
     assert row.right_per_dollar == pytest.approx(62.5)
 
 
@@ -149,7 +152,8 @@ def test_what_one_task_does_not_know_the_average_does_not_know() -> None:
     assert (row.accuracy, row.se, row.ci95, row.dollars_per_question, row.right_per_dollar) == (
         None,
     ) * 5
-    assert (row.masked, row.tokens_per_question) == (2, 15)
+    assert row.masked == 2
+    assert row.tokens_per_question == 15
 
 
 # ── differences ───────────────────────────────────────────────────────────────────────────────────
@@ -160,13 +164,11 @@ def compared(ours: list[str], theirs: list[str], **options: object) -> Table:
 
 def test_systems_are_compared_on_the_problems_that_both_have_decided() -> None:
     (gap,) = compared(["+", "+", "f", "-"], ["-", "+", "+", "u"]).gaps
-    assert (gap.system, gap.task, gap.problems, gap.better, gap.worse) == (
-        "worker:ann",
-        "t",
-        2,
-        1,
-        0,
-    )
+    assert gap.system == "worker:ann"
+    assert gap.task == "t"
+    assert gap.problems == 2
+    assert gap.better == 1
+    assert gap.worse == 0
     assert gap.difference == 0.5
 
 
@@ -182,12 +184,10 @@ def test_differences_are_averaged_over_tasks_and_holm_is_over_all_of_the_table()
         )
     )
     on_a, on_b, average = table.gaps
-    assert (average.task, average.difference, average.problems, average.better) == (
-        AVERAGE,
-        0.5,
-        14,
-        7,
-    )
+    assert average.task == AVERAGE
+    assert average.difference == 0.5
+    assert average.problems == 14
+    assert average.better == 7
     # a: 1 less twice what 7 equal problems leave open; b: 0 less it once.
     rest = 1 - 0.025 ** (1 / 7)
     assert average.ci95 == pytest.approx((0.5 - math.hypot(2 * rest, rest) / 2, 0.5 + rest / 2))
@@ -210,7 +210,8 @@ def test_hindsight_has_a_row_is_said_to_be_a_bound_and_is_not_compared() -> None
     found = [*records(["+", "-"], system="worker:ann"), *records(["-", "+"], system="worker:bob")]
     table = make_table(results_of(found, ["oracle_observed", "workers"]))
     assert table.row("oracle_observed", "t").accuracy == 1.0
-    assert (table.against, [gap.system for gap in table.gaps]) == ("worker:ann", ["worker:bob"])
+    assert table.against == "worker:ann"
+    assert [gap.system for gap in table.gaps] == ["worker:bob"]
     assert "a bound, not a system" in form("md", table)
     assert "a bound" not in form("md", make_table(results_of(found, ["workers"])))
     with pytest.raises(ConfigError, match="expected a system that answers"):
@@ -271,34 +272,28 @@ def test_markdown_begins_with_the_grid_of_accuracies_in_percent() -> None:
 def test_details_say_a_dash_for_what_is_not_known_and_never_0() -> None:
     head, rows = details(small())
     conductor, worker = (dict(zip(head, cells, strict=True)) for cells in rows)
-    assert (conductor["dollars"], conductor["right a dollar"], conductor["valid"]) == (
-        "0.0100",
-        "33.3",
-        "100.0",
-    )
-    assert (conductor["unparsed"], conductor["failed"], conductor["pass@k"]) == ("1", "1", "–")
-    assert (worker["dollars"], worker["right a dollar"], worker["valid"], worker["steps"]) == (
-        "–",
-        "–",
-        "–",
-        "–",
-    )
+    assert conductor["dollars"] == "0.0100"
+    assert conductor["right a dollar"] == "33.3"
+    assert conductor["valid"] == "100.0"
+    assert conductor["unparsed"] == "1"
+    assert conductor["failed"] == "1"
+    assert conductor["pass@k"] == "–"
+    assert worker["dollars"] == "–"
+    assert worker["right a dollar"] == "–"
+    assert worker["valid"] == "–"
+    assert worker["steps"] == "–"
     assert worker["95 %"] == "30.1 to 95.4"  # Wilson's of 3 in 4
 
 
 def test_csv_has_every_column_of_every_row_and_leaves_the_unknown_empty() -> None:
     rows = list(csv.DictReader(io.StringIO(form("csv", small(ODD)))))
     assert [row["system"] for row in rows] == ["conductor", ODD]
-    assert (rows[0]["accuracy"], rows[0]["n"], rows[0]["dollars_per_question"]) == (
-        str(1 / 3),
-        "4",
-        "0.01",
-    )
-    assert (rows[1]["dollars_per_question"], rows[1]["validity"], rows[1]["pass_at_k"]) == (
-        "",
-        "",
-        "",
-    )
+    assert rows[0]["accuracy"] == str(1 / 3)
+    assert rows[0]["n"] == "4"
+    assert rows[0]["dollars_per_question"] == "0.01"
+    assert rows[1]["dollars_per_question"] == ""
+    assert rows[1]["validity"] == ""
+    assert rows[1]["pass_at_k"] == ""
     assert 0.30 < float(rows[1]["ci95_low"]) < 0.31 < 0.95 < float(rows[1]["ci95_high"])
 
 
