@@ -83,6 +83,7 @@ def piece(data: bytes) -> bytes:
 
 
 END = b"0\r\n\r\n"
+DONE = piece(b"data: [DONE]\n\n")
 STREAM = "text/event-stream"
 
 
@@ -125,14 +126,14 @@ def whole(
     x.send(head(kind, length=len(data)) + data, status=200, usage=usage)
 
 
-def halves(x: Exchange) -> tuple[str, str]:
-    """The answer's text in two."""
-    return x.text[: len(x.text) // 2], x.text[len(x.text) // 2 :]
+def beginning(x: Exchange) -> bytes:
+    """The head of a stream and the first half of its text."""
+    return head(STREAM) + delta(x.text[: len(x.text) // 2])
 
 
 def begin_stream(x: Exchange) -> None:
     """The head of a stream and the first half of its text."""
-    x.send(head(STREAM) + delta(halves(x)[0]), status=200)
+    x.send(beginning(x), status=200)
 
 
 # ── answers, some of them with a lie about what they cost ─────────────────────────────────────────
@@ -151,17 +152,15 @@ def answer(
     if not x.request.stream:
         whole(x, body(said, finish=finish, usage=shown or None), usage=true)
         return
-    words = (
-        [delta(part) for part in (said[: len(said) // 2], said[len(said) // 2 :])]
-        if said
-        else [delta(said)]
-    )
-    bill = (
-        event({"object": "chat.completion.chunk", "choices": [], "usage": shown}) if shown else b""
-    )
-    end = piece(b"data: [DONE]\n\n") if done else b""
-    last = delta(None, finish) if finish is not None else b""
-    x.send(head(STREAM) + b"".join(words) + last + bill + end + END, status=200, usage=true)
+    half = len(said or "") // 2
+    sent = head(STREAM) + (delta(said[:half]) + delta(said[half:]) if said else delta(said))
+    if finish is not None:
+        sent += delta(None, finish)
+    if shown:
+        sent += event({"object": "chat.completion.chunk", "choices": [], "usage": shown})
+    if done:
+        sent += DONE
+    x.send(sent + END, status=200, usage=true)
 
 
 async def answer_late(x: Exchange) -> None:
@@ -185,7 +184,7 @@ async def answer_hugely(x: Exchange) -> None:
         await x.flush()
         x.send(delta("x" * 2**16))
     bill = event({"object": "chat.completion.chunk", "choices": [], "usage": wire_usage(usage)})
-    x.send(delta(None, "stop") + bill + piece(b"data: [DONE]\n\n") + END, usage=usage)
+    x.send(delta(None, "stop") + bill + DONE + END, usage=usage)
 
 
 def usage_lie(**counts: object) -> Play:
@@ -231,7 +230,7 @@ def hang_up_midway(*, reset: bool) -> Play:
 
     def play(x: Exchange) -> Coroutine[Any, Any, None]:
         if x.request.stream:
-            sent = head(STREAM) + delta(halves(x)[0])
+            sent = beginning(x)
         else:
             said = body(x.text, usage=wire_usage(usage_of(x.request)))
             sent = head(length=len(said)) + said[: len(said) // 2]
@@ -255,13 +254,11 @@ async def hang(x: Exchange) -> None:
 
 async def hang_midway(x: Exchange) -> None:
     """Half a response, and nothing more, without hanging up."""
-    said = body(x.text)
-    x.send(
-        head(STREAM) + delta(halves(x)[0])
-        if x.request.stream
-        else head(length=len(said)) + said[:40],
-        status=200,
-    )
+    if x.request.stream:
+        begin_stream(x)
+    else:
+        said = body(x.text)
+        x.send(head(length=len(said)) + said[:40], status=200)
     await asyncio.Event().wait()
 
 
@@ -316,11 +313,7 @@ def garbage(x: Exchange) -> None:
         whole(x, b'{"choices": [{"index": 0, "message" = <oops>}]}')
         return
     begin_stream(x)
-    x.send(
-        piece(b'data: {"choices": [{"index": 0, "delta": oops}]}\n\n')
-        + piece(b"data: [DONE]\n\n")
-        + END
-    )
+    x.send(piece(b'data: {"choices": [{"index": 0, "delta": oops}]}\n\n') + DONE + END)
 
 
 def cut_json(x: Exchange) -> None:
@@ -340,7 +333,7 @@ def no_choices(x: Exchange) -> None:
     if not x.request.stream:
         whole(x, json.dumps(said).encode(), usage=usage)
         return
-    x.send(head(STREAM) + event(said) + piece(b"data: [DONE]\n\n") + END, status=200, usage=usage)
+    x.send(head(STREAM) + event(said) + DONE + END, status=200, usage=usage)
 
 
 def no_body(x: Exchange) -> None:
@@ -374,14 +367,8 @@ async def endless(x: Exchange) -> None:
 def not_gzip(x: Exchange) -> None:
     """A content encoding that the content has not."""
     said = body(x.text)
-    x.send(
-        head(
-            STREAM if x.request.stream else "application/json",
-            length=len(said),
-            extra="Content-Encoding: gzip\r\n",
-        )
-    )
-    x.send(said, status=200)
+    kind = STREAM if x.request.stream else "application/json"
+    x.send(head(kind, length=len(said), extra="Content-Encoding: gzip\r\n") + said, status=200)
 
 
 def bad_chunks(x: Exchange) -> Coroutine[Any, Any, None]:
@@ -398,99 +385,96 @@ def bad_status_line(x: Exchange) -> Coroutine[Any, Any, None]:
 HTML = b"<!doctype html><html><body><h1>Sign in to the network</h1></body></html>"
 PIXEL = b"\x89PNG\r\n\x1a\n" + bytes(64)
 
-FAULTS: Mapping[str, Fault] = {
-    # answers
-    "ok": Fault(answer, "answered", "answered"),
-    "delay": Fault(answer_late, "answered", "answered"),
-    "huge": Fault(answer_hugely, "answered", "answered"),
-    "no_done": Fault(partial(answer, done=False), "answered", "answered"),
-    "usage_missing": Fault(usage_lie(), "answered", "answered"),
-    "usage_negative": Fault(
-        usage_lie(prompt_tokens=-7, completion_tokens=-3), "answered", "answered"
-    ),
-    "usage_half_negative": Fault(
-        usage_lie(prompt_tokens=12, completion_tokens=-3), "answered", "answered"
-    ),
-    "usage_words": Fault(
-        usage_lie(prompt_tokens="many", completion_tokens=None), "answered", "answered"
-    ),
-    "usage_absurd": Fault(
-        usage_lie(prompt_tokens=10**30, completion_tokens=10**30), "answered", "answered"
-    ),
-    # the plan's fault
-    "cut_at_limit": Fault(partial(answer, finish="length"), "cut", "cut"),
-    "filtered": Fault(partial(answer, finish="content_filter"), "refused", "refused", heals=False),
-    "too_long": Fault(
-        status(
-            400, "This model's maximum context length is 8 tokens.", word="context_length_exceeded"
-        ),
-        "context_too_long",
-        "context_too_long",
-        heals=False,
-    ),
-    # refusals
-    "302": Fault(
-        status(302, extra="Location: /v1/elsewhere\r\n"), "rejected", "rejected", heals=False
-    ),
-    "400": Fault(status(400), "rejected", "rejected", heals=False),
-    "401": Fault(status(401), "auth_failed", "auth_failed", heals=False),
-    "403": Fault(status(403), "auth_failed", "auth_failed", heals=False),
-    "404": Fault(status(404), "rejected", "rejected", heals=False),
-    "408": Fault(status(408), "server_failed", "server_failed"),
-    "422": Fault(status(422), "rejected", "rejected", heals=False),
-    "429": Fault(status(429), "rate_limited", "rate_limited"),
-    "429_wait": Fault(
-        status(429, extra=f"Retry-After: {RETRY_AFTER}\r\n"), "rate_limited", "rate_limited"
-    ),
-    "429_quota": Fault(
-        status(429, word="insufficient_quota"), "rate_limited", "rate_limited", heals=False
-    ),
-    "500": Fault(status(500), "server_failed", "server_failed"),
-    "502_html": Fault(status(502, kind="text/html"), "server_failed", "server_failed"),
-    "503": Fault(status(503), "server_failed", "server_failed"),
-    "503_wait": Fault(
-        status(503, extra=f"Retry-After: {RETRY_AFTER}\r\n"), "server_failed", "server_failed"
-    ),
-    "529": Fault(status(529), "server_failed", "server_failed"),
-    # hanging up
-    "reset_before": Fault(partial(hang_up, reset=True), "unreachable", "unreachable"),
-    "close_before": Fault(partial(hang_up, reset=False), "unreachable", "unreachable"),
-    "reset_in_head": Fault(
-        partial(hang_up, sent=b"HTTP/1.1 200 Sa", reset=True), "unreachable", "unreachable"
-    ),
-    "reset_after_head": Fault(hang_up_after_head, "connection_lost", "connection_lost"),
-    "reset_midway": Fault(
-        hang_up_midway(reset=True), "connection_lost", "connection_lost", speaks=True
-    ),
-    "close_midway": Fault(
-        hang_up_midway(reset=False), "connection_lost", "connection_lost", speaks=True
-    ),
-    # silence
-    "hang": Fault(hang, "timeout", "timeout"),
-    "hang_midway": Fault(hang_midway, "timeout", "timeout", speaks=True),
-    "drip_head": Fault(drip_head, "timeout", "timeout"),
-    "drip_text": Fault(drip_text, "timeout", "timeout", speaks=True),
-    "drip_nothing": Fault(drip_nothing, "timeout", "timeout"),
-    # nonsense under 200
-    "no_finish": Fault(
-        partial(answer, finish=None, done=False), "truncated", "truncated", speaks=True
-    ),
-    "cut_json": Fault(cut_json, "truncated", "truncated", speaks=True),
-    "garbage": Fault(garbage, "malformed", "malformed", speaks=True),
-    "not_a_completion": Fault(says(b'["ok"]'), "malformed", "malformed"),
-    "html": Fault(says(HTML, "text/html"), "wrong_content_type", "wrong_content_type"),
-    "image": Fault(says(PIXEL, "image/png"), "wrong_content_type", "wrong_content_type"),
-    "no_choices": Fault(no_choices, "malformed", "truncated"),
-    "no_text": Fault(partial(answer, text=None), "empty", "empty"),
-    "blank_text": Fault(partial(answer, text=" \n"), "empty", "empty", speaks=True),
-    "no_body": Fault(no_body, "empty", "truncated"),
-    "error_in_200": Fault(error_in_200, "server_failed", "truncated", speaks=True),
-    "endless": Fault(endless, "malformed", "malformed", heals=False),
-    "not_gzip": Fault(not_gzip, "malformed", "malformed"),
-    "bad_chunks": Fault(bad_chunks, "malformed", "malformed"),
-    "bad_status_line": Fault(
-        partial(hang_up, sent=b"HELLO 42\r\n\r\n", reset=False, status=200),
-        "malformed",
-        "malformed",
-    ),
+WAIT = f"Retry-After: {RETRY_AFTER}\r\n"
+TOO_LONG = "This model's maximum context length is 8 tokens."
+
+# By outcome, and for a stream if that is another one.
+PLAYS: Mapping[tuple[str, str], dict[str, Play]] = {
+    ("answered", ""): {
+        "ok": answer,
+        "delay": answer_late,
+        "huge": answer_hugely,
+        "no_done": partial(answer, done=False),
+        "usage_missing": usage_lie(),
+        "usage_negative": usage_lie(prompt_tokens=-7, completion_tokens=-3),
+        "usage_half_negative": usage_lie(prompt_tokens=12, completion_tokens=-3),
+        "usage_words": usage_lie(prompt_tokens="many", completion_tokens=None),
+        "usage_absurd": usage_lie(prompt_tokens=10**30, completion_tokens=10**30),
+    },
+    ("cut", ""): {"cut_at_limit": partial(answer, finish="length")},
+    ("refused", ""): {"filtered": partial(answer, finish="content_filter")},
+    ("context_too_long", ""): {"too_long": status(400, TOO_LONG, word="context_length_exceeded")},
+    ("rejected", ""): {
+        "302": status(302, extra="Location: /v1/elsewhere\r\n"),
+        "400": status(400),
+        "404": status(404),
+        "422": status(422),
+    },
+    ("auth_failed", ""): {"401": status(401), "403": status(403)},
+    ("rate_limited", ""): {
+        "429": status(429),
+        "429_wait": status(429, extra=WAIT),
+        "429_quota": status(429, word="insufficient_quota"),
+    },
+    ("server_failed", ""): {
+        "408": status(408),
+        "500": status(500),
+        "502_html": status(502, kind="text/html"),
+        "503": status(503),
+        "503_wait": status(503, extra=WAIT),
+        "529": status(529),
+    },
+    ("server_failed", "truncated"): {"error_in_200": error_in_200},
+    ("unreachable", ""): {
+        "reset_before": partial(hang_up, reset=True),
+        "close_before": partial(hang_up, reset=False),
+        "reset_in_head": partial(hang_up, sent=b"HTTP/1.1 200 Sa", reset=True),
+    },
+    ("connection_lost", ""): {
+        "reset_after_head": hang_up_after_head,
+        "reset_midway": hang_up_midway(reset=True),
+        "close_midway": hang_up_midway(reset=False),
+    },
+    ("timeout", ""): {
+        "hang": hang,
+        "hang_midway": hang_midway,
+        "drip_head": drip_head,
+        "drip_text": drip_text,
+        "drip_nothing": drip_nothing,
+    },
+    ("truncated", ""): {
+        "no_finish": partial(answer, finish=None, done=False),
+        "cut_json": cut_json,
+    },
+    ("malformed", ""): {
+        "garbage": garbage,
+        "not_a_completion": says(b'["ok"]'),
+        "endless": endless,
+        "not_gzip": not_gzip,
+        "bad_chunks": bad_chunks,
+        "bad_status_line": bad_status_line,
+    },
+    ("malformed", "truncated"): {"no_choices": no_choices},
+    ("wrong_content_type", ""): {
+        "html": says(HTML, "text/html"),
+        "image": says(PIXEL, "image/png"),
+    },
+    ("empty", ""): {
+        "no_text": partial(answer, text=None),
+        "blank_text": partial(answer, text=" \n"),
+    },
+    ("empty", "truncated"): {"no_body": no_body},
+}
+FINAL = {"refused", "context_too_long", "rejected", "auth_failed", "429_quota", "endless"}
+"""Outcomes and faults of which the same call is not made again."""
+SPEAKS = "reset_midway close_midway hang_midway drip_text no_finish cut_json garbage blank_text"
+SPEAKS += " error_in_200"
+"""Faults that come after a part of the text."""
+
+FAULTS: dict[str, Fault] = {
+    name: Fault(
+        play, outcome, streamed or outcome, not FINAL & {outcome, name}, name in SPEAKS.split()
+    )
+    for (outcome, streamed), plays in PLAYS.items()
+    for name, play in plays.items()
 }
