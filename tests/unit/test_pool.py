@@ -3,49 +3,23 @@
 from __future__ import annotations
 
 import asyncio
-from dataclasses import dataclass
+import math
+from dataclasses import replace
 from decimal import Decimal
 from pathlib import Path
-from typing import Any
 
 import pytest
 
 from openconductor import errors
 from openconductor.pool import Worker, WorkerPool
-from openconductor.protocols import CallContext, Provider
+from openconductor.protocols import CallContext
 from openconductor.providers.openai_compatible import OpenAICompatibleProvider
-from openconductor.types import Completion, FinishReason, Message, Price, Sampling, Usage
+from openconductor.testing import Scripted
+from openconductor.types import Message, Price, Sampling, Usage
 
 HELLO = (Message("user", "hello"),)
 CALL = CallContext()
 TOKENS = Usage(input_tokens=1000, cached_tokens=400, output_tokens=500)
-
-
-@dataclass
-class Scripted(Provider):
-    """A provider that says one thing, and remembers how it was asked."""
-
-    text: str = "hi"
-    usage: Usage = TOKENS
-    finish: FinishReason = "stop"
-    error: BaseException | None = None
-    hangs: bool = False
-    sampling: Sampling | None = None
-    deadline: float | None = None
-    at_once: int = 0
-    most_at_once: int = 0
-
-    async def complete(self, messages, sampling, *, call, on_text=None) -> Completion:
-        self.sampling, self.deadline = sampling, call.deadline
-        self.at_once += 1
-        self.most_at_once = max(self.most_at_once, self.at_once)
-        try:
-            await (asyncio.Event().wait() if self.hangs else asyncio.sleep(0))
-            if self.error is not None:
-                raise self.error
-            return Completion(self.text, usage=self.usage, finish_reason=self.finish)
-        finally:
-            self.at_once -= 1
 
 
 # ── a call ────────────────────────────────────────────────────────────────────────────────────────
@@ -66,30 +40,26 @@ BILLED = Usage(input_tokens=1, dollars=Decimal("0.5"), seconds=9.0)
 async def test_a_call_is_billed_exactly_or_counted_as_unpriced(
     price, usage, dollars, unpriced
 ) -> None:
-    billed = (
-        await Worker(Scripted(usage=usage), name="w", price=price).complete(HELLO, call=CALL)
-    ).usage
+    worker = Worker(Scripted(usage=usage), name="w", price=price)
+    billed = (await worker.complete(HELLO, call=CALL)).usage
     assert (billed.dollars, billed.unpriced_calls) == (Decimal(dollars), unpriced)
     assert billed.seconds == 9.0 if usage is BILLED else 0 < billed.seconds < 5
 
 
 async def test_a_worker_names_itself_in_an_error_that_names_nobody() -> None:
-    with pytest.raises(errors.RateLimited) as caught:
-        await Worker(Scripted(error=errors.RateLimited("slow")), name="solver").complete(
-            HELLO, call=CALL
-        )
-    assert caught.value.worker == "solver"
-    with pytest.raises(errors.WorkerError) as inner:
-        await Worker(
-            Scripted(error=errors.WorkerError("x", worker="deep")), name="solver"
-        ).complete(HELLO, call=CALL)
-    assert inner.value.worker == "deep"
+    for error, name in (
+        (errors.RateLimited("slow"), "solver"),
+        (errors.WorkerError("x", worker="deep"), "deep"),
+    ):
+        with pytest.raises(type(error)) as caught:
+            await Worker(Scripted(error), name="solver").complete(HELLO, call=CALL)
+        assert caught.value.worker == name
 
 
 # ── deadlines ─────────────────────────────────────────────────────────────────────────────────────
 async def test_the_workers_timeout_is_a_total_deadline() -> None:
     with pytest.raises(errors.WorkerTimeout) as caught:
-        await Worker(Scripted(hangs=True), name="w", timeout_s=0.01).complete(HELLO, call=CALL)
+        await Worker(Scripted((math.inf,)), name="w", timeout_s=0.01).complete(HELLO, call=CALL)
     assert caught.value.worker == "w"
 
 
@@ -97,28 +67,22 @@ async def test_the_nearer_of_the_two_deadlines_holds_and_is_told_to_the_provider
     now = asyncio.get_running_loop().time()
     scripted = Scripted()
     worker = Worker(scripted, name="w", timeout_s=1000)
-    await worker.complete(HELLO, call=CallContext(deadline=now + 5))
-    assert scripted.deadline == now + 5
-    await worker.complete(HELLO, call=CallContext(deadline=now + 5000))
-    assert scripted.deadline == pytest.approx(now + 1000, abs=5)
+    for seconds in (5, 5000):
+        await worker.complete(HELLO, call=CallContext(deadline=now + seconds))
+    own, workers = (call.context.deadline for call in scripted.calls)
+    assert own == now + 5 and workers == pytest.approx(now + 1000, abs=5)
 
 
 async def test_a_deadline_that_has_passed_calls_nobody() -> None:
     scripted = Scripted()
     with pytest.raises(errors.WorkerTimeout):
         await Worker(scripted, name="w").complete(HELLO, call=CallContext(deadline=0.0))
-    assert scripted.most_at_once == 0
+    assert not scripted.calls
 
 
 # ── wrappers ──────────────────────────────────────────────────────────────────────────────────────
-class Distant(Scripted):
-    """A provider behind a network; ``identity`` says what it is."""
-
-    remote = True
-
-    def __init__(self, identity: str = "", **options: Any) -> None:
-        super().__init__(**options)
-        self.identity = identity
+def distant(identity: str) -> Scripted:
+    return Scripted(remote=True, identity=identity)
 
 
 @pytest.mark.parametrize(
@@ -133,10 +97,10 @@ class Distant(Scripted):
 )
 def test_what_differs_in_name_identity_or_settings_shares_less(first, second, shared) -> None:
     one, other = (
-        Worker(Distant(what), name=name, rpm=rpm, retries=0) for name, what, rpm in (first, second)
+        Worker(distant(what), name=name, rpm=rpm, retries=0) for name, what, rpm in (first, second)
     )
-    limits = [worker._chain._limits for worker in (one, other)]  # type: ignore[attr-defined]
-    assert (limits[0] is limits[1], one._circuit is other._circuit) == shared
+    same_limits = one._chain._limits is other._chain._limits  # type: ignore[attr-defined]
+    assert (same_limits, one._circuit is other._circuit) == shared
 
 
 # ── numbering ─────────────────────────────────────────────────────────────────────────────────────
@@ -239,22 +203,19 @@ def test_a_pool_file_gives_every_field_to_its_worker(tmp_path: Path) -> None:
     pool = from_text(tmp_path, FULL)
     gpt = pool[0]
     assert (gpt.name, gpt.description, gpt.tags) == ("gpt", "good at all", ("closed", "strong"))
-    assert (gpt.max_concurrency, gpt.rpm, gpt.tpm, gpt.timeout_s) == (64, 500, 100000, 900.0)
-    assert gpt.price == Price(Decimal("1.25"), Decimal(10), Decimal("0.125"))
-    assert (gpt.sampling.temperature, gpt.sampling.max_tokens, gpt.sampling.seed) == (0.2, 4096, 3)
-    assert dict(gpt.sampling.body) == {
-        "reasoning_effort": "minimal",
-        "thinking": {"budget_tokens": 128},
-    }
+    limits = gpt.max_concurrency, gpt.rpm, gpt.tpm, gpt.timeout_s, gpt.read_timeout_s, gpt.retries
+    assert limits == (64, 500, 100000, 900.0, 60.0, 4)
+    assert gpt.price == PRICE
+    body = {"reasoning_effort": "minimal", "thinking": {"budget_tokens": 128}}
+    assert replace(gpt.sampling, body=dict(gpt.sampling.body)) == Sampling(0.2, 4096, 3, body)
     assert isinstance(gpt.provider, OpenAICompatibleProvider) and gpt.provider.model == "gpt-5"
-    assert (gpt.retries, gpt.read_timeout_s) == (4, 60.0)
 
 
 def test_a_worker_gives_its_timeouts_to_a_provider_that_it_makes(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    def made(model: str, *, timeout_s: float = 600, read_timeout_s: float | None = None) -> Distant:
-        return Distant(f"{model} {timeout_s} {read_timeout_s}")
+    def made(model: str, *, timeout_s: float = 600, read_timeout_s: float | None = None):
+        return distant(f"{model} {timeout_s} {read_timeout_s}")
 
     monkeypatch.setattr("openconductor.providers._load_factory", lambda name: made)
     assert Worker("openai:gpt-5", name="w", timeout_s=70, read_timeout_s=7).identity == "gpt-5 70 7"
@@ -263,8 +224,8 @@ def test_a_worker_gives_its_timeouts_to_a_provider_that_it_makes(
 def test_a_workers_options_are_arguments_of_its_provider(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def made(model: str, *, seat: int, url: str = "") -> Distant:
-        return Distant(f"{model} {seat} {url}")
+    def made(model: str, *, seat: int, url: str = ""):
+        return distant(f"{model} {seat} {url}")
 
     monkeypatch.setattr("openconductor.providers._load_factory", lambda name: made)
     table = '[[worker]]\nname = "w"\nmodel = "m"\nurl = "u"\n'

@@ -18,6 +18,7 @@ from openconductor.types import Price
 
 URL = "https://api.tokens.test/v1"
 NOW = datetime(2026, 11, 21, 12, tzinfo=UTC)
+DECEMBER = datetime(2026, 12, 1, tzinfo=UTC)
 FLAT = types.ModelPrice(
     input_mtok=Decimal("1.25"), output_mtok=Decimal(10), cache_read_mtok=Decimal("0.125")
 )
@@ -34,46 +35,35 @@ def model(
     )
 
 
-def priced(**prices: Decimal | types.TieredPrices) -> types.ModelPrice:
-    return types.ModelPrice(**prices)
+def priced(read: int | types.TieredPrices, written: int, **more: Decimal) -> types.ModelPrice:
+    read_price = Decimal(read) if isinstance(read, int) else read
+    return types.ModelPrice(input_mtok=read_price, output_mtok=Decimal(written), **more)
+
+
+def then_dearer(condition: object) -> list[types.ConditionalPrice]:
+    dearer = types.ConditionalPrice(condition, prices=DEARER)  # type: ignore[arg-type]
+    return [types.ConditionalPrice(prices=FLAT), dearer]
 
 
 @pytest.fixture(autouse=True)
 def price_list():
     """A price list of our own, so that the tests do not change with the world's."""
-    tiered = types.TieredPrices(
-        base=Decimal(1), tiers=[types.Tier(start=200_000, price=Decimal(2))]
-    )
-    later = [
-        types.ConditionalPrice(prices=FLAT),
-        types.ConditionalPrice(
-            types.StartDateConstraint(start_date=datetime(2026, 12, 1, tzinfo=UTC).date()),
-            prices=DEARER,
-        ),
-    ]
-    at_night = types.TimeOfDateConstraint(
-        start_time=time(0, tzinfo=UTC), end_time=time(6, tzinfo=UTC)
-    )
+    tiers = [types.Tier(start=200_000, price=Decimal(2))]
+    tiered = types.TieredPrices(base=Decimal(1), tiers=tiers)
+    december = types.StartDateConstraint(start_date=DECEMBER.date())
+    midnight, six = time(0, tzinfo=UTC), time(6, tzinfo=UTC)
+    at_night = types.TimeOfDateConstraint(start_time=midnight, end_time=six)
+    flex = types.PriceVariant(when={"service_tier": "flex"}, prices=DEARER)
     models = [
-        model("flat", FLAT, [types.PriceVariant(when={"service_tier": "flex"}, prices=DEARER)]),
-        model("plain", priced(input_mtok=Decimal("0.5"), output_mtok=Decimal("1.5"))),
-        model(
-            "searching",
-            priced(input_mtok=Decimal(1), output_mtok=Decimal(2), web_searches_kcount=Decimal(10)),
-        ),
-        model("tiered", priced(input_mtok=tiered, output_mtok=Decimal(2))),
-        model(
-            "hourly",
-            [types.ConditionalPrice(prices=FLAT), types.ConditionalPrice(at_night, prices=DEARER)],
-        ),
-        model("dated", later),
-        model("gift", priced(input_mtok=Decimal(0), output_mtok=Decimal(0))),
-        model("reader", priced(input_mtok=Decimal(1))),
-        model(
-            "per-request",
-            priced(input_mtok=Decimal(1), output_mtok=Decimal(2), requests_kcount=Decimal(5)),
-        ),
-        model("silent", priced()),
+        model("flat", FLAT, [flex]),
+        model("searching", priced(1, 2, web_searches_kcount=Decimal(10))),
+        model("tiered", priced(tiered, 2)),
+        model("hourly", then_dearer(at_night)),
+        model("dated", then_dearer(december)),
+        model("gift", priced(0, 0)),
+        model("reader", types.ModelPrice(input_mtok=Decimal(1))),
+        model("per-request", priced(1, 2, requests_kcount=Decimal(5))),
+        model("silent", types.ModelPrice()),
     ]
     seller = types.Provider(
         id="tokens", name="Tokens", api_pattern=r"https://api\.tokens\.test", models=models
@@ -114,9 +104,8 @@ def test_what_a_price_cannot_say_is_not_known_and_never_nothing(name, reason) ->
 
 
 def test_a_server_of_ones_own_has_no_known_price() -> None:
-    assert (
-        "http://localhost:8000/v1" in find_price("flat", base_url="http://localhost:8000/v1").reason
-    )
+    own = "http://localhost:8000/v1"
+    assert own in find_price("flat", base_url=own).reason
     assert find_price("flat").price is None
 
 
@@ -127,10 +116,8 @@ def test_what_is_charged_beside_tokens_is_told() -> None:
 
 
 def test_a_price_is_that_of_the_day_and_its_announced_change_is_told() -> None:
-    today, later = (
-        found("dated"),
-        find_price("dated", base_url=URL, at=datetime(2026, 12, 1, tzinfo=UTC)),
-    )
+    today = found("dated")
+    later = find_price("dated", base_url=URL, at=DECEMBER)
     assert today.price == Price(Decimal("1.25"), Decimal(10), Decimal("0.125"))
     assert today.notes == ("changes on 2026-12-01",)
     assert later.price == Price(Decimal(2), Decimal(20)) and later.notes == ()
@@ -145,27 +132,21 @@ def test_every_price_that_is_known_comes_back_from_a_pool_file_to_the_last_digit
     from genai_prices.data import providers
 
     set_custom_snapshot(None)
-    known = [
-        find_price(one.id, vendor=seller.id, at=NOW).price
-        for seller in providers
-        for one in seller.models
-    ]
-    prices = [price for price in known if price is not None]
+    prices: list[Price] = []
+    text = ""
+    for seller in providers:
+        for listed in seller.models:
+            price = find_price(listed.id, vendor=seller.id, at=NOW).price
+            if price is not None:
+                prices.append(price)
+                text += f'[[worker]]\nname = "w"\nmodel = "m"\n{price_line(price)}\n'
     assert len(prices) > 1000
-    text = "".join(
-        f'[[worker]]\nname = "w{n}"\nmodel = "m"\n{price_line(one)}\n'
-        for n, one in enumerate(prices)
-    )
     read = validate(tomllib.loads(text), PoolFile, where="pool.toml")
     assert [worker.price for worker in read.worker] == prices
 
 
 def test_every_model_of_a_first_pool_file_has_a_known_price() -> None:
     set_custom_snapshot(None)
-    unknown = [
-        name
-        for one in VENDORS
-        for name in one.models
-        if not find_price(name, base_url=one.base_url).price
-    ]
-    assert not unknown
+    for vendor in VENDORS:
+        for name in vendor.models:
+            assert find_price(name, base_url=vendor.base_url).price, name
