@@ -1,4 +1,4 @@
-"""What figures ask of their material: who is who, parts, looks, names; and the curve of a training."""
+"""The material of figures: systems, parts, looks, names; and the curve of a training."""
 
 from __future__ import annotations
 
@@ -21,78 +21,62 @@ Write = Callable[..., Path]
 
 
 def test_ours_is_the_conductor_else_the_first_that_plans(record: Make) -> None:
-    ablation, ours = (
-        record(name, 0, True, [0], planned=True) for name in ("conductor?rounds=3", "conductor")
-    )
     other = record("random", 0, True, [0])
+    ours = record("conductor", 0, True, [0], planned=True)
+    ablation = record("conductor?rounds=3", 0, True, [0], planned=True)
     assert Material([other, ablation, ours]).ours == "conductor"
     assert Material([other, ablation]).ours == "conductor?rounds=3"
     assert Material([other]).ours == ""
 
 
-def test_a_worker_looks_the_same_in_records_and_curve_and_other_systems_look_like_no_worker(
+def test_a_worker_looks_the_same_everywhere_and_other_systems_look_like_no_worker(
     record: Make, write_curve: Write
 ) -> None:
     systems = ["conductor", "worker:anna", "worker:bert", "random", "best_fixed", "oracle"]
-    records = [record(system, 0, True, (0,), planned=system == "conductor") for system in systems]
+    records = [record(system, 0, True, [0], planned=system == "conductor") for system in systems]
     material = Material(records, {0: "anna", 1: "bert"}, read_curve(write_curve({})))
     assert material.names == ("anna", "bert")
     assert material.look_of("worker:bert") == look(1)
     looks = [material.look_of(system) for system in systems]
-    assert len({(one["color"], one["marker"]) for one in looks}) == len(systems)
-    assert ["markerfacecolor" in one for one in looks] == [False, False, False, True, True, True]
-    assert Material([record("conductor", 0, True, [4, 2], planned=True)]).names == (
-        "worker 2",
-        "worker 4",
-    )
+    assert len({(own["color"], own["marker"]) for own in looks}) == len(systems)
+    hollow = ["markerfacecolor" in own for own in looks]
+    assert hollow == [False, False, False, True, True, True]
+    unnamed = Material([record("conductor", 0, True, [4, 2], planned=True)])
+    assert unnamed.names == ("worker 2", "worker 4")
 
 
 def test_one_task_is_parted_by_kind_from_easy_to_hard_and_several_by_task(record: Make) -> None:
-    records = [record("s", 0, True, kind="hard"), record("s", 1, True, kind="easy")]
-    assert {name: len(part) for name, part in by_part(records).items()} == {"easy": 1, "hard": 1}
-    assert list(by_part([*records, record("s", 0, True, task="u")])) == ["t", "u"]
+    hard, easy = record("s", 0, True, kind="hard"), record("s", 1, True, kind="easy")
+    assert by_part([hard, easy]) == {"easy": [easy], "hard": [hard]}
+    assert list(by_part([hard, record("s", 0, True, task="u")])) == ["t", "u"]
     assert list(by_part([record("s", 0, True)])) == ["t"]
-    assert in_order({"triple", "single", "smudged", "pair"}) == [
-        "single",
-        "pair",
-        "triple",
-        "smudged",
-    ]
+    order = ["single", "pair", "triple", "smudged"]
+    assert in_order(set(order)) == order
     assert in_order({"level 10", "level 9"}) == ["level 9", "level 10"]
-    many = [
-        record("s", f"{kind}/{copy}", True, kind=f"k{kind}")
-        for kind in range(20)
-        for copy in range(kind + 1)
-    ]
-    found = by_part(many)
-    assert list(found) == [*(f"k{kind}" for kind in range(9, 20)), "others"], (
-        "the smallest are put together"
-    )
-    assert sum(map(len, found.values())) == len(many)
+
+
+def test_the_smallest_parts_are_put_together(record: Make) -> None:
+    records: list[Record] = []
+    for kind in range(20):
+        for copy in range(kind + 1):
+            records.append(record("s", f"{kind}/{copy}", True, kind=f"k{kind}"))
+    parts = by_part(records)
+    assert list(parts) == [*(f"k{kind}" for kind in range(9, 20)), "others"]
+    assert len(parts["others"]) == sum(range(10))
 
 
 def test_seventy_series_look_different_in_colours_that_all_can_tell_apart() -> None:
     looks = [look(place) for place in range(70)]
-    assert len({(one["color"], one["marker"]) for one in looks}) == 70
-    assert all(
-        one["color"] != other["color"] and one["marker"] != other["marker"]
-        for one, other in pairwise(looks)
-    )
-    okabe_ito = {
-        "#000000",
-        "#E69F00",
-        "#56B4E9",
-        "#009E73",
-        "#F0E442",
-        "#0072B2",
-        "#D55E00",
-        "#CC79A7",
-    }
-    assert {one["color"] for one in looks} <= {*okabe_ito, "#595959"}
+    assert len({(own["color"], own["marker"]) for own in looks}) == 70
+    for own, other in pairwise(looks):
+        assert own["color"] != other["color"]
+        assert own["marker"] != other["marker"]
+    okabe_ito = {"#E69F00", "#56B4E9", "#009E73", "#F0E442", "#0072B2", "#D55E00", "#CC79A7"}
+    assert {own["color"] for own in looks} <= {*okabe_ito, "#595959"}
 
 
 @pytest.mark.parametrize(
-    ("name", "said"),
+    ("name", "text"),
     [
         ("a\x1b[31m\nb\u202e", "a [31m b"),
         ("\n\t", "(no name)"),
@@ -102,15 +86,16 @@ def test_seventy_series_look_different_in_colours_that_all_can_tell_apart() -> N
         ("smoothie?mode=dependent", "smoot…?mode=dependent"),
     ],
 )
-def test_a_name_is_short_on_one_line_and_in_letters_that_the_font_has(name: str, said: str) -> None:
-    assert label(name) == said
+def test_a_name_is_short_on_one_line_and_in_letters_that_the_font_has(name: str, text: str) -> None:
+    assert label(name) == text
 
 
 def test_long_names_stay_different() -> None:
     names = [f"{'x' * 30}-{middle}-{'y' * 30}" for middle in ("one", "two", "three")]
-    assert len({*labels(names).values()}) == 3
+    assert len(set(labels(names).values())) == 3
 
 
+# ── the curve of a training ───────────────────────────────────────────────────────────────────────
 def test_the_record_of_the_bundled_training_is_read_whole() -> None:
     curve = read_curve(bundled_folder() / "run")
     assert [iteration.number for iteration in curve] == list(range(168))
@@ -119,30 +104,22 @@ def test_the_record_of_the_bundled_training_is_read_whole() -> None:
 
 
 def test_what_could_not_be_measured_is_a_gap_and_no_zero(write_curve: Write) -> None:
-    nothing = {
+    zero = {
+        "validity": 0.0,
+        "accuracy": 0.0,
+        "accuracy_given_valid": 0.0,
         "worker_share": {"anna": 0.0, "bert": 0.0},
         "topology": {},
         "routing_entropy_bits": 0.0,
     }
-    zero = {"validity": 0.0, "accuracy": 0.0, "accuracy_given_valid": 0.0, **nothing}
     even = {"topology": {"single": 3, "chain": 3, "dag": 3}}
     masked, invalid, diverse = read_curve(write_curve({"masked": 64, **zero}, zero, even))
-    assert (masked.validity, masked.accuracy, masked.given_valid, masked.routing_entropy) == (
-        None,
-        None,
-        None,
-        None,
-    )
-    assert (invalid.validity, invalid.accuracy, invalid.given_valid, invalid.routing_entropy) == (
-        0.0,
-        0.0,
-        None,
-        None,
-    )
-    assert masked.worker_share == invalid.worker_share == {}
-    assert (masked.diversity, diverse.diversity) == (None, pytest.approx(3)), (
-        "the effective number of shapes"
-    )
+    assert (masked.validity, masked.accuracy) == (None, None)
+    assert (invalid.validity, invalid.accuracy) == (0.0, 0.0)
+    for gap in (masked, invalid):
+        assert (gap.given_valid, gap.routing_entropy, gap.worker_share) == (None, None, {})
+    assert masked.diversity is None
+    assert diverse.diversity == pytest.approx(3), "the effective number of shapes"
 
 
 def test_a_line_that_is_being_written_is_left_out(write_curve: Write) -> None:
@@ -165,10 +142,11 @@ def test_a_file_that_is_no_curve_is_an_error_that_names_the_line(tmp_path: Path,
 
 
 def test_a_mean_looks_back_passes_over_gaps_and_has_students_interval_from_five_values_on() -> None:
-    assert [window_of(count) for count in (1, 4, 10, 99, 100, 5000)] == [1, 1, 2, 19, 20, 20]
-    means = [mean for mean, _, _ in smoothed([0.0, None, 1.0, 1.0, None, None, None], 2)]
+    windows = [window_of(count) for count in (1, 4, 10, 99, 100, 5000)]
+    assert windows == [1, 1, 2, 19, 20, 20]
+    means = [mean for mean, _, _ in smoothed([0.0, None, 1.0, 1.0, None, None], 2)]
     assert means[:5] == [0.0, 0.0, 1.0, 1.0, 1.0]
-    assert all(map(math.isnan, means[5:]))
+    assert math.isnan(means[5])
     values = [0.1, 0.2, 0.4, 0.3, 0.5]
     *few, last = smoothed(values, 5)
     assert all(math.isnan(low) for _, low, _ in few)
