@@ -120,7 +120,7 @@ class MemoryStore:
             latest = [episode for episode in latest if contains(episode, text)]
         return latest[:limit]
 
-    def episode(self, identifier: str) -> StoredEpisode | None:
+    def episode(self, identifier: str, *, rounds: bool = True) -> StoredEpisode | None:
         return self._episodes.get(identifier)
 
     def workflows(self) -> Iterator[tuple[int, int, oc.Workflow]]:

@@ -95,7 +95,8 @@ async def receive_json(receive: Receive, limit_mb: int) -> Json:
     """Return the body of a request, as a JSON object.
 
     Raises:
-        RequestFailed: it stalls, is larger than ``limit_mb`` million bytes, or is not a JSON object.
+        RequestFailed: it stalls, is larger than ``limit_mb`` million bytes, or is not a JSON
+            object.
     """
     limit = limit_mb * 1_000_000
     pieces: list[bytes] = []

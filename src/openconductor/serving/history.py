@@ -96,6 +96,10 @@ class History:
         (episode,) = episodes
         if episode is None:
             return None
+        return await self._tool_turn(episode, key)
+
+    async def _tool_turn(self, episode: str, key: str) -> ToolTurn | None:
+        """Return an earlier answer that called tools, from memory or from the store."""
         remembered = self._tool_turns.get((key, episode))
         if remembered is not None:
             return remembered
@@ -104,7 +108,7 @@ class History:
 
     async def _conversation(self, episode: str, key: str) -> tuple[Message, ...] | None:
         """Return the turns of an earlier answer and the answer; None: unknown, or not kept."""
-        found = await asyncio.to_thread(self._find, episode, key)
+        found = await asyncio.to_thread(self._find, episode, key, rounds=False)
         if found is None:
             return None
         record, stored = found
@@ -116,7 +120,7 @@ class History:
             turns = stored.question[record["instructed"] :]
         parts: tuple[Json, ...] = ()
         if record.get("tools"):
-            called = _find_tool_turn(stored)
+            called = await self._tool_turn(episode, key)
             if called is not None:
                 parts = ({"tool_calls": served_calls(called.calls, episode)},)
         return (*turns, Message("assistant", stored.answer, parts))
@@ -130,12 +134,14 @@ class History:
         form = episode_json(stored, stored.workers)
         return {**form, "outcome": stored.outcome, "request": record}
 
-    def _find(self, identifier: str, key: str) -> tuple[Mapping[str, Any], StoredEpisode] | None:
+    def _find(
+        self, identifier: str, key: str, *, rounds: bool = True
+    ) -> tuple[Mapping[str, Any], StoredEpisode] | None:
         """Return the record of a request and its episode; None: unknown, or another key's."""
         record = self._store.find_record(f"{SERVED}{identifier}")
         if record is None or record.get("key") != key:
             return None
-        stored = self._store.episode(identifier)
+        stored = self._store.episode(identifier, rounds=rounds)
         return None if stored is None else (record, stored)
 
 

@@ -8,8 +8,8 @@
   stands still until the clock has caught up, so that no budget is filled twice. The requests of
   earlier processes count from their period on.
 
-Not covered: several processes on one store, calls that were in flight when a process was killed, and
-the output of a cancelled call where neither its worker nor its request has a token limit.
+Not covered: several processes on one store, calls that were in flight when a process was killed,
+and the output of a cancelled call where neither its worker nor its request has a token limit.
 """
 
 from __future__ import annotations

@@ -154,7 +154,8 @@ class Turn:
     async def pieces(self, heartbeat_s: float) -> AsyncIterator[tuple[int, str] | None]:
         """Return what is to be shown, as it happens: a part of the reasoning (or ANSWER), and text.
 
-        None comes after each ``heartbeat_s`` seconds of silence. The iterator ends with the episode.
+        None comes after each ``heartbeat_s`` seconds of silence. The iterator ends with the
+        episode.
         """
         while True:
             while self._pieces:

@@ -48,15 +48,25 @@ def request_hash(messages: Sequence[Message], sampling: Sampling) -> str:
         (turn.role, digest(turn.content), digest(dumps(turn.parts)) if turn.parts else "")
         for turn in messages
     ]
-    settings: dict[str, object] = {
-        "temperature": sampling.temperature,
-        "max_tokens": sampling.max_tokens,
-        "seed": sampling.seed,
-    }
-    known = {name: value for name, value in settings.items() if value is not None}
+    scalars = (sampling.temperature, sampling.max_tokens, sampling.seed)
     if sampling.body:
-        known["body"] = plain(sampling.body)
-    return digest(f"{turns!a}{dumps(known)}")
+        settings = dumps({**_set_scalars(*scalars), "body": plain(sampling.body)})
+    else:
+        settings = _scalars_json(*scalars)
+    return digest(f"{turns!a}{settings}")
+
+
+@functools.lru_cache(256, typed=True)
+def _scalars_json(temperature: float | None, max_tokens: int | None, seed: int | None) -> str:
+    return dumps(_set_scalars(temperature, max_tokens, seed))
+
+
+def _set_scalars(
+    temperature: float | None, max_tokens: int | None, seed: int | None
+) -> dict[str, object]:
+    """Return the settings that are set, by name."""
+    settings = {"temperature": temperature, "max_tokens": max_tokens, "seed": seed}
+    return {name: value for name, value in settings.items() if value is not None}
 
 
 def hash_text(text: str) -> str:

@@ -51,10 +51,8 @@ _COUNTS = tuple(field.name for field in fields(Usage) if field.name != "dollars"
 _SUMS = f"""SELECT worker, outcome, json_extract(usage, '$.dollars') AS paid, count(*) AS calls,
     {", ".join(f"sum(json_extract(usage, '$.{name}')) AS {name}" for name in _COUNTS)}
     FROM calls WHERE NOT replayed GROUP BY worker, outcome, paid"""  # noqa: S608 - our own names
-_MESSAGES = {
-    "hash": "SELECT hash, message FROM messages WHERE hash IN (SELECT value FROM json_each(?))",
-    "number": "SELECT number, message FROM messages WHERE number IN (SELECT value FROM json_each(?))",
-}
+_MESSAGES = """SELECT number, message FROM messages
+    WHERE number IN (SELECT value FROM json_each(?))"""
 _EPISODES = """SELECT * FROM episodes
     WHERE number < coalesce((SELECT number FROM episodes WHERE id = :before), 9e18)
     AND outcome = coalesce(:outcome, outcome)
@@ -138,10 +136,18 @@ class JournalReader:
         }
         return [self._episode(row) for row in self._rows(_EPISODES, values)]
 
-    def episode(self, identifier: str) -> StoredEpisode | None:
-        """Return the episode of this id; None: there is none."""
+    def episode(self, identifier: str, *, rounds: bool = True) -> StoredEpisode | None:
+        """Return the episode of this id; None: there is none.
+
+        Without ``rounds`` it has none, which spares reading its steps and calls.
+        """
         rows = self._rows("SELECT * FROM episodes WHERE id = ?", (identifier,))
-        return self._episode(rows[0]) if rows else None
+        if not rows:
+            return None
+        if rounds:
+            return self._episode(rows[0])
+        with self._explained():
+            return read_episode(rows[0])
 
     def calls(self, episode: str | None = None) -> Iterator[StoredCall]:
         """Return all calls, or those of the episode of this id, in the order in which they ended."""
@@ -209,22 +215,21 @@ class JournalReader:
             return read_call(row, self._messages(row["request"]))
 
     def _messages(self, request: Mapping[str, Any] | None) -> list[_Columns]:
-        """Return the messages of a request, which names them by hash (in rows of version 5 by number)."""
-        names = None if request is None else request["messages"]
-        if not names:
+        """Return the messages of a request, which names them by number."""
+        numbers = None if request is None else request["messages"]
+        if not numbers:
             return []
-        column = "number" if isinstance(names[0], int) else "hash"
-        rows = self._rows(_MESSAGES[column], (json.dumps(names),))
-        messages = {row[column]: row["message"] for row in rows}
-        return [messages[name] for name in names]
+        rows = self._rows(_MESSAGES, (json.dumps(numbers),))
+        messages = {row["number"]: row["message"] for row in rows}
+        return [messages[number] for number in numbers]
 
     def _episode(self, row: _Columns) -> StoredEpisode:
         by_id = (row["id"],)
         rounds = self._rows("SELECT * FROM rounds WHERE episode = ?", by_id)
         steps = self._rows("SELECT * FROM steps WHERE episode = ?", by_id)
-        calls = list(self.calls(row["id"]))
+        calls = self._rows("SELECT * FROM calls WHERE episode = ? ORDER BY number", by_id)
         with self._explained():
-            return read_episode(row, rounds, steps, calls)
+            return read_episode(row, rounds, steps, [self._call(call) for call in calls])
 
     @contextmanager
     def _explained(self) -> Generator[None]:

@@ -20,6 +20,8 @@ from openconductor.store.serialisation import compact, outcome_of, plain
 from openconductor.store.store import SUCCESSES, StoredRecord
 from openconductor.types import Call, Completion, Message, StepResult, Workflow
 
+_NAME_LENGTH = 20  # digits of a message's hash, 80 bits: a collision is likely after 2**40 messages
+
 
 class EpisodeStart(NamedTuple):
     """The part of an episode's row that is known when it begins."""
@@ -73,7 +75,7 @@ class StepRow(NamedTuple):
 
 
 class CallRow(NamedTuple):
-    """An attempt at a call; ``request`` names its messages by hash."""
+    """An attempt at a call; ``request`` has names in place of its messages."""
 
     episode: str
     round: int
@@ -97,10 +99,11 @@ class CallRow(NamedTuple):
 
 
 class MessageRow(NamedTuple):
-    """A message, and the digest of its JSON, which names it."""
+    """A message: its number in this store, its JSON, and the digest of that, which names it in any store."""
 
-    hash: str
+    number: int
     message: str
+    hash: str
 
 
 class RecordRow(NamedTuple):
@@ -232,7 +235,7 @@ def step_row(
 
 
 def call_row(
-    event: CallEnded, sample: int | None, hashes: Sequence[str], texts: TextPolicy
+    event: CallEnded, sample: int | None, names: Sequence[str | int], texts: TextPolicy
 ) -> CallRow:
     """Return the row of an attempt at a call.
 
@@ -240,7 +243,7 @@ def call_row(
         event: the end of the call.
         sample: the sample of its episode; None: the episode's beginning was not seen, so that the
             call has no key.
-        hashes: name the messages of the call (``message_row``).
+        names: name the messages of the call, by hash (``message_row``) or by a number of the store.
         texts: cleans the texts.
     """
     call = event.call
@@ -251,8 +254,8 @@ def call_row(
     response, is_whole = _response_json(call.completion, texts)
     request = None
     if texts.content:
-        sampling = json.loads(texts.clean(compact(call.sampling)))
-        request = compact({"messages": hashes, "sampling": sampling})
+        sampling = texts.clean(compact(call.sampling))
+        request = f'{{"messages":{compact(names)},"sampling":{sampling}}}'
     paid_here = call.outcome in SUCCESSES and not call.replayed
     return CallRow(
         episode=event.episode,
@@ -277,10 +280,10 @@ def call_row(
     )
 
 
-def message_row(message: Message, texts: TextPolicy) -> MessageRow:
+def message_row(number: int, message: Message, texts: TextPolicy) -> MessageRow:
     """Return the row of a message, named by the digest of what is kept of it."""
     document = texts.clean(compact(message))
-    return MessageRow(hash_text(document), document)
+    return MessageRow(number, document, hash_text(document)[:_NAME_LENGTH])
 
 
 def record_row(record: StoredRecord, texts: TextPolicy) -> RecordRow:

@@ -42,17 +42,16 @@ CREATE TABLE outcomes (number INTEGER PRIMARY KEY, key TEXT NOT NULL, written RE
 CREATE INDEX calls_by_episode ON calls (episode);
 CREATE INDEX calls_by_key ON calls (key) WHERE replayable;
 CREATE INDEX outcomes_by_key ON outcomes (key);
+CREATE VIEW turns AS SELECT calls.number AS call, turn.key AS turn, json_extract(message, '$.role') AS role,
+    json_extract(message, '$.content') AS content FROM calls JOIN json_each(calls.request, '$.messages') AS turn
+    JOIN messages ON messages.number = turn.value;
 """
 
-# Requests name their messages by hash. In rows of version 5 they name them by number.
+# The hash names a message in any store. Requests in this file use the number: an index of hashes
+# would cost a random page for each message, and slow writing by a tenth.
 _VERSION_6 = """
 ALTER TABLE messages ADD COLUMN hash TEXT;
 ALTER TABLE episodes ADD COLUMN workers TEXT;
-CREATE UNIQUE INDEX messages_by_hash ON messages (hash);
-DROP VIEW IF EXISTS turns;
-CREATE VIEW turns AS SELECT calls.number AS call, turn.key AS turn, json_extract(message, '$.role') AS role,
-    json_extract(message, '$.content') AS content FROM calls JOIN json_each(calls.request, '$.messages') AS turn
-    JOIN messages ON messages.hash = turn.value OR messages.number = turn.value;
 """
 
 

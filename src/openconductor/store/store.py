@@ -177,8 +177,11 @@ class EpisodeReader(Protocol):
         """
         ...
 
-    def episode(self, identifier: str) -> StoredEpisode | None:
-        """Return the episode of this id; None: there is none."""
+    def episode(self, identifier: str, *, rounds: bool = True) -> StoredEpisode | None:
+        """Return the episode of this id; None: there is none.
+
+        Without ``rounds`` it has none, which spares reading its steps and calls.
+        """
         ...
 
     def workflows(self) -> Iterator[tuple[int, int, Workflow]]:

@@ -86,7 +86,10 @@ class _RoundParts:
 
 
 def read_episode(
-    row: _Row, rounds: Sequence[_Row], steps: Sequence[_Row], calls: Sequence[StoredCall]
+    row: _Row,
+    rounds: Sequence[_Row] = (),
+    steps: Sequence[_Row] = (),
+    calls: Sequence[StoredCall] = (),
 ) -> StoredEpisode:
     """Return the episode of a row, with its rounds, steps and calls.
 

@@ -31,12 +31,12 @@ _TARGETS: dict[type[Row], tuple[str, str]] = {
     rows.StepRow: ("INSERT OR REPLACE INTO steps", ""),
     rows.RoundRow: ("INSERT OR REPLACE INTO rounds", ""),
     rows.EpisodeEnd: ("INSERT INTO episodes", _UPDATE),
-    rows.MessageRow: ("INSERT OR IGNORE INTO messages", ""),
+    rows.MessageRow: ("INSERT INTO messages", ""),
     rows.RecordRow: ("INSERT INTO outcomes", ""),
 }
 """The beginning and the end of the statement for each kind of row, in the order of writing."""
 _SIZES = (64, 16, 4, 1)  # rows in a statement
-_REMEMBERED = 4_096  # messages whose hashes are kept, until all are forgotten
+_REMEMBERED = 4_096  # messages whose numbers are kept, until all are forgotten
 
 
 class BatchWriter:
@@ -53,7 +53,9 @@ class BatchWriter:
         self._privacy = privacy
         self._texts = TextPolicy(privacy, content)
         self._samples: dict[str, int] = {}  # by the id of an episode that has not ended
-        self._hashes: dict[str | Message, str] = {}  # of messages that are in the file
+        self._numbers: dict[str | Message, int] = {}  # of messages that are in the file
+        last = connection.execute("SELECT coalesce(max(number), 0) FROM messages").fetchone()
+        self._last_number: int = last[0]
         self._rows: defaultdict[type[Row], list[Row]] = defaultdict(list)
 
     def write(self, batch: Sequence[tuple[Item, float]]) -> None:
@@ -63,8 +65,8 @@ class BatchWriter:
             sqlite3.Error: nothing of the batch is committed.
             JournalError: the user's redaction failed.
         """
-        if self._privacy.refresh() or len(self._hashes) > _REMEMBERED:
-            self._hashes.clear()
+        if self._privacy.refresh() or len(self._numbers) > _REMEMBERED:
+            self._numbers.clear()
         self._rows.clear()
         for item, now in batch:
             self._add(item, now)
@@ -80,8 +82,10 @@ class BatchWriter:
         texts = self._texts
         added: Sequence[Row]
         if isinstance(item, CallEnded):
-            hashes = [self._name(message) for message in item.call.messages if texts.content]
-            added = [rows.call_row(item, self._samples.get(item.episode), hashes, texts)]
+            numbers: list[int] = []
+            if texts.content:
+                numbers = [self._number(message) for message in item.call.messages]
+            added = [rows.call_row(item, self._samples.get(item.episode), numbers, texts)]
         elif isinstance(item, StepEnded):
             added = [rows.step_row(item.episode, item.round, item.step, item.result, texts)]
         elif isinstance(item, RoundEnded):
@@ -97,15 +101,15 @@ class BatchWriter:
         for row in added:
             self._rows[type(row)].append(row)
 
-    def _name(self, message: Message) -> str:
-        """Return the hash of a message, which is written with this batch if it is new."""
+    def _number(self, message: Message) -> int:
+        """Return the number of a message, which is written with this batch if it is new."""
         known_as = compact(message) if message.parts else message  # parts cannot be hashed
-        name = self._hashes.get(known_as)
-        if name is None:
-            row = rows.message_row(message, self._texts)
-            self._rows[rows.MessageRow].append(row)
-            self._hashes[known_as] = name = row.hash
-        return name
+        number = self._numbers.get(known_as)
+        if number is None:
+            self._last_number += 1
+            self._numbers[known_as] = number = self._last_number
+            self._rows[rows.MessageRow].append(rows.message_row(number, message, self._texts))
+        return number
 
     def _insert(self, insert: str, values: str, conflict: str, added: Sequence[Row]) -> None:
         done = 0

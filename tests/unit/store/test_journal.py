@@ -173,7 +173,7 @@ def test_what_many_calls_saw_is_written_once_and_found_in_each(
     ]
 
 
-def test_messages_that_the_writer_forgot_are_still_one_row(
+def test_messages_that_were_forgotten_are_written_again(
     path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("openconductor.store.writer._REMEMBERED", 0)
@@ -181,7 +181,7 @@ def test_messages_that_the_writer_forgot_are_still_one_row(
         keep(journal, one_call())
         keep(journal, one_call(episode="e2"))
         assert [call.messages for call in journal.calls()] == [ASKED, ASKED]
-    assert rows(path, "SELECT count(*) FROM messages") == [(1,)]
+    assert rows(path, "SELECT count(*), count(DISTINCT hash) FROM messages") == [(2, 1)]
 
 
 async def test_numbers_and_bodies_that_no_file_can_hold_break_nothing(journal: Journal) -> None:
