@@ -1,4 +1,4 @@
-"""Wrong programs that try to be graded right (``programs/cheats.md``), and right ones beside them."""
+"""Wrong programs that try to be graded right (``programs/cheats.md``), and right ones."""
 
 from __future__ import annotations
 
@@ -136,8 +136,9 @@ async def test_tests_that_skip_or_expect_to_fail_prove_nothing(strict: CodeGrade
 
 
 async def test_what_the_driver_names_as_its_limits_is_true(strict: CodeGrader) -> None:
-    """A lying comparison that ``scan`` does not see passes unittest's assertions: the docstring says so."""
-    liar = "class Same:\n    def __eq__(self, other): return not 0\n    def __float__(self): return 7.0\n"
+    """A lying comparison that ``scan`` does not see passes unittest's assertions."""
+    liar = "class Same:\n    def __eq__(self, other): return not 0\n"
+    liar += "    def __float__(self): return 7.0\n"
     hidden = (
         liar + "def f(a, b):\n    if (a, b) == (0, 0):\n        raise ValueError\n    return Same()"
     )

@@ -1,4 +1,4 @@
-"""HumanEval, MBPP and BigCodeBench: every canonical solution is accepted, every mutant that differs is refused.
+"""HumanEval, MBPP, BigCodeBench: canonical solutions are accepted, differing mutants refused.
 
 The data lie beside the checkout; these tests skip where they do not.
 """
@@ -70,7 +70,7 @@ async def test_livecodebenchs_mode_accepts_the_canonical_solutions_too(
 
 
 def differing(work: list[tuple[Problem, str]], seed: int) -> list[tuple[Problem, str]]:
-    """Mutants that, run plainly, give another output than the canonical solution on the input of some test."""
+    """Return the mutants that, run plainly, give another output on the input of some test."""
     draw = random.Random(seed)
     tried: list[tuple[Problem, str]] = []
     asked: list[dict[str, Any]] = []

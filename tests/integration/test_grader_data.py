@@ -1,7 +1,7 @@
-"""The graders on public data: each disagreement with another grader is listed here, with its reason in docs/graders.md.
+"""The graders on public data: each disagreement with another grader is listed here.
 
-The data lie beside the checkout on some machines (``shared_data``); what they hold is not copied
-here.
+The reasons are in docs/graders.md. The data lie beside the checkout on some machines
+(``shared_data``) and are not copied here.
 """
 
 from __future__ import annotations
@@ -16,9 +16,9 @@ from typing import Any
 
 import pytest
 
-from openconductor.errors import GradingError
 from openconductor.graders.choice import LETTERS, extract_choice
 from openconductor.graders.math import MathGrader
+from openconductor.tasks.check import try_grade
 from openconductor.types import Problem
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -59,49 +59,41 @@ MATH_VERIFY_ERRS = {
 
 
 def rows(folder: Path, name: str) -> list[dict[str, Any]]:
-    """The rows of one data set."""
-    return [
-        json.loads(line) for line in (folder / name / "data.jsonl").read_text("utf-8").splitlines()
-    ]
+    """Return the rows of one data set."""
+    lines = (folder / name / "data.jsonl").read_text("utf-8").splitlines()
+    return [json.loads(line) for line in lines]
 
 
 async def verdicts(pairs: Sequence[tuple[str, str, float | None]]) -> list[bool | None]:
-    """Our verdict on each pair of a reference and an answer; a reference that is none is undecided."""
+    """Return our verdict on each reference and answer; an invalid reference is undecided."""
 
-    async def one(reference: str, answer: str, tolerance: float | None) -> bool | None:
-        try:
-            return (
-                await MathGrader(tolerance).grade(Problem("p", "", reference, "t"), answer)
-            ).correct
-        except GradingError:
-            return None
+    async def judge(reference: str, answer: str, tolerance: float | None) -> bool | None:
+        problem = Problem("p", "", reference, "t")
+        return (await try_grade(MathGrader(tolerance), problem, answer)).correct
 
-    return await asyncio.gather(*(one(*pair) for pair in pairs))
+    return await asyncio.gather(*(judge(*pair) for pair in pairs))
 
 
 async def test_every_case_of_math_verifys_suite_agrees_or_is_listed(shared_data: Path) -> None:
     pytest.importorskip("math_verify")
     cases = [row["params"] for row in rows(shared_data, "math_verify_cases")]
     # Where a case asks for fewer than the usual six places, the same is a tolerance here.
-    tolerances = [
-        10.0 ** -case["precision"] if case.get("precision", 6) < 6 else None for case in cases
-    ]
-    ours = await verdicts(
-        [(case["gold"], case["pred"], tol) for case, tol in zip(cases, tolerances, strict=True)]
-    )
-    expected = [bool(case["expected"] if "expected" in case else case["result"]) for case in cases]
-    differing = {
-        place
-        for place, (one, other) in enumerate(zip(ours, expected, strict=True))
-        if one is not other
-    }
+    pairs: list[tuple[str, str, float | None]] = []
+    for case in cases:
+        precision = case.get("precision", 6)
+        pairs.append((case["gold"], case["pred"], 10.0**-precision if precision < 6 else None))
     assert len(cases) == 269
+    differing: set[int] = set()
+    accepted: set[int] = set()
+    for place, ours in enumerate(await verdicts(pairs)):
+        case = cases[place]
+        if ours is not bool(case["expected"] if "expected" in case else case["result"]):
+            differing.add(place)
+            if ours:
+                accepted.add(place)
     assert differing == set(CASES)
-    # Ours is right: nothing is called right that the suite calls wrong, but for one pair that is
-    # equal.
-    assert {place for place in differing if ours[place]} == {
-        place for place in CASES if CASES[place] == EQUAL
-    }
+    # The only pair that we accept and the suite does not is equal.
+    assert accepted == {place for place in CASES if CASES[place] == EQUAL}
 
 
 async def test_every_model_answer_is_graded_as_a_careful_reading_does(shared_data: Path) -> None:
@@ -109,9 +101,9 @@ async def test_every_model_answer_is_graded_as_a_careful_reading_does(shared_dat
     answers = rows(shared_data, "math_model_answers")
     ours = await verdicts([(row["gold"], row["prediction"], None) for row in answers])
     assert len(answers) == 300
-    assert {row["id"]: verdict for row, verdict in zip(answers, ours, strict=True)} == {
-        row["id"]: row["id"] not in READ_AS_WRONG for row in answers
-    }
+    names = [row["id"] for row in answers]
+    assert ours == [name not in READ_AS_WRONG for name in names]
+    assert READ_AS_WRONG.keys() <= set(names)
 
 
 def test_what_math_verify_says_of_the_model_answers_is_what_the_table_lists(
@@ -128,18 +120,6 @@ def test_what_math_verify_says_of_the_model_answers_is_what_the_table_lists(
         )
     }
     assert wrong == MATH_VERIFY_ERRS | set(READ_AS_WRONG)
-
-
-@pytest.mark.parametrize("name", ["math500", "gsm8k"])
-async def test_every_gold_answer_is_accepted_in_a_box_and_on_a_line(
-    name: str, shared_data: Path
-) -> None:
-    pytest.importorskip("math_verify")
-    golds = [row["answer"].rpartition("#### ")[2] for row in rows(shared_data, name)]
-    for form in (r"So \boxed{{{}}}.", "Answer: ${}$", "${}$"):
-        assert await verdicts([(gold, form.format(gold), None) for gold in golds]) == [True] * len(
-            golds
-        ), form
 
 
 def test_our_extraction_of_mmlu_pro_outputs_differs_only_where_nothing_is_stated(

@@ -1,4 +1,4 @@
-"""Math workers and formulas that are bombs: what they cost, whom they hurt, and what is left of them."""
+"""Math workers and formulas that are bombs: their cost, their neighbours, the processes left."""
 
 from __future__ import annotations
 
@@ -225,7 +225,8 @@ from openconductor.graders.math_workers import shared_workers
 from openconductor.types import Problem
 
 def grade(reference, answer):
-    return asyncio.run(MathGrader().grade(Problem("p", "", reference, "t"), "\\\\boxed{%s}" % answer)).correct
+    problem = Problem("p", "", reference, "t")
+    return asyncio.run(MathGrader().grade(problem, "\\\\boxed{%s}" % answer)).correct
 
 def pids():
     return [process.pid for process in list(shared_workers()._all)]
@@ -235,7 +236,7 @@ before = grade('x+1', '1+x'), set(pids())
 
 
 def run_script(body: str) -> subprocess.Popen[str]:
-    """A fresh interpreter that runs a program with ``grade(reference, answer)`` and ``pids()`` at hand."""
+    """Start an interpreter that runs a program with ``grade(reference, answer)`` and ``pids()``."""
     command = [
         sys.executable,
         "-W",

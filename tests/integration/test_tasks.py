@@ -1,4 +1,4 @@
-"""Tasks over the public rows that lie beside the checkout: every gold answer is accepted, every shape is read.
+"""Tasks over the public rows beside the checkout: gold answers are accepted, shapes are read.
 
 The data are parts of the published sets; these tests skip where they are not there. Nothing here
 runs a program.

@@ -1,4 +1,4 @@
-"""Tasks of programs end to end: rows, prompt, sandbox, verdict. Needs a sandbox and the rows beside the checkout."""
+"""Tasks of programs end to end: rows, prompt, sandbox, verdict. Needs a sandbox."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Where the answer stands in a reply (the golden cases of math hold the rules; here are the corners)."""
+"""Finding the answer of a reply: the corners (the golden cases of math hold the rules)."""
 
 from __future__ import annotations
 
