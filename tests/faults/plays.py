@@ -1,7 +1,7 @@
-"""The faults: what each does on the wire, and what an honest client calls it.
+"""The faults of the fault server, on the wire.
 
-In: an exchange. Out: bytes, silence or a hang-up. ``FAULTS`` is the whole list; each entry names
-the outcome that a journal must show for it, once for a response in one piece and once for a stream.
+``FAULTS`` is the whole list. Each entry names the outcome that a journal must show for it, once for
+a response in one piece and once for a stream.
 """
 
 from __future__ import annotations
@@ -30,11 +30,11 @@ class Fault:
 
     Attributes:
         play: does it.
-        outcome: what it must be called when one piece was asked for.
+        outcome: its name when one piece was asked for.
         streamed: the same for a stream.
-        heals: whether the same call may succeed when it is made again, so that it is made again.
-        speaks: whether a part of a streamed answer reaches its reader first; after that nothing is
-            made again.
+        heals: True if the same call may succeed when it is made again, so that it is retried.
+        speaks: True if a part of a streamed answer reaches its reader first; then it is not
+            retried.
     """
 
     play: Play
@@ -46,7 +46,7 @@ class Fault:
 
 # ── the parts of a response ───────────────────────────────────────────────────────────────────────
 def usage_of(request: Request) -> dict[str, int]:
-    """The tokens that this request used; every worker has its own bill for it, and every repeat the same."""
+    """The tokens that this request used: its own for each worker, the same for each repeat."""
     read, wrote = 10 + request.digest % 997, 1 + request.digest % 89
     return {"input": read, "cached": read // 3, "output": wrote, "reasoning": wrote // 4}
 
@@ -63,7 +63,7 @@ def wire_usage(tokens: Mapping[str, int]) -> dict[str, object]:
 
 
 def text_of(request: Request) -> str:
-    """The usual answer: the same of every worker, so that a fallback does not change what later steps are asked."""
+    """The usual answer, the same of every worker, so that a fallback changes no later step."""
     return f"The answer to {request.topic:016x}."
 
 
@@ -145,7 +145,7 @@ def answer(
     usage: object = None,
     done: bool = True,
 ) -> None:
-    """Answer. ``text`` "" is the usual one; ``usage`` None is the true one, anything else is sent in its place."""
+    """Answer. ``text`` "": the usual one; ``usage`` None: the true one, else sent as it is."""
     said = x.text if text == "" else text
     true = usage_of(x.request) if usage is None else None
     shown = wire_usage(true) if true is not None else usage

@@ -1,4 +1,4 @@
-"""Who meets which fault. In: a request. Out: the name of its fate, the same in every run and in any order of arrival.
+"""Scripts: the fault that a request meets, the same in every run and in any order of arrival.
 
 A fate is a function of the seed, the worker (the body's ``model``), the request's content and how
 often exactly that request was seen; so a retry is another draw, a run can be repeated, and a test
@@ -59,7 +59,7 @@ def read_request(raw: bytes, key: str = "") -> Request:
 
 @dataclass(frozen=True, slots=True)
 class Played:
-    """By worker: the fates of the 1st, 2nd, … time that a request is seen; the last one stays. Others are healthy."""
+    """By worker the fates of a request, in order; the last one stays. Other workers are healthy."""
 
     parts: Mapping[str, Sequence[str]] = field(default_factory=dict[str, Sequence[str]])
 

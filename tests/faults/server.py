@@ -73,7 +73,7 @@ class Record:
 
     @property
     def unreported(self) -> bool:
-        """Whether the client cannot know what this request cost it: work may have been done, and nothing said so.
+        """True if the client cannot know the cost: work may have been done unreported.
 
         Not so where the server refused (a status from 300 on).
         """
@@ -82,7 +82,7 @@ class Record:
 
 @dataclass(slots=True)
 class FaultServer:
-    """What the server saw; ``url`` is where its API begins, ``texts`` holds the answers of workers with their own."""
+    """The server and what it saw; ``texts`` holds the answers of workers with their own."""
 
     script: Script
     texts: Mapping[str, str] = field(default_factory=dict[str, str])

@@ -1,4 +1,4 @@
-"""Many episodes through a pool whose calls fail all the time. In: a seed. Out: what became of them, and of each call.
+"""A storm: many episodes over a pool whose calls fail all the time, and a report of them.
 
 Each episode is a tree of five steps over 26 workers, drawn from the seed: 24 that fail in every way
 there is, one where nobody listens, one that is healthy. Fallback is on and every episode has a
@@ -38,7 +38,7 @@ STEADY = "steady"
 NAMES = (STEADY, DEAD, *FLAKY)  # so that a fallback comes to the healthy one last
 
 SHARE = 0.28
-"""Of a flaky worker's requests, so many meet a fault; of all requests to the server then at least a fifth fails."""
+"""The share of a flaky worker's requests that meet a fault; then a fifth of all requests fails."""
 
 # A wrong key's fate is to stop everything, whoever else is healthy. Answers of megabytes are a few,
 # for their bytes.
@@ -53,19 +53,19 @@ SLOW = ("timeout", "cancelled")
 RETRIES = 2
 TIMEOUT_S = 1.0
 READ_TIMEOUT_S = 0.5
-"""Of the flaky ones. The healthy worker gets the whole deadline: that this machine is slow is not its fault."""
+"""Of the flaky ones. The healthy worker gets the whole deadline, on a slow machine too."""
 DEADLINE_S = 20.0
 PRICE = {"input": "1.25", "output": "10", "cached": "0.125"}
 
 
 def storm_script(seed: int) -> Seeded:
-    """Who meets what in the storm of this seed."""
+    """Return the faults of the storm of this seed."""
     return Seeded(seed, dict.fromkeys(FLAKY, SHARE), WEIGHTS)
 
 
 @dataclass(slots=True)
 class Report:
-    """What became of a storm's episodes and calls.
+    """The ends of a storm's episodes and calls.
 
     Attributes:
         answered: episodes with an answer.
@@ -125,7 +125,7 @@ def storm_worker(name: str, url: str) -> Worker:
 
 
 def planner(seed: int):
-    """Plans the tree for each question; who does which step is drawn from the seed and the question's number.
+    """Plan the tree for each question; its workers are drawn from the seed and the number.
 
     The healthy worker, 0, is never planned: it comes in where others failed.
     """
@@ -145,7 +145,7 @@ def planner(seed: int):
 async def storm(
     url: str, *, seed: int, episodes: int, in_flight: int, on_event: OnEvent | None = None
 ) -> Report:
-    """Ask so many questions, so many at a time, of the server at ``url`` (which plays ``storm_script(seed)``)."""
+    """Ask questions of the server at ``url``, which plays ``storm_script(seed)``."""
     report, script = Report(), storm_script(seed)
     pool = storm_pool(url)
     conductor = Conductor(planner(seed), pool=pool, fallback=True)
@@ -220,7 +220,7 @@ def _take_in(episode: Episode, report: Report, script: Seeded, *, streams: bool)
 def _check(
     call: Call, seen: int, lost: int, report: Report, script: Seeded, *, stream: bool
 ) -> None:
-    """``seen`` attempts were made before this one, of which the server may not have seen ``lost``."""
+    """Check one call after ``seen`` others, of which the server may not have seen ``lost``."""
     if call.worker == DEAD:
         report.met["refused connection", call.outcome] += 1
         if call.outcome != "unreachable" and call.outcome not in SLOW:
@@ -235,7 +235,8 @@ def _check(
     report.met[fate, call.outcome] += 1
     report.sent += 1
     report.failed += call.outcome not in ("answered", "cut")
-    where = f"{call.worker}: met {fate!r} ({'streamed' if stream else 'in one piece'}), recorded as {call.outcome!r}"
+    form = "streamed" if stream else "in one piece"
+    where = f"{call.worker}: met {fate!r} ({form}), recorded as {call.outcome!r}"
     if call.outcome == wanted[fate]:
         if call.completion is not None and call.completion.text not in (
             text_of(request),

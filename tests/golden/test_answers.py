@@ -1,4 +1,4 @@
-"""The golden cases of the math, choice and free-form graders: answers, right and wrong, each with the reason."""
+"""The golden cases of the math, choice and free-form graders, each with its reason."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The golden cases of the workflow language: texts, right and wrong, each with what it means and why."""
+"""The golden cases of the workflow language: texts with their meaning and the reason."""
 
 from __future__ import annotations
 

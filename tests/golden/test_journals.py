@@ -1,4 +1,4 @@
-"""Journals that an earlier OpenConductor wrote (schema version 5) are read, replayed from and appended to."""
+"""Journals of schema version 5 are read, replayed from and appended to."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def turns(path: Path) -> list[tuple[Any, ...]]:
 
 
 class Unreachable(Provider):
-    """A provider that fails the test if it is called; the identities are those of the golden file."""
+    """A provider that fails the test if it is called, with an identity of the golden file."""
 
     def __init__(self, name: str) -> None:
         self.identity = f"sayer {name} https://sayer.example"

@@ -1,4 +1,4 @@
-"""A loopback server in a thread of its own, for children that are killed: it outlives them and counts what they ask.
+"""A loopback server in a thread, which outlives killed children and counts their requests.
 
 In: the text that answers each request. Out: a base URL, and the ids of the requests in the order in
 which they came.
@@ -26,7 +26,7 @@ def request_id(model: str, turns: Turns) -> str:
 
 
 class CountingServer(ABC):
-    """Answers each request after some milliseconds, drawn at random; subclasses say what (``text``)."""
+    """Answers each request with ``text`` after some milliseconds, drawn at random."""
 
     PAUSE_S = (0.0, 0.01)
     """The shortest and the longest time to an answer."""

@@ -1,4 +1,4 @@
-"""A process with everything imported that forks a child for each order, so that a child's life begins at once."""
+"""A process with everything imported that forks a child for each order, without a start."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from typing import Any, Literal
 
 
 def nursery(live: Callable[[Any], int]) -> None:
-    """Fork a child for each line of standard input; at the next line kill it or wait for it, and say how it ended."""
+    """Fork a child for each line of standard input; at the next line kill it, or wait for it."""
     print("ready", flush=True)
     while line := sys.stdin.readline():
         child = os.fork()

@@ -1,4 +1,4 @@
-"""A server of ours on loopback, in a thread, over workers that play a script; for official clients, which block.
+"""A server on loopback, in a thread, over scripted workers; for official clients, which block.
 
 In: what each worker does. Out: the server's address, and what the workers were sent. It stops with
 the ``with``.
@@ -68,10 +68,13 @@ class Scripted(Provider):
                     await asyncio.sleep(piece)
                 elif isinstance(piece, dict):
                     calls += [
-                        {"id": f"own{len(calls)}", "type": "function",
-                         "function": {"name": name, "arguments": json.dumps(given)}}
+                        {
+                            "id": f"own{len(calls)}",
+                            "type": "function",
+                            "function": {"name": name, "arguments": json.dumps(given)},
+                        }
                         for name, given in piece.items()
-                    ]  # fmt: skip
+                    ]
                 else:
                     text += piece
                     if on_text is not None:
@@ -98,19 +101,30 @@ class Orchestra:
 
 @contextmanager
 def orchestra(
-    folder: Path, anna: Any = "thought", bert: Any = "fine", *, plan: Any = PLAN, baselines: Any = None,
-    conductor: dict[str, Any] | None = None, key: Sequence[KeyTable] = (), max_tokens: int = 500, **config: Any,
-) -> Iterator[Orchestra]:  # fmt: skip
+    folder: Path,
+    anna: Any = "thought",
+    bert: Any = "fine",
+    *,
+    plan: Any = PLAN,
+    baselines: Any = None,
+    conductor: dict[str, Any] | None = None,
+    key: Sequence[KeyTable] = (),
+    max_tokens: int = 500,
+    **config: Any,
+) -> Iterator[Orchestra]:
     """Serve ``conductor`` over the workers anna (0) and bert (1)."""
     workers = {
         name: one if hasattr(one, "complete") else Scripted(one)
         for name, one in (("anna", anna), ("bert", bert))
     }
     planner = Scripted(plan)
-    pool = oc.WorkerPool([
-        oc.Worker(one, name=name, price=PRICE, tags=(name[0],), sampling=Sampling(max_tokens=max_tokens))
-        for name, one in workers.items()
-    ])  # fmt: skip
+    limit = Sampling(max_tokens=max_tokens)
+    pool = oc.WorkerPool(
+        [
+            oc.Worker(one, name=name, price=PRICE, tags=(name[0],), sampling=limit)
+            for name, one in workers.items()
+        ]
+    )
     asked = oc.Conductor(
         oc.Worker(planner, name="planner", price=PRICE, sampling=Sampling(max_tokens=300)),
         pool=pool,

@@ -1,15 +1,17 @@
-"""A planner that reads the prompt and follows it by rule: an instrument for testing prompt ablations, not a model.
+"""A planner that follows the prompt by rule: an instrument for testing prompt ablations.
 
-In: the turns that a Conductor is asked with, in the full template. Out: three lists, made of
-nothing but those turns:
+It writes three lists, made only of the turns that a Conductor is asked with in the full template:
 
-1. It copies the workers and the flow (who sees whom) of the worked example whose question shares the largest part of
-   its words with the question at hand; without examples it writes one step by the first worker listed.
-2. A worker that the pool does not list is replaced by the first one listed; a flow longer than the limit is cut.
-3. Where the prompt dictates one instruction it gives that one. Else a step that sees none before it gets everything
-   that the question asks for, and one that sees others gets ``check the answers``; in a chain, where each step sees
-   the one before it, the question's operations are dealt out in order.
-4. Of a response that is an answer it accepts; else each step goes to the worker listed behind the one that had it.
+1. It copies the workers and the flow (who sees whom) of the worked example whose question shares
+   the largest part of its words with the question at hand; without examples it writes one step by
+   the first worker listed.
+2. A worker that the pool does not list is replaced by the first one listed; a flow longer than the
+   limit is cut.
+3. If the prompt dictates one instruction, it gives that one. Else a step that sees none before it
+   gets everything that the question asks for, and one that sees others gets ``check the answers``;
+   in a chain the question's operations are dealt out in order.
+4. It accepts a response that is an answer; else each step goes to the worker listed behind the one
+   that had it.
 """
 
 from __future__ import annotations
@@ -47,7 +49,7 @@ _MOST_STEPS = 1000  # of an example, which may be longer than what is asked for
 
 @dataclass(frozen=True, slots=True)
 class Asked:
-    """What a prompt asks for; ``later``: whether a plan was written before, which led to ``response``."""
+    """The demands of a prompt; ``later``: a plan was written before, which led to ``response``."""
 
     question: str
     workers: tuple[int, ...]
@@ -132,7 +134,7 @@ def plan(asked: Asked, example: Workflow | None) -> Workflow:
 
 
 def likeness(one: str, other: str) -> float:
-    """Jaccard's index of the words of two texts: 1 where they have the same words, 0 where they share none."""
+    """Jaccard's index of the words of two texts: 1 for the same words, 0 for none in common."""
     ours, theirs = (set(_WORD.findall(text.lower())) for text in (one, other))
     return len(ours & theirs) / len(ours | theirs) if ours | theirs else 0.0
 

@@ -1,4 +1,4 @@
-"""Whoever stops waiting hangs up: the workers' connections are closed within a second, wherever the episode stands."""
+"""The connections of a cancelled episode are closed within a second, wherever it stands."""
 
 from __future__ import annotations
 

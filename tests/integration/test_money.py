@@ -1,4 +1,4 @@
-"""Money: what the server reported, what the ledger says and what the journal holds are one figure, to the last digit.
+"""Money: the server's, the ledger's and the journal's figures are the same, to the last digit.
 
 The server counts for itself: the tokens that it reported, by worker, and the requests whose cost
 the client cannot know (``Record.unreported``): under a status of success it reported no usage, or
@@ -123,7 +123,7 @@ def total_of(usages: Iterable[Usage]) -> Usage:
 
 
 def check(server: FaultServer, books: Books, journal: Journal, inside: Sequence[str] = ()) -> None:
-    """Server == events == ledger == journal, together and by worker, but for those ``inside`` an orchestrator."""
+    """Check that server, events, ledger and journal agree, by worker but those ``inside``."""
     told = counted(server, PRICES)
     journal.flush()
     totals = journal.totals()
@@ -226,7 +226,7 @@ async def test_of_a_call_that_was_stopped_nobody_knows_the_price(where, how, end
             assert sum(call.outcome in ("cancelled", "timeout") for call in books.calls) == 10
             if end == "budget":
                 check(server, books, journal)
-            else:  # who cancels gets no episode; what it cost was told of, and stands in the journal
+            else:  # a cancelled ask returns no episode; its cost is in events and the journal
                 told = counted(server, PRICES)
                 assert exact(total_of(call.usage for call in books.calls)) == told
                 journal.flush()

@@ -1,4 +1,4 @@
-"""Keys stay where they are: canaries in environment, pool file, server error bodies and headers turn up nowhere.
+"""Keys stay where they are: canaries in environment, pool file and responses turn up nowhere.
 
 The server here is a gateway that talks too much: it repeats the key that it was sent, one of
 another worker, and one of its own, in status lines, headers and bodies of every kind. Looked

@@ -27,7 +27,7 @@ class _JumpingSelector(selectors.DefaultSelector):
 
 
 class JumpingLoop(asyncio.SelectorEventLoop):
-    """An event loop in virtual time: sleeping an hour takes no time, and ``loop.time()`` says that it did."""
+    """An event loop in virtual time: an hour of sleep takes no time but by ``loop.time()``."""
 
     def __init__(self) -> None:
         self._jumping = _JumpingSelector()

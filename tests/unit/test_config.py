@@ -78,7 +78,7 @@ def test_values_take_their_types_and_nested_tables_their_classes(tmp_path: Path)
         ("[[row]]\nprice = 1", "row.0.name: ", "expected"),
     ],
 )
-def test_an_unknown_key_is_named_with_the_nearest_one_and_a_wrong_or_missing_value_with_what_was_expected(
+def test_an_unknown_key_is_named_with_the_nearest_one_and_a_wrong_value_with_the_expected(
     tmp_path: Path, text: str, where: str, named: str
 ) -> None:
     said = message(tmp_path, text)

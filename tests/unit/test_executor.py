@@ -1,4 +1,4 @@
-"""Running workflows: order, failure, cancellation, fallback, events. Budgets are in test_budget.py."""
+"""Running workflows: order, failure, cancellation, fallback, events (not budgets)."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ TREE = [[], [], [0], [1], [2, 3]]
 
 
 class Scripted(Provider):
-    """A provider that does what is said for a step (``s0``, ``s1`` …): a value, or a function of the call.
+    """A provider with an answer for each step (``s0`` …): a value, or a function of the call.
 
     It answers where what it ``swallows`` is raised inside it; or ``dresses`` that up as an error of
     its own.

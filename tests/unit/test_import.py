@@ -7,13 +7,12 @@ import sys
 
 import openconductor
 
-HEAVY = set(
-    "torch transformers trl aiohttp safetensors numpy pydantic matplotlib starlette rich typer".split()  # noqa: SIM905
-)
+HEAVY = {"torch", "transformers", "trl", "aiohttp", "safetensors", "numpy", "pydantic"}
+HEAVY |= {"matplotlib", "starlette", "rich", "typer"}
 
 
 def loaded_after(code: str) -> set[str]:
-    """The modules that a fresh interpreter has loaded after some code, less those that it starts with."""
+    """The modules that a fresh interpreter loads for some code."""
     program = f"import sys; before = set(sys.modules); {code}; print(*(set(sys.modules) - before))"
     result = subprocess.run(
         [sys.executable, "-c", program], capture_output=True, text=True, check=True
@@ -28,7 +27,8 @@ def test_importing_the_package_imports_nothing_but_itself() -> None:
 
 
 def test_asking_with_functions_needs_no_http_client_and_no_schema_library() -> None:
-    code = "import openconductor as oc; oc.Conductor, oc.WorkerPool, oc.execute, oc.parse_workflow, oc.RewardFunction"
+    names = "oc.Conductor, oc.WorkerPool, oc.execute, oc.parse_workflow, oc.RewardFunction"
+    code = f"import openconductor as oc; {names}"
     loaded = loaded_after(code)
     assert {"openconductor.conductor", "openconductor.pool", "openconductor.providers"} <= loaded
     assert not loaded & HEAVY
@@ -61,7 +61,8 @@ def test_every_error_class_is_public() -> None:
 
 def test_ask_demo_and_one_evaluated_system_import_no_pandas() -> None:
     loaded = loaded_after(
-        "from openconductor.cli import main; sys.argv = ['openconductor', 'demo', '--quick', '--questions', '2']; "
+        "from openconductor.cli import main; "
+        "sys.argv = ['openconductor', 'demo', '--quick', '--questions', '2']; "
         "\ntry: main()\nexcept SystemExit: pass\n"
         "import openconductor.cli.ask, openconductor.cli.eval, openconductor.evaluation.grid"
     )

@@ -1,4 +1,4 @@
-"""The ledger: its sums agree at every level, every attempt stands in it, and what is not known is not nothing."""
+"""The ledger: its sums agree at every level, every attempt is in it, unknown is not zero."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What holds for every text and every workflow: only WorkflowError is raised, and what was rendered is read back."""
+"""Properties of the parser: only WorkflowError is raised, rendered workflows are read back."""
 
 from __future__ import annotations
 
@@ -17,19 +17,68 @@ WORKERS = (0, 2, 5)
 
 FRAGMENTS = st.sampled_from(
     [
-        "model_id", "subtasks", "access_list", " = ", ": ", "[", "]", "(", ")", "{", "}", "'", '"', "'''", '"""', "\\",
-        "\\\n", "\n", "\r", ", ", "#", "0", "2", "-", "+", "1or ", "True", "None", "set", "all", '"all"', "f'", "b'",
-        "rb'", "don't", "\0", "\ud800", "\U000f0000", "...", "0x", "9" * 5000, "\\N{", "\\x", "\\777", "\\d", "```",
-        "\u00a0", "\x0c",
-        "model_id = [0]", "model_id = [", 'subtasks = ["a"]', "subtasks = ['", "access_list = [[]]", "access_list = [[",
+        "model_id",
+        "subtasks",
+        "access_list",
+        " = ",
+        ": ",
+        "[",
+        "]",
+        "(",
+        ")",
+        "{",
+        "}",
+        "'",
+        '"',
+        "'''",
+        '"""',
+        "\\",
+        "\\\n",
+        "\n",
+        "\r",
+        ", ",
+        "#",
+        "0",
+        "2",
+        "-",
+        "+",
+        "1or ",
+        "True",
+        "None",
+        "set",
+        "all",
+        '"all"',
+        "f'",
+        "b'",
+        "rb'",
+        "don't",
+        "\0",
+        "\ud800",
+        "\U000f0000",
+        "...",
+        "0x",
+        "9" * 5000,
+        "\\N{",
+        "\\x",
+        "\\777",
+        "\\d",
+        "```",
+        "\u00a0",
+        "\x0c",
+        "model_id = [0]",
+        "model_id = [",
+        'subtasks = ["a"]',
+        "subtasks = ['",
+        "access_list = [[]]",
+        "access_list = [[",
     ]
-)  # fmt: skip
+)
 ASSEMBLED = st.lists(FRAGMENTS, max_size=60).map("".join)
 ANY_TEXT = st.text(st.characters(exclude_categories=()), max_size=200)
 PROSE = st.one_of(ASSEMBLED, ANY_TEXT)
 SUBTASK = st.one_of(
     ASSEMBLED, st.text(max_size=60), st.text(alphabet="'\"\\ \n\ra[]#=", max_size=30)
-).filter(lambda text: text.strip() and not any("\ud800" <= char <= "\udfff" for char in text))  # fmt: skip
+).filter(lambda text: text.strip() and not any("\ud800" <= char <= "\udfff" for char in text))
 
 
 @st.composite
@@ -43,7 +92,7 @@ def workflows(draw: st.DrawFn) -> Workflow:
 
 
 def read(text: str) -> Workflow | None:
-    """The workflow, or None where there is none; any other exception, or any warning, fails the test."""
+    """The workflow; None: there is none. Any other exception or warning fails the test."""
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         try:
@@ -92,14 +141,49 @@ def test_what_is_rendered_is_read_back_whatever_the_thought(
 
 LITERAL_PIECES = st.sampled_from(
     [
-        "[", "]", "(", ")", "{", "}", ",", ":", " ", "\n", "\r\n", "\\\n", "# don't ]\n", "0", "1_0", "0x1f",
-        "1e-5", "-", "+", "2j",
-        ".5", "...", "True", "None", "set()", "'a'", '"b"', "'it\\'s'", "r'\\d\\''", "b'\\d'", "u'\\777'",
-        "rb'x'", "BR'y'", "''",
-        "'''a\n'\n'''", '"""model_id = [1]"""', "'access_list = ['", "'\\\n'", "'\\\\'",
-        "'\\N{BULLET}\\x41'", "'\U000f0000'",
+        "[",
+        "]",
+        "(",
+        ")",
+        "{",
+        "}",
+        ",",
+        ":",
+        " ",
+        "\n",
+        "\r\n",
+        "\\\n",
+        "# don't ]\n",
+        "0",
+        "1_0",
+        "0x1f",
+        "1e-5",
+        "-",
+        "+",
+        "2j",
+        ".5",
+        "...",
+        "True",
+        "None",
+        "set()",
+        "'a'",
+        '"b"',
+        "'it\\'s'",
+        "r'\\d\\''",
+        "b'\\d'",
+        "u'\\777'",
+        "rb'x'",
+        "BR'y'",
+        "''",
+        "'''a\n'\n'''",
+        '"""model_id = [1]"""',
+        "'access_list = ['",
+        "'\\\n'",
+        "'\\\\'",
+        "'\\N{BULLET}\\x41'",
+        "'\U000f0000'",
     ]
-)  # fmt: skip
+)
 
 
 @given(st.lists(LITERAL_PIECES, max_size=8).map("".join))

@@ -334,7 +334,7 @@ def test_advantages_add_up_to_nothing_and_keep_the_order(rewards: list[float | N
 def paid(
     reward: float | None, *steps: tuple[str, float], access: str | tuple[int, ...] = ()
 ) -> Scored:
-    """A completion whose steps cost dollars and took seconds; each but the first sees what ``access`` says."""
+    """A completion whose steps cost dollars and took seconds; later ones have this ``access``."""
     wasted = Usage(dollars=Decimal(50), seconds=50)  # by attempts that failed
     results: list[StepResult] = []
     for dollars, seconds in steps:

@@ -1,4 +1,4 @@
-"""Retry, patience, breaker and limits around a worker's calls. In virtual time, which begins at 1000 seconds."""
+"""Retries, circuit and limits around a worker's calls, in virtual time from 1000 seconds on."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ def now() -> float:
 
 @dataclass
 class Server(Provider):
-    """A model that fails while it has faults or is down, after some seconds; remembers when it was called."""
+    """A model that fails while it has faults or is down; remembers when it was called."""
 
     faults: list[BaseException] = field(default_factory=list[BaseException])
     down: tuple[float, float] = (0.0, 0.0)
@@ -200,7 +200,7 @@ def test_each_attempt_is_counted_and_a_budget_may_refuse_it(in_virtual_time: Run
     assert len(server.times) == 2
 
 
-# ── workers that cannot be reached ──────────────────────────────────────────────────────────────────────────────────────
+# ── workers that cannot be reached ────────────────────────────────────────────────────────────
 @pytest.mark.parametrize(
     "fault",
     [DOWN, errors.ServerFailed("loading the model", status=503)],
@@ -238,9 +238,7 @@ def test_nobody_waits_for_one_that_has_been_down_for_long(in_virtual_time, monke
 
 
 @virtual
-async def test_planners_steps_and_their_fallback_wait_and_are_not_counted_while_nothing_is_sent() -> (
-    None
-):
+async def test_planners_and_steps_wait_and_are_not_counted_while_nothing_is_sent() -> None:
     planner, server = Server(says=PLAN, down=(0, 3)), Server(down=(0, 6))
     events = list[object]()
     pool = WorkerPool([Worker(server, name="w")])

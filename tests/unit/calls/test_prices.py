@@ -1,4 +1,4 @@
-"""Prices of the list: exact where this house's Price says all of it, unknown with a reason everywhere else."""
+"""Prices of the list: exact if a Price can say all of it, else unknown with a reason."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Replay: what a journal holds is not asked for again, and is told of as what it was."""
+"""Replay: calls in a journal are not made again, and are reported as they were."""
 
 from __future__ import annotations
 
@@ -99,11 +99,13 @@ async def test_a_replayed_call_is_told_of_with_what_it_cost_and_its_text_comes_i
     assert heard == ["from before"]
 
 
-PLAN = 'model_id = [0, 1, 0]\nsubtasks = ["Think.", "Think, too.", "Say it."]\naccess_list = [[], [], "all"]'
+PLAN = """model_id = [0, 1, 0]
+subtasks = ["Think.", "Think, too.", "Say it."]
+access_list = [[], [], "all"]"""
 
 
 class House:
-    """A Conductor over two workers, one of which is a Conductor itself; all of them ask one counted server."""
+    """A Conductor over a worker and another Conductor, all of which ask one counted server."""
 
     def __init__(self) -> None:
         self.asked: list[str] = []
