@@ -163,7 +163,7 @@ FRAUDS: dict[str, tuple[Callable[[int], Judgement], str]] = {
     "wins one large task and loses three": (several_tasks, "on b"),
     "the best worker is flaky": (flaky_best, "the best worker is not known"),
     "the luckiest of ten planners": (luckiest, "against planner:model"),
-    "format only": (by_format, "format gain only: validity"),
+    "format only": (by_format, "validity"),
     "a collapsed router": (
         fraud(planned(0.65, plan=always(0))),
         "collapse: anna gets 100% of the steps",
