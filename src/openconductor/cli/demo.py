@@ -236,13 +236,11 @@ def _descending(shares: Mapping[Name, float]) -> list[tuple[Name, float]]:
     return sorted(shares.items(), key=lambda item: -item[1])
 
 
-def bar(share: float, whole: int = BAR) -> str:
-    """Return a bar for a share in [0, 1], to the eighth of a cell; 1 is ``whole`` cells.
+def bar(share: float) -> str:
+    """Return a bar for a share in [0, 1], to the eighth of a cell.
 
-    >>> bar(0.05)
-    '█▌'
+    >>> bar(0.25)
+    '███▌'
     """
-    share = max(0.0, min(1.0, share))
-    full, eighths = divmod(round(8 * whole * share), 8)
-    part = " ▏▎▍▌▋▊▉"[eighths] if eighths else ""
-    return "█" * full + part
+    full, eighths = divmod(round(8 * BAR * share), 8)
+    return "█" * full + " ▏▎▍▌▋▊▉"[eighths].strip()
