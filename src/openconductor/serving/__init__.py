@@ -1,1 +1,1 @@
-"""Serving: a Conductor or a baseline behind OpenAI's and Anthropic's APIs, and MCP (extra ``serve``)."""
+"""Serving: a Conductor or a baseline behind the OpenAI and Anthropic APIs (extra ``serve``)."""

@@ -47,7 +47,7 @@ log = logging.getLogger("openconductor.serving")
 
 @dataclass(frozen=True, slots=True)
 class Endpoint:
-    """The path of one API: reads a request, opens its turn, and sends the answer, whole or as a stream."""
+    """The path of one API: reads a request, and sends the answer, whole or as a stream."""
 
     api: Api
     gateway: Gateway

@@ -53,9 +53,9 @@ class ClientConnection(HttpToolsProtocol):
         self._start_timeout(head=0)
 
     def data_received(self, data: bytes) -> None:
-        """Count the bytes of a head, and remove its offer of HTTP/2, after which a body would not be HTTP/1.
+        """Count the bytes of a head, and remove its offer of HTTP/2.
 
-        Java's client makes this offer.
+        Java's client makes this offer, after which a body would not be HTTP/1.
         """
         busy = self.cycle and not self.cycle.response_complete
         end = -1 if busy else data.find(b"\r\n\r\n")

@@ -36,7 +36,7 @@ if TYPE_CHECKING:
     from openconductor.store import Store
 
 COLLECT_S = 0.5
-"""Seconds between collections of garbage after failed requests, at least: each looks at all objects."""
+"""Seconds at least between garbage collections after failed requests."""
 
 
 class Gateway:

@@ -1,4 +1,4 @@
-"""Earlier answers that a conversation goes on from: by id, by reference, or by the results of tool calls."""
+"""Earlier answers that a conversation refers to: by id, or by results of tool calls."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ class History:
             self._held -= _size(oldest)
 
     async def complete(self, request: ClientRequest, key: str) -> tuple[Message, ...]:
-        """Return a request's turns, with the conversation before them, and the texts that they refer to.
+        """Return a request's turns, with the conversation and the texts that they refer to.
 
         Raises:
             RequestFailed: the key has no such answer, or its text was not kept.
@@ -61,8 +61,8 @@ class History:
                 raise RequestFailed(
                     404,
                     "previous_response_not_found",
-                    f"previous_response_id: got 'resp_{request.previous}', which is not the id of an "
-                    "earlier answer of this key",
+                    f"previous_response_id: got 'resp_{request.previous}', which is not the id of "
+                    "an earlier answer of this key",
                     param="previous_response_id",
                 )
             own = request.instructed

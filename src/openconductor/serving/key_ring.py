@@ -65,7 +65,10 @@ def hash_key(key: str) -> str:
 
 
 def cost_of(call: Call) -> Decimal:
-    """Return the US dollars that a key is charged for a call: its price, or the most if nobody reports it."""
+    """Return the US dollars that a key is charged for a call.
+
+    It is the price, or the most that it can be if nobody reports the usage.
+    """
     if call.replayed:
         return Decimal(0)
     if not call.usage.unpriced_calls or call.price is None:
@@ -107,7 +110,7 @@ def _stored_cost(store: StoreReader, identifier: str) -> Decimal:
 
 
 def period_at(now: float, key: KeyTable) -> tuple[float, float]:
-    """Return the beginning and the end of a key's period that holds ``now``, in seconds since 1970."""
+    """Return the beginning and end of the period that holds ``now`` (seconds since 1970)."""
     if key.period == "total":
         return -math.inf, math.inf
     day = datetime.fromtimestamp(now, UTC).replace(hour=0, minute=0, second=0, microsecond=0)
@@ -298,7 +301,7 @@ class KeyRing:
         self._anyone = None if keys else Tenant(KeyTable("", ""), (), clock, monotonic)
 
     def find(self, headers: Mapping[str, str]) -> Tenant:
-        """Return the tenant whose key a request brings, as ``Authorization: Bearer`` or ``x-api-key``.
+        """Return the tenant of a request's key (``Authorization: Bearer`` or ``x-api-key``).
 
         Args:
             headers: by their names in lower case.

@@ -138,8 +138,8 @@ def check_serve_config(
     """
     if not config.key and not _is_loopback(config.host):
         raise ConfigError(
-            f"{where}: host: got {config.host!r} without a [[key]], so that anyone could spend; use "
-            "127.0.0.1, or make a key with `openconductor serve --new-key NAME`"
+            f"{where}: host: got {config.host!r} without a [[key]], so that anyone could spend; "
+            "use 127.0.0.1, or make a key with `openconductor serve --new-key NAME`"
         )
     for text in config.baselines:
         _check_baseline(text, config, pool, f"{where}: baselines")
@@ -153,8 +153,8 @@ def check_serve_config(
     for key in config.key:
         if any(secret in key.name for secret in secrets):
             raise ConfigError(
-                f"{where}: key: name: one (not shown) contains the value of an environment variable "
-                "that looks like a secret, which the journal would not keep"
+                f"{where}: key: name: one (not shown) contains the value of an environment "
+                "variable that looks like a secret, which the journal would not keep"
             )
         _check_key(key, config, pool, planner, f"{where}: key {key.name!r}")
 

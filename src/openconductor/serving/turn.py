@@ -138,7 +138,7 @@ class Turn:
             await self.answer()
 
     def cancel(self, reason: RequestFailed | None = None) -> None:
-        """Cancel all its work; ``reason`` is what the client is told (None: the client has left)."""
+        """Cancel all its work; ``reason`` is for the client (None: it has left)."""
         if self._task.done():
             return
         if self._cancelled_by is None:
@@ -272,7 +272,7 @@ class Turn:
 
     # ── the bill ──────────────────────────────────────────────────────────────────────────────────
     def _settle(self, episode: Episode | None) -> None:
-        """Store and count the bill, and remember an answer that called tools; None: no episode came of it."""
+        """Store and count the bill; remember tool calls. None: the episode was cut off."""
         self._settled = True
         step = None if episode is None else answering_step(episode)
         tools = False

@@ -48,9 +48,9 @@ class _Waiter(NamedTuple):
 
 
 class Journal(JournalReader):
-    """A store in one SQLite file; an ``on_event`` sink and a context manager. A file has one writer at a time.
+    """A store in one SQLite file; an ``on_event`` sink and a context manager.
 
-    Reading it returns what is on the disk.
+    A file has one writer at a time. Reading it returns what is on the disk.
 
     Args:
         path: the file; a new one is created.
@@ -114,7 +114,7 @@ class Journal(JournalReader):
             self._put(event)
 
     def put_record(self, key: str, value: Mapping[str, object], *, texts: bool = True) -> None:
-        """Keep a value under a key; returns at once, and is as durable as any event (``wait_durable``).
+        """Keep a value under a key; returns at once, and is durable as events are.
 
         Args:
             key: names the record. A later record of the same key replaces this one, which stays in
@@ -182,7 +182,7 @@ class Journal(JournalReader):
         self._queue.put((item, time.time()))
 
     def _wait(self, waiter: _Waiter) -> None:
-        """Have the waiter woken when what was handed over before is on the disk, or never will be."""
+        """Have the waiter woken when all before it is on the disk, or never will be."""
         if self._process != os.getpid():
             raise JournalError(
                 f"journal {self.path}: opened by process {self._process}, and used in a fork of it"
@@ -222,7 +222,7 @@ class Journal(JournalReader):
             _wake(waiting, end)
 
     def _write_next(self, writer: BatchWriter, waiting: list[_Waiter]) -> bool:
-        """Write all that is in the queue, at most a batch, and wake its waiters. Return False at the end."""
+        """Write a batch of the queue, and wake its waiters. Return False at the end."""
         batch: list[tuple[Item, float]] = []
         item = self._queue.get()
         while item is not None:
@@ -240,7 +240,7 @@ class Journal(JournalReader):
 
 
 def _wake(waiters: list[_Waiter], end: _End | None) -> None:
-    """Wake all waiters, and clear the list. Each event loop is woken once: a wake-up costs it a turn."""
+    """Wake all waiters, and clear the list. Each event loop is woken once."""
     for loop in {waiter.loop for waiter in waiters}:
         futures = [waiter.future for waiter in waiters if waiter.loop is loop]
         if loop is None:

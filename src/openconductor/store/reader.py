@@ -150,7 +150,7 @@ class JournalReader:
             return read_episode(rows[0])
 
     def calls(self, episode: str | None = None) -> Iterator[StoredCall]:
-        """Return all calls, or those of the episode of this id, in the order in which they ended."""
+        """Return all calls, or those of one episode, in the order in which they ended."""
         query = "SELECT * FROM calls WHERE number > ?"
         if episode is None:
             rows = self._pages(query)

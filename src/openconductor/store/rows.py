@@ -99,7 +99,7 @@ class CallRow(NamedTuple):
 
 
 class MessageRow(NamedTuple):
-    """A message: its number in this store, its JSON, and the digest of that, which names it in any store."""
+    """A message: its number in this store, its JSON, and its hash, its name in any store."""
 
     number: int
     message: str
@@ -147,7 +147,10 @@ class TextPolicy:
         return self.clean(compact(value))
 
     def error(self, error: OpenConductorError | None) -> str | None:
-        """Return an error as cleaned JSON, its message only where content is kept: it may echo a request."""
+        """Return an error as cleaned JSON.
+
+        Its message is kept only where content is, because it may echo a request.
+        """
         if error is None:
             return None
         if self.content:

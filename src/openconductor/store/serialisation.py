@@ -84,7 +84,7 @@ def _describe_error(error: OpenConductorError) -> dict[str, object]:
 
 
 def load(kind: type[T], data: object) -> T:
-    """Return the frozen value of which ``data`` is the ``plain`` form; missing fields have their defaults.
+    """Return the value of which ``data`` is the ``plain`` form; missing fields have defaults.
 
     Raises:
         ValueError: it is not the form of such a value (pydantic's ValidationError).

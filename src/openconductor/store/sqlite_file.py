@@ -25,25 +25,30 @@ _BUSY_SECONDS = 30.0  # a reader's checkpoint or a backup ends within this time
 _TABLES = """
 CREATE TABLE episodes (
     number INTEGER PRIMARY KEY, id TEXT NOT NULL UNIQUE, sample INTEGER, started REAL,
-    outcome TEXT NOT NULL DEFAULT 'unfinished', seconds REAL, usage TEXT, error TEXT, answer TEXT, question TEXT);
+    outcome TEXT NOT NULL DEFAULT 'unfinished', seconds REAL, usage TEXT, error TEXT, answer TEXT,
+    question TEXT);
 CREATE TABLE rounds (
-    episode TEXT NOT NULL, round INTEGER NOT NULL, ended REAL, valid INTEGER, accepted INTEGER, error TEXT,
-    workflow TEXT, text TEXT, PRIMARY KEY (episode, round));
+    episode TEXT NOT NULL, round INTEGER NOT NULL, ended REAL, valid INTEGER, accepted INTEGER,
+    error TEXT, workflow TEXT, text TEXT, PRIMARY KEY (episode, round));
 CREATE TABLE steps (
-    episode TEXT NOT NULL, round INTEGER NOT NULL, step INTEGER NOT NULL, worker INTEGER, answered_by INTEGER,
-    outcome TEXT, started REAL, ended REAL, usage TEXT, error TEXT, access TEXT, subtask TEXT,
-    PRIMARY KEY (episode, round, step));
+    episode TEXT NOT NULL, round INTEGER NOT NULL, step INTEGER NOT NULL, worker INTEGER,
+    answered_by INTEGER, outcome TEXT, started REAL, ended REAL, usage TEXT, error TEXT,
+    access TEXT, subtask TEXT, PRIMARY KEY (episode, round, step));
 CREATE TABLE calls (
-    number INTEGER PRIMARY KEY, episode TEXT NOT NULL, round INTEGER NOT NULL, step INTEGER, attempt INTEGER,
-    worker TEXT, identity TEXT, outcome TEXT, nested INTEGER, replayed INTEGER, replayable INTEGER, key TEXT,
-    request_hash TEXT, started REAL, usage TEXT, price TEXT, error TEXT, request TEXT, response TEXT, body_sent TEXT);
+    number INTEGER PRIMARY KEY, episode TEXT NOT NULL, round INTEGER NOT NULL, step INTEGER,
+    attempt INTEGER, worker TEXT, identity TEXT, outcome TEXT, nested INTEGER, replayed INTEGER,
+    replayable INTEGER, key TEXT, request_hash TEXT, started REAL, usage TEXT, price TEXT,
+    error TEXT, request TEXT, response TEXT, body_sent TEXT);
 CREATE TABLE messages (number INTEGER PRIMARY KEY, message TEXT NOT NULL);
-CREATE TABLE outcomes (number INTEGER PRIMARY KEY, key TEXT NOT NULL, written REAL, record TEXT NOT NULL);
+CREATE TABLE outcomes (
+    number INTEGER PRIMARY KEY, key TEXT NOT NULL, written REAL, record TEXT NOT NULL);
 CREATE INDEX calls_by_episode ON calls (episode);
 CREATE INDEX calls_by_key ON calls (key) WHERE replayable;
 CREATE INDEX outcomes_by_key ON outcomes (key);
-CREATE VIEW turns AS SELECT calls.number AS call, turn.key AS turn, json_extract(message, '$.role') AS role,
-    json_extract(message, '$.content') AS content FROM calls JOIN json_each(calls.request, '$.messages') AS turn
+CREATE VIEW turns AS
+    SELECT calls.number AS call, turn.key AS turn, json_extract(message, '$.role') AS role,
+        json_extract(message, '$.content') AS content
+    FROM calls JOIN json_each(calls.request, '$.messages') AS turn
     JOIN messages ON messages.number = turn.value;
 """
 
@@ -56,7 +61,7 @@ ALTER TABLE episodes ADD COLUMN workers TEXT;
 
 
 def open_for_writing(path: Path) -> sqlite3.Connection:
-    """Open the one writer's connection; create a new file, migrate an older one. It may change threads.
+    """Open the writer's connection, which any thread may use. Create or migrate the file.
 
     Raises:
         JournalError: the file cannot be opened, is not a journal, or has another version.
@@ -139,7 +144,7 @@ def explain(error: BaseException) -> str:
 def _opened(
     path: Path, what: str, mode: str, *, suffix: str = "", timeout: float = _BUSY_SECONDS
 ) -> Generator[sqlite3.Connection]:
-    """Open a connection; close it again if an error ends the block. The disk's errors are explained."""
+    """Open a connection; close it again if an error ends the block, and explain that."""
     try:
         uri = Path(f"{path}{suffix}").absolute().as_uri()
         connection = sqlite3.connect(

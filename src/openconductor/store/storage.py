@@ -1,8 +1,4 @@
-"""How files are written: whole or not at all.
-
-In: a path and its content. Out: a file that no reader ever sees half-written, on the disk when the
-call returns; a JournalError where the disk fails.
-"""
+"""Files that are written whole or not at all."""
 
 from __future__ import annotations
 
@@ -13,16 +9,19 @@ from openconductor.errors import JournalError
 
 
 def write_whole(path: Path, content: str | bytes) -> None:
-    r"""Write a file: to a neighbour first, which then takes its place. Texts are UTF-8 with ``\\n`` at the lines' ends.
+    """Write a file that no reader sees half-written; it is on the disk when this returns.
+
+    It is written beside its place and then moved there. A text becomes UTF-8.
 
     Raises:
-        JournalError: it could not be written; what stood there before stays.
+        JournalError: it could not be written; the earlier file stays.
     """
+    data = content.encode() if isinstance(content, str) else content
     part = path.with_name(path.name + ".part")
     try:
         try:
             with part.open("wb") as stream:
-                stream.write(content.encode() if isinstance(content, str) else content)
+                stream.write(data)
                 stream.flush()
                 os.fsync(stream.fileno())
             part.replace(path)
@@ -33,10 +32,10 @@ def write_whole(path: Path, content: str | bytes) -> None:
 
 
 def make_folder(folder: Path) -> None:
-    """Make a folder, and those above it, where they are not there.
+    """Create a folder, and its parents, unless they exist.
 
     Raises:
-        JournalError: that failed.
+        JournalError: a folder could not be created.
     """
     try:
         folder.mkdir(parents=True, exist_ok=True)

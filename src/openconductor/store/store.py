@@ -1,4 +1,4 @@
-"""The door to what is kept: the protocol that every store conforms to, and the values that one returns.
+"""The protocol that every store conforms to, and the values that it returns.
 
 A store has three roles. It takes in the events of episodes (``EventSink``), it finds completions
 that were paid for (``CompletionStore``), and it keeps records by key (``RecordReader`` and
@@ -104,7 +104,7 @@ class Spending:
 
 @dataclass(frozen=True, slots=True)
 class Totals:
-    """Spending: all of it, by the worker's name, and by the outcome of the call. Replayed calls do not count."""
+    """Spending: all, by the worker's name, and by the call's outcome; without replayed calls."""
 
     spent: Spending
     by_worker: Mapping[str, Spending]
@@ -198,7 +198,7 @@ class EpisodeReader(Protocol):
 
 
 class StoreReader(CompletionStore, RecordReader, EpisodeReader, Protocol):
-    """A store that is only read; a context manager. Every method raises JournalError if reading fails."""
+    """A store that is only read; a context manager. Methods raise JournalError."""
 
     def close(self) -> None:
         """Release what the store holds; closing twice is allowed."""
@@ -215,7 +215,7 @@ class Store(EventSink, StoreReader, Protocol):
     """A store that is written and read. Reading returns what is durable."""
 
     def put_record(self, key: str, value: Mapping[str, object], *, texts: bool = True) -> None:
-        """Keep a value under a key, without waiting; it is durable after ``wait_durable`` or ``flush``.
+        """Keep a value under a key; it is durable after ``wait_durable`` or ``flush``.
 
         Args:
             key: names the record; a later record of the same key replaces this one.

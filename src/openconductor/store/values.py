@@ -1,4 +1,4 @@
-"""Rows as values: pure functions from the rows of a store, their JSON parsed, to calls and episodes."""
+"""Rows as values: pure functions from rows, their JSON parsed, to calls and episodes."""
 
 from __future__ import annotations
 
@@ -167,7 +167,7 @@ def _read_round(parts: _RoundParts, ordinals: Mapping[str, int]) -> Round:
 
 
 def _known_workflow(parts: _RoundParts, ordinals: Mapping[str, int]) -> Workflow | None:
-    """Return what is known of the workflow of a round that has not ended; None: no step was called."""
+    """Return the known steps of a round that has not ended; None: no step was called."""
     called = {*parts.steps, *parts.calls}
     if not called:
         return None
@@ -210,7 +210,7 @@ def _read_result(
 
 
 def _answer_of(calls: Sequence[StoredCall]) -> Completion | None:
-    """Return the completion of the last call that succeeded, without text where content is not kept."""
+    """Return the completion of the last call that succeeded; without content its text is empty."""
     for call in reversed(calls):
         if call.outcome in SUCCESSES and call.error is None:
             return call.completion or Completion("", usage=call.usage)

@@ -59,7 +59,7 @@ class BatchWriter:
         self._rows: defaultdict[type[Row], list[Row]] = defaultdict(list)
 
     def write(self, batch: Sequence[tuple[Item, float]]) -> None:
-        """Commit items, each with its time in seconds since 1970. They are on the disk when this returns.
+        """Commit items, each with its time (seconds since 1970): then they are on the disk.
 
         Raises:
             sqlite3.Error: nothing of the batch is committed.

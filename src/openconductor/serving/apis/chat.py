@@ -213,7 +213,7 @@ class _Chunks:
         return self._chunk({"content": text})
 
     def heartbeat(self) -> bytes:
-        """Send an empty chunk: LangChain waits for chunks (``stream_chunk_timeout``) and ignores comments."""
+        """Send an empty chunk. LangChain's ``stream_chunk_timeout`` ignores comments."""
         return self._chunk({})
 
     def end(self, answer: wire.ServedAnswer) -> bytes:
@@ -228,7 +228,7 @@ class _Chunks:
         return sent + b"data: [DONE]\n\n"
 
     def fail(self, error: RequestFailed) -> bytes:
-        """Send an error object, which clients raise. There is no ``[DONE]``, because it is not done."""
+        """Send an error object, which clients raise, and no ``[DONE]``."""
         return event(wire.openai_failure(error))
 
     def _chunk(self, delta: Json, finish: str | None = None) -> bytes:

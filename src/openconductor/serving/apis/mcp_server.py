@@ -28,7 +28,9 @@ from openconductor.serving.apis.wire import Json, least, orchestration, read_bod
 from openconductor.types import Budget, Episode, Usage
 
 ASK = "ask"
-ABOUT = """Ask a team of language models. A conductor plans who does what, and the last of the workers gives the answer.
+ABOUT = """\
+Ask a team of language models. A conductor plans who does what, and the last of the workers gives \
+the answer.
 Say all that matters in the question: nobody sees this conversation. The workers: """
 _Context = ServerRequestContext[dict[str, Any]]
 
@@ -141,7 +143,7 @@ class _AskTool:
 
 
 class _Progress:
-    """Takes in events, and queues a line for the plan and for each step; None comes after the last one."""
+    """Queues a line for the plan and for each step; None comes after the last one."""
 
     wants_text = False
 

@@ -177,7 +177,9 @@ class MessagesBody(CountBody):
 
 
 def count_tokens(body: Json) -> Json:
-    """Return the answer to ``POST /v1/messages/count_tokens``: an estimate, because every worker counts differently.
+    """Return the answer to ``POST /v1/messages/count_tokens``.
+
+    It is an estimate, because every worker counts differently.
 
     Raises:
         RequestFailed: the body is invalid.
@@ -327,7 +329,9 @@ def _tool_options(body: CountBody) -> Json:
 
 
 def _functions(body: CountBody) -> dict[str, Json]:
-    """Return the client's tools as functions, by name. Anthropic's own are left out, because nobody runs them here.
+    """Return the client's tools as functions, by name.
+
+    Anthropic's own tools are left out, because nobody runs them here.
 
     A tool whose loading is deferred is on offer once a tool result (the client's search for tools)
     refers to it.
@@ -381,7 +385,7 @@ def _usage(answer: ServedAnswer) -> Json:
 
 
 def _ending(answer: ServedAnswer) -> Json:
-    """Return why the answer ended. Tool calls that were cut at the token limit are not to be made."""
+    """Return why the answer ended. Tool calls that were cut are not to be made."""
     reason = _STOP_REASONS[answer.finish_reason]
     if answer.tool_calls and answer.finish_reason in ("stop", "tool_calls"):
         reason = "tool_use"

@@ -1,4 +1,4 @@
-"""An answer in the form of OpenAI's Responses: items, and the events of a stream that describe them.
+"""An answer in the form of OpenAI's Responses: items, and events that describe them.
 
 The orchestration is shown as the summary of reasoning items. A heartbeat is an empty delta: Codex
 ignores comments, and openai-node rejects events that it does not know.
@@ -85,7 +85,7 @@ class ResponseItems:
         return sent + self._delta("")
 
     def end(self, answer: ServedAnswer) -> bytes:
-        """Add the tool calls, and end the response. An answer without text and calls has an empty message."""
+        """Add the tool calls, and end the response. It has an item at least: an empty message."""
         reason = _INCOMPLETE.get(answer.finish_reason)
         status = "completed" if reason is None else "incomplete"
         sent = b""

@@ -141,7 +141,7 @@ def _offer(
 
 
 def _chosen_name(entry: Json) -> str | None:
-    """Return the function that an entry of ``tool_choice`` stands for; None: it is of another kind."""
+    """Return the function that an entry of ``tool_choice`` stands for; None: another kind."""
     if entry.get("type") not in ("function", "custom"):
         return None
     return flat_name(str(entry.get("name")), entry.get("namespace"))

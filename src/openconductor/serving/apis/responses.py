@@ -260,7 +260,7 @@ def _read_items(items: Sequence[object]) -> list[Message]:
 
 
 def _calling_episode(turn: Message) -> str | None:
-    """Return the episode that a turn's tool call is of; None: no call, or not one of this server's."""
+    """Return the episode of a turn's tool call; None: no call, or not this server's."""
     for part in turn.parts:
         if "tool_calls" in part:
             call = wire.parse_call_id(cast("Json", part)["tool_calls"][0]["id"])

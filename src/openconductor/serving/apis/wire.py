@@ -22,11 +22,12 @@ from openconductor.types import Episode, FinishReason, Message, Sampling, StepRe
 
 Json = dict[str, Any]
 Reasoning = Literal["off", "summary", "full"]
-"""How much of the orchestration an answer shows as its reasoning: nothing, a line for each event, or all of it."""
+"""How much of the orchestration an answer shows: nothing, a line for each event, or all of it."""
 IMAGE = "data:image/"
 RECALLS = "recalls"
-"""Key of a part of an assistant's turn that stands for the text of an earlier answer, by its episode. The gateway
-replaces it with the text."""
+"""Key of a part that stands for the text of an earlier answer, by its episode.
+
+The gateway replaces the part with the text."""
 Name = Annotated[str, Field(max_length=256)]
 """A longer name is certainly unknown, and would take long to look up."""
 _LINE_ENDS = re.compile("[\u0085\u2028\u2029]")
@@ -65,7 +66,7 @@ class RequestFailed(errors.OpenConductorError):
 
 # ── requests ──────────────────────────────────────────────────────────────────────────────────────
 class Control(BaseModel):
-    """``conductor`` in the body of every API: settings of the orchestration. The key's limits hold as well.
+    """``conductor`` in the body of every API. The key's limits hold as well.
 
     Attributes:
         workers: the names of the workers that may be asked.
@@ -178,7 +179,7 @@ def image_part(url: object, where: str, detail: object = None) -> Json:
 
 
 def read_content(content: object, where: str) -> tuple[str, list[Mapping[str, object]]]:
-    """Return the text and the images of a turn or a tool result, in the form of either API of OpenAI's.
+    """Return the text and the images of a turn or a tool result of OpenAI's APIs.
 
     Raises:
         RequestFailed: it is neither a text nor a list of such parts.
@@ -218,7 +219,7 @@ def _read_image(part: Json, where: str) -> Json:
 
 
 def as_object(value: object) -> Json:
-    """Return an object; in place of anything else an empty one, which is rejected for what it lacks."""
+    """Return an object; {} in place of anything else, which is then rejected."""
     return cast("Json", value) if isinstance(value, dict) else {}
 
 
@@ -263,7 +264,7 @@ class ServedAnswer:
 
 
 class AnswerStream(Protocol):
-    """Writes one answer as server-sent events; each method returns the bytes to send, possibly none.
+    """Writes one answer as server-sent events; each method returns the bytes to send.
 
     The order is ``begin``, any number of ``add_reasoning``, ``add_text`` and ``heartbeat``, then
     ``end`` or ``fail``.
@@ -290,7 +291,7 @@ class AnswerStream(Protocol):
         ...
 
     def end(self, answer: ServedAnswer) -> bytes:
-        """End the answer with its tool calls, finish reason and usage. Its text was added before."""
+        """End the answer with its tool calls, finish reason and usage. Its text was added."""
         ...
 
     def fail(self, error: RequestFailed) -> bytes:
@@ -314,7 +315,7 @@ class Api(Protocol):
         ...
 
     def answer(self, request: ClientRequest, answer: ServedAnswer, *, created: int) -> Json:
-        """Return the body of a whole answer, whose episode began at ``created`` (seconds since 1970)."""
+        """Return the body of an answer whose episode began at ``created`` (seconds since 1970)."""
         ...
 
     def stream(self, request: ClientRequest, episode: str, *, created: int) -> AnswerStream:
@@ -344,7 +345,7 @@ def as_json(data: object) -> bytes:
 
 # ── tool calls ────────────────────────────────────────────────────────────────────────────────────
 def call_id(episode: str, index: int) -> str:
-    """Return the id of a tool call for clients: it names the episode, and has at most 40 characters."""
+    """Return the id of a tool call for clients; it has at most 40 characters."""
     return f"call_{episode}{index:02d}"
 
 
@@ -355,7 +356,7 @@ def parse_call_id(identifier: str) -> tuple[str, int] | None:
 
 
 def read_arguments(text: str) -> Json:
-    """Return the arguments of a tool call; {} if they are not an object, or hold a number that JSON lacks."""
+    """Return the arguments of a tool call; {}: they are not a JSON object."""
     try:
         arguments = json.loads(text)
         json.dumps(arguments, allow_nan=False)
@@ -366,7 +367,7 @@ def read_arguments(text: str) -> Json:
 
 # ── costs ─────────────────────────────────────────────────────────────────────────────────────────
 def orchestration(episode: Episode, names: Mapping[int, str]) -> Json:
-    """Return the costs of an episode: the totals, and an entry for each round's planning and for each step.
+    """Return the costs of an episode: totals, and an entry for each planning and each step.
 
     Dollars are exact decimal strings. Calls of unknown price are counted as ``unpriced_calls``, and
     are in no sum.
