@@ -42,10 +42,14 @@ def _wasted_text(attempts: Sequence[Attempt]) -> str:
     if not wasted:
         return ""
     reasons = Counter("not used" if call.outcome == "answered" else call.outcome for call in wasted)
-    parts = [f"{count} {reason}" if count > 1 else reason for reason, count in reasons.items()]
+    parts: list[str] = []
+    for reason, count in reasons.items():
+        parts.append(reason if count == 1 else f"{count} {reason}")
     text = f"wasted: {', '.join(parts)}"
     dollars = dollars_text(sum((call.usage for call in wasted), Usage()))
-    return f"{text} ({dollars})" if dollars else text
+    if dollars:
+        text += f" ({dollars})"
+    return text
 
 
 def _replayed_text(attempts: Sequence[Attempt]) -> str:
@@ -86,7 +90,9 @@ def dollars_text(usage: Usage, *, zero: bool = False) -> str:
     known = f"${usage.dollars:.6f}" if usage.dollars < 1 else f"${usage.dollars:.2f}"
     if usage.unpriced_calls:
         return f"{known} + {counted(usage.unpriced_calls, 'call')} of unknown price"
-    return known if usage.dollars or zero else ""
+    if usage.dollars or zero:
+        return known
+    return ""
 
 
 def seconds_text(seconds: float) -> str:

@@ -39,7 +39,6 @@ def make_budget(
     return Budget(calls, tokens, amount, seconds)
 
 
-AtOnce = Annotated[int, typer.Option("--concurrency", min=1, help="Questions asked at once.")]
 AsJson = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 BaseUrl = Annotated[
     str | None,
@@ -80,17 +79,11 @@ MaxSteps = Annotated[
 Rounds = Annotated[
     int, typer.Option("--rounds", min=1, help="The most rounds; with 1 nothing is revised.")
 ]
-Calls = Annotated[
-    int | None, typer.Option("--budget-calls", min=1, help="The most calls of all runs together.")
-]
 Dollars = Annotated[
     str | None,
     typer.Option(
         "--budget-dollars", callback=check_dollars, help="The most US dollars of all runs together."
     ),
-]
-Limit = Annotated[
-    int, typer.Option("--limit", min=1, help="How many questions are drawn, by the seed.")
 ]
 Out = Annotated[
     Path | None,
@@ -109,8 +102,6 @@ PlannerName = Annotated[
     ),
 ]
 Seed = Annotated[int, typer.Option("--seed", min=0, help="The seed that draws the questions.")]
-TaskName = Annotated[str, typer.Option("--task", help="The task that the questions come from.")]
-TaskPath = Annotated[str | None, typer.Option("--task-path", help="Local data of the task.")]
 PoolFile = Annotated[
     Path | None, typer.Option("--pool", help="A pool file (TOML).", show_default="the gym's")
 ]

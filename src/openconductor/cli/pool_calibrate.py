@@ -10,17 +10,8 @@ import tomlkit
 import typer
 
 from openconductor.cli import console
-from openconductor.cli.options import (
-    AsJson,
-    AtOnce,
-    Calls,
-    Dollars,
-    Limit,
-    Out,
-    Seed,
-    TaskName,
-    TaskPath,
-)
+from openconductor.cli.options import AsJson, Dollars, Out, Seed
+from openconductor.cli.pool_headroom import AtOnce, Calls, Limit, TaskName, TaskPath
 from openconductor.cli.runs import ask_workers
 from openconductor.evaluation.headroom import FEWEST_OF_KIND, alone, card_of
 from openconductor.store.storage import write_whole

@@ -15,6 +15,9 @@ from openconductor.cli import console
 from openconductor.cli.options import AsJson
 from openconductor.probe import SETTINGS, WorkerReport, check_pool
 
+USABLE = Text("✓", style="green")
+UNUSABLE = Text("✗", style="red")
+
 
 def check(
     path: Annotated[Path, typer.Argument(help="The pool file (TOML).", show_default=False)],
@@ -66,7 +69,7 @@ def _show_reports(reports: Sequence[WorkerReport], offline: bool) -> None:
     head.append("price in / out")
     rows: list[list[str | Text]] = []
     for report in reports:
-        mark = Text("✓", style="green") if report.usable else Text("✗", style="red")
+        mark = USABLE if report.usable else UNUSABLE
         row = [mark, report.name, report.model, _key_text(report)]
         if not offline:
             row += _answer_cells(report)

@@ -8,22 +8,23 @@ from typing import Annotated
 import typer
 
 from openconductor.cli import console
-from openconductor.cli.options import (
-    AsJson,
-    AtOnce,
-    Calls,
-    Dollars,
-    Limit,
-    Out,
-    Seed,
-    TaskName,
-    TaskPath,
-)
+from openconductor.cli.options import AsJson, Dollars, Out, Seed
 from openconductor.cli.report import show_sections
 from openconductor.cli.runs import ask_workers, missing_text
 from openconductor.errors import ConfigError
 from openconductor.evaluation import headroom as measure
 from openconductor.report import sections as report_sections
+
+# The options of a run that asks the workers of a pool.
+AtOnce = Annotated[int, typer.Option("--concurrency", min=1, help="Questions asked at once.")]
+Calls = Annotated[
+    int | None, typer.Option("--budget-calls", min=1, help="The most calls of all runs together.")
+]
+Limit = Annotated[
+    int, typer.Option("--limit", min=1, help="How many questions are drawn, by the seed.")
+]
+TaskName = Annotated[str, typer.Option("--task", help="The task that the questions come from.")]
+TaskPath = Annotated[str | None, typer.Option("--task-path", help="Local data of the task.")]
 
 MOST_COLUMNS = 10
 """The most workers for which the table of who adds to whom is printed."""
