@@ -117,8 +117,8 @@ async def test_further_arguments_come_from_the_body_and_the_argument_may_be_name
             r"required strings \['left', 'right'\], expected one, or `argument` to name one",
         ),
         ("count", {}, r"required strings \[\], .*\['number'\]"),
-        ("shout", {"argument": "txt"}, "no argument 'txt'; the nearest is 'text'"),
-        ("shoot", {}, "has no tool 'shoot'; the nearest is 'shout'"),
+        ("shout", {"argument": "txt"}, "argument of tool 'shout': got 'txt', .*; nearest: 'text'"),
+        ("shoot", {}, "got 'shoot', expected a tool of .*: shout, join.*; nearest: 'shout'"),
     ],
 )
 async def test_a_tool_or_an_argument_that_is_not_there_is_a_config_error(

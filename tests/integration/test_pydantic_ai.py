@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import gc
 import json
 import traceback
 from collections.abc import Sequence
@@ -548,22 +547,3 @@ async def test_what_on_text_raises_ends_the_call_as_it_is(vendor: str) -> None:
         with pytest.raises(KeyError, match="mine"):
             await client.complete(HELLO, Sampling(), call=CallContext(), on_text=refuses)
         await client.aclose()
-
-
-@each_vendor
-def test_every_event_loop_has_its_own_connections_keeps_them_and_closes_them(vendor: str) -> None:
-    async def once(client: Any, server: ChatServer) -> None:
-        for _ in range(3):
-            assert (await client.complete(HELLO, Sampling(), call=CallContext())).text == "4"
-        assert len(set(server.peers)) == 1
-
-    async def alone(made: list[Any]) -> None:
-        async with native_server(*[FOUR[vendor]] * 3, port=made[1]) as server:
-            made[0] = made[0] or create(vendor, "m-1", base_url=server.url)
-            made[1] = int(server.url.rpartition(":")[2])
-            await once(made[0], server)
-
-    made: list[Any] = [None, 0]
-    for _ in range(2):
-        asyncio.run(alone(made))
-    gc.collect()  # an unclosed client would warn, and warnings are errors

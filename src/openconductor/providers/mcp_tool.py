@@ -242,11 +242,8 @@ class McpToolProvider(http.Closing, Provider):
         """Return the argument that gets the text; raise ConfigError if there is none."""
         properties = cast("Mapping[str, Mapping[str, object]]", schema.get("properties") or {})
         if self._argument is not None:
-            if properties and self._argument not in properties:
-                near = nearest(self._argument, list(properties))
-                raise errors.ConfigError(
-                    f"tool {self.tool!r}: no argument {self._argument!r}; the nearest is {near!r}"
-                )
+            if properties:
+                one_of(f"argument of tool {self.tool!r}", self._argument, properties)
             return self._argument
         strings: list[str] = []
         for name in cast("Sequence[str]", schema.get("required") or ()):
@@ -313,8 +310,12 @@ class McpToolProvider(http.Closing, Provider):
             cursor = page.next_cursor
             if cursor is None:
                 break
-        near = f"; the nearest is {nearest(self.tool, names)!r}" if names else ""
-        raise errors.ConfigError(f"model: {self._server} has no tool {self.tool!r}{near}")
+        known = ", ".join(names) or "none"
+        near = nearest(self.tool, names)
+        raise errors.ConfigError(
+            f"model: got {self.tool!r}, expected a tool of {self._server}: {known}; "
+            f"nearest: {near!r}"
+        )
 
 
 def _last_turn(messages: Sequence[Message]) -> Message:

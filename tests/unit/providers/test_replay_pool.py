@@ -5,7 +5,6 @@ from __future__ import annotations
 import csv
 import gzip
 import io
-from decimal import Decimal
 from pathlib import Path
 
 import pytest
@@ -23,7 +22,7 @@ from openconductor.providers.replay_pool import (
     skills_of,
     table_path,
 )
-from openconductor.types import Completion, Message, Price, Sampling
+from openconductor.types import Completion, Message, Sampling
 
 
 async def ask(
@@ -123,24 +122,14 @@ async def test_a_worker_says_its_name_and_the_samples_recorded_answer_whatever_i
     assert "".join(drawn) == "ABABBA"  # by the sample's number alone
 
 
-async def test_tokens_are_billed_at_the_workers_price_and_aggregators_are_free(
+async def test_a_model_without_a_price_is_unpriced_and_an_aggregator_is_free(
     tmp_path: Path,
 ) -> None:
     path = write(tmp_path)
-    turns, call, price = (
-        [Message("user", "[mine/16] law")],
-        CallContext(),
-        Price(Decimal(1), Decimal(2)),
-    )
-    paid = await Worker(f"replay_pool:{path}:a", name="a", price=price).complete(turns, call=call)
-    unknown = await Worker(f"replay_pool:{path}:a", name="a").complete(turns, call=call)
-    free = await Worker(f"replay_pool:{path}:vote", name="vote").complete(turns, call=call)
-    assert (paid.usage.dollars, paid.usage.unpriced_calls) == (Decimal(52) / 1_000_000, 0)
-    assert (unknown.usage.unpriced_calls, free.usage.unpriced_calls, free.usage.dollars) == (
-        1,
-        0,
-        0,
-    )
+    for model, unpriced in (("a", 1), ("vote", 0)):
+        worker = Worker(f"replay_pool:{path}:{model}", name=model)
+        said = await worker.complete([Message("user", "[mine/16] law")], call=CallContext())
+        assert (said.usage.dollars, said.usage.unpriced_calls) == (0, unpriced)
 
 
 @pytest.mark.parametrize("text", ["[mine/99] law", "What is 2 + 2?", "See [mine/16]."])
