@@ -69,7 +69,7 @@ class ChatServer:
 
 
 def write_pool(folder: Path, url: str, *models: str, more: str = "") -> str:
-    """Write a pool file of workers at this address, each of them named as its model is; returns its path."""
+    """Write a pool file of workers at this address, named as their models; return its path."""
     path = folder / "pool.toml"
     tables = (
         f'[[worker]]\nname = "{it}"\nmodel = "{it}"\nbase_url = "{url}"\n{more}\n' for it in models
@@ -156,7 +156,7 @@ def streams(
     reset: bool = False,
     kind: str = "text/event-stream; charset=utf-8",
 ) -> Answer:
-    """Answer with an event stream, piece by piece; ``reset`` ends it without ending the chunked body."""
+    """Answer with an event stream in pieces; ``reset`` does not end the chunked body."""
 
     async def answer(request: web.Request) -> web.StreamResponse:
         response = web.StreamResponse(headers={"Content-Type": kind})
@@ -172,7 +172,7 @@ def streams(
 
 
 def bytes_on_the_wire(*pieces: bytes, pause: float = 0.02, then: float = 0.0) -> Answer:
-    """Write these bytes as the whole HTTP response, whatever HTTP thinks of them; hang up ``then`` seconds later."""
+    """Write these bytes as the whole HTTP response; hang up ``then`` seconds later."""
 
     async def answer(request: web.Request) -> web.StreamResponse:
         transport = request.transport

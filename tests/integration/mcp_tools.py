@@ -1,4 +1,4 @@
-"""A tiny MCP server: ``python mcp_tools.py`` speaks over its standard input and output; ``serving`` speaks HTTP."""
+"""A tiny MCP server: ``python mcp_tools.py`` speaks over stdio, ``serving`` over HTTP."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Answers on Anthropic's and Google's wires as their public API references describe them, for ``chat_server``."""
+"""Answers in the form of Anthropic's and Google's public API references, for ``chat_server``."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Connections for real, on loopback: TLS, proxies, names, what is kept and for how long, and on uvloop too."""
+"""Connections for real, on loopback: TLS, proxies, names, and which connections are kept."""
 
 from __future__ import annotations
 
@@ -124,7 +124,8 @@ async def until(condition: Callable[[], bool]) -> None:
 
 
 def client(url: str, **options: object) -> OpenAICompatibleProvider:
-    return OpenAICompatibleProvider("m", base_url=url, **{"api_key_env": VARIABLE, **options})  # type: ignore[arg-type]
+    given: dict[str, Any] = {"api_key_env": VARIABLE, **options}
+    return OpenAICompatibleProvider("m", base_url=url, **given)
 
 
 async def ask(provider: OpenAICompatibleProvider) -> Completion:

@@ -1,4 +1,4 @@
-"""Tools of MCP servers as workers, against a real server of the official SDK, over stdio and HTTP on loopback."""
+"""Tools of MCP servers as workers, against a real server of the SDK, over stdio and HTTP."""
 
 from __future__ import annotations
 
@@ -180,7 +180,7 @@ async def test_a_command_that_is_no_server_is_unreachable(command, kind, *, retr
     assert (type(caught.value), caught.value.retryable) == (kind, retryable)
 
 
-async def test_what_a_server_says_on_stderr_is_kept_from_ours_and_its_end_shown_where_it_does_not_start(
+async def test_a_servers_stderr_is_kept_from_ours_and_its_end_shown_if_it_does_not_start(
     capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("SEARCH_AUTH", "not-a-real-value-8f3b1c")
@@ -222,9 +222,7 @@ async def test_a_page_that_is_no_server_is_malformed() -> None:
             await once("shout", command=None, url=server.url)
 
 
-async def test_an_http_server_that_goes_away_is_a_typed_failure_and_the_next_call_finds_it_again() -> (
-    None
-):
+async def test_an_http_server_that_goes_away_is_a_typed_failure() -> None:
     async with serving() as url:
         provider: Any = create("mcp", "shout", url=url)
         assert (await ask(provider)).text == "HI!"

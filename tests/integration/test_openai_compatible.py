@@ -71,7 +71,7 @@ async def ask(
 
 
 async def failure(*answers: Answer, stream: bool = False, **options: object) -> errors.WorkerError:
-    """The error of one call, which must be typed and must not hold the key, however it is printed."""
+    """Return the error of one call, which must not hold the key, however it is printed."""
     with pytest.raises(errors.WorkerError) as caught:
         await ask(*answers, stream=stream, **options)
     error = caught.value
@@ -82,7 +82,7 @@ async def failure(*answers: Answer, stream: bool = False, **options: object) -> 
 
 
 def hides(error: errors.WorkerError) -> list[str]:
-    """Where the key is found in an error, in any of the forms in which a server may have echoed it."""
+    """Return the forms of the key, as a server may echo it, that an error shows."""
     forms = [
         KEY,
         quote(KEY, safe=""),

@@ -1,4 +1,4 @@
-"""Models through pydantic-ai, against a loopback server that speaks Anthropic's and Google's wires, faults included."""
+"""Models through pydantic-ai, against a loopback server with the APIs of Anthropic and Google."""
 
 from __future__ import annotations
 
@@ -408,7 +408,7 @@ UNAVAILABLE = {
     "error": {"code": 503, "message": "The model is overloaded.", "status": "UNAVAILABLE"}
 }
 NO_ANSWER = errors.MalformedResponse | errors.TruncatedResponse | errors.EmptyResponse
-"""Which of them it is hangs on where the library stumbles; all three are worth another try, and none is graded."""
+# Which of them it is depends on the library. All three are retried, and none is graded.
 
 
 @pytest.mark.parametrize(

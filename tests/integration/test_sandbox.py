@@ -109,7 +109,8 @@ def test_packages_are_seen_wherever_they_lie_outside(sandbox, monkeypatch, under
         Path(folder).chmod(0o755)
         Path(folder, "planted_package.py").write_text("ANSWER = 7\n")
         monkeypatch.setattr(sysconfig, "get_paths", lambda: {"purelib": folder, "platlib": folder})
-        program = "import os, planted_package\nprint(planted_package.ANSWER, os.listdir('/tmp'))\nopen('/tmp/x', 'w')"
+        program = "import os, planted_package\n"
+        program += "print(planted_package.ANSWER, os.listdir('/tmp'))\nopen('/tmp/x', 'w')"
         results = BubblewrapSandbox(packages=True).run_now(program, [Run(), Run()], limits=Limits())
     assert [(result.verdict, result.stdout) for result in results] == [
         (Verdict.OK, "7 []\n")

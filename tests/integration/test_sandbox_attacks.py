@@ -1,4 +1,4 @@
-"""Hostile programs are held by the default sandbox, as root and as a plain user, and leave nothing behind."""
+"""The default sandbox holds hostile programs, as root and as a plain user; nothing is left."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ def test_an_attack_is_held(name: str, outside: World, sandbox: BatchedSandbox) -
 
 
 def readable_python() -> str | None:
-    """A Python of our version or later that a plain user may run, with a standard library that they may read."""
+    """Return a Python of our version or later that a plain user may run."""
     question = "import sys, json, select; sys.exit(sys.version_info < (3, 11))"
     for candidate in (
         os.path.realpath(sys.executable),
@@ -72,7 +72,7 @@ def readable_python() -> str | None:
 
 @pytest.fixture
 def readable_code(root: Path) -> Iterator[Path]:
-    """A copy of code and attacks that a plain user may read: the checkout may lie in a closed folder of root's."""
+    """A copy of code and attacks that a plain user may read, unlike a checkout of root's."""
     with tempfile.TemporaryDirectory(prefix="openconductor-readable-") as folder:
         place = Path(folder)
         place.chmod(0o755)
@@ -127,7 +127,8 @@ def test_a_big_file_is_held_where_bubblewrap_cannot_size_a_file_system(
     sandbox, monkeypatch
 ) -> None:
     monkeypatch.setattr(bubblewrap, "SIZES_TMPFS", (99, 0))
-    fill = "for name in range(1000):\n    open(f'/tmp/{name}', 'wb').write(b'x' * (1 << 20))\nprint('GOT')"
+    fill = "for name in range(1000):\n    open(f'/tmp/{name}', 'wb').write(b'x' * (1 << 20))\n"
+    fill += "print('GOT')"
     (result,) = bubblewrap.BubblewrapSandbox().run_now(fill, [Run()], limits=Limits())
     assert (result.verdict, result.stdout) == (Verdict.OUTPUT_LIMIT, "")
 
@@ -181,7 +182,8 @@ def test_a_forged_reply_is_only_the_programs_own_value(sandbox: BatchedSandbox) 
 async def test_a_cancelled_batch_ends_at_once_and_leaves_nothing(
     outside: World, sandbox: BatchedSandbox
 ) -> None:
-    program = f"import os, time\nif os.fork() == 0:\n    os.execv('/bin/sleep', ['{outside.marker}', '60'])\ntime.sleep(60)"
+    program = "import os, time\nif os.fork() == 0:\n"
+    program += f"    os.execv('/bin/sleep', ['{outside.marker}', '60'])\ntime.sleep(60)"
     task = asyncio.create_task(sandbox.run_batch(program, [Run()] * 3, limits=Limits()))
     await asyncio.sleep(0.4)
     assert not task.done()

@@ -1,4 +1,4 @@
-"""The container backend, with a stand-in for the engine that makes its container with bubblewrap, /tmp of its own."""
+"""The container backend, with a stand-in for the engine that uses bubblewrap."""
 
 from __future__ import annotations
 
@@ -22,8 +22,8 @@ ENGINE = """#!/bin/sh
 [ "$1" = version ] && exit 0
 while [ "$1" != "python:3.11-slim" ]; do shift; done
 shift; shift
-exec {bwrap} --ro-bind / / --dev /dev --proc /proc --tmpfs /tmp --unshare-pid --as-pid-1 --die-with-parent \\
-    --chdir / --clearenv -- {python} "$@"
+exec {bwrap} --ro-bind / / --dev /dev --proc /proc --tmpfs /tmp \\
+    --unshare-pid --as-pid-1 --die-with-parent --chdir / --clearenv -- {python} "$@"
 """
 
 
@@ -41,7 +41,8 @@ def sandbox(
 
 
 def test_a_program_runs_in_a_container(sandbox: DockerSandbox, tmp_path: Path) -> None:
-    program = "import os\nprint(input(), os.getcwd(), os.listdir('/tmp'), os.getpid() > 1)\nopen('/tmp/left', 'w').close()"
+    program = "import os\nprint(input(), os.getcwd(), os.listdir('/tmp'), os.getpid() > 1)\n"
+    program += "open('/tmp/left', 'w').close()"
     first, second = sandbox.run_now(program, [Run("a"), Run("b")], limits=Limits())
     assert (first.verdict, first.stdout, first.level) == (Verdict.OK, "a /tmp [] True\n", "docker")
     assert second.stdout == "b /tmp [] True\n"
@@ -57,7 +58,8 @@ def test_an_engine_that_gives_no_container_runs_nothing(
 ) -> None:
     """Its folder would be the machine's own /tmp, and everybody's processes within reach."""
     (tmp_path / "docker").write_text(
-        f'#!/bin/sh\nwhile [ "$1" != python:3.11-slim ]; do shift; done\nshift; shift\nexec {sys.executable} "$@"\n'
+        '#!/bin/sh\nwhile [ "$1" != python:3.11-slim ]; do shift; done\n'
+        f'shift; shift\nexec {sys.executable} "$@"\n'
     )
     with tempfile.NamedTemporaryFile(dir="/tmp") as canary:
         with pytest.raises(SandboxError, match="expected process 1, alone in a namespace"):

@@ -33,8 +33,10 @@ POSITIONS = 2048
 ASK = (Message("user", "What is 2 + 2?"),)
 WARM = Sampling(temperature=1.0, max_tokens=12)
 CHAT = (
-    "{% for message in messages %}{% if message['role'] == 'tool' %}{{ raise_exception('no tools') }}{% endif %}"
-    "{{ message['role'][0] }}{{ message['content'] }};{% endfor %}{% if think is defined %}{{ think }}{% endif %}"
+    "{% for message in messages %}"
+    "{% if message['role'] == 'tool' %}{{ raise_exception('no tools') }}{% endif %}"
+    "{{ message['role'][0] }}{{ message['content'] }};{% endfor %}"
+    "{% if think is defined %}{{ think }}{% endif %}"
 )
 
 

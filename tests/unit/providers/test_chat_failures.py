@@ -91,7 +91,8 @@ def test_the_keys_of_others_are_hidden_where_they_are_known_or_look_like_one(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setenv("SOME_OTHER_API_KEY", "open sesame/42")
-    said = "not open sesame/42 (open%20sesame%2F42) but sk-proj-0123456789abcdef or Bearer 0123456789abcdef"
+    said = "not open sesame/42 (open%20sesame%2F42) but sk-proj-0123456789abcdef "
+    said += "or Bearer 0123456789abcdef"
     assert excerpt(said) == "not [key] ([key]) but [key] or [key]"
     assert excerpt("the bearer token expired; task-force-one-2; sk-short-1") == (
         "the bearer token expired; task-force-one-2; sk-short-1"

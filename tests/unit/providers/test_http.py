@@ -1,4 +1,4 @@
-"""Addresses and request heads: what is quoted, what is refused, and that a password is never shown."""
+"""Addresses and request heads: quoting, rejected addresses, and passwords that are never shown."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""One connection, without a network: framing however the bytes are cut, what ends an exchange, and in which order."""
+"""One connection without a network: framing however the bytes are cut, and the end of exchanges."""
 
 from __future__ import annotations
 
@@ -404,7 +404,7 @@ async def test_a_body_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 async def test_a_reset_that_is_already_on_its_way_up_is_waited_for_and_named() -> None:
-    """asyncio marks the transport as closing one turn before it says why: a busy loop reads in between."""
+    """asyncio marks the transport as closing one turn of the loop before it says why."""
     line = Line(b"HTTP/1.1 200 Sa")
     line.wire.closing = True
     answered = asyncio.create_task(line.connection.answered())

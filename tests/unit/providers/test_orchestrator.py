@@ -88,9 +88,7 @@ async def test_a_spent_inner_budget_of_seconds_is_a_timeout() -> None:
         await complete(Inner(raises=errors.BudgetExceeded("spent", limit="dollars")))
 
 
-async def test_a_worker_error_that_ended_the_inner_episode_keeps_its_kind_and_carries_the_episode() -> (
-    None
-):
+async def test_a_worker_error_of_the_inner_episode_keeps_its_kind_and_carries_the_episode() -> None:
     inner = Inner(None, error=errors.RateLimited("slow", worker="deep", retry_after=2))
     with pytest.raises(errors.RateLimited) as caught:
         await Worker(inner, name="outer").complete(HELLO, call=CallContext())

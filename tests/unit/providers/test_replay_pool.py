@@ -1,4 +1,4 @@
-"""Tables of recorded answers, the workers that replay them, and those that make one answer of several."""
+"""Tables of recorded answers, the workers that replay them, and aggregators."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
 """The tiny Conductor: tokens, batches, threads, and the faults of a folder.
 
-``alone`` reads one text at a time, without a cache, padding or a batch. That the model computes what
-torch computes is in ``integration/test_runtime.py``.
+``alone`` reads one text at a time, without a cache, padding or a batch.
+``integration/test_runtime.py`` compares the model with torch.
 """
 
 from __future__ import annotations
@@ -69,7 +69,10 @@ DESCRIBED = {
 
 @cache
 def weights(*, ends: bool = True) -> dict[str, np.ndarray]:
-    """A random model; letters are in pairs of opposite logits, so without ``ends`` some letter is always likelier."""
+    """Return a random model.
+
+    Letters are in pairs of opposite logits, so without ``ends`` some letter is always likelier.
+    """
     rng, size = np.random.default_rng(6), 2 * UNITS
     shapes = {"model.embed_tokens.weight": (len(TOKENS), size), "model.norm.weight": (size,)}
     for layer in range(LAYERS):
@@ -541,7 +544,8 @@ def test_running_a_checkpoint_takes_no_torch_and_leaves_no_warning(folder: Path)
         "from openconductor.protocols import CallContext\n"
         "from openconductor.types import Message, Sampling\n"
         "provider = resolve(sys.argv[1])\n"
-        "said = asyncio.run(provider.complete([Message('user', 'abc')], Sampling(), call=CallContext()))\n"
+        "turns = [Message('user', 'abc')]\n"
+        "said = asyncio.run(provider.complete(turns, Sampling(), call=CallContext()))\n"
         "print(said.text, *({'torch', 'transformers', 'scipy'} & set(sys.modules)))"
     )
     done = subprocess.run(

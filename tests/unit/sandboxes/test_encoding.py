@@ -1,4 +1,4 @@
-"""Values survive the encoding, and nothing but plain values comes out of it, whatever bytes go in."""
+"""Values survive the encoding, and only plain values come out of it, whatever bytes go in."""
 
 from __future__ import annotations
 

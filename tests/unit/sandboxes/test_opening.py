@@ -1,4 +1,4 @@
-"""Limits are checked when they are made, the registry knows its backends, and bubblewrap is asked for what it takes."""
+"""Limits are checked, the registry knows its backends, and bubblewrap gets options that it has."""
 
 from __future__ import annotations
 
@@ -30,9 +30,7 @@ def test_a_limit_that_is_none_is_an_error(name: str, value: float) -> None:
         Limits(**{name: value})  # type: ignore[arg-type]
 
 
-def test_a_sandbox_is_opened_by_a_name_that_there_is_and_plain_processes_by_the_callers_word_alone() -> (
-    None
-):
+def test_a_sandbox_is_opened_by_a_known_name_and_plain_processes_only_if_unsafe() -> None:
     with pytest.raises(ConfigError, match="bubblewrap, docker, plain, auto"):
         open_sandbox("bubble")
     with pytest.raises(ConfigError, match="unsafe"):

@@ -102,7 +102,8 @@ def test_limits_on_time_and_output_hold(sandbox: PlainSandbox) -> None:
 
 
 def test_each_run_finds_an_empty_folder_that_is_gone_afterwards(sandbox: PlainSandbox) -> None:
-    program = "import os\nprint(os.getcwd(), os.listdir())\nos.makedirs('a/b')\nopen('a/b/c', 'w').write('x')"
+    program = "import os\nprint(os.getcwd(), os.listdir())\n"
+    program += "os.makedirs('a/b')\nopen('a/b/c', 'w').write('x')"
     results = sandbox.run_now(program, [Run(), Run()], limits=Limits())
     for result in results:
         folder, _, listing = result.stdout.partition(" ")

@@ -1,4 +1,4 @@
-"""The filter says what it should, tried on a small machine for BPF; its numbers are those of the kernel's headers."""
+"""The filter, tried on a small machine for BPF, and its numbers beside the kernel's headers."""
 
 from __future__ import annotations
 

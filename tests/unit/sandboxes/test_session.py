@@ -147,7 +147,8 @@ def test_a_cancelled_batch_fails_at_once_whatever_it_waits_for() -> None:
 
 
 def test_modules_are_preloaded_that_a_program_seems_to_import() -> None:
-    program = "import math, os\nfrom collections import deque\n  import heapq as h\nfrom numpy import array\nimport this"
+    program = "import math, os\nfrom collections import deque\n  import heapq as h\n"
+    program += "from numpy import array\nimport this"
     assert preloaded(program) == ["math", "collections", "heapq"]
     assert preloaded("import " + "a" * 100_000) == []
     assert (
