@@ -480,19 +480,6 @@ def test_an_answer_to_a_plain_request_has_the_vendors_defaults() -> None:
     assert set(whole) >= {name for name, one in Response.model_fields.items() if one.is_required()}
 
 
-@pytest.mark.parametrize(
-    ("finish", "reason"), [("length", "max_output_tokens"), ("content_filter", "content_filter")]
-)
-def test_an_answer_that_was_cut_is_incomplete(finish: Any, reason: str) -> None:
-    whole = body(answered(finish_reason=finish))
-    assert (whole["status"], whole["incomplete_details"], whole["completed_at"]) == (
-        "incomplete",
-        {"reason": reason},
-        None,
-    )
-    assert whole["output"][0]["status"] == "incomplete"
-
-
 def test_calls_go_out_in_the_form_that_their_tools_came_in() -> None:
     calls = (
         call(0),

@@ -15,11 +15,14 @@ from typing import Any
 import pytest
 from journaled import ASKED, PLAN, PRICE, Talker, ask, key_for, one_call, pool_of, rows, says
 
-from openconductor import Conductor
-from openconductor.errors import ConfigError, JournalError, ServerFailed, WorkerError
+from openconductor import Conductor, Worker
+from openconductor.errors import ConfigError, JournalError, Refused, ServerFailed, WorkerError
 from openconductor.events import Answered, Asked, CallEnded
 from openconductor.store import Journal
+from openconductor.store.episode_json import episode_json
 from openconductor.types import Completion, Episode, Message, Sampling, Step, Usage, Workflow
+
+ACCEPT = "model_id = []\nsubtasks = []\naccess_list = []"
 
 
 @pytest.fixture
@@ -69,41 +72,30 @@ async def test_an_answered_episode_stands_in_the_file_when_ask_returns(
     ]
 
 
-async def test_what_failed_is_named_and_what_was_not_reached_has_its_row(
-    journal: Journal, path: Path
+@pytest.mark.parametrize(
+    ("plans", "answers", "options"),
+    [
+        ([PLAN, ACCEPT], (says("Two."), says("4")), {"max_rounds": 2}),
+        ([PLAN], (ServerFailed("down", status=503), says("4")), {}),
+        ([PLAN], (ServerFailed("down"), says("4")), {"fallback": True}),
+        (["I would rather not."], (says("Two."), says("4")), {}),
+        ([Refused("no")], (says("Two."), says("4")), {}),
+    ],
+    ids=["accepted", "failed", "fallback", "no plan", "refused"],
+)
+async def test_every_kind_of_episode_reads_back_as_it_was(
+    journal: Journal, plans: list[Any], answers: tuple[Any, ...], options: dict[str, Any]
 ) -> None:
-    pool = pool_of(Talker(ServerFailed("overloaded", status=503)), Talker(says("4")), retries=0)
-    assert (await ask(journal, pool=pool)).answer is None
-    (kept,) = journal.episodes()
-    assert (kept.outcome, type(kept.error)) == ("failed", ServerFailed)
-    failed = list(journal.calls())[-1]
-    assert (failed.outcome, failed.completion, failed.usage.tokens) == ("server_failed", None, 0)
-    assert isinstance(failed.error, ServerFailed)
-    assert (failed.error.status, failed.error.message) == (503, "overloaded")
-    steps = rows(path, "SELECT step, outcome, answered_by FROM steps ORDER BY step")
-    assert steps == [(0, "failed", None), (1, "not_reached", None)]
-
-
-async def test_an_invalid_plan_and_an_accepting_one_are_kept_as_such(
-    journal: Journal, path: Path
-) -> None:
-    await ask(journal, plan="I would rather not.")
-    error = "json_extract(error, '$.type'), json_extract(error, '$.reason')"
-    kept = rows(path, f"SELECT valid, {error}, text FROM rounds")
-    assert kept == [(0, "WorkflowError", "missing_list", "I would rather not.")]
-    planner = Talker(says(PLAN), says("model_id = []\nsubtasks = []\naccess_list = []"))
-    conductor = Conductor(
-        planner, pool=pool_of(Talker(says("Two.")), Talker(says("4"))), max_rounds=2
-    )
-    await conductor.ask("What is 2 + 2?", on_event=journal)
-    assert rows(path, "SELECT round, accepted FROM rounds WHERE valid") == [(0, 0), (1, 1)]
-
-
-async def test_a_step_that_another_worker_answered_says_so(journal: Journal, path: Path) -> None:
-    pool = pool_of(Talker(ServerFailed("down")), Talker(says("4")), retries=0)
-    await ask(journal, pool=pool, fallback=True)
-    assert [call.worker for call in journal.calls() if call.step == 0] == ["w0", "w1"]
-    assert rows(path, "SELECT worker, answered_by FROM steps WHERE step = 0") == [(0, 1)]
+    pool = pool_of(*(Talker(answer) for answer in answers), retries=0)
+    replies = [says(plan) if isinstance(plan, str) else plan for plan in plans]
+    planner = Worker(Talker(*replies), name="conductor", price=PRICE)
+    asked = Conductor(planner, pool=pool, **options)
+    episode = await asked.ask("What is 2 + 2?", on_event=journal)
+    stored = journal.episode(episode.id)
+    assert stored is not None
+    assert stored.outcome == ("failed" if episode.answer is None else "answered")
+    assert stored.workers == pool.names
+    assert episode_json(stored, stored.workers) == episode_json(episode, pool.names)
 
 
 async def test_an_episode_that_was_cut_off_is_unfinished_and_keeps_its_calls(
