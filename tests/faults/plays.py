@@ -389,82 +389,81 @@ WAIT = f"Retry-After: {RETRY_AFTER}\r\n"
 TOO_LONG = "This model's maximum context length is 8 tokens."
 
 # By outcome, and for a stream if that is another one.
-PLAYS: Mapping[tuple[str, str], dict[str, Play]] = {
-    ("answered", ""): {
-        "ok": answer,
-        "delay": answer_late,
-        "huge": answer_hugely,
-        "no_done": partial(answer, done=False),
-        "usage_missing": usage_lie(),
-        "usage_negative": usage_lie(prompt_tokens=-7, completion_tokens=-3),
-        "usage_half_negative": usage_lie(prompt_tokens=12, completion_tokens=-3),
-        "usage_words": usage_lie(prompt_tokens="many", completion_tokens=None),
-        "usage_absurd": usage_lie(prompt_tokens=10**30, completion_tokens=10**30),
-    },
-    ("cut", ""): {"cut_at_limit": partial(answer, finish="length")},
-    ("refused", ""): {"filtered": partial(answer, finish="content_filter")},
-    ("context_too_long", ""): {"too_long": status(400, TOO_LONG, word="context_length_exceeded")},
-    ("rejected", ""): {
-        "302": status(302, extra="Location: /v1/elsewhere\r\n"),
-        "400": status(400),
-        "404": status(404),
-        "422": status(422),
-    },
-    ("auth_failed", ""): {"401": status(401), "403": status(403)},
-    ("rate_limited", ""): {
-        "429": status(429),
-        "429_wait": status(429, extra=WAIT),
-        "429_quota": status(429, word="insufficient_quota"),
-    },
-    ("server_failed", ""): {
-        "408": status(408),
-        "500": status(500),
-        "502_html": status(502, kind="text/html"),
-        "503": status(503),
-        "503_wait": status(503, extra=WAIT),
-        "529": status(529),
-    },
-    ("server_failed", "truncated"): {"error_in_200": error_in_200},
-    ("unreachable", ""): {
-        "reset_before": partial(hang_up, reset=True),
-        "close_before": partial(hang_up, reset=False),
-        "reset_in_head": partial(hang_up, sent=b"HTTP/1.1 200 Sa", reset=True),
-    },
-    ("connection_lost", ""): {
-        "reset_after_head": hang_up_after_head,
-        "reset_midway": hang_up_midway(reset=True),
-        "close_midway": hang_up_midway(reset=False),
-    },
-    ("timeout", ""): {
-        "hang": hang,
-        "hang_midway": hang_midway,
-        "drip_head": drip_head,
-        "drip_text": drip_text,
-        "drip_nothing": drip_nothing,
-    },
-    ("truncated", ""): {
-        "no_finish": partial(answer, finish=None, done=False),
-        "cut_json": cut_json,
-    },
-    ("malformed", ""): {
-        "garbage": garbage,
-        "not_a_completion": says(b'["ok"]'),
-        "endless": endless,
-        "not_gzip": not_gzip,
-        "bad_chunks": bad_chunks,
-        "bad_status_line": bad_status_line,
-    },
-    ("malformed", "truncated"): {"no_choices": no_choices},
-    ("wrong_content_type", ""): {
-        "html": says(HTML, "text/html"),
-        "image": says(PIXEL, "image/png"),
-    },
-    ("empty", ""): {
-        "no_text": partial(answer, text=None),
-        "blank_text": partial(answer, text=" \n"),
-    },
-    ("empty", "truncated"): {"no_body": no_body},
+PLAYS: dict[tuple[str, str], dict[str, Play]] = {}
+PLAYS["answered", ""] = {
+    "ok": answer,
+    "delay": answer_late,
+    "huge": answer_hugely,
+    "no_done": partial(answer, done=False),
+    "usage_missing": usage_lie(),
+    "usage_negative": usage_lie(prompt_tokens=-7, completion_tokens=-3),
+    "usage_half_negative": usage_lie(prompt_tokens=12, completion_tokens=-3),
+    "usage_words": usage_lie(prompt_tokens="many", completion_tokens=None),
+    "usage_absurd": usage_lie(prompt_tokens=10**30, completion_tokens=10**30),
 }
+PLAYS["cut", ""] = {"cut_at_limit": partial(answer, finish="length")}
+PLAYS["refused", ""] = {"filtered": partial(answer, finish="content_filter")}
+PLAYS["context_too_long", ""] = {"too_long": status(400, TOO_LONG, word="context_length_exceeded")}
+PLAYS["rejected", ""] = {
+    "302": status(302, extra="Location: /v1/elsewhere\r\n"),
+    "400": status(400),
+    "404": status(404),
+    "422": status(422),
+}
+PLAYS["auth_failed", ""] = {"401": status(401), "403": status(403)}
+PLAYS["rate_limited", ""] = {
+    "429": status(429),
+    "429_wait": status(429, extra=WAIT),
+    "429_quota": status(429, word="insufficient_quota"),
+}
+PLAYS["server_failed", ""] = {
+    "408": status(408),
+    "500": status(500),
+    "502_html": status(502, kind="text/html"),
+    "503": status(503),
+    "503_wait": status(503, extra=WAIT),
+    "529": status(529),
+}
+PLAYS["server_failed", "truncated"] = {"error_in_200": error_in_200}
+PLAYS["unreachable", ""] = {
+    "reset_before": partial(hang_up, reset=True),
+    "close_before": partial(hang_up, reset=False),
+    "reset_in_head": partial(hang_up, sent=b"HTTP/1.1 200 Sa", reset=True),
+}
+PLAYS["connection_lost", ""] = {
+    "reset_after_head": hang_up_after_head,
+    "reset_midway": hang_up_midway(reset=True),
+    "close_midway": hang_up_midway(reset=False),
+}
+PLAYS["timeout", ""] = {
+    "hang": hang,
+    "hang_midway": hang_midway,
+    "drip_head": drip_head,
+    "drip_text": drip_text,
+    "drip_nothing": drip_nothing,
+}
+PLAYS["truncated", ""] = {
+    "no_finish": partial(answer, finish=None, done=False),
+    "cut_json": cut_json,
+}
+PLAYS["malformed", ""] = {
+    "garbage": garbage,
+    "not_a_completion": says(b'["ok"]'),
+    "endless": endless,
+    "not_gzip": not_gzip,
+    "bad_chunks": bad_chunks,
+    "bad_status_line": bad_status_line,
+}
+PLAYS["malformed", "truncated"] = {"no_choices": no_choices}
+PLAYS["wrong_content_type", ""] = {
+    "html": says(HTML, "text/html"),
+    "image": says(PIXEL, "image/png"),
+}
+PLAYS["empty", ""] = {
+    "no_text": partial(answer, text=None),
+    "blank_text": partial(answer, text=" \n"),
+}
+PLAYS["empty", "truncated"] = {"no_body": no_body}
 FINAL = {"refused", "context_too_long", "rejected", "auth_failed", "429_quota", "endless"}
 """Outcomes and faults of which the same call is not made again."""
 SPEAKS = "reset_midway close_midway hang_midway drip_text no_finish cut_json garbage blank_text"

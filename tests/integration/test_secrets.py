@@ -139,6 +139,8 @@ ECHOES: dict[str, Play] = {
     "html under 500": says("<html><title>KEYS</title></html>", "text/html", 500),
     "text under 500": says("KEYS", status=500),
     "odd under 500": says('{"detail": {"request": "KEYS"}}', status=500),
+}
+ECHOES |= {
     "error under 200": says('{"error": {"message": "KEYS", "code": "KEYS"}}'),
     "no JSON": says("KEYS"),
     "another shape": says('{"KEYS": "KEYS"}'),
@@ -154,6 +156,8 @@ ECHOES: dict[str, Play] = {
     "an error in a stream": streams('{"error": {"message": "KEYS"}}'),
     "no JSON in a stream": streams("KEYS"),
     "a finish reason": lambda x: plays.answer(x, text="4", finish=WORDS),
+}
+ECHOES |= {
     "a status line": on_the_wire("HTTP/1.1 500 KEYS\r\nContent-Length: 0\r\n\r\n"),
     "a version that is none": on_the_wire("HTTP/9 KEYS\r\n\r\n"),
     "another place": on_the_wire(

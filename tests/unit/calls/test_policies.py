@@ -122,26 +122,23 @@ def test_the_last_failure_comes_out_when_the_attempts_are_used_up(
     assert len(server.attempts) == retries + 1
 
 
-FATES = [  # the fault, whether the same call is made again, whether it opens the circuit
-    (errors.WorkerTimeout("silent"), True, True),
-    (DOWN, True, True),
-    (errors.ServerFailed("502"), True, True),
-    (errors.ConnectionLost("reset"), True, True),
-    (errors.TruncatedResponse("cut"), True, True),
-    (errors.MalformedResponse("garbage"), True, True),
-    (errors.WrongContentType("HTML"), True, True),
-    (errors.EmptyResponse("nothing"), True, True),
-    (errors.RateLimited("slow"), True, False),
-    (errors.RateLimited("the quota is spent", retryable=False), False, False),
-    (errors.RateLimited("tomorrow", retry_after=policies.LONGEST_RETRY_AFTER_S + 1), False, False),
-    (errors.Rejected("no such parameter", status=422), False, False),
-    (errors.Refused("no", status=200), False, False),
-    (errors.ContextTooLong("too long", status=400), False, False),
-    (errors.AuthFailed("wrong key", status=401), False, False),
-    (errors.WorkerError("never again", retryable=False), False, False),
-    (errors.BudgetExceeded("spent", limit="calls"), False, False),
-    (errors.ConfigError("wrong"), False, False),
+TOMORROW = errors.RateLimited("tomorrow", retry_after=policies.LONGEST_RETRY_AFTER_S + 1)
+HEALING = [
+    *(errors.WorkerTimeout("silent"), DOWN, FAULT, errors.ConnectionLost("reset")),
+    *(errors.TruncatedResponse("cut"), errors.MalformedResponse("garbage")),
+    *(errors.WrongContentType("HTML"), errors.EmptyResponse("nothing")),
 ]
+FINAL = [
+    *(errors.RateLimited("the quota is spent", retryable=False), TOMORROW),
+    *(errors.Rejected("no such parameter", status=422), errors.Refused("no", status=200)),
+    *(errors.ContextTooLong("long", status=400), errors.AuthFailed("wrong key", status=401)),
+    *(errors.WorkerError("never again", retryable=False), errors.ConfigError("wrong")),
+    errors.BudgetExceeded("spent", limit="calls"),
+]
+# The fault, whether the same call is made again, whether it opens the circuit.
+FATES = [(fault, True, True) for fault in HEALING]
+FATES += [(errors.RateLimited("slow"), True, False)]
+FATES += [(fault, False, False) for fault in FINAL]
 
 
 @pytest.mark.parametrize(("fault", "again", "opens"), FATES, ids=lambda value: type(value).__name__)
@@ -458,7 +455,7 @@ async def test_a_pause_that_the_server_names_holds_for_all_callers() -> None:
     assert now() == 0  # a pause beyond the deadline fails at once
     assert await asyncio.gather(ask(one), ask(other, deadline=10)) == ["hi", "hi"]
     assert server.times == [0, 9, 9]
-    server.faults = [errors.RateLimited("tomorrow", retry_after=policies.LONGEST_RETRY_AFTER_S + 1)]
+    server.faults = [TOMORROW]
     assert [await ask(one), await ask(one)] == ["RateLimited", "hi"]  # too long: it is ignored
     assert now() == 9
 
