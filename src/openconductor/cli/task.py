@@ -19,7 +19,7 @@ from openconductor.graders import GRADERS
 from openconductor.graders.code_tests import CodeTests, IoTest
 from openconductor.store.serialisation import plain
 from openconductor.tasks import TASKS, load_task
-from openconductor.tasks.check import CheckReport, Finding, check_task
+from openconductor.tasks.check import CheckFinding, CheckReport, check_task
 from openconductor.tasks.dataset import UnpinnedData
 from openconductor.tasks.items import Benchmark, Item, Loaded, Source
 from openconductor.tasks.paper_mix import MixGrader
@@ -291,7 +291,7 @@ def _show_report(name: str, report: CheckReport) -> None:
     _say_source(report.source)
 
 
-def _print_findings(outcome: str, findings: Sequence[Finding]) -> None:
+def _print_findings(outcome: str, findings: Sequence[CheckFinding]) -> None:
     for finding in findings[:SHOWN]:
         line = f"{outcome}  {finding.id}  {_short(finding.extracted)}  {finding.note}"
         print(console.printable(line))

@@ -128,7 +128,9 @@ def render(
     style = files("openconductor.report").joinpath("page.css").read_text("utf-8")
     parts = list(sections(report))
     placed = {name for part in parts for name in part.figures}
-    text = maker.get_template("page.html.j2").render(
+    seconds = {(row["system"], row["task"]): row for row in latency(results)}
+    template = maker.get_template("page.html.j2")
+    text = template.render(
         report=report,
         found=report.orchestration,
         heading=heading(report),
@@ -145,7 +147,7 @@ def render(
         order=GROUPS,
         group_of=group_of,
         short_name=short_name,
-        seconds={(row["system"], row["task"]): row for row in latency(results)},
+        seconds=seconds,
         environment=environment,
         recipe=dump_eval_config(results.config),
         words=words,

@@ -22,7 +22,7 @@ OnProgress = Callable[[int, int], None]
 
 
 @dataclass(frozen=True, slots=True)
-class Finding:
+class CheckFinding:
     """A canonical reply that was not accepted: the problem's id, the extracted answer, a reason."""
 
     id: str
@@ -44,8 +44,8 @@ class CheckReport:
 
     source: Source
     accepted: int
-    refused: tuple[Finding, ...]
-    undecided: tuple[Finding, ...]
+    refused: tuple[CheckFinding, ...]
+    undecided: tuple[CheckFinding, ...]
     unanswered: int
 
     @property
@@ -85,15 +85,15 @@ async def check_task(
     async with asyncio.TaskGroup() as group:
         checks = [group.create_task(check(problem, reply)) for problem, reply in answered]
     accepted = 0
-    refused: list[Finding] = []
-    undecided: list[Finding] = []
+    refused: list[CheckFinding] = []
+    undecided: list[CheckFinding] = []
     for (problem, _), checked in zip(answered, checks, strict=True):
         grade = checked.result()
         if grade.correct:
             accepted += 1
         else:
             findings = undecided if grade.correct is None else refused
-            findings.append(Finding(problem.id, grade.extracted, grade.note))
+            findings.append(CheckFinding(problem.id, grade.extracted, grade.note))
     unanswered = len(loaded.items) - len(answered)
     return CheckReport(loaded.source, accepted, tuple(refused), tuple(undecided), unanswered)
 

@@ -17,7 +17,7 @@ from openconductor.graders.code import CodeGrader
 from openconductor.graders.code_compare import Mode
 from openconductor.graders.code_tests import CallTest, CodeTests, IoTest
 from openconductor.tasks import load_task
-from openconductor.tasks.check import Finding, check_task
+from openconductor.tasks.check import CheckFinding, check_task
 from openconductor.tasks.gym import GymTask
 from openconductor.tasks.items import Benchmark, Item, Loaded, Source
 from openconductor.tasks.regrade import Submission, Verdict, regrade, submissions
@@ -237,7 +237,7 @@ async def test_a_check_tells_accepted_refused_and_undecided_replies_apart() -> N
     task = Prepared("right", "wrong", None, "undecided", "raise", "right", "sandbox")
     report = await check_task(task, on_progress=lambda *counts: progress.append(counts))
     assert (report.accepted, report.unanswered, report.ok) == (2, 1, False)
-    assert report.refused == (Finding("p1", "wrong", "said wrong"),)
+    assert report.refused == (CheckFinding("p1", "wrong", "said wrong"),)
     assert [(finding.id, finding.note) for finding in report.undecided] == [
         ("p3", "said undecided"),
         ("p4", "undecided: the reference has no value"),
