@@ -1,7 +1,7 @@
 """The curve of a training, as figures need it.
 
-``read_curve`` reads a run folder, or its ``curves.jsonl`` as ``training.curves`` writes it, while
-the training may still be writing. An iteration in which nothing could be measured says 0 in the
+``read_iterations`` reads a run folder, or its ``curves.jsonl`` as ``training.curves`` writes it;
+the training may still be running. An iteration in which nothing could be measured says 0 in the
 file; here it is None, so that a figure shows a gap and never a fall to zero.
 """
 
@@ -61,7 +61,7 @@ class Iteration:
         return 2 ** entropy_bits(self.topology.values())
 
 
-def read_curve(path: Path | str) -> tuple[Iteration, ...]:
+def read_iterations(path: Path | str) -> tuple[Iteration, ...]:
     """Read the iterations of a curve, in order.
 
     Args:

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Literal
 from openconductor.errors import ConfigError
 from openconductor.evaluation.records import Record
 from openconductor.plots.accuracy_cost import accuracy_cost
-from openconductor.plots.iterations import Iteration, read_curve, read_terms
+from openconductor.plots.iterations import Iteration, read_iterations, read_terms
 from openconductor.plots.material import Material
 from openconductor.plots.sheet import Drawn, finish, in_words, styled
 from openconductor.plots.training import training_accuracy, worker_share
@@ -103,7 +103,7 @@ def save_all(
     curve: tuple[Iteration, ...] = ()
     terms = ""
     if curves is not None:
-        curve, terms = read_curve(curves), read_terms(curves)
+        curve, terms = read_iterations(curves), read_terms(curves)
     material = Material(records, workers or {}, curve, system, terms)
     folder = Path(folder)
     make_folder(folder)

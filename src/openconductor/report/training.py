@@ -19,7 +19,7 @@ from openconductor.evaluation.strategies import (
     first_patterns,
     journaled_plans,
 )
-from openconductor.plots.iterations import Iteration, read_curve, read_terms, window_of
+from openconductor.plots.iterations import Iteration, read_iterations, read_terms, window_of
 from openconductor.store import read_store
 
 
@@ -80,7 +80,7 @@ def read_training(folder: Path) -> Training:
         ConfigError: there is no curve.
         JournalError: its journal cannot be read.
     """
-    curve = read_curve(folder)
+    curve = read_iterations(folder)
     window = window_of(len(curve))
     journal = folder / JOURNAL
     plans = list(journaled_plans(journal)) if journal.is_file() else []

@@ -15,7 +15,7 @@ from openconductor.evaluation.records import Record
 from openconductor.evaluation.statistics import wilson_interval
 from openconductor.plots import FIGURES, OF_TRAINING, draw
 from openconductor.plots.accuracy_cost import DOLLARS
-from openconductor.plots.iterations import read_curve, read_terms
+from openconductor.plots.iterations import read_iterations, read_terms
 from openconductor.plots.material import Material
 
 Make = Callable[..., Record]
@@ -190,7 +190,7 @@ def test_a_training_is_drawn_as_trailing_means_of_form_skill_and_routing(
     for value in values:
         measures = {"validity": 2 * value, "accuracy": value, "routing_entropy_bits": 1 - value}
         lines.append(measures)
-    drawn = draw("training_accuracy", Material(curve=read_curve(write_curve(*lines))))
+    drawn = draw("training_accuracy", Material(curve=read_iterations(write_curve(*lines))))
     above, below = drawn.figure.axes
     validity, right, given_valid, entropy = legend(drawn)
     assert (validity, right) == ("validity 105.0 %", "accuracy 52.5 %")
@@ -205,7 +205,9 @@ def test_a_training_is_drawn_as_trailing_means_of_form_skill_and_routing(
 
 def test_a_gap_stays_a_gap_and_few_iterations_have_no_mean(write_curve: Write) -> None:
     nothing = {"masked": 64, "validity": 0.0, "accuracy": 0.0, "accuracy_given_valid": 0.0}
-    drawn = draw("training_accuracy", Material(curve=read_curve(write_curve(nothing, {}, {}, {}))))
+    drawn = draw(
+        "training_accuracy", Material(curve=read_iterations(write_curve(nothing, {}, {}, {})))
+    )
     gap, *values = line(drawn.figure.axes[0], "validity 50.0 %")
     assert math.isnan(gap)
     assert values == [0.5] * 3
@@ -218,7 +220,7 @@ def test_workers_bounds_and_the_conductor_before_and_after_are_levels(
 ) -> None:
     kinds = ("easy", "easy", "hard", "hard")
     before = [record("untrained", place, place == 0, kind=kind) for place, kind in enumerate(kinds)]
-    material = Material([*evaluation, *before], NAMES, read_curve(write_curve(*[{}] * 10)))
+    material = Material([*evaluation, *before], NAMES, read_iterations(write_curve(*[{}] * 10)))
     drawn = draw("training_accuracy", material)
     above = drawn.figure.axes[0]
     assert {"best worker, anna 50.0 %", "oracle 100.0 %"} <= set(legend(drawn))
@@ -241,7 +243,7 @@ def test_a_training_s_kinds_weigh_as_in_the_evaluation_and_what_differs_is_said(
     records = [record("conductor", place, True, kind=kind) for place, kind in enumerate(kinds)]
     measures = {"accuracy": 0.5, "validity": 0.8, "accuracy_by_kind": {"easy": 1.0, "hard": 0.2}}
     path = write_curve(measures, measures)
-    material = Material(records, NAMES, read_curve(path), terms="Four of the workers.")
+    material = Material(records, NAMES, read_iterations(path), terms="Four of the workers.")
     drawn = draw("training_accuracy", material)
     above = drawn.figure.axes[0]
     assert line(above, "accuracy 40.0 %") == pytest.approx([0.4, 0.4])  # one easy, three hard
@@ -262,7 +264,7 @@ def test_the_shares_of_the_largest_workers_are_drawn_and_all_others_together(
 ) -> None:
     def drawn_of(*shares: dict[str, float]) -> Any:
         lines = [{"worker_share": share} for share in shares]
-        return draw("worker_share", Material(curve=read_curve(write_curve(*lines))))
+        return draw("worker_share", Material(curve=read_iterations(write_curve(*lines))))
 
     drawn = drawn_of(*({"anna": 1 - place / 8, "bert": place / 8} for place in range(4)))
     assert legend(drawn) == ["anna 62.5 %", "bert 37.5 %"]
@@ -300,9 +302,9 @@ def test_where_every_rollout_is_masked_a_figure_says_so_and_one_iteration_has_a_
     name: str, write_curve: Write
 ) -> None:
     nothing = {"masked": 64, "worker_share": {"anna": 0.0}, "topology": {}}
-    text = message(draw(name, Material(curve=read_curve(write_curve(nothing, nothing)))))
+    text = message(draw(name, Material(curve=read_iterations(write_curve(nothing, nothing)))))
     assert text.startswith("Nothing could be decided: all 128 rollouts of 2 iterations are masked.")
-    drawn = draw(name, Material(curve=read_curve(write_curve({}))))
+    drawn = draw(name, Material(curve=read_iterations(write_curve({}))))
     lines = [line for panel in drawn.figure.axes for line in panel.lines]
     markers = {line.get_marker() for line in lines if len(line.get_xdata()) == 1}
     assert markers
@@ -314,7 +316,7 @@ def test_a_training_that_wrote_no_workflow_is_a_result_and_has_no_shares(
 ) -> None:
     invalid = {"validity": 0.0, "accuracy": 0.0, "accuracy_given_valid": 0.0}
     lines = [invalid | {"worker_share": {"anna": 0.0}, "topology": {}}] * 6
-    material = Material(curve=read_curve(write_curve(*lines)))
+    material = Material(curve=read_iterations(write_curve(*lines)))
     text = message(draw("worker_share", material))
     assert text.startswith("No text of 6 iterations was a valid workflow")
     assert message(draw("training_accuracy", material)) == ""
@@ -357,7 +359,7 @@ def test_twenty_workers_with_long_names_stay_on_the_sheet_and_apart(
     name, crowd, long_names, write_curve
 ) -> None:
     share = {"worker_share": dict.fromkeys(long_names.values(), 0.05)}
-    drawn = draw(name, Material(crowd, long_names, read_curve(write_curve(*[share] * 12))))
+    drawn = draw(name, Material(crowd, long_names, read_iterations(write_curve(*[share] * 12))))
     assert message(drawn) == ""
     renderer, sheet = drawn.figure.canvas.get_renderer(), drawn.figure.bbox
     level: list[Any] = []

@@ -13,7 +13,7 @@ from openconductor.errors import ConfigError
 from openconductor.evaluation.records import Record
 from openconductor.evaluation.statistics import mean_interval
 from openconductor.gym.bundled import bundled_folder
-from openconductor.plots.iterations import read_curve, smoothed, window_of
+from openconductor.plots.iterations import read_iterations, smoothed, window_of
 from openconductor.plots.material import Material, by_part, in_order, label, labels, look
 
 Make = Callable[..., Record]
@@ -34,7 +34,7 @@ def test_a_worker_looks_the_same_everywhere_and_other_systems_look_like_no_worke
 ) -> None:
     systems = ["conductor", "worker:anna", "worker:bert", "random", "best_fixed", "oracle"]
     records = [record(system, 0, True, [0], planned=system == "conductor") for system in systems]
-    material = Material(records, {0: "anna", 1: "bert"}, read_curve(write_curve({})))
+    material = Material(records, {0: "anna", 1: "bert"}, read_iterations(write_curve({})))
     assert material.names == ("anna", "bert")
     assert material.look_of("worker:bert") == look(1)
     looks = [material.look_of(system) for system in systems]
@@ -97,7 +97,7 @@ def test_long_names_stay_different() -> None:
 
 # ── the curve of a training ───────────────────────────────────────────────────────────────────────
 def test_the_record_of_the_bundled_training_is_read_whole() -> None:
-    curve = read_curve(bundled_folder() / "run")
+    curve = read_iterations(bundled_folder() / "run")
     assert [iteration.number for iteration in curve] == list(range(168))
     assert curve[-1].accuracy == 0.61328125
     assert curve[-1].worker_share["converter"] == pytest.approx(0.1598, abs=1e-4)
@@ -113,7 +113,7 @@ def test_what_could_not_be_measured_is_a_gap_and_no_zero(write_curve: Write) -> 
         "routing_entropy_bits": 0.0,
     }
     even = {"topology": {"single": 3, "chain": 3, "dag": 3}}
-    masked, invalid, diverse = read_curve(write_curve({"masked": 64, **zero}, zero, even))
+    masked, invalid, diverse = read_iterations(write_curve({"masked": 64, **zero}, zero, even))
     assert (masked.validity, masked.accuracy) == (None, None)
     assert (invalid.validity, invalid.accuracy) == (0.0, 0.0)
     for gap in (masked, invalid):
@@ -126,7 +126,7 @@ def test_a_line_that_is_being_written_is_left_out(write_curve: Write) -> None:
     folder = write_curve({}, {})
     with (folder / "curves.jsonl").open("a", encoding="utf-8") as stream:
         stream.write('{"iteration": 2, "rollo')
-    assert len(read_curve(folder)) == 2
+    assert len(read_iterations(folder)) == 2
 
 
 @pytest.mark.parametrize(
@@ -134,11 +134,11 @@ def test_a_line_that_is_being_written_is_left_out(write_curve: Write) -> None:
 )
 def test_a_file_that_is_no_curve_is_an_error_that_names_the_line(tmp_path: Path, line: str) -> None:
     with pytest.raises(ConfigError, match="expected the folder of a training"):
-        read_curve(tmp_path)
+        read_iterations(tmp_path)
     file = tmp_path / "curves.jsonl"
     file.write_text(line + "\n", encoding="utf-8")
     with pytest.raises(ConfigError, match="line 1: got"):
-        read_curve(file)
+        read_iterations(file)
 
 
 def test_a_mean_looks_back_passes_over_gaps_and_has_students_interval_from_five_values_on() -> None:

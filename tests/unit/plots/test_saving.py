@@ -16,7 +16,7 @@ from openconductor.errors import ConfigError, JournalError
 from openconductor.evaluation.records import Record
 from openconductor.gym.bundled import bundled_folder
 from openconductor.plots import FIGURES, OF_TRAINING, Material, draw, rendered, save_all
-from openconductor.plots.iterations import read_curve
+from openconductor.plots.iterations import read_iterations
 
 NAMES = {0: "anna", 1: "bert"}
 DRAW = """
@@ -24,8 +24,8 @@ import sys, hashlib
 from openconductor.gym.bundled import bundled_folder
 from openconductor.plots import OF_TRAINING, Material, draw, rendered
 print("lazy" if "matplotlib" not in sys.modules else "eager")
-from openconductor.plots.iterations import read_curve
-material = Material(curve=read_curve(bundled_folder() / "run"))
+from openconductor.plots.iterations import read_iterations
+material = Material(curve=read_iterations(bundled_folder() / "run"))
 for name in sorted(OF_TRAINING):
     print(hashlib.sha256(rendered(draw(name, material), "svg")).hexdigest())
 print("pyplot" if "matplotlib.pyplot" in sys.modules else "no pyplot")
@@ -82,7 +82,7 @@ def test_two_processes_with_other_hash_seeds_draw_the_same_and_neither_needs_pyp
     seed = "2" if os.environ.get("PYTHONHASHSEED") == "1" else "1"
     environment = {**os.environ, "PYTHONHASHSEED": seed}
     there = subprocess.check_output([sys.executable, "-c", DRAW], env=environment, text=True)
-    material = Material(curve=read_curve(bundled_folder() / "run"))
+    material = Material(curve=read_iterations(bundled_folder() / "run"))
     figures = [rendered(draw(name, material), "svg") for name in sorted(OF_TRAINING)]
     here = [sha256(figure).hexdigest() for figure in figures]
     assert there.splitlines() == ["lazy", *here, "no pyplot"]

@@ -113,16 +113,6 @@ def test_a_constant_that_is_lucky_on_these_questions_gains_nothing() -> None:
         assert judged([*ours, *workers]).label in ("no gain", "undecided (n too small)")
 
 
-def test_the_luckiest_worker_as_a_constant_router_gains_nothing() -> None:
-    equal = {f"worker:{name}": alone(ordinal, 0.6) for ordinal, name in WORKERS.items()}
-    for seed in SEEDS:
-        records = play(equal, seed, questions=150)
-        right = Counter(record.system for record in records if record.correct)
-        luckiest = list(equal).index(right.most_common(1)[0][0])
-        ours = play(conductor(0.6, always(luckiest)), seed)
-        assert judged([*ours, *records]).label == "collapse"
-
-
 def test_format_that_is_learnt_while_routing_collapses_is_told_as_both() -> None:
     records = play({**conductor(0.65, always(0)), **POOL}, 3, questions=300, repeats=3)
     found = judged(records, before=play(untrained(0.65), 4, questions=300, repeats=3))
