@@ -78,6 +78,14 @@ async def test_episodes_are_listed_latest_first_and_filtered(store: Store) -> No
     assert store.episodes(text="n_e") == []
 
 
+async def test_the_text_of_a_chat_is_searched_and_its_form_is_not(store: Store) -> None:
+    chat = [oc.Message("system", "Be brief."), oc.Message("user", 'Say "hi".')]
+    await conductor(store, pool("Hi.")).ask(chat, on_event=store)
+    assert len(store.episodes(text='say "HI"')) == 1
+    assert len(store.episodes(text="brief")) == 1
+    assert store.episodes(text="user") == []
+
+
 def test_the_last_record_of_a_key_counts(store: Store) -> None:
     for key, number in (("a", 1), ("b", 2), ("a", 3)):
         store.put_record(key, {"number": number})

@@ -56,7 +56,9 @@ _MESSAGES = """SELECT number, message FROM messages
 _EPISODES = """SELECT * FROM episodes
     WHERE number < coalesce((SELECT number FROM episodes WHERE id = :before), 9e18)
     AND outcome = coalesce(:outcome, outcome)
-    AND (:text IS NULL OR question LIKE :text ESCAPE '!' OR answer LIKE :text ESCAPE '!')
+    AND (:text IS NULL OR answer LIKE :text ESCAPE '!' OR EXISTS (
+        SELECT 1 FROM json_tree(question)
+        WHERE (key IS NULL OR key = 'content') AND atom LIKE :text ESCAPE '!'))
     ORDER BY number DESC LIMIT :limit"""
 
 

@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 from journaled import one_call, rows
 
-from openconductor.errors import JournalError
-from openconductor.store import Journal
+from openconductor.errors import ConfigError, JournalError
+from openconductor.store import Journal, open_store, read_store
 
 
 def test_a_second_writer_is_refused_until_the_first_is_done(path: Path) -> None:
@@ -78,3 +78,11 @@ def test_a_path_may_hold_any_characters_and_the_working_folder_may_change(
         assert len(list(journal.calls())) == 1
     with Journal.reading(tmp_path / name) as reader:
         assert len(list(reader.calls())) == 1
+
+
+@pytest.mark.parametrize("place", ["postgresql://ann:secret@db/oc", Path("postgresql://ann@db/oc")])
+def test_a_url_is_rejected_without_showing_its_password(place: str | Path) -> None:
+    for opening in (open_store, read_store):
+        with pytest.raises(ConfigError, match="a store is a SQLite file") as caught:
+            opening(place)
+        assert "secret" not in str(caught.value)
