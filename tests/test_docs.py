@@ -27,7 +27,8 @@ PAGES = [
     page for page in (ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))) if page.is_file()
 ]
 BLOCK = re.compile(
-    r"^(?:<!-- not run: (?P<reason>.+?) -->\n+)?```(?P<language>python|console)\n(?P<code>.*?)^```$",
+    r"^(?:<!-- not run: (?P<reason>.+?) -->\n+)?"
+    r"```(?P<language>python|console)\n(?P<code>.*?)^```$",
     re.MULTILINE | re.DOTALL,
 )
 
@@ -85,12 +86,12 @@ def run_python(block: Block, namespace: dict[str, object]) -> None:
 
 @pytest.fixture
 def visitor(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A reader's place: a folder of its own with the recipes, and ``openconductor`` on the path, without any key."""
+    """A folder with the recipes, and ``openconductor`` on the path, without any key."""
     (tmp_path / "recipes").symlink_to(ROOT / "recipes")
     program = tmp_path / "bin" / "openconductor"
     program.parent.mkdir()
     program.write_text(
-        f"#!{sys.executable}\nimport sys\n\nfrom openconductor.cli import main\n\nsys.exit(main())\n"
+        f"#!{sys.executable}\nimport sys\nfrom openconductor.cli import main\nsys.exit(main())\n"
     )
     program.chmod(0o755)
     monkeypatch.setenv("PATH", f"{program.parent}{os.pathsep}{os.environ['PATH']}")

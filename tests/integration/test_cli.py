@@ -1,4 +1,4 @@
-"""The command line as a user meets it: exit codes, two streams, pure JSON, errors without tracebacks.
+"""The command line as a user meets it: exit codes, two streams, pure JSON, short errors.
 
 Most commands run in this process through ``main``; those about pipes, signals and terminals run as
 processes. The Conductor is a loopback server that plays a script, or the bundled one.
@@ -45,7 +45,7 @@ ATTEMPTS = Workflow((Step(1, "double"), Step(6, "double"), Step(4, "compare the 
 
 @contextmanager
 def in_a_thread(start: Callable[[asyncio.Event, Callable[[Any], None]], Any]) -> Iterator[Any]:
-    """A server in a thread of its own, for a command runs a loop of its own; yields what it says when it is up."""
+    """Run a server in a thread, beside the command's own loop; yields what it is ready with."""
     up = threading.Event()
     made: list[Any] = []
     stop: list[Callable[[], object]] = []
@@ -360,7 +360,7 @@ STUDIED = json.loads(
 
 @pytest.fixture
 def learning(monkeypatch: pytest.MonkeyPatch) -> list[tuple[object, ...]]:
-    """The learning floor as the command line sees it, without its hours; holds what it was asked for."""
+    """The training package without its hours; holds its calls."""
     asked: list[tuple[object, ...]] = []
 
     def train(config, folder, *, resume=False, on_progress=None) -> dict[str, object]:
@@ -421,7 +421,8 @@ def test_the_demo_shows_a_picture_on_stderr_and_the_table_on_stdout(run) -> None
 
 # ── processes: imports, pipes, signals, terminals ─────────────────────────────────────────────────
 def test_only_the_module_of_the_verb_that_is_asked_for_is_imported() -> None:
-    program = "import sys; from openconductor.cli import main; main([]); main(['doctr']); print(*sys.modules)"
+    program = "import sys; from openconductor.cli import main\n"
+    program += "main([]); main(['doctr']); print(*sys.modules)"
     output = subprocess.run(
         [sys.executable, "-c", program], capture_output=True, text=True, check=True
     ).stdout

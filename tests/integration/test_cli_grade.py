@@ -1,4 +1,4 @@
-"""``openconductor grade`` as a process: in a pipe, interrupted, its reader gone, its input endless."""
+"""``openconductor grade`` as a process: in a pipe, interrupted, without a reader, endless input."""
 
 from __future__ import annotations
 

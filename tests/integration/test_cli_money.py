@@ -1,4 +1,4 @@
-"""``ask`` and its money: journaled calls are not paid for again, and wasted ones are on the bill."""
+"""``ask`` and its money: journaled calls are not paid for again; wasted ones are on the bill."""
 
 from __future__ import annotations
 
