@@ -11,16 +11,17 @@ from typing import Any
 import pytest
 import torch
 from tests.learning.bases import save_base, served
+from tests.learning.runs import COLD_START
 
 import openconductor as oc
 from openconductor.cli import main
 from openconductor.gym.bundled import bundled_folder
 from openconductor.gym.questions import draw_questions
+from openconductor.gym.sampling import phrases
 from openconductor.gym.workers import gym_pool
-from openconductor.gym.world import COMPARE, OPERATIONS, WORDINGS
 from openconductor.providers import create
 from openconductor.reward import group_advantages
-from openconductor.store import Journal
+from openconductor.store import read_store
 from openconductor.training.checkpoint import servers_read_alike
 from openconductor.training.grpo import ConductorTrainer
 
@@ -82,11 +83,7 @@ def llama(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def learnt(family: Any, folder: Path) -> Path:
     torch.set_num_threads(1)
-    known = (
-        *(operation.phrase(wording) for operation in OPERATIONS.values() for wording in WORDINGS),
-        *COMPARE,
-    )
-    base = save_base(folder / "base", family, servable=True, texts=known)
+    base = save_base(folder / "base", family, servable=True, texts=tuple(phrases()))
     return train(folder / "run", base, *COLD)
 
 
@@ -133,17 +130,11 @@ def test_eval_takes_its_folder_as_a_conductor(
 @pytest.mark.slow
 def test_what_is_exported_plans_as_the_run_does(run: Path, exported: Path) -> None:
     card = (exported / "README.md").read_text("utf-8")
-    assert (
-        "## Recipe" in card
-        and "transformers serve" in card
-        and not (exported / "complete").exists()
-    )
+    assert "## Recipe" in card and "transformers serve" in card
+    assert not (exported / "complete").exists()
     asked = questions(4)
-    theirs, own = (
-        plans(oc.Conductor(folder, pool=gym_pool()), asked)
-        for folder in (exported, run / "conductor")
-    )
-    assert theirs == own
+    theirs = plans(oc.Conductor(exported, pool=gym_pool()), asked)
+    assert theirs == plans(oc.Conductor(run / "conductor", pool=gym_pool()), asked)
 
 
 @pytest.mark.slow
@@ -171,138 +162,120 @@ def test_the_served_model_plans_as_the_one_in_this_process(exported: Path, tmp_p
 
 
 # ── two rounds, and subsets of the pool ───────────────────────────────────────────────────────────
+TWO_ROUNDS = [
+    "rollout.rounds=2",
+    "rollout.questions=4",
+    "rollout.completions=8",
+    "optim.learning_rate=1e-4",
+]
+Outcome = dict[str, Any]
+
+
 @pytest.fixture(params=["the gym's own", pytest.param("a language model", marks=pytest.mark.slow)])
 def start(request: pytest.FixtureRequest) -> Path:
     """A Conductor that knows the form."""
     if request.param == "the gym's own":
-        return bundled_folder() / "cold_start"  # its workflows are right at times
+        return COLD_START  # its workflows are right at times
     return request.getfixturevalue("llama") / "conductor"
 
 
 class Seen:
     """What a trainer was asked to complete, and what it made of the rewards."""
 
-    def __init__(self, patch: pytest.MonkeyPatch, *, accept: bool) -> None:
+    def __init__(self, patch: pytest.MonkeyPatch, *, accept: bool = False) -> None:
         self.asked: list[str] = []
-        self.rows: list[dict[str, Any]] = []
+        self.rounds: list[int] = []
         self.advantages: list[float] = []
         tokenize = ConductorTrainer._tokenize_prompts
         generate = ConductorTrainer._generate_single_turn
-        whole = ConductorTrainer._generate_and_score_completions
+        generate_and_score = ConductorTrainer._generate_and_score_completions
 
-        def tokenized(trainer: Any, prompts: list[Any], *more: Any) -> Any:
+        def watch_prompts(trainer: Any, prompts: list[Any], *more: Any) -> Any:
             self.asked += [prompt[-1]["content"] for prompt in prompts]
             return tokenize(trainer, prompts, *more)
 
-        def generated(
+        def accept_answers(
             trainer: Any, ids: Any, images: Any, fields: Any, count: int, *more: Any
         ) -> Any:
-            if accept and count == 1:  # a second round
-                tokens = trainer.processing_class
-                said = [*tokens.encode(ACCEPTING, add_special_tokens=False), tokens.eos_token_id]
-                return [said for _ in ids], None
-            return generate(trainer, ids, images, fields, count, *more)
+            if count > 1:  # a first round
+                return generate(trainer, ids, images, fields, count, *more)
+            tokens = trainer.processing_class
+            text = tokens.encode(ACCEPTING, add_special_tokens=False)
+            return [[*text, tokens.eos_token_id] for _ in ids], None
 
-        def made(trainer: Any, inputs: list[dict[str, Any]]) -> Any:
-            made = whole(trainer, inputs)
-            self.rows += inputs
-            self.advantages += made["advantages"].tolist()
-            return made
+        def watch_advantages(trainer: Any, inputs: list[dict[str, Any]]) -> Any:
+            outputs = generate_and_score(trainer, inputs)
+            self.rounds += [row["round"] for row in inputs]
+            self.advantages += outputs["advantages"].tolist()
+            return outputs
 
-        patch.setattr(ConductorTrainer, "_tokenize_prompts", tokenized)
-        patch.setattr(ConductorTrainer, "_generate_single_turn", generated)
-        patch.setattr(ConductorTrainer, "_generate_and_score_completions", made)
-
-
-def outcomes(run: Path, phase: str) -> list[dict[str, Any]]:
-    with Journal.reading(run / "journal.sqlite") as reading:
-        found = {
-            one.key: dict(one.value) for one in reading.records() if one.value["training"] == phase
-        }
-    return [found[f"{phase}/{place}"] for place in range(len(found))]
+        patch.setattr(ConductorTrainer, "_tokenize_prompts", watch_prompts)
+        patch.setattr(ConductorTrainer, "_generate_and_score_completions", watch_advantages)
+        if accept:
+            patch.setattr(ConductorTrainer, "_generate_single_turn", accept_answers)
 
 
-def two_rounds(
-    start: Path, tmp_path: Path, *more: str
-) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
-    sizes = [
-        "rollout.rounds=2",
-        "rollout.questions=4",
-        "rollout.completions=8",
-        "optim.learning_rate=1e-4",
-    ]
-    run = train(tmp_path / "run", start, *sizes, *more, steps=5)
-    return outcomes(run, "iteration 0, round 0"), outcomes(run, "iteration 0, round 1")
+def train_two_rounds(start: Path, folder: Path, *more: str) -> tuple[list[Outcome], list[Outcome]]:
+    """Train one iteration; return what came of its first rounds, and of its second ones."""
+    run = train(folder, start, *TWO_ROUNDS, *more, steps=5)
+    with read_store(run / "journal.sqlite") as journal:
+        outcomes = {record.key: dict(record.value) for record in journal.records()}
+    first = [outcomes[f"iteration 0, round 0/{place}"] for place in range(16)]
+    second = [outcomes[f"iteration 0, round 1/{place}"] for place in range(16)]
+    return first, second
 
 
 def test_both_rounds_are_in_the_journal_and_the_first_weighs_a_quarter(
     start: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    seen = Seen(monkeypatch, accept=False)
-    first, second = two_rounds(start, tmp_path)
-    assert (len(first), len(second)) == (16, 16) and {one["round"] for one in first} == {0}
-    assert {one["round"] for one in second} == {1} and [a["problem"] for a in first] == [
-        a["problem"] for a in second
-    ]
-    again = seen.asked[16:]
-    assert all("Before:\n" in prompt for prompt in again) and not any(
-        "Before:\n" in one for one in seen.asked[:16]
-    )
-    for one, prompt in zip(first, again, strict=True):
-        assert f"Answer: {one['answer'] or 'none'}\n" in prompt
+    seen = Seen(monkeypatch)
+    first, second = train_two_rounds(start, tmp_path / "run")
+    for before, after in zip(first, second, strict=True):
+        assert (before["round"], after["round"]) == (0, 1)
+        assert before["problem"] == after["problem"]
+    assert not any("Before:\n" in prompt for prompt in seen.asked[:16])
+    for before, prompt in zip(first, seen.asked[16:], strict=True):
+        assert "Before:\n" in prompt
+        assert f"Answer: {before['answer'] or 'none'}\n" in prompt
     expected: list[float] = []
-    for group in range(0, 16, 8):
-        expected += [
-            0.25 * one
-            for one in group_advantages([one["reward"] for one in first[group : group + 8]])
-        ]
-        expected += group_advantages([one["reward"] for one in second[group : group + 8]])
+    for group in (slice(0, 8), slice(8, 16)):
+        of_first = group_advantages([outcome["reward"] for outcome in first[group]])
+        expected += [0.25 * advantage for advantage in of_first]
+        expected += group_advantages([outcome["reward"] for outcome in second[group]])
     assert seen.advantages == pytest.approx(expected, abs=1e-3) and any(expected)
-    assert [row["round"] for row in seen.rows] == ([0] * 8 + [1] * 8) * 2
+    assert seen.rounds == ([0] * 8 + [1] * 8) * 2
 
 
 def test_three_empty_lists_are_rewarded_as_the_answer_that_they_accept(
     start: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     Seen(monkeypatch, accept=True)
-    first, second = two_rounds(start, tmp_path)
-    assert {one["completion"] for one in second} == {ACCEPTING}
-    answered = [(a, b) for a, b in zip(first, second, strict=True) if a["answer"] is not None]
-    assert answered and all(
-        (a["answer"], a["reward"]) == (b["answer"], b["reward"]) for a, b in answered
-    )
-    assert all(
-        b["reward"] == 0.0 for a, b in zip(first, second, strict=True) if a["answer"] is None
-    )
+    first, second = train_two_rounds(start, tmp_path / "run")
+    assert any(before["answer"] is not None for before in first)
+    for before, after in zip(first, second, strict=True):
+        assert after["completion"] == ACCEPTING
+        if before["answer"] is None:
+            assert after["reward"] == 0.0
+        else:
+            assert (before["answer"], before["reward"]) == (after["answer"], after["reward"])
 
 
 def test_a_prompt_lists_the_workers_on_offer_and_another_one_is_not_to_be_had(
     start: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    seen = Seen(monkeypatch, accept=False)
-    run = train(
-        tmp_path / "run",
-        start,
-        "rollout.offered=[2, 4]",
-        "rollout.rounds=2",
-        "rollout.questions=4",
-        "rollout.completions=8",
-        steps=5,
-    )
-    played = outcomes(run, "iteration 0, round 0") + outcomes(run, "iteration 0, round 1")
-    assert (
-        len(played) == len(seen.asked) == 32 and len({tuple(one["offered"]) for one in played}) > 1
-    )
-    for one, prompt in zip(played, seen.asked, strict=True):
-        assert 2 <= len(one["offered"]) <= 4
-        assert [int(shown) for shown in re.findall(r"^Model (\d+)$", prompt, re.MULTILINE)] == one[
-            "offered"
-        ]
-        named = re.search(r"model_id = \[([\d, ]+)\]", one["completion"])
-        elsewhere = named and {int(ordinal) for ordinal in named[1].split(",")} - set(
-            one["offered"]
-        )
-        assert one["reward"] == 0.0 if elsewhere else one["reward"] is not None
+    seen = Seen(monkeypatch)
+    first, second = train_two_rounds(start, tmp_path / "run", "rollout.offered=[2, 4]")
+    outcomes = first + second
+    assert len({tuple(outcome["offered"]) for outcome in outcomes}) > 1
+    for outcome, prompt in zip(outcomes, seen.asked, strict=True):
+        offered = outcome["offered"]
+        assert 2 <= len(offered) <= 4
+        shown = re.findall(r"^Model (\d+)$", prompt, re.MULTILINE)
+        assert [int(ordinal) for ordinal in shown] == offered
+        assert outcome["reward"] is not None
+        named = re.search(r"model_id = \[([\d, ]+)\]", outcome["completion"])
+        if named and {int(ordinal) for ordinal in named[1].split(",")} - set(offered):
+            assert outcome["reward"] == 0.0
 
 
 # ── who may serve it ──────────────────────────────────────────────────────────────────────────────
@@ -324,8 +297,6 @@ def test_the_gyms_own_conductor_is_exported_with_a_word_on_servers(
     assert main(["export", str(run)]) == 0
     assert "cannot serve it" in capsys.readouterr().err
     assert "It is not for\nvLLM" in (run / "export" / "README.md").read_text("utf-8")
-    assert (
-        asyncio.run(oc.Conductor(run / "export", pool=gym_pool()).ask(questions(1)[0])).error
-        is None
-    )
+    exported = oc.Conductor(run / "export", pool=gym_pool())
+    assert exported.ask_sync(questions(1)[0]).error is None
     assert main(["export", str(run)]) == 2, "the folder is there"

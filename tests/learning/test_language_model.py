@@ -1,4 +1,4 @@
-"""Real language models in small: BPE tokenizers, chat templates, bf16 weights; from a base to an exported Conductor."""
+"""Real language models in small: BPE tokenizers, chat templates, bf16 weights, several processes."""
 
 from __future__ import annotations
 
@@ -6,44 +6,37 @@ import json
 import os
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
 from tests.learning.bases import save_base
+from tests.learning.runs import COLD_START, curve, measured, recipe, set_back, weights
 from tests.learning.test_journal import Server, serving
 
 from openconductor.cli import main
 from openconductor.errors import ConfigError, TrainingStopped
-from openconductor.gym.bundled import bundled_folder
 from openconductor.training.checkpoint import load_model
+from openconductor.training.grpo import ConductorTrainer
 from openconductor.training.run import train
-from openconductor.training.train_config import TrainConfig
+from openconductor.training.train_config import TrainConfig, dump_train_config
 
 pytestmark = [pytest.mark.train, pytest.mark.timeout(900)]
 
-GYM = {
-    "pool": "gym",
-    "data": {"task": "gym"},
-    "prompt": {"template": "compact", "access": "index"},
-    "rollout": {"iterations": 3, "questions": 2, "completions": 4, "max_tokens": 48},
-    "optim": {"learning_rate": 1e-6, "schedule": "constant", "warmup": 0.0, "micro_batch": 8},
-    "start": {"validity": 0.0, "prompts": 4, "workflows": 4},
-    "held_out": {"questions": 4},
-}
-
-
-def recipe(base: Path, **changed: Any) -> TrainConfig:
-    tables: dict[str, Any] = {
-        name: {**table} if isinstance(table, dict) else table for name, table in GYM.items()
-    }
-    for name, table in changed.items():
-        tables[name] = {**tables.get(name, {}), **table} if isinstance(table, dict) else table
-    return TrainConfig.model_validate(
-        {**tables, "model": {**tables.get("model", {}), "base": str(base)}}
-    )
+RECIPE = """
+save_every = 1
+prompt = { template = "compact", access = "index" }
+rollout = { iterations = 3, questions = 2, completions = 4, max_tokens = 48 }
+optim = { learning_rate = 1e-6, schedule = "constant", warmup = 0.0, micro_batch = 8 }
+start = { validity = 0.0, prompts = 4, workflows = 4 }
+held_out = { questions = 4 }
+"""
+ADAPTERS = """
+model = { lora_rank = 2 }
+cold_start = { steps = 4, batch = 4, learning_rate = 1e-2 }
+"""
 
 
 @pytest.fixture(scope="module", params=["qwen2", "llama"])
@@ -56,6 +49,11 @@ def qwen(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return save_base(tmp_path_factory.mktemp("bases") / "qwen2", "qwen2")
 
 
+def tensors(folder: Path) -> Mapping[str, torch.Tensor]:
+    model, _ = load_model(folder)
+    return model.state_dict()
+
+
 # ── the model ─────────────────────────────────────────────────────────────────────────────────────
 def test_a_bf16_base_learns_in_float32_and_brings_none_of_its_own_sampling_settings(
     base: Path,
@@ -63,210 +61,105 @@ def test_a_bf16_base_learns_in_float32_and_brings_none_of_its_own_sampling_setti
     model, tokenizer = load_model(base)
     assert model.dtype == torch.float32
     settings = model.generation_config
-    assert (settings.top_p, settings.top_k, settings.repetition_penalty, settings.do_sample) == (
-        None,
-        None,
-        None,
-        None,
-    )
-    assert sorted(settings.eos_token_id) == sorted(
-        tokenizer.convert_tokens_to_ids(["<|im_end|>", "<|endoftext|>"])
-    )
+    assert settings.top_p is settings.top_k is settings.repetition_penalty is None
+    assert settings.do_sample is None
+    ends = tokenizer.convert_tokens_to_ids(["<|im_end|>", "<|endoftext|>"])
+    assert sorted(settings.eos_token_id) == sorted(ends)
 
 
 @pytest.mark.slow
 def test_a_bf16_base_moves_at_the_papers_learning_rate(
     base: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from openconductor.training.grpo import ConductorTrainer
+    def draw(trainer: Any, *_: Any) -> torch.Tensor:
+        """Rewards with a spread, which a random model does not earn."""
+        generator = torch.Generator().manual_seed(trainer.iteration)
+        return torch.rand((len(trainer.rows), 1), generator=generator)
 
-    def drawn(
-        self: Any, *_: Any
-    ) -> torch.Tensor:  # rewards with a spread: a random model earns none
-        return torch.rand(
-            (len(self.rows), 1), generator=torch.Generator().manual_seed(self.iteration)
-        )
-
-    monkeypatch.setattr(ConductorTrainer, "_calculate_rewards", drawn)
-    train(recipe(base), tmp_path / "run")
-    before, after = (
-        load_model(base)[0].state_dict(),
-        load_model(tmp_path / "run" / "conductor")[0].state_dict(),
-    )
-    moved = sum(
-        int((after[name] != one).sum()) for name, one in before.items() if "embed" not in name
-    )
-    assert moved / sum(one.numel() for name, one in before.items() if "embed" not in name) > 0.95
+    monkeypatch.setattr(ConductorTrainer, "_calculate_rewards", draw)
+    train(recipe(RECIPE, base=base), tmp_path / "run")
+    before, after = tensors(base), tensors(tmp_path / "run" / "conductor")
+    moved = total = 0
+    for name, values in before.items():
+        if "embed" not in name:
+            moved += int((after[name] != values).sum())
+            total += values.numel()
+    assert moved / total > 0.95
 
 
 @pytest.mark.slow
-def test_adapters_learn_in_place_of_the_weights_and_are_merged_at_the_end(
+def test_adapters_learn_in_place_of_the_weights_are_merged_and_resume_to_the_same_weights(
     qwen: Path, tmp_path: Path
 ) -> None:
-    cold = {"steps": 4, "batch": 4, "learning_rate": 1e-2}
-    train(recipe(qwen, model={"lora_rank": 2}, cold_start=cold), tmp_path / "run")
-    before, after = (
-        load_model(qwen)[0].state_dict(),
-        load_model(tmp_path / "run" / "conductor")[0].state_dict(),
-    )
+    text = RECIPE.replace("learning_rate = 1e-6", "learning_rate = 1e-3") + ADAPTERS
+    config = recipe(text, base=qwen)
+    run = tmp_path / "run"
+    train(config, run)
+    before, after = tensors(qwen), tensors(run / "conductor")
     assert before.keys() == after.keys()
-    changed = {name for name, one in before.items() if not torch.equal(one, after[name])}
+    changed = {name for name in before if not torch.equal(before[name], after[name])}
     assert changed and all(name.endswith("proj.weight") for name in changed)
+    learnt, results = weights(run / "conductor"), measured(run)
+    # Killed in its last iteration, right behind it, and before the last measurement was written.
+    for lost in (("conductor", "checkpoints/checkpoint-3"), ("conductor",), ()):
+        set_back(run, "results.json", *lost)
+        train(config, run, resume=True)
+        assert weights(run / "conductor") == learnt
+        assert measured(run) == results
 
 
 # ── the start ─────────────────────────────────────────────────────────────────────────────────────
 def test_a_start_without_valid_plans_shows_three_and_stops_before_anything_is_paid(
     qwen: Path, tmp_path: Path
 ) -> None:
-    said: list[str] = []
-    with pytest.raises(
-        TrainingStopped, match=r"0 of 4 completions are valid workflows, expected a share of 0.05"
-    ):
-        train(recipe(qwen, start={"validity": 0.05}), tmp_path / "run", on_progress=said.append)
-    shown = [line for line in said if line.startswith("--- completion ")]
-    assert len(shown) == 3 and all("truncated" in line or "missing_list" in line for line in shown)
-    assert not (tmp_path / "run" / "curves.jsonl").exists()
+    lines: list[str] = []
+    config = recipe(RECIPE.replace("validity = 0.0", "validity = 0.05"), base=qwen)
+    message = r"0 of 4 completions are valid workflows, expected a share of 0.05"
+    with pytest.raises(TrainingStopped, match=message):
+        train(config, tmp_path, on_progress=lines.append)
+    shown = [line for line in lines if line.startswith("--- completion ")]
+    assert len(shown) == 3
+    assert all("truncated" in line or "missing_list" in line for line in shown)
+    assert not (tmp_path / "curves.jsonl").exists()
 
 
-def test_a_base_that_is_not_there_leaves_no_folder(tmp_path: Path) -> None:
-    with pytest.raises(ConfigError, match=r"model\.base .*nowhere.* could not be loaded"):
-        train(recipe(tmp_path / "nowhere"), tmp_path / "run")
-    assert not (tmp_path / "run").exists()
-
-
-def test_what_samples_and_what_tracks_must_be_there_before_anything_is_written(
-    qwen: Path, tmp_path: Path
+@pytest.mark.parametrize(
+    ("text", "base", "message"),
+    [
+        (RECIPE, "nowhere", r"model\.base .*nowhere.* could not be loaded"),
+        (
+            RECIPE.replace("rollout = {", 'rollout = { engine = "vllm",'),
+            None,
+            r"rollout\.engine: vllm not installed",
+        ),
+    ],
+    ids=["no base", "no engine"],
+)
+def test_what_is_missing_is_refused_and_leaves_no_folder(
+    text: str, base: str | None, message: str, tmp_path: Path
 ) -> None:
-    with pytest.raises(ConfigError, match=r"rollout\.engine: vllm not installed"):
-        train(recipe(qwen, rollout={"engine": "vllm"}), tmp_path / "run")
+    config = recipe(text, base=COLD_START if base is None else tmp_path / base)
+    with pytest.raises(ConfigError, match=message):
+        train(config, tmp_path / "run")
     assert not (tmp_path / "run").exists()
-
-
-@pytest.mark.slow
-def test_adapters_that_were_cut_off_resume_to_the_same_weights(qwen: Path, tmp_path: Path) -> None:
-    cold = {"steps": 4, "batch": 4, "learning_rate": 1e-2}
-    config = recipe(
-        qwen, model={"lora_rank": 2}, cold_start=cold, save_every=1, optim={"learning_rate": 1e-3}
-    )
-    train(config, tmp_path / "run")
-    weights = tmp_path / "run" / "conductor" / "model.safetensors"
-    before = weights.read_bytes()
-    results = json.loads((tmp_path / "run" / "results.json").read_text("utf-8"))
-    # Killed in its last iteration, right behind it, and before the last measurement was written.
-    for number, lost in enumerate((("conductor", "checkpoints/checkpoint-3"), ("conductor",), ())):
-        for name in ("results.json", *lost):
-            (tmp_path / "run" / name).rename(tmp_path / f"{number}-{Path(name).name}")
-        resumed = train(config, tmp_path / "run", resume=True)
-        assert weights.read_bytes() == before
-        assert (resumed["sampled"], resumed["greedy"]) == (results["sampled"], results["greedy"])
 
 
 def test_a_finished_run_is_not_repeated_and_its_start_is_measured_once(
-    qwen: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    qwen: Path, tmp_path: Path
 ) -> None:
-    results = train(recipe(qwen, rollout={"iterations": 1}), tmp_path / "run")
-    assert (results["start"]["rollouts"], results["start"]["format"]) == (
-        4,
-        {"prompts": 4, "validity": 0.0},
-    )
-    said: list[str] = []
-    assert (
-        train(
-            recipe(qwen, rollout={"iterations": 1}),
-            tmp_path / "run",
-            resume=True,
-            on_progress=said.append,
-        )
-        == results
-    )
-    assert "is finished" in said[-1]
+    config = recipe(RECIPE.replace("iterations = 3", "iterations = 1"), base=qwen)
+    results = train(config, tmp_path)
+    assert results["start"]["rollouts"] == 4
+    assert results["start"]["format"] == {"prompts": 4, "validity": 0.0}
+    lines: list[str] = []
+    assert train(config, tmp_path, resume=True, on_progress=lines.append) == results
+    assert "is finished" in lines[-1]
 
 
 # ── the paper's mix ───────────────────────────────────────────────────────────────────────────────
-def write_mix(folder: Path) -> Path:
-    """Ten made rows of each of the four sets, in their shapes."""
-    code = {
-        "platform": "atcoder",
-        "contest_date": "2023-05-01T00:00:00",
-        "starter_code": "",
-        "metadata": "{}",
-    }
-    tests = json.dumps([{"input": "1\n", "output": "42\n", "testtype": "stdin"}])
-    rows = {
-        "math": [
-            {
-                "problem": f"What is {n} + {42 - n}?",
-                "solution": r"It is $\boxed{42}$.",
-                "level": "Level 5",
-                "type": "Algebra",
-            }
-            for n in range(10)
-        ],
-        "mmlu": [
-            {
-                "question": f"Which is {n}?",
-                "choices": ["one", "two", "three", "four"],
-                "answer": n % 4,
-                "subject": "s",
-            }
-            for n in range(10)
-        ],
-        "rlpr": [
-            {"id": n, "question": f"Who found law {n}?", "answer": "Isaac Newton"}
-            for n in range(10)
-        ],
-        "livecodebench_v1": [
-            {
-                **code,
-                "question_title": f"t{n}",
-                "question_content": f"Print 42, {n}.",
-                "question_id": f"q{n}",
-                "contest_id": "c",
-                "difficulty": "hard",
-                "public_test_cases": tests,
-                "private_test_cases": tests,
-            }
-            for n in range(10)
-        ],
-    }
-    folder.mkdir()
-    for name, those in rows.items():
-        (folder / f"{name}.jsonl").write_text(
-            "".join(json.dumps(row) + "\n" for row in those), "utf-8"
-        )
-    return folder
-
-
-@pytest.fixture
-def server() -> Iterator[Server]:
-    with serving() as server:
-        yield server
-
-
-@pytest.mark.slow
-def test_the_papers_mix_trains_through_the_command_and_every_part_is_rewarded(
-    qwen: Path, server: Server, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.chdir(tmp_path)
-    url = f"http://127.0.0.1:{server.server_port}/v1"
-    workers = "".join(
-        f'[[worker]]\nname = "w{i}"\nmodel = "m{i}"\nbase_url = "{url}"\n' for i in range(2)
-    )
-    (tmp_path / "pool.toml").write_text(workers, "utf-8")
-    write_mix(tmp_path / "mix")
-    held_out = [
-        {"problem": f"What is {n} + 1?", "answer": str(n + 1), "unique_id": f"t/{n}.json"}
-        for n in range(3)
-    ]
-    (tmp_path / "math500.jsonl").write_text(
-        "".join(json.dumps(row) + "\n" for row in held_out), "utf-8"
-    )
-    (tmp_path / "recipe.toml").write_text(
-        f"""
+MIX = """
 [data]
 path = "mix"
-[model]
-base = "{qwen.as_posix()}"
 [cold_start]
 steps = 130
 batch = 4
@@ -288,71 +181,108 @@ checkpointing = false
 [held_out]
 task = "math500"
 path = "math500.jsonl"
-""",
-        "utf-8",
-    )
-    assert main(["train", "recipe.toml", "--out", "run"]) == 0
-    curve = [
-        json.loads(line)
-        for line in (tmp_path / "run" / "curves.jsonl").read_text("utf-8").splitlines()
+"""
+PROGRAM = """
+{"platform": "atcoder", "contest_date": "2023-05-01T00:00:00", "starter_code": "", "metadata": "{}",
+ "contest_id": "c", "difficulty": "hard"}
+"""
+WORKER = '[[worker]]\nname = "w{0}"\nmodel = "m{0}"\nbase_url = "{1}"\n'
+
+
+def mix_row(part: str, n: int) -> dict[str, object]:
+    """A made row of one of the four sets, in its shape."""
+    if part == "math":
+        solution, level = r"It is $\boxed{42}$.", {"level": "Level 5", "type": "Algebra"}
+        return {"problem": f"What is {n} + {42 - n}?", "solution": solution, **level}
+    if part == "mmlu":
+        choices = ["one", "two", "three", "four"]
+        return {"question": f"Which is {n}?", "choices": choices, "answer": n % 4, "subject": "s"}
+    if part == "rlpr":
+        return {"id": n, "question": f"Who found law {n}?", "answer": "Isaac Newton"}
+    tests = json.dumps([{"input": "1\n", "output": "42\n", "testtype": "stdin"}])
+    cases = {"public_test_cases": tests, "private_test_cases": tests}
+    named = {"question_title": f"t{n}", "question_content": f"Print 42, {n}."}
+    return {**json.loads(PROGRAM), **named, **cases, "question_id": f"q{n}"}
+
+
+def write_rows(path: Path, rows: list[dict[str, object]]) -> None:
+    path.write_text("".join(json.dumps(row) + "\n" for row in rows), "utf-8")
+
+
+@pytest.fixture
+def server() -> Iterator[Server]:
+    with serving() as server:
+        yield server
+
+
+@pytest.mark.slow
+def test_the_papers_mix_trains_through_the_command_and_every_part_is_rewarded(
+    qwen: Path, server: Server, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    parts = {"math", "mmlu", "rlpr", "livecodebench_v1"}
+    Path("mix").mkdir()
+    for part in parts:
+        write_rows(Path("mix") / f"{part}.jsonl", [mix_row(part, n) for n in range(10)])
+    held_out = [
+        {"problem": f"What is {n} + 1?", "answer": str(n + 1), "unique_id": f"t/{n}.json"}
+        for n in range(3)
     ]
-    assert {kind for record in curve for kind in record["accuracy_by_kind"]} == {
-        "math",
-        "mmlu",
-        "rlpr",
-        "livecodebench_v1",
-    }
-    assert sum(record["validity"] for record in curve) / len(curve) > 0.3
-    assert sum(record["masked"] for record in curve) < 0.05 * sum(
-        record["rollouts"] for record in curve
-    )
-    assert all(record["reward"] >= 0.5 * record["validity"] - 1e-9 for record in curve)
-    assert any(record["accuracy_by_kind"].get("math") for record in curve), (
-        "42 is the answer to all of its questions"
-    )
+    write_rows(Path("math500.jsonl"), held_out)
+    url = f"http://127.0.0.1:{server.server_port}/v1"
+    Path("pool.toml").write_text(WORKER.format(0, url) + WORKER.format(1, url), "utf-8")
+    Path("recipe.toml").write_text(f'{MIX}[model]\nbase = "{qwen.as_posix()}"\n', "utf-8")
+    assert main(["train", "recipe.toml", "--out", "run"]) == 0
+
+    records = curve(tmp_path / "run")
+    assert {kind for record in records for kind in record["accuracy_by_kind"]} == parts
+    assert sum(record["validity"] for record in records) / len(records) > 0.3
+    rollouts = sum(record["rollouts"] for record in records)
+    assert sum(record["masked"] for record in records) < 0.05 * rollouts
+    assert all(record["reward"] >= 0.5 * record["validity"] - 1e-9 for record in records)
+    right = [record for record in records if record["accuracy_by_kind"].get("math")]
+    assert right, "42 is the answer to all of its questions"
 
 
 # ── several processes ─────────────────────────────────────────────────────────────────────────────
 def launch(processes: int, *command: str) -> None:
     root = Path(__file__).parents[2]
-    launcher = [
-        sys.executable,
-        "-m",
-        "torch.distributed.run",
-        f"--nproc_per_node={processes}",
-        "--standalone",
-    ]
-    environment = {
-        **os.environ,
-        "PYTHONPATH": f"{root / 'src'}{os.pathsep}{root}",
-        "OMP_NUM_THREADS": "1",
-    }
-    ran = subprocess.run(
-        [*launcher, *command],
-        env=environment,
+    launcher = ["-m", "torch.distributed.run", f"--nproc_per_node={processes}", "--standalone"]
+    path = f"{root / 'src'}{os.pathsep}{root}"
+    finished = subprocess.run(
+        [sys.executable, *launcher, *command],
+        env={**os.environ, "PYTHONPATH": path, "OMP_NUM_THREADS": "1"},
         capture_output=True,
         text=True,
         check=False,
         timeout=600,
     )
-    assert ran.returncode == 0, ran.stderr[-3000:]
+    assert finished.returncode == 0, finished.stderr[-3000:]
+
+
+def train_together(config: TrainConfig, folder: Path) -> list[str]:
+    """Train with two processes; return the command."""
+    recipe_file = folder.with_suffix(".toml")
+    recipe_file.write_text(dump_train_config(config), "utf-8")
+    command = ["train", str(recipe_file), "--out", str(folder)]
+    launch(2, "-m", "openconductor", *command)
+    return command
 
 
 @pytest.mark.slow
 def test_two_processes_reward_and_learn_as_one(qwen: Path, tmp_path: Path) -> None:
-    for processes in (1, 2):
-        script = str(Path(__file__).with_name("two_processes.py"))
-        launch(processes, script, str(qwen), str(tmp_path / str(processes)))
-    one, two = (
-        json.loads((tmp_path / str(count) / "rewards.json").read_text("utf-8")) for count in (1, 2)
-    )
+    script = str(Path(__file__).with_name("two_processes.py"))
+    alone, together = tmp_path / "1", tmp_path / "2"
+    launch(1, script, str(qwen), str(alone))
+    launch(2, script, str(qwen), str(together))
+    one = json.loads((alone / "rewards.json").read_text("utf-8"))
+    two = json.loads((together / "rewards.json").read_text("utf-8"))
     assert one["rewards"] == two["rewards"] and len(set(one["rewards"])) > 1
-    assert torch.allclose(
-        torch.tensor(one["advantages"]), torch.tensor(two["advantages"]), atol=1e-6
-    )
-    alone, shared = (torch.load(tmp_path / str(count) / "update.pt") for count in (1, 2))
-    norm = sum(float(update.norm()) ** 2 for update in alone.values()) ** 0.5
-    apart = sum(float((update - shared[name]).norm()) ** 2 for name, update in alone.items()) ** 0.5
+    advantages = torch.tensor(one["advantages"])
+    assert torch.allclose(advantages, torch.tensor(two["advantages"]), atol=1e-6)
+    update, shared = torch.load(alone / "update.pt"), torch.load(together / "update.pt")
+    norm = torch.stack([update[name].norm() for name in update]).norm()
+    apart = torch.stack([(update[name] - shared[name]).norm() for name in update]).norm()
     assert norm > 0 and apart <= 0.01 * norm, (apart, norm)
 
 
@@ -360,83 +290,36 @@ def test_two_processes_reward_and_learn_as_one(qwen: Path, tmp_path: Path) -> No
 def test_a_run_of_two_processes_ends_whole_and_one_that_was_cut_resumes_with_one(
     qwen: Path, tmp_path: Path
 ) -> None:
-    from openconductor.training.train_config import dump_train_config
+    two_rounds = RECIPE.replace("questions = 2,", "questions = 4, rounds = 2, offered = [2, 3],")
+    text = two_rounds.replace("micro_batch = 8", "micro_batch = 4, bf16 = false")
+    cold_start = "cold_start = { steps = 2, batch = 4, micro_batch = 4 }\n"
+    run = tmp_path / "run"
+    command = train_together(recipe(text + cold_start, base=qwen), run)
+    sizes = [(record["iteration"], record["rollouts"]) for record in curve(run)]
+    assert sizes == [(0, 16), (1, 16), (2, 16)]
+    set_back(run, "results.json", "conductor", "checkpoints/checkpoint-3")  # killed in its third
+    assert main([*command, "--resume"]) == 0
+    assert [record["iteration"] for record in curve(run)] == [0, 1, 2]
+    assert (run / "results.json").is_file()
 
-    recipe_file = tmp_path / "recipe.toml"
-    config = recipe(
-        qwen,
-        save_every=1,
-        cold_start={"steps": 2, "batch": 4, "micro_batch": 4},
-        rollout={"questions": 4, "rounds": 2, "offered": [2, 3]},
-        optim={"micro_batch": 4, "bf16": False},
-    )
-    recipe_file.write_text(dump_train_config(config), "utf-8")
-    launch(2, "-m", "openconductor", "train", str(recipe_file), "--out", str(tmp_path / "run"))
-    curve = [
-        json.loads(line)
-        for line in (tmp_path / "run" / "curves.jsonl").read_text("utf-8").splitlines()
-    ]
-    assert [(record["iteration"], record["rollouts"]) for record in curve] == [
-        (0, 16),
-        (1, 16),
-        (2, 16),
-    ]
-    for name in (
-        "results.json",
-        "conductor",
-        "checkpoints/checkpoint-3",
-    ):  # as if it had been killed in its third
-        path = tmp_path / "run" / name
-        path.unlink() if path.is_file() else path.rename(tmp_path / path.name)
-    assert main(["train", str(recipe_file), "--out", str(tmp_path / "run"), "--resume"]) == 0
-    resumed = [
-        json.loads(line)
-        for line in (tmp_path / "run" / "curves.jsonl").read_text("utf-8").splitlines()
-    ]
-    assert [record["iteration"] for record in resumed] == [0, 1, 2]
-    assert (tmp_path / "run" / "results.json").is_file()
+
+TOGETHER = """
+imitate = { rounds = 2, questions = 10, completions = 3, steps = 2, batch = 8, micro_batch = 2 }
+prompt = { template = "compact", access = "index" }
+rollout = { iterations = 0, max_tokens = 72 }
+optim = { bf16 = false, checkpointing = false }
+start = { prompts = 8, workflows = 8 }
+held_out = { questions = 8 }
+"""
 
 
 @pytest.mark.slow
 def test_two_processes_imitate_together_and_one_goes_on_alone(tmp_path: Path) -> None:
-    from openconductor.training.train_config import dump_train_config
-
-    recipe_file = tmp_path / "recipe.toml"
-    config = TrainConfig.model_validate(
-        {
-            "pool": "gym",
-            "data": {"task": "gym"},
-            "model": {"base": str(bundled_folder() / "cold_start")},
-            "imitate": {
-                "rounds": 2,
-                "questions": 10,
-                "completions": 3,
-                "steps": 2,
-                "batch": 8,
-                "micro_batch": 2,
-            },
-            "prompt": {"template": "compact", "access": "index"},
-            "rollout": {"iterations": 0, "max_tokens": 72},
-            "optim": {"bf16": False, "checkpointing": False},
-            "start": {"prompts": 8, "workflows": 8},
-            "held_out": {"questions": 8},
-        }
-    )
-    recipe_file.write_text(dump_train_config(config), "utf-8")
-    launch(2, "-m", "openconductor", "train", str(recipe_file), "--out", str(tmp_path / "run"))
-
-    def curve() -> list[tuple[str, int]]:
-        lines = (tmp_path / "run" / "curves.jsonl").read_text("utf-8").splitlines()
-        return [(record["phase"], record["rollouts"]) for record in map(json.loads, lines)]
-
-    assert curve() == [("imitate", 30)] * 2
-    for name in (
-        "results.json",
-        "conductor",
-        "imitated",
-    ):  # as if it had been killed in its first round
-        path = tmp_path / "run" / name
-        path.unlink() if path.is_file() else path.rename(tmp_path / path.name)
-    assert main(["train", str(recipe_file), "--out", str(tmp_path / "run"), "--resume"]) == 0
-    assert curve() == [("imitate", 30)] * 2
-    assert (tmp_path / "run" / "results.json").is_file()
+    run = tmp_path / "run"
+    command = train_together(recipe(TOGETHER), run)
+    rounds = [(record["phase"], record["rollouts"]) for record in curve(run)]
+    assert rounds == [("imitate", 30)] * 2
+    set_back(run, "results.json", "conductor", "imitated")  # killed in its first round
+    assert main([*command, "--resume"]) == 0
+    assert [(record["phase"], record["rollouts"]) for record in curve(run)] == rounds
+    assert (run / "results.json").is_file()

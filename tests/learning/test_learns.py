@@ -7,7 +7,6 @@ figures are in docs/log.md.
 
 from __future__ import annotations
 
-import json
 import re
 import subprocess
 import sys
@@ -15,8 +14,8 @@ from pathlib import Path
 from statistics import fmean
 
 import pytest
+from tests.learning.runs import COLD_START, curve
 
-from openconductor.gym.bundled import bundled_folder
 from openconductor.training import run
 from openconductor.training.run import train
 from openconductor.training.train_config import TrainConfig, dump_train_config, load_train_config
@@ -26,38 +25,34 @@ pytestmark = [pytest.mark.train, pytest.mark.slow, pytest.mark.timeout(900)]
 RECIPE = Path(__file__).parents[2] / "recipes" / "gym.toml"
 
 
+SHORT = """
+cold_start.steps=0
+imitate.rounds=4
+imitate.sharpen=0
+imitate.questions=256
+imitate.steps=30
+data.mix=[1.0, 0.0, 0.0, 0.0]
+rollout.iterations=16
+optim.schedule=constant
+save_every=1000
+held_out.questions=8
+start.prompts=8
+start.workflows=8
+"""
+
+
 def _short(control: str) -> TrainConfig:
-    cold_start = bundled_folder() / "cold_start"
-    return load_train_config(
-        RECIPE,
-        [
-            f'model.base="{cold_start.as_posix()}"',
-            "cold_start.steps=0",
-            "imitate.rounds=4",
-            "imitate.sharpen=0",
-            "imitate.questions=256",
-            "imitate.steps=30",
-            "data.mix=[1.0, 0.0, 0.0, 0.0]",
-            "rollout.iterations=16",
-            "optim.schedule=constant",
-            "save_every=1000",
-            "held_out.questions=8",  # these tests read the curve alone
-            "start.prompts=8",
-            "start.workflows=8",
-            f"reward.control={control}",
-        ],
-    )
+    """A short stretch of the gym's recipe; the measurements are small, as only the curve is read."""
+    overrides = [f'model.base="{COLD_START.as_posix()}"', f"reward.control={control}"]
+    return load_train_config(RECIPE, [*SHORT.split("\n")[1:-1], *overrides])
 
 
 def _singles(folder: Path) -> tuple[float, float, float]:
-    """The accuracy on questions of one operation: in the first round, in the last, and over GRPO's last iterations."""
-    records = [
-        json.loads(line)
-        for line in (folder / "curves.jsonl").read_text(encoding="utf-8").splitlines()
-    ]
-    of = [record["accuracy_by_kind"]["single"] for record in records]
+    """The accuracy on questions of one operation: first round, last round, end of GRPO."""
+    records = curve(folder)
+    accuracies = [record["accuracy_by_kind"]["single"] for record in records]
     assert [record["phase"] for record in records] == ["imitate"] * 4 + ["grpo"] * 16
-    return of[0], of[3], fmean(of[-8:])
+    return accuracies[0], accuracies[3], fmean(accuracies[-8:])
 
 
 def test_accuracy_rises_in_both_phases_on_true_rewards(tmp_path: Path) -> None:

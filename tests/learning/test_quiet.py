@@ -1,4 +1,4 @@
-"""What a training says, and nothing else."""
+"""A training prints its own lines, and nothing else."""
 
 from __future__ import annotations
 
@@ -8,39 +8,32 @@ import sys
 from pathlib import Path
 
 import pytest
-
-from openconductor.gym.bundled import bundled_folder
+from tests.learning.runs import COLD_START
 
 pytestmark = [pytest.mark.train, pytest.mark.timeout(120)]
 
 OURS = re.compile(r"run folder: |start: accuracy |iteration \d+ of |warning: iteration ")
+SHORT = """
+cold_start.steps=0
+imitate.rounds=0
+held_out.questions=4
+start.prompts=4
+start.workflows=4
+rollout.iterations=1
+rollout.questions=4
+rollout.completions=4
+"""
 
 
 def test_a_short_training_prints_its_own_lines_alone(root: Path, tmp_path: Path) -> None:
-    overrides = [
-        "cold_start.steps=0",
-        "imitate.rounds=0",
-        "held_out.questions=4",
-        "start.prompts=4",
-        "start.workflows=4",
-    ]
-    overrides += ["rollout.iterations=1", "rollout.questions=4", "rollout.completions=4"]
-    command = [sys.executable, "-m", "openconductor", "train", str(root / "recipes" / "gym.toml")]
-    ran = subprocess.run(
-        [
-            *command,
-            f"model.base={bundled_folder().as_posix()}",
-            *overrides,
-            "--out",
-            str(tmp_path / "run"),
-        ],
-        stdin=subprocess.DEVNULL,
-        capture_output=True,
-        text=True,
-        check=False,
+    recipe = root / "recipes" / "gym.toml"
+    command = [sys.executable, "-m", "openconductor", "train", str(recipe), *SHORT.split()]
+    command += [f"model.base={COLD_START.as_posix()}", "--out", str(tmp_path / "run")]
+    finished = subprocess.run(
+        command, stdin=subprocess.DEVNULL, capture_output=True, text=True, check=False
     )
-    assert ran.returncode == 0, ran.stderr
-    lines = re.split(r"[\r\n]+", ran.stderr.strip())
+    assert finished.returncode == 0, finished.stderr
+    lines = re.split(r"[\r\n]+", finished.stderr.strip())
     assert [line for line in lines if not OURS.match(line)] == []
     assert len(lines) == 3
-    assert "learnt, greedy" in ran.stdout
+    assert "learnt, greedy" in finished.stdout

@@ -14,6 +14,7 @@ from typing import Any
 
 import torch
 from accelerate import PartialState
+from tests.learning.runs import recipe
 from trl import GRPOTrainer
 
 from openconductor.gym.questions import draw_questions
@@ -26,9 +27,18 @@ from openconductor.training.curves import Curve
 from openconductor.training.grpo import ConductorTrainer, run_grpo
 from openconductor.training.scoring import Rewards, Scorer, gathered
 from openconductor.training.setup import Learner, Questions, Setup
-from openconductor.training.train_config import TrainConfig
 from openconductor.types import Step, Workflow
 
+RECIPE = """
+prompt = { template = "compact", access = "index" }
+rollout = { iterations = 2, questions = 2, completions = 8, max_tokens = 64 }
+[optim]
+learning_rate = 1e-4
+schedule = "constant"
+warmup = 0.0
+micro_batch = 4
+bf16 = false
+"""
 TEXTS = [
     render_workflow(Workflow([Step(worker, subtask)]))
     for worker in range(4)
@@ -48,22 +58,7 @@ def stored(
 
 def main(base: str, folder: Path) -> None:
     state = PartialState(cpu=True)
-    config = TrainConfig.model_validate(
-        {
-            "pool": "gym",
-            "data": {"task": "gym"},
-            "model": {"base": base},
-            "prompt": {"template": "compact", "access": "index"},
-            "rollout": {"iterations": 2, "questions": 2, "completions": 8, "max_tokens": 64},
-            "optim": {
-                "learning_rate": 1e-4,
-                "schedule": "constant",
-                "warmup": 0.0,
-                "micro_batch": 4,
-                "bf16": False,
-            },
-        }
-    )
+    config = recipe(RECIPE, base=Path(base))
     folder.mkdir(parents=True, exist_ok=True)
     pool, grader = gym_pool(0), load_task("gym").grader
     journal = Journal(folder / "journal.sqlite") if state.is_main_process else None

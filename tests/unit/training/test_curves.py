@@ -17,22 +17,20 @@ from openconductor.training.export import _curve_table
 from openconductor.types import Completion, Episode, Grade, Round, Step, Usage, Workflow
 
 
-def scored(reward: float | None, *steps: Step, cut: bool = False) -> Scored:
-    """A completion: cut off, or a workflow that was played; None is a worker that failed."""
-    error = (
-        WorkflowError(WorkflowReason.TRUNCATED, "cut")
-        if cut
-        else WorkerError("reset")
-        if reward is None
-        else None
-    )
-    played = Round(Completion("..."), None if cut else Workflow(steps), None, error)
-    grade = None if error is not None else Grade(reward == 1.0, "1 2")
-    return Scored(
-        reward,
-        Episode("q", (played,), "1 2" if error is None else None, error, Usage(), 0.0),
-        grade,
-    )
+def scored(reward: float | None, *steps: Step) -> Scored:
+    """A workflow that was played; None: a worker failed."""
+    error = WorkerError("reset") if reward is None else None
+    grade = None if reward is None else Grade(reward == 1.0, "1 2")
+    played = Round(Completion("..."), Workflow(steps), None, error)
+    answer = None if reward is None else "1 2"
+    return Scored(reward, Episode("q", (played,), answer, error, Usage(), 0.0), grade)
+
+
+def cut() -> Scored:
+    """A completion that was cut off."""
+    error = WorkflowError(WorkflowReason.TRUNCATED, "cut")
+    played = Round(Completion("..."), None, None, error)
+    return Scored(0.0, Episode("q", (played,), None, error, Usage(), 0.0), None)
 
 
 def measured(*given: Scored, group: int = 1) -> Record:
@@ -47,7 +45,7 @@ def test_what_is_masked_counts_neither_as_right_nor_as_wrong() -> None:
         scored(1.0, SORT),
         scored(0.5, SORT, DOUBLE),
         scored(None, SORT),
-        scored(0.0, cut=True),
+        cut(),
         group=4,
     )
     assert (record["rollouts"], record["masked"], record["groups_without_spread"]) == (4, 1, 0)
@@ -59,7 +57,7 @@ def test_what_is_masked_counts_neither_as_right_nor_as_wrong() -> None:
 
 
 def test_where_nothing_is_valid_there_is_no_accuracy_given_valid() -> None:
-    record = measured(scored(0.0, cut=True), scored(None, SORT))
+    record = measured(cut(), scored(None, SORT))
     assert (record["validity"], record["accuracy"], record["accuracy_given_valid"]) == (
         0.0,
         0.0,
@@ -109,20 +107,15 @@ def _records(count: int, **values: float | None) -> list[Record]:
 
 
 NOTHING = {"validity": 0.0, "accuracy_given_valid": None}
+RISING = {"validity": 0.6}
 
 
 @pytest.mark.parametrize(
-    ("before", "after", "said"),
+    ("before", "after", "message"),
     [
-        *(
-            (
-                {"validity": 0.6},
-                {"validity": 1.0, "accuracy_given_valid": right},
-                f"does not (0.50 -> {right:.2f})",
-            )
-            for right in (0.4, 0.5, 0.515)
-        ),
-        ({"validity": 0.6}, {"validity": 1.0, "accuracy_given_valid": 0.53}, ""),
+        (RISING, {"validity": 1.0, "accuracy_given_valid": 0.4}, "does not (0.50 -> 0.40)"),
+        (RISING, {"validity": 1.0, "accuracy_given_valid": 0.515}, "does not (0.50 -> 0.52)"),
+        (RISING, {"validity": 1.0, "accuracy_given_valid": 0.53}, ""),
         (NOTHING, {}, ""),
         ({}, NOTHING, ""),
         ({}, {"routing_entropy_bits": 0.1}, "collapsing"),
@@ -131,12 +124,13 @@ NOTHING = {"validity": 0.0, "accuracy_given_valid": None}
     ],
 )
 def test_what_a_curve_should_make_one_worry_about(
-    before: dict[str, float | None], after: dict[str, float | None], said: str
+    before: dict[str, float | None], after: dict[str, float | None], message: str
 ) -> None:
-    found = warnings(_records(20, **before) + _records(20, **after))
-    assert len(found) == bool(said)
-    assert said in "".join(found)
-    assert warnings(_records(20, **before) + _records(19, **after)) == [], "looked at once a window"
+    curve = _records(20, **before) + _records(20, **after)
+    messages = warnings(curve)
+    assert len(messages) == bool(message)
+    assert message in "".join(messages)
+    assert warnings(curve[:-1]) == [], "looked at once a window"
 
 
 def test_the_bundled_training_never_learnt_format_alone() -> None:

@@ -22,43 +22,55 @@ from openconductor.types import Problem
 pytestmark = pytest.mark.train
 
 
+def config_of(access: str) -> TrainConfig:
+    tables = {"prompt": {"access": access}, "rollout": {"max_steps": 4}}
+    return TrainConfig.model_validate(tables)
+
+
+def is_about(count: int, total: int, share: float, room: float) -> bool:
+    return abs(count / total - share) < room
+
+
 @pytest.mark.parametrize("access", ["binary", "index"])
 def test_a_random_plan_is_valid_for_any_pool_and_favours_no_worker(access: str) -> None:
-    config = TrainConfig.model_validate({"prompt": {"access": access}, "rollout": {"max_steps": 4}})
-    used: list[int] = []
+    used = Counter[int]()
     for seed in range(300):
-        plan, thought = random_plan(random.Random(seed), (1, 4, 6), config)
+        plan, thought = random_plan(random.Random(seed), (1, 4, 6), config_of(access))
         assert parse_workflow(render_workflow(plan), (1, 4, 6), max_steps=4) == plan
         assert access == "index" or all(step.access in ((), "all") for step in plan)
         assert len(plan) == 1 or plan.steps[-1].access
         assert thought.startswith(f"{len(plan)} step")
-        used += [step.worker for step in plan]
-    assert all(abs(used.count(ordinal) / len(used) - 1 / 3) < 0.06 for ordinal in (1, 4, 6))
+        used.update(step.worker for step in plan)
+    for ordinal in (1, 4, 6):
+        assert is_about(used[ordinal], used.total(), 1 / 3, 0.06)
 
 
 @pytest.mark.parametrize("access", ["binary", "index"])
 def test_a_named_plan_has_the_shape_that_its_thought_names_and_favours_no_worker(
     access: str,
 ) -> None:
-    config = TrainConfig.model_validate({"prompt": {"access": access}, "rollout": {"max_steps": 4}})
-    drawn = [shaped_plan(random.Random(seed), range(6), config) for seed in range(1_200)]
-    found = Counter[tuple[int, str]]()
-    for plan, thought in drawn:
+    shapes, first, last = Counter[tuple[int, str]](), Counter[int](), Counter[int]()
+    for seed in range(1_200):
+        plan, thought = shaped_plan(random.Random(seed), range(6), config_of(access))
         assert parse_workflow(render_workflow(plan, thought), range(6), max_steps=4) == plan
-        assert len({step.worker for step in plan}) == len(plan)
+        workers = [step.worker for step in plan]
+        assert len(set(workers)) == len(workers)
         seen = [bool(step.access) for step in plan]
-        assert seen in ([False, *[True] * (len(plan) - 1)], [*[False] * (len(plan) - 1), True])
-        found[len(plan), thought.partition(":")[2]] += 1
-        assert len(plan) < 3 or seen[1] is (thought == SHAPES[1].format(f"{len(plan)} steps"))
-    assert len(found) == 6 and all(
-        abs(count / 1_200 - (0.25 if size < 3 else 0.125)) < 0.04
-        for (size, _), count in found.items()
-    )
-    for place in (0, -1):
-        used = Counter(
-            plan.steps[place].worker for plan, thought in drawn if place or len(plan) < 3
-        )
-        assert all(abs(count / used.total() - 1 / 6) < 0.05 for count in used.values())
+        chain = [False, *[True] * (len(plan) - 1)]
+        attempts = [*[False] * (len(plan) - 1), True]
+        if len(plan) > 2:
+            is_chain = thought == SHAPES[1].format(f"{len(plan)} steps")
+            assert seen == (chain if is_chain else attempts)
+        else:
+            assert seen == chain
+            first[workers[0]] += 1  # longer attempts stand in the order of their workers
+        last[workers[-1]] += 1
+        shapes[len(plan), thought.partition(":")[2]] += 1
+    assert len(shapes) == 6
+    for (size, _), count in shapes.items():
+        assert is_about(count, 1_200, 0.25 if size < 3 else 0.125, 0.04)
+    for used in (first, last):
+        assert all(is_about(count, used.total(), 1 / 6, 0.05) for count in used.values())
 
 
 def test_a_start_over_a_benchmark_is_of_its_own_questions_without_grpo_too(
@@ -86,10 +98,8 @@ def test_a_fresh_tokenizer_has_one_token_for_what_recurs_in_plans_and_questions(
     many = [Problem("a", "[a] law", "A", "replay")] * 200
     known = fresh_phrases(TrainConfig(), [*many, Problem("b", "[b] torts", "A", "replay")])
     assert " law" in known and " torts" not in known
-    plan, tokenizer = (
-        random_plan(random.Random(1), range(8), TrainConfig())[0],
-        build_tokenizer(known),
-    )
+    plan, _ = random_plan(random.Random(1), range(8), TrainConfig())
+    tokenizer = build_tokenizer(known)
     written = render_workflow(plan, "5 steps will do here.")
     assert len(tokenizer.encode(written)) <= 5 + 6 * len(plan)
     assert tokenizer.decode(tokenizer.encode(written)) == written

@@ -1,0 +1,273 @@
+"""What is made of an iteration's completions."""
+
+from __future__ import annotations
+
+import pickle
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
+from decimal import Decimal
+from pathlib import Path
+from types import SimpleNamespace
+
+import pytest
+from tests.unit.training.conftest import MakeSetup
+
+import openconductor as oc
+from openconductor.errors import (
+    BudgetExceeded,
+    ConfigError,
+    GradingError,
+    SandboxError,
+    TrainingStopped,
+    WorkerError,
+)
+from openconductor.graders.code import CodeGrader
+from openconductor.graders.code_tests import CodeTests, IoTest
+from openconductor.graders.freeform import FreeFormAnswer, FreeFormGrader
+from openconductor.protocols import Grader
+from openconductor.reward import Scored
+from openconductor.store import open_store, read_store
+from openconductor.tasks.paper_mix import MixGrader
+from openconductor.training import run, scoring
+from openconductor.training.curves import Curve
+from openconductor.training.scoring import Rewards, Sampled, Scorer, check_masked
+from openconductor.training.train_config import TrainConfig
+from openconductor.types import Completion, Episode, Grade, Problem, Usage
+
+pytestmark = pytest.mark.train
+
+PLAN = 'model_id = [0]\nsubtasks = ["Answer."]\naccess_list = [[]]'
+FREE = Problem("1", "What is it?", FreeFormAnswer("a quick automobile", "text"), "rlpr")
+ATTEMPT = Sampled(FREE, Completion(PLAN), 0)
+
+
+def scored_as(reward: float | None, note: str = "") -> Scored:
+    grade = Grade(None if reward is None else reward == 1.0, "2", note)
+    return Scored(reward, Episode("What?", (), "2", None, Usage(), 0.0), grade)
+
+
+# ── rewards ───────────────────────────────────────────────────────────────────────────────────────
+@pytest.mark.parametrize(
+    ("control", "expected"), [("none", [1.0, 0.5, 0.5, 0.0]), ("flipped", [0.0, 0.5, 0.5, 1.0])]
+)
+def test_the_controls_break_the_rewards_and_nothing_else(
+    control: str, expected: list[float], tmp_path: Path, make_setup: MakeSetup
+) -> None:
+    lines: list[str] = []
+    setup = make_setup(lines.append, reward={"control": control})
+    rewards = Rewards(setup, [], Curve(tmp_path / "curves.jsonl", after=10))
+    scored = [scored_as(reward) for reward in (1.0, 0.5, 0.5, 0.0)]
+    kinds = ["math500", "math500", "mmlu", "mmlu"]
+    assert rewards.finish(scored, kinds, 10, group=2) == expected
+    (record,) = rewards.curve.records
+    assert (record["iteration"], record["accuracy"]) == (10, 0.25)
+    assert set(record["accuracy_by_kind"]) == {"math500", "mmlu"}
+    assert lines[0].startswith("iteration 10 of 210: accuracy 0.250")
+
+
+def test_imitation_learns_from_what_was_graded_right_whatever_else_it_is_worth(
+    tmp_path: Path, make_setup: MakeSetup
+) -> None:
+    own = [0.2, 9.0, None]
+    scored = [replace(scored_as(1.0), reward=value) for value in own]
+    scored[1] = replace(scored_as(0.5), reward=9.0)
+    rewards = Rewards(make_setup(), [], Curve(tmp_path / "curves.jsonl"))
+    kinds = ["a", "b", "c"]
+    assert rewards.finish(scored, kinds, 0, group=1, phase="imitate") == [1.0, 0.5, None]
+    assert rewards.finish(scored, kinds, 0, group=1) == own
+    for record in rewards.curve.records:
+        assert record["accuracy"] == pytest.approx(2 / 3)
+        assert record["masked"] == 1
+
+
+def test_an_iteration_that_is_mostly_masked_stops_the_run_and_says_why() -> None:
+    right = [scored_as(1.0)] * 7
+    check_masked([*right, scored_as(1.0), *[scored_as(None)] * 2])
+    message = r"3 of 10 rewards .* reason \(3 times\): no verdict within 60 s"
+    with pytest.raises(TrainingStopped, match=message):
+        check_masked(right + [scored_as(None, "no verdict within 60 s")] * 3)
+
+
+def test_a_start_that_could_not_be_measured_is_not_kept(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, make_setup: MakeSetup
+) -> None:
+    class Away:
+        def score(self, sampled: Sequence[Sampled], *, phase: str) -> list[Scored]:
+            return [scored_as(None, "no connection")] * len(sampled)
+
+    def complete(_model: object, _tokenizer: object, prompts: list[str], **_: object) -> object:
+        return [Completion(PLAN)] * len(prompts)
+
+    monkeypatch.setattr(run, "write_prompt", lambda *_: "")
+    monkeypatch.setattr(run, "complete", complete)
+    setup = replace(make_setup(), scorer=Away())
+    with pytest.raises(TrainingStopped, match=r"64 of 64 rewards are masked.*no connection"):
+        run._measure_start(setup, None, None)  # type: ignore[arg-type]
+    assert not (tmp_path / "start.json").exists()
+
+
+def test_what_stops_the_first_process_stops_the_others_in_words(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def be_process(*, first: bool) -> None:
+        state = SimpleNamespace(num_processes=2, is_main_process=first)
+        monkeypatch.setattr(scoring, "PartialState", lambda: state)
+
+    def spend() -> None:
+        raise BudgetExceeded("6 calls used", limit="calls")
+
+    sent: list[list[object]] = []
+    be_process(first=True)
+    monkeypatch.setattr(scoring, "broadcast_object_list", sent.append)
+    with pytest.raises(BudgetExceeded):
+        scoring.on_first(spend)
+    received = pickle.loads(pickle.dumps(sent[0]))
+
+    def receive(shared: list[object]) -> None:
+        shared[:] = received
+
+    be_process(first=False)
+    monkeypatch.setattr(scoring, "broadcast_object_list", receive)
+    message = "the first process stopped: BudgetExceeded: 6 calls used"
+    with pytest.raises(TrainingStopped, match=message):
+        scoring.on_first(spend)
+
+
+# ── the scorer ────────────────────────────────────────────────────────────────────────────────────
+MakeScorer = Callable[..., Scorer]
+
+
+def judge(messages: list[oc.Message]) -> str:
+    return "Verdict: right" if "a fast car" in messages[-1].content else "Verdict: wrong"
+
+
+@pytest.fixture
+def make_scorer(tmp_path: Path) -> Iterator[MakeScorer]:
+    """Scorers of recipes over a worker ``one`` and a worker ``judge``; they share a journal."""
+    price = oc.Price(Decimal(1), Decimal(1))
+    scorers: list[Scorer] = []
+    with open_store(tmp_path / "journal.sqlite") as journal:
+
+        def make(
+            worker: Callable[..., str], *, grader: Grader | None = None, **tables: object
+        ) -> Scorer:
+            workers = {"one": worker, "judge": judge}
+            pool = oc.WorkerPool(
+                [oc.Worker(function, name=name, price=price) for name, function in workers.items()]
+            ).replaying(journal)
+            config = TrainConfig.model_validate(tables)
+            scorers.append(Scorer(config, pool, grader or FreeFormGrader(), journal))
+            return scorers[-1]
+
+        yield make
+        for scorer in scorers:
+            scorer.close()
+
+
+@pytest.mark.parametrize(
+    ("reward", "answer", "expected"),
+    [
+        ({}, "a fast car", (0.5, False)),
+        ({"undecided": "masked"}, "a fast car", (None, None)),
+        ({"judge": "judge"}, "a fast car", (1.0, True)),
+        ({"judge": "judge"}, "a slow car", (0.5, False)),
+        ({}, "a quick automobile", (1.0, True)),
+    ],
+)
+def test_what_the_rules_cannot_decide_is_wrong_masked_or_judged_as_the_recipe_says(
+    reward: dict[str, object],
+    answer: str,
+    expected: tuple[object, object],
+    make_scorer: MakeScorer,
+) -> None:
+    scorer = make_scorer(lambda _: rf"\boxed{{{answer}}}", reward=reward)
+    (scored,) = scorer.score([ATTEMPT], phase="x")
+    assert (scored.reward, scored.correct) == expected
+
+
+def test_a_grader_that_fails_masks_whatever_the_recipe_says(make_scorer: MakeScorer) -> None:
+    class Failing:
+        async def grade(self, problem: Problem, answer: str) -> Grade:
+            raise GradingError("the sandbox is gone")
+
+    (scored,) = make_scorer(lambda _: "42", grader=Failing()).score([ATTEMPT], phase="x")
+    assert scored.reward is None
+
+
+def test_a_judge_that_fails_masks_whatever_the_recipe_says(make_scorer: MakeScorer) -> None:
+    def fail_as_judge(messages: list[oc.Message]) -> str:
+        if "Verdict" in messages[-1].content:
+            raise WorkerError("away", retryable=False)
+        return r"\boxed{a fast car}"
+
+    scorer = make_scorer(fail_as_judge, reward={"judge": "one"})
+    (scored,) = scorer.score([ATTEMPT], phase="x")
+    assert scored.reward is None
+    assert scored.grade is not None and "the judge failed" in scored.grade.note
+
+
+def test_a_sandbox_that_fails_masks_whatever_the_recipe_says(
+    make_scorer: MakeScorer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def fail(*_: object) -> str:
+        raise SandboxError("no user namespaces")
+
+    monkeypatch.setattr(CodeGrader, "_run_outside", fail)
+    program = Problem("2", "Print 42.", CodeTests((IoTest("", "42"),)), "code")
+    grader = MixGrader({"code": CodeGrader()})
+    scorer = make_scorer(lambda _: "```python\nprint(42)\n```", grader=grader)
+    (scored,) = scorer.score([replace(ATTEMPT, problem=program)], phase="x")
+    assert scored.reward is None
+    assert scored.grade is not None and "no user namespaces" in scored.grade.note
+
+
+def test_a_judge_must_be_a_worker_of_the_pool(make_scorer: MakeScorer) -> None:
+    with pytest.raises(ConfigError, match="nobody"):
+        make_scorer(lambda _: "42", reward={"judge": "nobody"})
+
+
+def test_the_budget_of_a_training_stops_it_and_calls_of_the_journal_are_not_paid_again(
+    make_scorer: MakeScorer,
+) -> None:
+    calls: list[object] = []
+
+    def work(messages: object) -> str:
+        calls.append(messages)
+        return r"\boxed{a fast car}"
+
+    scorer = make_scorer(work, budget={"calls": 6})
+    sampled = [replace(ATTEMPT, sample=index) for index in range(10)]
+    scorer.score(sampled[:3], phase="x")
+    assert [scored.reward for scored in scorer.score(sampled[:3], phase="x")] == [0.5] * 3
+    assert len(calls) == 3
+    with pytest.raises(BudgetExceeded, match="6 allowed"):
+        scorer.score(sampled[3:], phase="y")
+    assert len(calls) == 6
+    again = scorer.score(sampled[:3], phase="x")
+    assert [scored.reward for scored in again] == [0.5] * 3, "what was paid needs no more budget"
+    assert len(calls) == 6
+
+
+def test_a_worker_without_a_price_is_refused_under_a_budget_of_dollars_before_anything_is_asked(
+    tmp_path: Path,
+) -> None:
+    pool = oc.WorkerPool([oc.Worker(judge, name="one")])
+    config = TrainConfig.model_validate({"budget": {"dollars": 1}})
+    refused = pytest.raises(ConfigError, match="'one' has no price")
+    with open_store(tmp_path / "journal.sqlite") as journal, refused:
+        Scorer(config, pool, FreeFormGrader(), journal)
+
+
+def test_every_completion_stands_in_the_journal_with_why_it_is_no_workflow(
+    make_scorer: MakeScorer, tmp_path: Path
+) -> None:
+    def fail(_: object) -> str:
+        raise WorkerError("away", retryable=False)
+
+    broken = replace(ATTEMPT, completion=Completion("no plan"))
+    make_scorer(fail).score([ATTEMPT, broken], phase="iteration 4")
+    with read_store(tmp_path / "journal.sqlite") as journal:
+        first, second = [record.value for record in journal.records()]
+    assert (first["training"], first["completion"]) == ("iteration 4", PLAN)
+    assert first["invalid"] is first["reward"] is None
+    assert (second["invalid"], second["reward"]) == ("missing_list", 0.0)
