@@ -5,6 +5,8 @@ from __future__ import annotations
 import math
 import random
 from collections.abc import Iterator
+from dataclasses import replace
+from itertools import combinations
 
 import pytest
 
@@ -20,7 +22,7 @@ from openconductor.gym.levels import fixed_accuracy
 from openconductor.gym.questions import GymQuestion, draw_questions, read_question
 from openconductor.gym.sampling import random_workflow
 from openconductor.gym.workers import PROFILES, REFUSES, gym_pool
-from openconductor.gym.world import COMPARE, WORDINGS, read_value
+from openconductor.gym.world import COMPARE, WORDINGS, read_value, write_value
 from openconductor.protocols import CallContext
 from openconductor.types import Step, Workflow
 
@@ -43,88 +45,66 @@ SMUDGED = asked("Here is the smudged list 44 17 93 8, add one to each.")
 
 
 def attempts(worker: int, subtask: str, count: int, judge: int = 4) -> Workflow:
-    return Workflow(
-        (*(Step(worker, subtask) for _ in range(count)), Step(judge, COMPARE[0], "all"))
-    )
+    return Workflow((*[Step(worker, subtask)] * count, Step(judge, COMPARE[0], "all")))
 
 
-SORTED = Step(6, "sort the list")
-CASES: list[tuple[str, GymQuestion, Workflow]] = [
-    ("one step", SINGLE, Workflow([Step(5, "spell every digit")])),
-    ("one step on a smudged list", SMUDGED, Workflow([Step(1, "add one to each")])),
-    (
-        "chain of two",
-        PAIR,
-        Workflow([Step(3, "sort the list"), Step(1, "make each twice as big", "all")]),
+SORT, DOUBLE = "sort the list", "make each twice as big"
+SORTED = asked("Take 44 17 93 8, sort the list.")
+CASES: dict[str, tuple[GymQuestion, Workflow]] = {
+    "one step": (SINGLE, Workflow([Step(5, "spell every digit")])),
+    "one step on a smudged list": (SMUDGED, Workflow([Step(1, "add one to each")])),
+    "chain of two": (PAIR, Workflow([Step(3, SORT), Step(1, DOUBLE, "all")])),
+    "commuted": (PAIR, Workflow([Step(1, DOUBLE), Step(3, SORT, (0,))])),
+    "all in one step": (PAIR, Workflow([Step(0, f"{SORT}, then double every number")])),
+    "referee over 1": (SMUDGED, attempts(1, "add one to each", 1)),
+    "referee over 2": (SMUDGED, attempts(1, "add one to each", 2)),
+    "referee over 4": (SMUDGED, attempts(1, "add one to each", 4)),
+    "referee over weak attempts": (SINGLE, attempts(2, "spell every digit", 3)),
+    "votes without a referee": (SMUDGED, attempts(1, "add one to each", 4, judge=6)),
+    "referee over what is not finished": (TRIPLE, attempts(3, "reverse the list", 2)),
+    "an operation done again on what may be a mistake": (
+        SORTED,
+        Workflow([Step(6, SORT), Step(3, SORT, (0,)), Step(3, SORT), Step(4, COMPARE[0], "all")]),
     ),
-    (
-        "commuted",
-        PAIR,
-        Workflow([Step(1, "make each twice as big"), Step(3, "sort the list", (0,))]),
-    ),
-    ("all in one step", PAIR, Workflow([Step(0, "sort the list, then double every number")])),
-    *(
-        (f"referee over {count}", SMUDGED, attempts(1, "add one to each", count))
-        for count in (1, 2, 3, 4)
-    ),
-    ("referee over weak attempts", SINGLE, attempts(2, "spell every digit", 3)),
-    ("votes without a referee", SMUDGED, attempts(1, "add one to each", 4, judge=6)),
-    ("referee over what is not finished", TRIPLE, attempts(3, "reverse the list", 2)),
-    (
-        "an operation done again on what may be a mistake",
-        asked("Take 44 17 93 8, sort the list."),
-        Workflow(
-            [
-                SORTED,
-                Step(3, "sort the list", (0,)),
-                Step(3, "sort the list"),
-                Step(4, COMPARE[0], "all"),
-            ]
-        ),
-    ),
-    (
-        "branches that share their beginning",
+    "branches that share their beginning": (
         PAIR,
         Workflow(
             [
-                SORTED,
-                *(Step(one, "double every number", (0,)) for one in (1, 0)),
+                Step(6, SORT),
+                Step(1, "double every number", (0,)),
+                Step(0, "double every number", (0,)),
                 Step(4, COMPARE[0], (1, 2)),
             ]
         ),
     ),
-    (
-        "nothing that anybody understands",
+    "nothing that anybody understands": (
         PAIR,
-        Workflow(
-            [Step(3, "think hard"), Step(3, "sort the list", "all"), Step(1, "double every number")]
-        ),
+        Workflow([Step(3, "think hard"), Step(3, SORT, "all"), Step(1, "double every number")]),
     ),
-]
+}
 
 
-def mixed_up() -> Iterator[tuple[str, GymQuestion, Workflow]]:
-    """Workflows that nobody would write: any worker, any wording, any operation, any access."""
+def phrases_of(question: GymQuestion) -> list[str]:
+    """Every wording of the question's operations."""
+    operations = [operation for operation, _ in question.operations]
+    return [operation.phrase(wording) for operation in operations for wording in WORDINGS]
+
+
+def add_odd_cases() -> None:
+    """Add workflows that nobody would write: any worker, any wording, any operation, any access."""
     rng = random.Random(5)
-    questions = [SINGLE, PAIR, TRIPLE, SMUDGED]
     for index in range(8):
-        question = questions[index % 4]
-        phrases = [
-            operation.phrase(wording)
-            for operation, _ in question.operations
-            for wording in WORDINGS
-        ]
-        steps = [
-            Step(
-                rng.choice((3, 1, 5, 7, 4, 0)),
-                rng.choice((*phrases, *phrases, *COMPARE)),
-                [earlier for earlier in range(place) if rng.random() < 0.6],
-            )
-            for place in range(rng.randint(2, 5))
-        ]
-        yield f"mixed up {index}", question, Workflow(tuple(steps))
+        question = (SINGLE, PAIR, TRIPLE, SMUDGED)[index % 4]
+        texts = [*phrases_of(question) * 2, *COMPARE]
+        steps: list[Step] = []
+        for place in range(rng.randint(2, 5)):
+            worker, text = rng.choice((3, 1, 5, 7, 4, 0)), rng.choice(texts)
+            access = [earlier for earlier in range(place) if rng.random() < 0.6]
+            steps.append(Step(worker, text, access))
+        CASES[f"odd {index}"] = (question, Workflow(tuple(steps)))
 
 
+add_odd_cases()
 QUICK = (
     "one step",
     "chain of two",
@@ -134,30 +114,22 @@ QUICK = (
 )
 
 
-@pytest.mark.parametrize(
-    ("question", "workflow"),
-    [
-        pytest.param(*case, id=name, marks=[] if name in QUICK else pytest.mark.slow)
-        for name, *case in (*CASES, *mixed_up())
-    ],
-)
-async def test_the_expected_accuracy_is_what_the_executor_finds(
-    question: GymQuestion, workflow: Workflow
-) -> None:
+SLOW = [pytest.param(name, marks=pytest.mark.slow) for name in CASES if name not in QUICK]
+
+
+@pytest.mark.parametrize("name", [*QUICK, *SLOW])
+async def test_the_expected_accuracy_is_what_the_executor_finds(name: str) -> None:
+    question, workflow = CASES[name]
     expected = expected_accuracy(question, workflow)
     right = 0
     for sample in range(SAMPLES):
-        transcript = await execute(
-            workflow, POOL, question.text, context=CallContext(sample=sample)
-        )
-        right += transcript.answer is not None and transcript.answer.split() == list(
-            question.answer
-        )
+        context = CallContext(sample=sample)
+        transcript = await execute(workflow, POOL, question.text, context=context)
+        right += transcript.answer == write_value(question.answer)
     # The additional 1 in SAMPLES keeps chances near 0 and 1 from leaving no room at all.
-    room = 4 * math.sqrt(max(expected * (1 - expected), 1 / SAMPLES) / SAMPLES)
-    assert abs(right / SAMPLES - expected) <= room, (
-        f"{right / SAMPLES:.4f} is not {expected:.4f} ± {room:.4f}"
-    )
+    variance = max(expected * (1 - expected), 1 / SAMPLES)
+    room = 4 * math.sqrt(variance / SAMPLES)
+    assert right / SAMPLES == pytest.approx(expected, abs=room)
 
 
 @pytest.mark.parametrize("attempts_again", [1, pytest.param(3, marks=pytest.mark.slow)])
@@ -176,7 +148,7 @@ async def test_in_a_second_round_mistakes_of_the_first_one_are_no_majority(
             live.answer = answer = await live.answer_by(again, previous=previous)
         if previous is not None and read_value(previous) not in (None, question.answer):
             played += 1
-            right += answer is not None and answer.split() == list(question.answer)
+            right += answer == write_value(question.answer)
     answers = answer_chances(question, first)
     (wrong,) = set(answers) - {None, question.answer}
     chances = answer_chances(question, again, before=(wrong,))
@@ -186,30 +158,19 @@ async def test_in_a_second_round_mistakes_of_the_first_one_are_no_majority(
 
 def single_changes(workflow: Workflow, question: GymQuestion) -> Iterator[Workflow]:
     """Every workflow that differs in one worker, one access or one subtask."""
-    phrases = [
-        operation.phrase(wording) for operation, _ in question.operations for wording in WORDINGS
-    ]
+    phrases = phrases_of(question)
+    texts = [*phrases, ", then ".join(phrases[::2]), *COMPARE]
     for index, step in enumerate(workflow):
-        changes = [Step(worker, step.subtask, step.access) for worker in ALL]
-        changes += [
-            Step(step.worker, text, step.access)
-            for text in (*phrases, ", then ".join(phrases[::2]), *COMPARE)
-        ]
-        changes += [
-            Step(
-                step.worker,
-                step.subtask,
-                [earlier for earlier in range(index) if mask >> earlier & 1],
-            )
-            for mask in range(2**index)
-        ]
+        changes = [replace(step, worker=worker) for worker in ALL]
+        changes += [replace(step, subtask=text) for text in texts]
+        for count in range(index + 1):
+            for access in combinations(range(index), count):
+                changes.append(replace(step, access=access))
         for change in changes:
             yield Workflow((*workflow.steps[:index], change, *workflow.steps[index + 1 :]))
 
 
-@pytest.mark.parametrize(
-    "question", [SINGLE, PAIR, TRIPLE, SMUDGED], ids=lambda question: question.kind
-)
+@pytest.mark.parametrize("question", [SINGLE, PAIR, TRIPLE, SMUDGED], ids=lambda asked: asked.kind)
 def test_no_single_change_improves_the_oracle(question: GymQuestion) -> None:
     workflow, accuracy = oracle_workflow(question)
     assert expected_accuracy(question, workflow) == pytest.approx(accuracy)
@@ -219,17 +180,14 @@ def test_no_single_change_improves_the_oracle(question: GymQuestion) -> None:
 
 def test_the_oracle_is_at_least_every_other_level_on_each_question() -> None:
     rng = random.Random(1)
+    few = {ordinal: ALL[ordinal] for ordinal in (0, 2, 6)}
     for question in draw_questions("test", 60, seed=9):
         _, oracle = oracle_workflow(question)
         assert all(alone_accuracy(question, profile) <= oracle for profile in PROFILES)
         assert fixed_accuracy(question) <= oracle + 1e-9
-        smaller, accuracy = oracle_workflow(
-            question, {ordinal: ALL[ordinal] for ordinal in (0, 2, 6)}
-        )
+        smaller, accuracy = oracle_workflow(question, few)
         assert accuracy <= oracle
-        assert {step.worker for step in smaller} <= {0, 2, 6}
+        assert {step.worker for step in smaller} <= set(few)
         for _ in range(5):
-            assert (
-                expected_accuracy(question, random_workflow(rng, question, tuple(ALL)))
-                <= oracle + 1e-9
-            )
+            workflow = random_workflow(rng, question, tuple(ALL))
+            assert expected_accuracy(question, workflow) <= oracle + 1e-9

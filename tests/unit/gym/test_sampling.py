@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import random
 from collections import Counter
+from collections.abc import Iterable
 
+import pytest
 from hypothesis import given, strategies as st
 
 from openconductor.gym.questions import KINDS, draw_questions
@@ -39,10 +41,8 @@ def test_a_random_workflow_is_valid_and_survives_being_written_and_read(
         found = {operation.name for operation, _ in find_operations(step.subtask)}
         assert found <= set(question.composition)  # type: ignore[attr-defined]
         assert bool(found) != asks_to_compare(step.subtask)
-    assert (
-        parse_workflow(render_workflow(workflow, write_thought(workflow, question)), subset)
-        == workflow
-    )
+    written = render_workflow(workflow, write_thought(workflow, question))
+    assert parse_workflow(written, subset) == workflow
 
 
 def test_a_thought_with_cards_names_what_the_chosen_worker_is_listed_for() -> None:
@@ -50,17 +50,24 @@ def test_a_thought_with_cards_names_what_the_chosen_worker_is_listed_for() -> No
     seen = Counter[str]()
     for question in QUESTIONS:
         workflow = random_workflow(rng, question, range(8))
-        said = draw_categories(rng, workflow, cards)
-        assert all(
-            category in read_card(cards[step.worker])
-            for category, step in zip(said, workflow, strict=True)
-        )
-        seen.update(said)
-        thought = write_thought(workflow, question, said)
-        for category, step in zip(said, workflow, strict=True):
+        categories = draw_categories(rng, workflow, cards)
+        seen.update(categories)
+        thought = write_thought(workflow, question, categories)
+        for category, step in zip(categories, workflow, strict=True):
+            assert category in read_card(cards[step.worker])
             assert f"; {step.subtask} ({category}): {step.worker}" in thought
         assert parse_workflow(render_workflow(workflow, thought), range(8)) == workflow
     assert len(seen) > 4
+
+
+def assert_uniform(counts: Counter[object], values: Iterable[object], room: float) -> None:
+    assert set(counts) == set(values)
+    for value in counts:
+        assert counts[value] / counts.total() == pytest.approx(1 / len(counts), abs=room), value
+
+
+def compares(workflow: Workflow) -> bool:
+    return asks_to_compare(workflow.steps[-1].subtask)
 
 
 def test_each_choice_is_uniform() -> None:
@@ -68,47 +75,30 @@ def test_each_choice_is_uniform() -> None:
     by_kind: dict[str, list[Workflow]] = {kind: [] for kind in KINDS}
     for question in QUESTIONS:
         by_kind[question.kind] += [random_workflow(rng, question, range(8)) for _ in range(400)]
-    for kind, drawn in by_kind.items():
-        workers = Counter(step.worker for one in drawn for step in one)
-        assert all(
-            abs(workers[ordinal] / workers.total() - 1 / 8) < 0.02 for ordinal in range(8)
-        ), kind
-        compared = [one for one in drawn if asks_to_compare(one.steps[-1].subtask)]
-        assert abs(len(compared) / len(drawn) - COMPARES) < 0.03, kind
-    attempts = Counter(
-        len(one) - 1 for one in by_kind["single"] if asks_to_compare(one.steps[-1].subtask)
-    )
-    assert set(attempts) == {1, 2, 3, 4}
-    assert all(abs(count / attempts.total() - 0.25) < 0.04 for count in attempts.values())
-    named = Counter(
-        len(one) for one in by_kind["triple"] if not asks_to_compare(one.steps[-1].subtask)
-    )
-    assert set(named) == {1, 2, 3}
-    assert all(abs(count / named.total() - 1 / 3) < 0.04 for count in named.values())
-    access = Counter(
-        one.steps[1].access
-        for one in by_kind["pair"]
-        if len(one) == 2 and not asks_to_compare(one.steps[-1].subtask)
-    )
-    assert set(access) == {(), (0,), "all"}
-    assert all(abs(count / access.total() - 1 / 3) < 0.05 for count in access.values())
+    for workflows in by_kind.values():
+        workers = Counter(step.worker for workflow in workflows for step in workflow)
+        assert_uniform(workers, range(8), 0.02)
+        share = sum(map(compares, workflows)) / len(workflows)
+        assert share == pytest.approx(COMPARES, abs=0.03)
+    attempts = Counter(len(workflow) - 1 for workflow in by_kind["single"] if compares(workflow))
+    assert_uniform(attempts, (1, 2, 3, 4), 0.04)
+    chains = [workflow for workflow in by_kind["triple"] if not compares(workflow)]
+    assert_uniform(Counter(len(workflow) for workflow in chains), (1, 2, 3), 0.04)
+    pairs = [workflow for workflow in by_kind["pair"] if len(workflow) == 2]
+    access = Counter(workflow.steps[1].access for workflow in pairs if not compares(workflow))
+    assert_uniform(access, ((), (0,), "all"), 0.05)
 
 
 def test_a_round_to_follow_says_nothing_about_its_workflow() -> None:
     rng, answers = random.Random(5), Counter[str]()
-    for _ in range(30):
-        for question in QUESTIONS:
-            before = random_round(rng, question, range(8))
-            assert before.workflow is not None
-            validate_workflow(before.workflow, range(8), max_steps=5)
-            right = write_value(question.answer)
-            wrong = before.answer is not None and before.answer.count(" ") == right.count(" ")
-            answers[
-                "right"
-                if before.answer == right
-                else "lost"
-                if before.answer == LOST
-                else f"{wrong}"
-            ] += 1
-    assert set(answers) == {"right", "lost", "True"}
-    assert all(abs(count / answers.total() - 1 / 3) < 0.04 for count in answers.values())
+    for question in QUESTIONS * 30:
+        before = random_round(rng, question, range(8))
+        assert before.workflow is not None and before.answer is not None
+        validate_workflow(before.workflow, range(8), max_steps=5)
+        right = write_value(question.answer)
+        if before.answer in (right, LOST):
+            answers["right" if before.answer == right else "lost"] += 1
+        else:
+            assert before.answer.count(" ") == right.count(" ")
+            answers["wrong"] += 1
+    assert_uniform(answers, ("right", "wrong", "lost"), 0.04)
