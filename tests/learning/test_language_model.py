@@ -182,6 +182,7 @@ checkpointing = false
 task = "math500"
 path = "math500.jsonl"
 """
+PARTS = {"math", "mmlu", "rlpr", "livecodebench_v1"}
 PROGRAM = """
 {"platform": "atcoder", "contest_date": "2023-05-01T00:00:00", "starter_code": "", "metadata": "{}",
  "contest_id": "c", "difficulty": "hard"}
@@ -209,6 +210,14 @@ def write_rows(path: Path, rows: list[dict[str, object]]) -> None:
     path.write_text("".join(json.dumps(row) + "\n" for row in rows), "utf-8")
 
 
+def write_mix(folder: Path) -> Path:
+    """Write ten rows of each of the four sets."""
+    folder.mkdir()
+    for part in PARTS:
+        write_rows(folder / f"{part}.jsonl", [mix_row(part, n) for n in range(10)])
+    return folder
+
+
 @pytest.fixture
 def server() -> Iterator[Server]:
     with serving() as server:
@@ -220,10 +229,7 @@ def test_the_papers_mix_trains_through_the_command_and_every_part_is_rewarded(
     qwen: Path, server: Server, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    parts = {"math", "mmlu", "rlpr", "livecodebench_v1"}
-    Path("mix").mkdir()
-    for part in parts:
-        write_rows(Path("mix") / f"{part}.jsonl", [mix_row(part, n) for n in range(10)])
+    write_mix(Path("mix"))
     held_out = [
         {"problem": f"What is {n} + 1?", "answer": str(n + 1), "unique_id": f"t/{n}.json"}
         for n in range(3)
@@ -235,7 +241,7 @@ def test_the_papers_mix_trains_through_the_command_and_every_part_is_rewarded(
     assert main(["train", "recipe.toml", "--out", "run"]) == 0
 
     records = curve(tmp_path / "run")
-    assert {kind for record in records for kind in record["accuracy_by_kind"]} == parts
+    assert {kind for record in records for kind in record["accuracy_by_kind"]} == PARTS
     assert sum(record["validity"] for record in records) / len(records) > 0.3
     rollouts = sum(record["rollouts"] for record in records)
     assert sum(record["masked"] for record in records) < 0.05 * rollouts

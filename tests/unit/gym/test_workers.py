@@ -25,7 +25,7 @@ from openconductor.gym.workers import (
 from openconductor.gym.world import COMPARE, OPERATIONS
 from openconductor.pool import read_card
 from openconductor.protocols import CallContext
-from openconductor.types import Completion, Message, Sampling, Step, Workflow
+from openconductor.types import Message, Sampling, Step, Workflow
 
 BY_NAME = {profile.name: profile for profile in PROFILES}
 
@@ -42,18 +42,19 @@ SORT = asked("Take 4 17 9, sort the list.")
 
 def test_another_world_has_the_same_workers_in_other_places_who_like_other_wordings() -> None:
     assert profiles_of(0) == PROFILES
-    moved, liked = 0, 0
+    moved = liked = 0
     for world in range(1, 9):
-        drawn = profiles_of(world)
-        assert drawn == profiles_of(world)
-        assert {one.name for one in drawn} == set(BY_NAME)
-        assert all(
-            replace(one, likes=BY_NAME[one.name].likes) == BY_NAME[one.name] for one in drawn
-        )
-        assert all((one.likes is None) == (BY_NAME[one.name].likes is None) for one in drawn)
-        moved += sum(one.name != other.name for one, other in zip(drawn, PROFILES, strict=True))
-        liked += sum(one.likes != BY_NAME[one.name].likes for one in drawn)
-        assert [worker.name for _, worker in gym_pool(world=world)] == [one.name for one in drawn]
+        profiles = profiles_of(world)
+        assert profiles == profiles_of(world)
+        assert {profile.name for profile in profiles} == set(BY_NAME)
+        for profile, other in zip(profiles, PROFILES, strict=True):
+            usual = BY_NAME[profile.name]
+            assert replace(profile, likes=usual.likes) == usual
+            assert (profile.likes is None) == (usual.likes is None)
+            moved += profile.name != other.name
+            liked += profile.likes != usual.likes
+        names = [worker.name for _, worker in gym_pool(world=world)]
+        assert names == [profile.name for profile in profiles]
     assert moved > 40
     assert liked > 8
 
@@ -79,13 +80,16 @@ def test_drawn_workers_are_good_at_what_their_cards_say() -> None:
     assert gym_pool(0).cards != gym_pool(1).cards, "each seed measures anew"
 
 
+def identities(*worlds: int | str) -> set[str]:
+    pools = [gym_pool(world=world) for world in worlds]
+    return {worker.provider.identity for pool in pools for _, worker in pool}
+
+
 def test_a_journal_tells_worlds_apart() -> None:
-    of = {world: {one.provider.identity for _, one in gym_pool(world=world)} for world in range(3)}
-    assert all("gym jack 0" in each for each in of.values()), (
-        "who likes no wording is the same in each"
-    )
-    assert len(of[0] | of[1] | of[2]) > 8
-    assert len({one.provider.identity for world in "ab" for _, one in gym_pool(world=world)}) == 16
+    for world in range(3):
+        assert "gym jack 0" in identities(world), "who likes no wording is the same in each"
+    assert len(identities(0, 1, 2)) > 8
+    assert len(identities("a", "b")) == 16
 
 
 def test_a_pool_is_known_by_its_name() -> None:
@@ -105,14 +109,13 @@ def chances(
     return found
 
 
-async def said(
+async def answer(
     profile: Profile, *turns: Message, sample: int = 0, seed: int = 0, step: int = 0
 ) -> str:
-    """What a worker says; what it says when it declines is that it refused."""
-    worker = SimulatedWorker(profile, seed)
+    """Return what a worker answers, or that it refused."""
+    call = CallContext(step=step, sample=sample)
     try:
-        call = CallContext(step=step, sample=sample)
-        completion: Completion = await worker.complete(turns, Sampling(), call=call)
+        completion = await SimulatedWorker(profile, seed).complete(turns, Sampling(), call=call)
     except Refused:
         return "(refused)"
     return completion.text
@@ -153,19 +156,24 @@ def test_only_a_referee_recognises_the_right_one_of_two_answers() -> None:
 
 async def test_a_worker_that_is_sent_only_the_question_does_what_it_asks() -> None:
     turn = Message("user", "Take 4 17 9, sort the list.")
-    answers = [await said(BY_NAME["lister"], turn, sample=sample) for sample in range(400)]
+    answers = [await answer(BY_NAME["lister"], turn, sample=sample) for sample in range(400)]
     assert answers.count("4 9 17") / 400 == pytest.approx(0.97 * (1 - REFUSES), abs=0.04)
-    assert await said(BY_NAME["jack"], Message("user", "What is 6 * 7?")) == LOST
+    assert await answer(BY_NAME["jack"], Message("user", "What is 6 * 7?")) == LOST
     assert answers.count("(refused)") / 400 == pytest.approx(REFUSES, abs=0.03)
 
 
 async def test_the_same_call_draws_the_same_answer_and_every_part_of_its_key_another_one() -> None:
-    question, worker = Message("user", SORT.text + "\n\nsort the list"), BY_NAME["jack"]
-    same = [[await said(worker, question, sample=sample) for sample in range(50)] for _ in range(2)]
-    assert same[0] == same[1]
-    assert same[0] != [await said(worker, question, sample=sample, seed=1) for sample in range(50)]
-    assert same[0] != [await said(worker, question, sample=sample, step=1) for sample in range(50)]
-    assert len(set(same[0])) > 2
+    question = Message("user", SORT.text + "\n\nsort the list")
+
+    async def answers(**key: int) -> list[str]:
+        jack = BY_NAME["jack"]
+        return [await answer(jack, question, sample=sample, **key) for sample in range(50)]
+
+    drawn = await answers()
+    assert drawn == await answers()
+    assert drawn != await answers(seed=1)
+    assert drawn != await answers(step=1)
+    assert len(set(drawn)) > 2
 
 
 async def test_a_step_is_billed_by_the_words_that_it_read_and_wrote() -> None:

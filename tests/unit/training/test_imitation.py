@@ -63,33 +63,26 @@ def test_a_question_that_is_always_right_teaches_nothing_where_only_contested_on
     assert choose_lessons(easy, weights, contested) == []
 
 
-def test_a_kind_counts_fully_until_half_of_it_is_right_and_then_less() -> None:
-    weights = _kind_weights(
-        {
-            "accuracy_by_kind": {
-                "never": 0.0,
-                "seldom": 0.1,
-                "often": 0.8,
-                "half": 0.5,
-                "always": 1.0,
-            }
-        }
-    )
-    assert weights == {
-        "never": 1.0,
-        "seldom": 1.0,
-        "often": pytest.approx(0.4096),
-        "half": 1.0,
-        "always": 0.25,
-    }
+@pytest.mark.parametrize(
+    ("share", "weight"), [(0.0, 1.0), (0.1, 1.0), (0.5, 1.0), (0.8, 0.4096), (1.0, 0.25)]
+)
+def test_a_kind_counts_fully_until_half_of_it_is_right_and_then_less(
+    share: float, weight: float
+) -> None:
+    assert _kind_weights({"accuracy_by_kind": {"a": share}}) == {"a": pytest.approx(weight)}
 
 
 def _records(**kinds: list[float | None]) -> list[dict[str, object]]:
-    rounds = [dict(zip(kinds, each, strict=True)) for each in zip(*kinds.values(), strict=True)]
-    return [
-        {"accuracy_by_kind": {kind: share for kind, share in one.items() if share is not None}}
-        for one in rounds
-    ]
+    """The records of rounds with these accuracies by kind; None: the kind is missing."""
+    records: list[dict[str, object]] = []
+    for shares in zip(*kinds.values(), strict=True):
+        by_kind = dict(zip(kinds, shares, strict=True))
+        known = {kind: share for kind, share in by_kind.items() if share is not None}
+        records.append({"accuracy_by_kind": known})
+    return records
+
+
+STILL = [0.9] * 16
 
 
 @pytest.mark.parametrize(
@@ -98,11 +91,11 @@ def _records(**kinds: list[float | None]) -> list[dict[str, object]]:
         ({"single": [0.2, *[0.9] * 15, 0.91]}, True),
         ({"single": [0.9, 0.9, 0.88, 0.92, 0.9, 0.9, 0.93, 0.89] * 2}, True),
         ({"single": [*[0.7, 0.8] * 4, *[0.9] * 8]}, False),
-        ({"single": [0.9] * 16, "pair": [*[0.1] * 8, *[0.12, 0.13] * 4]}, False),
-        ({"single": [0.9] * 16, "pair": [0.1, *[0.01] * 15]}, False),
-        ({"single": [0.9] * 16, "pair": [0.01] * 16}, False),
-        ({"single": [0.9] * 16, "pair": [0.5] * 15 + [None]}, False),
-        ({"single": [0.9] * 15}, False),
+        ({"single": STILL, "pair": [*[0.1] * 8, *[0.12, 0.13] * 4]}, False),
+        ({"single": STILL, "pair": [0.1, *[0.01] * 15]}, False),
+        ({"single": STILL, "pair": [0.01] * 16}, False),
+        ({"single": STILL, "pair": [0.5] * 15 + [None]}, False),
+        ({"single": STILL[1:]}, False),
     ],
     ids=[
         "no rise",
@@ -122,17 +115,14 @@ def test_rounds_end_when_nothing_gets_better_and_nothing_is_lost(
 
 
 def test_the_last_rounds_begin_when_nothing_gets_better_or_when_it_is_time() -> None:
-    settings, rising = (
-        ImitateConfig(rounds=30, sharpen=6),
-        _records(single=[0.03 * number for number in range(30)]),
-    )
+    settings = ImitateConfig(rounds=30, sharpen=6)
+    rising = _records(single=[0.03 * number for number in range(30)])
     still = _records(single=[0.9] * 30)
     assert [settled_after(rising[:done], settings) for done in (0, 16, 24, 30)] == [24] * 4
     assert [settled_after(still[:done], settings) for done in (15, 16, 17, 24)] == [24, 16, 16, 16]
 
 
 def test_a_kind_is_lost_that_was_solved_once() -> None:
-    assert lost_kinds(_records(single=[0.5, 0.4], pair=[0.06, 0.01], triple=[0.03, 0.0])) == [
-        "pair"
-    ]
+    records = _records(single=[0.5, 0.4], pair=[0.06, 0.01], triple=[0.03, 0.0])
+    assert lost_kinds(records) == ["pair"]
     assert lost_kinds([]) == []

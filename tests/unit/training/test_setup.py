@@ -1,9 +1,10 @@
-"""Which questions a training learns from, and which it is measured on."""
+"""The questions that a training learns from, and those that it is measured on."""
 
 from __future__ import annotations
 
 import json
 from collections import Counter
+from collections.abc import Iterable
 from pathlib import Path
 
 import pytest
@@ -34,70 +35,65 @@ def folder(tmp_path: Path) -> Path:
     return tmp_path
 
 
-def first_line(problem: Problem) -> str:
-    return str(problem.question).splitlines()[0]  # behind it stands how answers are asked for
-
-
 def recipe(folder: Path, **held_out: object) -> TrainConfig:
-    return TrainConfig.model_validate(
-        {
-            "data": {"task": "gsm8k", "path": str(folder)},
-            "rollout": {"iterations": 3, "questions": 4},
-            "held_out": held_out,
-        }
-    )
+    data = {"task": "gsm8k", "path": str(folder)}
+    rollout = {"iterations": 3, "questions": 4}
+    return TrainConfig.model_validate({"data": data, "rollout": rollout, "held_out": held_out})
+
+
+def lines(problems: Iterable[Problem]) -> list[str]:
+    """The questions without how answers are asked for."""
+    return [str(problem.question).splitlines()[0] for problem in problems]
+
+
+def sums(numbers: range) -> set[str]:
+    return {f"What is {n} plus {n}?" for n in numbers}
 
 
 def test_a_benchmark_is_walked_through_again_for_training(folder: Path) -> None:
     config = recipe(folder)
     problems = training_problems(config, load_questions(config))
-    seen = Counter(first_line(problem) for problem in problems)
+    seen = Counter(lines(problems))
     assert seen.total() == 12
+    assert set(seen) == sums(range(5))
     assert set(seen.values()) == {2, 3}
-    assert set(seen) == {f"What is {n} plus {n}?" for n in range(5)}
-    assert problems == training_problems(config, load_questions(config)), (
-        "a resumed run sees the same"
-    )
+    again = training_problems(config, load_questions(config))
+    assert problems == again, "a resumed run sees the same"
 
 
 def test_imitation_walks_through_a_benchmark_before_grpo_does(folder: Path) -> None:
     config = recipe(folder).model_copy(update={"imitate": ImitateConfig(rounds=2, questions=3)})
     questions = load_questions(config)
-    rounds = [imitation_problems(config, questions, number, {}) for number in range(2)]
-    walked = [
-        first_line(one) for one in [*rounds[0], *rounds[1], *training_problems(config, questions)]
-    ]
-    assert [len(one) for one in rounds] == [3, 3]
-    assert all(
-        set(walked[start : start + 5]) == {f"What is {n} plus {n}?" for n in range(5)}
-        for start in (0, 5, 10)
-    )
+    first, second = (imitation_problems(config, questions, number, {}) for number in range(2))
+    assert len(first) == len(second) == 3
+    walked = lines([*first, *second, *training_problems(config, questions)])
+    for start in (0, 5, 10):
+        assert set(walked[start : start + 5]) == sums(range(5))
 
 
 def test_the_gyms_kinds_are_drawn_by_weight_and_no_question_twice() -> None:
-    config = TrainConfig.model_validate(
-        {
-            "data": {"task": "gym", "mix": [1.0, 0.0, 0.0, 3.0]},
-            "imitate": {"rounds": 3, "questions": 40},
-            "rollout": {"iterations": 2},
-        }
-    )
+    imitate = {"rounds": 3, "questions": 40}
+    data = {"task": "gym", "mix": [1.0, 0.0, 0.0, 3.0]}
+    tables = {"data": data, "imitate": imitate, "rollout": {"iterations": 2}}
+    config = TrainConfig.model_validate(tables)
     questions = load_questions(config)
-    rounds = [imitation_problems(config, questions, number, {}) for number in range(3)]
-    assert all({one.kind for one in part} == {"single", "smudged"} for part in rounds)
-    assert all(8 <= Counter(one.kind for one in part)["single"] <= 12 for part in rounds)
-    drawn = [one.id for part in [*rounds, training_problems(config, questions)] for one in part]
-    assert len(set(drawn)) == len(drawn)
+    ids: list[str] = []
+    for number in range(3):
+        problems = imitation_problems(config, questions, number, {})
+        kinds = Counter(problem.kind for problem in problems)
+        assert set(kinds) == {"single", "smudged"}
+        assert 8 <= kinds["single"] <= 12
+        ids += [problem.id for problem in problems]
+    ids += [problem.id for problem in training_problems(config, questions)]
+    assert len(set(ids)) == len(ids)
 
 
 @pytest.mark.parametrize(("count", "given"), [(2, 2), (3, 3), (400, 3)])
 def test_no_held_out_question_counts_twice(folder: Path, count: int, given: int) -> None:
     config = recipe(folder, questions=count)
-    held_out = [
-        first_line(problem) for problem in held_out_problems(config, load_questions(config))
-    ]
+    held_out = lines(held_out_problems(config, load_questions(config)))
     assert len(held_out) == len(set(held_out)) == given
-    assert set(held_out) <= {f"What is {n} plus {n}?" for n in range(5, 8)}
+    assert set(held_out) <= sums(range(5, 8))
 
 
 def test_a_question_that_is_learnt_from_is_not_held_out(folder: Path) -> None:
@@ -110,13 +106,8 @@ def test_a_question_that_is_learnt_from_is_not_held_out(folder: Path) -> None:
 
 def test_another_task_may_be_held_out_and_each_has_its_own_grader(folder: Path) -> None:
     (folder / "other").mkdir()
-    rows = [
-        {"problem": f"Add {n} to {n}.", "answer": str(2 * n), "unique_id": f"t/{n}.json"}
-        for n in range(3)
-    ]
-    (folder / "other" / "test.jsonl").write_text(
-        "".join(json.dumps(row) + "\n" for row in rows), "utf-8"
-    )
+    row = '{{"problem": "Add {0} to {0}.", "answer": "0", "unique_id": "t/{0}.json"}}\n'
+    (folder / "other" / "test.jsonl").write_text("".join(map(row.format, range(3))), "utf-8")
     config = recipe(folder, task="math500", path=str(folder / "other"))
     questions = load_questions(config)
     assert isinstance(questions.grader, MixGrader)

@@ -13,7 +13,7 @@ from openconductor.gym.exact import oracle_workflow
 from openconductor.gym.levels import reference_levels
 from openconductor.gym.questions import draw_questions
 from openconductor.prompt import render_workflow
-from openconductor.store import Journal
+from openconductor.store import open_store
 from openconductor.training.setup import HELD_OUT_SEED
 from openconductor.training.study import study, summarise
 from openconductor.training.train_config import TrainConfig, dump_train_config
@@ -85,61 +85,57 @@ RECIPE = {
     "rollout": {"max_tokens": 72},
     "held_out": {"questions": 3},
 }
+QUESTIONS = draw_questions("test", 3, seed=HELD_OUT_SEED)
 
 
-def _finished(folder: Path, config: TrainConfig) -> None:
+def _finish(folder: Path, config: TrainConfig) -> None:
+    """Write a finished run: one greedy plan is the oracle's, one is idle, one cannot be read."""
     folder.mkdir(parents=True)
-    (folder / "config.toml").write_text(dump_train_config(config), encoding="utf-8")
-    (folder / "results.json").write_text(json.dumps(_result(config.seed, 0.7)), encoding="utf-8")
-    questions = draw_questions("test", 3, seed=HELD_OUT_SEED)
-    with Journal(folder / "journal.sqlite") as journal:
-        for phase in ("start", "sampled", "greedy"):
-            for place, question in enumerate(questions):
-                # Of three greedy plans one is the oracle's, one asks for nothing, and one cannot be
-                # read.
-                plans = (
-                    render_workflow(oracle_workflow(question)[0]),
-                    render_workflow(IDLE),
-                    "I would rather not.",
-                )
-                said = place if phase == "greedy" else 2
-                record = {"completion": plans[said], "invalid": "unparsable" if said == 2 else None}
-                journal.put_record(f"{phase}/{place}", record)
+    (folder / "config.toml").write_text(dump_train_config(config), "utf-8")
+    (folder / "results.json").write_text(json.dumps(_result(config.seed, 0.7)), "utf-8")
+    best, _ = oracle_workflow(QUESTIONS[0])
+    unreadable = {"completion": "I would rather not.", "invalid": "missing_list"}
+    greedy = [
+        {"completion": render_workflow(best), "invalid": None},
+        {"completion": render_workflow(IDLE), "invalid": None},
+        unreadable,
+    ]
+    with open_store(folder / "journal.sqlite") as journal:
+        for place in range(3):
+            journal.put_record(f"start/{place}", unreadable)
+            journal.put_record(f"sampled/{place}", unreadable)
+            journal.put_record(f"greedy/{place}", greedy[place])
 
 
 IDLE = Workflow((Step(0, "do nothing"),))
 
 
 def test_a_run_of_another_recipe_is_not_mixed_into_a_study(tmp_path: Path) -> None:
-    config = TrainConfig.model_validate({**RECIPE, "seed": 1})
-    _finished(tmp_path / "seed-1", config)
+    config, folder = TrainConfig.model_validate({**RECIPE, "seed": 1}), tmp_path / "seed-1"
+    _finish(folder, config)
     summary = study(config, tmp_path, seeds=[1], controls=False)
-    levels = reference_levels(draw_questions("test", 3, seed=HELD_OUT_SEED))
-    expected = {"random": levels.random, "best_worker": levels.best_worker, "oracle": levels.oracle}
-    assert (summary["levels"], [row["seed"] for row in summary["rows"]]) == (expected, [1]), (
-        "the same is taken"
-    )
-    oracle = oracle_workflow(draw_questions("test", 1, seed=HELD_OUT_SEED)[0])[1]
-    assert summary["rows"][0]["share_of_oracle"] == pytest.approx(oracle / 3 / levels.oracle), (
-        "exact, not 0.7"
-    )
-    assert summary["rows"][0]["sampled_share_of_oracle"] == 0.0
+    (row,) = summary["rows"]
+    assert row["seed"] == 1, "the finished run is taken"
+    levels = reference_levels(QUESTIONS)
+    for name in ("random", "best_worker", "oracle"):
+        assert summary["levels"][name] == getattr(levels, name)
+    _, accuracy = oracle_workflow(QUESTIONS[0])
+    exact = pytest.approx(accuracy / 3 / levels.oracle)
+    assert row["share_of_oracle"] == exact, "and not the measured 0.7"
+    assert row["sampled_share_of_oracle"] == 0.0
     (tmp_path / "study.json").unlink()
     again = TrainConfig.model_validate({**RECIPE, "held_out": {"questions": 5}})
-    with pytest.raises(
-        ConfigError,
-        match=r"seed-1 holds a run of another recipe.*held_out\.questions: 3 there, 5 here",
-    ):
+    message = r"seed-1 holds a run of another recipe.*held_out\.questions: 3 there, 5 here"
+    with pytest.raises(ConfigError, match=message):
         study(again, tmp_path, seeds=[1], controls=False)
     assert not (tmp_path / "study.json").exists()
-    (tmp_path / "seed-1" / "config.toml").unlink()
+    (folder / "config.toml").unlink()
     with pytest.raises(ConfigError, match=r"config\.toml: no such file"):
         study(config, tmp_path, seeds=[1], controls=False)
 
 
 def test_a_study_needs_the_same_workers_for_every_question(tmp_path: Path) -> None:
     config = TrainConfig.model_validate(RECIPE | {"pool": "gym:drawn"})
-    with pytest.raises(
-        ConfigError, match=r"other workers for each question, expected the same for all"
-    ):
+    message = r"other workers for each question, expected the same for all"
+    with pytest.raises(ConfigError, match=message):
         study(config, tmp_path, seeds=[1], controls=False)
