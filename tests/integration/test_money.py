@@ -39,6 +39,7 @@ PRICES = {  # US dollars a million tokens; awkward on purpose
     "good": {"input": "0.07", "output": "0.29", "cached": "0.035"},
     "inner": {"input": "2.5", "output": "7.77"},
     "mute": {"input": "3", "output": "4"},
+    "dead": {"input": "3", "output": "4"},
 }
 TREE = Workflow(
     (Step(0, "A."), Step(1, "B."), Step(2, "C.", [0]), Step(0, "D.", [1]), Step(1, "E.", [2, 3]))
@@ -59,7 +60,7 @@ def worker(
     *,
     model: str = "",
     retries: int = 2,
-    timeout_s: float = 2.0,
+    timeout_s: float | None = 2.0,
 ) -> Worker:
     provider = OpenAICompatibleProvider(
         model or name, base_url=server if isinstance(server, str) else server.url
@@ -102,16 +103,15 @@ class Books:
     @property
     def ledger(self) -> Usage:
         """The sum over the episodes' ledgers, each of which must add up in itself."""
-        ledgers = [draw_up(episode) for episode in self.episodes]
-        for ledger, episode in zip(ledgers, self.episodes, strict=True):
-            for total in (
-                episode.usage,
-                total_of(ledger.rounds),
-                total_of(ledger.by_worker.values()),
-            ):
-                assert exact(total) == exact(ledger.total)
+        totals: list[Usage] = []
+        for episode in self.episodes:
+            ledger = draw_up(episode)
+            totals.append(ledger.total)
+            assert exact(episode.usage) == exact(ledger.total)
+            assert exact(total_of(ledger.rounds)) == exact(ledger.total)
+            assert exact(total_of(ledger.by_worker.values())) == exact(ledger.total)
             assert exact(ledger.conductor + ledger.workers) == exact(ledger.total)
-        return total_of(ledger.total for ledger in ledgers)
+        return total_of(totals)
 
 
 def _listen(event: Event) -> None:
@@ -131,9 +131,8 @@ def check(server: FaultServer, books: Books, journal: Journal, inside: Sequence[
     assert exact(total_of(call.usage for call in books.calls)) == told
     assert exact(totals.spent.usage) == told
     sent = [call for call in books.calls if not call.nested and call.worker != "dead"]
-    models = [
-        record.request.model for record in server.records if record.request.model not in inside
-    ]
+    models = [record.request.model for record in server.records]
+    models = [model for model in models if model not in inside]
     assert len([call for call in sent if call.worker not in inside]) == len(models)
     for model in set(models):
         mine = server.usage(model)
@@ -154,29 +153,18 @@ async def test_with_retries_fallbacks_and_an_orchestrator_among_the_workers(
     async with fault_server(Seeded(seed, shares, WEIGHTS), texts) as server:
         inner_pool = WorkerPool([worker(server, "inner"), worker(server, "good")])
         inner = Conductor(worker(server, "inner-planner"), pool=inner_pool, fallback=True)
-        workers = [
-            worker(server, "a"),
-            worker(server, "b"),
-            Worker(inner, name="team"),
-            worker(server, "c"),
-        ]
-        dead = Worker(
-            OpenAICompatibleProvider("dead", base_url=dead_url()),
-            name="dead",
-            retries=0,
-            price=PRICES["a"],
-        )  # type: ignore[arg-type]
-        pool = WorkerPool([*workers, dead, worker(server, "good")])
+        a, b, c, good = (worker(server, name) for name in ("a", "b", "c", "good"))
+        dead = worker(dead_url(), "dead", retries=0)
+        pool = WorkerPool([a, b, Worker(inner, name="team"), c, dead, good])
         conductor = Conductor(worker(server, "planner"), pool=pool, fallback=True)
         books = Books()
         with Journal(tmp_path / "journal.sqlite") as journal:
             lanes = asyncio.Semaphore(8)
 
             async def one(number: int) -> None:
+                question, stream = f"Question {number}?", number % 2 == 1
                 async with lanes:
-                    await books.ask(
-                        conductor, f"Question {number}?", journal, stream=number % 2 == 1
-                    )
+                    await books.ask(conductor, question, journal, stream=stream)
 
             await asyncio.gather(*(one(number) for number in range(40)))
             assert len({record.fate for record in server.records}) > 20  # or nothing was tested
@@ -200,12 +188,9 @@ async def test_of_a_call_that_was_stopped_nobody_knows_the_price(where, how, end
     )
     async with fault_server(script, {"planner": plan}) as server:
         books = Books()
-        workers = [worker(server, "a"), worker(server, "mute", retries=0)]
-        workers[1] = Worker(workers[1].provider, name="mute", price=PRICES["mute"], retries=0)  # type: ignore[arg-type]
-        pool = WorkerPool(workers)
-        planner = Worker(
-            worker(server, "planner").provider, name="planner", price=PRICES["planner"]
-        )  # type: ignore[arg-type]
+        mute = worker(server, "mute", retries=0, timeout_s=None)
+        planner = worker(server, "planner", timeout_s=None)
+        pool = WorkerPool([worker(server, "a"), mute])
         conductor = Conductor(planner, pool=pool)
         with Journal(tmp_path / "journal.sqlite") as journal:
             budget = Budget(seconds=1.0) if end == "budget" else None
@@ -214,9 +199,7 @@ async def test_of_a_call_that_was_stopped_nobody_knows_the_price(where, how, end
                 for i in range(10)
             ]
             tasks = [asyncio.create_task(one) for one in asking]
-            done = (
-                0 if where == "planning" else 30
-            )  # the planner's, the 429 and the next one of "a"
+            done = 0 if where == "planning" else 30  # the planner's, the 429, the next of "a"
             await server.until(lambda s: len(s.busy) == 10 and len(books.calls) == done)
             for task in tasks if end == "cancel" else ():
                 task.cancel()
