@@ -24,12 +24,16 @@ def percent(share: Estimate | None) -> str:
 
 def interval(share: Estimate | None) -> str:
     """Write the interval of a share."""
-    return NOTHING if share is None else f"{100 * share.low:.1f} to {100 * share.high:.1f}"
+    if share is None:
+        return NOTHING
+    return f"{100 * share.low:.1f} to {100 * share.high:.1f}"
 
 
 def share(share: Estimate | None) -> str:
     """Write a share with its interval."""
-    return NOTHING if share is None else f"{percent(share)} % ({interval(share)})"
+    if share is None:
+        return NOTHING
+    return f"{percent(share)} % ({interval(share)})"
 
 
 def number(estimate: Estimate | None, digits: int = 2, per: int = 1) -> str:
@@ -49,7 +53,9 @@ def points(lead: Difference | Estimate | None) -> str:
 
 def span(lead: Difference | Estimate | None) -> str:
     """Write the interval of a difference."""
-    return NOTHING if lead is None else f"{signed(lead.low)} to {signed(lead.high)}"
+    if lead is None:
+        return NOTHING
+    return f"{signed(lead.low)} to {signed(lead.high)}"
 
 
 def gain(lead: Difference | Estimate | None) -> str:
