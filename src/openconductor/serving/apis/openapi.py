@@ -46,29 +46,32 @@ _BILL = {
     "calls": [{**_COSTS, "worker": str, "attempts": int}],
 }
 _CALL = {"id": str, "type": "function", "function": {"name": str, "arguments": str}}
+_CHAT_MESSAGE = {
+    "role": "assistant",
+    "content": (str, None),
+    "reasoning_content?": str,
+    "tool_calls?": [_CALL],
+}
+_CHAT_ENDINGS = ("stop", "length", "tool_calls", "content_filter")
+_CHAT_USAGE = {
+    "prompt_tokens": int,
+    "completion_tokens": int,
+    "total_tokens": int,
+    "orchestration": _BILL,
+}
 _CHAT = {
     "id": str,
     "object": "chat.completion",
     "created": int,
     "model": str,
-    "choices": [
-        {
-            "index": 0,
-            "message": {
-                "role": "assistant",
-                "content": (str, None),
-                "reasoning_content?": str,
-                "tool_calls?": [_CALL],
-            },
-            "finish_reason": ("stop", "length", "tool_calls", "content_filter"),
-        }
-    ],
-    "usage": {
-        "prompt_tokens": int,
-        "completion_tokens": int,
-        "total_tokens": int,
-        "orchestration": _BILL,
-    },
+    "choices": [{"index": 0, "message": _CHAT_MESSAGE, "finish_reason": _CHAT_ENDINGS}],
+    "usage": _CHAT_USAGE,
+}
+_RESPONSE_USAGE = {
+    "input_tokens": int,
+    "output_tokens": int,
+    "total_tokens": int,
+    "orchestration": _BILL,
 }
 _RESPONSE = {
     "id": str,
@@ -77,13 +80,9 @@ _RESPONSE = {
     "model": str,
     "status": ("completed", "incomplete"),
     "output": [{"type": str}],
-    "usage": {
-        "input_tokens": int,
-        "output_tokens": int,
-        "total_tokens": int,
-        "orchestration": _BILL,
-    },
+    "usage": _RESPONSE_USAGE,
 }
+_MESSAGE_USAGE = {"input_tokens": int, "output_tokens": int, "orchestration": _BILL}
 _MESSAGE = {
     "id": str,
     "type": "message",
@@ -91,7 +90,7 @@ _MESSAGE = {
     "model": str,
     "stop_reason": str,
     "content": [{"type": ("text", "thinking", "tool_use")}],
-    "usage": {"input_tokens": int, "output_tokens": int, "orchestration": _BILL},
+    "usage": _MESSAGE_USAGE,
 }
 ANSWERS = {
     "chat": _schema(_CHAT),
@@ -135,11 +134,13 @@ def openapi(apis: Sequence[Api]) -> Json:
         paths[path] = _get(parameter, description, form)
     metrics = _response("for Prometheus", _TEXT, "text/plain")
     paths["/metrics"] = {"get": {"responses": {"200": metrics}}}
+    security: list[Json] = [{name: []} for name in _KEYS]
+    security.append({})  # without keys the server needs none
     return {
         "openapi": "3.1.0",
         "info": {"title": "OpenConductor", "version": openconductor.__version__},
         "paths": paths,
-        "security": [*({name: list[str]()} for name in _KEYS), {}],
+        "security": security,
         "components": {"schemas": schemas, "securitySchemes": _KEYS},
     }
 
@@ -153,16 +154,13 @@ def _post(name: str, body: type[Body], schemas: Json, *, streams: bool) -> Json:
     answer = _response("the answer; with `stream` as server-sent events", ANSWERS[name])
     if streams:
         answer["content"]["text/event-stream"] = {"schema": _TEXT}
-    return {
-        "post": {
-            "operationId": name,
-            "requestBody": {
-                "required": True,
-                "content": {"application/json": {"schema": reference}},
-            },
-            "responses": {"200": answer, "4XX": _FAILURE, "5XX": _FAILURE},
-        }
+    content = {"application/json": {"schema": reference}}
+    operation = {
+        "operationId": name,
+        "requestBody": {"required": True, "content": content},
+        "responses": {"200": answer, "4XX": _FAILURE, "5XX": _FAILURE},
     }
+    return {"post": operation}
 
 
 def _get(parameter: str, description: str, form: object) -> Json:
