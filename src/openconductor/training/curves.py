@@ -77,8 +77,15 @@ def measure(
     for kind, workflow in workflows:
         steps_by_kind[kind] += workflow
     rewards = [result.reward for result in scored if result.reward is not None]
-    count, of_all = max(1, len(decided)), max(1, len(scored))
+    undecided = sum(is_undecided(result) for result in scored)
+    dollars = sum(answered_dollars(result.episode) for _, result in decided)
     workers = Counter(step.worker for step in steps)
+    shares = {worker.name: workers[ordinal] / max(1, len(steps)) for ordinal, worker in pool}
+    entropies = {kind: _entropy_by_subtask(steps_by_kind[kind]) for kind in sorted(steps_by_kind)}
+    topologies = Counter(topology(workflow) for _, workflow in workflows)
+    lengths = [(kind, len(workflow)) for kind, workflow in workflows]
+    solved = [(kind, float(result.correct is True)) for kind, result in decided]
+    count = max(1, len(decided))
     return {
         "rollouts": len(scored),
         "masked": len(scored) - len(rewards),
@@ -87,22 +94,16 @@ def measure(
         "accuracy": right / count,
         "accuracy_given_valid": right / valid if valid else None,
         "truncated": truncated / count,
-        "undecided": sum(is_undecided(result) for result in scored) / of_all,
-        "dollars": sum(answered_dollars(result.episode) for _, result in decided) / count,
+        "undecided": undecided / max(1, len(scored)),
+        "dollars": dollars / count,
         "groups_without_spread": _share_without_spread(scored, group),
         "routing_entropy_bits": entropy_bits(workers.values()),
         "routing_entropy_by_subtask_bits": _entropy_by_subtask(steps),
-        "routing_entropy_by_kind_bits": {
-            kind: _entropy_by_subtask(steps_by_kind[kind]) for kind in sorted(steps_by_kind)
-        },
-        "worker_share": {
-            worker.name: workers[ordinal] / max(1, len(steps)) for ordinal, worker in pool
-        },
-        "topology": dict(Counter(topology(workflow) for _, workflow in workflows)),
-        "steps_by_kind": _means((kind, len(workflow)) for kind, workflow in workflows),
-        "accuracy_by_kind": _means(
-            (kind, float(result.correct is True)) for kind, result in decided
-        ),
+        "routing_entropy_by_kind_bits": entropies,
+        "worker_share": shares,
+        "topology": dict(topologies),
+        "steps_by_kind": _means(lengths),
+        "accuracy_by_kind": _means(solved),
     }
 
 
