@@ -129,7 +129,8 @@ class BestFixed(Baseline):
                     "BestFixed: got observations and a workflow, expected one of them at most"
                 )
             team = _best_team(observations)
-            workflow = Workflow(tuple(Step(ordinal_in(pool, name), ALONE) for name in team))
+            steps = [Step(ordinal_in(pool, name), ALONE) for name in team]
+            workflow = Workflow(tuple(steps))
             self._votes = len(team) > 1
         elif workflow is not None:
             validate_workflow(workflow, pool.ordinals)

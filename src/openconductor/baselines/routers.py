@@ -96,7 +96,11 @@ def fit_encoder(encoder: str | Encoder, texts: Sequence[str]) -> Encoder:
             vectorizer.fit(list(texts))
         except ValueError as error:
             raise ConfigError(f"TF-IDF: {error}; expected texts with words") from error
-    return lambda texts: np.asarray(vectorizer.transform(list(texts)).toarray(), dtype=np.float64)
+
+    def encode(texts: Sequence[str]) -> Floats:
+        return np.asarray(vectorizer.transform(list(texts)).toarray(), dtype=np.float64)
+
+    return encode
 
 
 def _sentence_encoder(name: str) -> Encoder:
@@ -303,7 +307,8 @@ class RouterDC(Baseline):
     async def play(self, live: LiveEpisode) -> str | None:
         """Play one round of one step."""
         chosen = await asyncio.to_thread(self.choose, text_of(live.question))
-        return await live.answer_by(Workflow((Step(self._ordinals[chosen], ALONE),)))
+        step = Step(self._ordinals[chosen], ALONE)
+        return await live.answer_by(Workflow((step,)))
 
     def save(self, path: str | Path) -> None:
         """Write what was learnt from as JSON; an existing file is replaced.

@@ -64,10 +64,9 @@ class LongContext(SingleWorker):
                 f"LongContext: worker {name!r} has no max_tokens, expected a limit to multiply: "
                 "give max_tokens"
             )
-        alone = pool.subset([ordinal])
-        super().__init__(
-            changed_pool(alone, lambda worker: _with_limit(worker, times * limit)), ordinal
-        )
+        grown = times * limit
+        alone = changed_pool(pool.subset([ordinal]), lambda worker: _with_limit(worker, grown))
+        super().__init__(alone, ordinal)
         self.name = f"{name}, {times}x context"
 
 

@@ -100,8 +100,9 @@ def _without(workflow: Workflow, dropped: int) -> Workflow:
         if index == dropped:
             continue
         if step.access != "all":
-            visible = [seen for seen in workflow.visible(index) if seen != dropped]
-            step = replace(step, access=tuple(seen - (seen > dropped) for seen in visible))  # noqa: PLW2901
+            before = [seen for seen in workflow.visible(index) if seen < dropped]
+            after = [seen - 1 for seen in workflow.visible(index) if seen > dropped]
+            step = replace(step, access=(*before, *after))  # noqa: PLW2901
         steps.append(step)
     return Workflow(tuple(steps))
 

@@ -147,10 +147,11 @@ def headroom(
     room = difference(naive, best.naive, seed)
     assert room is not None  # the oracle has decided every question of the best worker
     spreads = _spreads(best.name, scores)
-    sizes = solved.sum(axis=1).value_counts()
+    winners = solved.sum(axis=1).value_counts()
+    repeats = [len(of_question) for each in scores.values() for of_question in each.values()]
     return Headroom(
         questions=len(naive),
-        repeats=max(len(repeats) for each in scores.values() for repeats in each.values()),
+        repeats=max(repeats),
         masked=sum(masked.values()),
         workers=tuple(rows),
         best=best.name,
@@ -160,7 +161,7 @@ def headroom(
         oracle_corrected=None if corrected is None else estimate(corrected),
         room_naive=room,
         room_corrected=None if corrected is None else difference(corrected, best.fitted, seed),
-        got_by=tuple(int(sizes.get(size, 0)) for size in range(len(scores) + 1)),
+        got_by=tuple(winners.reindex(range(len(scores) + 1), fill_value=0).tolist()),
         complementary=_complementary(solved),
         patterns=_patterns(solved),
         needed=tuple(_questions_by_spread(gain, spreads) for gain in gains) if spreads else (),

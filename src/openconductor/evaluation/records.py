@@ -492,9 +492,10 @@ def observations(
     right: list[tuple[float | None, ...]] = []
     answers: list[tuple[str | None, ...]] = []
     for problem in questions:
-        repeats = [by_cell.get((problem, ALONE + worker), []) for worker in workers]
-        right.append(tuple(_right_share(cell) for cell in repeats))
-        answers.append(tuple(cell[0].answer if cell else None for cell in repeats))
+        row = [by_cell.get((problem, ALONE + worker), []) for worker in workers]
+        right.append(tuple(_right_share(repeats) for repeats in row))
+        firsts = [repeats[0].answer if repeats else None for repeats in row]
+        answers.append(tuple(firsts))
     return Observations(tuple(questions.values()), tuple(workers), tuple(right), tuple(answers))
 
 

@@ -119,8 +119,10 @@ def _load(name: str, table: TaskTable, config: EvalConfig) -> Sheet:
     task = load_task(table.task or table.name, **options)
     problems = task.load()
     simulation = find_simulation(config.pool)
-    if simulation is not None and not all(simulation.is_readable(one.question) for one in problems):
-        raise unreadable(name, config.pool)
+    if simulation is not None:
+        for problem in problems:
+            if not simulation.is_readable(problem.question):
+                raise unreadable(name, config.pool)
     _check_ids(name, problems)
     described = {
         "problems": len(problems),

@@ -183,15 +183,16 @@ def bootstrap_mean(
     count = len(values)
     means = _resampled_means(values, seed, resamples)
     widening = math.sqrt(count / (count - 1))
-    tail = float(ndtr(-widening * _student(count - 1)))
-    outside = min(int(tail * resamples), (resamples - 1) // 2)
+    quantile = -widening * _student(count - 1)
+    outside = min(int(ndtr(quantile) * resamples), (resamples - 1) // 2)
     beyond = min(int((means <= 0).sum()), int((means >= 0).sum()))
     share_beyond = min(0.5, (beyond + 1) / (resamples + 1))
     t = -NormalDist().inv_cdf(share_beyond) / widening
     error = math.sqrt(variance(values) / count)
     if not beyond and error:
         t = max(t, fmean(values) / error)
-    return MeanTest(float(means[outside]), float(means[-1 - outside]), two_sided(t, count - 1))
+    low, high = means[outside], means[-1 - outside]
+    return MeanTest(float(low), float(high), two_sided(t, count - 1))
 
 
 def _resampled_means(values: Sequence[float], seed: int, resamples: int) -> NDArray[Any]:
@@ -229,7 +230,8 @@ def cautious_mean(values: Sequence[float]) -> MeanTest:
     count = len(values) + 1
     centre = math.fsum(values) / count
     squares = math.fsum(value * value for value in values) + 1
-    error = math.sqrt((squares - count * centre * centre) / (count - 1) / count)
+    spread = (squares - count * centre * centre) / (count - 1)
+    error = math.sqrt(spread / count)
     half = _student(count - 1) * error
     return MeanTest(centre - half, centre + half, two_sided(centre / error, count - 1))
 
@@ -250,7 +252,8 @@ def jackknife_interval(whole: float, without: Sequence[float]) -> tuple[float, f
         return whole, -math.inf, math.inf
     pseudo = [count * whole - (count - 1) * one for one in without]
     value = fmean(pseudo)
-    error = math.sqrt(variance(pseudo) / count + 2 * (whole - value) ** 2)
+    curvature = 2 * (whole - value) ** 2
+    error = math.sqrt(variance(pseudo) / count + curvature)
     half = _student(count - 1) * error
     return value, value - half, value + half
 
@@ -285,7 +288,8 @@ def p_of_interval(value: float, low: float, high: float) -> float:
     reach = value - low if value > 0 else high - value
     if not reach:
         return 0.0
-    return min(1.0, math.erfc(_REACH * abs(value) / reach / math.sqrt(2)))
+    z = _REACH * abs(value) / reach
+    return min(1.0, math.erfc(z / math.sqrt(2)))
 
 
 def ratio_interval(tops: Sequence[float], bottoms: Sequence[float]) -> tuple[float, float] | None:
@@ -319,13 +323,15 @@ def two_sided(t: float, degrees: int) -> float:
     """Return the two-sided p-value of Student's t."""
     from scipy.special import stdtr
 
-    return min(1.0, 2 * float(stdtr(degrees, -abs(t))))
+    tail = float(stdtr(degrees, -abs(t)))
+    return min(1.0, 2 * tail)
 
 
 def variance(values: Sequence[float]) -> float:
     """Return the sample variance (with n - 1) of at least two values."""
     centre = fmean(values)
-    return math.fsum((value - centre) ** 2 for value in values) / (len(values) - 1)
+    squares = math.fsum((value - centre) ** 2 for value in values)
+    return squares / (len(values) - 1)
 
 
 def _student(degrees: int) -> float:
@@ -374,7 +380,8 @@ def pass_at_k(scores_by_problem: Sequence[Sequence[float]], k: int) -> Mean:
     chances: list[float] = []
     for scores in enough:
         failed = sum(score <= 0.5 for score in scores)
-        chances.append(1 - math.comb(failed, k) / math.comb(len(scores), k))
+        ways = math.comb(len(scores), k)
+        chances.append(1 - math.comb(failed, k) / ways)
     return _mean(chances, sum(map(len, enough)))
 
 
@@ -485,7 +492,8 @@ def _equal_differences(value: float, count: int) -> MeanTest:
     if not value:
         return MeanTest(low, high, 1.0)
     # The interval's, turned around. If all differ by a whole answer it is the sign test's.
-    return MeanTest(low, high, min(1.0, 2 * (1 + abs(value)) ** -count))
+    p = 2 * (1 + abs(value)) ** -count
+    return MeanTest(low, high, min(1.0, p))
 
 
 def holm(pvalues: Sequence[float]) -> list[float]:

@@ -33,6 +33,7 @@ from collections.abc import Hashable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from itertools import combinations
 from pathlib import Path
+from string import ascii_uppercase
 from typing import Literal, get_args
 
 from openconductor.evaluation.records import Record
@@ -128,8 +129,10 @@ def strategy(workflow: Workflow) -> Strategy:
 
 def _replies_are_shared(sees: Sequence[frozenset[int]], attempts: set[int]) -> bool:
     """Return True if two steps see the same two or more attempts."""
-    pairs = combinations(sees, 2)
-    return any(len(seen & other & attempts) > 1 for seen, other in pairs)
+    for seen, other in combinations(sees, 2):
+        if len(seen & other & attempts) > 1:
+            return True
+    return False
 
 
 def _merges_attempts(sees: Sequence[frozenset[int]], attempts: int) -> bool:
@@ -152,9 +155,12 @@ def pattern(workflow: Workflow) -> str:
     letters: dict[int, str] = {}
     parts: list[str] = []
     for step, seen in zip(workflow.steps, direct_access(workflow), strict=True):
-        part = letters.setdefault(step.worker, chr(ord("A") + len(letters) % 26))
+        if step.worker not in letters:
+            letters[step.worker] = ascii_uppercase[len(letters) % 26]
+        part = letters[step.worker]
         if seen:
-            part += f"({','.join(str(index + 1) for index in sorted(seen))})"
+            numbers = [str(index + 1) for index in sorted(seen)]
+            part += f"({','.join(numbers)})"
         parts.append(part)
     return " · ".join(parts) or "accept"
 
@@ -373,14 +379,16 @@ def dependence(
         table = counts.reshape(len(names), len(plans))
         by_label = entropy_bits(table.sum(1).tolist())
         by_plan = entropy_bits(table.sum(0).tolist())
-        shared.append(max(0.0, by_label + by_plan - entropy_bits(counts.tolist())))
+        together = entropy_bits(counts.tolist())
+        shared.append(max(0.0, by_label + by_plan - together))
         dealt = generator.permutation(dealt)
     bits, *by_chance = shared
     as_large = sum(one >= bits - 1e-9 for one in by_chance)
+    mean_by_chance = sum(by_chance) / permutations
     return Dependence(
         on="kind",
         bits=bits,
-        excess=max(0.0, bits - sum(by_chance) / permutations),
+        excess=max(0.0, bits - mean_by_chance),
         p=(as_large + 1) / (permutations + 1),
         problems=len(groups),
         labels=len(names),

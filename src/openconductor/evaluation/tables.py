@@ -187,7 +187,7 @@ def make_row(system: str, task: str, records: Sequence[Record], repeats: int) ->
     """Make one row; without records everything but the counts is None."""
     scores = list(scores_by_problem(records).values())
     mean = clustered_mean(scores) if scores else None
-    decided_k_times = repeats > 1 and any(len(of_problem) >= repeats for of_problem in scores)
+    most_decided = max((len(of_problem) for of_problem in scores), default=0)
     workflows = [workflow for record in records for workflow in record.workflows]
     planned = [record for record in records if record.valid is not None]
     valid = [record for record in planned if record.valid]
@@ -206,7 +206,7 @@ def make_row(system: str, task: str, records: Sequence[Record], repeats: int) ->
         accuracy=None if mean is None else mean.mean,
         se=None if mean is None else mean.se,
         ci95=None if mean is None else (mean.low, mean.high),
-        pass_at_k=pass_at_k(scores, repeats).mean if decided_k_times else None,
+        pass_at_k=pass_at_k(scores, repeats).mean if 1 < repeats <= most_decided else None,
         dollars_per_question=None if dollars is None else float(dollars),
         tokens_per_question=_share(usage.tokens, records),
         calls_per_question=_share(sum(record.calls for record in records), records),
@@ -256,7 +256,8 @@ def _average(rows: Sequence[TableRow]) -> TableRow:
     if mean is not None:
         errors = [row.se for row in rows if row.se is not None]
         intervals = [(row.accuracy or 0.0, *(row.ci95 or (0.0, 0.0))) for row in rows]
-        values["se"] = sqrt(fsum(error**2 for error in errors)) / len(rows)
+        squares = fsum(error**2 for error in errors)
+        values["se"] = sqrt(squares) / len(rows)
         values["ci95"] = averaged_interval(intervals)
         if dollars:
             values["right_per_dollar"] = mean / dollars
