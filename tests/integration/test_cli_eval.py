@@ -1,4 +1,7 @@
-"""``openconductor eval`` as a user meets it: exit codes, two streams kept apart, pure JSON, a bar with costs."""
+"""``openconductor eval`` as a user meets it: exit codes, two streams kept apart, pure JSON.
+
+A bar with costs.
+"""
 
 from __future__ import annotations
 
@@ -72,7 +75,8 @@ def test_no_name_and_no_figure_is_cut_off_however_narrow_the_terminal(
     for rule in rules[1:]:  # after the table of accuracy: each part has the names of its rows
         assert lines[rule - 1].split()[:2] == ["system", "task"]
         assert lines[rule + 1].split()[1] == "gym"
-    heads = "dollars tokens calls valid steps entropy, bits no answer masked difference, points 95 % p (Holm) problems"
+    heads = "dollars tokens calls valid steps entropy, bits no answer masked "
+    heads += "difference, points 95 % p (Holm) problems"
     assert set(ran.out.split()) >= set(heads.split())
 
 

@@ -1,4 +1,7 @@
-"""Benchmarks, baselines, rewards and workers of others: the examples of the docs, named and registered, end to end."""
+"""Benchmarks, baselines, rewards and workers of others: the examples of the docs.
+
+Named and registered, end to end.
+"""
 
 from __future__ import annotations
 
@@ -65,7 +68,10 @@ def write_rows(path: Path, rows: list[dict[str, object]]) -> Path:
 
 @pytest.fixture
 def place(tmp_path: Path, root: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
-    """A current directory with the files that the docs show, and data; nothing of it stays on the path."""
+    """A current directory with the files that the docs show, and data.
+
+    Nothing of it stays on the path.
+    """
     pages = "".join(page.read_text("utf-8") for page in (root / "docs").glob("*.md"))
     files = {name: code for code, name in BLOCK.findall(pages)}
     assert set(files) == set(NAMED)
@@ -83,7 +89,10 @@ def place(tmp_path: Path, root: Path, monkeypatch: pytest.MonkeyPatch) -> Iterat
 
 
 def install(place: Path, points: str = "") -> None:
-    """Make of the files an installed package, which is named by its entry points and not found where one is."""
+    """Make of the files an installed package.
+
+    Which is named by its entry points and not found where one is.
+    """
     info = place.parent / f"{place.name}-site" / "others-1.0.dist-info"
     info.mkdir(parents=True)
     (info / "METADATA").write_text("Metadata-Version: 2.1\nName: others\nVersion: 1.0\n")
@@ -155,26 +164,44 @@ def test_two_local_files_of_one_shape_are_two_tasks_under_their_own_names(place:
 @pytest.mark.parametrize(
     ("make", "said"),
     [
-        (lambda: load_task("lwa:LAW"), r"'lwa' \(also from /.*No module named 'lwa'; expected one of aime25, .*:attr"),
+        (
+            lambda: load_task("lwa:LAW"),
+            r"'lwa' \(also from /.*No module named 'lwa'; expected one of aime25, .*:",
+        ),
         (lambda: load_task("law:LAWS"), "task 'law:LAWS': no such attribute; nearest: 'LAW'"),
-        (lambda: load_task("broken:X"), "importing 'broken' .*No module named 'a_thing_that_is_absent'"),
+        (
+            lambda: load_task("broken:X"),
+            "importing 'broken' .*No module named 'a_thing_that_is_absent'",
+        ),
         (lambda: load_task("odd:NUMBER"), "got 7, expected a Dataset, or a callable"),
         (lambda: load_task("odd:short"), "abstract method '?_read'?; expected a Dataset"),
         (lambda: load_task("odd:needs"), "missing 1 required .*'extra'; expected"),
         (lambda: load_task("odd:needs", extra="x"), "made 'x', expected"),
         (lambda: load_task("odd:MUTE"), "whose grader has `grade`"),
         (lambda: load_task("law:LAW").load(), "law: is published nowhere; expected a local file"),
-        (lambda: make_baseline("concensus:jack", gym_pool()), "No module named 'concensus'; .*nearest: 'consensus'"),
-        (lambda: make_baseline("odd:NUMBER", gym_pool()), "got 7, expected a class or function of a pool"),
-        (lambda: make_baseline("odd:nothing", gym_pool()), "made None, expected an object with `ask`"),
+        (
+            lambda: make_baseline("concensus:jack", gym_pool()),
+            "No module named 'concensus'; .*nearest: 'consensus'",
+        ),
+        (
+            lambda: make_baseline("odd:NUMBER", gym_pool()),
+            "got 7, expected a class or function of a pool",
+        ),
+        (
+            lambda: make_baseline("odd:nothing", gym_pool()),
+            "made None, expected an object with `ask`",
+        ),
         (lambda: make_baseline("odd:bare", gym_pool()), "Bare: has neither `workflow` nor `play`"),
         (lambda: create("odd:NUMBER", "m"), "got 7, expected a class or function"),
         (lambda: create("odd:needs", "m"), "no such folder; expected 'provider:model'"),
         (lambda: create("odd:nothing", "m"), "got None; expected an object with `complete`"),
-        (lambda: make_plan(make_eval_config(UNREAD, where="")), "can read only the gym's questions; expected"),
+        (
+            lambda: make_plan(make_eval_config(UNREAD, where="")),
+            "can read only the gym's questions; expected",
+        ),
         (lambda: resolve("opnai:gpt:5"), "provider 'opnai:gpt'.*nearest: 'openai'"),
     ],
-)  # fmt: skip
+)
 def test_what_is_wrong_with_what_others_bring_is_said(make, said: str, place: Path) -> None:
     with pytest.raises((ConfigError, TaskError), match=said):
         make()

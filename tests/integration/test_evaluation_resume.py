@@ -1,4 +1,6 @@
-"""An evaluation that was cut off, at whatever moment and however, and gone on with equals one that was not.
+"""An evaluation that was cut off, at whatever moment and however.
+
+Gone on with equals one that was not.
 
 The same ``openconductor eval`` runs once in peace and again and again with an end to it: SIGKILL at
 random moments, Ctrl-C, a budget that is spent. In the end the tables are the same bytes, and the
@@ -54,7 +56,10 @@ _SUM = re.compile(r"What is (\d+) plus (\d+)\?")
 
 # ── the server ────────────────────────────────────────────────────────────────────────────────────
 class Server(CountingServer):
-    """Adds two numbers, by chance wrongly; what it says depends on the worker and the turns alone."""
+    """Adds two numbers, by chance wrongly.
+
+    What it says depends on the worker and the turns alone.
+    """
 
     PAUSE_S = (0.001, 0.012)
 
@@ -144,7 +149,10 @@ def raise_children() -> None:
 
 # ── what is checked after every life ──────────────────────────────────────────────────────────────
 def acknowledged(folder: Path) -> Counter[str]:
-    """How many calls of each kind stand in the journal as answered; fails where it is not whole, or has one twice."""
+    """How many calls of each kind stand in the journal as answered; fails where it is not whole.
+
+    Or has one twice.
+    """
     path = folder / "journal.sqlite"
     try:
         reader = JournalReader(path)
@@ -160,7 +168,8 @@ def acknowledged(folder: Path) -> Counter[str]:
                 ] += 1
     with closing(sqlite3.connect(path)) as connection:
         assert connection.execute("PRAGMA integrity_check").fetchall() == [("ok",)]
-        twice = "SELECT key FROM calls WHERE replayable AND NOT replayed GROUP BY key HAVING count(*) > 1"
+        twice = "SELECT key FROM calls WHERE replayable AND NOT replayed "
+        twice += "GROUP BY key HAVING count(*) > 1"
         assert (
             connection.execute(twice).fetchall() == []
         )  # a key is the worker, the request and the sample
@@ -186,7 +195,10 @@ class Watch:
         self.asked += asked
 
     def wasted(self) -> int:
-        """At the end: the tables are the same bytes; returns how many calls were made twice: those in flight."""
+        """At the end: the tables are the same bytes; returns how many calls were made twice.
+
+        Those in flight.
+        """
         assert self.held == self._peace.requests
         for name in TABLES:
             assert (self.folder / name).read_bytes() == self._peace.tables[name], name
@@ -226,7 +238,8 @@ def test_a_kill_at_any_moment_repeats_no_acknowledged_call_and_changes_no_byte_o
         children.close()
     wasted = watch.wasted()
     print(
-        f"{KILLS} kills, {in_the_middle} while calls were made; {wasted} calls in flight were repeated"
+        f"{KILLS} kills, {in_the_middle} while calls were made; "
+        f"{wasted} calls in flight were repeated"
     )
     assert wasted <= KILLS * AT_ONCE * SIDE_BY_SIDE
     assert in_the_middle >= KILLS // 2, (

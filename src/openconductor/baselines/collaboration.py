@@ -82,17 +82,25 @@ class Collaboration:
         return Workflow(tuple(Step(worker, subtask, sees) for worker, subtask, sees in seats))
 
 
-_LIST = (
-    Collaboration("io", ("solver",), ((),)),
-    Collaboration("cot", ("reasoner",), ((),)),
-    Collaboration("chain-1", ("opener", "closer"), ((), (0,))),
-    Collaboration("chain-2", ("opener", "middle", "closer"), ((), (0,), (0, 1))),
-    Collaboration("reflection", ("drafter", "critic", "reviser"), ((), (0,), (0, 1))),
-    Collaboration("debate-2", ("debater", "debater", "judge"), ((), (), (0, 1))),
-    Collaboration("debate-3", ("debater",) * 3 + ("judge",), ((), (), (), (0, 1, 2))),
-    Collaboration("debate-4", ("debater",) * 4 + ("judge",), ((), (), (), (), (0, 1, 2, 3))),
-)
-COLLABORATIONS = {collaboration.name: collaboration for collaboration in _LIST}
+COLLABORATIONS: dict[str, Collaboration] = {}
+
+
+def _define(name: str, *seats: tuple[str, tuple[int, ...]]) -> None:
+    """Add a collaboration; a seat is a role and the earlier seats that it sees."""
+    roles = tuple(role for role, _ in seats)
+    sees = tuple(seen for _, seen in seats)
+    COLLABORATIONS[name] = Collaboration(name, roles, sees)
+
+
+_DEBATER = ("debater", ())
+_define("io", ("solver", ()))
+_define("cot", ("reasoner", ()))
+_define("chain-1", ("opener", ()), ("closer", (0,)))
+_define("chain-2", ("opener", ()), ("middle", (0,)), ("closer", (0, 1)))
+_define("reflection", ("drafter", ()), ("critic", (0,)), ("reviser", (0, 1)))
+_define("debate-2", _DEBATER, _DEBATER, ("judge", (0, 1)))
+_define("debate-3", _DEBATER, _DEBATER, _DEBATER, ("judge", (0, 1, 2)))
+_define("debate-4", _DEBATER, _DEBATER, _DEBATER, _DEBATER, ("judge", (0, 1, 2, 3)))
 
 
 class Explorer(Baseline):
@@ -116,7 +124,7 @@ class Explorer(Baseline):
     def workflow(self, question: Question, *, sample: int = 0) -> Workflow:
         """Draw a collaboration and its workers."""
         rng = random.Random(f"explorer/{self._seed}/{sample}/{text_of(question)}")
-        collaboration = rng.choice(_LIST)
+        collaboration = rng.choice(list(COLLABORATIONS.values()))
         workers = [rng.choice(self.pool.ordinals) for _ in collaboration.roles]
         return collaboration.workflow(workers, question)
 
@@ -165,7 +173,7 @@ def trial_of(
         right: the share of right answers.
     """
     ordinals = [step.worker for step in workflow]
-    for collaboration in _LIST:
+    for collaboration in COLLABORATIONS.values():
         if len(collaboration.roles) != len(ordinals):
             continue
         if collaboration.workflow(ordinals, question) == workflow:

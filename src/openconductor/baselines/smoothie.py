@@ -21,7 +21,7 @@ from typing import Literal
 import numpy as np
 
 from openconductor.baselines.observed import Observations, text_of
-from openconductor.baselines.pools import Baseline, check_count, forgiving_pool, play_answers
+from openconductor.baselines.pools import Baseline, forgiving_pool, play_answers
 from openconductor.baselines.routers import HASHED, TFIDF, Encoder, Floats, fit_encoder
 from openconductor.config import one_of
 from openconductor.episode import LiveEpisode
@@ -30,6 +30,9 @@ from openconductor.pool import WorkerPool
 from openconductor.tasks.instructions import ALONE
 from openconductor.tasks.simulated import instructions_for
 from openconductor.types import Step, Workflow
+
+NEIGHBOURS = 20
+"""The observed questions that belong to a neighbourhood beside the question itself."""
 
 
 class Smoothie(Baseline):
@@ -41,11 +44,6 @@ class Smoothie(Baseline):
             and its neighbours.
         observations: answers to other questions of the same kind. The independent mode needs them;
             the dependent mode goes by a question's own answers alone if there are none.
-        neighbours: how many observed questions belong to a neighbourhood beside the question
-            itself; 0 is the k = 1 of the original's published scripts, which go by a question's own
-            answers alone.
-        encoder: of questions and answers, as ``fit_encoder`` takes it; default: ``tfidf`` if there
-            is something to fit it on, else ``hashed``.
 
     Raises:
         ConfigError: a value is out of its range, or the observations have no answers of the pool's
@@ -60,16 +58,12 @@ class Smoothie(Baseline):
         *,
         mode: Literal["independent", "dependent"] = "dependent",
         observations: Observations | None = None,
-        neighbours: int = 20,
-        encoder: str | Encoder | None = None,
     ) -> None:
         one_of("Smoothie.mode", mode, ("independent", "dependent"))
         if len(pool) < 3:
             raise ConfigError(f"Smoothie: got {len(pool)} workers, expected at least 3")
-        check_count("Smoothie.neighbours", neighbours, 0)
         super().__init__(forgiving_pool(pool), f"smoothie-lite, {mode}")
         self._workflow = Workflow(tuple(Step(worker, ALONE) for worker in pool.ordinals))
-        self._neighbours = neighbours
         self._noise: Floats | None = None
         self._encode: Encoder | None = None
         if observations is None:
@@ -78,7 +72,7 @@ class Smoothie(Baseline):
                     "Smoothie.mode: 'independent' judges by a whole data set, expected "
                     "observations with answers"
                 )
-            self._encode_answers = fit_encoder(encoder or HASHED, ())
+            self._encode_answers = fit_encoder(HASHED, ())
             return
         answers = _answers_in_order(pool, observations)
         known = [text for row in answers for text in row if text is not None]
@@ -86,12 +80,12 @@ class Smoothie(Baseline):
             raise ConfigError(
                 "Smoothie.observations: no answers of the pool's workers, expected some"
             )
-        self._encode_answers = fit_encoder(encoder or TFIDF, known)
+        self._encode_answers = fit_encoder(TFIDF, known)
         self._distances = np.array([distances(row, self._encode_answers) for row in answers])
         if mode == "independent":
             self._noise = estimate_noise(mean_distances(self._distances))
         else:
-            self._encode = fit_encoder(encoder or TFIDF, observations.questions)
+            self._encode = fit_encoder(TFIDF, observations.questions)
             self._questions = self._encode(observations.questions)
 
     async def play(self, live: LiveEpisode) -> str | None:
@@ -119,7 +113,7 @@ class Smoothie(Baseline):
         if self._encode is None:
             return estimate_noise(own)
         similarity = self._questions @ self._encode([question])[0]
-        near = np.argsort(-similarity, kind="stable")[: self._neighbours]
+        near = np.argsort(-similarity, kind="stable")[:NEIGHBOURS]
         return estimate_noise(mean_distances(np.concatenate([self._distances[near], own[None]])))
 
 

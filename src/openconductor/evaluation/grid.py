@@ -3,7 +3,7 @@
 The folder holds ``config.toml``, ``environment.json`` (versions, inputs), ``journal.sqlite`` (every
 call, and a record a question), the table in its forms, and ``latency.json``.
 
-- **Plan.** ``make_plan`` checks and loads everything before anything is paid for.
+- **EvalPlan.** ``make_plan`` checks and loads everything before anything is paid for.
 - **Phases.** First the lessons of trained baselines: every worker alone, on questions that are not
   evaluated, and for MASRouter trials of collaborations. Then the systems: all at once, or one after
   the other where they share calls, so that timing does not decide which of two equal calls is paid.
@@ -121,7 +121,7 @@ def write_tables(results: Results, folder: Path) -> None:
 
 # ── the plan ──────────────────────────────────────────────────────────────────────────────────────
 @dataclass(frozen=True, slots=True)
-class Plan:
+class EvalPlan:
     """One evaluation, checked and loaded.
 
     Attributes:
@@ -157,7 +157,7 @@ class Plan:
         return total
 
 
-def make_plan(config: EvalConfig) -> Plan:
+def make_plan(config: EvalConfig) -> EvalPlan:
     """Check and load everything that an evaluation needs, before anything is paid for."""
     workshop = Workshop(config, systems.load_pool(config))
     workers = [worker.name for _, worker in workshop.pool]
@@ -174,7 +174,7 @@ def make_plan(config: EvalConfig) -> Plan:
     }
     sandbox, opened = sheets.open_for([*evaluated, *learning], config)
     explores = any(systems.explores(spec, config) for spec in specs)
-    return Plan(
+    return EvalPlan(
         config=config,
         workshop=workshop,
         workers=workers,
@@ -234,7 +234,7 @@ class _Run:
     """One run of a plan: it asks what its journal lacks."""
 
     def __init__(
-        self, plan: Plan, journal: Store, retry_failed: bool, on_progress: OnProgress | None
+        self, plan: EvalPlan, journal: Store, retry_failed: bool, on_progress: OnProgress | None
     ) -> None:
         self._plan = plan
         self._config = plan.config
@@ -331,7 +331,7 @@ class _Run:
 
 
 def _kept_cells(
-    plan: Plan, kept: Sequence[Record], retry_failed: bool
+    plan: EvalPlan, kept: Sequence[Record], retry_failed: bool
 ) -> set[tuple[str, str, str, int]]:
     """Return the cells that are not asked again."""
     if not retry_failed:

@@ -427,10 +427,9 @@ class Results:
         """The tasks' names, in the recipe's order."""
         return tuple(table.name for table in self.config.task)
 
-    def of(self, system: str, task: str | None = None) -> tuple[Record, ...]:
-        """Return the records of one system, of one task or of all."""
-        own = (record for record in self.records if record.system == system)
-        return tuple(record for record in own if task in (None, record.task))
+    def of(self, system: str) -> tuple[Record, ...]:
+        """Return the records of one system."""
+        return tuple(record for record in self.records if record.system == system)
 
     def by_row(self) -> dict[tuple[str, str], list[Record]]:
         """Return the records of every system on every task; a row that was never asked is empty."""

@@ -83,7 +83,8 @@ _PLANS = _words(
     r"(?:do not|don't|without) (?:yet )?(?:solve|solving|answer|answering)\b",
 )
 _CHECKS = _words(
-    r"(?:(?:double-?|cross-?)?check|verify|verification|validate|review|audit|critique|critici[sz]e|proof-?read)\b",
+    r"(?:(?:double-?|cross-?)?check|verify|verification|validate|review|audit)\b",
+    r"(?:critique|critici[sz]e|proof-?read)\b",
     r"(?:inspect|try to break|refine|improve|revise|polish|rewrite)\b",
     r"(?:find|look for|spot|identify|fix|correct|point out) "
     r"(?:\w+ ){0,4}?(?:errors?|mistakes?|flaws?|bugs?|gaps?|slips?)\b",
@@ -350,11 +351,7 @@ def _plan_number(workflow: Workflow, numbers: dict[Hashable, int]) -> int:
 
 
 def dependence(
-    labels: Sequence[str],
-    groups: Sequence[Sequence[Hashable]],
-    *,
-    seed: int = 0,
-    permutations: int = PERMUTATIONS,
+    labels: Sequence[str], groups: Sequence[Sequence[Hashable]], *, seed: int = 0
 ) -> Dependence:
     """Measure the mutual information of the questions' labels and what each question got.
 
@@ -373,7 +370,7 @@ def dependence(
     dealt = np.array([names.index(label) for label in labels])
     generator = np.random.default_rng(seed)
     shared: list[float] = []  # the first as it is, then by chance
-    for _ in range(1 + permutations):
+    for _ in range(1 + PERMUTATIONS):
         pairs = dealt[question] * len(plans) + got
         counts = np.bincount(pairs, minlength=len(names) * len(plans))
         table = counts.reshape(len(names), len(plans))
@@ -384,12 +381,12 @@ def dependence(
         dealt = generator.permutation(dealt)
     bits, *by_chance = shared
     as_large = sum(one >= bits - 1e-9 for one in by_chance)
-    mean_by_chance = sum(by_chance) / permutations
+    mean_by_chance = sum(by_chance) / PERMUTATIONS
     return Dependence(
         on="kind",
         bits=bits,
         excess=max(0.0, bits - mean_by_chance),
-        p=(as_large + 1) / (permutations + 1),
+        p=(as_large + 1) / (PERMUTATIONS + 1),
         problems=len(groups),
         labels=len(names),
         workflows=len(plans),

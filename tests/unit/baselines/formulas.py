@@ -10,7 +10,10 @@ import numpy as np
 
 
 def majority(share: float, n: int) -> float:
-    """Return the chance that more than half of ``n`` independent answers are right; ``n`` is odd."""
+    """Return the chance that more than half of ``n`` independent answers are right.
+
+    ``n`` is odd.
+    """
     return sum(comb(n, k) * share**k * (1 - share) ** (n - k) for k in range(n // 2 + 1, n + 1))
 
 
@@ -33,7 +36,10 @@ def revised(first: float, mends: float, breaks: float, n: int) -> float:
 
 
 def noise_of(shares: Sequence[float]) -> np.ndarray:
-    """Return Smoothie's estimate if wrong answers all differ: D_ij is in proportion to 1 - p_i p_j."""
+    """Return Smoothie's estimate if wrong answers all differ.
+
+    D_ij is in proportion to 1 - p_i p_j.
+    """
     return triplets(1 - np.outer(shares, shares))
 
 

@@ -1,4 +1,7 @@
-"""What the tests of the baselines share: workers that are a function and a draw, and pools made of them."""
+"""What the tests of the baselines share: workers that are a function and a draw.
+
+Pools made of them.
+"""
 
 from __future__ import annotations
 
@@ -18,7 +21,10 @@ PRICE = Price(Decimal(1), Decimal(4))
 
 
 class Planted(Provider):
-    """A worker by definition: what it says is a function of the turns and of a draw of that call's own."""
+    """A worker by definition.
+
+    What it says is a function of the turns and of a draw of that call's own.
+    """
 
     def __init__(self, name: str, say: Say) -> None:
         self.identity = f"planted {name}"

@@ -1,4 +1,6 @@
-"""What each baseline must reach on a pool whose workers are known, computed from the baseline's definition.
+"""What each baseline must reach on a pool whose workers are known.
+
+Computed from the baseline's definition.
 
 A case is a planted pool, a system, and the accuracy that the definition predicts: from the workers'
 chances alone, by formula or by going through all outcomes, never from what was measured. Half of
@@ -51,7 +53,10 @@ ASKED = 200
 """Questions a seed."""
 LEARNT = 120
 LEVEL = 0.999
-"""Of the intervals: some thirty cases are compared, and one false alarm among them should be unlikely (3 %)."""
+"""Of the intervals: some thirty cases are compared.
+
+One false alarm among them should be unlikely (3 %).
+"""
 Play = Callable[[int], Awaitable[tuple[list[bool], int]]]
 """By seed: what was right, and how many calls were made."""
 
@@ -96,7 +101,10 @@ def repeated(make: Callable[[], WorkerPool], system: Callable[[WorkerPool], Orch
 
 # ── how cases are played ──────────────────────────────────────────────────────────────────────────
 def watched(pool: WorkerPool, questions: Sequence[str]) -> Observations:
-    """What a pool's workers answer to questions, each alone; right or wrong is judged, but Smoothie does not look."""
+    """What a pool's workers answer to questions, each alone; right or wrong is judged.
+
+    But Smoothie does not look.
+    """
     alone = [provider_of(pool, ordinal) for ordinal in pool.ordinals]
     table = tuple(
         tuple(worker.says([Message("user", question)]) for worker in alone)
@@ -215,7 +223,10 @@ def longer(pool: WorkerPool) -> Orchestrator:
 
 
 def cases() -> list[Case]:
-    """Return all cases, in the order of the table: a pool to gain on, and one that gives no gain."""
+    """Return all cases, in the order of the table: a pool to gain on.
+
+    One that gives no gain.
+    """
     shares = (0.4, 0.85, 0.65, 0.1)
     chosen = shares[int(noise_of(shares).argmin())]
     mean, limit = 1000.0, 400
@@ -229,31 +240,101 @@ def cases() -> list[Case]:
     team = teamed(pool_of(soloist(0.9), opening, closing(0.8)))
     loners = teamed(pool_of(noisy(0.4), noisy(0.7), noisy(0.2)), tries=4)
     return [
-        consensus("right 0.6, each call anew", noisy(0.6), "binomial majority", majority(0.6, 5), 0.6),
-        consensus("right 0.4, each call anew", noisy(0.4), "binomial majority", majority(0.4, 5), 0.4),
-        consensus("0.9 on half, 0.3 on half", uneven(0.9, 0.3), "mean of two majorities", torn, 0.6),
+        consensus(
+            "right 0.6, each call anew", noisy(0.6), "binomial majority", majority(0.6, 5), 0.6
+        ),
+        consensus(
+            "right 0.4, each call anew", noisy(0.4), "binomial majority", majority(0.4, 5), 0.4
+        ),
+        consensus(
+            "0.9 on half, 0.3 on half", uneven(0.9, 0.3), "mean of two majorities", torn, 0.6
+        ),
         reflection("right 0.3, mends 0.3, breaks 0", 0.3, 0.3, 0.0),
         reflection("right 0.6, mends 0, breaks 0.1", 0.6, 0.0, 0.1),
-        reflection("right 0.6, mends 0.3, breaks 0.2, lets what is right stand", 0.6, 0.3, 0.2, [RIGHT]),
+        reflection(
+            "right 0.6, mends 0.3, breaks 0.2, lets what is right stand", 0.6, 0.3, 0.2, [RIGHT]
+        ),
         mixture("merged by count", by_count, 1, "Poisson-binomial majority", jury(SHARES)),
         mixture("merged by count", by_count, 2, "the same: layer 2 agrees", jury(SHARES)),
         mixture("merged by chance", by_chance, 1, "mean of the workers", sum(SHARES) / len(SHARES)),
-        Case("context, times = 5", "needs 1,000 tokens on average, limit 400",
-             "1 - exp(-5 limit / mean)", 1 - exp(-5 * limit / mean), 1 - exp(-limit / mean), 1, thinker),
-        Case("context, times = 5", "right 0.6 whatever the limit", "the worker alone", 0.6, 0.6, 1, quick),
-        smoothie("right 0.4, 0.85, 0.65, 0.1", [*map(knowing, shares)],
-                 "who is least noisy by the formula", chosen, max(shares)),
-        smoothie("right 0.9; three that copy an error", [knowing(0.9), lying, lying, lying],
-                 "one of the three", 0.0, 0.9),
-        Case("smoothie-lite, dependent", "0.9, 0.9, 0; nothing observed", "0.9² + 0.9 · 0.1",
-             0.9**2 + 0.9 * 0.1, 0.9, 3, own),
-        Case("routerdc-lite", "experts 0.9 / 0.2 of two topics, 0.5", "mean of the experts", 0.9, 0.55, 1, experts),
-        Case("routerdc-lite", "0.5, 0.8, 0.3 whatever is asked", "the best worker", 0.8, 0.8, 1, unequal),
-        Case("masrouter-lite", "topic 1: one alone, 0.9; topic 2: a chain of two, 0.8", "mean of the two",
-             0.85, 0.45, None, team),
-        Case("masrouter-lite", "who speaks last is right 0.4, 0.7, 0.2", "the best in the last seat",
-             0.7, 0.7, None, loners),
-    ]  # fmt: skip
+        Case(
+            "context, times = 5",
+            "needs 1,000 tokens on average, limit 400",
+            "1 - exp(-5 limit / mean)",
+            1 - exp(-5 * limit / mean),
+            1 - exp(-limit / mean),
+            1,
+            thinker,
+        ),
+        Case(
+            "context, times = 5",
+            "right 0.6 whatever the limit",
+            "the worker alone",
+            0.6,
+            0.6,
+            1,
+            quick,
+        ),
+        smoothie(
+            "right 0.4, 0.85, 0.65, 0.1",
+            [*map(knowing, shares)],
+            "who is least noisy by the formula",
+            chosen,
+            max(shares),
+        ),
+        smoothie(
+            "right 0.9; three that copy an error",
+            [knowing(0.9), lying, lying, lying],
+            "one of the three",
+            0.0,
+            0.9,
+        ),
+        Case(
+            "smoothie-lite, dependent",
+            "0.9, 0.9, 0; nothing observed",
+            "0.9² + 0.9 · 0.1",
+            0.9**2 + 0.9 * 0.1,
+            0.9,
+            3,
+            own,
+        ),
+        Case(
+            "routerdc-lite",
+            "experts 0.9 / 0.2 of two topics, 0.5",
+            "mean of the experts",
+            0.9,
+            0.55,
+            1,
+            experts,
+        ),
+        Case(
+            "routerdc-lite",
+            "0.5, 0.8, 0.3 whatever is asked",
+            "the best worker",
+            0.8,
+            0.8,
+            1,
+            unequal,
+        ),
+        Case(
+            "masrouter-lite",
+            "topic 1: one alone, 0.9; topic 2: a chain of two, 0.8",
+            "mean of the two",
+            0.85,
+            0.45,
+            None,
+            team,
+        ),
+        Case(
+            "masrouter-lite",
+            "who speaks last is right 0.4, 0.7, 0.2",
+            "the best in the last seat",
+            0.7,
+            0.7,
+            None,
+            loners,
+        ),
+    ]
 
 
 def report() -> None:
@@ -277,7 +358,8 @@ def report() -> None:
         calls = sum(calls for _, calls in outcomes)
         low, high = wilson_interval(right, count, confidence=LEVEL)
         print(
-            f"| `{case.system}` | {case.pool} | {case.rule} | {case.predicted:.3f} | {right / count:.3f} "
+            f"| `{case.system}` | {case.pool} | {case.rule} | {case.predicted:.3f} "
+            f"| {right / count:.3f} "
             f"| {low:.3f} to {high:.3f} | {case.single:.2f} | {calls / count:.2g} |"
         )
 

@@ -1,4 +1,7 @@
-"""Observations, and what is read off them without training: the best column, the observed oracle."""
+"""Observations, and what is read off them without training: the best column.
+
+The observed oracle.
+"""
 
 from __future__ import annotations
 

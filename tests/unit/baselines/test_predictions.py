@@ -1,4 +1,7 @@
-"""Every baseline reaches what its definition predicts on planted pools, and gains nothing where it must not."""
+"""Every baseline reaches what its definition predicts on planted pools.
+
+Gains nothing where it must not.
+"""
 
 from __future__ import annotations
 

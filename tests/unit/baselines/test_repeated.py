@@ -1,4 +1,7 @@
-"""Baselines that ask more often: what they ask, of whom, what counts, and what becomes of a refusal."""
+"""Baselines that ask more often: what they ask, of whom, what counts.
+
+What becomes of a refusal.
+"""
 
 from __future__ import annotations
 
@@ -32,7 +35,7 @@ def refusing(messages: Sequence[Message], rng: random.Random) -> str:
 
 
 # ── consensus ─────────────────────────────────────────────────────────────────────────────────────
-async def test_the_first_sample_is_the_call_of_the_worker_alone_and_the_others_are_calls_of_their_own(
+async def test_the_first_sample_is_the_call_of_the_worker_alone(
     tmp_path,
 ) -> None:
     pool = planted_pool(noisy=noisy(0.5))
@@ -109,9 +112,7 @@ async def test_a_worker_that_says_so_lets_its_last_answer_stand(words: str) -> N
     assert len(episode.rounds) == 3
 
 
-async def test_in_the_gym_the_same_value_again_lets_it_stand_and_an_admitted_failure_is_asked_again() -> (
-    None
-):
+async def test_in_the_gym_the_same_value_stands_and_an_admitted_failure_is_asked_again() -> None:
     questions = [
         question.text
         for question in draw_questions("test", 60, seed=0)
@@ -129,7 +130,7 @@ async def test_in_the_gym_the_same_value_again_lets_it_stand_and_an_admitted_fai
 
 
 @pytest.mark.parametrize("failure", [Refused("no"), ServerFailed("no")], ids=["refused", "broken"])
-async def test_a_revision_that_is_declined_leaves_the_attempt_standing_and_one_that_breaks_masks_the_question(
+async def test_a_declined_revision_leaves_the_attempt_standing_and_a_broken_one_masks(
     failure: Refused | ServerFailed,
 ) -> None:
     def once(messages: Sequence[Message], rng: random.Random) -> str:
@@ -150,7 +151,7 @@ async def test_a_revision_that_is_declined_leaves_the_attempt_standing_and_one_t
 
 # ── mixture of agents ─────────────────────────────────────────────────────────────────────────────
 @pytest.mark.parametrize("told", ["", "Be brief."])
-async def test_each_layer_reads_the_proposals_of_the_one_before_in_its_system_prompt_and_nothing_older(
+async def test_each_layer_reads_the_proposals_of_the_one_before_in_its_system_prompt(
     told,
 ) -> None:
     pool = planted_pool(

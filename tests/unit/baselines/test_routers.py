@@ -1,4 +1,7 @@
-"""The trained routers learn which worker suits a question and who belongs where in a team, as far as questions say."""
+"""The trained routers learn which worker suits a question and who belongs where in a team.
+
+As far as questions say.
+"""
 
 from __future__ import annotations
 
@@ -69,7 +72,10 @@ def pool_named(*names: str) -> WorkerPool:
 
 
 def seen(*columns: str, of: dict[str, object] | None = None) -> Observations:
-    """What the experts did in training; ``of`` replaces or adds columns, by a function of (index, topic)."""
+    """What the experts did in training; ``of`` replaces or adds columns, by a function of (index.
+
+    Topic).
+    """
     says = {
         "sky": lambda _, topic: topic == 0,
         "words": lambda _, topic: topic == 1,
@@ -178,7 +184,10 @@ def test_a_question_of_which_nothing_is_known_goes_to_the_worker_that_is_best_ov
 
 # ── a team ────────────────────────────────────────────────────────────────────────────────────────
 EASY, COMPOSITE = 0, 1
-"""Topic 0 is easy: ``solo`` knows it, if nobody says how. Topic 1 takes ``starter``'s beginning, ``finisher``'s end."""
+"""Topic 0 is easy: ``solo`` knows it, if nobody says how. Topic 1 takes ``starter``'s beginning.
+
+``finisher``'s end.
+"""
 
 
 def finisher(messages: Sequence[Message], rng: random.Random) -> str:

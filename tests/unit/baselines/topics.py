@@ -9,7 +9,10 @@ WORDS = ("verb", "noun", "clause", "syllable", "grammar", "prefix", "tense", "vo
 
 
 def draw_topics(count: int, seed: int) -> list[tuple[str, int]]:
-    """(question, topic), half of topic 0 and half of topic 1, in a drawn order; the questions are all different."""
+    """(question, topic), half of topic 0 and half of topic 1, in a drawn order.
+
+    The questions are all different.
+    """
     rng = random.Random(f"topics/{seed}")
     drawn: list[tuple[str, int]] = []
     for number in range(count):

@@ -1,4 +1,7 @@
-"""Workers by definition: whether they are right is a chance, or hangs on the question, on what they see or are told."""
+"""Workers by definition: whether they are right is a chance, or hangs on the question.
+
+On what they see or are told.
+"""
 
 from __future__ import annotations
 
@@ -24,7 +27,10 @@ def noisy(share: float) -> Say:
 
 
 def fixed(share: float) -> Say:
-    """Right on a share of the questions, the same whoever is asked and however often: perfectly correlated."""
+    """Right on a share of the questions, the same whoever is asked and however often.
+
+    Perfectly correlated.
+    """
     return lambda messages, rng: RIGHT if random.Random(asked(messages)).random() < share else WRONG
 
 
@@ -46,7 +52,9 @@ def scattered(share: float, wrongs: int) -> Say:
 
 
 def revising(first: float, mends: float, breaks: float, content: Sequence[str] = ()) -> Say:
-    """Right at first with a chance; a revision mends a wrong attempt, or breaks a right one, with others.
+    """Right at first with a chance; a revision mends a wrong attempt, or breaks a right one.
+
+    With others.
 
     It says of an attempt that it is ``content`` with that it stands.
     """
@@ -86,7 +94,10 @@ def by_chance(votes: list[str], rng: random.Random) -> str:
 
 
 class Thinker(Planted):
-    """Right if the tokens that a question takes it, drawn from an exponential distribution, are within its limit."""
+    """Right if the tokens that a question takes it, drawn from an exponential distribution.
+
+    Are within its limit.
+    """
 
     def __init__(self, mean: float) -> None:
         super().__init__("thinker", noisy(0))

@@ -25,7 +25,10 @@ TWO = Workflow([Step(0, "Solve."), Step(1, "Check.", "all")])
 
 
 def record(mark: str, problem: str = "p", sample: int = 0, **changes: Any) -> Record:
-    """A record by its mark: right ``+``, wrong ``-``, unparsed ``?``, invalid ``!``, refused ``r``, masked ``u f``."""
+    """A record by its mark: right ``+``, wrong ``-``, unparsed ``?``, invalid ``!``.
+
+    Refused ``r``, masked ``u f``.
+    """
     correct, status = _CORRECT[mark]
     values: dict[str, Any] = {
         "system": "conductor",
@@ -44,7 +47,10 @@ def record(mark: str, problem: str = "p", sample: int = 0, **changes: Any) -> Re
 
 
 def records(marks: Sequence[str], **changes: Any) -> list[Record]:
-    """One problem a text, one repeat a character: ``["++-", "u+-"]``; a blank leaves a repeat out."""
+    """One problem a text, one repeat a character: ``["++-", "u+-"]``.
+
+    A blank leaves a repeat out.
+    """
     return [
         record(mark, f"p{place}", sample, **changes)
         for place, repeats in enumerate(marks)

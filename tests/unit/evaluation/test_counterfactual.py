@@ -1,4 +1,7 @@
-"""Steps are worth what the gym's exact chances say, and replays over workers agree with these chances."""
+"""Steps are worth what the gym's exact chances say.
+
+Replays over workers agree with these chances.
+"""
 
 from __future__ import annotations
 
@@ -66,7 +69,10 @@ def effect(found: Counterfactuals, kind: str, by: str = "all", group: str = "") 
 
 
 async def test_each_effect_is_the_mean_of_the_exact_changes() -> None:
-    """Worked out here once more, edit by edit: each question is the mean of its edits, and weighs the same."""
+    """Worked out here once more, edit by edit: each question is the mean of its edits.
+
+    Weighs the same.
+    """
     found = await counterfactuals(of_oracle(), PROBLEMS, exact_replay, NAMES)
     for kind in ("drop", "blind"):
         changes: list[float] = []
@@ -96,7 +102,10 @@ async def test_no_edit_makes_an_optimal_plan_better_and_every_kind_hurts() -> No
 
 
 async def test_a_step_that_nobody_sees_is_worth_nothing() -> None:
-    """In the gym a step that is for nothing still risks a refusal, which ends the episode: 3 % of what is right."""
+    """In the gym a step that is for nothing still risks a refusal, which ends the episode.
+
+    3 % of what is right.
+    """
     records: list[Record] = []
     for number, question in enumerate(QUESTIONS):
         flow = oracle_workflow(question)
@@ -119,7 +128,10 @@ def _right(records: Sequence[Record]) -> float:
 
 
 async def test_replays_over_the_workers_agree_with_the_exact_chances() -> None:
-    """Thirty samples of each question's plan and of each of its edits: the mean lies where the chances say."""
+    """Thirty samples of each question's plan and of each of its edits.
+
+    The mean lies where the chances say.
+    """
     questions = QUESTIONS[:6]
     graded = {
         key: Problem(key[1], one.text, write_value(one.answer), "gym")

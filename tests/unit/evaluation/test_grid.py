@@ -1,4 +1,7 @@
-"""A whole evaluation, without a network: what it asks at once, writes and pays, what stops it, and what it resumes."""
+"""A whole evaluation, without a network: what it asks at once, writes and pays, what stops it.
+
+What it resumes.
+"""
 
 from __future__ import annotations
 
@@ -390,7 +393,7 @@ def test_a_router_that_was_trained_anew_makes_it_another_evaluation(tmp_path: Pa
 
 
 # ── the folder ────────────────────────────────────────────────────────────────────────────────────
-def test_what_a_kill_before_the_recipe_left_behind_is_no_hindrance_and_a_strangers_folder_is_not_written_to(
+def test_a_folder_of_a_killed_run_is_used_and_a_strangers_is_not_written_to(
     tmp_path: Path, adders: dict[str, Adder]
 ) -> None:
     folder = tmp_path / "run"

@@ -1,4 +1,7 @@
-"""What a pool could give, the best of several with and without luck, and the gym's table of the demo."""
+"""What a pool could give, the best of several with and without luck.
+
+The gym's table of the demo.
+"""
 
 from __future__ import annotations
 
@@ -9,6 +12,7 @@ from statistics import fmean
 from typing import Any
 
 import pytest
+from rows_of import record
 
 from openconductor.conductor import Conductor
 from openconductor.errors import AuthFailed, ConfigError, RateLimited
@@ -31,16 +35,15 @@ from openconductor.types import Completion, Message, Usage
 
 
 def answers(rows: Mapping[str, Sequence[Sequence[bool | None]]]) -> list[Record]:
-    """Records of workers: for each the repeats of each question."""
-    return [
-        Record(
-            f"worker:{name}", "t", f"q{n:03}", k, "", one, "failed" if one is None else "graded", None, None, "", (), 1,
-            Usage(), 0.0,
-        )
-        for name, questions in rows.items()
-        for n, repeats in enumerate(questions)
-        for k, one in enumerate(repeats)
-    ]  # fmt: skip
+    """Return records of workers: for each the repeats of each question."""
+    records: list[Record] = []
+    for name, questions in rows.items():
+        for number, repeats in enumerate(questions):
+            for sample, correct in enumerate(repeats):
+                mark = {True: "+", False: "-", None: "f"}[correct]
+                place = {"system": f"worker:{name}", "kind": "", "usage": Usage(), "answer": None}
+                records.append(record(mark, f"q{number:03}", sample, **place))
+    return records
 
 
 def coin(chance: Sequence[float], repeats: int, seed: str) -> list[list[bool]]:
@@ -81,7 +84,10 @@ def test_the_matrix_has_a_row_a_question_and_none_where_nothing_was_decided() ->
 
 
 def test_luck_is_no_headroom_once_it_is_corrected() -> None:
-    """Four coins: the naive oracle finds a winner of each question, the corrected one finds nothing."""
+    """Four coins: the naive oracle finds a winner of each question.
+
+    The corrected one finds nothing.
+    """
     for seed in range(3):
         found = headroom(
             answers({f"w{w}": coin([0.5] * 120, 3, f"{seed}/{w}") for w in range(4)}), seed=seed
@@ -114,7 +120,10 @@ def test_what_could_not_be_decided_is_left_out_and_counted() -> None:
 
 
 def test_so_many_questions_show_the_gain_four_times_in_five() -> None:
-    """Pairs of single answers that differ on a share ``spread`` of the questions, ``gain`` of them on balance."""
+    """Pairs of single answers that differ on a share ``spread`` of the questions.
+
+    ``gain`` of them on balance.
+    """
     for gain, spread in ((0.1, 0.3), (0.05, 0.2), (0.2, 0.3)):
         count, seen, rng = questions_needed(gain, spread), 0, random.Random(f"{gain}")
         for _ in range(300):
@@ -189,7 +198,10 @@ QUESTIONS, SEED = 48, 5
 
 
 class Knowing(Provider):
-    """A planner that writes the oracle's workflow, but no workflow at all for questions of one kind."""
+    """A planner that writes the oracle's workflow.
+
+    But no workflow at all for questions of one kind.
+    """
 
     prompt_options = PromptOptions(template="compact")
 

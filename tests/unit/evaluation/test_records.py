@@ -48,7 +48,10 @@ PROBLEMS = [
 
 
 class Answers:
-    """An orchestrator that answers from a table; counts how many questions are under way at once."""
+    """An orchestrator that answers from a table.
+
+    Counts how many questions are under way at once.
+    """
 
     def __init__(self, **answers: errors.OpenConductorError) -> None:
         self._answers = answers
@@ -220,7 +223,7 @@ def test_records_are_in_the_recipes_order_whatever_order_they_came_in() -> None:
     keys = [(one.system, one.task, one.problem, one.sample) for one in results.records]
     assert keys == list(itertools.product(*names))
     assert results == results_of(found[::-1], names[0], tasks=names[1], repeats=2)
-    assert {(one.system, one.task) for one in results.of("conductor", "a")} == {("conductor", "a")}
+    assert {one.system for one in results.of("conductor")} == {"conductor"}
 
 
 @pytest.mark.parametrize(("expected", "missing"), [({"t": 2}, 1), ({"t": 3}, 3), ({}, 0)])

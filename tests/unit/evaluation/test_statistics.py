@@ -23,7 +23,7 @@ def compared(
     return found
 
 
-# ── shares ───────────────────────────────────────────────────────────────────────────────────────────────────────────
+# ── shares ──────────────────────────────────────────────────────────────────────────────────────
 # From Newcombe, Statistics in Medicine 17 (1998), table I, method 3.
 @pytest.mark.parametrize(
     ("successes", "total", "low", "high"),

@@ -1,4 +1,7 @@
-"""Specs become systems: what each option is wired to, and what is refused before anybody is asked."""
+"""Specs become systems: what each option is wired to.
+
+What is refused before anybody is asked.
+"""
 
 from __future__ import annotations
 
@@ -197,9 +200,7 @@ def test_what_cannot_be_made_is_refused_with_its_name_and_the_reason(spec: str, 
     assert str(refused.value).startswith(f"system {spec!r}: ")
 
 
-def test_what_can_be_made_passes_before_anything_is_learnt_and_the_true_oracle_is_the_gyms_alone() -> (
-    None
-):
+def test_systems_are_checked_before_anything_is_learnt_and_the_oracle_is_the_gyms() -> None:
     for spec in (
         "routerdc-lite",
         "smoothie-lite?mode=independent",

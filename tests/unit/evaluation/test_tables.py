@@ -253,7 +253,8 @@ def form(ending: str, table: Table) -> str:
 MARKDOWN = """\
 # by hand
 
-Unconstrained, k = 1, t (n = 4). Standard errors and intervals are clustered by problem. 2 answers are missing: \
+Unconstrained, k = 1, t (n = 4). Standard errors and intervals are clustered by problem. \
+2 answers are missing: \
 the evaluation was stopped.
 
 ## Accuracy
@@ -329,9 +330,7 @@ def test_dollars_are_never_written_as_a_power_of_ten(value: float, text: str) ->
     assert dict(zip(head, cells, strict=True))["dollars"] == text
 
 
-def test_latencies_lie_between_the_nearest_in_proportion_and_are_unknown_where_nothing_was_asked() -> (
-    None
-):
+def test_latencies_are_interpolated_and_unknown_where_nothing_was_asked() -> None:
     found = [
         record("+", f"p{place}", seconds=float(place), usage=Usage(seconds=2.0 * place))
         for place in range(21)
