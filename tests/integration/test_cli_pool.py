@@ -46,7 +46,7 @@ SILENT = {key: value for key, value in completion("1\n2\n3").items() if key != "
 
 
 def kind(body: dict) -> str:
-    """Which of the check's four calls this is."""
+    """Return the name of the check's call that a body belongs to."""
     if "tools" in body:
         return "tools"
     if body.get("stream"):

@@ -39,7 +39,7 @@ dollars = 1
 
 @pytest.fixture
 def served(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> list[SimpleNamespace]:
-    """What would be served, and no server."""
+    """Record the gateways that would be served, without a server."""
     monkeypatch.chdir(tmp_path)
     found: list[SimpleNamespace] = []
 
