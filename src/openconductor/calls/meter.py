@@ -80,7 +80,7 @@ class Meter:
                 answer.finish_reason,
                 answer.body_sent,
             )
-            if self._is_empty(completion):
+            if not (completion.text.strip() or self._may_be_blank(completion)):
                 failure = EmptyResponse("neither text nor tool call in the answer", usage=usage)
                 raise failure
             return completion
@@ -103,30 +103,31 @@ class Meter:
             failure = WorkerError(message, worker=self._name, retryable=False)
             raise failure from error
         finally:  # for a cancelled call, too: it was sent
-            seconds = time.perf_counter() - begun
-            if completion is not None:
-                usage = completion.usage
-            else:
-                usage = self._bill_failure(failure, inside.usage, seconds)
-            if call.budget is not None:
-                call.budget.charge(usage)
-            if call.on_event is not None:
-                record = Call(
-                    worker=self._name,
-                    outcome=outcome_of(completion, failure),
-                    messages=tuple(messages),
-                    sampling=sampling,
-                    completion=completion,
-                    error=failure,
-                    attempt=call.attempt,
-                    usage=usage,
-                    price=self._price,
-                    started=started,
-                    identity=self._identity,
-                    nested=self._nested,
-                )
-                ended = started + seconds
-                call.on_event(CallEnded(call.episode, call.round, ended, call.step, record))
+            if call.budget is not None or call.on_event is not None:
+                seconds = time.perf_counter() - begun
+                if completion is not None:
+                    usage = completion.usage
+                else:
+                    usage = self._bill_failure(failure, inside.usage, seconds)
+                if call.budget is not None:
+                    call.budget.charge(usage)
+                if call.on_event is not None:
+                    record = Call(
+                        worker=self._name,
+                        outcome=outcome_of(completion, failure),
+                        messages=tuple(messages),
+                        sampling=sampling,
+                        completion=completion,
+                        error=failure,
+                        attempt=call.attempt,
+                        usage=usage,
+                        price=self._price,
+                        started=started,
+                        identity=self._identity,
+                        nested=self._nested,
+                    )
+                    ended = started + seconds
+                    call.on_event(CallEnded(call.episode, call.round, ended, call.step, record))
 
     async def _complete_in_time(
         self,
@@ -152,10 +153,8 @@ class Meter:
             message = f"no whole answer by the deadline, after {deadline - now:.1f} s"
             raise WorkerTimeout(message) from error
 
-    def _is_empty(self, completion: Completion) -> bool:
-        if completion.text.strip() or completion.tool_calls or self._blank:
-            return False
-        return completion.finish_reason != "length"
+    def _may_be_blank(self, completion: Completion) -> bool:
+        return self._blank or bool(completion.tool_calls) or completion.finish_reason == "length"
 
     def _bill(self, used: Usage, seconds: float) -> Usage:
         """Return the usage with its price; without a price or tokens it is unknown, not zero."""
