@@ -246,7 +246,7 @@ if child == 0:
     try:
         journal.flush()
     except JournalError as error:
-        os._exit(7 if "of which this one is a copy" in str(error) else 8)
+        os._exit(7 if "in a fork of it" in str(error) else 8)
     os._exit(9)
 _, status = os.waitpid(child, 0)
 journal.flush()
