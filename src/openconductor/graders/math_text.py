@@ -25,6 +25,7 @@ _CHARACTERS = str.maketrans({
 _DELIMITED = re.compile(r"\$\$(.+)\$\$|\\\[(.+)\\\]|\$([^$]+)\$|\\\((.+)\\\)", re.DOTALL)
 _BOLD = re.compile(r"(\*\*|__|`)(.+)\1", re.DOTALL)
 
+_PERCENT = r"percent(?:age)?|pct"
 # (pattern, replacement), applied in this order to the whole text.
 _TABLE = (
     (r"^(?i:so|thus|then|hence|therefore)\b[\s,:]*(?=[-+.\d\\(])", ""),
@@ -44,7 +45,7 @@ _TABLE = (
     ),
     (r"(?:,\s*){2,}", ", "),
     (
-        r"\s*(?:\\text\s*\{\s*(?:percent(?:age)?|pct)\s*\}|(?<![a-zA-Z\\])(?:percent(?:age)?|pct)\b)",
+        rf"\s*(?:\\text\s*\{{\s*(?:{_PERCENT})\s*\}}|(?<![a-zA-Z\\])(?:{_PERCENT})\b)",
         r"\\%",
     ),
     (r"\s*(?<!\\)%", r"\\%"),

@@ -224,7 +224,7 @@ def _read_formula(text: str):
             )
         except MemoryError:
             raise
-        except Exception:  # noqa: BLE001, S112 - a parser's and an algebra system's errors know no base class
+        except Exception:  # noqa: BLE001, S112 - their errors have no base class
             continue
         if not isinstance(formula, sympy.Basic | sympy.MatrixBase):
             continue

@@ -75,7 +75,7 @@ def scan(candidate: str) -> list[str]:
     return sorted(faults)
 
 
-def _faults(node: ast.AST, judges: set[str]) -> Iterator[str]:  # noqa: C901, PLR0912 - a list of rules
+def _faults(node: ast.AST, judges: set[str]) -> Iterator[str]:  # noqa: C901, PLR0912 - rules
     """Yield what is suspicious of one node.
 
     Args:
@@ -182,7 +182,7 @@ def run_tests(candidate: str, tests: str, entry_point: str) -> str:
         execute(Seeing(tree, seen).visit(tree), space)
         if not cases and "def check" in tests and isinstance(space.get("check"), FunctionType):
             space["check"](seen.get(entry_point) or space[entry_point])
-    except BaseException as error:  # noqa: BLE001 - a user's own function, which may also raise SystemExit
+    except BaseException as error:  # noqa: BLE001 - also SystemExit of the answer
         return f"failed {type(error).__name__}: {error}"[:300]
     return run_cases(space, cases, pristine)
 

@@ -42,7 +42,8 @@ def letter_at(row: Row, field: str, count: int) -> str:
     Raises:
         TaskError: there is no such choice.
     """
-    letters, value = LETTERS[:count], row.identity(field)
+    letters = LETTERS[:count]
+    value = row.identity(field)
     if isinstance(value, str):
         letter = value.strip()
     else:
@@ -53,7 +54,8 @@ def letter_at(row: Row, field: str, count: int) -> str:
 
 
 def _with_choices(row: Row) -> Item:
-    return _listed(row, "choices", row.text_or("subject", row.text_or("type")))
+    kind = row.text_or("type")
+    return _listed(row, "choices", row.text_or("subject", kind))
 
 
 def _with_options(row: Row) -> Item:
@@ -69,7 +71,8 @@ def _listed(row: Row, field: str, subject: str) -> Item:
 def _gpqa(row: Row) -> Item:
     columns = ("Correct Answer", "Incorrect Answer 1", "Incorrect Answer 2", "Incorrect Answer 3")
     choices = [row.text(column).strip() for column in columns]
-    subject = row.text_or("High-level domain", row.text_or("Subdomain"))
+    subdomain = row.text_or("Subdomain")
+    subject = row.text_or("High-level domain", subdomain)
     return _item(row, row.text("Question"), choices, "A", subject, row.seed or 0)
 
 
@@ -78,8 +81,9 @@ def _item(
 ) -> Item:
     movable = not any(_OF_OTHERS.search(choice) for choice in choices)
     if seed is not None and movable:
+        right = LETTERS.index(letter)
         choices, places = shuffled(choices, f"{seed} {row.id}")
-        letter = LETTERS[places.index(LETTERS.index(letter))]
+        letter = LETTERS[places.index(right)]
     prompt = choice_prompt(question, choices, subject=subject)
     return row.item(prompt, letter, f"Answer: {letter}", subject)
 
@@ -92,24 +96,25 @@ SHAPES = (
 )
 _dataset = partial(Dataset, shapes=SHAPES, grader=ChoiceGrader)
 
+_MMLU_SPLITS = {
+    "test": parquet(
+        "all/test", "74a41822ce7d3def56e1682f958469c04642a5336a5ce912fa375fdb90fb25d7", 14042
+    ),
+    "validation": parquet(
+        "all/validation",
+        "66cdf0b090ccb657d18d13cd81e31fdc55c3467da9642ffb178653268a97c8ef",
+        1531,
+    ),
+    "dev": parquet("all/dev", None, 285),
+    "auxiliary_train": parquet("all/auxiliary_train", None, 99842),
+}
 MMLU = _dataset(
     "mmlu",
     "57 subjects, four choices (Hendrycks et al. 2021)",
     "cais/mmlu",
     "c30699e8356da336a370243923dbaf21066bb9fe",
     "MIT",
-    {
-        "test": parquet(
-            "all/test", "74a41822ce7d3def56e1682f958469c04642a5336a5ce912fa375fdb90fb25d7", 14042
-        ),
-        "validation": parquet(
-            "all/validation",
-            "66cdf0b090ccb657d18d13cd81e31fdc55c3467da9642ffb178653268a97c8ef",
-            1531,
-        ),
-        "dev": parquet("all/dev", None, 285),
-        "auxiliary_train": parquet("all/auxiliary_train", None, 99842),
-    },
+    _MMLU_SPLITS,
 )
 
 GPQA_DIAMOND = _dataset(
