@@ -17,8 +17,8 @@ import openconductor as oc
 from openconductor.cli import main
 from openconductor.gym.bundled import bundled_folder
 from openconductor.gym.questions import draw_questions
-from openconductor.gym.sampling import phrases
 from openconductor.gym.workers import gym_pool
+from openconductor.gym.world import COMPARE, OPERATIONS, WORDINGS
 from openconductor.providers import create
 from openconductor.reward import group_advantages
 from openconductor.store import read_store
@@ -83,7 +83,10 @@ def llama(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def learnt(family: Any, folder: Path) -> Path:
     torch.set_num_threads(1)
-    base = save_base(folder / "base", family, servable=True, texts=tuple(phrases()))
+    phrases = [
+        operation.phrase(wording) for operation in OPERATIONS.values() for wording in WORDINGS
+    ]
+    base = save_base(folder / "base", family, servable=True, texts=(*phrases, *COMPARE))
     return train(folder / "run", base, *COLD)
 
 
