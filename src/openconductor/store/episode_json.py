@@ -7,7 +7,7 @@ from dataclasses import fields
 
 from openconductor.ledger import CONDUCTOR, Attempt, Entry, Ledger, draw_up
 from openconductor.store.serialisation import outcome_of, plain
-from openconductor.types import Completion, Episode, Message, Round, StepResult, Usage
+from openconductor.types import Episode, Message, Round, StepResult, Usage
 
 Json = dict[str, object]
 _Attempts = Mapping[tuple[int, int | None], Sequence[Attempt]]
@@ -24,67 +24,60 @@ def episode_json(episode: Episode, workers: Mapping[int, str]) -> Json:
     """
     ledger = draw_up(episode)
     attempts = {(entry.round, entry.step): entry.attempts for entry in ledger.entries}
-    question = episode.question
+    question: object = episode.question
+    if not isinstance(episode.question, str):
+        question = _messages(episode.question)
+    rounds = [
+        _round(index, played, workers, attempts) for index, played in enumerate(episode.rounds)
+    ]
     return {
         "id": episode.id,
-        "question": question if isinstance(question, str) else _messages(question),
-        "answer": episode.answer,
-        "error": plain(episode.error),
-        "seconds": episode.seconds,
-        "rounds": [
-            _round(index, played, workers, attempts) for index, played in enumerate(episode.rounds)
-        ],
+        "question": question,
+        **_fields(episode, "answer", "error", "seconds"),
+        "rounds": rounds,
         "ledger": _ledger(ledger, episode, workers),
     }
 
 
+def _fields(value: object, *names: str) -> Json:
+    """Return some of the fields of a value in JSON's types."""
+    return {name: plain(getattr(value, name)) for name in names}
+
+
 def _messages(turns: Sequence[Message]) -> list[Json]:
-    return [{"role": turn.role, "content": turn.content} for turn in turns]
+    return [_fields(turn, "role", "content") for turn in turns]
 
 
 def _attempts(attempts: Sequence[Attempt]) -> list[Json]:
-    return [
-        {
-            "worker": call.worker,
-            "attempt": call.attempt,
-            "outcome": call.outcome,
-            "wasted": wasted,
-            "replayed": call.replayed,
-            "nested": call.nested,
-            "usage": plain(call.usage),
-        }
-        for call, wasted in attempts
-    ]
+    forms: list[Json] = []
+    for call, wasted in attempts:
+        form = _fields(call, "worker", "attempt", "outcome")
+        form["wasted"] = wasted
+        form |= _fields(call, "replayed", "nested", "usage")
+        forms.append(form)
+    return forms
 
 
 def _round(index: int, played: Round, workers: Mapping[int, str], attempts: _Attempts) -> Json:
-    results = () if played.transcript is None else played.transcript.results
+    conductor = None
+    completion = played.completion
+    if completion is not None:
+        conductor = _fields(completion, "text", "reasoning", "finish_reason", "usage")
+    planning = _attempts(attempts.get((index, None), ()))
+    answer = None
+    steps: list[Json] = []
+    if played.transcript is not None:
+        answer = played.transcript.answer
+        for number, result in enumerate(played.transcript.results):
+            steps.append(_step(number, result, workers, attempts[index, number]))
     return {
         "round": index,
-        "conductor": _completion(played.completion),
-        "planning": {
-            "usage": plain(played.planning),
-            "attempts": _attempts(attempts.get((index, None), ())),
-        },
+        "conductor": conductor,
+        "planning": {"usage": plain(played.planning), "attempts": planning},
         "valid": played.workflow is not None,
-        "accepted": played.accepted,
-        "error": plain(played.error),
-        "answer": None if played.transcript is None else played.transcript.answer,
-        "steps": [
-            _step(number, result, workers, attempts[index, number])
-            for number, result in enumerate(results)
-        ],
-    }
-
-
-def _completion(completion: Completion | None) -> Json | None:
-    if completion is None:
-        return None
-    return {
-        "text": completion.text,
-        "reasoning": completion.reasoning,
-        "finish_reason": completion.finish_reason,
-        "usage": plain(completion.usage),
+        **_fields(played, "accepted", "error"),
+        "answer": answer,
+        "steps": steps,
     }
 
 
@@ -92,26 +85,23 @@ def _step(
     index: int, result: StepResult, workers: Mapping[int, str], attempts: Sequence[Attempt]
 ) -> Json:
     step = result.step
-    completion = result.completion
-    answered = completion is not None
-    return {
+    form: Json = {
         "step": index,
         "worker": step.worker,
         "worker_name": workers.get(step.worker),
-        "answered_by": workers.get(result.asked) if answered else None,
-        "subtask": step.subtask,
-        "access": plain(step.access),
+        "answered_by": None,
+        **_fields(step, "subtask", "access"),
         "messages": _messages(result.messages),
-        "response": completion.text if answered else None,
-        "reasoning": completion.reasoning if answered else None,
-        "finish_reason": completion.finish_reason if answered else None,
-        "usage": plain(result.usage),
-        "attempts": _attempts(attempts),
-        "outcome": outcome_of(result),
-        "error": plain(result.error),
-        "started": result.started,
-        "ended": result.ended,
     }
+    form |= dict.fromkeys(("response", "reasoning", "finish_reason"))
+    if result.completion is not None:
+        form["answered_by"] = workers.get(result.asked)
+        form["response"] = result.completion.text
+        form |= _fields(result.completion, "reasoning", "finish_reason")
+    form["usage"] = plain(result.usage)
+    form["attempts"] = _attempts(attempts)
+    form["outcome"] = outcome_of(result)
+    return form | _fields(result, "error", "started", "ended")
 
 
 def _ledger(ledger: Ledger, episode: Episode, workers: Mapping[int, str]) -> Json:
@@ -121,12 +111,9 @@ def _ledger(ledger: Ledger, episode: Episode, workers: Mapping[int, str]) -> Jso
     replayed = sum(attempt.call.replayed for attempt in attempts)
     return {
         "entries": [_entry(entry, episode, workers) for entry in ledger.entries],
-        "conductor": plain(ledger.conductor),
-        "workers": plain(ledger.workers),
-        "by_worker": plain(ledger.by_worker),
-        "rounds": plain(ledger.rounds),
-        "wasted": {"attempts": wasted, **_usage(ledger.wasted)},
-        "replayed": {"attempts": replayed, **_usage(ledger.replayed)},
+        **_fields(ledger, "conductor", "workers", "by_worker", "rounds"),
+        "wasted": {"attempts": wasted, **_fields(ledger.wasted, *_USAGE_FIELDS)},
+        "replayed": {"attempts": replayed, **_fields(ledger.replayed, *_USAGE_FIELDS)},
         "total": plain(ledger.total),
     }
 
@@ -136,14 +123,7 @@ def _entry(entry: Entry, episode: Episode, workers: Mapping[int, str]) -> Json:
     transcript = episode.rounds[entry.round].transcript
     if entry.step is not None and transcript is not None:
         who = workers.get(transcript.results[entry.step].asked)
-    return {
-        "round": entry.round,
-        "step": entry.step,
-        "who": who,
-        "attempts": len(entry.attempts),
-        **_usage(entry.usage),
-    }
-
-
-def _usage(usage: Usage) -> Json:
-    return {name: plain(getattr(usage, name)) for name in _USAGE_FIELDS}
+    form = _fields(entry, "round", "step")
+    form["who"] = who
+    form["attempts"] = len(entry.attempts)
+    return form | _fields(entry.usage, *_USAGE_FIELDS)
