@@ -25,6 +25,7 @@ from openconductor.serving.apis.wire import (
     event,
     image_part,
     invalid,
+    unexpected,
 )
 from openconductor.types import Message, Sampling
 
@@ -279,10 +280,8 @@ def _read_content(blocks: Sequence[_Block], where: str) -> tuple[str, list[Json]
                 images.append(image_part(url, f"{where}.{index}.source"))
             case _Document(source=source):
                 if source.type not in ("text", "content"):
-                    raise invalid(
-                        f"{where}.{index}.source.type",
-                        f"got {source.type!r}, expected a document as 'text'",
-                    )
+                    place = f"{where}.{index}.source.type"
+                    raise unexpected(place, source.type, "a document as 'text'")
                 inner = [text.text for text in source.content]
                 parts = [block.title, block.context, source.data, *inner]
                 texts.append("\n\n".join(part for part in parts if part))

@@ -11,7 +11,7 @@ from hashlib import sha256
 from typing import cast
 
 from openconductor.serving.apis.response_items import ClientTool
-from openconductor.serving.apis.wire import Json, as_object, invalid, read_text, short
+from openconductor.serving.apis.wire import Json, as_object, invalid, read_text, short, unexpected
 
 _LONGEST_NAME = 64  # characters of a function's name, at OpenAI and others
 
@@ -49,9 +49,7 @@ def read_tools(given: Sequence[Json]) -> dict[str, ClientTool]:
                     function[key] = entry[key]
             parameters = function.get("parameters", {})
             if not isinstance(parameters, dict):
-                raise invalid(
-                    f"{where}.parameters", f"got {short(parameters)}, expected a JSON schema"
-                )
+                raise unexpected(f"{where}.parameters", parameters, "a JSON schema")
         tools[function["name"]] = ClientTool(name, function, namespace, kind == "custom")
     return tools
 
@@ -107,10 +105,8 @@ def read_tool_options(
         names = [name for name in names if name in allowed]
         choice = chosen.get("mode")
     if choice not in (None, "auto", "none", "required"):
-        raise invalid(
-            "tool_choice",
-            f"got {short(choice)}, expected 'auto', 'none', 'required' or one of the tools",
-        )
+        expected = "'auto', 'none', 'required' or one of the tools"
+        raise unexpected("tool_choice", choice, expected)
     if choice == "required" and not names:
         raise invalid("tool_choice", "got 'required', but no function or custom tool is offered")
     return _offer(tools, names, choice, parallel)

@@ -28,6 +28,7 @@ from openconductor.serving.apis.wire import (
     invalid,
     read_text,
     short,
+    unexpected,
 )
 from openconductor.types import Message, Role, Sampling
 
@@ -199,8 +200,6 @@ def _read_previous(identifier: str | None) -> str | None:
 
 def _read_format(given: object) -> Json | None:
     """Return the format of the answer, in the form of chat completions; None: text."""
-    if given is None:
-        return None
     form = as_object(given or {"type": "text"})
     kind = form.get("type")
     if kind == "text":
@@ -208,14 +207,10 @@ def _read_format(given: object) -> Json | None:
     if kind == "json_object":
         return {"type": kind}
     if kind != "json_schema":
-        raise invalid(
-            "text.format.type", f"got {short(kind)}, expected text, json_object or json_schema"
-        )
+        raise unexpected("text.format.type", kind, "text, json_object or json_schema")
     read_text(form, "name", "text.format")
     if not isinstance(form.get("schema"), dict):
-        raise invalid(
-            "text.format.schema", f"got {short(form.get('schema'))}, expected a JSON schema"
-        )
+        raise unexpected("text.format.schema", form.get("schema"), "a JSON schema")
     keys = ("name", "description", "schema", "strict")
     return {"type": kind, kind: {key: form[key] for key in keys if form.get(key) is not None}}
 
@@ -227,7 +222,7 @@ def _read_input(given: object) -> list[Message]:
         return [Message("user", given)]
     turns = _read_items(as_list(given))
     if not turns:
-        raise invalid("input", f"got {short(given)}, expected a text, or items with a turn")
+        raise unexpected("input", given, "a text, or items with a turn")
     return turns
 
 
@@ -290,18 +285,14 @@ def _read_item(item: Json, where: str) -> Message | None:
         case _:
             if kind in _HOSTED:
                 return None
-            raise invalid(
-                f"{where}.type",
-                f"got {short(kind)}, expected message, function_call or custom_tool_call (or an "
-                "output of one), reasoning",
-            )
+            expected = "message, function_call or custom_tool_call (or an output of one), reasoning"
+            raise unexpected(f"{where}.type", kind, expected)
 
 
 def _read_message(item: Json, where: str) -> Message | None:
     role = _ROLES.get(str(item.get("role")))
     if role is None:
-        roles = ", ".join(_ROLES)
-        raise invalid(f"{where}.role", f"got {short(item.get('role'))}, expected {roles}")
+        raise unexpected(f"{where}.role", item.get("role"), ", ".join(_ROLES))
     text, parts = wire.read_content(item.get("content"), f"{where}.content")
     if role == "assistant":
         if parts:
@@ -324,9 +315,7 @@ def _call_turn(item: Json, arguments: str, where: str) -> Message:
 def _read_reference(item: Json, where: str) -> Message | None:
     match = _ITEM_ID.fullmatch(read_text(item, "id", where))
     if match is None:
-        raise invalid(
-            f"{where}.id", f"got {short(item['id'])}, expected the id of an earlier message"
-        )
+        raise unexpected(f"{where}.id", item["id"], "the id of an earlier message")
     if match[1] == "rs":
         return None
     return Message("assistant", "", ({wire.RECALLS: match[2]},))

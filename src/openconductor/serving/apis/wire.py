@@ -162,6 +162,11 @@ def invalid(where: str, problem: str) -> RequestFailed:
     return RequestFailed(400, "invalid_value", f"{where}: {problem}", param=where)
 
 
+def unexpected(where: str, value: object, expected: str) -> RequestFailed:
+    """Return the failure of a body whose field ``where`` has a wrong value."""
+    return invalid(where, f"got {short(value)}, expected {expected}")
+
+
 def image_part(url: object, where: str, detail: object = None) -> Json:
     """Return an image as a part of a Message, from a data URL.
 
@@ -169,9 +174,7 @@ def image_part(url: object, where: str, detail: object = None) -> Json:
         RequestFailed: it is another URL: the server fetches nothing for a client.
     """
     if not isinstance(url, str) or not url.startswith(IMAGE) or ";base64," not in url[:100]:
-        raise invalid(
-            where, f"got {short(url)}, expected an image as a data URL (data:image/png;base64,...)"
-        )
+        raise unexpected(where, url, "an image as a data URL (data:image/png;base64,...)")
     image = {"url": url}
     if detail:
         image["detail"] = str(detail)
@@ -187,7 +190,7 @@ def read_content(content: object, where: str) -> tuple[str, list[Mapping[str, ob
     if isinstance(content, str):
         return content, []
     if not isinstance(content, list):
-        raise invalid(where, f"got {short(content)}, expected a text or a list of parts")
+        raise unexpected(where, content, "a text or a list of parts")
     texts: list[str] = []
     images: list[Mapping[str, object]] = []
     for index, value in enumerate(cast("list[object]", content)):
@@ -201,9 +204,7 @@ def read_content(content: object, where: str) -> tuple[str, list[Mapping[str, ob
         elif kind in ("image_url", "input_image"):
             images.append(_read_image(part, place))
         else:
-            raise invalid(
-                f"{place}.type", f"got {short(kind)}, expected a text or an image (data URL)"
-            )
+            raise unexpected(f"{place}.type", kind, "a text or an image (data URL)")
     return "\n".join(texts), images
 
 
@@ -231,7 +232,7 @@ def read_text(entry: Json, key: str, where: str) -> str:
     """
     value = entry.get(key)
     if not isinstance(value, str):
-        raise invalid(f"{where}.{key}", f"got {short(value)}, expected a string")
+        raise unexpected(f"{where}.{key}", value, "a string")
     return value
 
 
