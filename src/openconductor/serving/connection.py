@@ -120,12 +120,11 @@ async def receive_json(receive: Receive, limit_mb: int) -> Json:
             raise RequestFailed(413, "request_too_large", problem)
     try:
         data = _parse(b"".join(pieces).decode("utf-8-sig"))
+        if not isinstance(data, dict):
+            raise ValueError(f"got {type(data).__name__}")
     except (ValueError, RecursionError) as error:
         problem = f"the body: {error}; expected a JSON object"
         raise RequestFailed(400, "invalid_json", problem) from None
-    if not isinstance(data, dict):
-        problem = f"the body: got {type(data).__name__}, expected a JSON object"
-        raise RequestFailed(400, "invalid_json", problem)
     return cast("Json", data)
 
 

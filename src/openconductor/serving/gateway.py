@@ -91,6 +91,12 @@ class Gateway:
         with ExitStack() as place:
             bill = place.enter_context(tenant.admit())
             ask, live = await self._choose(request, tenant, control)
+            budget = Budget(
+                calls=control.max_calls,
+                tokens=control.max_tokens,
+                dollars=control.max_dollars,
+                seconds=control.max_seconds,
+            )
             turn = Turn(
                 request,
                 bill,
@@ -106,7 +112,7 @@ class Gateway:
             options = request.options
             if control.seed is not None:
                 options = replace(options, seed=control.seed)
-            turn.start(ask, options, place.pop_all())
+            turn.start(partial(ask, request.turns, budget=budget), options, place.pop_all())
         await turn.begun()
         return turn
 
@@ -140,21 +146,15 @@ class Gateway:
         """
         pool = self._workers(control)
         model = request.model
-        budget = Budget(
-            calls=control.max_calls,
-            tokens=control.max_tokens,
-            dollars=control.max_dollars,
-            seconds=control.max_seconds,
-        )
         if model.startswith(DIRECT):
             ordinal = _find_ordinal(pool, model.removeprefix(DIRECT))
             if ordinal is None:
                 message = f"model: {model!r} is not among the allowed workers"
                 raise RequestFailed(403, "worker_not_allowed", message)
-            return partial(SingleWorker(pool, ordinal).ask, request.turns, budget=budget), True
+            return SingleWorker(pool, ordinal).ask, True
         if model in self.baselines:
             self._check_baseline(request, pool)
-            return partial(self.baselines[model].ask, request.turns, budget=budget), False
+            return self.baselines[model].ask, False
         own = self.conductor
         conductor = replace(
             own,
@@ -168,10 +168,8 @@ class Gateway:
             ordinal = _find_ordinal(pool, called.worker)
             if ordinal is not None:
                 opening = resumed_turns(called, request.turns)
-                return partial(
-                    conductor.resume, request.turns, ordinal, opening, budget=budget
-                ), live
-        return partial(conductor.ask, request.turns, budget=budget), live
+                return partial(conductor.resume, worker=ordinal, opening=opening), live
+        return conductor.ask, live
 
     def _check_baseline(self, request: ClientRequest, pool: WorkerPool) -> None:
         if len(pool) < len(self.pool):

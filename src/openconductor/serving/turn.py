@@ -34,6 +34,7 @@ from openconductor.serving.apis.wire import (
     call_id,
     orchestration,
     request_failure,
+    tool_call,
 )
 from openconductor.serving.key_ring import SERVED, Bill
 from openconductor.serving.metrics import Metrics
@@ -45,7 +46,7 @@ ANSWER = -1
 """In place of the index of a part of the reasoning: the answer's text."""
 
 Ask = Callable[..., Awaitable[Episode]]
-"""An ``ask`` that takes ``on_event`` and ``context``."""
+"""The ``ask`` of an orchestrator, or a call that begins further on."""
 
 log = logging.getLogger("openconductor.serving")
 
@@ -302,11 +303,5 @@ def served_calls(calls: Sequence[Mapping[str, object]], episode: str) -> tuple[J
         function = as_object(call.get("function"))
         name = str(function.get("name", ""))
         arguments = str(function.get("arguments") or "{}")
-        served.append(
-            {
-                "id": call_id(episode, index),
-                "type": "function",
-                "function": {"name": name, "arguments": arguments},
-            }
-        )
+        served.append(tool_call(call_id(episode, index), name, arguments))
     return tuple(served)

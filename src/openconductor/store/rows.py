@@ -153,10 +153,10 @@ class TextPolicy:
         """
         if error is None:
             return None
-        if self.content:
-            return self.clean(compact(error))
-        fields = cast("dict[str, object]", plain(error))
-        return self.clean(compact({**fields, "message": None}))
+        kept = cast("dict[str, object]", plain(error))
+        if not self.content:
+            kept["message"] = None
+        return self.clean(compact(kept))
 
     def clean(self, document: str) -> str:
         """Return a JSON document with every text in it cleaned."""

@@ -182,17 +182,17 @@ def _read_version(connection: sqlite3.Connection, path: Path) -> int:
     if application == 0 and tables == 0:
         return 0
     if application != _APPLICATION_ID:
-        raise JournalError(
-            f"journal {path}: a SQLite file of another program; expected a journal or a new file"
+        problem = "a SQLite file of another program; expected a journal or a new file"
+    elif version > VERSION:
+        problem = (
+            f"has schema version {version}, and this OpenConductor reads at most {VERSION}; "
+            "upgrade OpenConductor, or name another file"
         )
-    if version > VERSION:
-        raise JournalError(
-            f"journal {path}: has schema version {version}, and this OpenConductor reads at most "
-            f"{VERSION}; upgrade OpenConductor, or name another file"
+    elif version < _OLDEST:
+        problem = (
+            f"has schema version {version}, and this OpenConductor reads {_OLDEST} and later; "
+            "name another file"
         )
-    if version < _OLDEST:
-        raise JournalError(
-            f"journal {path}: has schema version {version}, and this OpenConductor reads "
-            f"{_OLDEST} and later; name another file"
-        )
-    return version
+    else:
+        return version
+    raise JournalError(f"journal {path}: {problem}")

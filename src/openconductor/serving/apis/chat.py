@@ -167,8 +167,7 @@ def _turn(turn: ChatTurn, where: str) -> Message:
 def _call(call: ToolEntry, where: str) -> Json:
     if call.id is None or call.function is None:
         raise invalid(where, "expected a function call with `id` and `function`")
-    function = {"name": call.function.name, "arguments": call.function.arguments or "{}"}
-    return {"id": call.id, "type": "function", "function": function}
+    return wire.tool_call(call.id, call.function.name, call.function.arguments or "{}")
 
 
 # ── writing ───────────────────────────────────────────────────────────────────────────────────────

@@ -156,20 +156,18 @@ class _Progress:
             case Planned() if event.workflow is not None:
                 names = [self._names[step.worker] for step in event.workflow]
                 plan = ", ".join(names) or "the answer stands"
-                self._add(f"planned: {plan}{_cost(event.completion.usage)}")
+                line = f"planned: {plan}{_cost(event.completion.usage)}"
             case StepStarted():
-                self._add(f"step {event.step + 1} started: {self._names[event.worker]}")
+                line = f"step {event.step + 1} started: {self._names[event.worker]}"
             case StepEnded():
                 result = event.result
                 ending = "ended"
                 if result.error is not None:
                     ending = f"failed ({type(result.error).__name__})"
                 worker = self._names[result.asked]
-                self._add(f"step {event.step + 1} {ending}: {worker}{_cost(result.usage)}")
+                line = f"step {event.step + 1} {ending}: {worker}{_cost(result.usage)}"
             case _:
-                pass
-
-    def _add(self, line: str) -> None:
+                return
         self.lines.put_nowait(line)
 
 

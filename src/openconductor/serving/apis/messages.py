@@ -258,8 +258,7 @@ def _assistant_turns(blocks: Sequence[_Block]) -> list[Message]:
     for block in blocks:
         if isinstance(block, _ToolUse):
             arguments = json.dumps(block.input, ensure_ascii=False)
-            function = {"name": block.name, "arguments": arguments}
-            calls.append({"id": block.id, "type": "function", "function": function})
+            calls.append(wire.tool_call(block.id, block.name, arguments))
     if calls:
         return [Message("assistant", text, ({"tool_calls": calls},))]
     return [Message("assistant", text)] if text else []
@@ -430,20 +429,11 @@ class _Stream:
         return _event("message_start", message=message)
 
     def add_reasoning(self, part: int, text: str) -> bytes:
-        if not text:
-            return b""
-        sent = b""
-        if self._open != part:
-            sent = self._begin(part, {"type": "thinking", "thinking": "", "signature": ""})
-        return sent + self._delta({"type": "thinking_delta", "thinking": text})
+        block = {"type": "thinking", "thinking": "", "signature": ""}
+        return self._add(part, block, "thinking", text)
 
     def add_text(self, text: str) -> bytes:
-        if not text:
-            return b""
-        sent = b""
-        if self._open != "text":
-            sent = self._begin("text", {"type": "text", "text": ""})
-        return sent + self._delta({"type": "text_delta", "text": text})
+        return self._add("text", {"type": "text", "text": ""}, "text", text)
 
     def heartbeat(self) -> bytes:
         return _event("ping")
@@ -470,6 +460,13 @@ class _Stream:
         if error.status >= 500:
             body["error"]["type"] = error.code
         return sent + self._close() + event(body, "error")
+
+    def _add(self, kind: int | Literal["text"], block: Json, key: str, text: str) -> bytes:
+        """Add a text to the open block, which ``block`` begins if another kind is open."""
+        if not text:
+            return b""
+        sent = b"" if self._open == kind else self._begin(kind, block)
+        return sent + self._delta({"type": f"{key}_delta", key: text})
 
     def _begin(self, kind: int | Literal["text", "call"], block: Json) -> bytes:
         sent = self._close()

@@ -304,11 +304,7 @@ def _read_message(item: Json, where: str) -> Message | None:
 
 def _call_turn(item: Json, arguments: str, where: str) -> Message:
     name = flat_name(read_text(item, "name", where), item.get("namespace"))
-    call = {
-        "id": read_text(item, "call_id", where),
-        "type": "function",
-        "function": {"name": name, "arguments": arguments},
-    }
+    call = wire.tool_call(read_text(item, "call_id", where), name, arguments)
     return Message("assistant", "", ({"tool_calls": [call]},))
 
 

@@ -350,6 +350,12 @@ def call_id(episode: str, index: int) -> str:
     return f"call_{episode}{index:02d}"
 
 
+def tool_call(identifier: object, name: object, arguments: object) -> Json:
+    """Return a tool call in the form of chat completions; its arguments are a JSON text."""
+    function = {"name": name, "arguments": arguments}
+    return {"id": identifier, "type": "function", "function": function}
+
+
 def parse_call_id(identifier: str) -> tuple[str, int] | None:
     """Return the episode and the index of a tool call; None: the id is not one of this server's."""
     match = _CALL_ID.fullmatch(identifier)
