@@ -55,7 +55,7 @@ def root() -> Path:
 
 @pytest.fixture(scope="session")
 def shared_data() -> Path:
-    """The folder of public data sets that lies beside the checkout on some machines; skips where it does not."""
+    """Return the folder of data sets beside the checkout, or skip the test if it is absent."""
     folder = ROOT.parent / "shared" / "data"
     if not folder.is_dir():
         pytest.skip(

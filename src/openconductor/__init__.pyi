@@ -1,4 +1,4 @@
-"""The public names, and where each is defined; ``__init__.py`` imports one when it is first asked for."""
+"""The public names, and where each is defined. ``__init__.py`` imports one at its first use."""
 
 from .baselines.pools import (
     Baseline as Baseline,
@@ -85,15 +85,15 @@ from .sandboxes import (
 from .store import (
     Journal as Journal,
 )
-from .tasks.dataset import (
+from .tasks.data.dataset import (
     Dataset as Dataset,
     Shape as Shape,
 )
-from .tasks.items import (
+from .tasks.data.items import (
     Benchmark as Benchmark,
     Item as Item,
 )
-from .tasks.rows import (
+from .tasks.data.rows import (
     Row as Row,
 )
 from .training import (

@@ -69,13 +69,13 @@ class Scripted(Provider):
 
     Args:
         script: one answer for all calls; a list of answers, of which the last repeats; a mapping
-            from the call's step to an answer (None is the Conductor's own call); or a function, sync
-            or async, from the ScriptedCall to an answer.
+            from the call's step to an answer (None is the Conductor's own call); or a function,
+            sync or async, from the ScriptedCall to an answer.
         usage: usage of an answer that is not a Completion.
         attributes: attributes of Provider, such as ``remote=True`` or ``identity="model 1"``.
 
-    An answer is a text, a Completion, an exception to raise, a Workflow (written as a planner writes
-    it), or a tuple of pieces: texts that are streamed in turn, numbers of seconds to wait
+    An answer is a text, a Completion, an exception to raise, a Workflow (written as a planner
+    writes it), or a tuple of pieces: texts that are streamed in turn, numbers of seconds to wait
     (``math.inf`` never ends), and exceptions.
 
     Attributes:
@@ -160,7 +160,7 @@ class Scripted(Provider):
 
 
 def pool_of(*providers: Provider | Script, **options: Any) -> WorkerPool:
-    """Return a pool of workers named ``w0``, ``w1``, … over providers, or over scripts of their answers.
+    """Return a pool of workers ``w0``, ``w1``, … over providers, or scripts of their answers.
 
     Args:
         providers: a Provider, or a script for a Scripted.

@@ -27,8 +27,8 @@ from openconductor.errors import OpenConductorError
 from openconductor.events import Event
 from openconductor.prompt import render_workflow
 from openconductor.protocols import OnEvent
-from openconductor.providers.chat_wire import encode, request_body
 from openconductor.providers.openai_compatible import OpenAICompatibleProvider
+from openconductor.providers.wire.chat import encode, request_body
 from openconductor.types import Budget, Call, Episode, Message, Step, Workflow
 
 TREE: Sequence[Sequence[int]] = ([], [], [0], [1], [2, 3])

@@ -14,8 +14,8 @@ from pathlib import Path
 
 import pytest
 
+from openconductor.graders.formulas.text import normalise
 from openconductor.graders.math import MathGrader
-from openconductor.graders.math_text import normalise
 from openconductor.types import Problem
 
 Pairs = set[tuple[str, str]]

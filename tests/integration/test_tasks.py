@@ -13,7 +13,7 @@ import pytest
 from openconductor.graders.code_tests import CallTest, CodeTests
 from openconductor.tasks import load_task
 from openconductor.tasks.check import check_task
-from openconductor.tasks.dataset import DatasetTask
+from openconductor.tasks.data.dataset import DatasetTask
 from openconductor.types import Grade
 
 

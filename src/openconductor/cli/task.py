@@ -20,8 +20,8 @@ from openconductor.graders.code_tests import CodeTests, IoTest
 from openconductor.store.serialisation import plain
 from openconductor.tasks import TASKS, load_task
 from openconductor.tasks.check import CheckFinding, CheckReport, check_task
-from openconductor.tasks.dataset import UnpinnedData
-from openconductor.tasks.items import Benchmark, Item, Loaded, Source
+from openconductor.tasks.data.dataset import UnpinnedData
+from openconductor.tasks.data.items import Benchmark, Item, Loaded, Source
 from openconductor.tasks.paper_mix import MixGrader
 
 task = typer.Typer(help="List benchmarks, look at their problems, check their graders.")

@@ -29,9 +29,9 @@ from openconductor import errors
 from openconductor.config import nearest, one_of
 from openconductor.privacy import MARK, SHORTEST, forms
 from openconductor.protocols import CallContext, OnText, Provider
-from openconductor.providers import http
-from openconductor.providers.chat_failures import excerpt, failure, key_of
-from openconductor.providers.chat_wire import plain
+from openconductor.providers.wire import http
+from openconductor.providers.wire.chat import plain
+from openconductor.providers.wire.failures import excerpt, failure, key_of
 from openconductor.types import Completion, Message, Sampling, Usage
 
 MOST_PAGES = 100  # of a server's list of tools

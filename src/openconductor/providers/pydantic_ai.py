@@ -35,9 +35,9 @@ from pydantic_ai.tools import ToolDefinition
 
 from openconductor import errors
 from openconductor.protocols import CallContext, OnText, Provider
-from openconductor.providers import http
-from openconductor.providers.chat_failures import excerpt, failure, key_of
-from openconductor.providers.chat_wire import Reply, encode, plain
+from openconductor.providers.wire import http
+from openconductor.providers.wire.chat import Reply, encode, plain
+from openconductor.providers.wire.failures import excerpt, failure, key_of
 from openconductor.types import Completion, Message, Sampling, Usage
 
 NO_KEY = "no-key"  # the key for an SDK that demands one, at an address that no key was named for

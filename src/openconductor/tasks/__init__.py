@@ -15,7 +15,7 @@ from typing import Any, cast
 
 from openconductor.config import check_option, load_registered, shorten
 from openconductor.errors import ConfigError
-from openconductor.tasks.items import Benchmark
+from openconductor.tasks.data.items import Benchmark
 
 TASKS: dict[str, str] = {
     "aime25": "openconductor.tasks.math:AIME25",
@@ -55,7 +55,7 @@ def load_task(name: str, **options: object) -> Benchmark:
     """
     make: Any = load_registered(TASKS, name, what="task")
     if not callable(make):
-        from openconductor.tasks.dataset import Dataset, DatasetTask
+        from openconductor.tasks.data.dataset import Dataset, DatasetTask
 
         if not isinstance(make, Dataset):
             raise ConfigError(f"task {name}: got {shorten(make)}, {_EXPECTED}")

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 
 from openconductor.errors import GradingError
 from openconductor.protocols import Grader
-from openconductor.tasks.items import Benchmark, Source
+from openconductor.tasks.data.items import Benchmark, Source
 from openconductor.types import Grade, Problem
 
 OnProgress = Callable[[int, int], None]

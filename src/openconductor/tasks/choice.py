@@ -16,9 +16,9 @@ from collections.abc import Sequence
 from functools import partial
 
 from openconductor.graders.choice import LETTERS, ChoiceGrader, choice_prompt, shuffled
-from openconductor.tasks.dataset import Dataset, Shape, parquet
-from openconductor.tasks.items import DataFile, Item
-from openconductor.tasks.rows import Row
+from openconductor.tasks.data.dataset import Dataset, Shape, parquet
+from openconductor.tasks.data.items import DataFile, Item
+from openconductor.tasks.data.rows import Row
 
 _OF_OTHERS = re.compile(
     r"(?i:\b(?:all|none|neither|both|any|each|either|two|three)\b.{0,20}"

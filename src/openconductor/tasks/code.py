@@ -12,10 +12,10 @@ from functools import partial
 
 from openconductor.graders.code import CodeGrader
 from openconductor.graders.code_tests import CodeTests, from_asserts, from_rows
-from openconductor.tasks.dataset import Dataset, Shape, parquet
-from openconductor.tasks.items import Item
+from openconductor.tasks.data.dataset import Dataset, Shape, parquet
+from openconductor.tasks.data.items import Item
+from openconductor.tasks.data.rows import Row
 from openconductor.tasks.prompts import fenced, function_prompt, program_prompt
-from openconductor.tasks.rows import Row
 
 _DEFINED = re.compile(r"^[ \t]*(?:async[ \t]+)?def[ \t]+(\w+)", re.MULTILINE)
 

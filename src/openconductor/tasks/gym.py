@@ -27,8 +27,8 @@ from openconductor.gym.questions import (
 from openconductor.gym.workers import Profile, SimulatedWorker
 from openconductor.gym.world import COMPARE, read_value, write_value
 from openconductor.pool import WorkerPool
+from openconductor.tasks.data.items import Benchmark, Item, Loaded, Source
 from openconductor.tasks.instructions import ALONE, Instructions
-from openconductor.tasks.items import Benchmark, Item, Loaded, Source
 from openconductor.tasks.simulated import Plan, Simulation
 from openconductor.types import Problem, Question, Step, Workflow
 

@@ -31,10 +31,10 @@ from openconductor.graders.code import CodeGrader
 from openconductor.graders.code_tests import CodeTests, IoTest, from_json_lines
 from openconductor.store.serialisation import load
 from openconductor.tasks.code import LOCAL
-from openconductor.tasks.dataset import Dataset, Shape
-from openconductor.tasks.items import DataFile, Item
+from openconductor.tasks.data.dataset import Dataset, Shape
+from openconductor.tasks.data.items import DataFile, Item
+from openconductor.tasks.data.rows import Row
 from openconductor.tasks.prompts import function_prompt, program_prompt
-from openconductor.tasks.rows import Row
 
 T = TypeVar("T")
 LARGEST = 1 << 30

@@ -13,10 +13,10 @@ from functools import partial
 
 from openconductor.graders.extraction import find_boxed
 from openconductor.graders.math import MathGrader
-from openconductor.tasks.dataset import Dataset, Shape, parquet
-from openconductor.tasks.items import DataFile, Item
+from openconductor.tasks.data.dataset import Dataset, Shape, parquet
+from openconductor.tasks.data.items import DataFile, Item
+from openconductor.tasks.data.rows import Row, Unusable
 from openconductor.tasks.prompts import boxed, boxed_prompt
-from openconductor.tasks.rows import Row, Unusable
 
 
 def _answered(row: Row) -> Item:

@@ -25,13 +25,13 @@ from statistics import fmean
 from openconductor.errors import ConfigError, GradingError
 from openconductor.protocols import Grader
 from openconductor.tasks.choice import MMLU
-from openconductor.tasks.dataset import DatasetTask
-from openconductor.tasks.items import Benchmark, Item, Loaded, Source, draw_key
+from openconductor.tasks.data.dataset import DatasetTask
+from openconductor.tasks.data.items import Benchmark, Item, Loaded, Source, draw_key
+from openconductor.tasks.data.rows import read_rows
+from openconductor.tasks.data.selection import select
 from openconductor.tasks.livecodebench import LIVECODEBENCH_V1
 from openconductor.tasks.math import MATH
 from openconductor.tasks.rlpr import RLPR
-from openconductor.tasks.rows import read_rows
-from openconductor.tasks.selection import select
 from openconductor.types import Grade, Problem
 
 PROBLEMS = 960

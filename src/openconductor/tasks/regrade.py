@@ -31,8 +31,8 @@ from openconductor.sandboxes import Sandbox
 from openconductor.tasks.check import try_grade
 from openconductor.tasks.choice import choices_of, letter_at
 from openconductor.tasks.code import row_tests
+from openconductor.tasks.data.rows import Row, json_row
 from openconductor.tasks.rlpr import free_form_answer
-from openconductor.tasks.rows import Row, json_row
 from openconductor.types import Problem
 
 Kind = Literal["math", "choice", "freeform", "code"]

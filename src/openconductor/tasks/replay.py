@@ -13,8 +13,8 @@ from openconductor.errors import TaskError
 from openconductor.graders.choice import ChoiceGrader
 from openconductor.providers.replay_pool import SPLITS, read_table, table_path
 from openconductor.tasks.choice import MMLU
-from openconductor.tasks.dataset import DatasetTask
-from openconductor.tasks.items import Benchmark, Item, Loaded, Source, draw_key
+from openconductor.tasks.data.dataset import DatasetTask
+from openconductor.tasks.data.items import Benchmark, Item, Loaded, Source, draw_key
 from openconductor.types import Problem
 
 SHIPPED = table_path("mmlu_pro")

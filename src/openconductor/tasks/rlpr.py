@@ -11,10 +11,10 @@ from typing import cast, get_args
 
 from openconductor.graders.choice import LETTERS
 from openconductor.graders.freeform import FreeFormAnswer, FreeFormGrader, Kind, kind_of
-from openconductor.tasks.dataset import Dataset, Shape
-from openconductor.tasks.items import DataFile, Item
+from openconductor.tasks.data.dataset import Dataset, Shape
+from openconductor.tasks.data.items import DataFile, Item
+from openconductor.tasks.data.rows import Row
 from openconductor.tasks.prompts import boxed, boxed_prompt
-from openconductor.tasks.rows import Row
 
 
 def free_form_answer(row: Row, field: str) -> FreeFormAnswer:

@@ -11,8 +11,8 @@ import pytest
 
 from openconductor.graders.math import MathGrader
 from openconductor.tasks import TASKS
-from openconductor.tasks.dataset import DatasetTask, UnpinnedData
-from openconductor.tasks.items import Loaded
+from openconductor.tasks.data.dataset import DatasetTask, UnpinnedData
+from openconductor.tasks.data.items import Loaded
 from openconductor.types import Grade, Problem
 
 ROWS = [

@@ -13,8 +13,8 @@ import pytest
 from hypothesis import given, strategies as st
 
 from openconductor.errors import Rejected, ServerFailed, WorkerError
-from openconductor.providers import chat_failures
-from openconductor.providers.chat_failures import (
+from openconductor.providers.wire import failures
+from openconductor.providers.wire.failures import (
     error_object,
     excerpt,
     failure,
@@ -28,7 +28,7 @@ KEY = 'sk-canary+/8f3b1c"&<\\7Zq'
 @pytest.fixture(autouse=True)
 def read_key(monkeypatch: pytest.MonkeyPatch) -> None:
     """The key has been read, and it alone."""
-    monkeypatch.setattr(chat_failures, "_keys", set[str]())
+    monkeypatch.setattr(failures, "_keys", set[str]())
     monkeypatch.setenv("MINE", KEY)
     assert key_of("MINE") == KEY
 

@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given, strategies as st
 
 from openconductor import errors
-from openconductor.providers.chat_wire import (
+from openconductor.providers.wire.chat import (
     EventStream,
     Reply,
     encode,

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given, strategies as st
 
 from openconductor.errors import ConfigError
-from openconductor.providers.http import HttpClient
+from openconductor.providers.wire.http import HttpClient
 
 BASIC = f"Proxy-Authorization: Basic {b64encode(b'user:p@').decode()}"
 

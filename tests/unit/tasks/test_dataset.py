@@ -14,9 +14,10 @@ import pytest
 from written_rows import write_rows
 
 from openconductor.errors import TaskError
-from openconductor.tasks import dataset as dataset_module, load_task
-from openconductor.tasks.dataset import COMMIT, DatasetTask, UnpinnedData
-from openconductor.tasks.items import DataFile
+from openconductor.tasks import load_task
+from openconductor.tasks.data import dataset as dataset_module
+from openconductor.tasks.data.dataset import COMMIT, DatasetTask, UnpinnedData
+from openconductor.tasks.data.items import DataFile
 from openconductor.tasks.math import AIME25
 
 

@@ -10,7 +10,7 @@ from written_rows import read_cases
 
 from openconductor.errors import ConfigError
 from openconductor.tasks import TASKS, load_task
-from openconductor.tasks.dataset import COMMIT, Dataset
+from openconductor.tasks.data.dataset import COMMIT, Dataset
 
 NAMES = (
     "aime25 bigcodebench_hard gpqa_diamond gsm8k gym humaneval livecodebench_v1 livecodebench_v6"

@@ -17,10 +17,10 @@ from openconductor.pool import WorkerPool
 from openconductor.reward import RewardFunction
 from openconductor.sandboxes import open_sandbox
 from openconductor.tasks import load_task
-from openconductor.tasks.items import Benchmark, Item
+from openconductor.tasks.data.items import Benchmark, Item
+from openconductor.tasks.data.selection import POOL, select
 from openconductor.tasks.paper_mix import PARTS, PROBLEMS, read_pass_rates
 from openconductor.tasks.prompts import boxed, fenced
-from openconductor.tasks.selection import POOL, select
 from openconductor.types import Problem
 
 _WORDS = "sum angle circle prime divisor matrix limit urn graph tree cell gene law"

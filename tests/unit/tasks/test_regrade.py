@@ -18,10 +18,10 @@ from openconductor.graders.code_compare import Mode
 from openconductor.graders.code_tests import CallTest, CodeTests, IoTest
 from openconductor.tasks import load_task
 from openconductor.tasks.check import CheckFinding, check_task
+from openconductor.tasks.data.items import Benchmark, Item, Loaded, Source
+from openconductor.tasks.data.rows import Row, json_row
 from openconductor.tasks.gym import GymTask
-from openconductor.tasks.items import Benchmark, Item, Loaded, Source
 from openconductor.tasks.regrade import Submission, Verdict, regrade, submissions
-from openconductor.tasks.rows import Row, json_row
 from openconductor.types import Grade, Problem
 
 

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from openconductor.errors import ConfigError, TaskError
-from openconductor.tasks.rows import Row, needs, read_rows, sha256_of
+from openconductor.tasks.data.rows import Row, needs, read_rows, sha256_of
 
 
 def rows(path: Path) -> list[dict[str, object]]:

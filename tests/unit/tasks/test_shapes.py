@@ -14,8 +14,8 @@ from openconductor.graders.code_text import program_of
 from openconductor.graders.extraction import find_answer
 from openconductor.gym.questions import draw_questions, read_question
 from openconductor.gym.world import write_value
+from openconductor.tasks.data.items import Item, LeftOut
 from openconductor.tasks.gym import GymTask
-from openconductor.tasks.items import Item, LeftOut
 from openconductor.tasks.prompts import boxed, boxed_prompt, fenced, function_prompt, program_prompt
 
 STARTER = "class Solution:\n    def __init__(self):\n        pass\n\n    def add(self, a, b):\n"

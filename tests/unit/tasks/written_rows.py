@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from openconductor.tasks import load_task
-from openconductor.tasks.items import Benchmark, Item
+from openconductor.tasks.data.items import Benchmark, Item
 
 CASES = Path(__file__).with_name("cases")
 ROWS: dict[str, dict[str, Any]] = json.loads((CASES / "rows.json").read_text("utf-8"))

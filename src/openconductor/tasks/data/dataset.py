@@ -31,8 +31,16 @@ from typing import Any
 
 from openconductor.errors import ConfigError, TaskError
 from openconductor.protocols import Grader
-from openconductor.tasks.items import Benchmark, DataFile, Item, LeftOut, Loaded, Source, draw_key
-from openconductor.tasks.rows import Row, Unusable, needs, read_rows, sha256_of
+from openconductor.tasks.data.items import (
+    Benchmark,
+    DataFile,
+    Item,
+    LeftOut,
+    Loaded,
+    Source,
+    draw_key,
+)
+from openconductor.tasks.data.rows import Row, Unusable, needs, read_rows, sha256_of
 
 COMMIT = re.compile(r"[0-9a-f]{40}")
 _LOCAL = (

@@ -23,7 +23,7 @@ from collections import Counter, deque
 from collections.abc import Mapping, Sequence
 
 from openconductor.measures import group_by
-from openconductor.tasks.items import Item, draw_key
+from openconductor.tasks.data.items import Item, draw_key
 
 POOL = 4
 LARGEST_POOL = 10

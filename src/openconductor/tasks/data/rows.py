@@ -24,7 +24,7 @@ from typing import Any, cast
 
 from openconductor.config import needing, shorten
 from openconductor.errors import TaskError
-from openconductor.tasks.items import Item
+from openconductor.tasks.data.items import Item
 from openconductor.types import Problem
 
 _Rows = Iterator[tuple[Mapping[str, object], str]]

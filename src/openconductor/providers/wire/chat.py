@@ -15,7 +15,7 @@ from typing import Any, TypeGuard, cast
 
 from openconductor import errors
 from openconductor.protocols import OnText
-from openconductor.providers.chat_failures import error_object, excerpt
+from openconductor.providers.wire.failures import error_object, excerpt
 from openconductor.types import Completion, FinishReason, Message, Sampling, Usage
 
 Json = Mapping[str, object]

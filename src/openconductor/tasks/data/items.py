@@ -18,7 +18,7 @@ from openconductor.store.serialisation import plain
 from openconductor.types import Problem
 
 if TYPE_CHECKING:
-    from openconductor.tasks.dataset import Dataset
+    from openconductor.tasks.data.dataset import Dataset
 
 
 @dataclass(frozen=True, slots=True)
