@@ -178,18 +178,20 @@ def test_a_deferred_tool_is_offered_once_a_search_has_found_it() -> None:
 
 @pytest.mark.parametrize(
     ("choice", "expected"),
-    [
-        (
-            {"type": "auto", "disable_parallel_tool_use": True},
-            {"tool_choice": "auto", "parallel_tool_calls": False},
-        ),
-        ({"type": "any"}, {"tool_choice": "required"}),
-        ({"type": "none"}, {"tool_choice": "none"}),
-        (
-            {"type": "tool", "name": "add"},
-            {"tool_choice": {"type": "function", "function": {"name": "add"}}},
-        ),
-    ],
+    json.loads(
+        """[
+            [
+                {"type": "auto", "disable_parallel_tool_use": true},
+                {"tool_choice": "auto", "parallel_tool_calls": false}
+            ],
+            [{"type": "any"}, {"tool_choice": "required"}],
+            [{"type": "none"}, {"tool_choice": "none"}],
+            [
+                {"type": "tool", "name": "add"},
+                {"tool_choice": {"type": "function", "function": {"name": "add"}}}
+            ]
+        ]"""
+    ),
 )
 def test_a_choice_of_tools_is_told_as_chat_completions_do(
     choice: object, expected: dict[str, object]

@@ -287,18 +287,29 @@ def test_a_request_without_a_turn_is_refused() -> None:
 
 @pytest.mark.parametrize(
     ("item", "where"),
-    [
-        ({"role": "robot", "content": "Hi"}, "role"),
-        ({"role": "user"}, "content"),
-        ({"role": "user", "content": [{"type": "input_text"}]}, "content.0.text"),
-        ({"role": "user", "content": [{"type": "input_file"}]}, "content.0.type"),
-        ({"role": "user", "content": [{"type": ["x"]}]}, "content.0.type"),
-        ({"role": "assistant", "content": [{"type": "input_image", "image_url": PNG}]}, "content"),
-        ({"type": "function_call", "name": "add", "arguments": {}, "call_id": "c"}, "arguments"),
-        ({"type": "function_call", "name": "add", "arguments": "{}"}, "call_id"),
-        ({"type": "function_call_output", "output": "3"}, "call_id"),
-        ({"type": "function_call_output", "call_id": "c", "output": {"a": 1}}, "output"),
-    ],
+    json.loads(
+        """[
+            [{"role": "robot", "content": "Hi"}, "role"],
+            [{"role": "user"}, "content"],
+            [{"role": "user", "content": [{"type": "input_text"}]}, "content.0.text"],
+            [{"role": "user", "content": [{"type": "input_file"}]}, "content.0.type"],
+            [{"role": "user", "content": [{"type": ["x"]}]}, "content.0.type"],
+            [
+                {
+                    "role": "assistant",
+                    "content": [{"type": "input_image", "image_url": "data:image/png;base64,aGk="}]
+                },
+                "content"
+            ],
+            [
+                {"type": "function_call", "name": "add", "arguments": {}, "call_id": "c"},
+                "arguments"
+            ],
+            [{"type": "function_call", "name": "add", "arguments": "{}"}, "call_id"],
+            [{"type": "function_call_output", "output": "3"}, "call_id"],
+            [{"type": "function_call_output", "call_id": "c", "output": {"a": 1}}, "output"]
+        ]"""
+    ),
 )
 def test_an_item_that_is_wrong_is_refused_with_its_place(
     item: dict[str, object], where: str
@@ -308,8 +319,19 @@ def test_an_item_that_is_wrong_is_refused_with_its_place(
 
 @pytest.mark.parametrize(
     ("field", "value"),
-    [("temperature", 3), ("max_output_tokens", 0), ("tools", {}), ("metadata", {"a": {}}), ("truncation", "no"),
-     ("background", True), ("conversation", "conv_1"), ("prompt", {"id": "p"}), ("stream", 7)],
+    json.loads(
+        """[
+            ["temperature", 3],
+            ["max_output_tokens", 0],
+            ["tools", {}],
+            ["metadata", {"a": {}}],
+            ["truncation", "no"],
+            ["background", true],
+            ["conversation", "conv_1"],
+            ["prompt", {"id": "p"}],
+            ["stream", 7]
+        ]"""
+    ),
 )  # fmt: skip
 def test_a_field_that_is_wrong_or_not_offered_is_named(field: str, value: object) -> None:
     error = refused(**{field: value})
@@ -464,9 +486,14 @@ def test_an_answer_says_what_it_was_asked() -> None:
 
 def test_an_answer_to_a_plain_request_has_the_vendors_defaults() -> None:
     whole = body(answered(), tools=[{"type": "function", "name": "add"}])
-    expected = {"temperature": 1.0, "top_p": 1.0, "tool_choice": "auto", "parallel_tool_calls": True, "metadata": {},
-                "store": True, "truncation": "disabled", "text": {"format": {"type": "text"}}, "error": None,
-                "previous_response_id": None, "reasoning": {"effort": None, "summary": None}}  # fmt: skip
+    expected = json.loads(
+        """{
+            "temperature": 1.0, "top_p": 1.0, "tool_choice": "auto",
+            "parallel_tool_calls": true, "metadata": {}, "store": true,
+            "truncation": "disabled", "text": {"format": {"type": "text"}}, "error": null,
+            "previous_response_id": null, "reasoning": {"effort": null, "summary": null}
+        }"""
+    )  # fmt: skip
     assert {key: whole[key] for key in expected} == expected
     assert whole["tools"] == [
         {
