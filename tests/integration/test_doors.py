@@ -161,50 +161,45 @@ def test_two_local_files_of_one_shape_are_two_tasks_under_their_own_names(place:
         same_questions(place / "one", place / "three")
 
 
-@pytest.mark.parametrize(
-    ("make", "said"),
-    [
-        (
-            lambda: load_task("lwa:LAW"),
-            r"'lwa' \(also from /.*No module named 'lwa'; expected one of aime25, .*:",
-        ),
-        (lambda: load_task("law:LAWS"), "task 'law:LAWS': no such attribute; nearest: 'LAW'"),
-        (
-            lambda: load_task("broken:X"),
-            "importing 'broken' .*No module named 'a_thing_that_is_absent'",
-        ),
-        (lambda: load_task("odd:NUMBER"), "got 7, expected a Dataset, or a callable"),
-        (lambda: load_task("odd:short"), "abstract method '?_read'?; expected a Dataset"),
-        (lambda: load_task("odd:needs"), "missing 1 required .*'extra'; expected"),
-        (lambda: load_task("odd:needs", extra="x"), "made 'x', expected"),
-        (lambda: load_task("odd:MUTE"), "whose grader has `grade`"),
-        (lambda: load_task("law:LAW").load(), "law: is published nowhere; expected a local file"),
-        (
-            lambda: make_baseline("concensus:jack", gym_pool()),
-            "No module named 'concensus'; .*nearest: 'consensus'",
-        ),
-        (
-            lambda: make_baseline("odd:NUMBER", gym_pool()),
-            "got 7, expected a class or function of a pool",
-        ),
-        (
-            lambda: make_baseline("odd:nothing", gym_pool()),
-            "made None, expected an object with `ask`",
-        ),
-        (lambda: make_baseline("odd:bare", gym_pool()), "Bare: has neither `workflow` nor `play`"),
-        (lambda: create("odd:NUMBER", "m"), "got 7, expected a class or function"),
-        (lambda: create("odd:needs", "m"), "no such folder; expected 'provider:model'"),
-        (lambda: create("odd:nothing", "m"), "got None; expected an object with `complete`"),
-        (
-            lambda: make_plan(make_eval_config(UNREAD, where="")),
-            "can read only the gym's questions; expected",
-        ),
-        (lambda: resolve("opnai:gpt:5"), "provider 'opnai:gpt'.*nearest: 'openai'"),
-    ],
-)
-def test_what_is_wrong_with_what_others_bring_is_said(make, said: str, place: Path) -> None:
-    with pytest.raises((ConfigError, TaskError), match=said):
-        make()
+MAKERS = {
+    "task": load_task,
+    "task of x": lambda name: load_task(name, extra="x"),
+    "data": lambda name: load_task(name).load(),
+    "baseline": lambda name: make_baseline(name, gym_pool()),
+    "provider": lambda name: create(name, "m"),
+    "model": resolve,
+}
+WRONG = """
+task → lwa:LAW → 'lwa' \\(also from /.*No module named 'lwa'; expected one of aime25, .*:
+task → law:LAWS → task 'law:LAWS': no such attribute; nearest: 'LAW'
+task → broken:X → importing 'broken' .*No module named 'a_thing_that_is_absent'
+task → odd:NUMBER → got 7, expected a Dataset, or a callable
+task → odd:short → abstract method '?_read'?; expected a Dataset
+task → odd:needs → missing 1 required .*'extra'; expected
+task of x → odd:needs → made 'x', expected
+task → odd:MUTE → whose grader has `grade`
+data → law:LAW → law: is published nowhere; expected a local file
+baseline → concensus:jack → No module named 'concensus'; .*nearest: 'consensus'
+baseline → odd:NUMBER → got 7, expected a class or function of a pool
+baseline → odd:nothing → made None, expected an object with `ask`
+baseline → odd:bare → Bare: has neither `workflow` nor `play`
+provider → odd:NUMBER → got 7, expected a class or function
+provider → odd:needs → no such folder; expected 'provider:model'
+provider → odd:nothing → got None; expected an object with `complete`
+model → opnai:gpt:5 → provider 'opnai:gpt'.*nearest: 'openai'
+"""
+
+
+@pytest.mark.parametrize("line", WRONG.strip().splitlines())
+def test_what_is_wrong_with_what_others_bring_is_said(line: str, place: Path) -> None:
+    kind, name, message = line.split(" → ")
+    with pytest.raises((ConfigError, TaskError), match=message):
+        MAKERS[kind](name)
+
+
+def test_the_gyms_workers_read_no_task_of_others(place: Path) -> None:
+    with pytest.raises(ConfigError, match="can read only the gym's questions; expected"):
+        make_plan(make_eval_config(UNREAD, where=""))
 
 
 def test_a_name_of_this_project_goes_first_and_the_current_directory_last(place: Path) -> None:

@@ -249,18 +249,19 @@ def test_headroom_without_a_cent_says_that_the_budget_was_the_cause(tmp_path, ru
     assert "could be decided" not in ran.err
 
 
-@pytest.mark.parametrize(
-    ("words", "why"),
-    [
-        (("--gain", "0"), "--gain"),
-        (("--task", "gim"), "gym"),
-        (("none.toml",), "none.toml"),
-        (("--budget-dollars", "-1"), "--budget-dollars"),
-        (("--seed", "-1"), "--seed"),
-        (("--task", "math500"), "expected a pool file"),
-    ],
-)
-def test_headroom_refuses_what_makes_no_sense(tmp_path: Path, run: Any, words, why: str) -> None:
-    ran = run(*HEADROOM, *words, "--limit", "5", "--out", tmp_path / "h")
+SENSELESS = """
+--gain 0            → --gain
+--task gim          → gym
+none.toml           → none.toml
+--budget-dollars -1 → --budget-dollars
+--seed -1           → --seed
+--task math500      → expected a pool file
+"""
+
+
+@pytest.mark.parametrize("line", SENSELESS.strip().splitlines())
+def test_headroom_refuses_what_makes_no_sense(tmp_path: Path, run: Any, line: str) -> None:
+    words, why = line.split("→")
+    ran = run(*HEADROOM, *words.split(), "--limit", "5", "--out", tmp_path / "h")
     assert (ran.code, ran.out) == (2, "")
-    assert why in ran.err
+    assert why.strip() in ran.err

@@ -6,6 +6,7 @@ Bills and errors that the Conductor has.
 from __future__ import annotations
 
 import sys
+import tomllib
 from collections import Counter
 from collections.abc import Callable
 from decimal import Decimal
@@ -293,30 +294,30 @@ def test_the_heuristic_is_worth_what_the_oracle_is_in_other_worlds_and_with_fewe
 
 
 # ── options out of their range ────────────────────────────────────────────────────────────────────
-@pytest.mark.parametrize(
-    ("name", "options", "message"),
-    [
-        ("consensus", {"n": 0}, r"Consensus\.n: got 0"),
-        ("consensus", {"n": True}, r"Consensus\.n: got True"),
-        ("consensus", {"key": "upper"}, r"Consensus\.key"),
-        ("consensus", {"worker": 1.0}, "worker 1.0 is not in the pool"),
-        ("context", {"times": 0}, r"LongContext\.times"),
-        ("context", {"max_tokens": -1}, r"LongContext\.max_tokens"),
-        ("reflection", {"n": 2.5}, r"Reflection\.n"),
-        ("moa", {"layers": 0}, r"MixtureOfAgents\.layers"),
-        ("random", {"max_steps": "3"}, r"RandomWorkflows\.max_steps"),
-        ("random", {"seed": "x"}, r"RandomWorkflows\.seed"),
-        ("explorer", {"seed": -1}, r"Explorer\.seed"),
-        ("routerdc-lite", {"seed": "x"}, r"RouterDC\.seed"),
-        ("routerdc-lite", {"encoder": 3}, "encoder: got 3"),
-        ("masrouter-lite", {"encoder": 3}, "encoder: got 3"),
-    ],
-)
-def test_an_option_out_of_its_range_says_where_what_was_got_and_what_was_expected(
-    name, options, message
-) -> None:
+OUT_OF_RANGE = """
+consensus      → n = 0               → Consensus.n: got 0
+consensus      → n = true            → Consensus.n: got True
+consensus      → key = "upper"       → Consensus.key
+consensus      → worker = 1.0        → worker 1.0 is not in the pool
+context        → times = 0           → LongContext.times
+context        → max_tokens = -1     → LongContext.max_tokens
+reflection     → n = 2.5             → Reflection.n
+moa            → layers = 0          → MixtureOfAgents.layers
+random         → max_steps = "3"     → RandomWorkflows.max_steps
+random         → seed = "x"          → RandomWorkflows.seed
+explorer       → seed = -1           → Explorer.seed
+routerdc-lite  → seed = "x"          → RouterDC.seed
+routerdc-lite  → encoder = 3         → encoder: got 3
+masrouter-lite → encoder = 3         → encoder: got 3
+"""
+
+
+@pytest.mark.parametrize("line", OUT_OF_RANGE.strip().splitlines())
+def test_an_option_out_of_its_range_says_where_what_was_got_and_what_was_expected(line) -> None:
+    name, option, message = [part.strip() for part in line.split("→")]
+    options = OPTIONS[name] | tomllib.loads(option)
     with pytest.raises(errors.ConfigError, match=message) as caught:
-        make_baseline(name, planted_pool(w0=four, w1=five, w2=four), **(OPTIONS[name] | options))
+        make_baseline(name, planted_pool(w0=four, w1=five, w2=four), **options)
     assert "expected" in str(caught.value)
 
 
