@@ -9,8 +9,10 @@ import json
 import re
 import shutil
 import sqlite3
+from collections.abc import Callable
 from contextlib import closing
 from pathlib import Path
+from typing import Any
 
 import pytest
 from chat_server import completion, says, write_pool
@@ -19,38 +21,44 @@ from test_cli import in_a_terminal, serving
 from openconductor.graders.exact import ExactGrader
 from openconductor.types import Grade
 
-SOME = ("eval", "worker:maven", "random", "--limit", "4")
+SOME = "worker:maven random --limit 4 --out run"
+RUN = Path("run")
 
 
-def nobody(tmp_path: Path) -> str:
+@pytest.fixture
+def evaluate(run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[str], Any]:
+    """Runs ``eval`` with words in an empty current directory."""
+    monkeypatch.chdir(tmp_path)
+    return lambda words: run("eval", *words.split())
+
+
+def nobody() -> str:
     """A pool of one worker behind a port where nobody listens."""
-    return write_pool(tmp_path, "http://127.0.0.1:9/v1", "local", more="retries = 0")
+    return write_pool(Path(), "http://127.0.0.1:9/v1", "local", more="retries = 0")
 
 
-def calls(folder: Path) -> int:
+def calls(folder: Path = RUN) -> int:
     with closing(sqlite3.connect(folder / "journal.sqlite")) as connection:
         return connection.execute("SELECT count(*) FROM calls").fetchone()[0]
 
 
 # ── results ───────────────────────────────────────────────────────────────────────────────────────
-def test_the_table_goes_to_stdout_and_all_else_to_stderr(run, tmp_path: Path) -> None:
-    ran = run(*SOME, "--out", str(tmp_path / "run"))
+def test_the_table_goes_to_stdout_and_all_else_to_stderr(evaluate) -> None:
+    ran = evaluate(SOME)
     assert ran.code == 0
     assert "accuracy" in ran.out
     assert "worker:maven" in ran.out
     assert "against worker:maven" in ran.out
     folder, progress = ran.err.splitlines()  # no terminal, no bar: a line at the end
-    assert folder == f"run folder: {tmp_path / 'run'}"
+    assert folder == "run folder: run"
     assert re.fullmatch(r"evaluating: 8 of 8, \$[\d.]+, \d+ calls", progress)
-    assert (
-        run(*SOME, "--out", str(tmp_path / "run")).err == f"{folder}\n"
-    )  # there was nothing to do
+    assert evaluate(SOME).err == f"{folder}\n", "there was nothing to do"
 
 
-def test_answers_that_were_cut_at_a_token_limit_are_warned_of(run, tmp_path: Path) -> None:
+def test_answers_that_were_cut_at_a_token_limit_are_warned_of(evaluate) -> None:
     with serving(*[says(completion("forty", finish="length"))]) as server:
-        pool = write_pool(tmp_path, server.url, "local")
-        ran = run("eval", "worker:local", "--pool", pool, "--limit", "1", "--out", tmp_path / "run")
+        pool = write_pool(Path(), server.url, "local")
+        ran = evaluate(f"worker:local --pool {pool} --limit 1 --out run")
     assert ran.code == 0
     assert re.search(r"masked +cut", ran.out)
     assert "warning: worker:local on gym: in 1 of 1 answers a worker was cut" in ran.err
@@ -58,84 +66,68 @@ def test_answers_that_were_cut_at_a_token_limit_are_warned_of(run, tmp_path: Pat
 
 @pytest.mark.parametrize("columns", [60, 80, 112])
 def test_no_name_and_no_figure_is_cut_off_however_narrow_the_terminal(
-    run, tmp_path, monkeypatch, columns
+    evaluate, monkeypatch, columns
 ) -> None:
     monkeypatch.setenv("COLUMNS", str(columns))
-    systems = ("consensus:maven?n=3", "random?max_steps=2&seed=1")
-    ran = run("eval", *systems, "--limit", "2", "--out", str(tmp_path / "run"))
+    ran = evaluate("consensus:maven?n=3 random?max_steps=2&seed=1 --limit 2 --out run")
     assert ran.code == 0
     lines = ran.out.splitlines()
     assert max(map(len, lines)) <= columns
     assert "\N{HORIZONTAL ELLIPSIS}" not in ran.out
-    rules = [
-        number
-        for number, line in enumerate(lines)
-        if line.startswith("\N{BOX DRAWINGS LIGHT HORIZONTAL}")
-    ]
-    for rule in rules[1:]:  # after the table of accuracy: each part has the names of its rows
-        assert lines[rule - 1].split()[:2] == ["system", "task"]
-        assert lines[rule + 1].split()[1] == "gym"
+    tables = re.findall("^ *(.*)\n─.*\n *(.*)", ran.out, re.MULTILINE)
+    for head, row in tables[1:]:  # after the table of accuracy: each part has the names of its rows
+        assert head.split()[:2] == ["system", "task"]
+        assert row.split()[1] == "gym"
     heads = "dollars tokens calls valid steps entropy, bits no answer masked "
     heads += "difference, points 95 % p (Holm) problems"
     assert set(ran.out.split()) >= set(heads.split())
 
 
 def test_json_is_the_table_with_what_was_spent_and_a_run_is_resumed_by_its_folder_alone(
-    run, tmp_path: Path
+    evaluate,
 ) -> None:
-    folder = tmp_path / "run"
-    values = run(*SOME, "--repeats", "2", "--seed", "5", "--out", folder, "--json").json()
+    values = evaluate(f"{SOME} --repeats 2 --seed 5 --json").json()
     rows = [(row["system"], row["n"], row["k"]) for row in values["rows"]]
     assert rows == [("worker:maven", 4, 2), ("random", 4, 2)]
     assert values["against"] == "worker:maven"
-    assert values["folder"] == str(folder)
-    assert values["spent"]["calls"] == calls(folder)
+    assert values["folder"] == "run"
+    assert values["spent"]["calls"] == calls()
     assert values["spent"]["dollars"] > 0
     assert {one["system"] for one in values["latency"]} == {"worker:maven", "random"}
-    table = json.loads((folder / "table.json").read_text("utf-8"))
+    table = json.loads((RUN / "table.json").read_text("utf-8"))
     assert {key: values[key] for key in table} == table
-    again = run("eval", "--out", folder, "--json").json()
+    again = evaluate("--out run --json").json()
     assert again["rows"] == values["rows"]
-    assert calls(folder) == values["spent"]["calls"]
+    assert calls() == values["spent"]["calls"]
 
 
-def test_each_evaluation_of_a_day_has_a_folder_of_its_own_and_is_found_again(
-    run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.chdir(tmp_path)
-
-    def folder(system: str, *more: str) -> str:
-        path = run("eval", system, "--limit", "3", *more, "--json").json()["folder"]
+def test_each_evaluation_of_a_day_has_a_folder_of_its_own_and_is_found_again(evaluate) -> None:
+    def folder(words: str) -> str:
+        path = evaluate(f"{words} --limit 3 --json").json()["folder"]
         return re.sub(r"^runs/\d{4}-\d\d-\d\d-", "", path)
 
-    assert [folder("worker:maven"), folder("worker:jack"), folder("random")] == [
-        "eval",
-        "eval-2",
-        "eval-3",
-    ]
-    (second,) = (tmp_path / "runs").glob("*-eval-2")
+    assert folder("worker:maven") == "eval"
+    assert folder("worker:jack") == "eval-2"
+    assert folder("random") == "eval-3"
+    (second,) = Path("runs").glob("*-eval-2")
     paid = calls(second)
-    assert [folder("worker:jack", "--budget-calls", "99"), folder("worker:maven")] == [
-        "eval-2",
-        "eval",
-    ]
+    assert folder("worker:jack --budget-calls 99") == "eval-2"
+    assert folder("worker:maven") == "eval"
     assert calls(second) == paid
-    shutil.rmtree(next((tmp_path / "runs").glob("*-eval")))
-    assert [folder("worker:jack"), folder("worker:maven")] == ["eval-2", "eval"]
+    shutil.rmtree(next(Path("runs").glob("*-eval")))
+    assert folder("worker:jack") == "eval-2"
+    assert folder("worker:maven") == "eval"
 
 
-def test_the_command_line_overrules_the_recipe(run, tmp_path: Path) -> None:
-    recipe = tmp_path / "recipe.toml"
-    recipe.write_text(
-        'name = "mine"\nsystems = ["random"]\nseed = 1\n[[task]]\nname = "gym"\nlimit = 3\n',
-        "utf-8",
-    )
-    told = ("eval", "--config", str(recipe), "--out", str(tmp_path / "run"), "--json")
-    values = run(*told, "worker:jack", "repeats=2", "--limit", "2", "--budget-dollars", "$9").json()
+def test_the_command_line_overrules_the_recipe(evaluate) -> None:
+    recipe = 'name = "mine"\nsystems = ["random"]\nseed = 1\n[[task]]\nname = "gym"\nlimit = 3\n'
+    Path("recipe.toml").write_text(recipe)
+    told = "--config recipe.toml --out run --json worker:jack repeats=2 --limit 2"
+    values = evaluate(f"{told} --budget-dollars $9").json()
     assert values["name"] == "mine"
     assert values["repeats"] == 2
     assert [(row["system"], row["n"]) for row in values["rows"]] == [("worker:jack", 2)]
-    written = (tmp_path / "run" / "config.toml").read_text("utf-8")
+    written = (RUN / "config.toml").read_text("utf-8")
     assert "seed = 1" in written
     assert 'dollars = "9"' in written
 
@@ -154,36 +146,29 @@ random --limt 3                                   → '--limit'
 random --regrade runs/x                           → --regrade allows no other option than --json
 --regrade runs/x                                  → expected the folder of an evaluation
 random --config nowhere.toml                      → nowhere.toml
-"""  # noqa: E501
+"""
 
 
 @pytest.mark.parametrize("line", WRONG.strip().splitlines())
 def test_wrong_usage_says_what_is_wrong_exits_with_2_and_leaves_nothing(
-    run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, line: str
+    evaluate, line: str
 ) -> None:
-    monkeypatch.chdir(tmp_path)
-    arguments, message = line.split("→")
-    ran = run("eval", *arguments.split())
+    words, message = line.split("→")
+    ran = evaluate(words)
     assert (ran.code, ran.out) == (2, "")
     assert message.strip() in re.sub(r"\s+", " ", ran.err)
-    assert list(tmp_path.iterdir()) == []
+    assert list(Path().iterdir()) == []
 
 
-def test_data_that_are_not_there_are_a_failure(run, tmp_path: Path) -> None:
-    folder = tmp_path / "run"
-    path = f"gsm8k={tmp_path / 'nowhere.jsonl'}"
-    ran = run("eval", "random", "--pool", nobody(tmp_path), "--task-path", path, "--out", folder)
-    assert ran.code == 1
-    assert ran.out == ""
+def test_data_that_are_not_there_are_a_failure(evaluate) -> None:
+    ran = evaluate(f"random --pool {nobody()} --task-path gsm8k=nowhere.jsonl --out run")
+    assert (ran.code, ran.out) == (1, "")
     assert "nowhere.jsonl" in ran.err
-    assert not folder.exists()
+    assert not RUN.exists()
 
 
-def test_where_no_answer_could_be_decided_the_table_comes_with_a_failure(
-    run, tmp_path: Path
-) -> None:
-    words = ("--pool", nobody(tmp_path), "--limit", "2", "--out", tmp_path / "run")
-    ran = run("eval", "worker:local", *words)
+def test_where_no_answer_could_be_decided_the_table_comes_with_a_failure(evaluate) -> None:
+    ran = evaluate(f"worker:local --pool {nobody()} --limit 2 --out run")
     assert ran.code == 1
     assert "worker:local" in ran.out
     assert "2 answers failed and are masked" in ran.err
@@ -191,10 +176,9 @@ def test_where_no_answer_could_be_decided_the_table_comes_with_a_failure(
 
 
 # ── regrade ───────────────────────────────────────────────────────────────────────────────────────
-def test_regrading_calls_nobody_and_lists_what_moved(run, tmp_path: Path, monkeypatch) -> None:
-    folder = tmp_path / "run"
-    assert run("eval", "oracle", "--limit", "5", "--out", str(folder)).code == 0
-    paid, same = calls(folder), run("eval", "--regrade", str(folder))
+def test_regrading_calls_nobody_and_lists_what_moved(evaluate, monkeypatch) -> None:
+    assert evaluate("oracle --limit 5 --out run").code == 0
+    paid, same = calls(), evaluate("--regrade run")
     assert same.code == 0
     assert "0 verdicts changed" in same.err
     assert "accuracy" in same.out
@@ -203,13 +187,13 @@ def test_regrading_calls_nobody_and_lists_what_moved(run, tmp_path: Path, monkey
         return Grade(False, "x", note="stricter")
 
     monkeypatch.setattr(ExactGrader, "grade", grade)
-    values = run("eval", "--regrade", str(folder), "--json").json()
+    values = evaluate("--regrade run --json").json()
     assert values["regraded"] > 0
     assert {(move["system"], move["before"], move["now"]) for move in values["moves"]} == {
         ("oracle", True, False)
     }
     assert values["rows"][0]["accuracy"] == 0
-    assert calls(folder) == paid
+    assert calls() == paid
 
 
 # ── a terminal ────────────────────────────────────────────────────────────────────────────────────

@@ -25,7 +25,6 @@ from workers import (
     by_chance,
     by_count,
     closing,
-    is_right,
     knowing,
     limited_pool,
     lying,
@@ -34,6 +33,7 @@ from workers import (
     opening,
     revising,
     soloist,
+    truth,
     uneven,
 )
 
@@ -111,7 +111,7 @@ def watched(pool: WorkerPool, questions: Sequence[str]) -> Observations:
         for question in questions
     )
     right = tuple(
-        tuple(float(is_right(question, said)) for said in row)
+        tuple(float(said == truth(question)) for said in row)
         for question, row in zip(questions, table, strict=True)
     )
     return Observations(tuple(questions), tuple(worker.name for _, worker in pool), right, table)
@@ -127,7 +127,7 @@ def taught(
         before = [question for question, _ in draw_topics(LEARNT, seed=100 + seed)]
         now = [question for question, _ in draw_topics(ASKED, seed=200 + seed)]
         said = await answers(system(pool, watched(pool, before), seed), now)
-        return [is_right(question, one) for question, one in zip(now, said, strict=True)], calls_of(
+        return [one == truth(question) for question, one in zip(now, said, strict=True)], calls_of(
             pool
         )
 

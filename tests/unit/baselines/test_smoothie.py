@@ -7,12 +7,10 @@ from collections.abc import Sequence
 
 import numpy as np
 import pytest
-from formulas import noise_of
 from planted import answers, planted_pool
 from topics import draw_topics
 from workers import knowing, truth
 
-from openconductor.baselines import smoothie
 from openconductor.baselines.observed import Observations
 from openconductor.baselines.routers import fit_encoder
 from openconductor.baselines.smoothie import Smoothie, distances, estimate_noise, mean_distances
@@ -51,43 +49,6 @@ def test_answers_that_are_missing_are_left_out() -> None:
     assert means[0, 2] == pytest.approx(2)
     assert np.isnan(means[2, 3])
     assert np.isinf(estimate_noise(np.full((3, 3), np.nan))).all()
-
-
-async def test_what_it_estimates_is_what_the_formula_says_of_the_workers_shares(
-    monkeypatch,
-) -> None:
-    monkeypatch.setattr(smoothie, "fit_encoder", lambda *_: alike)
-
-    # Answers are alike or not: D_ij is 2 where either is wrong, so that 2 (1 - p_i p_j) is
-    # expected.
-    def alike(texts: Sequence[str]) -> np.ndarray:
-        return np.array([[float(text == one) for one in sorted(set(texts))] for text in texts])
-
-    shares = (0.4, 0.85, 0.65, 0.1)
-    pool = planted_pool(**{f"w{index}": knowing(share) for index, share in enumerate(shares)})
-    seen = await observed(pool)
-    thirds = [
-        Observations(
-            seen.questions[at : at + 40],
-            seen.workers,
-            seen.right[at : at + 40],
-            seen.answers[at : at + 40],
-        )
-        for at in (0, 40, 80)
-    ]
-    estimates = [
-        Smoothie(pool, mode="independent", observations=one).noise("", []) for one in thirds
-    ]
-    spread = np.std(estimates, axis=0, ddof=1) / 3**0.5
-    assert (
-        abs(np.mean(estimates, axis=0) - 2 * noise_of(shares)) < np.maximum(5 * spread, 0.1)
-    ).all()
-    assert np.mean(estimates, axis=0).argsort().tolist() == [
-        1,
-        2,
-        0,
-        3,
-    ]  # in the order of their skill
 
 
 # ── routing ───────────────────────────────────────────────────────────────────────────────────────

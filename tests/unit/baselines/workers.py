@@ -44,13 +44,6 @@ def uneven(easy: float, hard: float) -> Say:
     return say
 
 
-def scattered(share: float, wrongs: int) -> Say:
-    """Right with a chance, else one of several wrong answers, all as likely."""
-    return lambda messages, rng: (
-        RIGHT if rng.random() < share else f"Answer: wrong {rng.randrange(wrongs)}"
-    )
-
-
 def revising(first: float, mends: float, breaks: float, content: Sequence[str] = ()) -> Say:
     """Right at first with a chance; a revision mends a wrong attempt, or breaks a right one.
 
@@ -123,14 +116,13 @@ def truth(question: str) -> str:
     return "Answer: " + " ".join(str(rng.randrange(1000)) for _ in range(4))
 
 
-def knowing(*shares: float, accent: str = "") -> Say:
+def knowing(*shares: float) -> Say:
     """Right with a chance that depends on the topic, else wrong in a way of its own."""
 
     def say(messages: Sequence[Message], rng: random.Random) -> str:
         question = asked(messages)
         right = rng.random() < shares[topic_of(question) % len(shares)]
-        said = truth(question) if right else truth(f"{rng.random()}")
-        return " ".join(f"{accent}{word}" for word in said.split()) if accent else said
+        return truth(question if right else f"{rng.random()}")
 
     return say
 
@@ -138,11 +130,6 @@ def knowing(*shares: float, accent: str = "") -> Say:
 def lying(messages: Sequence[Message], rng: random.Random) -> str:
     """Always wrong, and as all other liars are."""
     return truth(f"not {asked(messages)}")
-
-
-def is_right(question: str, answer: str | None) -> bool:
-    """Whether an answer is the right one in anybody's accent."""
-    return [word.lstrip("abc") for word in (answer or "").split()] == truth(question).split()
 
 
 # ── who works in a team ───────────────────────────────────────────────────────────────────────────

@@ -63,7 +63,7 @@ constrained.a.max_tokens = 0            → constrained.a.max_tokens: got 0
 budget.dollars = "much"                 → budget.dollars: got 'much'
 budget.dollars = "-1"                   → budget.dollars: got '-1', expected greater than or equal to 0
 conductor.api_key = "sk-123"            → keys come from the environment only
-"""  # noqa: E501
+"""
 
 
 @pytest.mark.parametrize("line", WRONG.strip().splitlines())

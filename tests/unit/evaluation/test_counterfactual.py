@@ -9,6 +9,7 @@ from collections.abc import Sequence
 from statistics import fmean
 
 import pytest
+import rows_of
 
 from openconductor.evaluation.counterfactual import (
     EDIT_KINDS,
@@ -25,7 +26,7 @@ from openconductor.gym.exact import expected_accuracy, oracle_workflow as best_w
 from openconductor.gym.questions import GymQuestion, draw_questions
 from openconductor.gym.workers import PROFILES, gym_pool
 from openconductor.gym.world import write_value
-from openconductor.types import Problem, Step, Usage, Workflow
+from openconductor.types import Problem, Step, Workflow
 
 NAMES = {ordinal: profile.name for ordinal, profile in enumerate(PROFILES)}
 QUESTIONS = draw_questions("test", 40, seed=5)
@@ -41,22 +42,7 @@ def oracle_workflow(question: GymQuestion) -> Workflow:
 
 def record(number: int, *flows: Workflow | None, sample: int = 0) -> Record:
     rounds = tuple(RoundRecord(flow, planned=True) for flow in flows)
-    return Record(
-        "conductor",
-        "gym",
-        f"g{number}",
-        sample,
-        "",
-        True,
-        "graded",
-        "",
-        "",
-        "",
-        rounds,
-        1,
-        Usage(),
-        0.0,
-    )
+    return rows_of.record("+", f"g{number}", sample, task="gym", rounds=rounds)
 
 
 def of_oracle(questions: Sequence[GymQuestion] = QUESTIONS) -> list[Record]:
@@ -186,9 +172,7 @@ async def test_what_cannot_be_replayed_or_decided_is_counted_and_left_out_on_bot
     async def replay(problem: Problem, workflow: Workflow, repeat: int) -> float | None:
         return None if problem.id == "g0" else float(len(workflow) == 2)
 
-    stranger = Record(
-        "c", "t", "x", 0, "", True, "graded", "", "", "", (RoundRecord(flow),), 1, Usage(), 0.0
-    )
+    stranger = rows_of.record("+", "x", rounds=(RoundRecord(flow),))
     left_out = [record(1, None), record(2, flow, flow), stranger]
     found = await counterfactuals(
         [*(record(number, flow) for number in range(3)), *left_out], PROBLEMS, replay, NAMES

@@ -28,14 +28,14 @@ from openconductor.evaluation.records import Results, holds, read_folder, sample
 from openconductor.evaluation.regrade import Move, Regraded, regrade
 from openconductor.graders.math import MathGrader
 from openconductor.gym.workers import gym_pool
-from openconductor.pool import WorkerPool
 from openconductor.store import JournalReader
 from openconductor.store.storage import make_folder, write_whole
 from openconductor.types import Grade, Problem
 
 FILES = {"config.toml", "environment.json", "journal.sqlite", "latency.json"}
 TABLES = {"table.json", "table.md", "table.csv"}
-BEST_WORKER, SECOND = "worker:maven", "worker:referee"
+BEST_WORKER = "worker:maven"
+RUN = Path("run")
 
 
 def made(**values: object) -> EvalConfig:
@@ -49,31 +49,39 @@ def made(**values: object) -> EvalConfig:
 
 
 def run(
-    config: EvalConfig, folder: Path, *, retry_failed: bool = False, tell: OnProgress | None = None
+    config: EvalConfig,
+    folder: Path = RUN,
+    *,
+    retry_failed: bool = False,
+    tell: OnProgress | None = None,
 ) -> Results:
     return asyncio.run(grid.run_grid(config, folder, retry_failed=retry_failed, on_progress=tell))
 
 
-def tables(folder: Path) -> dict[str, bytes]:
-    return {name: (folder / name).read_bytes() for name in TABLES}
-
-
-def paid(folder: Path) -> tuple[int, Decimal]:
+def paid(folder: Path = RUN) -> tuple[int, Decimal]:
     with JournalReader(folder / "journal.sqlite") as journal:
         spent = journal.totals().spent
     return spent.calls, spent.usage.dollars
 
 
 @pytest.fixture
-def adders(monkeypatch: pytest.MonkeyPatch) -> dict[str, Adder]:
-    """A pool of our own: ``ada`` is right, ``bob`` is not."""
-    adders = {"ada": Adder(), "bob": Adder(1)}
+def bob() -> Adder:
+    """A worker that is never right."""
+    return Adder(1)
 
-    def load(config: EvalConfig) -> WorkerPool:
-        return pool_of(max_tokens=10, **adders)
 
-    monkeypatch.setattr(systems, "load_pool", load)
-    return adders
+@pytest.fixture
+def ada(bob: Adder, monkeypatch: pytest.MonkeyPatch) -> Adder:
+    """A worker that is right, in a pool of our own with bob."""
+    ada = Adder()
+    monkeypatch.setattr(systems, "load_pool", lambda _: pool_of(max_tokens=10, ada=ada, bob=bob))
+    return ada
+
+
+@pytest.fixture(autouse=True)
+def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The current directory holds a test's data and its runs."""
+    monkeypatch.chdir(tmp_path)
 
 
 @pytest.fixture
@@ -95,18 +103,18 @@ def judge(monkeypatch: pytest.MonkeyPatch) -> Callable[[Callable[[Problem, str],
 Judge = Callable[[Callable[[Problem, str], Any]], None]
 
 
-def sums(tmp_path: Path, *, learn: bool = False, **values: object) -> EvalConfig:
-    write_sums(tmp_path / "test.jsonl", range(1, 5))
-    write_sums(tmp_path / "train.jsonl", range(11, 15))
-    task = [{"name": "gsm8k", "path": str(tmp_path if learn else tmp_path / "test.jsonl")}]
+def sums(*, learn: bool = False, **values: object) -> EvalConfig:
+    write_sums(Path("test.jsonl"), range(1, 5))
+    write_sums(Path("train.jsonl"), range(11, 15))
+    task = [{"name": "gsm8k", "path": "." if learn else "test.jsonl"}]
     return made(
         **{"systems": ["worker:ada"], "task": task, "pool": "pool.toml", "concurrency": 1, **values}
     )
 
 
 # ── what a run asks and writes ────────────────────────────────────────────────────────────────────
-def test_a_run_leaves_a_folder_that_says_what_it_was_and_what_came_of_it(tmp_path: Path) -> None:
-    folder = tmp_path / "runs" / "one"
+def test_a_run_leaves_a_folder_that_says_what_it_was_and_what_came_of_it() -> None:
+    folder = Path("runs/one")
     heard: list[Progress] = []
     results = run(
         made(systems=[BEST_WORKER, "random"], repeats=2, seed=4), folder, tell=heard.append
@@ -130,10 +138,8 @@ def test_a_run_leaves_a_folder_that_says_what_it_was_and_what_came_of_it(tmp_pat
     assert Results.load(folder) == results
 
 
-def test_every_cell_is_asked_once_under_a_sample_number_of_its_own(
-    tmp_path: Path, adders: dict[str, Adder]
-) -> None:
-    results = run(sums(tmp_path, repeats=2), tmp_path / "run")
+def test_every_cell_is_asked_once_under_a_sample_number_of_its_own(ada: Adder) -> None:
+    results = run(sums(repeats=2))
     assert [(one.problem[-1], one.sample) for one in results.records] == [
         (str(n), k) for n in range(4) for k in (0, 1)
     ]
@@ -141,14 +147,14 @@ def test_every_cell_is_asked_once_under_a_sample_number_of_its_own(
     expected = {
         sample_number("worker:ada", "gsm8k", one.problem, one.sample) for one in results.records
     }
-    assert set(adders["ada"].samples) == expected
+    assert set(ada.samples) == expected
     assert len(expected) == 8
     assert max(expected) < 2**53
     assert (
         sample_number("conductor", "gym", "gym-1", 2) == 7105550647508994
     )  # resuming depends on it
-    assert paid(tmp_path / "run") == (8, 8 * Decimal("0.00012"))
-    with JournalReader(tmp_path / "run" / "journal.sqlite") as journal:
+    assert paid() == (8, 8 * Decimal("0.00012"))
+    with JournalReader(RUN / "journal.sqlite") as journal:
         assert {one.id for one in journal.episodes(limit=None)} == {
             one.episode for one in results.records
         }
@@ -160,8 +166,8 @@ def test_every_cell_is_asked_once_under_a_sample_number_of_its_own(
         ]
 
 
-def test_hindsight_asks_every_worker_and_shows_only_what_was_named(tmp_path: Path) -> None:
-    results = run(made(systems=["oracle_observed", "random"]), tmp_path / "run")
+def test_hindsight_asks_every_worker_and_shows_only_what_was_named() -> None:
+    results = run(made(systems=["oracle_observed", "random"]))
     assert {record.system for record in results.records} == {"oracle_observed", "random"}
     assert len({record.system for record in results.learning}) == 8
     assert results.missing == 0
@@ -170,7 +176,7 @@ def test_hindsight_asks_every_worker_and_shows_only_what_was_named(tmp_path: Pat
 
 
 def test_an_answered_episode_gives_its_place_away_while_it_is_graded_and_only_so_many_may_wait(
-    tmp_path: Path, adders: dict[str, Adder], judge: Judge
+    ada: Adder, judge: Judge
 ) -> None:
     waiting: list[str] = []
     opened = asyncio.Event()
@@ -181,12 +187,12 @@ def test_an_answered_episode_gives_its_place_away_while_it_is_graded_and_only_so
         return Grade(True)
 
     async def play() -> None:
-        config = sums(tmp_path, repeats=2)
-        playing = asyncio.create_task(grid.run_grid(config, tmp_path / "run"))
+        config = sums(repeats=2)
+        playing = asyncio.create_task(grid.run_grid(config, RUN))
         async with asyncio.timeout(60):
             while len(waiting) < 4:  # noqa: ASYNC110 - the journal's thread has a part in it
                 await asyncio.sleep(0.001)
-        assert (len(waiting), adders["ada"].most, len(adders["ada"].asked)) == (
+        assert (len(waiting), ada.most, len(ada.asked)) == (
             4,
             1,
             4,
@@ -196,50 +202,48 @@ def test_an_answered_episode_gives_its_place_away_while_it_is_graded_and_only_so
 
     judge(lambda problem, answer: slow(problem))
     asyncio.run(play())
-    assert len(adders["ada"].asked) == 8
+    assert len(ada.asked) == 8
 
 
 # ── a second run of the same folder ───────────────────────────────────────────────────────────────
-def test_systems_that_make_the_same_call_pay_once_where_calls_are_shared(tmp_path, adders) -> None:
-    config = sums(
-        tmp_path, systems=["worker:ada", "best_fixed", "worker:bob"], learn=True, share_calls=True
-    )
-    shared = run(config, tmp_path / "shared")  # the best fixed workflow is ada alone
-    assert len(adders["ada"].asked) == 4 + 4
+def test_systems_that_make_the_same_call_pay_once_where_calls_are_shared(ada) -> None:
+    config = sums(systems=["worker:ada", "best_fixed", "worker:bob"], learn=True, share_calls=True)
+    shared = run(config, Path("shared"))  # the best fixed workflow is ada alone
+    assert len(ada.asked) == 4 + 4
     assert [
-        row["accuracy"] for row in json.loads((tmp_path / "shared/table.json").read_text())["rows"]
+        row["accuracy"] for row in json.loads((Path("shared/table.json")).read_text())["rows"]
     ] == [1, 1, 0]
     assert all(
         record.usage.dollars > 0 for record in shared.records
     )  # each is billed what it would cost alone
     run(
-        sums(tmp_path, systems=["worker:ada", "best_fixed", "worker:bob"], learn=True),
-        tmp_path / "own",
+        sums(systems=["worker:ada", "best_fixed", "worker:bob"], learn=True),
+        Path("own"),
     )
-    assert len(adders["ada"].asked) == 8 + 4 + 8
+    assert len(ada.asked) == 8 + 4 + 8
 
 
 # ── budgets ───────────────────────────────────────────────────────────────────────────────────────
 def test_dollars_are_never_overspent_and_the_last_cent_pays_for_no_call_of_unknown_cost(
-    tmp_path: Path, adders: dict[str, Adder], monkeypatch: pytest.MonkeyPatch
+    ada: Adder, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     for folder, limit, dollars, most in (
         ("known", 10, "0.00037", 3),
         ("unknown", None, "0.00024", 2),
     ):
         monkeypatch.setattr(
-            systems, "load_pool", lambda config, limit=limit: pool_of(max_tokens=limit, **adders)
+            systems, "load_pool", lambda config, limit=limit: pool_of(max_tokens=limit, ada=ada)
         )
-        adders["ada"].asked.clear()
+        ada.asked.clear()
         for _ in range(2):
             with pytest.raises(errors.BudgetExceeded) as caught:
-                run(sums(tmp_path, budget={"dollars": dollars}), tmp_path / folder)
+                run(sums(budget={"dollars": dollars}), Path(folder))
         assert caught.value.limit in ("dollars", "calls")
-        assert paid(tmp_path / folder)[1] <= Decimal(dollars)
-        assert len(adders["ada"].asked) <= most
+        assert paid(Path(folder))[1] <= Decimal(dollars)
+        assert len(ada.asked) <= most
 
 
-def test_what_the_journal_answers_is_not_taken_from_the_budget(tmp_path, adders, judge) -> None:
+def test_what_the_journal_answers_is_not_taken_from_the_budget(ada, judge) -> None:
     judge(
         lambda problem, answer: (
             errors.TaskError("stop") if problem.id.endswith("3") else Grade(True)
@@ -248,11 +252,11 @@ def test_what_the_journal_answers_is_not_taken_from_the_budget(tmp_path, adders,
     with pytest.raises(
         errors.TaskError
     ):  # the fourth answer is paid for, and there is no record of it
-        run(sums(tmp_path, budget={"calls": 5}), tmp_path / "run")
+        run(sums(budget={"calls": 5}))
     judge(lambda problem, answer: Grade(True))
-    results = run(sums(tmp_path, budget={"calls": 5}), tmp_path / "run")
-    assert len(adders["ada"].asked) == 4
-    assert paid(tmp_path / "run")[0] == 4
+    results = run(sums(budget={"calls": 5}))
+    assert len(ada.asked) == 4
+    assert paid()[0] == 4
     assert results.missing == 0
     assert {one.usage.dollars for one in results.records} == {
         Decimal("0.00012")
@@ -260,55 +264,46 @@ def test_what_the_journal_answers_is_not_taken_from_the_budget(tmp_path, adders,
 
 
 # ── failures ──────────────────────────────────────────────────────────────────────────────────────
-def test_what_failed_is_masked_and_asked_again_only_on_request(
-    tmp_path: Path, adders: dict[str, Adder]
-) -> None:
-    config = sums(tmp_path, systems=["worker:ada", "worker:bob"])
-    adders["ada"].failing[2] = errors.RateLimited("too many")
-    first = run(config, tmp_path / "run")
+def test_what_failed_is_masked_and_asked_again_only_on_request(ada: Adder) -> None:
+    config = sums(systems=["worker:ada", "worker:bob"])
+    ada.failing[2] = errors.RateLimited("too many")
+    first = run(config)
     assert [
         (one.problem[-1], one.correct) for one in first.of("worker:ada") if one.status == "failed"
     ] == [("1", None)]
-    adders["ada"].failing.clear()
-    adders["ada"].asked.clear()
-    assert run(config, tmp_path / "run").records == first.records
-    assert adders["ada"].asked == []
-    again = run(config, tmp_path / "run", retry_failed=True)
-    assert adders["ada"].asked == [2]
+    ada.failing.clear()
+    ada.asked.clear()
+    assert run(config).records == first.records
+    assert ada.asked == []
+    again = run(config, retry_failed=True)
+    assert ada.asked == [2]
     assert all(one.correct for one in again.of("worker:ada"))
     assert again.of("worker:bob") == first.of("worker:bob")
 
 
-def test_what_a_system_has_learnt_from_stays_once_it_has_answered(
-    tmp_path: Path, adders: dict[str, Adder]
-) -> None:
-    config = sums(tmp_path, systems=["best_fixed"], learn=True)
-    adders["ada"].failing |= {12: errors.RateLimited("too many"), 2: errors.RateLimited("too many")}
+def test_what_a_system_has_learnt_from_stays_once_it_has_answered(ada: Adder) -> None:
+    config = sums(systems=["best_fixed"], learn=True)
+    ada.failing |= {12: errors.RateLimited("too many"), 2: errors.RateLimited("too many")}
     with pytest.raises(errors.BudgetExceeded):
         run(
-            sums(tmp_path, systems=["best_fixed"], learn=True, budget={"calls": 8}),
-            tmp_path / "run",
+            sums(systems=["best_fixed"], learn=True, budget={"calls": 8}),
         )
-    adders["ada"].asked.clear()
-    run(
-        config, tmp_path / "run", retry_failed=True
-    )  # nothing has been answered by what was learnt: it may be mended
-    assert adders["ada"].asked == [12, 1, 2, 3, 4]
-    adders["ada"].asked.clear()
-    adders["ada"].failing.clear()
-    run(config, tmp_path / "run", retry_failed=True)
-    assert adders["ada"].asked == [2]
+    ada.asked.clear()
+    run(config, retry_failed=True)  # nothing has been answered by what was learnt: it may be mended
+    assert ada.asked == [12, 1, 2, 3, 4]
+    ada.asked.clear()
+    ada.failing.clear()
+    run(config, retry_failed=True)
+    assert ada.asked == [2]
 
 
-def test_what_stops_a_run_cancels_what_runs_and_comes_out_as_it_is(
-    tmp_path: Path, adders: dict[str, Adder]
-) -> None:
-    adders["ada"].hanging = True
-    adders["ada"].failing[3] = errors.AuthFailed("the key is wrong")
+def test_what_stops_a_run_cancels_what_runs_and_comes_out_as_it_is(ada: Adder) -> None:
+    ada.hanging = True
+    ada.failing[3] = errors.AuthFailed("the key is wrong")
     with pytest.raises(errors.AuthFailed, match="the key is wrong"):
-        run(sums(tmp_path, concurrency=3), tmp_path / "run")
-    assert adders["ada"]._now == 0
-    with JournalReader(tmp_path / "run" / "journal.sqlite") as journal:
+        run(sums(concurrency=3))
+    assert ada._now == 0
+    with JournalReader(RUN / "journal.sqlite") as journal:
         assert list(journal.records()) == []
 
 
@@ -322,10 +317,10 @@ def test_what_stops_a_run_cancels_what_runs_and_comes_out_as_it_is(
     ],
 )
 def test_what_a_grader_cannot_decide_is_masked_with_the_reason(
-    tmp_path, adders, judge, said, status, note
+    ada, judge, said, status, note
 ) -> None:
     judge(lambda problem, answer: said)
-    results = run(sums(tmp_path), tmp_path / "run")
+    results = run(sums())
     assert {(one.status, one.note) for one in results.records} == {(status, note)}
 
 
@@ -342,34 +337,30 @@ def test_what_a_grader_cannot_decide_is_masked_with_the_reason(
         ({"constrained": {"mavn": {}}}, "nearest is 'maven'"),
     ],
 )
-def test_a_mistake_in_the_recipe_makes_no_folder(
-    tmp_path: Path, values: dict[str, object], said: str
-) -> None:
+def test_a_mistake_in_the_recipe_makes_no_folder(values: dict[str, object], said: str) -> None:
     with pytest.raises(errors.ConfigError, match=said):
-        run(made(**values), tmp_path / "run")
-    assert not (tmp_path / "run").exists()
+        run(made(**values))
+    assert not RUN.exists()
 
 
-def test_an_evaluation_of_something_else_does_not_go_into_the_folder(
-    tmp_path: Path, adders: dict[str, Adder]
-) -> None:
-    folder = tmp_path / "run"
-    run(sums(tmp_path), folder)
+def test_an_evaluation_of_something_else_does_not_go_into_the_folder(ada: Adder) -> None:
+    folder = RUN
+    run(sums(), folder)
     before = {path.name: path.read_bytes() for path in folder.iterdir()}
     for config, said in (
         (
-            sums(tmp_path, systems=["worker:bob"]),
+            sums(systems=["worker:bob"]),
             r'systems: got \["worker:bob"\], expected \["worker:ada"\]',
         ),
-        (sums(tmp_path, seed=2), "seed: got 2, expected null"),
+        (sums(seed=2), "seed: got 2, expected null"),
     ):
         with pytest.raises(errors.ConfigError, match=said) as caught:
             run(config, folder)
         assert str(folder) in str(caught.value)
-    write_sums(tmp_path / "test.jsonl", range(2, 6))
+    write_sums(Path("test.jsonl"), range(2, 6))
     config = made(
         **{name: getattr(config, name) for name in ("systems", "pool")},
-        task=[{"name": "gsm8k", "path": str(tmp_path / "test.jsonl")}],
+        task=[{"name": "gsm8k", "path": "test.jsonl"}],
     )
     with pytest.raises(errors.ConfigError, match=r"tasks: gsm8k: digest: got .*, expected"):
         run(config, folder)
@@ -377,60 +368,54 @@ def test_an_evaluation_of_something_else_does_not_go_into_the_folder(
 
 
 @pytest.mark.slow
-def test_a_router_that_was_trained_anew_makes_it_another_evaluation(tmp_path: Path) -> None:
+def test_a_router_that_was_trained_anew_makes_it_another_evaluation() -> None:
     seen = Observations(("Sum 1 2.", "Sort 3 1."), ("maven", "jack"), ((1.0, 0.0), (0.0, 1.0)))
-    RouterDC(gym_pool(), observations=seen, seed=0).save(tmp_path / "router.json")
-    config = made(systems=[f"routerdc-lite?router={tmp_path / 'router.json'}"])
-    run(config, tmp_path / "run")
-    once = paid(tmp_path / "run")
-    run(config, tmp_path / "run")
-    assert paid(tmp_path / "run") == once
-    RouterDC(gym_pool(), observations=seen, seed=1).save(tmp_path / "router.json")
+    RouterDC(gym_pool(), observations=seen, seed=0).save(Path("router.json"))
+    config = made(systems=["routerdc-lite?router=router.json"])
+    run(config)
+    once = paid()
+    run(config)
+    assert paid() == once
+    RouterDC(gym_pool(), observations=seen, seed=1).save(Path("router.json"))
     with pytest.raises(
         errors.ConfigError, match=r"holds another evaluation: trained: .*router\.json: got"
     ):
-        run(config, tmp_path / "run")
+        run(config)
 
 
 # ── the folder ────────────────────────────────────────────────────────────────────────────────────
-def test_a_folder_of_a_killed_run_is_used_and_a_strangers_is_not_written_to(
-    tmp_path: Path, adders: dict[str, Adder]
-) -> None:
-    folder = tmp_path / "run"
+def test_a_folder_of_a_killed_run_is_used_and_a_strangers_is_not_written_to(ada: Adder) -> None:
+    folder = RUN
     folder.mkdir()
     for name in ("environment.json", "config.toml.part"):
         (folder / name).touch()
-    assert run(sums(tmp_path), folder).missing == 0
-    (tmp_path / "thesis").mkdir()
-    (tmp_path / "thesis" / "thesis.tex").touch()
+    assert run(sums(), folder).missing == 0
+    (Path("thesis")).mkdir()
+    (Path("thesis") / "thesis.tex").touch()
     with pytest.raises(errors.ConfigError, match=r"holds 'thesis.tex', expected a new folder"):
-        run(sums(tmp_path), tmp_path / "thesis")
+        run(sums(), Path("thesis"))
     with pytest.raises(errors.ConfigError, match="is no folder"):
-        run(sums(tmp_path), tmp_path / "thesis" / "thesis.tex")
+        run(sums(), Path("thesis") / "thesis.tex")
 
 
-def test_a_folder_holds_what_it_was_told_and_no_other_evaluation(
-    tmp_path: Path, adders: dict[str, Adder]
-) -> None:
-    folder, config = tmp_path / "run", sums(tmp_path)
+def test_a_folder_holds_what_it_was_told_and_no_other_evaluation(ada: Adder) -> None:
+    folder, config = RUN, sums()
     run(config, folder)
     assert holds(folder, config)
-    assert holds(folder, sums(tmp_path, budget={"calls": 3}, concurrency=2))
-    for other in (sums(tmp_path, seed=1), sums(tmp_path, pool="other.toml")):
+    assert holds(folder, sums(budget={"calls": 3}, concurrency=2))
+    for other in (sums(seed=1), sums(pool="other.toml")):
         assert not holds(folder, other)
-    assert not holds(tmp_path, config)
-    assert not holds(tmp_path / "new", config)
+    assert not holds(Path(), config)
+    assert not holds(Path("new"), config)
 
 
-def test_a_run_that_is_resumed_elsewhere_says_what_is_different_there(
-    tmp_path, adders, monkeypatch
-) -> None:
-    folder = tmp_path / "run"
-    run(sums(tmp_path), folder)
+def test_a_run_that_is_resumed_elsewhere_says_what_is_different_there(ada, monkeypatch) -> None:
+    folder = RUN
+    run(sums(), folder)
     before = read_folder(folder)[1]
     for version in ("0.0", before["python"], "0.0"):
         monkeypatch.setattr("platform.python_version", lambda version=version: version)
-        run(sums(tmp_path), folder)
+        run(sums(), folder)
     now = read_folder(folder)[1]
     assert now["resumed"] == [[f'python: got "0.0", expected "{before["python"]}"']]
     assert {**now, "resumed": None} == {**before, "resumed": None}
@@ -440,36 +425,34 @@ def test_a_run_that_is_resumed_elsewhere_says_what_is_different_there(
     ("name", "text"),
     [("config.toml", "systems = ["), ("config.toml", "sytems = ['a']"), ("environment.json", "[]")],
 )
-def test_a_broken_folder_says_so(
-    tmp_path: Path, adders: dict[str, Adder], name: str, text: str
-) -> None:
-    run(sums(tmp_path), tmp_path / "run")
-    (tmp_path / "run" / name).write_text(text, "utf-8")
-    with pytest.raises(errors.ConfigError, match=str(tmp_path / "run")):
-        run(sums(tmp_path), tmp_path / "run")
+def test_a_broken_folder_says_so(ada: Adder, name: str, text: str) -> None:
+    run(sums())
+    (RUN / name).write_text(text, "utf-8")
+    with pytest.raises(errors.ConfigError, match="run"):
+        run(sums())
 
 
-def test_a_file_that_cannot_be_written_leaves_the_old_one_and_no_part(tmp_path: Path) -> None:
-    write_whole(tmp_path / "table.md", "old\n")
+def test_a_file_that_cannot_be_written_leaves_the_old_one_and_no_part() -> None:
+    write_whole(Path("table.md"), "old\n")
     with pytest.raises(UnicodeEncodeError):
-        write_whole(tmp_path / "table.md", "\ud800")
-    assert [path.name for path in tmp_path.iterdir()] == ["table.md"]
-    assert (tmp_path / "table.md").read_bytes() == b"old\n"
+        write_whole(Path("table.md"), "\ud800")
+    assert [path.name for path in Path().iterdir()] == ["table.md"]
+    assert (Path("table.md")).read_bytes() == b"old\n"
     with pytest.raises(errors.JournalError, match="could not be written"):
-        write_whole(tmp_path / "table.md" / "below", "x")
+        write_whole(Path("table.md") / "below", "x")
     with pytest.raises(errors.JournalError, match="could not be made"):
-        make_folder(tmp_path / "table.md" / "below")
+        make_folder(Path("table.md") / "below")
 
 
 # ── grading again ─────────────────────────────────────────────────────────────────────────────────
 @pytest.fixture
-def folder(tmp_path: Path, adders: dict[str, Adder]) -> Path:
+def folder(ada: Adder, bob: Adder) -> Path:
     """A finished run: ada is right (one of hers failed), bob is wrong."""
-    adders["ada"].failing[3] = errors.RateLimited("too many")
-    run(sums(tmp_path, systems=["worker:ada", "worker:bob"]), tmp_path / "run")
-    for adder in adders.values():
+    ada.failing[3] = errors.RateLimited("too many")
+    run(sums(systems=["worker:ada", "worker:bob"]))
+    for adder in (ada, bob):
         adder.asked.clear()
-    return tmp_path / "run"
+    return RUN
 
 
 def again(folder: Path) -> Regraded:
@@ -477,7 +460,7 @@ def again(folder: Path) -> Regraded:
 
 
 def test_verdicts_that_moved_are_listed_the_tables_follow_and_the_old_ones_stay_in_the_journal(
-    folder: Path, adders: dict[str, Adder], judge: Judge
+    folder: Path, ada: Adder, bob: Adder, judge: Judge
 ) -> None:
     before = again(folder)
     assert (before.graded, before.moves) == (7, ()), (
@@ -517,14 +500,12 @@ def test_verdicts_that_moved_are_listed_the_tables_follow_and_the_old_ones_stay_
         history = [record.value["correct"] for record in journal.records(history=True)]
     assert len(history) == 8 + 7
     assert history[:8].count(True) == 3
-    assert adders["ada"].asked == adders["bob"].asked == [], "nobody is called"
+    assert ada.asked == bob.asked == [], "nobody is called"
 
 
-def test_other_questions_than_those_that_were_asked_are_refused(
-    folder: Path, tmp_path: Path
-) -> None:
-    write_sums(tmp_path / "test.jsonl", range(2, 6))
+def test_other_questions_than_those_that_were_asked_are_refused(folder: Path) -> None:
+    write_sums(Path("test.jsonl"), range(2, 6))
     with pytest.raises(errors.ConfigError, match="its questions have changed: gsm8k: digest: got"):
         again(folder)
     with pytest.raises(errors.ConfigError, match="expected the folder of an evaluation"):
-        again(tmp_path)
+        again(Path("elsewhere"))

@@ -40,18 +40,6 @@ def test_wilsons_interval_is_the_published_one(
     assert statistics.wilson_interval(successes, total) == pytest.approx((low, high), abs=5e-5)
 
 
-@given(total=st.integers(1, 2000), data=st.data())
-def test_wilsons_interval_holds_the_share_and_mirrors_its_opposite(
-    total: int, data: st.DataObject
-) -> None:
-    successes = data.draw(st.integers(0, total))
-    low, high = statistics.wilson_interval(successes, total)
-    assert 0 <= low <= successes / total <= high <= 1
-    assert statistics.wilson_interval(total - successes, total) == pytest.approx(
-        (1 - high, 1 - low)
-    )
-
-
 @pytest.mark.parametrize(
     ("call", "said"),
     [
@@ -66,15 +54,6 @@ def test_wilsons_interval_holds_the_share_and_mirrors_its_opposite(
 def test_what_makes_no_sense_is_refused(call: Callable[[], object], said: str) -> None:
     with pytest.raises(ValueError, match=said):
         call()
-
-
-def test_repeats_of_one_problem_do_not_count_as_more_problems() -> None:
-    once, often = (
-        statistics.clustered_mean([[float(index % 2 == 0)] * repeats for index in range(60)])
-        for repeats in (1, 16)
-    )
-    assert once.mean == often.mean == 0.5
-    assert often.high - often.low == pytest.approx(once.high - once.low, abs=0.03)
 
 
 def test_every_problem_of_a_task_weighs_the_same_however_many_samples_were_decided() -> None:

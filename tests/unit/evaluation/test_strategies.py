@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import rows_of
 
 from openconductor.conductor import Conductor
 from openconductor.evaluation import strategies
@@ -19,7 +20,7 @@ from openconductor.evaluation.records import Record, RoundRecord
 from openconductor.gym.workers import gym_pool
 from openconductor.prompt import render_workflow
 from openconductor.store import Journal
-from openconductor.types import Access, Step, Usage, Workflow
+from openconductor.types import Access, Step, Workflow
 
 SOLVE = "Solve the problem."
 
@@ -119,7 +120,7 @@ def test_diversity_is_the_effective_number_of_kinds_at_each_place() -> None:
 # ── plan and question ─────────────────────────────────────────────────────────────────────────────
 def record(problem: str, workers: Sequence[int], *, sample: int = 0, task: str = "t") -> Record:
     rounds = (RoundRecord(Workflow([Step(worker, "x") for worker in workers]), True),)
-    return Record("c", task, problem, sample, "", True, "graded", "", "", "", rounds, 1, Usage(), 0)
+    return rows_of.record("+", problem, sample, task=task, kind="", rounds=rounds)
 
 
 def test_a_workflow_for_each_kind_holds_all_bits_of_the_kind() -> None:

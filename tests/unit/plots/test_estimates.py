@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import random
 from collections.abc import Callable
 from typing import Any
 
@@ -58,22 +57,6 @@ def test_a_share_weighs_things_and_knows_that_those_of_a_question_hang_together(
     assert share([0.0], [0.0]) is None
     none: Any = share([0.0] * 10, [5.0] * 10)  # as sure as its questions are many
     assert (none.low, none.high) == pytest.approx(wilson_interval(0, 10))
-
-
-@pytest.mark.slow
-def test_the_intervals_of_shares_cover_as_they_claim() -> None:
-    rng = random.Random(5)
-    covered, rounds = 0, 400
-    for _ in range(rounds):
-        counts: list[float] = []
-        totals: list[float] = []
-        for _ in range(100):
-            chance, steps = rng.choice((0.1, 0.5)), rng.randint(2, 5)  # by question, mean 0.3
-            counts.append(sum(rng.random() < chance for _ in range(steps)))
-            totals.append(steps)
-        found: Any = share(counts, totals)
-        covered += found.low <= 0.3 <= found.high
-    assert 0.925 <= covered / rounds <= 0.975
 
 
 def test_a_cost_has_an_interval_above_zero_and_counts_what_failed(record: Make) -> None:
