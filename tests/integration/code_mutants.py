@@ -1,6 +1,8 @@
 """Mutants of a program, and a plain, trusted run that says which of them give other outputs.
 
-    python code_mutants.py < work.json    (a list of {canonical, mutant, entry_point, calls, program}; prints verdicts)
+    python code_mutants.py < work.json
+
+The input is a list of {canonical, mutant, entry_point, calls, program}; it prints verdicts.
 
 ``calls`` are [arguments, keywords] pairs as Python literals; ``program`` is a test program that
 asserts, or "". A verdict is null where the mutant gave the same as the canonical solution, else

@@ -1,4 +1,7 @@
-"""Small language models as a hub has them: BPE tokenizers, chat templates, bf16 weights, sampling settings."""
+"""Small language models as a hub has them.
+
+They have BPE tokenizers, chat templates, bf16 weights and sampling settings.
+"""
 
 from __future__ import annotations
 
@@ -29,7 +32,9 @@ from openconductor.prompt import PromptOptions, render_prompt
 from openconductor.training.supervised import FIRST, LATER, THOUGHTS
 
 CHAT = (
-    "{% for message in messages %}<|im_start|>{{ message['role'] }}\n{{ message['content'] }}<|im_end|>\n{% endfor %}"
+    "{% for message in messages %}"
+    "<|im_start|>{{ message['role'] }}\n{{ message['content'] }}<|im_end|>\n"
+    "{% endfor %}"
     "{% if add_generation_prompt %}<|im_start|>assistant\n{% endif %}"
 )
 SPECIAL = ("<|endoftext|>", "<|im_start|>", "<|im_end|>")
@@ -45,7 +50,7 @@ def save_base(
     servable: bool = False,
     texts: tuple[str, ...] = (),
 ) -> Path:
-    """A random base model; its tokenizer was trained on our prompts, as a large one has seen much text.
+    """Write a random base model, whose tokenizer was trained on our prompts.
 
     Servers give every qwen2 the splitting of Qwen's tokenizers; where ``servable``, ours has it
     too, as a real one has.

@@ -1,4 +1,4 @@
-"""From a base to a served Conductor and back into a training; two rounds and subsets of the pool, by the command."""
+"""From a base to a served Conductor and back into a training, by the command."""
 
 from __future__ import annotations
 

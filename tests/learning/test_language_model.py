@@ -1,4 +1,4 @@
-"""Real language models in small: BPE tokenizers, chat templates, bf16 weights, several processes."""
+"""Language models in small: BPE tokenizers, chat templates, bf16 weights, several processes."""
 
 from __future__ import annotations
 

@@ -42,7 +42,7 @@ start.workflows=8
 
 
 def _short(control: str) -> TrainConfig:
-    """A short stretch of the gym's recipe; the measurements are small, as only the curve is read."""
+    """Train a short stretch of the gym's recipe; only the curve is read."""
     overrides = [f'model.base="{COLD_START.as_posix()}"', f"reward.control={control}"]
     return load_train_config(RECIPE, [*SHORT.split("\n")[1:-1], *overrides])
 
@@ -70,7 +70,7 @@ def test_accuracy_does_not_rise_on_broken_rewards(control: str, tmp_path: Path) 
 
 
 def test_a_training_reads_nothing_of_what_it_is_measured_by(tmp_path: Path) -> None:
-    """Neither the exact levels, nor the workers' profiles, nor a question of the test split before the end."""
+    """A training sees no exact level, no worker's profile, and no test question before its end."""
     code = """
 import sys
 from pathlib import Path

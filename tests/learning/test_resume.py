@@ -32,7 +32,12 @@ SHORT = """
 seed = 3
 save_every = 2
 data = { task = "gym", mix = [1.0, 0.0, 0.0, 0.0] }
-imitate = { rounds = 3, questions = 16, steps = 4, batch = 16, micro_batch = 16, learning_rate = 1e-3 }
+imitate.rounds = 3
+imitate.questions = 16
+imitate.steps = 4
+imitate.batch = 16
+imitate.micro_batch = 16
+imitate.learning_rate = 1e-3
 prompt = { template = "compact", access = "index" }
 rollout = { iterations = 6, questions = 4, completions = 4, max_tokens = 72 }
 optim = { learning_rate = 1e-3, micro_batch = 16, bf16 = false }
@@ -75,7 +80,7 @@ def killed_and_resumed(recipe_file: Path, records: int) -> Path:
 def runs(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, Future[Path]]]:
     """One recipe, two at a time: left alone, killed in imitation, killed in GRPO.
 
-    Each is killed after a whole round or checkpoint (every 2 iterations), and one that is not in it.
+    Each is killed after a whole round or checkpoint (every 2 iterations), and one outside it.
     """
     recipe_file = tmp_path_factory.mktemp("runs") / "short.toml"
     recipe_file.write_text(dump_train_config(recipe(SHORT)), "utf-8")
@@ -145,7 +150,13 @@ def test_a_cold_start_that_was_saved_is_not_made_again(
 IMITATION = """
 seed = 3
 save_every = 2
-imitate = { rounds = 6, sharpen = 2, questions = 8, steps = 2, batch = 4, micro_batch = 4, explore = 2.0 }
+imitate.rounds = 6
+imitate.sharpen = 2
+imitate.questions = 8
+imitate.steps = 2
+imitate.batch = 4
+imitate.micro_batch = 4
+imitate.explore = 2.0
 prompt = { template = "compact", access = "index" }
 rollout = { iterations = 0, questions = 4, completions = 4, max_tokens = 72 }
 optim = { learning_rate = 1e-3, micro_batch = 16, bf16 = false }

@@ -1,4 +1,4 @@
-"""A training in which the completions are given, not sampled: run by torchrun with one process or two.
+"""A training with given completions, run by torchrun with one process or two.
 
 In: a base folder and a folder for results. Out: in it ``rewards.json`` and ``update.pt``, of the
 first process.

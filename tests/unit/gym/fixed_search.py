@@ -67,7 +67,7 @@ def climb(constant: Constant) -> tuple[Constant, float]:
 
 
 def neighbours(constant: Constant) -> Iterator[Constant]:
-    """Every constant that is one change away: another worker, another access, a step less, a step more.
+    """Yield every constant that is one change away: another worker or access, a step less or more.
 
     A new step comes last, or comes earlier and is seen by the last one.
     """

@@ -1,4 +1,4 @@
-"""The reference levels: the world is honest and leaves room to learn, and the fixed workflow is the best constant."""
+"""The reference levels: there is room to learn, and the fixed workflow is the best constant."""
 
 from __future__ import annotations
 

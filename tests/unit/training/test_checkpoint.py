@@ -74,7 +74,8 @@ def test_ids_survive_saving_and_loading(tmp_path: Path) -> None:
     tokenizer = build_tokenizer(phrases())
     tokenizer.save_pretrained(tmp_path)
     loaded = PreTrainedTokenizerFast.from_pretrained(tmp_path)
-    sample = "Model 0\nQuestion: Take the smudged list 4 17 9, sort the list.\nmodel_id = [3]\naccess_list = [[]]"
+    question = "Model 0\nQuestion: Take the smudged list 4 17 9, sort the list.\n"
+    sample = question + "model_id = [3]\naccess_list = [[]]"
     assert loaded.encode(sample) == tokenizer.encode(sample)
     assert loaded.decode(loaded.encode(sample)) == sample
     assert (loaded.pad_token_id, loaded.eos_token_id, loaded.padding_side) == (0, 1, "left")

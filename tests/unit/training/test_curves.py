@@ -65,9 +65,7 @@ def test_where_nothing_is_valid_there_is_no_accuracy_given_valid() -> None:
     )
 
 
-def test_a_group_with_one_reward_has_no_spread_and_accuracy_does_not_hang_on_the_rewards_scale() -> (
-    None
-):
+def test_a_group_with_one_reward_has_no_spread_and_accuracy_ignores_the_scale() -> None:
     given = [scored(0.5, SORT), scored(0.5, DOUBLE), scored(0.5, SORT), scored(1.0, DOUBLE)]
     assert measured(*given, group=2)["groups_without_spread"] == 0.5
     assert measured(replace(given[3], reward=2.0))["accuracy"] == 1.0

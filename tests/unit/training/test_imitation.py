@@ -1,4 +1,4 @@
-"""Rounds of imitation: what is drawn from a round, and when the rounds end. (What they teach: tests/learning.)"""
+"""Rounds of imitation: what is drawn from one, and when they end; tests/learning has the rest."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def written(
 
 
 def drawn(anchor: float) -> dict[str, float]:
-    """The shares of the texts that are drawn from a kind of which half of the questions is solved."""
+    """Return the shares of texts drawn from a kind of which half of the questions is solved."""
     right = [written("q", "a"), written("q", "b")]
     others = [written("r", "c"), written("s", "d")]
     lessons, rng = _Lessons(1.0, 0.5, right, others), random.Random(0)
