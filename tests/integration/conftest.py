@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 import pytest
 
+from integration.orchestra import Orchestra, orchestra
 from openconductor.errors import SandboxError
 from openconductor.sandboxes import Limits, Run, Sandbox, open_sandbox
 from openconductor.sandboxes.bubblewrap import BubblewrapSandbox
@@ -27,3 +30,17 @@ def bubblewrap() -> BubblewrapSandbox:
     except SandboxError as error:
         pytest.skip(f"needs bubblewrap: {error}")
     return made
+
+
+@pytest.fixture(scope="module")
+def served_module(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Orchestra]:
+    """A server for all tests of a module."""
+    with orchestra(tmp_path_factory.mktemp("served")) as made:
+        yield made
+
+
+@pytest.fixture
+def server(served_module: Orchestra) -> Orchestra:
+    """The module's server, with the usual plays and nothing sent."""
+    served_module.play()
+    return served_module

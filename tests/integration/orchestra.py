@@ -98,6 +98,14 @@ class Orchestra:
     loop: asyncio.AbstractEventLoop
     closing: ExitStack = field(default_factory=ExitStack)
 
+    def play(self, anna: Any = "thought", bert: Any = "fine", plan: Any = PLAN) -> None:
+        """Start anew with these plays, and with nothing sent."""
+        self.closing.close()
+        players = (*self.workers.values(), self.planner)
+        for player, plays in zip(players, (anna, bert, plan), strict=True):
+            player.plays, player.finish, player.cancelled = plays, None, 0
+            player.sent.clear()
+
 
 @contextmanager
 def orchestra(

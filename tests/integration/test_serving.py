@@ -41,10 +41,10 @@ def client(server: Orchestra, **options: Any) -> openai.OpenAI:
     )
 
 
-def test_an_answer_says_who_did_what_and_what_it_cost(tmp_path: Path) -> None:
-    with orchestra(tmp_path, "thought", "42") as server:
-        answer = client(server).chat.completions.create(model="conductor", messages=ASKED)
-        told = httpx.get(f"{server.url}/v1/episodes/{answer._request_id}").json()
+def test_an_answer_says_who_did_what_and_what_it_cost(server: Orchestra) -> None:
+    server.play("thought", "42")
+    answer = client(server).chat.completions.create(model="conductor", messages=ASKED)
+    told = httpx.get(f"{server.url}/v1/episodes/{answer._request_id}").json()
     assert answer.choices[0].message.content == "42"
     assert answer.choices[0].finish_reason == "stop"
     thoughts = answer.choices[0].message.reasoning_content  # type: ignore[attr-defined]
@@ -73,35 +73,35 @@ def test_an_answer_says_who_did_what_and_what_it_cost(tmp_path: Path) -> None:
     ("level", "shown"), [("off", ()), ("full", ("Answer the question.", "a long thought"))]
 )
 def test_how_much_is_shown_can_be_chosen(
-    tmp_path: Path, level: str, shown: tuple[str, ...]
+    server: Orchestra, level: str, shown: tuple[str, ...]
 ) -> None:
-    with orchestra(tmp_path, "a long thought") as server:
-        extra = {"conductor": {"reasoning": level}}
-        answer = client(server).chat.completions.create(
-            model="conductor", messages=ASKED, extra_body=extra
-        )
+    server.play("a long thought")
+    extra = {"conductor": {"reasoning": level}}
+    answer = client(server).chat.completions.create(
+        model="conductor", messages=ASKED, extra_body=extra
+    )
     thoughts = getattr(answer.choices[0].message, "reasoning_content", "")
     assert all(part in thoughts for part in shown)
     assert bool(thoughts) == bool(shown)
 
 
-def test_a_call_of_a_tool_that_was_cut_is_not_told_as_whole(tmp_path: Path) -> None:
-    with orchestra(tmp_path, "thought", ["let me see", {"add": {"a": 6}}]) as server:
-        for server.workers["bert"].finish, told in (("length", "length"), ("stop", "tool_calls")):
-            answer = client(server).chat.completions.create(
-                model="conductor", messages=ASKED, tools=[TOOL]
-            )
-            assert answer.choices[0].finish_reason == told
+def test_a_call_of_a_tool_that_was_cut_is_not_told_as_whole(server: Orchestra) -> None:
+    server.play("thought", ["let me see", {"add": {"a": 6}}])
+    for server.workers["bert"].finish, told in (("length", "length"), ("stop", "tool_calls")):
         answer = client(server).chat.completions.create(
-            model="conductor", messages=ASKED
-        )  # which offers none
-        assert (answer.choices[0].finish_reason, answer.choices[0].message.tool_calls) == (
-            "stop",
-            None,
+            model="conductor", messages=ASKED, tools=[TOOL]
         )
+        assert answer.choices[0].finish_reason == told
+    answer = client(server).chat.completions.create(
+        model="conductor", messages=ASKED
+    )  # which offers none
+    assert (answer.choices[0].finish_reason, answer.choices[0].message.tool_calls) == (
+        "stop",
+        None,
+    )
 
 
-def test_tools_go_to_the_last_worker_and_their_results_come_back_to_it(tmp_path: Path) -> None:
+def test_tools_go_to_the_last_worker_and_their_results_come_back_to_it(server: Orchestra) -> None:
     def bert(messages: Any, sampling: Any) -> Any:
         results = [turn for turn in messages if turn.role == "tool"]
         return f"it is {results[-1].content}" if results else ["let me see", {"add": {"a": 6}}]
@@ -116,16 +116,16 @@ def test_tools_go_to_the_last_worker_and_their_results_come_back_to_it(tmp_path:
         answer = client(server).chat.completions.create(**asked)
         return answer.choices[0].message, answer.choices[0].finish_reason
 
-    with orchestra(tmp_path, "thought", bert) as server:
-        message, finish = ask(ASKED)
-        assert (message.content, finish) == ("let me see", "tool_calls")
-        (call,) = message.tool_calls
-        assert call.function.to_dict() == {"name": "add", "arguments": '{"a": 6}'}
-        server.gateway.history._tool_turns.clear()  # as after a restart: the journal knows
-        result = {"role": "tool", "tool_call_id": call.id, "content": "13"}
-        message, finish = ask([*ASKED, message, result])
-        assert (message.content, finish) == ("it is 13", "stop")
-        workers, planner = server.workers, server.planner
+    server.play("thought", bert)
+    message, finish = ask(ASKED)
+    assert (message.content, finish) == ("let me see", "tool_calls")
+    (call,) = message.tool_calls
+    assert call.function.to_dict() == {"name": "add", "arguments": '{"a": 6}'}
+    server.gateway.history._tool_turns.clear()  # as after a restart: the journal knows
+    result = {"role": "tool", "tool_call_id": call.id, "content": "13"}
+    message, finish = ask([*ASKED, message, result])
+    assert (message.content, finish) == ("it is 13", "stop")
+    workers, planner = server.workers, server.planner
     assert len(planner.sent) == len(workers["anna"].sent) == 1, "the worker goes on by itself"
     assert "tools" not in workers["anna"].sent[0][1].body
     (first, sampling), (second, _) = workers["bert"].sent
@@ -135,18 +135,20 @@ def test_tools_go_to_the_last_worker_and_their_results_come_back_to_it(tmp_path:
     assert second[-1].parts[0] == {"tool_call_id": "own0"}
 
 
-def test_where_the_worker_that_called_tools_fails_the_conductor_plans_anew(tmp_path: Path) -> None:
+def test_where_the_worker_that_called_tools_fails_the_conductor_plans_anew(
+    server: Orchestra,
+) -> None:
     def bert(messages: Any, sampling: Any) -> Any:
         if any(turn.role == "tool" for turn in messages):
             return ContextTooLong("too much") if len(messages) < 6 else "planned anew"
         return {"add": {"a": 6}}
 
-    with orchestra(tmp_path, "thought", bert) as server:
-        ask = client(server).chat.completions.create
-        message = ask(model="conductor", messages=ASKED, tools=[TOOL]).choices[0].message
-        result: Any = {"role": "tool", "tool_call_id": message.tool_calls[0].id, "content": "13"}  # type: ignore[index]
-        again = ask(model="conductor", messages=[*ASKED, message, result], tools=[TOOL])  # type: ignore[list-item]
-        planner, anna = server.planner, server.workers["anna"]
+    server.play("thought", bert)
+    ask = client(server).chat.completions.create
+    message = ask(model="conductor", messages=ASKED, tools=[TOOL]).choices[0].message
+    result: Any = {"role": "tool", "tool_call_id": message.tool_calls[0].id, "content": "13"}  # type: ignore[index]
+    again = ask(model="conductor", messages=[*ASKED, message, result], tools=[TOOL])  # type: ignore[list-item]
+    planner, anna = server.planner, server.workers["anna"]
     assert again.choices[0].message.content == "planned anew"
     assert "[calls add(" in planner.sent[-1][0][-1].content
     assert "[result]\n13" in planner.sent[-1][0][-1].content
@@ -155,27 +157,27 @@ def test_where_the_worker_that_called_tools_fails_the_conductor_plans_anew(tmp_p
     )
 
 
-def test_a_request_chooses_its_workers_steps_and_budget(tmp_path: Path) -> None:
+def test_a_request_chooses_its_workers_steps_and_budget(server: Orchestra) -> None:
     alone = render_workflow(Workflow((Step(1, "Answer.", []),)))
-    with orchestra(tmp_path, plan=alone) as server:
-        ask = client(server).chat.completions.create
+    server.play(plan=alone)
+    ask = client(server).chat.completions.create
 
-        def post(**conductor: Any) -> Any:
-            try:
-                return ask(model="conductor", messages=ASKED, extra_body={"conductor": conductor})
-            except openai.APIStatusError as error:
-                return error.status_code, error.code  # type: ignore[attr-defined]
+    def post(**conductor: Any) -> Any:
+        try:
+            return ask(model="conductor", messages=ASKED, extra_body={"conductor": conductor})
+        except openai.APIStatusError as error:
+            return error.status_code, error.code  # type: ignore[attr-defined]
 
-        post(workers=["bert"])
-        assert "Model 1" in server.planner.sent[-1][0][0].content
-        assert "Model 0" not in server.planner.sent[-1][0][0].content
-        post(tags=["b"])
-        assert "Model 0" not in server.planner.sent[-1][0][0].content
-        assert post(workers=["berta"]) == (400, "invalid_value")
-        assert post(max_price="2") == (400, "invalid_value")
-        assert post(max_calls=1) == (402, "budget_exceeded")
-        assert post(max_dollars="0.000001") == (402, "budget_exceeded")
-        assert post(max_stepps=1) == (400, "invalid_value")
+    post(workers=["bert"])
+    assert "Model 1" in server.planner.sent[-1][0][0].content
+    assert "Model 0" not in server.planner.sent[-1][0][0].content
+    post(tags=["b"])
+    assert "Model 0" not in server.planner.sent[-1][0][0].content
+    assert post(workers=["berta"]) == (400, "invalid_value")
+    assert post(max_price="2") == (400, "invalid_value")
+    assert post(max_calls=1) == (402, "budget_exceeded")
+    assert post(max_dollars="0.000001") == (402, "budget_exceeded")
+    assert post(max_stepps=1) == (400, "invalid_value")
 
 
 def test_a_failure_is_an_error_with_a_code(tmp_path: Path) -> None:
@@ -252,7 +254,7 @@ def test_a_silent_step_is_bridged_by_beats(tmp_path: Path) -> None:
     assert lines[-2] == "data: [DONE]"
 
 
-def test_a_wrong_body_gets_an_error_that_names_the_field(tmp_path: Path) -> None:
+def test_a_wrong_body_gets_an_error_that_names_the_field(server: Orchestra) -> None:
     elsewhere = {"type": "image_url", "image_url": {"url": "http://127.0.0.1/a"}}
     wrong: list[tuple[str, dict[str, Any]]] = [
         ("model", {"model": None}),
@@ -263,12 +265,11 @@ def test_a_wrong_body_gets_an_error_that_names_the_field(tmp_path: Path) -> None
         ("temperature", {"temperature": "hot"}),
         ("tool_choice", {"tools": [{"type": "web_search"}], "tool_choice": "required"}),
     ]
-    with orchestra(tmp_path) as server:
-        for field, fields in wrong:
-            body = {"model": "conductor", "messages": ASKED, **fields}
-            answer = httpx.post(f"{server.url}/v1/chat/completions", json=body)
-            assert (answer.status_code, answer.json()["error"]["param"]) == (400, field)
-        assert not server.planner.sent
+    for field, fields in wrong:
+        body = {"model": "conductor", "messages": ASKED, **fields}
+        answer = httpx.post(f"{server.url}/v1/chat/completions", json=body)
+        assert (answer.status_code, answer.json()["error"]["param"]) == (400, field)
+    assert not server.planner.sent
 
 
 def test_what_is_no_request_gets_an_error(tmp_path: Path) -> None:
@@ -299,17 +300,16 @@ def test_what_is_no_request_gets_an_error(tmp_path: Path) -> None:
         assert (wrong.status_code, "messages" in wrong.text) == (400, True)
 
 
-def test_unknown_parameters_and_tools_are_tolerated_and_images_go_along(tmp_path: Path) -> None:
-    with orchestra(tmp_path) as server:
-        shown = user_says(
-            {"type": "text", "text": "What is it?"},
-            {"type": "image_url", "image_url": {"url": IMAGE}},
-        )
-        answer = client(server).chat.completions.create(
-            model="conductor", messages=[{"role": "developer", "content": "Be brief."}, *shown],
-            extra_body={"unknown": 1, "store": True, "tools": [{"type": "web_search"}, TOOL]},
-        )  # fmt: skip
-        sent, sampling = server.workers["bert"].sent[0]
+def test_unknown_parameters_and_tools_are_tolerated_and_images_go_along(server: Orchestra) -> None:
+    shown = user_says(
+        {"type": "text", "text": "What is it?"},
+        {"type": "image_url", "image_url": {"url": IMAGE}},
+    )
+    answer = client(server).chat.completions.create(
+        model="conductor", messages=[{"role": "developer", "content": "Be brief."}, *shown],
+        extra_body={"unknown": 1, "store": True, "tools": [{"type": "web_search"}, TOOL]},
+    )  # fmt: skip
+    sent, sampling = server.workers["bert"].sent[0]
     assert answer.choices[0].message.content == "fine"
     assert sent[0].role == "system"
     assert sent[1].parts[0] == {"type": "image_url", "image_url": {"url": IMAGE}}
@@ -351,10 +351,9 @@ def test_a_conversation_goes_on_from_an_answer_or_from_its_parts_by_name(tmp_pat
                 client(server, api_key=key).responses.create(model="direct:bert", input=given)
 
 
-def test_the_description_names_every_path(tmp_path: Path) -> None:
-    with orchestra(tmp_path) as server:
-        document = httpx.get(f"{server.url}/openapi.json").json()
-        assert json.dumps(document)
-        for path in ("/health/live", "/health/ready", "/metrics", "/v1/models"):
-            assert path in document["paths"]
-            assert httpx.get(f"{server.url}{path}").status_code == 200
+def test_the_description_names_every_path(server: Orchestra) -> None:
+    document = httpx.get(f"{server.url}/openapi.json").json()
+    assert json.dumps(document)
+    for path in ("/health/live", "/health/ready", "/metrics", "/v1/models"):
+        assert path in document["paths"]
+        assert httpx.get(f"{server.url}{path}").status_code == 200

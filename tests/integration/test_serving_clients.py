@@ -23,7 +23,7 @@ from typing import Any
 
 import pytest
 
-from integration.orchestra import PLAN, USED, orchestra
+from integration.orchestra import PLAN, USED, Orchestra, orchestra
 from openconductor.errors import ConnectionLost, RateLimited
 from openconductor.serving.serve_config import ServeConfig
 
@@ -221,10 +221,10 @@ def installed(name: str, beside: Path, commands: Sequence[Sequence[str]]) -> Pat
 @each
 @both
 def test_text_comes_with_its_usage_and_streamed_piece_by_piece(
-    name: str, stream: bool, clients: Clients, tmp_path: Path
+    name: str, stream: bool, clients: Clients, server: Orchestra
 ) -> None:
-    with orchestra(tmp_path, "thought", ["4", 0.1, "2", 0.1, "!"]) as server:
-        told = clients(name).do("ask", server.url, stream=stream)
+    server.play("thought", ["4", 0.1, "2", 0.1, "!"])
+    told = clients(name).do("ask", server.url, stream=stream)
     assert told["text"] == "42!"
     assert not stream or told["pieces"] >= 3
     assert (
@@ -242,7 +242,7 @@ def test_text_comes_with_its_usage_and_streamed_piece_by_piece(
 @each
 @both
 def test_the_clients_tool_is_called_and_its_result_comes_back(
-    name: str, stream: bool, clients: Clients, tmp_path: Path
+    name: str, stream: bool, clients: Clients, server: Orchestra
 ) -> None:
     if name == "instructor":
         pytest.skip("instructor has no tools but the form of its answers")
@@ -253,9 +253,9 @@ def test_the_clients_tool_is_called_and_its_result_comes_back(
             f"it is {results[-1].content}" if results else ["let me see", {"add": {"a": 6, "b": 7}}]
         )
 
-    with orchestra(tmp_path, "thought", bert) as server:
-        told = clients(name).do("tools", server.url, stream=stream)
-        planner, anna, bert_ = server.planner, server.workers["anna"], server.workers["bert"]
+    server.play("thought", bert)
+    told = clients(name).do("tools", server.url, stream=stream)
+    planner, anna, bert_ = server.planner, server.workers["anna"], server.workers["bert"]
     assert told["text"] == "it is 13"
     assert (len(planner.sent), len(anna.sent), len(bert_.sent)) == (1, 1, 2), (
         "the very worker goes on by itself"
@@ -269,19 +269,19 @@ def test_the_clients_tool_is_called_and_its_result_comes_back(
 
 @each
 def test_a_form_of_the_answer_reaches_the_last_worker_and_is_read(
-    name: str, clients: Clients, tmp_path: Path
+    name: str, clients: Clients, server: Orchestra
 ) -> None:
     def bert(messages: Any, sampling: Any) -> Any:
         tools = sampling.body.get("tools")
         return {tools[0]["function"]["name"]: PLACE} if tools else json.dumps(PLACE)
 
-    with orchestra(tmp_path, "thought", bert) as server:
-        for mode in MODES.get(name, ()):
-            assert clients(name).do("structured", server.url, mode=mode) == PLACE
-            server.workers["anna"].sent.clear()
-            server.workers["bert"].sent.clear()
-        assert clients(name).do("structured", server.url) == PLACE
-        (_, alone), (_, sampling) = (server.workers[one].sent[0] for one in ("anna", "bert"))
+    server.play("thought", bert)
+    for mode in MODES.get(name, ()):
+        assert clients(name).do("structured", server.url, mode=mode) == PLACE
+        server.workers["anna"].sent.clear()
+        server.workers["bert"].sent.clear()
+    assert clients(name).do("structured", server.url) == PLACE
+    (_, alone), (_, sampling) = (server.workers[one].sent[0] for one in ("anna", "bert"))
     assert not set(alone.body) & {"tools", "response_format"}
     form: Any = sampling.body
     told = json.dumps(form["tools"] if "tools" in form else form["response_format"]["json_schema"])
@@ -289,10 +289,10 @@ def test_a_form_of_the_answer_reaches_the_last_worker_and_is_read(
 
 
 @each
-def test_a_conversation_goes_on(name: str, clients: Clients, tmp_path: Path) -> None:
-    with orchestra(tmp_path, "thought", "42") as server:
-        first, second = clients(name).do("turns", server.url)
-        told = server.planner.sent[-1][0], server.workers["bert"].sent[-1][0]
+def test_a_conversation_goes_on(name: str, clients: Clients, server: Orchestra) -> None:
+    server.play("thought", "42")
+    first, second = clients(name).do("turns", server.url)
+    told = server.planner.sent[-1][0], server.workers["bert"].sent[-1][0]
     assert (first["text"], second["text"]) == ("42", "42")
     for turns in told:
         words = "\n".join(turn.content for turn in turns)
@@ -303,7 +303,7 @@ def test_a_conversation_goes_on(name: str, clients: Clients, tmp_path: Path) -> 
 @each
 @both
 def test_a_failure_is_the_clients_own_error_and_paid_for_once(
-    name: str, stream: bool, clients: Clients, tmp_path: Path
+    name: str, stream: bool, clients: Clients, server: Orchestra
 ) -> None:
     kind, client = KINDS[name], clients(name)
     plays: Any = {
@@ -311,15 +311,14 @@ def test_a_failure_is_the_clients_own_error_and_paid_for_once(
         "lost": ["4", 0.1, ConnectionLost("gone")],
     }
     options: Any = {"unknown": {"model": "conductr"}, "budget": {"conductor": {"max_calls": 1}}}
-    with orchestra(tmp_path) as server:
-        for number, (failure, code) in enumerate(FAILURES.items()):
-            server.workers["bert"].plays = plays.get(failure, "42")
-            server.planner.sent.clear()
-            told = client.do("ask", server.url, stream=stream, **options.get(failure, {}))
-            assert code in json.dumps(told), told
-            amid = stream and failure != "unknown"
-            assert told["error"] == (kind.amid if amid else kind.errors)[number], told
-            assert len(server.planner.sent) == (0 if failure == "unknown" else 1), failure
+    for number, (failure, code) in enumerate(FAILURES.items()):
+        server.workers["bert"].plays = plays.get(failure, "42")
+        server.planner.sent.clear()
+        told = client.do("ask", server.url, stream=stream, **options.get(failure, {}))
+        assert code in json.dumps(told), told
+        amid = stream and failure != "unknown"
+        assert told["error"] == (kind.amid if amid else kind.errors)[number], told
+        assert len(server.planner.sent) == (0 if failure == "unknown" else 1), failure
 
 
 @pytest.mark.parametrize(

@@ -45,75 +45,7 @@ ANY = st.recursive(
     lambda inner: st.lists(inner, max_size=3) | st.dictionaries(TEXT, inner, max_size=3),
     max_leaves=6,
 )
-WORDS = ["text", "input_text", "refusal", "image_url", "input_image", "image", "document", "tool_use", "tool_result",
-         "tool_reference", "thinking", "message", "function", "function_call", "function_call_output", "custom",
-         "custom_tool_call", "namespace", "reasoning", "user", "assistant", "system", "developer", "tool", "auto",
-         "none", "required", "any", "json_schema", "json_object", "url", "allowed_tools", "web_search",
-         "call_" + "0" * 34, "resp_" + "0" * 32, "off", "full", "anna", "bert", "conductor", "f", "g"]  # fmt: skip
-SCHEMA = {"type": "object", "properties": {"a": {"type": "integer"}}, "required": ["a"]}
-URL = "data:image/png;base64,aGk="
-CONTROL = {"workers": ["anna", "bert"], "max_steps": 3, "max_rounds": 1, "max_calls": 9, "max_tokens": 9000,
-           "seed": 1, "reasoning": "full",
-           "max_dollars": "1", "max_seconds": 9.5, "max_price": "100", "tags": ["a", "b"]}  # fmt: skip
-COMMON = {"model": "conductor", "stream": False, "conductor": CONTROL, "temperature": 0.5, "top_p": 0.9, "user": "x",
-          "metadata": {"a": "b"}, "parallel_tool_calls": True}  # fmt: skip
-FUNCTION = {"name": "f", "description": "d", "parameters": SCHEMA, "strict": True}
-RICH: dict[str, dict[str, Any]] = {
-    "chat": {
-        **COMMON, "max_tokens": 50, "stop": ["x"], "n": 1, "seed": 3,
-        "tool_choice": {"type": "function", "function": {"name": "f"}},
-        "stream_options": {"include_usage": True}, "presence_penalty": 0.1,
-        "tools": [{"type": "function", "function": FUNCTION}, {"type": "web_search"}],
-        "response_format": {"type": "json_schema", "json_schema": {"name": "a", "schema": SCHEMA}},
-        "messages": [
-            {"role": "developer", "content": "Be brief."}, {"role": "user", "content": "hi"},
-            {"role": "assistant", "content": None, "tool_calls": [
-                {"id": "call_1", "type": "function", "function": {"name": "f", "arguments": "{}"}}]},
-            {"role": "tool", "tool_call_id": "call_1", "content": [{"type": "text", "text": "6"}]},
-            {"role": "assistant", "content": [{"type": "refusal", "refusal": "no"}]},
-            {"role": "user", "content": [{"type": "image_url", "image_url": {"url": URL}}]},
-        ],
-    },
-    "responses": {
-        **COMMON, "instructions": "Be brief.", "max_output_tokens": 50, "text": {"format": {
-            "type": "json_schema", "name": "a", "schema": SCHEMA, "strict": True}, "verbosity": "low"},
-        "reasoning": {"effort": "low", "summary": "detailed"}, "store": True, "truncation": "auto",
-        "tool_choice": {"type": "allowed_tools", "mode": "auto", "tools": [{"type": "function", "name": "f"}]},
-        "tools": [{"type": "function", **FUNCTION}, {"type": "web_search"},
-                  {"type": "custom", "name": "g", "format": {"type": "grammar", "syntax": "lark", "definition": "a"}},
-                  {"type": "namespace", "name": "m", "tools": [{"type": "function", **FUNCTION}]}],
-        "input": [
-            {"role": "system", "content": "Rules."}, {"type": "message", "role": "user", "content": "hi"},
-            {"type": "reasoning", "summary": []},
-            {"type": "function_call", "call_id": "c1", "name": "f", "arguments": "{}"},
-            {"type": "function_call_output", "call_id": "c1", "output": [{"type": "input_text", "text": "6"}]},
-            {"type": "custom_tool_call", "call_id": "c2", "name": "g", "input": "x"},
-            {"type": "custom_tool_call_output", "call_id": "c2", "output": "7"},
-            {"role": "assistant", "content": [{"type": "output_text", "text": "so"}]},
-            {"role": "user", "content": [{"type": "input_image", "image_url": URL}]},
-        ],
-    },
-    "messages": {
-        **COMMON, "max_tokens": 50, "system": [{"type": "text", "text": "Be brief."}], "stop_sequences": ["x"],
-        "tools": [{"name": "f", "description": "d", "input_schema": SCHEMA, "strict": True},
-                  {"type": "web_search_20250305", "name": "w"},
-                  {"name": "g", "input_schema": SCHEMA, "defer_loading": True}],
-        "tool_choice": {"type": "tool", "name": "f", "disable_parallel_tool_use": True},
-        "output_config": {"format": {"type": "json_schema", "schema": SCHEMA}},
-        "messages": [
-            {"role": "user", "content": "hi"},
-            {"role": "assistant", "content": [{"type": "thinking", "thinking": "t", "signature": "s"},
-                                              {"type": "text", "text": "so"},
-                                              {"type": "tool_use", "id": "c1", "name": "f", "input": {"a": 1}}]},
-            {"role": "user", "content": [
-                {"type": "tool_result", "tool_use_id": "c1", "is_error": True, "content": [
-                    {"type": "text", "text": "6"}, {"type": "tool_reference", "tool_name": "g"}]},
-                {"type": "image", "source": {"type": "base64", "media_type": "image/png", "data": "aGk="}},
-                {"type": "document", "title": "t", "source": {"type": "text", "media_type": "text/plain", "data": "d"}},
-                {"type": "document", "source": {"type": "content", "content": "c"}}]},
-        ],
-    },
-}  # fmt: skip
+KNOWN = json.loads((Path(__file__).parent / "api_bodies.json").read_text())
 
 
 def places(value: Any, above: tuple[Any, ...] = ()) -> Iterator[tuple[Any, ...]]:
@@ -133,7 +65,7 @@ def places(value: Any, above: tuple[Any, ...] = ()) -> Iterator[tuple[Any, ...]]
 @st.composite
 def bodies(draw: st.DrawFn, api: str) -> Any:
     """A body with some of what the API knows, and none to three places broken."""
-    body = copy.deepcopy(RICH[api])
+    body = copy.deepcopy(KNOWN["bodies"][api])
     must = {"model", "messages", "max_tokens"} if api != "responses" else {"model", "input"}
     for name in sorted(set(body) - must):
         if draw(st.booleans()):
@@ -150,7 +82,7 @@ def bodies(draw: st.DrawFn, api: str) -> Any:
             case "replace":
                 spot[last] = draw(ANY)
             case "word":
-                spot[last] = draw(st.sampled_from(WORDS))
+                spot[last] = draw(st.sampled_from(KNOWN["words"]))
             case "wrap":
                 spot[last] = [spot[last]]
             case "twice" if isinstance(spot, list):

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable
 from decimal import Decimal
+from pathlib import Path
 from typing import Any
 
 import anthropic
@@ -16,6 +17,7 @@ from openconductor.serving.apis.messages import IMAGE_TOKENS, MESSAGES, SIGNATUR
 from openconductor.serving.apis.wire import ClientRequest, RequestFailed, ServedAnswer, call_id
 from openconductor.types import Episode, Usage
 
+CASES: Any = json.loads(Path(__file__).with_name("messages.json").read_text())
 EPISODE = "0123456789abcdef0123456789abcdef"
 PNG = {"type": "image", "source": {"type": "base64", "media_type": "image/png", "data": "aGk="}}
 ADD = {"name": "add", "description": "Adds.", "input_schema": {"type": "object", "properties": {}}}
@@ -176,23 +178,7 @@ def test_a_deferred_tool_is_offered_once_a_search_has_found_it() -> None:
     assert "tools" in read("Hi", [found, text("Tool loaded.")], tools=[deferred]).options.body
 
 
-@pytest.mark.parametrize(
-    ("choice", "expected"),
-    json.loads(
-        """[
-            [
-                {"type": "auto", "disable_parallel_tool_use": true},
-                {"tool_choice": "auto", "parallel_tool_calls": false}
-            ],
-            [{"type": "any"}, {"tool_choice": "required"}],
-            [{"type": "none"}, {"tool_choice": "none"}],
-            [
-                {"type": "tool", "name": "add"},
-                {"tool_choice": {"type": "function", "function": {"name": "add"}}}
-            ]
-        ]"""
-    ),
-)
+@pytest.mark.parametrize(("choice", "expected"), CASES["choices"])
 def test_a_choice_of_tools_is_told_as_chat_completions_do(
     choice: object, expected: dict[str, object]
 ) -> None:
@@ -211,24 +197,7 @@ def test_a_schema_of_the_answer_is_passed_on(where: str) -> None:
     assert read("Hi", output_config={"effort": "high"}).options.body == {}
 
 
-@pytest.mark.parametrize(
-    ("fields", "named"),
-    [
-        ({"max_tokens": 0}, "max_tokens"),
-        ({"messages": [{"role": "system", "content": "Hi"}]}, "messages"),
-        ({"messages": [{"role": "robot", "content": "Hi"}]}, "messages.0.role"),
-        ({"messages": [said(PNG)]}, "messages.0.content.0.type"),
-        ({"system": [PNG]}, "system.0.type"),
-        ({"temperature": 3}, "temperature"),
-        ({"tools": [{"name": "add"}]}, "tools.0.input_schema"),
-        (
-            {"tools": [ADD, SEARCH], "tool_choice": {"type": "tool", "name": "web_search"}},
-            "tool_choice",
-        ),
-        ({"tool_choice": {"type": "perhaps"}}, "tool_choice.type"),
-        ({"conductor": {"max_steps": 0}}, "conductor.max_steps"),
-    ],
-)
+@pytest.mark.parametrize(("fields", "named"), CASES["wrong values"])
 def test_a_wrong_value_is_refused_by_the_name_of_its_field(
     fields: dict[str, object], named: str
 ) -> None:
@@ -238,26 +207,7 @@ def test_a_wrong_value_is_refused_by_the_name_of_its_field(
     assert caught.value.message.startswith(named)
 
 
-@pytest.mark.parametrize(
-    ("block", "where", "words"),
-    [
-        (
-            {"type": "image", "source": {"type": "url", "url": "http://x/y.png"}},
-            "0.source",
-            "data URL",
-        ),
-        (
-            result([text(""), {"type": "image", "source": {"type": "url", "url": "h"}}]),
-            "0.content.1.source",
-            "data URL",
-        ),
-        (
-            {"type": "document", "source": {"type": "base64", "data": "JVBE"}},
-            "0.source.type",
-            "as 'text'",
-        ),
-    ],
-)
+@pytest.mark.parametrize(("block", "where", "words"), CASES["not rendered"])
 def test_what_would_have_to_be_fetched_or_rendered_is_refused(
     block: object, where: str, words: str
 ) -> None:
@@ -302,15 +252,7 @@ def test_an_answer_is_a_message_of_anthropics() -> None:
     assert usage.to_dict()["orchestration"] == BILL
 
 
-@pytest.mark.parametrize(
-    ("finish", "calls", "reason"),
-    [
-        ("stop", (), "end_turn"),
-        ("stop", (call(0, "{}"),), "tool_use"),
-        ("length", (call(0, '{"a'),), "max_tokens"),
-        ("content_filter", (), "refusal"),
-    ],
-)
+@pytest.mark.parametrize(("finish", "calls", "reason"), CASES["ends"])
 def test_why_an_answer_ended_is_said_in_anthropics_words(
     finish: Any, calls: Any, reason: str
 ) -> None:
@@ -391,14 +333,9 @@ def test_a_stream_that_fails_says_so_after_a_block_and_in_no_way_that_clients_an
         )
 
 
-KINDS = {400: "invalid_request_error", 401: "authentication_error", 402: "billing_error", 403: "permission_error",
-         404: "not_found_error", 405: "invalid_request_error", 413: "request_too_large", 429: "rate_limit_error",
-         500: "api_error", 502: "api_error", 503: "overloaded_error", 504: "timeout_error"}  # fmt: skip
-
-
 def test_a_failure_is_an_error_of_anthropics() -> None:
-    for status, kind in KINDS.items():
-        body = MESSAGES.failure(RequestFailed(status, "some_code", "what failed"))
+    for status, kind in CASES["types of failures"].items():
+        body = MESSAGES.failure(RequestFailed(int(status), "some_code", "what failed"))
         assert body["error"] == {"type": kind, "message": "what failed", "code": "some_code"}
         if kind != "request_too_large":  # the API says it, its own types do not know it
             ErrorResponse.model_validate(body | {"request_id": None}, strict=True)

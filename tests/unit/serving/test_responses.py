@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable
 from decimal import Decimal
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -22,6 +23,7 @@ from openconductor.serving.apis.wire import (
 )
 from openconductor.types import Episode, Message, Usage
 
+CASES: Any = json.loads(Path(__file__).with_name("responses.json").read_text())
 EPISODE = "0123456789abcdef0123456789abcdef"
 PNG = "data:image/png;base64,aGk="
 ADD = {
@@ -285,54 +287,14 @@ def test_a_request_without_a_turn_is_refused() -> None:
         assert (refused(nothing).status, refused(nothing).param) == (400, "input")
 
 
-@pytest.mark.parametrize(
-    ("item", "where"),
-    json.loads(
-        """[
-            [{"role": "robot", "content": "Hi"}, "role"],
-            [{"role": "user"}, "content"],
-            [{"role": "user", "content": [{"type": "input_text"}]}, "content.0.text"],
-            [{"role": "user", "content": [{"type": "input_file"}]}, "content.0.type"],
-            [{"role": "user", "content": [{"type": ["x"]}]}, "content.0.type"],
-            [
-                {
-                    "role": "assistant",
-                    "content": [{"type": "input_image", "image_url": "data:image/png;base64,aGk="}]
-                },
-                "content"
-            ],
-            [
-                {"type": "function_call", "name": "add", "arguments": {}, "call_id": "c"},
-                "arguments"
-            ],
-            [{"type": "function_call", "name": "add", "arguments": "{}"}, "call_id"],
-            [{"type": "function_call_output", "output": "3"}, "call_id"],
-            [{"type": "function_call_output", "call_id": "c", "output": {"a": 1}}, "output"]
-        ]"""
-    ),
-)
+@pytest.mark.parametrize(("item", "where"), CASES["wrong items"])
 def test_an_item_that_is_wrong_is_refused_with_its_place(
     item: dict[str, object], where: str
 ) -> None:
     assert refused([item]).param == f"input.0.{where}"
 
 
-@pytest.mark.parametrize(
-    ("field", "value"),
-    json.loads(
-        """[
-            ["temperature", 3],
-            ["max_output_tokens", 0],
-            ["tools", {}],
-            ["metadata", {"a": {}}],
-            ["truncation", "no"],
-            ["background", true],
-            ["conversation", "conv_1"],
-            ["prompt", {"id": "p"}],
-            ["stream", 7]
-        ]"""
-    ),
-)  # fmt: skip
+@pytest.mark.parametrize(("field", "value"), CASES["wrong fields"])
 def test_a_field_that_is_wrong_or_not_offered_is_named(field: str, value: object) -> None:
     error = refused(**{field: value})
     assert error.status == 400 and (error.param or "").startswith(field) and field in error.message
@@ -416,22 +378,13 @@ def test_a_tool_can_be_demanded_and_tools_be_narrowed_down() -> None:
     assert options["tool_choice"] == "required"
 
 
-@pytest.mark.parametrize(
-    "choice",
-    [HOSTED, {"type": "function", "name": "sub"}, {"type": "mcp", "server_label": "x"}, "any", 5, ["auto"],
-     {"type": "allowed_tools", "mode": "required", "tools": [HOSTED]}],
-)  # fmt: skip
+@pytest.mark.parametrize("choice", CASES["choices of what is not offered"])
 def test_a_tool_that_is_not_offered_cannot_be_demanded(choice: object) -> None:
     assert refused(tools=[ADD, HOSTED], tool_choice=choice).param == "tool_choice"
     assert refused(tools=[HOSTED], tool_choice="required").param == "tool_choice"
 
 
-@pytest.mark.parametrize(
-    ("tool", "where"),
-    [({"type": "function"}, "tools.0.name"), (ADD | {"parameters": "x"}, "tools.0.parameters"),
-     ({"type": "namespace", "tools": [ADD]}, "tools.0.name"),
-     (SUMS | {"tools": [{"type": "custom"}]}, "tools.0.tools.0.name")],
-)  # fmt: skip
+@pytest.mark.parametrize(("tool", "where"), CASES["wrong tools"])
 def test_a_tool_that_is_wrong_is_refused_with_its_place(
     tool: dict[str, object], where: str
 ) -> None:
@@ -472,13 +425,7 @@ def test_an_answer_has_its_thoughts_its_text_and_its_bill() -> None:
 
 
 def test_an_answer_says_what_it_was_asked() -> None:
-    asked = {
-        "instructions": "Be short.", "temperature": 0.5, "top_p": 0.9, "max_output_tokens": 7, "store": False,
-        "metadata": {"a": "b"}, "parallel_tool_calls": False, "previous_response_id": f"resp_{EPISODE}",
-        "tool_choice": {"type": "function", "name": "add"}, "truncation": "auto", "user": "u", "prompt_cache_key": "k",
-        "safety_identifier": "s", "reasoning": {"effort": "high", "summary": "auto"},
-        "text": {"format": {"type": "json_object"}, "verbosity": "low"},
-    }  # fmt: skip
+    asked = CASES["echoed"]
     whole = body(answered(), tools=[ADD, PATCH, SUMS, HOSTED], **asked)
     assert {key: whole[key] for key in asked} == asked
     assert whole["tools"] == [ADD, PATCH, SUMS] and whole["model"] == "conductor"
@@ -486,14 +433,7 @@ def test_an_answer_says_what_it_was_asked() -> None:
 
 def test_an_answer_to_a_plain_request_has_the_vendors_defaults() -> None:
     whole = body(answered(), tools=[{"type": "function", "name": "add"}])
-    expected = json.loads(
-        """{
-            "temperature": 1.0, "top_p": 1.0, "tool_choice": "auto",
-            "parallel_tool_calls": true, "metadata": {}, "store": true,
-            "truncation": "disabled", "text": {"format": {"type": "text"}}, "error": null,
-            "previous_response_id": null, "reasoning": {"effort": null, "summary": null}
-        }"""
-    )  # fmt: skip
+    expected = CASES["defaults"]
     assert {key: whole[key] for key in expected} == expected
     assert whole["tools"] == [
         {
@@ -517,14 +457,7 @@ def test_calls_go_out_in_the_form_that_their_tools_came_in() -> None:
         answered("", tool_calls=calls, finish_reason="tool_calls"), tools=[ADD, PATCH, SUMS]
     )
     assert whole["status"] == "completed"
-    assert whole["output"] == [
-        {"type": "function_call", "id": f"fc_{EPISODE}00", "call_id": call_id(EPISODE, 0), "status": "completed",
-         "name": "add", "arguments": '{"a": 1}'},
-        {"type": "custom_tool_call", "id": f"ctc_{EPISODE}01", "call_id": call_id(EPISODE, 1), "status": "completed",
-         "name": "apply_patch", "input": "*** Begin\n"},
-        {"type": "function_call", "id": f"fc_{EPISODE}02", "call_id": call_id(EPISODE, 2), "status": "completed",
-         "name": "sub", "namespace": "mcp__sums", "arguments": "{}"},
-    ]  # fmt: skip
+    assert whole["output"] == CASES["calls"]
     again = read(whole["output"], tools=[ADD, PATCH, SUMS])
     assert again.turns == (Message("assistant", "", ({"tool_calls": [calls[0], calls[1] | {"function": {
         "name": "apply_patch", "arguments": '{"input": "*** Begin\\n"}'}}, calls[2]]},)),)  # fmt: skip
@@ -633,12 +566,7 @@ def test_a_stream_that_was_cut_is_incomplete_and_one_of_nothing_has_an_empty_mes
     assert items(streamed(answered(""))) == [("message", [""])]
 
 
-@pytest.mark.parametrize(
-    ("status", "code", "sent"),
-    [(429, "worker_rate_limited", "rate_limit_exceeded"), (400, "context_length_exceeded", "context_length_exceeded"),
-     (402, "budget_exceeded", "insufficient_quota"), (400, "content_filter", "invalid_prompt"),
-     (502, "worker_failed", "server_error"), (504, "deadline_exceeded", "server_error")],
-)  # fmt: skip
+@pytest.mark.parametrize(("status", "code", "sent"), CASES["failures"])
 def test_a_failure_is_told_under_a_code_that_clients_act_on(
     status: int, code: str, sent: str
 ) -> None:
