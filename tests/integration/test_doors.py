@@ -15,8 +15,6 @@ import pytest
 
 from openconductor.baselines import make_baseline
 from openconductor.errors import ConfigError, TaskError
-from openconductor.evaluation.eval_config import make_eval_config
-from openconductor.evaluation.grid import make_plan
 from openconductor.gym.bundled import bundled_folder
 from openconductor.gym.workers import gym_pool
 from openconductor.providers import create, resolve
@@ -45,7 +43,6 @@ LAW = [
 CHOICE = [
     {"question": row["ask"], "choices": row["options"], "answer": row["right"]} for row in LAW
 ]
-UNREAD = {"systems": ["workers"], "task": [{"name": "law:LAW", "path": "law.jsonl"}]}
 ODD = """
 from openconductor import Baseline, Benchmark, Dataset
 class Bare(Baseline): pass
@@ -123,16 +120,16 @@ def test_what_others_bring_is_evaluated_end_to_end(way: str, place: Path, run) -
         install(place)
     names = [file if installed else f"{file}:{name}" for file, name in NAMED.items()]
     law, city, checked, desk, _ = names
-    words = ["--pool", write_pool(place, desk), "--json", "--out", place / "run"]
+    words = f"eval workers {checked}:no --pool {write_pool(place, desk)} --json --out run"
     for file, task in (("law", law), ("city", city)):
-        words += ["--task", task, f"--task-path={task}={place}/{file}.jsonl"]
-    rows = run("eval", "workers", f"{checked}:no", *words).json()["rows"]
+        words += f" --task {task} --task-path={task}={file}.jsonl"
+    rows = run(*words.split()).json()["rows"]
     accuracies = {(row["system"], row["task"]): row["accuracy"] for row in rows}
     assert accuracies["worker:yes", law] == accuracies["worker:no", law] == 0.5
     assert accuracies["worker:yes", city] == 0.0
     assert accuracies[f"{checked}:no", city] == 1.0
-    assert run("eval", "--out", place / "run", "--json").json()["rows"] == rows, "it is resumed"
-    checked_task = run("task", "check", law, "--path", place / "law.jsonl", "--json").json()
+    assert run("eval", "--out", "run", "--json").json()["rows"] == rows, "it is resumed"
+    checked_task = run("task", "check", law, "--path", "law.jsonl", "--json").json()
     assert checked_task["accepted"] == 4
     assert (f"{law} " in run("task", "list").out) is installed
 
@@ -147,18 +144,18 @@ def test_two_local_files_of_one_shape_are_two_tasks_under_their_own_names(place:
         "three": [("tax", law)],
     }
     for folder, tasks in folders.items():
-        words: list[object] = ["--pool", pool, "--out", place / folder]
+        words = f"eval worker:yes --pool {pool} --out {folder}"
         for name, path in tasks:
-            words += ["--task", f"{name}=mmlu", "--task-path", f"{name}={path}"]
-        assert run("eval", "worker:yes", *words).code == 0
-    rows = json.loads((place / "one" / "table.json").read_text("utf-8"))["rows"]
+            words += f" --task {name}=mmlu --task-path {name}={path}"
+        assert run(*words.split()).code == 0
+    rows = json.loads(Path("one/table.json").read_text("utf-8"))["rows"]
     assert [(row["task"], row["n"], row["accuracy"]) for row in rows[:2]] == [
         ("my-law", 4, 0.5),
         ("tax", 1, 1.0),
     ]
-    assert same_questions(place / "one", place / "two").tasks == ("tax",)
+    assert same_questions(Path("one"), Path("two")).tasks == ("tax",)
     with pytest.raises(ConfigError, match="task tax: got 4 other questions than the 1 of"):
-        same_questions(place / "one", place / "three")
+        same_questions(Path("one"), Path("three"))
 
 
 MAKERS = {
@@ -197,11 +194,6 @@ def test_what_is_wrong_with_what_others_bring_is_said(line: str, place: Path) ->
         MAKERS[kind](name)
 
 
-def test_the_gyms_workers_read_no_task_of_others(place: Path) -> None:
-    with pytest.raises(ConfigError, match="can read only the gym's questions; expected"):
-        make_plan(make_eval_config(UNREAD, where=""))
-
-
 def test_a_name_of_this_project_goes_first_and_the_current_directory_last(place: Path) -> None:
     (place / "json.py").write_text("LAW = 7")
     with pytest.raises(ConfigError, match="'json:LAW': no such attribute"):
@@ -219,7 +211,7 @@ def test_a_reward_of_ones_own_trains_and_what_is_right_stays_the_graders(
     sizes += " imitate.rounds=1 imitate.sharpen=0 imitate.questions=32 imitate.steps=2"
     sizes += " rollout.iterations=2 rollout.questions=8 data.mix=[1.0,0.0,0.0,0.0]"
     base = f'model.base="{(bundled_folder() / "cold_start").as_posix()}"'
-    folder = place / "run"
+    folder = Path("run")
     words = ("train", root / "recipes" / "gym.toml", base, *sizes.split(), "--out", folder)
     ran = run(*words, "reward.function=short:fewer_step")
     assert ran.code == 2

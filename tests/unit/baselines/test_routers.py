@@ -132,16 +132,6 @@ def test_a_file_that_holds_no_router_is_refused(
         RouterDC(experts(), router=tmp_path / "absent.json")
 
 
-@pytest.mark.parametrize("seed", range(5))
-def test_where_questions_say_nothing_every_one_goes_to_the_best_worker(seed: int) -> None:
-    rng = np.random.default_rng(seed)
-    noise = seen(
-        "a", "b", of={"a": lambda *_: rng.random() < 0.2, "b": lambda *_: rng.random() < 0.7}
-    )
-    router = RouterDC(pool_named("a", "b"), observations=noise, seed=seed)
-    assert {router.choose(question) for question in ASKED} == {noise.best()} == {"b"}
-
-
 def test_a_masked_outcome_is_no_wrong_one() -> None:
     # The first is always right, but mostly not decided; as wrong ones, its masked outcomes would
     # make it the worse.

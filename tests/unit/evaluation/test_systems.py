@@ -59,6 +59,12 @@ def make(spec: str, lessons: systems.Lessons | None = None, **values: object) ->
     return workshop(**values).make(read_spec(spec), lessons)
 
 
+@pytest.fixture(autouse=True)
+def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The current directory holds a test's files."""
+    monkeypatch.chdir(tmp_path)
+
+
 # ── Conductors ────────────────────────────────────────────────────────────────────────────────────
 @pytest.mark.parametrize(
     ("spec", "max_steps", "max_rounds", "budget", "asked_for"),
@@ -240,21 +246,21 @@ base_url = "http://127.0.0.1:9/v1"
 """
 
 
-def told(tmp_path: Path, **values: object) -> EvalConfig:
-    (tmp_path / "pool.toml").write_text(POOL, "utf-8")
-    write_sums(tmp_path / "test.jsonl", range(1, 5))
-    write_sums(tmp_path / "train.jsonl", range(5, 9))
+def told(**values: object) -> EvalConfig:
+    Path("pool.toml").write_text(POOL, "utf-8")
+    write_sums(Path("test.jsonl"), range(1, 5))
+    write_sums(Path("train.jsonl"), range(5, 9))
     values = {
-        "pool": str(tmp_path / "pool.toml"),
-        "task": [{"name": "gsm8k", "path": str(tmp_path)}],
+        "pool": "pool.toml",
+        "task": [{"name": "gsm8k", "path": "."}],
         **values,
     }
     return make_eval_config(values, where="test")
 
 
-def test_the_constrained_setting_lays_limits_over_every_workers_own(tmp_path: Path) -> None:
+def test_the_constrained_setting_lays_limits_over_every_workers_own() -> None:
     limits = {"big": {"body": {"reasoning_effort": "minimal"}}, "small": {"max_tokens": 5000}}
-    pool = systems.load_pool(told(tmp_path, setting="constrained", constrained=limits))
+    pool = systems.load_pool(told(setting="constrained", constrained=limits))
     limits_of = {
         worker.name: (worker.sampling.max_tokens, dict(worker.sampling.body)) for _, worker in pool
     }
@@ -267,10 +273,10 @@ def test_the_constrained_setting_lays_limits_over_every_workers_own(tmp_path: Pa
 
 
 def test_a_pools_description_holds_what_answers_and_costs_depend_on_and_no_key(
-    tmp_path, monkeypatch
+    monkeypatch,
 ) -> None:
     monkeypatch.setenv("A_KEY_OF_MINE", "zebra-secret")
-    recipe = told(tmp_path)
+    recipe = told()
     workshop = systems.Workshop(recipe, systems.load_pool(recipe))
     described: Any = workshop.described([read_spec("random")])["workers"]
     assert json.loads(json.dumps(described)) == described
@@ -307,14 +313,10 @@ def test_a_digest_moves_with_everything_that_is_asked_or_right(
     assert digest(problem) == digests[0]
 
 
-def test_every_task_is_loaded_under_its_name_and_its_own_seed_goes_before_the_recipes(
-    tmp_path: Path,
-) -> None:
+def test_every_task_is_loaded_under_its_name_and_its_own_seed_goes_before_the_recipes() -> None:
     def loaded(seed: int | None, own: Mapping[str, object]) -> Mapping[str, Sheet]:
-        sums = {"name": "gsm8k", "path": str(tmp_path), "limit": 3}
-        return load_sheets(
-            told(tmp_path, seed=seed, task=[sums, {"name": "gym", "limit": 5, **own}])
-        )
+        sums = {"name": "gsm8k", "path": ".", "limit": 3}
+        return load_sheets(told(seed=seed, task=[sums, {"name": "gym", "limit": 5, **own}]))
 
     sheets = loaded(None, {})
     assert list(sheets) == ["gsm8k", "gym"]
@@ -330,20 +332,18 @@ def test_every_task_is_loaded_under_its_name_and_its_own_seed_goes_before_the_re
 @pytest.mark.parametrize(
     "named", [{"task": [{"name": "gym"}, {"name": "math500"}]}, {"task": [{"name": "gsm8k"}]}]
 )
-def test_the_gyms_workers_are_asked_nothing_but_the_gym(
-    tmp_path: Path, named: dict[str, object]
-) -> None:
+def test_the_gyms_workers_are_asked_nothing_but_the_gym(named: dict[str, object]) -> None:
     with pytest.raises(
         ConfigError, match=r"can read only the gym's questions; expected a pool file: --pool FILE"
     ):
-        systems.load_pool(told(tmp_path, pool="gym", **named))
-    systems.load_pool(told(tmp_path, **named))
+        systems.load_pool(told(pool="gym", **named))
+    systems.load_pool(told(**named))
     systems.load_pool(make_eval_config({}, where="test"))
 
 
 # ── what is learnt from ───────────────────────────────────────────────────────────────────────────
-def test_the_splits_of_a_folder_lie_side_by_side(tmp_path: Path) -> None:
-    recipe = told(tmp_path, learn={"limit": 3})
+def test_the_splits_of_a_folder_lie_side_by_side() -> None:
+    recipe = told(learn={"limit": 3})
     sheet = load_learning(recipe, load_sheets(recipe).values())
     assert sheet.name == "learn:gsm8k"
     assert len(sheet.problems) == 3
@@ -359,17 +359,17 @@ def test_the_splits_of_a_folder_lie_side_by_side(tmp_path: Path) -> None:
     ],
 )
 def test_what_is_learnt_from_is_there_and_is_not_evaluated(
-    tmp_path: Path, learn: dict[str, str], said: str
+    learn: dict[str, str], said: str
 ) -> None:
-    recipe = told(tmp_path, learn=learn)
+    recipe = told(learn=learn)
     with pytest.raises(TaskError, match=said):
         load_learning(recipe, load_sheets(recipe).values())
 
 
-def test_what_a_planner_learnt_from_is_not_evaluated_whatever_it_is_called(tmp_path: Path) -> None:
+def test_what_a_planner_learnt_from_is_not_evaluated_whatever_it_is_called() -> None:
     table = [{"name": "gym", "limit": 5}]
     held_out = load_sheets(config(task=table))["gym"]
-    learnt = shutil.copytree(bundled_folder(), tmp_path / "conductor")
+    learnt = Path(shutil.copytree(bundled_folder(), "conductor"))
     said = json.loads((learnt / "conductor.json").read_text())
     told = {
         **said,
