@@ -15,10 +15,9 @@ from openconductor.evaluation import statistics
 def compared(
     first: dict[str, list[float]], second: dict[str, list[float]]
 ) -> statistics.Difference:
-    found = statistics.difference(
-        {("t", name): scores for name, scores in first.items()},
-        {("t", name): one for name, one in second.items()},
-    )
+    ours = {("t", name): scores for name, scores in first.items()}
+    theirs = {("t", name): scores for name, scores in second.items()}
+    found = statistics.difference(ours, theirs)
     assert found is not None
     return found
 
@@ -76,13 +75,9 @@ def test_pass_at_k_is_one_minus_the_chance_that_k_drawn_without_repetition_are_a
 # ── means ─────────────────────────────────────────────────────────────────────────────────────────
 def test_students_quantiles_are_the_tabulated_ones() -> None:
     # 12.706, 4.303 and 2.776: for values 0 and 2 the error is 1, and so on.
-    assert statistics.mean_interval([0.0, 2.0]) == pytest.approx((1 - 12.706, 1 + 12.706), abs=1e-3)
-    assert statistics.mean_interval([0.0, 0.0, 3.0]) == pytest.approx(
-        (1 - 4.303, 1 + 4.303), abs=1e-3
-    )
-    assert statistics.mean_interval([0.0, 0.0, 0.0, 0.0, 5.0]) == pytest.approx(
-        (1 - 2.776, 1 + 2.776), abs=1e-3
-    )
+    for values, reach in (([0, 2], 12.706), ([0, 0, 3], 4.303), ([0, 0, 0, 0, 5], 2.776)):
+        ends = statistics.mean_interval(values)
+        assert ends == pytest.approx((1 - reach, 1 + reach), abs=1e-3)
     assert statistics.mean_interval([3.0]) == (-math.inf, math.inf)
 
 
@@ -101,11 +96,8 @@ def test_a_difference_turned_around_has_the_same_interval_turned_around(
     values: list[float],
 ) -> None:
     low, high, p = statistics.bootstrap_mean(values, resamples=200)
-    assert statistics.bootstrap_mean([-value for value in values], resamples=200) == (
-        -high,
-        -low,
-        p,
-    )
+    opposite = [-value for value in values]
+    assert statistics.bootstrap_mean(opposite, resamples=200) == (-high, -low, p)
 
 
 def test_a_cautious_mean_adds_half_a_question_to_each_side_and_changes_nothing_of_many() -> None:

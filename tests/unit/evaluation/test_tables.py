@@ -5,8 +5,10 @@ from __future__ import annotations
 import csv
 import io
 import math
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from decimal import Decimal
+from typing import Any
 
 import pytest
 from rows_of import ONE, TWO, planned, record, records, results_of
@@ -29,9 +31,21 @@ FREE = Usage(input_tokens=10, output_tokens=5)
 UNPRICED = Usage(input_tokens=10, output_tokens=5, unpriced_calls=1)
 
 
+def table_of(
+    found: Iterable[Record], systems: str = "conductor", tasks: str = "t", **options: Any
+) -> Table:
+    """The table of records, by the names of systems and tasks."""
+    return make_table(results_of(found, systems.split(), tasks=tasks.split(), **options))
+
+
+def row_of(marks: Sequence[str], repeats: int = 1) -> Any:
+    """The row of one system on one task."""
+    return make_row("conductor", "t", records(marks), repeats)
+
+
 # ── one row ───────────────────────────────────────────────────────────────────────────────────────
 def test_the_error_is_clustered_by_problem_and_single_answers_have_wilsons_interval() -> None:
-    row = make_row("conductor", "t", records(["+", "+", "+", "-"]), 1)
+    row = row_of(["+", "+", "+", "-"])
     assert row.n == 4
     assert row.k == 1
     assert row.accuracy == 0.75
@@ -40,7 +54,7 @@ def test_the_error_is_clustered_by_problem_and_single_answers_have_wilsons_inter
     assert row.ci95 == pytest.approx(wilson_interval(3, 4))
     # Means 1, 1/2, 0, 1: their mean is 5/8; squares of deviations (9 + 1 + 25 + 9) / 64, over 3,
     # over 4.
-    row = make_row("conductor", "t", records(["++", "+-", "--", "++"]), 2)
+    row = row_of(["++", "+-", "--", "++"], 2)
     assert row.accuracy == 0.625
     assert row.se == pytest.approx(math.sqrt(44 / 64 / 3 / 4))
     assert row.pass_at_k == 0.75  # at least one of two: 1, 1, 0, 1
@@ -48,7 +62,7 @@ def test_the_error_is_clustered_by_problem_and_single_answers_have_wilsons_inter
 
 def test_masked_repeats_are_left_out_counted_and_do_not_change_what_a_problem_weighs() -> None:
     # p0: 2 of 2 decided right; p1: 0 of 1; p2: nothing decided; p3: 1 of 3.
-    row = make_row("conductor", "t", records(["+f+", "u-u", "fff", "+--"]), 3)
+    row = row_of(["+f+", "u-u", "fff", "+--"], 3)
     assert row.n == 4
     assert row.accuracy == pytest.approx((1 + 0 + 1 / 3) / 3)
     assert row.ungraded == 2
@@ -58,7 +72,7 @@ def test_masked_repeats_are_left_out_counted_and_do_not_change_what_a_problem_we
 
 
 def test_what_counts_as_wrong_is_counted_by_its_reason() -> None:
-    row = make_row("conductor", "t", records(["+", "-", "?", "!", "r", "?"]), 1)
+    row = row_of(["+", "-", "?", "!", "r", "?"])
     assert row.accuracy == pytest.approx(1 / 6)
     assert row.unparsed == 2
     assert row.invalid == 1
@@ -81,16 +95,14 @@ def test_answers_that_were_cut_are_counted_and_more_than_a_few_percent_are_warne
     assert warning.startswith(
         "warning: random on t: in 5 of 5 answers a worker was cut at its token limit (100 %)"
     )
-    table = make_table(
-        results_of(two_tasks(["+"], ["+"], rounds=(cut,)), ["conductor"], tasks=["a", "b"])
-    )
+    table = table_of(two_tasks(["+"], ["+"], rounds=(cut,)), "conductor", "a b")
     assert table.row("conductor", AVERAGE).cut == 2
     assert [cells[-1] for cells in details(table)[1]] == ["1", "1", "2"]
 
 
 def test_cost_is_of_a_question_asked_once_whatever_became_of_it() -> None:
     # Four records of one cent, 15 tokens and one call; two right of the three that were decided.
-    row = make_row("conductor", "t", records(["+", "+", "-", "f"]), 1)
+    row = row_of(["+", "+", "-", "f"])
     assert row.dollars_per_question == 0.01
     assert row.tokens_per_question == 15
     assert row.calls_per_question == 1
@@ -135,7 +147,7 @@ def two_tasks(first: list[str], second: list[str], **changes: object) -> list[Re
 
 def test_each_task_weighs_the_same_in_the_average_however_many_problems_it_has() -> None:
     found = two_tasks(["+", "-"], ["+", "+", "+", "-"], calls=2)
-    row = make_table(results_of(found, ["conductor"], tasks=["a", "b"])).row("conductor", AVERAGE)
+    row = table_of(found, "conductor", "a b").row("conductor", AVERAGE)
     assert row.n == 6
     assert row.accuracy == 0.625
     assert row.se == pytest.approx(
@@ -148,7 +160,7 @@ def test_each_task_weighs_the_same_in_the_average_however_many_problems_it_has()
 
 def test_what_one_task_does_not_know_the_average_does_not_know() -> None:
     found = [*records(["+", "-"], task="a"), *records(["f", "u"], task="b", usage=UNPRICED)]
-    row = make_table(results_of(found, ["conductor"], tasks=["a", "b"])).row("conductor", AVERAGE)
+    row = table_of(found, "conductor", "a b").row("conductor", AVERAGE)
     assert (row.accuracy, row.se, row.ci95, row.dollars_per_question, row.right_per_dollar) == (
         None,
     ) * 5
@@ -159,7 +171,7 @@ def test_what_one_task_does_not_know_the_average_does_not_know() -> None:
 # ── differences ───────────────────────────────────────────────────────────────────────────────────
 def compared(ours: list[str], theirs: list[str], **options: object) -> Table:
     found = [*records(ours, system="worker:ann"), *records(theirs, system="conductor")]
-    return make_table(results_of(found, ["conductor", "worker:ann"], **options))  # type: ignore[arg-type]
+    return table_of(found, "conductor worker:ann", **options)
 
 
 def test_systems_are_compared_on_the_problems_that_both_have_decided() -> None:
@@ -173,16 +185,9 @@ def test_systems_are_compared_on_the_problems_that_both_have_decided() -> None:
 
 
 def test_differences_are_averaged_over_tasks_and_holm_is_over_all_of_the_table() -> None:
-    table = make_table(
-        results_of(
-            [
-                *two_tasks(["-"] * 7, ["+"] * 7, system="conductor"),
-                *two_tasks(["+"] * 7, ["+"] * 7, system="worker:ann"),
-            ],
-            ["conductor", "worker:ann"],
-            tasks=["a", "b"],
-        )
-    )
+    ours = two_tasks(["-"] * 7, ["+"] * 7, system="conductor")
+    theirs = two_tasks(["+"] * 7, ["+"] * 7, system="worker:ann")
+    table = table_of([*ours, *theirs], "conductor worker:ann", "a b")
     on_a, on_b, average = table.gaps
     assert average.task == AVERAGE
     assert average.difference == 0.5
@@ -208,14 +213,14 @@ def test_the_one_compared_with_may_be_named_and_must_be_there() -> None:
 
 def test_hindsight_has_a_row_is_said_to_be_a_bound_and_is_not_compared() -> None:
     found = [*records(["+", "-"], system="worker:ann"), *records(["-", "+"], system="worker:bob")]
-    table = make_table(results_of(found, ["oracle_observed", "workers"]))
+    table = table_of(found, "oracle_observed workers")
     assert table.row("oracle_observed", "t").accuracy == 1.0
     assert table.against == "worker:ann"
     assert [gap.system for gap in table.gaps] == ["worker:bob"]
     assert "a bound, not a system" in form("md", table)
-    assert "a bound" not in form("md", make_table(results_of(found, ["workers"])))
+    assert "a bound" not in form("md", table_of(found, "workers"))
     with pytest.raises(ConfigError, match="expected a system that answers"):
-        make_table(results_of(found, ["oracle_observed", "workers"], against="oracle_observed"))
+        table_of(found, "oracle_observed workers", against="oracle_observed")
 
 
 # ── the whole ─────────────────────────────────────────────────────────────────────────────────────
@@ -223,7 +228,7 @@ def test_what_was_learnt_from_stands_beside_the_rows_and_what_is_missing_is_coun
     lessons = records(
         ["+", "-"], task="learn:t", system="worker:ann", usage=Usage(dollars=Decimal("0.25"))
     )
-    table = make_table(results_of([*records(["+"]), *lessons], ["conductor"], expected={"t": 3}))
+    table = table_of([*records(["+"]), *lessons], expected={"t": 3})
     assert table.missing == 2
     assert table.learning == {"questions": 2, "records": 2, "calls": 2, "tokens": 0, "dollars": 0.5}
     assert [row.n for row in table.rows] == [1]
@@ -238,7 +243,7 @@ def small(system: str = "worker:ann") -> Table:
         *records(["+", "-", "?", "f"], system="conductor", rounds=planned(ONE)),
         *records(["+", "+", "-", "+"], system="worker:ann", usage=Usage(unpriced_calls=1)),
     ]
-    table = make_table(results_of(found, ["conductor", "worker:ann"], expected={"t": 5}))
+    table = table_of(found, "conductor worker:ann", expected={"t": 5})
     rows = tuple(
         replace(row, system=system) if row.system == "worker:ann" else row for row in table.rows
     )
@@ -308,25 +313,22 @@ def test_a_name_breaks_neither_a_column_nor_a_line_of_markdown() -> None:
     assert "| two lines more | 75.0" in form("md", table)
 
 
-@pytest.mark.parametrize(
-    ("value", "text"),
-    [
-        *(
-            (0.0, "0"),
-            (12.3, "12.3000"),
-            (0.01, "0.0100"),
-            (0.0123456, "0.0123"),
-            (0.00123456, "0.001235"),
-        ),
-        *((4.91e-05, "0.000049"), (1e-06, "0.000001"), (9e-07, "<0.000001")),
-    ],
-)
-def test_dollars_are_never_written_as_a_power_of_ten(value: float, text: str) -> None:
-    head, (cells,) = details(
-        make_table(
-            results_of([record("+", usage=Usage(dollars=Decimal(str(value))))], ["conductor"])
-        )
-    )
+DOLLARS = """
+0.0        → 0
+12.3       → 12.3000
+0.01       → 0.0100
+0.0123456  → 0.0123
+0.00123456 → 0.001235
+4.91e-05   → 0.000049
+1e-06      → 0.000001
+9e-07      → <0.000001
+"""
+
+
+@pytest.mark.parametrize("line", DOLLARS.strip().splitlines())
+def test_dollars_are_never_written_as_a_power_of_ten(line: str) -> None:
+    value, _, text = line.split()
+    head, (cells,) = details(table_of([record("+", usage=Usage(dollars=Decimal(value)))]))
     assert dict(zip(head, cells, strict=True))["dollars"] == text
 
 
