@@ -164,14 +164,14 @@ start = { prompts = 8, workflows = 8 }
 held_out = { questions = 8 }
 """
 RECURSION = IMITATION.replace("iterations = 0", "rounds = 2, iterations = 2").replace(
-    "rounds = 6, sharpen = 2, questions = 8", "rounds = 2, questions = 16"
+    "rounds = 6\nimitate.sharpen = 2\nimitate.questions = 8", "rounds = 2\nimitate.questions = 16"
 )
 
 
 def test_imitation_that_had_ended_early_plays_no_further_round_when_it_is_resumed(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    config = recipe(IMITATION.replace("sharpen = 2, ", ""))
+    config = recipe(IMITATION.replace("imitate.sharpen = 2\n", ""))
     monkeypatch.setattr(imitation, "is_settled", lambda records: len(records) >= 2)
     with monkeypatch.context() as patched:
         patched.setattr(run, "save_trained", interrupt)  # right behind the last round
