@@ -401,21 +401,17 @@ class MASRouter(Baseline):
             ConfigError: no collaboration was tried with the workers on offer.
         """
         scores = self._model.scores(question)
-        chosen: tuple[Collaboration, tuple[str, ...]] | None = None
-        highest = -math.inf
-        for collaboration in COLLABORATIONS.values():
+        teams: dict[str, tuple[str, ...]] = {}
+        for name, collaboration in COLLABORATIONS.items():
             team = self._staff(collaboration, scores)
-            if team is None:
-                continue
-            score = _score(collaboration, team, scores)
-            if score > highest:
-                highest = score
-                chosen = (collaboration, team)
-        if chosen is None:
+            if team is not None:
+                teams[name] = team
+        if not teams:
             raise ConfigError(
                 f"MASRouter: no mode was tried with the workers on offer, {sorted(self._ordinals)}"
             )
-        return chosen
+        chosen = max(teams, key=lambda name: _score(name, teams[name], scores))
+        return COLLABORATIONS[chosen], teams[chosen]
 
     async def play(self, live: LiveEpisode) -> str | None:
         """Play one round, of the collaboration that is chosen."""
@@ -436,21 +432,19 @@ class MASRouter(Baseline):
             if not tried:
                 return None
             offered.append(tried)
-            by_score = {name: scores[_seat(role, name)] for name in tried}
-            team.append(max(by_score, key=lambda name: by_score[name]))
+            team.append(max(tried, key=lambda name: scores[_seat(role, name)]))
         for seat, names in enumerate(offered):
-            by_team: dict[str, float] = {}
+            by_worker: dict[str, float] = {}
             for name in names:
-                by_team[name] = _score(
-                    collaboration, (*team[:seat], name, *team[seat + 1 :]), scores
-                )
-            team[seat] = max(by_team, key=lambda name: by_team[name])
+                team[seat] = name
+                by_worker[name] = _score(collaboration.name, team, scores)
+            team[seat] = max(by_worker, key=lambda name: by_worker[name])
         return tuple(team)
 
 
-def _score(collaboration: Collaboration, team: Sequence[str], scores: Mapping[str, float]) -> float:
+def _score(collaboration: str, team: Sequence[str], scores: Mapping[str, float]) -> float:
     """Return how likely a team is to be right, in units of log odds."""
-    parts = _parts_of(collaboration.name, team)
+    parts = _parts_of(collaboration, team)
     return sum(weight * scores[part] for part, weight in parts.items())
 
 

@@ -31,6 +31,7 @@ from openconductor.evaluation import ask_and_settle, judge, records, sheets, sys
 from openconductor.evaluation.eval_config import (
     HINDSIGHT,
     WORKER,
+    WORKERS,
     EvalConfig,
     Spec,
     against_in,
@@ -203,8 +204,7 @@ def _asked(specs: Sequence[Spec], workers: Iterable[str]) -> list[Spec]:
     """Return the systems that are asked; hindsight is none, but looks back at every worker."""
     asked = [spec for spec in specs if spec.kind != HINDSIGHT]
     if len(asked) < len(specs):
-        alone = [Spec(WORKER, name) for name in workers]
-        asked += [spec for spec in alone if spec not in asked]
+        return expand([*asked, Spec(WORKERS)], workers)
     return asked
 
 

@@ -167,7 +167,7 @@ def mean_interval(values: Sequence[float]) -> tuple[float, float]:
 def bootstrap_mean(
     values: Sequence[float], *, seed: int = 0, resamples: int = RESAMPLES
 ) -> MeanTest:
-    """MeanTest a mean of at least two values by the percentile bootstrap.
+    """Test a mean of at least two values by the percentile bootstrap.
 
     The plain interval is too narrow by sqrt((n - 1) / n) and has normal tails instead of Student's;
     its percentiles are moved out by that (T. C. Hesterberg, The American Statistician 69, 2015,
@@ -217,7 +217,7 @@ def _resampled_means(values: Sequence[float], seed: int, resamples: int) -> NDAr
 
 
 def cautious_mean(values: Sequence[float]) -> MeanTest:
-    """MeanTest a mean by Student's t with one value more, that is half 1 and half -1.
+    """Test a mean by Student's t with one value more, that is half 1 and half -1.
 
     The value added speaks for neither side. Where few questions differ, and all in one direction,
     or by small shares of many repeats, their own spread is too small to go by. For differences of
@@ -475,10 +475,8 @@ def _difference(differences: Sequence[float], seed: int, resamples: int) -> Diff
         high = min(1.0, max(drawn.high, cautious.high))
         test = MeanTest(low, high, max(drawn.p, cautious.p))
     return Difference(
-        value=value,
-        low=test.low,
-        high=test.high,
-        p=test.p,
+        value,
+        *test,
         problems=len(differences),
         better=sum(one > 0 for one in differences),
         worse=sum(one < 0 for one in differences),
@@ -486,7 +484,7 @@ def _difference(differences: Sequence[float], seed: int, resamples: int) -> Diff
 
 
 def _equal_differences(value: float, count: int) -> MeanTest:
-    """MeanTest a mean of differences that are all the same."""
+    """Test a mean of differences that are all the same."""
     apart = 1 - ((1 - CONFIDENCE) / 2) ** (1 / count)  # the largest share that may be otherwise
     low, high = value - apart * (1 + value), value + apart * (1 - value)
     if not value:

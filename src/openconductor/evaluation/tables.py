@@ -215,11 +215,7 @@ def make_row(system: str, task: str, records: Sequence[Record], repeats: int) ->
         accuracy_given_valid=clustered_mean(valid_scores).mean if valid_scores else None,
         routing_entropy_bits=routing_entropy_bits(workflows) if workflows else None,
         mean_steps=mean_steps(workflows),
-        unparsed=status["unparsed"],
-        invalid=status["invalid"],
-        refused=status["refused"],
-        ungraded=status["ungraded"],
-        failed=status["failed"],
+        **{reason: status[reason] for reason in _REASONS},
         masked=sum(status[name] for name in MASKED),
         cut=sum(record.cut for record in records),
     )
@@ -383,10 +379,7 @@ def _csv(table: Table) -> str:
 
 
 _COLUMNS = {
-    "system": ("system", ""),
-    "task": ("task", ""),
-    "n": ("n", ""),
-    "k": ("k", ""),
+    **{name: (name, "") for name in ("system", "task", "n", "k")},
     "95 %": ("ci95", "interval"),
     "pass@k": ("pass_at_k", "percent"),
     "dollars": ("dollars_per_question", "dollars"),
@@ -397,12 +390,7 @@ _COLUMNS = {
     "given valid": ("accuracy_given_valid", "percent"),
     "entropy, bits": ("routing_entropy_bits", ".2f"),
     "steps": ("mean_steps", ".2f"),
-    "unparsed": ("unparsed", ""),
-    "invalid": ("invalid", ""),
-    "refused": ("refused", ""),
-    "ungraded": ("ungraded", ""),
-    "failed": ("failed", ""),
-    "cut": ("cut", ""),
+    **{name: (name, "") for name in (*_REASONS, "cut")},
 }
 """The columns of ``details``: for each head its field, and the form of its values."""
 
