@@ -56,13 +56,26 @@ startup_timeout_sec = 60
 """
 # What Codex wants to know of a model: with it there is no warning, and files are edited by its
 # free-form tool.
-CATALOG = {
-    "slug": "conductor", "display_name": "Conductor", "base_instructions": "Do what you are asked.", "priority": 1,
-    "visibility": "list", "supported_in_api": True, "shell_type": "shell_command", "apply_patch_tool_type": "freeform",
-    "truncation_policy": {"mode": "tokens", "limit": 10_000}, "supports_parallel_tool_calls": True,
-    "supports_reasoning_summaries": True, "supported_reasoning_levels": [], "support_verbosity": False,
-    "experimental_supported_tools": [], "context_window": 200_000,
-}  # fmt: skip
+CATALOG = """{"models": [{
+  "slug": "conductor",
+  "display_name": "Conductor",
+  "base_instructions": "Do what you are asked.",
+  "priority": 1,
+  "visibility": "list",
+  "supported_in_api": true,
+  "shell_type": "shell_command",
+  "apply_patch_tool_type": "freeform",
+  "truncation_policy": {
+    "mode": "tokens",
+    "limit": 10000
+  },
+  "supports_parallel_tool_calls": true,
+  "supports_reasoning_summaries": true,
+  "supported_reasoning_levels": [],
+  "support_verbosity": false,
+  "experimental_supported_tools": [],
+  "context_window": 200000
+}]}"""
 PATCH = "*** Begin Patch\n*** Add File: joined.txt\n+{text}\n*** End Patch\n"
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(600)]
@@ -154,7 +167,7 @@ def work(
     else:
         environment |= {"CODEX_HOME": str(home), "OUR_KEY": "none"}
         catalog, tools = home / "catalog.json", Path(__file__).parent / "mcp_tools.py"
-        catalog.write_text(json.dumps({"models": [CATALOG]}))
+        catalog.write_text(CATALOG)
         config = CODEX.format(url=server.url, catalog=catalog, python=sys.executable, server=tools)
         (home / "config.toml").write_text(config)
         asked = ["exec", "--json", "--skip-git-repo-check", task]

@@ -26,21 +26,7 @@ from openconductor.types import Episode, Message, Usage
 CASES: Any = json.loads(Path(__file__).with_name("responses.json").read_text())
 EPISODE = "0123456789abcdef0123456789abcdef"
 PNG = "data:image/png;base64,aGk="
-ADD = {
-    "type": "function",
-    "name": "add",
-    "description": "Adds.",
-    "parameters": {"type": "object"},
-    "strict": True,
-}
-GRAMMAR = {"type": "grammar", "syntax": "lark", "definition": "start: LF"}
-PATCH = {"type": "custom", "name": "apply_patch", "description": "Edits files.", "format": GRAMMAR}
-SUMS = {
-    "type": "namespace",
-    "name": "mcp__sums",
-    "description": "Sums.",
-    "tools": [ADD, {"type": "function", "name": "sub"}],
-}
+ADD, PATCH, SUMS = CASES["tools"]
 HOSTED = {"type": "web_search"}
 USAGE = Usage(100, 40, 30, 20, Decimal("0.5"))
 BILL = {"episode": EPISODE, "dollars": "0.5"}
@@ -497,12 +483,7 @@ def test_a_stream_tells_of_each_item_and_ends_with_the_whole_response() -> None:
     events = streamed(
         answered(), think(0, "A "), think(0, "plan."), think(1, "A step."), say("Fo"), say("ur.")
     )
-    part = ["reasoning_summary_text.done", "reasoning_summary_part.done"]
-    assert names(events) == [
-        "created", "in_progress", "output_item.added", "reasoning_summary_part.added", "reasoning_summary_text.delta",
-        "reasoning_summary_text.delta", *part, "reasoning_summary_part.added", "reasoning_summary_text.delta", *part,
-        "output_item.done", "output_item.added", "content_part.added", "output_text.delta", "output_text.delta",
-        "output_text.done", "content_part.done", "output_item.done", "completed"]  # fmt: skip
+    assert names(events) == CASES["events"]
     assert items(events) == [("reasoning", ["A plan.", "A step."]), ("message", ["Four."])]
     assert (
         events[0]["response"]["status"] == "in_progress" and events[0]["response"]["output"] == []
