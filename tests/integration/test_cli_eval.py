@@ -140,7 +140,7 @@ random --task gym --task-path gsm8k=x.jsonl       → expected the name of a --t
 random repeats=2                                  → key=value requires --config
 random --setting tight                            → setting: got 'tight'
 random --budget-dollars much                      → --budget-dollars: got 'much'
-workers --repeats 2 --seed -1                     → '--seed': Input should be greater than or equal to 0
+workers --repeats 2 --seed -1                 → '--seed': Input should be greater than or equal to 0
 random --task math500                             → expected a pool file: --pool FILE
 random --limt 3                                   → '--limit'
 random --regrade runs/x                           → --regrade allows no other option than --json

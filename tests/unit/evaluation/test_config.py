@@ -53,12 +53,12 @@ WRONG = """
 repeat = 3                              → nearest known key is 'repeats'
 task = [{name = "gym", pth = "x"}]      → nearest known key is 'path'
 seed = -1                               → test: seed: got -1, expected greater than or equal to 0
-repeats = 4097                          → test: repeats: got 4097, expected less than or equal to 4096
+repeats = 4097                          → repeats: got 4097, expected less than or equal to 4096
 repeats = "3"                           → repeats: got '3'
 systems = []                            → systems: got none
 task = [{name = "gym"}, {name = "gym"}] → 'gym' twice
 setting = "free"                        → setting: got 'free'
-conductor.rounds = 0                    → conductor.rounds: got 0, expected greater than or equal to 1
+conductor.rounds = 0                    → conductor.rounds: got 0, expected greater than or equal
 constrained.a.max_tokens = 0            → constrained.a.max_tokens: got 0
 budget.dollars = "much"                 → budget.dollars: got 'much'
 budget.dollars = "-1"                   → budget.dollars: got '-1', expected greater than or equal to 0

@@ -213,12 +213,9 @@ async def test_a_planner_that_cannot_be_reached_is_neither_valid_nor_invalid(
 # ── results ───────────────────────────────────────────────────────────────────────────────────────
 def test_records_are_in_the_recipes_order_whatever_order_they_came_in() -> None:
     names = (("worker:bob", "conductor"), ("b", "a"), ("p0", "p1"), (0, 1))
-    found = [
-        one
-        for task in "ba"
-        for system in names[0]
-        for one in records(["+-", "-+"], system=system, task=task)
-    ]
+    found: list[Record] = []
+    for task, system in itertools.product("ba", names[0]):
+        found += records(["+-", "-+"], system=system, task=task)
     results = results_of(found, names[0], tasks=names[1], repeats=2)
     keys = [(one.system, one.task, one.problem, one.sample) for one in results.records]
     assert keys == list(itertools.product(*names))
