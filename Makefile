@@ -9,6 +9,8 @@ SHELL := bash
 PYTHON ?= python3
 VENV ?= .venv
 DEMO_VENV ?= .venv-demo
+# Processes of `make test`: two suit two cores; trained models and servers are shared within one.
+TEST_JOBS ?= 2
 BENCH ?= orchestration load providers journal faults sandbox evaluation serving
 BIN := $(VENV)/bin
 # constraints.txt holds the versions that development and the tests use. To upgrade one: change its line, then
@@ -26,7 +28,7 @@ demo: $(DEMO_VENV)/.ready  ## the trained Conductor at work: no key, no GPU, no 
 setup: $(VENV)/.ready sandbox  ## an environment with everything for development
 
 test: setup  ## all tests (TEST_FLAGS="-k parser" for some)
-	$(BIN)/python -m pytest -m "not slow" $(TEST_FLAGS) </dev/null
+	$(BIN)/python -m pytest -n $(TEST_JOBS) --dist loadfile -m "not slow" $(TEST_FLAGS) </dev/null
 
 test-slow: setup  ## the tests that take long: statistics over grids, kills by the hundred, load, trainings
 	$(BIN)/python -m pytest -m slow $(TEST_FLAGS) </dev/null
