@@ -22,7 +22,7 @@ from openconductor.cli.live import EpisodeView, live_view
 from openconductor.episode import FanOut
 from openconductor.evaluation.eval_config import find_planner
 from openconductor.events import CallEnded, Event, Planned, StepStarted
-from openconductor.gym.questions import read_question
+from openconductor.gym.questions import EXAMPLE, read_question
 from openconductor.gym.workers import gym_pool
 from openconductor.ledger import draw_up
 from openconductor.prompt import QUESTION_LIMIT, check_question
@@ -32,7 +32,6 @@ from openconductor.store.episode_json import episode_json
 
 CIRCUIT_OPEN = "it failed too often recently; nothing was sent"
 REASON_CHARACTERS = 120  # shown of why a worker failed
-EXAMPLE = "Take 4 17 9, sort the list, then double every number."
 
 
 def ask(  # noqa: PLR0913, PLR0917 - the options of a command

@@ -155,20 +155,14 @@ def _show_accuracies(table: GymTable, best: str) -> None:
         if name != best:
             rows.insert(-1, _accuracy_row(f"{name} alone", share, "", "dim"))
     head = ["", "right", "95 % interval"]
-    if _has_bars():
-        head.append("")
+    if console.results().width >= WIDE:
+        head.append("")  # a column without a head is not printed
     console.show_table(head, rows, words=(0, 3))
 
 
 def _accuracy_row(name: str, share: float, interval: str, style: str) -> list[Text]:
-    texts = [name, f"{share:.1%}", interval]
-    if _has_bars():
-        texts.append(bar(share))
+    texts = (name, f"{share:.1%}", interval, bar(share))
     return [Text(text, style=style) for text in texts]
-
-
-def _has_bars() -> bool:
-    return console.results().width >= WIDE
 
 
 def _validity_text(table: GymTable) -> str:

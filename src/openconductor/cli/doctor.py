@@ -28,10 +28,9 @@ from openconductor.cli import console
 from openconductor.cli.options import AsJson
 from openconductor.conductor import Planner
 from openconductor.gym import bundled
+from openconductor.gym.questions import EXAMPLE
 from openconductor.gym.workers import gym_pool
 from openconductor.providers import resolve
-
-QUESTION = "Take 4 17 9, sort the list, then double every number."
 
 _KEY = re.compile(r"[A-Z0-9_]*_API_KEY")
 _NOT_FOR_USERS = {"all", "bench", "dev"}
@@ -105,7 +104,7 @@ def _check_bundled() -> Report:
 def _ask(planner: Planner, pool: oc.WorkerPool) -> tuple[oc.Episode | None, str | None]:
     """Ask a question; return the episode, and the error if there was one."""
     try:
-        episode = oc.Conductor(planner, pool=pool).ask_sync(QUESTION)
+        episode = oc.Conductor(planner, pool=pool).ask_sync(EXAMPLE)
     except (oc.OpenConductorError, ImportError) as error:
         return None, str(error)
     return episode, None if episode.error is None else str(episode.error)

@@ -146,7 +146,7 @@ def eval(  # noqa: A001, PLR0913, PLR0917 - the options of a command
     _evaluate(recipe, out or default_folder(recipe), retry_failed, as_json)
 
 
-def _overlay(base: Values, changes: Values) -> Values:
+def _overlay(base: Mapping[str, object], changes: Values) -> Values:
     """Return the base with all changes that are not None, table by table."""
     merged = dict(base)
     for name, value in changes.items():
@@ -181,13 +181,8 @@ def _complete_tasks(
         raise ConfigError(f"--task-path: no task {unknown[0]!r}; expected the name of a --task")
     tables: list[Values] = []
     for task in tasks:
-        table = dict(task)
-        if limit is not None:
-            table["limit"] = limit
-        path = paths.get(str(task["name"]))
-        if path is not None:
-            table["path"] = path
-        tables.append(table)
+        changes: Values = {"limit": limit, "path": paths.get(str(task["name"]))}
+        tables.append(_overlay(task, changes))
     return tables
 
 

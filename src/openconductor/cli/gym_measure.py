@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from statistics import fmean
 from typing import Annotated
 
@@ -53,12 +53,12 @@ def measure(
     planner = find_planner(conductor, gym_pool(seed))
     pools: list[Nearness] = []
     rounds: list[Recursion] = []
-    for number, offer in enumerate(_offers(world, subsets, seed)):
-        asked = Conductor(planner, pool=offer.workers)
+    for number, (workers, profiles) in enumerate(_offers(world, subsets, seed)):
+        asked = Conductor(planner, pool=workers)
         drawn = draw_questions("test", questions, seed=seed, start=number * questions)
-        pools.append(nearness(asked, drawn, offer.profiles))
+        pools.append(nearness(asked, drawn, profiles))
         if depth and number == 0:
-            rounds = recursion(asked, drawn, offer.profiles, depth)
+            rounds = recursion(asked, drawn, profiles, depth)
     if as_json:
         measured = [{**asdict(near), "share": near.share} for near in pools]
         recursions = [asdict(further) for further in rounds]
@@ -69,16 +69,11 @@ def measure(
         _show_rounds(rounds)
 
 
-@dataclass(frozen=True, slots=True)
-class _Offer:
-    """The workers on offer, and their profiles."""
+def _offers(world: World, subsets: int, seed: int) -> Iterator[tuple[WorkerPool, Offered]]:
+    """Yield the whole pool, then its subsets, or other pools if the world draws its workers.
 
-    workers: WorkerPool
-    profiles: Offered
-
-
-def _offers(world: World, subsets: int, seed: int) -> Iterator[_Offer]:
-    """Yield the whole pool, then its subsets, or other pools if the world draws its workers."""
+    Each comes with the profiles of its workers.
+    """
     for number in range(subsets + 1):
         drawn = world == DRAWN
         one_world = f"measured/{seed}/{number}" if drawn else world
@@ -86,7 +81,7 @@ def _offers(world: World, subsets: int, seed: int) -> Iterator[_Offer]:
         if number and not drawn:
             workers = workers.subset(draw_subset(workers.ordinals, number - 1, seed))
         profiles = profiles_of(one_world)
-        yield _Offer(workers, {ordinal: profiles[ordinal] for ordinal in workers.ordinals})
+        yield workers, {ordinal: profiles[ordinal] for ordinal in workers.ordinals}
 
 
 def _show_pools(pools: Sequence[Nearness], name: str) -> None:

@@ -57,8 +57,8 @@ class StepView:
     step: Step
     worker: int
     text: str = ""
-    started: float | None = None
-    ended: float | None = None
+    started: bool = False
+    ended: bool = False
     result: StepResult | None = None
     failures: list[str] = field(default_factory=list[str])
 
@@ -94,10 +94,6 @@ class EpisodeView:
     clock: Callable[[], float] = time.monotonic
     rounds: list[RoundView] = field(default_factory=lambda: [RoundView()])
     episode: Episode | None = None
-    origin: float = field(init=False)
-
-    def __post_init__(self) -> None:
-        self.origin = self.clock()
 
     def __call__(self, event: Event) -> None:
         """Take an event in."""
@@ -111,17 +107,18 @@ class EpisodeView:
             case StepStarted():
                 step = view.steps[event.step]
                 step.worker = event.worker
-                step.started = event.at
+                step.started = True
                 step.text = ""
             case StepText():
                 view.steps[event.step].text += event.text
             case StepEnded():
-                _end_step(view.steps[event.step], event)
+                step = view.steps[event.step]
+                step.worker = event.result.asked
+                step.result = event.result
             case RoundEnded():
                 view.outcome = event.outcome
                 for step in view.steps:
-                    if step.ended is None:
-                        step.ended = event.at
+                    step.ended = True
             case Answered():
                 self.episode = event.outcome
             case CallEnded() if event.call.error is not None:
@@ -192,9 +189,9 @@ class EpisodeView:
                 return Text.assemble(_failures_text(view.failures), ("→ ", "dim"), answer)
             error = f"✗ {_one_line(str(view.result.error))}"
             return Text.assemble(_failures_text(view.failures[:-1]), (error, "red"))
-        if view.ended is not None:
-            return Text("not reached" if view.started is None else "cancelled", style="dim")
-        if view.started is None:
+        if view.ended:
+            return Text("cancelled" if view.started else "not reached", style="dim")
+        if not view.started:
             return Text("waits", style="dim")
         text = _one_line(view.text[-TAIL:]) or "works"
         return Text.assemble(_failures_text(view.failures), (f"{self._spinner()} {text}", "dim"))
@@ -239,15 +236,6 @@ def live_view(view: EpisodeView, console: Console) -> Generator[None]:
         return
     with Live(view, console=console, refresh_per_second=12):
         yield
-
-
-def _end_step(step: StepView, event: StepEnded) -> None:
-    result = event.result
-    step.worker = result.asked
-    if result.started is not None:
-        step.started = result.started
-    step.ended = event.at if result.ended is None else result.ended
-    step.result = result
 
 
 def _planned_text(planned: Planned, view: RoundView) -> Text:

@@ -37,13 +37,15 @@ def calibrate(
     replaces the worker's description. Exit code 1: the budget was spent first, or too few answers
     could be decided. The file is then left as it is, and the same command resumes.
     """
-    recipe = {
-        "task": [{"name": task, "limit": limit, "path": task_path}],
-        "seed": seed,
-        "concurrency": concurrency,
-        "budget": {"dollars": dollars, "calls": calls},
-    }
-    run = ask_workers("calibrate", pool, out, recipe)
+    run = ask_workers(
+        "calibrate",
+        pool,
+        out,
+        task={"name": task, "limit": limit, "path": task_path},
+        seed=seed,
+        concurrency=concurrency,
+        budget={"dollars": dollars, "calls": calls},
+    )
     if run.error is not None:
         raise run.error
     cards: dict[str, str] = {}

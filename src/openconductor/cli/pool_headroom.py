@@ -59,14 +59,16 @@ def headroom(  # noqa: PLR0913, PLR0917 - the options of a command
     for points in gain or ():
         if not 0 < points <= 100:
             raise ConfigError(f"--gain: got {points:g}, expected points above 0 and up to 100")
-    recipe = {
-        "task": [{"name": task, "limit": limit, "path": task_path}],
-        "repeats": repeats,
-        "seed": seed,
-        "concurrency": concurrency,
-        "budget": {"dollars": dollars, "calls": calls},
-    }
-    run = ask_workers("headroom", pool, out, recipe)
+    run = ask_workers(
+        "headroom",
+        pool,
+        out,
+        task={"name": task, "limit": limit, "path": task_path},
+        repeats=repeats,
+        seed=seed,
+        concurrency=concurrency,
+        budget={"dollars": dollars, "calls": calls},
+    )
     records = run.results.records
     gains = measure.GAINS
     if gain:

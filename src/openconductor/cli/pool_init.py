@@ -96,10 +96,10 @@ class Draft:
     name: str
     provider: str
     model: str
-    base_url: str | None
-    api_key_env: str | None
     price: FoundPrice
     origin: str
+    base_url: str | None = None
+    api_key_env: str | None = None
 
 
 def init(
@@ -151,10 +151,9 @@ def find_workers(environment: Mapping[str, str]) -> list[Draft]:
                 name=_free_name(model, found),
                 provider=provider,
                 model=model,
-                base_url=url,
-                api_key_env=None,
                 price=FoundPrice(None, "a server of your own"),
                 origin=f"served at {url}",
+                base_url=url,
             )
             found.append(draft)
     return found

@@ -108,13 +108,22 @@ class WorkersRun:
 
 
 def ask_workers(
-    verb: str, pool: Path | None, out: Path | None, recipe: Mapping[str, object]
+    verb: str,
+    pool: Path | None,
+    out: Path | None,
+    *,
+    task: Mapping[str, object],
+    **recipe: object,
 ) -> WorkersRun:
-    """Ask every worker of a pool file (None: of the gym) alone, or resume the run that did."""
+    """Ask every worker of a pool file (None: of the gym) alone, or resume the run that did.
+
+    ``recipe`` has further settings of the evaluation.
+    """
     values: dict[str, object] = {
         "name": f"{verb}-{GYM if pool is None else pool.stem}",
         "pool": GYM if pool is None else str(pool),
         "systems": ["workers"],
+        "task": [task],
         **recipe,
     }
     config = make_eval_config(values, where="command line")

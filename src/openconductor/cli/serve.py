@@ -18,12 +18,12 @@ from openconductor.cli.options import PlannerName, PoolFile
 from openconductor.config import dump_toml, load_toml, needing
 from openconductor.evaluation.eval_config import GYM, EvalConfig, find_planner, read_spec
 from openconductor.evaluation.systems import Workshop
+from openconductor.gym.questions import EXAMPLE
 from openconductor.gym.workers import gym_pool
 from openconductor.serving import key_ring
 from openconductor.serving.serve_config import ServeConfig, check_serve_config, model_names
 from openconductor.store import open_store
 
-GYM_QUESTION = "Take 4 17 9, sort the list, then double every number."
 QUESTION = "How many primes are there below 1000?"
 
 
@@ -113,7 +113,7 @@ def _say_address(config: ServeConfig, models: tuple[str, ...]) -> None:
     """Print the address and an example of a request."""
     host = f"[{config.host}]" if ":" in config.host else config.host
     url = f"http://{host}:{config.port}/v1"
-    question = GYM_QUESTION if config.pool == GYM else QUESTION
+    question = EXAMPLE if config.pool == GYM else QUESTION
     body = f'{{"model": "{models[0]}", "messages": [{{"role": "user", "content": "{question}"}}]}}'
     header = ' -H "authorization: Bearer $KEY"' if config.key else ""
     console.say(f"serving at {url}, until Ctrl-C; models: {', '.join(models)}")

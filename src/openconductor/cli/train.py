@@ -6,11 +6,10 @@ Results go to stdout, progress to stderr; the run's folder holds everything else
 from __future__ import annotations
 
 import shlex
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from datetime import date
-from importlib import import_module
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, cast
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -98,7 +97,8 @@ def train(
 
 
 def _train(config: TrainConfig, folder: Path, resume: bool) -> _Record:
-    run = _from_training("run", "train")
+    with needing("train", "train"):
+        from openconductor.training.run import train as run
     if is_first_process():
         console.say(f"run folder: {folder}")
     with console.only_results_on_stdout():
@@ -109,7 +109,8 @@ def _study(
     config: TrainConfig, folder: Path, seeds: str | None, controls: bool | None, jobs: int | None
 ) -> _Record:
     numbers = _read_seeds(seeds or SEEDS)
-    run = _from_training("study", "study")
+    with needing("train", "train"):
+        from openconductor.training.study import study as run
     console.say(f"study folder: {folder}")
     with console.only_results_on_stdout():
         return run(
@@ -120,13 +121,6 @@ def _study(
             jobs=jobs or JOBS,
             on_progress=console.say,
         )
-
-
-def _from_training(module: str, name: str) -> Callable[..., Any]:
-    """Import a name of the training package, which needs its extra."""
-    with needing("train", "train"):
-        imported = import_module(f"openconductor.training.{module}")
-    return cast("Callable[..., Any]", getattr(imported, name))
 
 
 def _read_seeds(text: str) -> tuple[int, ...]:
@@ -187,7 +181,8 @@ def _percents(record: _Record, keys: Sequence[str]) -> list[str]:
 
 # ── the estimate ──────────────────────────────────────────────────────────────────────────────────
 def _show_estimate(config: TrainConfig, *, as_json: bool) -> None:
-    estimate = _from_training("estimate", "estimate")
+    with needing("train", "train"):
+        from openconductor.training.estimate import estimate
     with console.only_results_on_stdout():
         needs = estimate(config)
     if as_json:

@@ -40,6 +40,7 @@ OPENERS: tuple[str, ...] = ("Take", "Start with", "Here is")
 JOINERS: tuple[str, ...] = (", then ", ", next ", " and then ")
 SMUDGED = "the smudged list"
 LARGEST = 99
+EXAMPLE = "Take 4 17 9, sort the list, then double every number."
 _LENGTHS = (3, 4, 5)
 _KIND_OF_LENGTH: Mapping[int, Kind] = {1: "single", 2: "pair", 3: "triple"}
 _LENGTH_OF_KIND: Mapping[Kind, int] = {"single": 1, "pair": 2, "triple": 3, "smudged": 1}
