@@ -61,7 +61,7 @@ setting = "free"                        → setting: got 'free'
 conductor.rounds = 0                    → conductor.rounds: got 0, expected greater than or equal
 constrained.a.max_tokens = 0            → constrained.a.max_tokens: got 0
 budget.dollars = "much"                 → budget.dollars: got 'much'
-budget.dollars = "-1"                   → budget.dollars: got '-1', expected greater than or equal to 0
+budget.dollars = "-1"                   → budget.dollars: got '-1', expected greater than or equal
 conductor.api_key = "sk-123"            → keys come from the environment only
 """
 
