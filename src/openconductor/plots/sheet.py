@@ -48,15 +48,12 @@ def styled() -> Generator[None]:
         yield
 
 
-def opened(
-    height: float, rows: int = 1, columns: int = 1, **more: Any
-) -> tuple[Figure, list[Axes]]:
-    """Open an empty figure with panels.
+def opened(height: float, rows: int = 1, **more: Any) -> tuple[Figure, list[Axes]]:
+    """Open an empty figure with panels below each other.
 
     Args:
         height: of all panels with their labels and the title, in inches.
-        rows: of panels.
-        columns: of panels.
+        rows: the number of panels.
         more: other arguments of ``Figure.subplots``.
     """
     from matplotlib.backends.backend_agg import FigureCanvasAgg
@@ -64,7 +61,7 @@ def opened(
 
     figure = Figure(figsize=(WIDTH, height), layout="constrained")
     FigureCanvasAgg(figure)
-    panels: Any = figure.subplots(rows, columns, squeeze=False, **more)
+    panels: Any = figure.subplots(rows, squeeze=False, **more)
     return figure, list(panels.flat)
 
 

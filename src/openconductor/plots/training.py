@@ -27,10 +27,17 @@ if TYPE_CHECKING:
 
 NAMED = 8
 """The most workers with a line of their own."""
-_VALIDITY: Look = {"color": "#0072B2", "marker": "s"}
-_ACCURACY: Look = {"color": "black", "marker": "o"}
-_GIVEN_VALID: Look = {"color": "#D55E00", "marker": "^", "linestyle": (0, (4, 1.5))}
-_ENTROPY: Look = {"color": "#009E73", "marker": "D"}
+_DASHED = (0, (4, 1.5))
+_MEASURES: dict[str, tuple[str, Look]] = {
+    "validity": ("validity {:.1%}", {"color": "#0072B2", "marker": "s"}),
+    "accuracy": ("accuracy {:.1%}", {"color": "black", "marker": "o"}),
+    "given_valid": (
+        "given valid {:.1%}",
+        {"color": "#D55E00", "marker": "^", "linestyle": _DASHED},
+    ),
+    "routing_entropy": ("routing entropy {:.2f} bits", {"color": "#009E73", "marker": "D"}),
+}
+"""The measures of an iteration that are drawn, with the label and the look of each line."""
 
 
 # ── what a training gained ────────────────────────────────────────────────────────────────────────
@@ -47,14 +54,10 @@ def training_accuracy(material: Material) -> Drawn:
     workers = max(1, *(len(iteration.worker_share) for iteration in curve))
     even = math.log2(workers)
     figure, (above, below) = opened(3.4, rows=2, sharex=True, height_ratios=(2, 1))
-    validity = [iteration.validity for iteration in curve]
-    _draw(above, curve, validity, _VALIDITY, label="validity {:.1%}")
-    right = [iteration.accuracy for iteration in curve]
-    _draw(above, curve, right, _ACCURACY, label="accuracy {:.1%}", place=1)
-    given_valid = [iteration.given_valid for iteration in curve]
-    _draw(above, curve, given_valid, _GIVEN_VALID, label="given valid {:.1%}", place=2)
-    entropy = [iteration.routing_entropy for iteration in curve]
-    _draw(below, curve, entropy, _ENTROPY, label="routing entropy {:.2f} bits", place=3)
+    for place, (measure, (text, line)) in enumerate(_MEASURES.items()):
+        panel = below if measure == "routing_entropy" else above
+        values = [getattr(iteration, measure) for iteration in curve]
+        _draw(panel, curve, values, line, label=text, place=place)
     levels = _draw_levels(above, material)
     below.axhline(even, color=GREY, linestyle=(0, (3, 2)), linewidth=0.7)
     _along(below, curve)

@@ -43,6 +43,7 @@ from openconductor.evaluation.statistics import (
     Key,
     Scores,
     difference,
+    grouped,
     scores_by_problem,
 )
 from openconductor.evaluation.strategies import Pattern, TimedPlan, first_patterns
@@ -338,16 +339,14 @@ class _Lineup:
         """Return True if so much of a system is undecided that it may be as good as ours."""
         if _masked_share(records) <= UNSURE:
             return False
-        kind_scores = scores_by_problem(
-            replace(record, correct=record.correct is not False) for record in records
-        )
+        kind_scores = grouped((record.key, record.correct is not False) for record in records)
         lead = difference(self.ours, kind_scores, self._seed)
         return lead is None or lead.low <= 0
 
 
 def _as_wrong(records: Iterable[Record]) -> dict[Key, list[float]]:
     """Return scores in which what could not be decided is wrong."""
-    return scores_by_problem(replace(record, correct=bool(record.correct)) for record in records)
+    return grouped((record.key, bool(record.correct)) for record in records)
 
 
 def _masked_share(records: Sequence[Record]) -> float:
