@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import TYPE_CHECKING
 
 import pytest
 
-from integration.orchestra import Orchestra, orchestra
 from openconductor.errors import SandboxError
 from openconductor.sandboxes import Limits, Run, Sandbox, open_sandbox
 from openconductor.sandboxes.bubblewrap import BubblewrapSandbox
+
+if TYPE_CHECKING:
+    from integration.orchestra import Orchestra
 
 
 @pytest.fixture(scope="session")
@@ -35,6 +38,8 @@ def bubblewrap() -> BubblewrapSandbox:
 @pytest.fixture(scope="module")
 def served_module(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Orchestra]:
     """A server for all tests of a module."""
+    from integration.orchestra import orchestra  # it needs the extra 'serve', as few tests do
+
     with orchestra(tmp_path_factory.mktemp("served")) as made:
         yield made
 
