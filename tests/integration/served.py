@@ -1,4 +1,5 @@
-"""A server of ours in the test's own event loop, over workers behind real sockets (``faults.server``).
+"""A server of ours in the test's own event loop, over workers behind real sockets
+(``faults.server``).
 
 In: a fault server, whose script says what each worker meets. Out: the address, the gateway, its
 journal.
@@ -91,9 +92,15 @@ def worker(
 
 @asynccontextmanager
 async def served(
-    folder: Path, server: FaultServer, *, workers: Sequence[str] = ("a", "b", "c"), key: Sequence[KeyTable] = (),
-    conductor: dict[str, Any] | None = None, heartbeat_s: float = 0.1, **options: Any,
-) -> AsyncIterator[Served]:  # fmt: skip
+    folder: Path,
+    server: FaultServer,
+    *,
+    workers: Sequence[str] = ("a", "b", "c"),
+    key: Sequence[KeyTable] = (),
+    conductor: dict[str, Any] | None = None,
+    heartbeat_s: float = 0.1,
+    **options: Any,
+) -> AsyncIterator[Served]:
     """Serve ``conductor`` over these workers of a fault server, whose ``planner`` plans."""
     pool = WorkerPool([worker(server, name, **options) for name in workers])
     asked = Conductor(worker(server, "planner", **options), pool=pool, **conductor or {})
@@ -115,7 +122,9 @@ def accepting() -> bool:
 
 @asynccontextmanager
 async def listening(app: Any) -> AsyncIterator[str]:
-    """The address of an app on a free port; its end waits for who is still asking, but not for uvicorn's ticks."""
+    """The address of an app on a free port; its end waits for who is still asking, but not for
+    uvicorn's ticks.
+    """
     config = uvicorn.Config(
         app, log_level="warning", http=ClientConnection, ws="none", lifespan="off", port=0
     )
@@ -151,7 +160,9 @@ def events(text: str) -> list[dict[str, Any]]:
 
 
 def failure_of(api: str, event: dict[str, Any]) -> str | None:
-    """The code under which a stream's last event says that the answer failed; None where it says that it is whole."""
+    """The code under which a stream's last event says that the answer failed; None where it says
+    that it is whole.
+    """
     if api == "responses":
         if event["type"] in ("response.completed", "response.incomplete"):
             return None

@@ -1,4 +1,5 @@
-"""Kill -9 at random moments: no acknowledged step is lost, the store is whole, no call of the journal is made again.
+"""Kill -9 at random moments: no acknowledged step is lost, the store is whole, no call of the
+journal is made again.
 
 A nursery, a process with everything imported, forks one child a life. A child answers the questions
 of one journal against a server in the test's process, and writes each acknowledged episode's id
@@ -36,7 +37,10 @@ LONGEST_LIFE = 0.3  # seconds from the fork on; by then most questions of a jour
 QUESTIONS = 40
 AT_ONCE = 6
 SEED = 20_261_121
-TREE = "model_id = [0, 1, 0, 1, 0]\nsubtasks = ['A', 'B', 'C', 'D', 'E']\naccess_list = [[], [], [0], [1], [2, 3]]"
+TREE = (
+    "model_id = [0, 1, 0, 1, 0]\nsubtasks = ['A', 'B', 'C', 'D', 'E']\n"
+    "access_list = [[], [], [0], [1], [2, 3]]"
+)
 STEPS = 5
 
 
@@ -65,7 +69,9 @@ def live(order: list[str]) -> int:
 
 
 async def answer_all(numbers: list[int], journal_path: str, out: int, url: str) -> None:
-    """Answer these questions, and write each one's number and episode as soon as it is acknowledged."""
+    """Answer these questions, and write each one's number and episode as soon as it is
+    acknowledged.
+    """
     workers = {
         name: Worker(OpenAICompatibleProvider(name, base_url=url), name=name)
         for name in ("w0", "w1")
@@ -91,7 +97,9 @@ async def answer_all(numbers: list[int], journal_path: str, out: int, url: str) 
 # ── the tests ─────────────────────────────────────────────────────────────────────────────────────
 @dataclass
 class Found:
-    """What stands in a journal after a kill: the requests that were answered, and how much of it was unfinished."""
+    """What stands in a journal after a kill: the requests that were answered, and how much of it
+    was unfinished.
+    """
 
     requests: set[str] = field(default_factory=set[str])
     unfinished: int = 0
@@ -99,7 +107,9 @@ class Found:
 
 
 def checked(journal: Path, acknowledged: Path) -> Found:
-    """What the journal holds; fails where it is not whole, or lacks something that was acknowledged."""
+    """What the journal holds; fails where it is not whole, or lacks something that was
+    acknowledged.
+    """
     ids = [line.split()[1] for line in acknowledged.read_text("ascii").splitlines()]
     try:
         reader = Journal.reading(journal)
@@ -146,7 +156,9 @@ class Tally:
 
 
 def lives(folder: Path, kills: int, seed: int) -> Tally:
-    """Journals, one after another, each with a child killed at random moments until all its questions are answered."""
+    """Journals, one after another, each with a child killed at random moments until all its
+    questions are answered.
+    """
     draws, tally = random.Random(seed), Tally()
     children, server = Nursery(__file__), Server(seed)
     try:

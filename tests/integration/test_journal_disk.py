@@ -1,4 +1,5 @@
-"""A disk that is full, and one that does not keep what it was given, for real: typed errors, and nothing old is lost.
+"""A disk that is full, and one that does not keep what it was given, for real: typed errors, and
+nothing old is lost.
 
 Each case runs in a child of its own, for its limits, mounts and filters cannot be taken back. The
 child says what it found as JSON; the file is then looked at from outside.
@@ -56,7 +57,9 @@ def told(use: Callable[[], object]) -> str | None:
 
 
 def write_until_it_fails(path: Path, break_disk: Callable[[], None]) -> dict[str, Any]:
-    """Answer some questions, break the disk, go on until the journal fails; then say what it tells whom."""
+    """Answer some questions, break the disk, go on until the journal fails; then say what it tells
+    whom.
+    """
     journal = Journal(path)
     acknowledged = [asyncio.run(ask(journal, number)) for number in range(3)]
     break_disk()
@@ -157,7 +160,9 @@ def failing_fsync(folder: Path) -> dict[str, Any]:
 
 
 def refuse_fsync() -> None:
-    """Have the kernel answer fsync and fdatasync with EIO: a seccomp filter over all threads of this process."""
+    """Have the kernel answer fsync and fdatasync with EIO: a seccomp filter over all threads of
+    this process.
+    """
     numbers = SYSCALLS.get(platform.machine())
     if sys.platform != "linux" or numbers is None:
         print("no seccomp filter is known for this machine", file=sys.stderr)
@@ -198,7 +203,9 @@ def integrity(path: Path) -> str:
 
 # ── the tests ─────────────────────────────────────────────────────────────────────────────────────
 def run_case(case: Callable[[Path], dict[str, Any]], folder: Path) -> dict[str, Any]:
-    """What a child found that ran one of the cases above; skips where this machine does not allow it."""
+    """What a child found that ran one of the cases above; skips where this machine does not allow
+    it.
+    """
     command = [sys.executable, __file__, case.__name__, str(folder)]
     done = subprocess.run(command, capture_output=True, text=True, timeout=240, check=False)
     if done.returncode == NOTHING_DONE:

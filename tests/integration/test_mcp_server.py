@@ -1,4 +1,6 @@
-"""``openconductor mcp`` with the official client over stdio: one tool, its progress, its bill, how it fails."""
+"""``openconductor mcp`` with the official client over stdio: one tool, its progress, its bill, how
+it fails.
+"""
 
 from __future__ import annotations
 
@@ -35,7 +37,9 @@ def planned(*answers: Answer) -> list[Answer]:
 async def offered(
     folder: Path, *answers: Answer, options: str = ""
 ) -> AsyncIterator[tuple[Client, ChatServer]]:
-    """A client of the command over a pool of a planner and two workers; what it wrote to stderr is printed."""
+    """A client of the command over a pool of a planner and two workers; what it wrote to stderr is
+    printed.
+    """
     async with chat_server(*answers) as server:
         pool = write_pool(folder, server.url, "planner", "thinker", "writer", more=PRICE)
         command = [
@@ -91,9 +95,11 @@ async def test_the_tool_answers_with_its_bill_and_tells_of_each_step(tmp_path: P
     assert [call["worker"] for call in bill["calls"]] == ["conductor", "thinker", "writer"]
     assert heard == [
         (1, "planned: thinker, writer (17 tokens, $0.012)"),
-        (2, "step 1 started: thinker"), (3, "step 1 ended: thinker (17 tokens, $0.012)"),
-        (4, "step 2 started: writer"), (5, "step 2 ended: writer (17 tokens, $0.012)"),
-    ]  # fmt: skip
+        (2, "step 1 started: thinker"),
+        (3, "step 1 ended: thinker (17 tokens, $0.012)"),
+        (4, "step 2 started: writer"),
+        (5, "step 2 ended: writer (17 tokens, $0.012)"),
+    ]
     assert [body["model"] for body in server.bodies] == ["planner", "thinker", "writer"]
 
 
@@ -104,9 +110,10 @@ async def test_failures_are_errors_of_the_tool_with_their_code_and_what_was_spen
     answers = [
         *planned(says({"error": "no"}, status=400)),
         says(completion("I cannot plan.")),
-        says(completion(alone)), says(completion("4")),
+        says(completion(alone)),
+        says(completion("4")),
         *planned(says(completion("2 + 2"))),
-    ]  # fmt: skip
+    ]
     async with offered(tmp_path, *answers, options="--no-fallback --budget-calls 2") as (
         client,
         server,

@@ -1,4 +1,6 @@
-"""The server as its clients meet it: answers, streams, tools, costs, limits, failures. The client is OpenAI's own."""
+"""The server as its clients meet it: answers, streams, tools, costs, limits, failures. The client
+is OpenAI's own.
+"""
 
 from __future__ import annotations
 
@@ -232,8 +234,10 @@ def test_a_worker_alone_and_a_baseline_are_models_too(tmp_path: Path) -> None:
             "direct:bert",
         ]
         assert ask.models.retrieve("moa").id == "moa"
-        said = [ask.chat.completions.create(model=name, messages=ASKED).choices[0].message.content
-                for name in ("direct:anna", "moa")]  # fmt: skip
+        said = [
+            ask.chat.completions.create(model=name, messages=ASKED).choices[0].message.content
+            for name in ("direct:anna", "moa")
+        ]
         assert said == ["anna's", "bert's"]
         direct = ask.chat.completions.create(model="direct:anna", messages=ASKED, stream=True)
         assert "".join(chunk.choices[0].delta.content or "" for chunk in direct) == "anna's"
@@ -306,9 +310,10 @@ def test_unknown_parameters_and_tools_are_tolerated_and_images_go_along(server: 
         {"type": "image_url", "image_url": {"url": IMAGE}},
     )
     answer = client(server).chat.completions.create(
-        model="conductor", messages=[{"role": "developer", "content": "Be brief."}, *shown],
+        model="conductor",
+        messages=[{"role": "developer", "content": "Be brief."}, *shown],
         extra_body={"unknown": 1, "store": True, "tools": [{"type": "web_search"}, TOOL]},
-    )  # fmt: skip
+    )
     sent, sampling = server.workers["bert"].sent[0]
     assert answer.choices[0].message.content == "fine"
     assert sent[0].role == "system"
@@ -344,7 +349,10 @@ def test_a_conversation_goes_on_from_an_answer_or_from_its_parts_by_name(tmp_pat
         ask(model="direct:bert", input=[{"role": "user", "content": "One."}, *named, two])
         for messages, _ in server.workers["bert"].sent[-2:]:
             assert [(turn.role, turn.content) for turn in messages] == [
-                ("user", "One."), ("assistant", "42"), ("user", "Two.")]  # fmt: skip
+                ("user", "One."),
+                ("assistant", "42"),
+                ("user", "Two."),
+            ]
         nobodys: Any = [{"type": "item_reference", "id": f"msg_{'0' * 32}"}]
         for key, given in (("ben", [*named, two]), ("ann", [*nobodys, two])):
             with pytest.raises(openai.NotFoundError, match="no message"):

@@ -1,4 +1,5 @@
-"""Claude Code and the Codex CLI do their work through our server: on loopback alone, with empty homes.
+"""Claude Code and the Codex CLI do their work through our server: on loopback alone, with empty
+homes.
 
 They come from npm into folders of the tests' own; where npm or a package cannot be had, the tests
 are skipped.
@@ -24,12 +25,20 @@ from openconductor.types import Message
 
 PACKAGES = {"claude": "@anthropic-ai/claude-code@2.1.330", "codex": "@openai/codex@0.169.0"}
 PROGRAMS = {"claude": "@anthropic-ai/claude-code-*/claude", "codex": ".bin/codex"}
-NOWHERE = "http://127.0.0.1:9"  # a proxy that nobody runs: what would go out of this machine fails at once
-PICTURE = "iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAYAAAAfFcSJAAAADUlEQVR42mNk+M9QDwADhgGAWjR9awAAAABJRU5ErkJggg=="
+# A proxy that does not run, so that requests to other machines fail at once.
+NOWHERE = "http://127.0.0.1:9"
+PICTURE = (
+    "iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAYAAAAfFcSJAAAADUlEQVR42mNk"
+    "+M9QDwADhgGAWjR9awAAAABJRU5ErkJggg=="
+)
 CLAUDE = {
-    "ANTHROPIC_API_KEY": "none", "ANTHROPIC_MODEL": "conductor", "CLAUDE_CODE_DISABLE_NONESSENTIAL_TRAFFIC": "1",
-    "DISABLE_AUTOUPDATER": "1", "DISABLE_TELEMETRY": "1", "API_TIMEOUT_MS": "2000",
-}  # fmt: skip
+    "ANTHROPIC_API_KEY": "none",
+    "ANTHROPIC_MODEL": "conductor",
+    "CLAUDE_CODE_DISABLE_NONESSENTIAL_TRAFFIC": "1",
+    "DISABLE_AUTOUPDATER": "1",
+    "DISABLE_TELEMETRY": "1",
+    "API_TIMEOUT_MS": "2000",
+}
 CODEX = """
 model = "conductor"
 model_catalog_json = "{catalog}"
@@ -83,7 +92,9 @@ pytestmark = [pytest.mark.slow, pytest.mark.timeout(600)]
 
 @dataclass
 class Work:
-    """What an agent did: its exit status, its events, the folder that it worked in, what it complained of."""
+    """What an agent did: its exit status, its events, the folder that it worked in, what it
+    complained of.
+    """
 
     status: int
     events: list[dict[str, Any]]
@@ -149,9 +160,11 @@ def work(
     (place / "left.txt").write_text("left\n")
     node = Path(shutil.which("node") or "node").parent
     environment = {
-        "PATH": f"{node}:/usr/local/bin:/usr/bin:/bin", "HOME": str(home), "NO_PROXY": "127.0.0.1",
+        "PATH": f"{node}:/usr/local/bin:/usr/bin:/bin",
+        "HOME": str(home),
+        "NO_PROXY": "127.0.0.1",
         **dict.fromkeys(("HTTP_PROXY", "HTTPS_PROXY", "ALL_PROXY"), NOWHERE),
-    }  # fmt: skip
+    }
     if name == "claude":
         environment |= CLAUDE | {"ANTHROPIC_BASE_URL": server.url}
         asked = [

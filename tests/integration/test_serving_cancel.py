@@ -1,4 +1,5 @@
-"""A client that goes away: the sockets to the workers are closed within a second, and what was spent is on the bill.
+"""A client that goes away: the sockets to the workers are closed within a second, and what was
+spent is on the bill.
 
 Over real sockets: in planning, in a step, in the answer before and amid its text, of each API,
 streamed and not. The client goes in order (with a FIN), or as a process does that is killed (with a
@@ -40,11 +41,14 @@ WHERE = {
 async def ask_and_leave(
     server: Served, faults: FaultServer, api: str, where: str, *, stream: bool
 ) -> float:
-    """Send a request on a connection of its own, and leave when its worker hangs; returns when that was."""
+    """Send a request on a connection of its own, and leave when its worker hangs; returns when that
+    was.
+    """
     body = json.dumps(server.asked(api, stream=stream)).encode()
     host, port = server.url.removeprefix("http://").split(":")
     reader, writer = await asyncio.open_connection(host, int(port))
-    head = f"POST {PATHS[api]} HTTP/1.1\r\nHost: x\r\nX-Api-Key: {KEY[0]}\r\nContent-Length: {len(body)}\r\n\r\n"
+    head = f"POST {PATHS[api]} HTTP/1.1\r\nHost: x\r\nX-Api-Key: {KEY[0]}\r\n"
+    head += f"Content-Length: {len(body)}\r\n\r\n"
     writer.write(head.encode() + body)
     hanging = next(iter(WHERE[where]))
     await faults.until(lambda one: any(record.request.model == hanging for record in one.busy))
@@ -62,10 +66,16 @@ async def ask_and_leave(
 
 
 @pytest.mark.parametrize("stream", [False, True])
-@pytest.mark.parametrize(("api", "where"), [
-    pytest.param(api, where, marks=[pytest.mark.slow] * (api != "chat" and where.startswith("a")))
-    for api in PATHS for where in WHERE
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("api", "where"),
+    [
+        pytest.param(
+            api, where, marks=[pytest.mark.slow] * (api != "chat" and where.startswith("a"))
+        )
+        for api in PATHS
+        for where in WHERE
+    ],
+)
 async def test_who_leaves_is_worked_for_no_more_and_pays_what_was_done(
     tmp_path: Path, api: str, where: str, stream: bool
 ) -> None:

@@ -1,4 +1,5 @@
-"""Official clients against our server, as people install them: each is a script that is asked (`clients/`, `node/`).
+"""Official clients against our server, as people install them: each is a script that is asked
+(`clients/`, `node/`).
 
 Compared is what a client made of the answers with what the workers saw and counted. Clients of the
 development environment are always run, wrappers of them and those for Node (from npm, or skipped)
@@ -31,9 +32,15 @@ HERE = Path(__file__).parent
 SHOWN = "1. anna: Think about it."
 PLACE = {"city": "Bern", "people": 134794}
 IDLE_S = 1.0  # a client's patience
-FAILURES = {"unknown": "model_not_found", "rate": "worker_rate_limited", "budget": "budget_exceeded",
-            "lost": "worker_failed"}  # fmt: skip
-"""Failures, and the code that a client tells of each; ``lost`` comes after a part of the answer was shown."""
+FAILURES = {
+    "unknown": "model_not_found",
+    "rate": "worker_rate_limited",
+    "budget": "budget_exceeded",
+    "lost": "worker_failed",
+}
+"""Failures, and the code that a client tells of each; ``lost`` comes after a part of the answer was
+shown.
+"""
 STATUS = ("NotFoundError", "RateLimitError", "APIStatusError", "InternalServerError")
 ANTHROPIC = (*STATUS[:2], "PaymentRequiredError", "InternalServerError")
 PYDANTIC = (
@@ -61,12 +68,15 @@ ENVIRONMENTS = {
         "rich==14.3.4",
     ),
 }
-"""What is installed where; the rest is as ``constraints.txt`` has it, but for what one of these wants otherwise."""
+"""What is installed where; the rest is as ``constraints.txt`` has it, but for what one of these
+wants otherwise.
+"""
 
 
 @dataclass(frozen=True)
 class Kind:
-    """A client: its script, its way to work, the errors that it raises for each failure, and those amid a stream.
+    """A client: its script, its way to work, the errors that it raises for each failure, and those
+    amid a stream.
 
     The Python environment that it lives in is that of development, or one of its own.
     """
@@ -123,9 +133,13 @@ class Client:
         clean = {"PATH": os.environ["PATH"], "HOME": str(home), "LANGSMITH_TRACING": "false"}
         with self._log.open("w") as errors:
             self._process = subprocess.Popen(
-                [str(part) for part in command], text=True, env=clean, stdin=subprocess.PIPE, stdout=subprocess.PIPE,
+                [str(part) for part in command],
+                text=True,
+                env=clean,
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
                 stderr=errors,
-            )  # fmt: skip
+            )
 
     def do(self, name: str, url: str, **options: Any) -> Any:
         assert self._process.stdin and self._process.stdout
@@ -147,7 +161,9 @@ Clients = Callable[[str], Client]
 
 @pytest.fixture(scope="module")
 def clients(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Clients]:
-    """Clients by their names, each started when it is first wanted, with an empty home and a clean environment."""
+    """Clients by their names, each started when it is first wanted, with an empty home and a clean
+    environment.
+    """
     started: dict[str, Client] = {}
 
     def find(name: str) -> Client:
@@ -175,7 +191,9 @@ def packages() -> Path:
 
 
 def interpreter(environment: str) -> Path:
-    """The Python of an environment, which is made where there is none yet; skips where that cannot be done."""
+    """The Python of an environment, which is made where there is none yet; skips where that cannot
+    be done.
+    """
     if not environment:
         return Path(sys.executable)
     wanted = ENVIRONMENTS[environment]
@@ -199,7 +217,9 @@ def interpreter(environment: str) -> Path:
 
 
 def installed(name: str, beside: Path, commands: Sequence[Sequence[str]]) -> Path:
-    """A folder in the user's cache, with a copy of the file ``beside``, filled by commands; skips where they fail."""
+    """A folder in the user's cache, with a copy of the file ``beside``, filled by commands; skips
+    where they fail.
+    """
     cache = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "openconductor-tests"
     folder = (
         cache

@@ -1,4 +1,5 @@
-"""The server as a process under load: SIGTERM, kill -9, workers that die, a full disk, a clock that jumps.
+"""The server as a process under load: SIGTERM, kill -9, workers that die, a full disk, a clock that
+jumps.
 
 After each: what a client got whole is in the journal with its bill, no stream has ended without
 saying how, failures have codes, and the server starts again on the same journal with the keys'
@@ -72,7 +73,9 @@ class Switched:
 
 @dataclass
 class Load:
-    """What clients were told: whole answers by their ids, and the codes of failures; ``silent`` must stay empty."""
+    """What clients were told: whole answers by their ids, and the codes of failures; ``silent``
+    must stay empty.
+    """
 
     whole: dict[str, dict[str, Any]] = field(default_factory=dict[str, dict[str, Any]])
     failed: Counter[str] = field(default_factory=Counter[str])
@@ -98,8 +101,13 @@ class Load:
         self, http: httpx.AsyncClient, url: str, api: str, *, stream: bool, question: str
     ) -> None:
         turns = [{"role": "user", "content": question}]
-        body = {"model": "conductor", "stream": stream, "input" if api == "responses" else "messages": turns,
-                "max_tokens": 50, "stream_options": {"include_usage": True}}  # fmt: skip
+        body = {
+            "model": "conductor",
+            "stream": stream,
+            "input" if api == "responses" else "messages": turns,
+            "max_tokens": 50,
+            "stream_options": {"include_usage": True},
+        }
         try:
             answer = await http.post(f"{url}{PATHS[api]}", json=body)
         except httpx.HTTPError:
@@ -144,12 +152,28 @@ class Process:
         with socket.create_server(("127.0.0.1", 0)) as free:
             port = free.getsockname()[1]
         self.url = f"http://127.0.0.1:{port}"
-        workers = [{"name": name, "model": name, "base_url": self.faults.url, "price": PRICES[name],
-                    "sampling": {"max_tokens": 300}} for name in ("planner", "a", "b")]  # fmt: skip
+        workers = [
+            {
+                "name": name,
+                "model": name,
+                "base_url": self.faults.url,
+                "price": PRICES[name],
+                "sampling": {"max_tokens": 300},
+            }
+            for name in ("planner", "a", "b")
+        ]
         (self.folder / "pool.toml").write_text(dump_toml({"worker": workers}))
         key = {"name": "ann", "hash": HASH, "dollars": dollars, "period": "total"}
-        config = {"port": port, "pool": str(self.folder / "pool.toml"), "conductor": "worker:planner", "drain_s": 0.3,
-                  "journal": str(self.journal), "heartbeat_s": 0.2, "fallback": False, "key": [key]}  # fmt: skip
+        config = {
+            "port": port,
+            "pool": str(self.folder / "pool.toml"),
+            "conductor": "worker:planner",
+            "drain_s": 0.3,
+            "journal": str(self.journal),
+            "heartbeat_s": 0.2,
+            "fallback": False,
+            "key": [key],
+        }
         (self.folder / "serve.toml").write_text(dump_toml(config))
         command = [
             sys.executable,
@@ -268,7 +292,9 @@ async def check_what_is_left(process: Process, load: Load) -> None:
 async def test_a_server_that_is_ended_tells_why_or_breaks_off_and_loses_nothing_that_it_answered(
     tmp_path: Path, signals: tuple[int, ...], status: int
 ) -> None:
-    """Once: every answer ends or says why. Twice: at once. Killed: clients see their connections break."""
+    """Once: every answer ends or says why. Twice: at once. Killed: clients see their connections
+    break.
+    """
     async with under_load(tmp_path) as (process, load, _):
         for number in signals:
             process.send(number)

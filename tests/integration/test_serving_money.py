@@ -1,4 +1,5 @@
-"""What an answer says that it used, the journal, the metrics, the keys' bills and what the workers counted: one figure.
+"""What an answer says that it used, the journal, the metrics, the keys' bills and what the workers
+counted: one figure.
 
 Many episodes over workers that fail in every way there is, with retries and fallback; of every API,
 streamed and not, of two keys; some are broken off by their clients, some by their budgets.
@@ -71,10 +72,14 @@ def figures(page: str, name: str) -> dict[tuple[str, ...], float]:
     return {tuple(re.findall(r'="(.*?)"', labels)): float(value) for labels, value in found}
 
 
-@pytest.mark.parametrize(("seed", "leaving"), [
-    pytest.param(seed, leaving, marks=[pytest.mark.slow] * ((seed, leaving) != (1, False)))
-    for seed in (1, 2, 3, 4) for leaving in (False, True)
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("seed", "leaving"),
+    [
+        pytest.param(seed, leaving, marks=[pytest.mark.slow] * ((seed, leaving) != (1, False)))
+        for seed in (1, 2, 3, 4)
+        for leaving in (False, True)
+    ],
+)
 async def test_every_book_says_what_the_workers_counted(
     tmp_path: Path, seed: int, leaving: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:

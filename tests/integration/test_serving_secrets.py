@@ -1,4 +1,5 @@
-"""Canary keys, of clients and of workers, turn up in nothing that the server writes or says to anybody.
+"""Canary keys, of clients and of workers, turn up in nothing that the server writes or says to
+anybody.
 
 The workers here repeat the keys that they were sent, in statuses, headers and bodies of every kind
 (``test_secrets``); a client tells its own key where it should not: as a model, as an id, in another
@@ -87,8 +88,13 @@ async def test_no_key_is_in_an_answer_an_error_a_metric_a_log_an_episode_or_the_
                 f"{server.url}{PATHS['chat']}", json=server.asked("chat"), headers=headers
             )
 
-        said = [await odd(), await odd(authorization=f"Bearer {WRONG}"), await odd(authorization=f"Basic {WRONG}"),
-                await odd(**{"x-api-key": ANN[0][:-1]}), await odd(authorization=f"Bearer {ANN[0]} x")]  # fmt: skip
+        said = [
+            await odd(),
+            await odd(authorization=f"Bearer {WRONG}"),
+            await odd(authorization=f"Basic {WRONG}"),
+            await odd(**{"x-api-key": ANN[0][:-1]}),
+            await odd(authorization=f"Bearer {ANN[0]} x"),
+        ]
         assert {one.status_code for one in said} == {401}
         said += [await server.ask("chat", key=ANN[0], model="nobody", user="x")]
         pages = (
@@ -104,8 +110,14 @@ async def test_no_key_is_in_an_answer_an_error_a_metric_a_log_an_episode_or_the_
             leaks.look(str(one.url), one.text + repr(one.headers.raw))
         await asyncio.sleep(0)
     leaks.look("journal", everything_in(tmp_path))
-    leaks.look("log", "\n".join(f"{record.getMessage()} {record.exc_text}" for record in caplog.records
-                                if record.name.split(".")[0] in ("openconductor", "uvicorn", "starlette")))  # fmt: skip
+    leaks.look(
+        "log",
+        "\n".join(
+            f"{record.getMessage()} {record.exc_text}"
+            for record in caplog.records
+            if record.name.split(".")[0] in ("openconductor", "uvicorn", "starlette")
+        ),
+    )
     out, err = capfd.readouterr()
     leaks.look("stdout", out)
     leaks.look("stderr", err)

@@ -1,4 +1,5 @@
-"""The threat model (docs/security.md), promise by promise: bodies, connections, pages, tenants, texts, addresses, cost.
+"""The threat model (docs/security.md), promise by promise: bodies, connections, pages, tenants,
+texts, addresses, cost.
 
 Who attacks: whoever reaches the port, a client with a key, a web page in a client's browser, a
 worker's text.
@@ -80,8 +81,11 @@ def code(answer: httpx.Response) -> tuple[int, str]:
 
 def tool(api: str, parameters: Any) -> dict[str, Any]:
     inner = {"name": "f", "parameters": parameters}
-    return {"chat": {"type": "function", "function": inner}, "responses": {"type": "function", **inner},
-            "messages": {"name": "f", "input_schema": parameters}}[api]  # fmt: skip
+    return {
+        "chat": {"type": "function", "function": inner},
+        "responses": {"type": "function", **inner},
+        "messages": {"name": "f", "input_schema": parameters},
+    }[api]
 
 
 # ── bodies ────────────────────────────────────────────────────────────────────────────────────────
@@ -97,9 +101,20 @@ def test_a_body_that_would_break_what_comes_after_it_is_refused_and_breaks_nothi
     nested = [
         hidden(b"[" * depth + b"]" * depth) for depth in (150, 400, 900)
     ]  # 900 once ended the journal, for all
-    odd = [hidden(b"1e999"), hidden(b"-1e999"), hidden(b"NaN"), hidden(b"9" * 5000),
-           whole.replace(b"6", b"\xed\xa0\x80"), b"[" * 100_000, b"{" * 100_000, b'{"a":' * 50_000, whole[:-1], b"",
-           whole.decode().encode("utf-16"), json.dumps(body(api, ["1"] * 200_000)).encode()]  # fmt: skip
+    odd = [
+        hidden(b"1e999"),
+        hidden(b"-1e999"),
+        hidden(b"NaN"),
+        hidden(b"9" * 5000),
+        whole.replace(b"6", b"\xed\xa0\x80"),
+        b"[" * 100_000,
+        b"{" * 100_000,
+        b'{"a":' * 50_000,
+        whole[:-1],
+        b"",
+        whole.decode().encode("utf-16"),
+        json.dumps(body(api, ["1"] * 200_000)).encode(),
+    ]
     server.play("thought", "42")
     for sent in nested + odd:
         assert code(post(server, api, sent))[0] == 400, sent[:300]
@@ -159,12 +174,15 @@ def test_a_second_field_of_one_name_replaces_the_first_for_all_who_read_it(
 
 def test_no_text_of_a_client_gets_into_a_header(server: Orchestra) -> None:
     evil = "x\r\nset-cookie: a=b"
-    answers = [post(server, "chat", body("chat", model=evil)), post(server, "chat", body("chat", user=evil)),
-               post(server, "chat", body("chat"), **{"x-request-id": "mine"}),
-               HTTP.get(f"{server.url}/v1/models/x%0d%0aset-cookie:a=b"),
-               HTTP.get(f"{server.url}/%0d%0aset-cookie:a=b"),
-               HTTP.get(f"{server.url}/v1/models/", headers={"host": "[evil/%"}),
-               HTTP.get(f"{server.url}/health/live/", headers={"host": "evil.example"})]  # fmt: skip
+    answers = [
+        post(server, "chat", body("chat", model=evil)),
+        post(server, "chat", body("chat", user=evil)),
+        post(server, "chat", body("chat"), **{"x-request-id": "mine"}),
+        HTTP.get(f"{server.url}/v1/models/x%0d%0aset-cookie:a=b"),
+        HTTP.get(f"{server.url}/%0d%0aset-cookie:a=b"),
+        HTTP.get(f"{server.url}/v1/models/", headers={"host": "[evil/%"}),
+        HTTP.get(f"{server.url}/health/live/", headers={"host": "evil.example"}),
+    ]
     assert [answer.status_code for answer in answers] == [404, 200, 200, 404, 404, 404, 404]
     assert not any("set-cookie" in answer.headers for answer in answers)
     assert all(
@@ -294,7 +312,9 @@ def test_many_connections_at_once_and_clients_that_leave_at_any_moment_leave_not
 # ── pages ─────────────────────────────────────────────────────────────────────────────────────────
 @pytest.mark.parametrize("api", PATHS)
 def test_a_web_page_that_is_not_listed_cannot_spend(tmp_path: Path, api: str) -> None:
-    """A browser sends a text across origins without asking; the page cannot read the answer, but it would be paid."""
+    """A browser sends a text across origins without asking; the page cannot read the answer, but it
+    would be paid.
+    """
     with orchestra(tmp_path, origins=("https://mine.example",)) as server:
         for origin in ("https://evil.example", "null", "https://mine.example.evil.example", ""):
             answer = post(server, api, body(api), origin=origin, **{"content-type": "text/plain"})
@@ -320,8 +340,16 @@ TOOLS = [{"type": "function", "function": {"name": name}} for name in ("f", "g")
 
 def test_a_key_sees_neither_episodes_nor_answers_nor_calls_of_another_one(tmp_path: Path) -> None:
     with orchestra(tmp_path, "thought", calling, key=keys()) as server:
-        first = post(server, "responses", body("responses", "ann's question", tools=[
-            {"type": "function", "name": name} for name in "fg"]), **as_(ANN))  # fmt: skip
+        first = post(
+            server,
+            "responses",
+            body(
+                "responses",
+                "ann's question",
+                tools=[{"type": "function", "name": name} for name in "fg"],
+            ),
+            **as_(ANN),
+        )
         episode = first.headers["x-request-id"]
         at = f"{server.url}/v1/episodes/{episode}"
         assert HTTP.get(at, headers=as_(ANN)).json()["id"] == episode
@@ -351,10 +379,16 @@ def test_a_key_sees_neither_episodes_nor_answers_nor_calls_of_another_one(tmp_pa
         for remembered in (True, False):
             if not remembered:
                 server.gateway.history._tool_turns.clear()  # as after a restart
-            calls = [{"role": "user", "content": "ben's question"},
-                     {"role": "assistant", "tool_calls": [
-                         {"id": f"call_{episode}00", "type": "function", "function": {"name": "f"}}]},
-                     {"role": "tool", "tool_call_id": f"call_{episode}00", "content": "x"}]  # fmt: skip
+            calls = [
+                {"role": "user", "content": "ben's question"},
+                {
+                    "role": "assistant",
+                    "tool_calls": [
+                        {"id": f"call_{episode}00", "type": "function", "function": {"name": "f"}}
+                    ],
+                },
+                {"role": "tool", "tool_call_id": f"call_{episode}00", "content": "x"},
+            ]
             before = len(server.planner.sent)
             answer = post(
                 server,
@@ -389,8 +423,18 @@ def test_the_id_of_an_episode_under_way_is_none_to_go_on_from(tmp_path: Path) ->
         assert "completed" not in told.text
 
 
-FORGED = ["call_", "call_x", "call_" + "0" * 32 + "00", "call_" + "0" * 32 + "9" * 5000, "call_" + "0" * 32 + "²²",
-          "call_" + "é" * 32 + "00", "call_../../" + "a" * 40, "", "resp_" + "0" * 34, "\x1f" * 38]  # fmt: skip
+FORGED = [
+    "call_",
+    "call_x",
+    "call_" + "0" * 32 + "00",
+    "call_" + "0" * 32 + "9" * 5000,
+    "call_" + "0" * 32 + "²²",
+    "call_" + "é" * 32 + "00",
+    "call_../../" + "a" * 40,
+    "",
+    "resp_" + "0" * 34,
+    "\x1f" * 38,
+]
 
 
 def test_results_of_calls_that_were_never_made_are_a_conversation_like_any_other(
@@ -415,7 +459,7 @@ def test_results_of_calls_that_were_never_made_are_a_conversation_like_any_other
                 assert answer.status_code == 200, identifier
 
 
-def test_results_that_come_twice_or_not_at_all_or_under_a_number_too_high_reach_the_worker_as_they_are(
+def test_results_that_come_twice_or_are_missing_or_have_a_wrong_number_reach_the_worker(
     server: Orchestra,
 ) -> None:
     def go_on(message: Any, ids: Any, times: int = 1) -> httpx.Response:
@@ -538,7 +582,9 @@ ADDRESSES = """{
 
 
 def test_no_address_of_a_client_s_is_ever_fetched(tmp_path: Path) -> None:
-    """A trap listens on loopback; its address stands wherever the three APIs know one, and where they do not."""
+    """A trap listens on loopback; its address stands wherever the three APIs know one, and where
+    they do not.
+    """
     with socket.create_server(("127.0.0.1", 0)) as trap, orchestra(tmp_path) as server:
         trap.settimeout(0.1)
         url = f"http://127.0.0.1:{trap.getsockname()[1]}/x.png"
@@ -581,7 +627,9 @@ def test_no_address_of_a_client_s_is_ever_fetched(tmp_path: Path) -> None:
 
 # ── cost ──────────────────────────────────────────────────────────────────────────────────────────
 def test_requests_at_once_cannot_spend_a_key_s_money_twice(tmp_path: Path) -> None:
-    """Twelve at once, with room for one: each waits for what the one before may cost, until too little is left."""
+    """Twelve at once, with room for one: each waits for what the one before may cost, until too
+    little is left.
+    """
     most, real = (500 * 15 + 10 * 3) / 1e6, (60 * 3 + 40 * 0.3 + 20 * 15) / 1e6
     money = Decimal(f"{most + 3.5 * real:f}")
     with orchestra(tmp_path, [0.1, "t"], key=keys(dollars=money, period="total")) as server:
@@ -617,7 +665,9 @@ def test_a_key_s_rate_and_number_at_once_are_limits_with_a_time_to_come_back(
 def test_what_a_body_brings_is_not_kept_in_memory_without_bound(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Contexts of calls of tools are kept at hand: of huge ones few, the rest is read from the journal."""
+    """Contexts of calls of tools are kept at hand: of huge ones few, the rest is read from the
+    journal.
+    """
     monkeypatch.setattr(history, "HELD", 5_000_000)
     with orchestra(tmp_path, "t", calling) as server:
         for number in range(12):
@@ -636,12 +686,14 @@ def test_what_a_body_brings_is_not_kept_in_memory_without_bound(
 async def test_an_answer_of_a_worker_that_would_break_the_journal_is_that_worker_s_failure(
     tmp_path: Path, stream: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    call = '{"index": 0, "id": "x", "type": "function", "function": {"name": "f", "arguments": "{}"}, "more": %s}'
+    function = '"function": {"name": "f", "arguments": "{}"}'
+    call = '{"index": 0, "id": "x", "type": "function", ' + function + ', "more": %s}'
     part = "delta" if stream else "message"
 
     def deep(x: plays.Exchange) -> None:
         nested = call % ("[" * 900 + "]" * 900)
-        said = f'{{"choices": [{{"index": 0, "{part}": {{"content": "so", "tool_calls": [{nested}]}}}}]}}'
+        message = f'{{"content": "so", "tool_calls": [{nested}]}}'
+        said = f'{{"choices": [{{"index": 0, "{part}": {message}}}]}}'
         data = f"data: {said}\n\n" if stream else said
         plays.whole(x, data.encode(), plays.STREAM if stream else "application/json")
 

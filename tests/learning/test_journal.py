@@ -151,7 +151,7 @@ def test_a_resumed_training_pays_for_no_call_that_its_journal_holds(
 
 @pytest.mark.slow
 @pytest.mark.parametrize("share", [0.1, 0.7], ids=["at the start", "in an iteration"])
-def test_a_training_killed_among_its_paid_calls_pays_for_the_rest_alone_and_ends_in_the_same_weights(
+def test_a_training_killed_among_its_paid_calls_pays_for_the_rest_and_ends_in_the_same_weights(
     share: float, over_http: TrainConfig, server: Server, tmp_path: Path
 ) -> None:
     def answer(body: bytes) -> str:

@@ -1,4 +1,6 @@
-"""What every script here shares: it reads lines of JSON, does what each names, and writes what came of it as JSON."""
+"""What every script here shares: it reads lines of JSON, does what each names, and writes what came
+of it as JSON.
+"""
 
 from __future__ import annotations
 
@@ -19,7 +21,9 @@ AGAIN = "And 7 * 7?"
 
 
 def drive(does: dict[str, Callable[..., Any]], *failures: type[Exception]) -> None:
-    """Serve until the input ends; a failure of the client's own kinds is told by its name, status and code."""
+    """Serve until the input ends; a failure of the client's own kinds is told by its name, status
+    and code.
+    """
     for line in sys.stdin:
         job = json.loads(line)
         try:

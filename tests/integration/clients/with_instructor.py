@@ -27,9 +27,14 @@ def user(text: str) -> Any:
 
 
 def ask(
-    url: str, how: str = "", model: str = "conductor", stream: bool = False, idle: float | None = None,
-    turns: Any = (), **extra: Any,
-) -> Any:  # fmt: skip
+    url: str,
+    how: str = "",
+    model: str = "conductor",
+    stream: bool = False,
+    idle: float | None = None,
+    turns: Any = (),
+    **extra: Any,
+) -> Any:
     options: Any = {
         "model": model,
         "messages": [*turns, user(AGAIN if turns else QUESTION)],

@@ -1,4 +1,6 @@
-"""LangChain over chat completions (``chat``), Responses (``responses``) and Messages (``anthropic``)."""
+"""LangChain over chat completions (``chat``), Responses (``responses``) and Messages
+(``anthropic``).
+"""
 
 from __future__ import annotations
 
@@ -41,8 +43,13 @@ def told(message: BaseMessage, pieces: int = 0, how: str = "") -> Any:
             block["reasoning"] for block in blocks if block["type"] == "reasoning"
         )
     }
-    return {"text": message.text, "pieces": pieces, "details": used, **(shown if how != "chat" else {}),
-            "usage": [used[f"{name}_tokens"] for name in ("input", "output", "total")]}  # fmt: skip
+    return {
+        "text": message.text,
+        "pieces": pieces,
+        "details": used,
+        **(shown if how != "chat" else {}),
+        "usage": [used[f"{name}_tokens"] for name in ("input", "output", "total")],
+    }
 
 
 async def streamed(of: Any, turns: Any) -> tuple[BaseMessage, int]:
@@ -54,9 +61,14 @@ async def streamed(of: Any, turns: Any) -> tuple[BaseMessage, int]:
 
 
 def ask(
-    url: str, how: str, model: str = "conductor", stream: bool = False, idle: float | None = None,
-    turns: Any = QUESTION, **extra: Any,
-) -> Any:  # fmt: skip
+    url: str,
+    how: str,
+    model: str = "conductor",
+    stream: bool = False,
+    idle: float | None = None,
+    turns: Any = QUESTION,
+    **extra: Any,
+) -> Any:
     of = make(url, how, model, idle, **extra)
     if stream:
         return told(*LOOP.run_until_complete(streamed(of, turns)), how)
@@ -75,8 +87,13 @@ def tools(url: str, how: str, stream: bool = False) -> Any:
         message = LOOP.run_until_complete(streamed(of, turns))[0] if stream else of.invoke(turns)
         if not message.tool_calls:
             return told(message, 0, how)
-        turns += [message, *(ToolMessage(str(add.invoke(call["args"])), tool_call_id=call["id"])
-                             for call in message.tool_calls)]  # fmt: skip
+        turns += [
+            message,
+            *(
+                ToolMessage(str(add.invoke(call["args"])), tool_call_id=call["id"])
+                for call in message.tool_calls
+            ),
+        ]
     raise AssertionError("it calls tools for ever")
 
 
@@ -91,5 +108,9 @@ def turns(url: str, how: str) -> Any:
     return [told(answer), told(of.invoke([first, answer, HumanMessage(AGAIN)]))]
 
 
-drive({"ask": ask, "tools": tools, "structured": structured, "turns": turns},
-      openai.OpenAIError, anthropic.AnthropicError, ValueError)  # fmt: skip
+drive(
+    {"ask": ask, "tools": tools, "structured": structured, "turns": turns},
+    openai.OpenAIError,
+    anthropic.AnthropicError,
+    ValueError,
+)

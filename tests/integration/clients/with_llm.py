@@ -1,4 +1,6 @@
-"""The library of the command ``llm``, with models from its own file, over chat completions and Responses."""
+"""The library of the command ``llm``, with models from its own file, over chat completions and
+Responses.
+"""
 
 from __future__ import annotations
 
@@ -12,8 +14,14 @@ from driver import AGAIN, QUESTION, SCHEMA, drive
 
 
 def model(url: str, how: str, name: str = "conductor", idle: float | None = None) -> Any:
-    entry = {"model_id": f"ours/{name}", "model_name": name, "api_base": f"{url}/v1", "supports_schema": True,
-             "supports_tools": True, "responses": how == "responses"}  # fmt: skip
+    entry = {
+        "model_id": f"ours/{name}",
+        "model_name": name,
+        "api_base": f"{url}/v1",
+        "supports_schema": True,
+        "supports_tools": True,
+        "responses": how == "responses",
+    }
     llm.user_dir().mkdir(parents=True, exist_ok=True)
     (llm.user_dir() / "extra-openai-models.yaml").write_text(json.dumps([entry]))
     found: Any = llm.get_model(f"ours/{name}")

@@ -57,8 +57,15 @@ def chat(at: openai.OpenAI, stream: bool, **options: Any) -> Any:
     calls = [[call.id, call.function.arguments] for call in message.tool_calls or ()]  # type: ignore[union-attr]
     said = message.model_dump(exclude_none=True, include={"role", "content", "tool_calls"})
     used = [usage.prompt_tokens, usage.completion_tokens, usage.total_tokens]
-    return {"text": "".join(pieces), "pieces": len(pieces), "thoughts": "".join(thoughts), "calls": calls,
-            "usage": used, "said": [said], "details": usage.model_dump()}  # fmt: skip
+    return {
+        "text": "".join(pieces),
+        "pieces": len(pieces),
+        "thoughts": "".join(thoughts),
+        "calls": calls,
+        "usage": used,
+        "said": [said],
+        "details": usage.model_dump(),
+    }
 
 
 def respond(at: openai.OpenAI, stream: bool, **options: Any) -> Any:
@@ -77,8 +84,16 @@ def respond(at: openai.OpenAI, stream: bool, **options: Any) -> Any:
     ]
     used = [answer.usage.input_tokens, answer.usage.output_tokens, answer.usage.total_tokens]
     said = [item.model_dump(exclude_none=True) for item in answer.output]
-    return {"text": answer.output_text, "pieces": len(pieces), "thoughts": "\n".join(thoughts), "calls": calls,
-            "usage": used, "said": said, "id": answer.id, "details": answer.usage.model_dump()}  # fmt: skip
+    return {
+        "text": answer.output_text,
+        "pieces": len(pieces),
+        "thoughts": "\n".join(thoughts),
+        "calls": calls,
+        "usage": used,
+        "said": said,
+        "id": answer.id,
+        "details": answer.usage.model_dump(),
+    }
 
 
 def tools(url: str, how: str, stream: bool = False) -> Any:
@@ -104,9 +119,10 @@ def tools(url: str, how: str, stream: bool = False) -> Any:
         for identifier, arguments in told["calls"]:
             result = str(sum(json.loads(arguments).values()))
             turns.append(
-                {"type": "function_call_output", "call_id": identifier, "output": result} if how == "responses" else
-                {"role": "tool", "tool_call_id": identifier, "content": result}
-            )  # fmt: skip
+                {"type": "function_call_output", "call_id": identifier, "output": result}
+                if how == "responses"
+                else {"role": "tool", "tool_call_id": identifier, "content": result}
+            )
         if not told["calls"]:
             return told
     raise AssertionError("it calls tools for ever")

@@ -1,4 +1,6 @@
-"""pydantic-ai over chat completions (``chat``), Responses (``responses``) and Messages (``anthropic``)."""
+"""pydantic-ai over chat completions (``chat``), Responses (``responses``) and Messages
+(``anthropic``).
+"""
 
 from __future__ import annotations
 
@@ -85,7 +87,9 @@ def tools(url: str, how: str, stream: bool = False) -> Any:
 
 
 async def run_events(one: Agent[None, Any]) -> Any:
-    """A stream whose first answer has text and calls of tools: ``run_stream`` would end with that text."""
+    """A stream whose first answer has text and calls of tools: ``run_stream`` would end with that
+    text.
+    """
     async with one.run_stream_events(QUESTION) as events:
         *_, last = [event async for event in events]
     return told(last.result, last.result.output)

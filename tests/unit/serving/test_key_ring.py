@@ -1,4 +1,6 @@
-"""API keys: who is let in, whose limits win, and that no cent is lost or counted twice, whatever happens."""
+"""API keys: who is let in, whose limits win, and that no cent is lost or counted twice, whatever
+happens.
+"""
 
 from __future__ import annotations
 
@@ -246,8 +248,8 @@ def test_a_budget_that_ends_within_a_request_is_the_keys_and_not_the_requests() 
         failure = bill.failure(caught.value)
         assert (failure.status, failure.code) == (402, "insufficient_quota")
         assert (
-            "$0 of its budget of $1 are spent, and the rest is less than a call may cost; the next day"
-            in str(failure)
+            "$0 of its budget of $1 are spent, and the rest is less than a call may cost; "
+            "the next day" in str(failure)
         )
         with pytest.raises(BudgetExceeded) as caught:
             BudgetMeter(Budget(calls=0), now=0.0).check_call()
@@ -331,7 +333,9 @@ reads, writes = st.integers(0, 20), st.integers(1, 12)
 
 
 class Money(RuleBasedStateMachine):
-    """Requests begin and end, calls are made, broken off and lost, clocks jump, processes are killed."""
+    """Requests begin and end, calls are made, broken off and lost, clocks jump, processes are
+    killed.
+    """
 
     limit = Decimal("0.2")
 

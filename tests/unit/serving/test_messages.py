@@ -126,8 +126,12 @@ def test_a_turn_with_results_of_tools_becomes_a_turn_each_and_then_the_users() -
         blocks,
     )
     assert [(turn.role, turn.content) for turn in asked.turns] == [
-        ("user", "2 + 2?"), ("assistant", "I add."), ("tool", "4"), ("tool", "Error: No."), ("user", "Go on."),
-    ]  # fmt: skip
+        ("user", "2 + 2?"),
+        ("assistant", "I add."),
+        ("tool", "4"),
+        ("tool", "Error: No."),
+        ("user", "Go on."),
+    ]
     function = {"name": "add", "arguments": '{"a": "é"}'}
     assert asked.turns[1].parts == (
         {"tool_calls": [{"id": "call_1", "type": "function", "function": function}]},
@@ -243,8 +247,9 @@ def test_an_answer_is_a_message_of_anthropics() -> None:
         "tool_use",
     )
     assert body["content"][:2] == [
-        {"type": "thinking", "thinking": "A plan.", "signature": SIGNATURE}, text("Four."),
-    ]  # fmt: skip
+        {"type": "thinking", "thinking": "A plan.", "signature": SIGNATURE},
+        text("Four."),
+    ]
     assert [block["input"] for block in body["content"][2:]] == [{"a": 2}, {}, {}, {}]
     assert body["content"][2]["id"] == call_id(EPISODE, 0)
     usage = message.usage
@@ -310,7 +315,7 @@ def test_a_thought_after_text_opens_a_block_of_its_own() -> None:
     ("status", "kind"),
     [(400, "invalid_request_error"), (429, "rate_limit_error"), (502, "broke"), (504, "broke")],
 )
-def test_a_stream_that_fails_says_so_after_a_block_and_in_no_way_that_clients_answer_by_asking_again(
+def test_a_stream_that_fails_says_so_after_a_block_and_clients_do_not_ask_again(
     status: int, kind: str
 ) -> None:
     for told in ("", "Fo"):

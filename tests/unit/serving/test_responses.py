@@ -1,4 +1,6 @@
-"""The Responses API: what its bodies ask, and answers and streams that the vendor's own types and client read."""
+"""The Responses API: what its bodies ask, and answers and streams that the vendor's own types and
+client read.
+"""
 
 from __future__ import annotations
 
@@ -95,7 +97,9 @@ def body(answer: ServedAnswer, **fields: object) -> dict[str, Any]:
 
 
 def told(stream: bytes) -> list[dict[str, Any]]:
-    """The events of a stream: each named by its type, numbered in order, and as the vendor's types have it."""
+    """The events of a stream: each named by its type, numbered in order, and as the vendor's types
+    have it.
+    """
     events: list[dict[str, Any]] = []
     for block in stream.decode().removesuffix("\n\n").split("\n\n"):
         name, data = block.split("\n")
@@ -189,14 +193,21 @@ def test_what_the_system_says_comes_first_wherever_it_stands_and_instructions_be
     given = [user("Hi"), said("Yes?"), {"role": "developer", "content": "Be kind."}, said("Well?")]
     asked = read(given, instructions="Be short.")
     assert [(turn.role, turn.content) for turn in asked.turns] == [
-        ("system", "Be short."), ("system", "Be kind."), ("user", "Hi"), ("assistant", "Yes?\n\nWell?")]  # fmt: skip
+        ("system", "Be short."),
+        ("system", "Be kind."),
+        ("user", "Hi"),
+        ("assistant", "Yes?\n\nWell?"),
+    ]
     assert asked.instructed == 1 and read("Hi").instructed == 0
 
 
 def test_messages_are_read_with_and_without_a_type_and_in_parts() -> None:
     parts = [{"type": "input_text", "text": "One."}, {"type": "input_text", "text": "Two."}]
     assert turns(user(parts), said("Three."), {"type": "message"} | user("Four?")) == [
-        ("user", "One.\nTwo."), ("assistant", "Three."), ("user", "Four?")]  # fmt: skip
+        ("user", "One.\nTwo."),
+        ("assistant", "Three."),
+        ("user", "Four?"),
+    ]
     refusal = {"role": "assistant", "content": [{"type": "refusal", "refusal": "No."}]}
     assert turns(user("Hi"), refusal) == [("user", "Hi"), ("assistant", "No.")]
 
@@ -234,9 +245,7 @@ def test_what_an_assistant_says_and_calls_in_one_go_is_one_turn() -> None:
     assert read(kept).turns == asked.turns, "a result may stand before the next call"
 
 
-def test_calls_of_free_form_tools_and_of_namespaces_are_calls_of_the_functions_that_stand_for_them() -> (
-    None
-):
+def test_calls_of_free_form_tools_and_of_namespaces_are_calls_of_functions() -> None:
     custom = {
         "type": "custom_tool_call",
         "call_id": "c",
@@ -246,8 +255,10 @@ def test_calls_of_free_form_tools_and_of_namespaces_are_calls_of_the_functions_t
     output = {"type": "custom_tool_call_output", "call_id": "c", "output": "Done."}
     turn, came = read([custom, called(0, namespace="mcp__sums"), output]).turns
     made = [one["function"] for one in turn.parts[0]["tool_calls"]]  # type: ignore[attr-defined]
-    assert made == [{"name": "apply_patch", "arguments": '{"input": "*** Begin"}'},
-                    {"name": "mcp__sums__add", "arguments": "{}"}]  # fmt: skip
+    assert made == [
+        {"name": "apply_patch", "arguments": '{"input": "*** Begin"}'},
+        {"name": "mcp__sums__add", "arguments": "{}"},
+    ]
     assert came == Message("tool", "Done.", ({"tool_call_id": "c"},))
 
 
@@ -324,8 +335,11 @@ def test_functions_are_passed_on_in_the_form_of_chat_completions_and_hosted_tool
         "parameters": {"type": "object"},
         "strict": True,
     }
-    assert options == {"tools": [{"type": "function", "function": function}], "tool_choice": "required",
-                    "parallel_tool_calls": False}  # fmt: skip
+    assert options == {
+        "tools": [{"type": "function", "function": function}],
+        "tool_choice": "required",
+        "parallel_tool_calls": False,
+    }
     assert not read(
         tools=[HOSTED, {"type": "local_shell"}], tool_choice="auto", parallel_tool_calls=True
     ).options.body
@@ -397,7 +411,11 @@ def test_the_form_of_the_answer_is_passed_on() -> None:
 def test_an_answer_has_its_thoughts_its_text_and_its_bill() -> None:
     whole = body(answered(thoughts=("A plan.", "A step.")))
     assert (whole["id"], whole["status"], whole["created_at"], whole["completed_at"]) == (
-        f"resp_{EPISODE}", "completed", 1000, 1002)  # fmt: skip
+        f"resp_{EPISODE}",
+        "completed",
+        1000,
+        1002,
+    )
     assert whole["output"] == CASES["output"]
     assert whole["usage"] == CASES["usage"]
 
@@ -437,8 +455,27 @@ def test_calls_go_out_in_the_form_that_their_tools_came_in() -> None:
     assert whole["status"] == "completed"
     assert whole["output"] == CASES["calls"]
     again = read(whole["output"], tools=[ADD, PATCH, SUMS])
-    assert again.turns == (Message("assistant", "", ({"tool_calls": [calls[0], calls[1] | {"function": {
-        "name": "apply_patch", "arguments": '{"input": "*** Begin\\n"}'}}, calls[2]]},)),)  # fmt: skip
+    assert again.turns == (
+        Message(
+            "assistant",
+            "",
+            (
+                {
+                    "tool_calls": [
+                        calls[0],
+                        calls[1]
+                        | {
+                            "function": {
+                                "name": "apply_patch",
+                                "arguments": '{"input": "*** Begin\\n"}',
+                            }
+                        },
+                        calls[2],
+                    ]
+                },
+            ),
+        ),
+    )
 
 
 @pytest.mark.parametrize(
@@ -515,7 +552,9 @@ def test_a_beat_is_an_empty_piece_of_what_is_open_and_a_step_that_has_begun_open
     None
 ):
     assert items(streamed(answered(), think(0, ""), beat, think(1, ""), say(""), say("Four."))) == [
-        ("reasoning", ["", ""]), ("message", ["Four."])]  # fmt: skip
+        ("reasoning", ["", ""]),
+        ("message", ["Four."]),
+    ]
     events = streamed(
         answered(), beat, beat, think(0, "A plan."), beat, think(1, "A step."), say("Four."), beat
     )
@@ -566,11 +605,19 @@ def test_a_failure_is_told_under_a_code_that_clients_act_on(
 
 
 def test_the_body_of_a_failure_has_a_type_by_its_status() -> None:
-    kinds = {400: "invalid_request_error", 401: "authentication_error", 402: "insufficient_quota",
-             403: "permission_error", 404: "not_found_error", 429: "rate_limit_error", 502: "server_error"}  # fmt: skip
+    kinds = {
+        400: "invalid_request_error",
+        401: "authentication_error",
+        402: "insufficient_quota",
+        403: "permission_error",
+        404: "not_found_error",
+        429: "rate_limit_error",
+        502: "server_error",
+    }
     for status, kind in kinds.items():
         assert RESPONSES.failure(RequestFailed(status, "a_code", "It failed.", param="input")) == {
-            "error": {"message": "It failed.", "type": kind, "param": "input", "code": "a_code"}}  # fmt: skip
+            "error": {"message": "It failed.", "type": kind, "param": "input", "code": "a_code"}
+        }
 
 
 def test_what_ends_a_line_in_unicode_alone_is_escaped() -> None:

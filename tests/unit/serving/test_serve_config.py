@@ -42,7 +42,8 @@ def with_key(**options: object) -> ServeConfig:
 def test_a_file_says_what_differs_and_overrides_win_over_it(tmp_path: Path) -> None:
     path = tmp_path / "serve.toml"
     path.write_text(
-        f'port = 9\nbaselines = ["random"]\n[[key]]\nname = "ann"\nhash = "{HASHES[0]}"\ndollars = 2.50\n',
+        'port = 9\nbaselines = ["random"]\n[[key]]\nname = "ann"\n'
+        f'hash = "{HASHES[0]}"\ndollars = 2.50\n',
         "utf-8",
     )
     config = load_toml(path, ServeConfig, ["port=10", "key.0.rpm=5", "reasoning=off"])
@@ -110,8 +111,12 @@ def test_a_key_in_the_place_of_its_hash_is_never_shown() -> None:
 
 
 def test_a_budget_over_a_worker_without_a_price_is_refused() -> None:
-    for more in ({"max_dollars": 1}, {"dollars": 1}, {"dollars": 1, "workers": ("dark",)},
-                 {"dollars": 1, "models": ("direct:dark",)}):  # fmt: skip
+    for more in (
+        {"max_dollars": 1},
+        {"dollars": 1},
+        {"dollars": 1, "workers": ("dark",)},
+        {"dollars": 1, "models": ("direct:dark",)},
+    ):
         with pytest.raises(ConfigError, match="key 'ann': worker 'dark' has no price"):
             check(with_key(**more))
 

@@ -1,4 +1,6 @@
-"""What the tests of the journal share: scripted workers, an episode, a call, and a look at the bytes of a file."""
+"""What the tests of the journal share: scripted workers, an episode, a call, and a look at the
+bytes of a file.
+"""
 
 from __future__ import annotations
 
@@ -21,7 +23,9 @@ ASKED = (Message("user", "What is 2 + 2?"),)
 
 
 class Sayer(Provider):
-    """A provider that says or raises what it is told to, one after the other, and the last one ever after."""
+    """A provider that says or raises what it is told to, one after the other, and the last one ever
+    after.
+    """
 
     def __init__(self, *said: Completion | Exception) -> None:
         self._said = list(said)
