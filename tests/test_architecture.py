@@ -78,6 +78,7 @@ DOCUMENTED = (ROOT / "tests/golden/documented_names.txt").read_text("utf-8").spl
 
 LEARNING = {"torch", "transformers", "trl", "accelerate", "datasets"}
 HEAVY = ("torch", "transformers", "trl", "numpy", "pydantic_ai", "matplotlib", "starlette")
+PRAGMA = re.compile(r"  # (?:noqa|type:|pyright:|fmt:)")
 TARGET = re.compile(r"[a-z_][\w.]*:[A-Za-z_]\w*")
 
 
@@ -206,13 +207,13 @@ def test_a_source_file_holds_one_idea_and_says_which() -> None:
 
 
 def test_no_line_is_wider_than_the_page() -> None:
-    wide = [
-        f"{path.relative_to(ROOT)}:{number}"
-        for path in [*SOURCES, *TESTS]
-        if path.name not in PROGRAMS
-        for number, line in enumerate(path.read_text("utf-8").splitlines(), start=1)
-        if len(line) > LINE_WIDTH and "noqa: E501" not in line
-    ]
+    wide: list[str] = []
+    for path in [*SOURCES, *TESTS]:
+        lines = [] if path.name in PROGRAMS else path.read_text("utf-8").splitlines()
+        for number, line in enumerate(lines, start=1):
+            text = PRAGMA.split(line)[0]
+            if len(text) > LINE_WIDTH and " " in text.strip():
+                wide.append(f"{path.relative_to(ROOT)}:{number}")
     assert not wide, wide
 
 
