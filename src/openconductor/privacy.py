@@ -61,7 +61,7 @@ class Privacy:
     """Cleans texts before they are written.
 
     Args:
-        redact: the user's function, called for each text; None: there is none.
+        redact: the user's function, called for each text. None: nothing is redacted.
     """
 
     def __init__(self, redact: Callable[[str], str] | None) -> None:

@@ -71,7 +71,7 @@ def episode_reward(episode: Episode, grade: Grade | None) -> float | None:
 
     Args:
         episode: how it went.
-        grade: the verdict on its answer; None: there is none.
+        grade: the verdict on its answer. None: it was not graded.
 
     Returns:
         0.0, 0.5 or 1.0; None: masked.

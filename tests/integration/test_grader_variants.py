@@ -14,7 +14,7 @@ from pathlib import Path
 
 import pytest
 
-from openconductor.graders.formulas.text import normalise
+from openconductor.graders.formulas.math_text import normalise
 from openconductor.graders.math import MathGrader
 from openconductor.types import Problem
 

@@ -20,7 +20,7 @@ import pytest
 from openconductor.errors import Unreachable, WorkerError, WorkerTimeout
 from openconductor.protocols import CallContext
 from openconductor.providers.openai_compatible import OpenAICompatibleProvider
-from openconductor.providers.wire import connection, http
+from openconductor.providers.wire import http, http_connection
 from openconductor.types import Completion, Message, Sampling
 
 VARIABLE = "OPENCONDUCTOR_TEST_KEY"
@@ -374,7 +374,7 @@ async def test_a_name_that_failed_is_looked_up_again(looked_up: list[str]) -> No
 async def test_a_connection_that_waited_for_long_is_closed_and_not_used_again(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(connection, "IDLE_SECONDS", 0.1)
+    monkeypatch.setattr(http_connection, "IDLE_SECONDS", 0.1)
     async with serve() as server, client(server.url) as provider:
         await asyncio.gather(*(ask(provider) for _ in range(3)))
         assert server.open == 3

@@ -17,8 +17,8 @@ from pathlib import Path
 import pytest
 
 from openconductor.errors import GradingError
-from openconductor.graders.formulas import workers as workers_module
-from openconductor.graders.formulas.workers import MathProcess, MathWorkers, Verdict
+from openconductor.graders.formulas import math_workers
+from openconductor.graders.formulas.math_workers import MathProcess, MathWorkers, Verdict
 from openconductor.graders.math import MathGrader
 from openconductor.types import Grade, Problem
 
@@ -181,7 +181,7 @@ async def test_workers_that_do_not_start_are_a_grading_error(
     tmp_path, monkeypatch, cold_workers
 ) -> None:
     script = tmp_path / "broken.py"
-    monkeypatch.setattr(workers_module, "_PROGRAM", script)
+    monkeypatch.setattr(math_workers, "_PROGRAM", script)
     for program in ("raise SystemExit(3)", "print('hello', flush=True)"):
         script.write_text(program)
         with pytest.raises(GradingError, match=r"problem p: math worker: broken\.py did not start"):
@@ -221,7 +221,7 @@ def test_workers_see_no_key_of_the_environment(
 HEAD = """
 import asyncio, os, sys, threading, time
 from openconductor.graders.math import MathGrader
-from openconductor.graders.formulas.workers import shared_workers
+from openconductor.graders.formulas.math_workers import shared_workers
 from openconductor.types import Problem
 
 def grade(reference, answer):

@@ -245,8 +245,9 @@ def test_a_worker_alone_and_a_baseline_are_models_too(tmp_path: Path) -> None:
             ask.chat.completions.create(model="moa", messages=ASKED, tools=[TOOL])
 
 
+@pytest.mark.alone
 def test_a_silent_step_is_bridged_by_heartbeats(tmp_path: Path) -> None:
-    silence = 1.5  # long enough for a busy machine
+    silence = 0.5
     with orchestra(tmp_path, [silence, "thought"], "42", heartbeat_s=0.1) as server:
         body = {"model": "conductor", "messages": ASKED, "stream": True}
         lines, began, waits = [], time.monotonic(), []

@@ -48,11 +48,12 @@ LOOK_S = 0.5
 
 FAILURES = 5
 QUIET_S = 1.0
-"""So many failures in a row open a circuit if nothing has succeeded for so long, because of many
-calls in flight the slow failures end in a row."""
+"""A circuit opens after FAILURES in a row without a success for QUIET_S seconds.
+
+Of many calls in flight the slow failures end in a row, so a count alone proves little."""
 
 COOL_DOWN_S = 3.0
-"""An open circuit lets one call through after so long, and again."""
+"""An open circuit lets one call through every this many seconds."""
 
 UNREACHABLE_S = 10.0
 """How long a worker that cannot be reached is retried, unless the context of the call says."""
@@ -262,7 +263,7 @@ class CallLimits:
             return 0.0
 
     def _is_over_rate(self, tokens: int) -> bool:
-        """Return True if one more call of so many tokens would pass a limit of the last minute."""
+        """Return True if a call with these tokens would pass a limit of the last minute."""
         if self._rpm is not None and len(self._last_minute) >= self._rpm:
             return True
         if self._tpm is None or not self._last_minute_tokens:  # a large call goes alone
@@ -377,7 +378,7 @@ class Policies:
     def _wait(
         self, error: WorkerError, call: CallContext, retries: int, first_failure: float
     ) -> float | None:
-        """Return the seconds until the next attempt, after so many retries; None: there is none."""
+        """Return the seconds until the next attempt. None: the call is not retried."""
         now = _now()
         if error.retryable and retries < self._retries:
             longest = LONGEST_WAIT_S

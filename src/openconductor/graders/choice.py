@@ -6,7 +6,7 @@ its prompt asks for:
 - ``ours``: thoughts are stripped, and the *last* letter that the reply states as its answer counts
   (``Answer: B``, ``the answer is (B)``, ``\boxed{B}``); else the last option that it calls the
   right one; else a reply that is only a letter. A lone capital is no statement: the "I" of "I
-  cannot tell" answers nothing. A last statement that names two letters is no answer either. Replies
+  cannot tell" is unanswered. So is a reply whose last statement names two letters. Replies
   without an answer are wrong, and counted apart ("unparsed").
 - ``mmlu-pro``: as TIGER-AI-Lab's MMLU-Pro evaluates (commit f418b11), *with* its last fallback, any
   lone capital. Replies without an answer are wrong, where the official script draws a letter. For

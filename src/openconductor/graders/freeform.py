@@ -32,8 +32,8 @@ from typing import Literal, Protocol, get_args
 from openconductor.errors import AuthFailed, GradingError, WorkerError
 from openconductor.graders.choice import LETTERS, ChoiceGrader
 from openconductor.graders.extraction import find_answer
-from openconductor.graders.formulas.text import normalise
-from openconductor.graders.formulas.workers import MathWorkers
+from openconductor.graders.formulas.math_text import normalise
+from openconductor.graders.formulas.math_workers import MathWorkers
 from openconductor.graders.math import LONGEST, MathGrader
 from openconductor.graders.numerals import Numeral, equal_numerals, read_numeral
 from openconductor.graders.units import ratio

@@ -5,9 +5,9 @@ grade holds the extracted answer and the reason.
 
 1. ``extraction`` finds the answer: the last box, the line marked as the answer, or a reply that is
    only an answer. A reply without one is wrong, with a note that begins with "unparsed".
-2. ``formulas.text`` brings both into one form. The same text is right; words are compared as words.
+2. ``math_text`` brings both into one form. The same text is right; words are compared as words.
 3. ``numerals`` compares plain numbers exactly, in this process.
-4. ``formulas.workers`` asks math-verify about the rest, in processes that can be killed.
+4. ``math_workers`` ask math-verify about the rest, in processes that can be killed.
 
 Integers are always exact; so is everything else unless the task gives a tolerance, which is
 relative to the reference.
@@ -29,8 +29,8 @@ from collections.abc import Sequence
 
 from openconductor.errors import ConfigError, GradingError
 from openconductor.graders.extraction import find_answer, find_boxed
-from openconductor.graders.formulas.text import normalise, same_text, split_unit, words_of
-from openconductor.graders.formulas.workers import MathWorkers, shared_workers
+from openconductor.graders.formulas.math_text import normalise, same_text, split_unit, words_of
+from openconductor.graders.formulas.math_workers import MathWorkers, shared_workers
 from openconductor.graders.numerals import Numeral, equal_numerals, read_numeral
 from openconductor.graders.units import Unit, ratio
 from openconductor.types import Grade, Problem

@@ -1,6 +1,6 @@
 r"""Plain numbers of answers, compared exactly and without any algebra system.
 
-``read_numeral`` reads texts that ``formulas.text`` has normalised; ``equal_numerals`` compares.
+``read_numeral`` reads texts that ``math_text`` has normalised; ``equal_numerals`` compares.
 
 A plain number is an integer, decimal, fraction, mixed number, repeating decimal, number with a
 power of ten or in a base. It may have thousands separators, a percent sign, a currency or a unit:

@@ -16,8 +16,8 @@ from openconductor.errors import WorkerError, WrongContentType
 from openconductor.protocols import CallContext, OnText, Provider
 from openconductor.providers.wire import http
 from openconductor.providers.wire.chat import EventStream, Reply, encode, request_body
-from openconductor.providers.wire.connection import Connection
 from openconductor.providers.wire.failures import excerpt, failure, key_of, retry_after
+from openconductor.providers.wire.http_connection import Connection
 from openconductor.types import Completion, Message, Sampling, Usage
 
 OPENAI_URL = "https://api.openai.com/v1"

@@ -93,7 +93,7 @@ class JournalReader:
 
     # ── completions and records ───────────────────────────────────────────────────────────────────
     def find_completion(self, key: str) -> Completion | None:
-        """Return the completion of the first call of this key that succeeded; None: there is none.
+        """Return the completion of the first call of this key that succeeded. None: unknown.
 
         A response that redaction changed, or that is not kept, is not returned.
         """
@@ -102,7 +102,7 @@ class JournalReader:
         return self._call(rows[0]).completion if rows else None
 
     def find_record(self, key: str) -> Mapping[str, Any] | None:
-        """Return the last value of this key; None: there is none."""
+        """Return the last value of this key. None: unknown."""
         query = "SELECT record FROM outcomes WHERE key = ? ORDER BY number DESC LIMIT 1"
         rows = self._rows(query, (key,))
         return rows[0]["record"] if rows else None
@@ -139,7 +139,7 @@ class JournalReader:
         return [self._episode(row) for row in self._rows(_EPISODES, values)]
 
     def episode(self, identifier: str, *, rounds: bool = True) -> StoredEpisode | None:
-        """Return the episode of this id; None: there is none.
+        """Return the episode of this id. None: unknown.
 
         Without ``rounds`` it has none, which spares reading its steps and calls.
         """

@@ -136,7 +136,7 @@ class CompletionStore(Protocol):
     """Finds the completions of calls that were paid for."""
 
     def find_completion(self, key: str) -> Completion | None:
-        """Return the completion of the first call of this key that succeeded; None: there is none.
+        """Return the completion of the first call of this key that succeeded. None: unknown.
 
         Only a completion that is kept exactly as it came is returned, and none that was itself
         replayed.
@@ -148,7 +148,7 @@ class RecordReader(Protocol):
     """Reads the records that were kept by key."""
 
     def find_record(self, key: str) -> Mapping[str, Any] | None:
-        """Return the last value of this key; None: there is none."""
+        """Return the last value of this key. None: unknown."""
         ...
 
     def records(self, *, history: bool = False) -> Iterator[StoredRecord]:
@@ -178,7 +178,7 @@ class EpisodeReader(Protocol):
         ...
 
     def episode(self, identifier: str, *, rounds: bool = True) -> StoredEpisode | None:
-        """Return the episode of this id; None: there is none.
+        """Return the episode of this id. None: unknown.
 
         Without ``rounds`` it has none, which spares reading its steps and calls.
         """

@@ -12,9 +12,9 @@ from hypothesis import given, strategies as st
 from openconductor.config import load_registered
 from openconductor.errors import ConfigError, GradingError
 from openconductor.graders import GRADERS
-from openconductor.graders.formulas import workers
-from openconductor.graders.formulas.text import normalise
-from openconductor.graders.formulas.workers import MathWorkers, Verdict
+from openconductor.graders.formulas import math_workers
+from openconductor.graders.formulas.math_text import normalise
+from openconductor.graders.formulas.math_workers import MathWorkers, Verdict
 from openconductor.graders.math import LONGEST, MathGrader
 from openconductor.graders.numerals import equal_numerals, read_numeral
 from openconductor.graders.units import read_unit
@@ -160,7 +160,7 @@ def test_a_tolerance_out_of_its_range_is_refused() -> None:
 async def test_without_math_verify_the_grader_says_what_to_install(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(workers, "find_spec", lambda name: None)
+    monkeypatch.setattr(math_workers, "find_spec", lambda name: None)
     monkeypatch.setattr("openconductor.graders.math.shared_workers", MathWorkers)
     assert (await graded(None, "5", r"\boxed{5}")).correct is True  # an integer needs none of it
     with pytest.raises(ConfigError, match=r'pip install "openconductor\[grade\]"'):

@@ -18,8 +18,8 @@ from openconductor.errors import (
     WorkerError,
     WorkerTimeout,
 )
-from openconductor.providers.wire import connection
-from openconductor.providers.wire.connection import (
+from openconductor.providers.wire import http_connection
+from openconductor.providers.wire.http_connection import (
     BUFFER_BYTES,
     OVERHEAD_BYTES,
     Connection,
@@ -397,7 +397,7 @@ async def test_a_packed_body_is_malformed_since_nobody_asked_for_one() -> None:
 
 
 async def test_a_body_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(connection, "MAX_RESPONSE_BYTES", 10_000)
+    monkeypatch.setattr(http_connection, "MAX_RESPONSE_BYTES", 10_000)
     with pytest.raises(MalformedResponse, match="at most 10000") as caught:
         await Line(OK + b"Content-Length: 20000\r\n\r\n" + bytes(20_000)).read()
     assert not caught.value.retryable

@@ -1,5 +1,5 @@
 """Formulas, compared by math-verify in worker processes that can be killed.
 
-``text`` prepares what is compared, ``workers`` keeps the processes, and ``worker`` is what runs in
-one of them.
+``math_text`` prepares what is compared. ``math_workers`` keeps the processes, and ``math_worker`` is
+their program.
 """

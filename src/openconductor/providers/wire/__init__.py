@@ -1,5 +1,5 @@
 """HTTP/1.1 on llhttp, and the wire of chat completions: the base of ``openai_compatible``.
 
-``connection`` is one HTTP connection, ``http`` a client with a pool of them. ``chat`` reads and
+``http_connection`` is one connection, ``http`` a client with a pool of them. ``chat`` reads and
 writes the bodies and streams of chat completions, and ``failures`` gives each failure its type.
 """

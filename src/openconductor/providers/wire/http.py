@@ -25,8 +25,8 @@ from urllib.request import getproxies_environment, proxy_bypass
 from aiohappyeyeballs import start_connection  # pyright: ignore[reportUnknownVariableType]
 
 from openconductor.errors import ConfigError, Unreachable, WorkerError, WorkerTimeout
-from openconductor.providers.wire.connection import Connection, Connections
 from openconductor.providers.wire.failures import excerpt
+from openconductor.providers.wire.http_connection import Connection, Connections
 from openconductor.types import Usage
 
 CONNECT_SECONDS = 30.0

@@ -237,7 +237,7 @@ def read_text(entry: Json, key: str, where: str) -> str:
 
 
 def least(*limits: N | None) -> N | None:
-    """Return the lowest limit; None: there is none."""
+    """Return the lowest limit. None: unlimited."""
     return min((limit for limit in limits if limit is not None), default=None)
 
 

@@ -8,7 +8,7 @@ a bomb waits for no start. Only CPU time makes a bomb. The kernel counts it, so 
 makes none. A process without a verdict is not believed at once: another one, which has been
 waiting, tries the pair again. The first try has a part of the CPU time, the second one all of it.
 
-The processes are started by path (``python -P worker.py``): not forked from this one, and
+The processes are started by path (``python -P math_worker.py``): not forked from this one, and
 without its ``__main__``. They have no environment but their paths, ignore the keyboard, and end
 when this process does. They spend no more than their CPU time even if nobody is left to kill them.
 A forked child starts its own.
@@ -48,7 +48,7 @@ STARVED_S = 60.0
 START_S = 60.0
 MEMORY = 2 << 30
 
-_PROGRAM = Path(__file__).with_name("worker.py")
+_PROGRAM = Path(__file__).with_name("math_worker.py")
 _KEPT_ENVIRONMENT = ("PATH", "PYTHONPATH", "LD_LIBRARY_PATH", "DYLD_LIBRARY_PATH", "SYSTEMROOT")
 
 
