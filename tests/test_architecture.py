@@ -51,19 +51,9 @@ FILE_NODES = 2_800
 FUNCTION_STATEMENTS = 60
 FOLDER_FILES = 14
 SHELVES = {".": 21, "cli": 25}  # the machine and its words; a file a verb
-ADDED_TO = set(  # shelves, whose files may be called like those of another one
-    [
-        "baselines",
-        "cli",
-        "graders",
-        "plots",
-        "providers",
-        "sandboxes",
-        "serving/apis",
-        "tasks",
-        "tasks/data",
-    ]
-)
+# Shelves, whose files may be called like those of another folder.
+ADDED_TO = {"baselines", "cli", "graders", "plots", "providers", "sandboxes", "tasks"}
+ADDED_TO |= {"serving/apis", "tasks/data"}
 FORMER_NAMES = {"journal.py", "prices.py"}  # of modules that are in a folder now
 LINE_WIDTH = 100
 PROGRAMS = {"sandbox_attacks.py"}  # hold programs as texts, whose lines are as they are

@@ -13,7 +13,7 @@ from transformers import Trainer
 
 from openconductor.errors import TrainingStopped
 from openconductor.reward import Scored, answered_dollars
-from openconductor.training.sampling import complete, draw_pool, write_prompt
+from openconductor.training.completions import complete, draw_pool, write_prompt
 from openconductor.training.scoring import Sampled, check_masked, on_first
 from openconductor.training.setup import Learner, Phase, Setup, training_problems
 from openconductor.training.supervised import Row, make_row, supervise

@@ -28,7 +28,7 @@ from openconductor.training.checkpoint import (  # noqa: E402
     load_model,
     save_conductor,
 )
-from openconductor.training.sampling import complete  # noqa: E402
+from openconductor.training.completions import complete  # noqa: E402
 from openconductor.training.train_config import ModelConfig, TrainConfig  # noqa: E402
 from openconductor.types import Sampling  # noqa: E402
 

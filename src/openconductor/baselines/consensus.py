@@ -20,7 +20,7 @@ from openconductor.context import join_turns
 from openconductor.episode import LiveEpisode
 from openconductor.errors import ConfigError
 from openconductor.graders.extraction import find_answer
-from openconductor.graders.formulas.text import normalise, words_of
+from openconductor.graders.formulas.math_text import normalise, words_of
 from openconductor.graders.numerals import read_numeral
 from openconductor.pool import WorkerPool
 from openconductor.tasks.instructions import ALONE, MERGE, Instructions

@@ -11,7 +11,8 @@ from dataclasses import dataclass
 
 from openconductor.evaluation.statistics import averaged_interval
 from openconductor.report.orchestration import Orchestration
-from openconductor.report.questions import (
+from openconductor.report.rules import LABELS_WITHOUT_GAIN, RULES, Answer, Finding, Label
+from openconductor.report.verdict_questions import (
     BetterAtEqualCost,
     BetterThanBest,
     BetterThanFixed,
@@ -23,7 +24,6 @@ from openconductor.report.questions import (
     WorkersAnswer,
     needs_own_plan,
 )
-from openconductor.report.rules import LABELS_WITHOUT_GAIN, RULES, Answer, Finding, Label
 from openconductor.report.words import gain_with_interval, points
 
 QUESTIONS: tuple[Question, ...] = (

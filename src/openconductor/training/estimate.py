@@ -19,9 +19,9 @@ from transformers import AutoConfig, AutoModelForCausalLM
 from openconductor.errors import ConfigError
 from openconductor.pool import WorkerPool, open_pool
 from openconductor.training.checkpoint import check_base, load_tokenizer
+from openconductor.training.completions import write_prompt
 from openconductor.training.grpo import grpo_arguments
 from openconductor.training.run import quiet_libraries
-from openconductor.training.sampling import write_prompt
 from openconductor.training.setup import (
     held_out_problems,
     imitation_problems,

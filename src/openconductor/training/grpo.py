@@ -32,8 +32,8 @@ from openconductor.training.checkpoint import (
     end_ids,
     last_checkpoint,
 )
+from openconductor.training.completions import draw_pool, make_completion, render_chat
 from openconductor.training.curves import Curve, kind_of, read_curve
-from openconductor.training.sampling import draw_pool, make_completion, render_chat
 from openconductor.training.scoring import Rewards, Sampled, gathered, on_first
 from openconductor.training.setup import Learner, Phase, Setup, training_problems
 from openconductor.training.train_config import TrainConfig

@@ -32,8 +32,8 @@ from openconductor.errors import TrainingStopped
 from openconductor.pool import WorkerPool
 from openconductor.reward import Scored
 from openconductor.training.checkpoint import WholeCheckpoints, last_checkpoint, with_adapters
+from openconductor.training.completions import complete, draw_pool, write_prompt
 from openconductor.training.curves import Curve, Record, kind_of, read_curve
-from openconductor.training.sampling import complete, draw_pool, write_prompt
 from openconductor.training.scoring import Rewards, Sampled, gathered, on_first
 from openconductor.training.setup import Learner, Phase, Setup, imitation_problems
 from openconductor.training.supervised import (

@@ -46,10 +46,10 @@ from openconductor.training.checkpoint import (
     save_conductor,
     save_trained,
 )
+from openconductor.training.completions import complete, draw_pool, why_invalid, write_prompt
 from openconductor.training.curves import Record, kind_of, measure, read_curve
 from openconductor.training.grpo import GRPO, TIMEOUT_S
 from openconductor.training.imitation import IMITATION, lost_kinds
-from openconductor.training.sampling import complete, draw_pool, why_invalid, write_prompt
 from openconductor.training.scoring import Sampled, Scorer, check_masked
 from openconductor.training.setup import (
     Learner,

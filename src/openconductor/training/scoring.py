@@ -37,8 +37,8 @@ from openconductor.reward import (
 )
 from openconductor.store import Store
 from openconductor.tasks.paper_mix import MixGrader
+from openconductor.training.completions import draw_pool
 from openconductor.training.curves import Curve, is_undecided, measure
-from openconductor.training.sampling import draw_pool
 from openconductor.training.train_config import TrainConfig
 from openconductor.types import Budget, Completion, Grade, Message, Problem, Round
 

@@ -31,7 +31,7 @@ from openconductor.errors import ConfigError
 from openconductor.prompt import count_steps, render_workflow
 from openconductor.tasks.simulated import simulations
 from openconductor.training.checkpoint import WholeCheckpoints, last_checkpoint, with_adapters
-from openconductor.training.sampling import draw_pool, write_prompt
+from openconductor.training.completions import draw_pool, write_prompt
 from openconductor.training.setup import Learner, Phase, Setup
 from openconductor.training.train_config import SupervisedConfig, TrainConfig
 from openconductor.types import Access, Problem, Step, Workflow

@@ -29,15 +29,15 @@ from openconductor.evaluation.statistics import (
     scores_by_problem,
 )
 from openconductor.report import Orchestration, measure_orchestration, verdict
-from openconductor.report.questions import (
+from openconductor.report.rivals import vote
+from openconductor.report.rules import Finding
+from openconductor.report.verdict_questions import (
     BetterAtEqualCost,
     BetterThanBest,
     Collapsed,
     DependsOnQuestion,
     Question,
 )
-from openconductor.report.rivals import vote
-from openconductor.report.rules import Finding
 
 GAIN = "orchestration gain"
 NOT_ENOUGH = "undecided (not enough to compare with)"

@@ -15,8 +15,8 @@ from openconductor.graders.freeform import FreeFormAnswer
 from openconductor.gym.sampling import phrases, write_index
 from openconductor.pool import read_card
 from openconductor.training.checkpoint import build_tokenizer
+from openconductor.training.completions import _Explorer, draw_pool
 from openconductor.training.grpo import grpo_arguments, make_rows
-from openconductor.training.sampling import _Explorer, draw_pool
 from openconductor.training.supervised import reading_row
 from openconductor.training.train_config import load_train_config
 from openconductor.types import Problem
