@@ -76,8 +76,7 @@ def baseline_options(name: str) -> Mapping[str, inspect.Parameter]:
     >>> list(baseline_options("consensus"))
     ['worker', 'n', 'key']
     """
-    with needing(f"baseline {name!r}", "baselines"):
-        factory = _factory(name)
+    factory = _factory(name)
     parameters = list(inspect.signature(factory).parameters.items()) if callable(factory) else []
     if not parameters:
         raise ConfigError(
@@ -94,10 +93,11 @@ def baseline_needs(name: str) -> tuple[type, ...]:
     Raises:
         ConfigError: the baseline is unknown, or the extra that it needs is not installed.
     """
-    with needing(f"baseline {name!r}", "baselines"):
-        needs: type | tuple[type, ...] = getattr(_factory(name), "needs", ())
+    needs: type | tuple[type, ...] = getattr(_factory(name), "needs", ())
     return (needs,) if isinstance(needs, type) else needs
 
 
 def _factory(name: str) -> Callable[..., Orchestrator]:
-    return cast("Callable[..., Orchestrator]", load_registered(BASELINES, name, what="baseline"))
+    with needing(f"baseline {name!r}", "baselines"):
+        factory = load_registered(BASELINES, name, what="baseline")
+    return cast("Callable[..., Orchestrator]", factory)

@@ -63,44 +63,37 @@ ROLES: dict[str, str] = {
 
 @dataclass(frozen=True, slots=True)
 class Collaboration:
-    """A mode with its seats.
+    """A mode with its seats. Debaters see nobody; in every other role a seat sees all before it.
 
     Attributes:
         name: the mode and, where a mode has several forms, how many work before the last one.
         roles: one a seat, in order.
-        sees: the earlier seats that each seat sees.
     """
 
     name: str
     roles: tuple[str, ...]
-    sees: tuple[tuple[int, ...], ...]
 
     def workflow(self, workers: Sequence[int], question: Question) -> Workflow:
         """Return the collaboration over one worker a seat, in words that suit the question."""
         subtasks = instructions_for(question).roles(question, self.roles, ROLES)
-        seats = zip(workers, subtasks, self.sees, strict=True)
-        return Workflow(tuple(Step(worker, subtask, sees) for worker, subtask, sees in seats))
+        steps: list[Step] = []
+        for worker, role, subtask in zip(workers, self.roles, subtasks, strict=True):
+            sees = () if role == "debater" else tuple(range(len(steps)))
+            steps.append(Step(worker, subtask, sees))
+        return Workflow(tuple(steps))
 
 
-COLLABORATIONS: dict[str, Collaboration] = {}
-
-
-def _define(name: str, *seats: tuple[str, tuple[int, ...]]) -> None:
-    """Add a collaboration; a seat is a role and the earlier seats that it sees."""
-    roles = tuple(role for role, _ in seats)
-    sees = tuple(seen for _, seen in seats)
-    COLLABORATIONS[name] = Collaboration(name, roles, sees)
-
-
-_DEBATER = ("debater", ())
-_define("io", ("solver", ()))
-_define("cot", ("reasoner", ()))
-_define("chain-1", ("opener", ()), ("closer", (0,)))
-_define("chain-2", ("opener", ()), ("middle", (0,)), ("closer", (0, 1)))
-_define("reflection", ("drafter", ()), ("critic", (0,)), ("reviser", (0, 1)))
-_define("debate-2", _DEBATER, _DEBATER, ("judge", (0, 1)))
-_define("debate-3", _DEBATER, _DEBATER, _DEBATER, ("judge", (0, 1, 2)))
-_define("debate-4", _DEBATER, _DEBATER, _DEBATER, _DEBATER, ("judge", (0, 1, 2, 3)))
+_ROLES_OF: dict[str, tuple[str, ...]] = {
+    "io": ("solver",),
+    "cot": ("reasoner",),
+    "chain-1": ("opener", "closer"),
+    "chain-2": ("opener", "middle", "closer"),
+    "reflection": ("drafter", "critic", "reviser"),
+    "debate-2": ("debater", "debater", "judge"),
+    "debate-3": ("debater", "debater", "debater", "judge"),
+    "debate-4": ("debater", "debater", "debater", "debater", "judge"),
+}
+COLLABORATIONS = {name: Collaboration(name, roles) for name, roles in _ROLES_OF.items()}
 
 
 class Explorer(Baseline):

@@ -154,16 +154,16 @@ class MixtureOfAgents(Baseline):
 
     async def play(self, live: LiveEpisode) -> str | None:
         """Play a round a layer, and one of the merge."""
-        opening = live.opening
-        proposing = Workflow(tuple(Step(ordinal, ALONE) for ordinal in self.pool.ordinals))
+        opening, subtask = live.opening, ALONE
         merge = instructions_for(live.question).merge()
         for _ in range(self._layers):
-            proposals = await play_answers(live, proposing, opening)
+            steps = [Step(ordinal, subtask) for ordinal in self.pool.ordinals]
+            proposals = await play_answers(live, Workflow(tuple(steps)), opening)
             if proposals is None:
                 return None
-            opening = _with_references(live, proposals.values())
-            proposing = Workflow(tuple(Step(ordinal, merge) for ordinal in self.pool.ordinals))
-        merged = await play_answers(live, Workflow((Step(self._aggregator, merge),)), opening)
+            opening, subtask = _with_references(live, proposals.values()), merge
+        merging = Workflow((Step(self._aggregator, merge),))
+        merged = await play_answers(live, merging, opening)
         return None if merged is None else merged[0]
 
 

@@ -55,17 +55,19 @@ class Observations:
             expected = f"{len(self.questions)} of {len(self.workers)}"
             raise ConfigError(f"Observations.{name}: got {got}, expected {expected}")
 
-    def shares(self) -> dict[str, float | None]:
-        """Return each worker's share of right answers.
+    def shares(self) -> dict[str, float]:
+        """Return the share of right answers of each worker with a decided answer.
 
         It is taken over the questions on which all workers were decided; if there are none, over
-        those on which the worker was decided itself. None: there are none of these either.
+        those on which the worker was decided itself.
         """
         rows = [row for row in self.right if None not in row] or self.right
-        shares: dict[str, float | None] = {}
-        for worker, column in zip(self.workers, zip(*rows, strict=True), strict=True):
+        shares: dict[str, float] = {}
+        for place, worker in enumerate(self.workers):
+            column = [row[place] for row in rows]
             decided = [share for share in column if share is not None]
-            shares[worker] = sum(decided) / len(decided) if decided else None
+            if decided:
+                shares[worker] = sum(decided) / len(decided)
         return shares
 
     def best(self) -> str:
@@ -74,7 +76,7 @@ class Observations:
         Raises:
             ConfigError: nothing was decided.
         """
-        shares = {worker: share for worker, share in self.shares().items() if share is not None}
+        shares = self.shares()
         if not shares:
             raise ConfigError(
                 "Observations: nothing was decided, expected at least one graded answer"

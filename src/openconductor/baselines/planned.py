@@ -75,11 +75,7 @@ class RandomWorkflows(Baseline):
 
     def workflow(self, question: Question, *, sample: int = 0) -> Workflow:
         """Draw a workflow for a question."""
-        if isinstance(question, str):
-            text = question
-        else:
-            text = "\0".join(f"{turn.role}:{turn.content}" for turn in question)
-        rng = random.Random(f"random/{self._seed}/{sample}/{text}")
+        rng = random.Random(f"random/{self._seed}/{sample}/{text_of(question)}")
         ordinals = self.pool.ordinals
         for simulation in simulations():
             workflow = simulation.random_workflow(
@@ -165,7 +161,7 @@ class BestFixed(Baseline):
 
 def _best_team(observations: Observations) -> tuple[str, ...]:
     """Return the worker or the voters with the most right answers; a tie goes to the fewest."""
-    alone = {name: share or 0.0 for name, share in observations.shares().items()}
+    alone = observations.shares()
     best = observations.best()
     shares: dict[tuple[str, ...], float] = {(best,): alone[best]}
     if observations.answers:

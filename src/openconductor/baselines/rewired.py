@@ -15,7 +15,7 @@ from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import KW_ONLY, dataclass, replace
 from typing import Literal, get_args
 
-from openconductor.baselines.pools import around, changed_pool, ordinal_in
+from openconductor.baselines.pools import around, changed_pool, check_count, ordinal_in
 from openconductor.conductor import Conductor
 from openconductor.config import one_of
 from openconductor.errors import ConfigError, WorkflowError
@@ -132,10 +132,8 @@ def ablated(
     Raises:
         ConfigError: a value is not one of these, or the template has no examples.
     """
-    if rounds not in ("planned", None) and (type(rounds) is not int or rounds < 1):
-        raise ConfigError(
-            f"ablated.rounds: got {rounds!r}, expected a whole number from 1, or None for no limit"
-        )
+    if rounds not in ("planned", None):
+        check_count("ablated.rounds", rounds, 1)
     if access is not None:
         one_of("ablated.access", access, get_args(Access))
     if examples is not None:

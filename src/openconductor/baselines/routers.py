@@ -285,11 +285,9 @@ class RouterDC(Baseline):
         self._observations = observations
         self._seed = seed
         self._encoder = encoder
-        shares = observations.shares()
-        self._shares = {name: share for name, share in shares.items() if share is not None}
-        self._ordinals = {
-            worker.name: ordinal for ordinal, worker in pool if worker.name in self._shares
-        }
+        self._shares = observations.shares()
+        offered = [(ordinal, worker) for ordinal, worker in pool if worker.name in self._shares]
+        self._ordinals = {worker.name: ordinal for ordinal, worker in offered}
         if not self._ordinals:
             raise ConfigError(
                 f"RouterDC: trained on {list(self._shares)}, expected one of them in the pool: "
@@ -301,8 +299,7 @@ class RouterDC(Baseline):
     def choose(self, question: str) -> str:
         """Return the worker for a question; a tie goes to the one that is better overall."""
         scores = self._model.scores(question)
-        offered = [name for name in self._shares if name in self._ordinals]
-        return max(offered, key=lambda name: (scores[name], self._shares[name]))
+        return max(self._ordinals, key=lambda name: (scores[name], self._shares[name]))
 
     async def play(self, live: LiveEpisode) -> str | None:
         """Play one round of one step."""
@@ -353,8 +350,7 @@ def _comparisons(observations: Observations) -> list[_Example]:
 class MASRouter(Baseline):
     """MASRouter-lite: plays, for each question, the collaboration and team most likely to be right.
 
-    A team is put together seat by seat, while the seats still free are held by their likeliest
-    workers.
+    The score of a team is a sum over its seats, so each seat gets the worker that adds most to it.
 
     Args:
         pool: the workers; those that it learnt of are on offer.
@@ -385,13 +381,13 @@ class MASRouter(Baseline):
             known += _single_trials(observations)
         if not known:
             raise ConfigError("MASRouter: expected trials or observations to train on")
-        examples = [
-            _Example(trial.question, _parts_of(trial.collaboration, trial.workers), trial.right)
-            for trial in known
-        ]
-        parts = sorted({part for example in examples for part in example.parts})
+        examples: list[_Example] = []
+        for trial in known:
+            parts = _parts_of(trial.collaboration, trial.workers)
+            examples.append(_Example(trial.question, parts, trial.right))
+        known_parts = sorted({part for example in examples for part in example.parts})
         questions = [trial.question for trial in known]
-        self._model = _learn(parts, examples, questions, encoder, seed)
+        self._model = _learn(known_parts, examples, questions, encoder, seed)
         self._ordinals = {worker.name: ordinal for ordinal, worker in pool}
 
     def choose(self, question: str) -> tuple[Collaboration, tuple[str, ...]]:
@@ -410,7 +406,8 @@ class MASRouter(Baseline):
             raise ConfigError(
                 f"MASRouter: no mode was tried with the workers on offer, {sorted(self._ordinals)}"
             )
-        chosen = max(teams, key=lambda name: _score(name, teams[name], scores))
+        totals = {name: _score(_parts_of(name, team), scores) for name, team in teams.items()}
+        chosen = max(totals, key=lambda name: totals[name])
         return COLLABORATIONS[chosen], teams[chosen]
 
     async def play(self, live: LiveEpisode) -> str | None:
@@ -425,47 +422,44 @@ class MASRouter(Baseline):
         """Return the best team of a collaboration; None: it was not tried with these workers."""
         if collaboration.name not in scores:
             return None
-        offered: list[list[str]] = []
         team: list[str] = []
         for role in collaboration.roles:
-            tried = [name for name in self._ordinals if _seat(role, name) in scores]
-            if not tried:
+            worth: dict[str, float] = {}
+            for name in self._ordinals:
+                parts = _parts_of_seat(collaboration.roles, role, name)
+                if parts.keys() <= scores.keys():
+                    worth[name] = _score(parts, scores)
+            if not worth:
                 return None
-            offered.append(tried)
-            team.append(max(tried, key=lambda name: scores[_seat(role, name)]))
-        for seat, names in enumerate(offered):
-            by_worker: dict[str, float] = {}
-            for name in names:
-                team[seat] = name
-                by_worker[name] = _score(collaboration.name, team, scores)
-            team[seat] = max(by_worker, key=lambda name: by_worker[name])
+            team.append(max(worth, key=lambda name: worth[name]))
         return tuple(team)
 
 
-def _score(collaboration: str, team: Sequence[str], scores: Mapping[str, float]) -> float:
-    """Return how likely a team is to be right, in units of log odds."""
-    parts = _parts_of(collaboration, team)
+def _score(parts: Mapping[str, float], scores: Mapping[str, float]) -> float:
+    """Return what parts add to the chance to be right, in units of log odds."""
     return sum(weight * scores[part] for part, weight in parts.items())
 
 
 def _parts_of(collaboration: str, team: Sequence[str]) -> dict[str, float]:
     """Return the parts of a team's score with their weights.
 
-    They are the collaboration, each worker in its role, and each worker. Workers in one role count
-    by their mean, and so do all workers, so that a large team is not better by its size.
+    They are the collaboration and those of each seat.
     """
     roles = COLLABORATIONS[collaboration].roles
     parts = {collaboration: 1.0}
     for role, name in zip(roles, team, strict=True):
-        seat = _seat(role, name)
-        parts[seat] = parts.get(seat, 0.0) + 1 / roles.count(role)
-        parts[name] = parts.get(name, 0.0) + 1 / len(team)
+        for part, weight in _parts_of_seat(roles, role, name).items():
+            parts[part] = parts.get(part, 0.0) + weight
     return parts
 
 
-def _seat(role: str, name: str) -> str:
-    """Return the name of the part that is a worker in a role."""
-    return f"{role}: {name}"
+def _parts_of_seat(roles: Sequence[str], role: str, name: str) -> dict[str, float]:
+    """Return the parts that a seat adds: its worker in this role, and its worker in any role.
+
+    Workers in one role count by their mean, and so do all workers, so that a large team is not
+    better by its size.
+    """
+    return {f"{role}: {name}": 1 / roles.count(role), name: 1 / len(roles)}
 
 
 def _single_trials(observations: Observations) -> list[Trial]:

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from openconductor.baselines.pools import Baseline, changed_pool, check_count, ordinal_in
-from openconductor.calls.worker import Worker
+from openconductor.baselines.pools import Baseline, check_count, ordinal_in
 from openconductor.episode import LiveEpisode
 from openconductor.errors import ConfigError, caused_by_plan
 from openconductor.pool import WorkerPool
@@ -57,22 +56,16 @@ class LongContext(SingleWorker):
         check_count("LongContext.times", times, 1)
         if max_tokens is not None:
             check_count("LongContext.max_tokens", max_tokens, 1)
-        name = pool[ordinal].name
-        limit = max_tokens or pool[ordinal].sampling.max_tokens
+        chosen = pool[ordinal]
+        limit = max_tokens or chosen.sampling.max_tokens
         if limit is None:
             raise ConfigError(
-                f"LongContext: worker {name!r} has no max_tokens, expected a limit to multiply: "
-                "give max_tokens"
+                f"LongContext: worker {chosen.name!r} has no max_tokens, expected a limit to "
+                "multiply: give max_tokens"
             )
-        grown = times * limit
-        alone = changed_pool(pool.subset([ordinal]), lambda worker: _with_limit(worker, grown))
-        super().__init__(alone, ordinal)
-        self.name = f"{name}, {times}x context"
-
-
-def _with_limit(worker: Worker, max_tokens: int) -> Worker:
-    """Return the worker, with its rate limits, circuit and replay, under another token limit."""
-    return replace(worker, sampling=replace(worker.sampling, max_tokens=max_tokens))
+        sampling = replace(chosen.sampling, max_tokens=times * limit)
+        super().__init__(WorkerPool({ordinal: replace(chosen, sampling=sampling)}), ordinal)
+        self.name += f", {times}x context"
 
 
 class Reflection(SingleWorker):

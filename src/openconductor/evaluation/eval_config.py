@@ -353,7 +353,8 @@ KINDS = (
 """The kinds of systems."""
 _ARGUMENTS = {PLANNER: ("model",), PLANNER_ALONE: ("model",)}
 """The key of a table that holds the argument, where it is not the name of a worker."""
-_WORKER_KEYS = ("worker", "aggregator")
+WORKER_OPTIONS = ("worker", "aggregator")
+"""Options of baselines that stand behind the colon of a name."""
 _OPTIONS = re.compile(r"\?(?=[a-z_]+=)")
 
 
@@ -431,7 +432,7 @@ def table_spec(table: Mapping[str, Value]) -> Spec:
     kind = str(options.pop("use", ""))
     _check_kind(kind, where)
     argument: Value = ""
-    for key in _ARGUMENTS.get(kind, _WORKER_KEYS):
+    for key in _ARGUMENTS.get(kind, WORKER_OPTIONS):
         argument = options.pop(key, argument)
     if not isinstance(argument, str):
         raise ConfigError(f"{where}: got {argument!r}, expected the name of a worker or a model")

@@ -24,6 +24,7 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
+from openconductor.baselines.collaboration import Trial
 from openconductor.calls.budget import RunBudget, check_price
 from openconductor.calls.policies import RUN_UNREACHABLE_S
 from openconductor.errors import BudgetExceeded, ConfigError
@@ -127,7 +128,6 @@ class EvalPlan:
 
     Attributes:
         workshop: makes the systems.
-        workers: the workers' names.
         asked: the systems that are asked, those that hindsight looks back at among them.
         sheets: the questions that are evaluated.
         learning: the questions that trained baselines learn from; None: no system learns.
@@ -139,7 +139,6 @@ class EvalPlan:
 
     config: EvalConfig
     workshop: Workshop
-    workers: Sequence[str]
     asked: Sequence[Spec]
     sheets: Sequence[Sheet]
     learning: Sheet | None
@@ -154,7 +153,8 @@ class EvalPlan:
         questions = sum(len(sheet.problems) for sheet in self.sheets)
         total = questions * len(self.asked) * self.config.repeats
         if self.learning is not None:
-            total += len(self.learning.problems) * (len(self.workers) + self.trials)
+            times = len(self.workshop.pool) + self.trials
+            total += len(self.learning.problems) * times
         return total
 
 
@@ -166,7 +166,8 @@ def make_plan(config: EvalConfig) -> EvalPlan:
     _check_systems(specs, workshop, config)
     evaluated = list(sheets.load_sheets(config).values())
     workshop.check_held_out(evaluated)
-    trained = frozenset(spec.name for spec in specs if systems.learns(spec, config))
+    needs = {spec.name: systems.needs(spec, config) for spec in specs}
+    trained = frozenset(name for name, lessons in needs.items() if lessons)
     learning = [sheets.load_learning(config, evaluated)] if trained else []
     described = {
         **workshop.described(specs),
@@ -174,11 +175,10 @@ def make_plan(config: EvalConfig) -> EvalPlan:
         "learn": learning[0].described if learning else None,
     }
     sandbox, opened = sheets.open_for([*evaluated, *learning], config)
-    explores = any(systems.explores(spec, config) for spec in specs)
+    explores = any(Trial in lessons for lessons in needs.values())
     return EvalPlan(
         config=config,
         workshop=workshop,
-        workers=workers,
         asked=_asked(specs, workers),
         sheets=opened[: len(evaluated)],
         learning=opened[-1] if learning else None,
@@ -259,7 +259,8 @@ class _Run:
             lessons = await self._learn(plan.learning)
         made: list[System] = []
         for spec in plan.asked:
-            made.append(plan.workshop.make(spec, lessons if spec.name in plan.trained else None))
+            own_lessons = lessons if spec.name in plan.trained else None
+            made.append(plan.workshop.make(spec, own_lessons))
         if self._config.share_calls:
             for system in made:
                 await self._ask_all([system], plan.sheets, self._config.repeats)
@@ -269,7 +270,7 @@ class _Run:
     async def _learn(self, sheet: Sheet) -> systems.Lessons:
         """Ask for the lessons of trained baselines, and return them."""
         workshop = self._plan.workshop
-        alone = [workshop.make(Spec(WORKER, name)) for name in self._plan.workers]
+        alone = [workshop.make(Spec(WORKER, worker.name)) for _, worker in workshop.pool]
         await self._ask_all(alone, [sheet], 1)
         if self._plan.trials:
             explorer = workshop.make(Spec(systems.EXPLORER))

@@ -66,6 +66,27 @@ class WorkerRow:
 
 
 @dataclass(frozen=True, slots=True)
+class Winners:
+    """A set of workers, and how many questions just these get."""
+
+    workers: tuple[str, ...]
+    questions: int
+
+
+@dataclass(frozen=True, slots=True)
+class Needed:
+    """How many questions show a gain: at the median spread, and at the least and the largest.
+
+    The spreads are those between the best worker and each other one.
+    """
+
+    gain: float
+    questions: int
+    low: int
+    high: int
+
+
+@dataclass(frozen=True, slots=True)
 class Headroom:
     """The headroom of a pool; ``masked`` counts undecided records, which are left out.
 
@@ -79,9 +100,8 @@ class Headroom:
         got_by: how many questions are got by no worker, by one, by two …
         complementary: [row][column] is the share of questions that the row's worker gets and the
             column's does not.
-        patterns: sets of workers that get a question, and how many questions each such set gets.
-        needed: (gain, low, middle, high): questions to see the gain, over the workers that the best
-            is paired with.
+        patterns: the most frequent sets of workers that get a question.
+        needed: for each gain.
         visible: the smallest gain that as many questions as these show.
     """
 
@@ -98,21 +118,13 @@ class Headroom:
     room_corrected: Difference | None
     got_by: tuple[int, ...]
     complementary: tuple[tuple[float, ...], ...]
-    patterns: tuple[tuple[tuple[str, ...], int], ...]
-    needed: tuple[tuple[float, *tuple[int, ...]], ...]
+    patterns: tuple[Winners, ...]
+    needed: tuple[Needed, ...]
     visible: float | None
 
     def to_json(self) -> dict[str, object]:
         """Return plain values; shares are fractions, null is unknown."""
-        values = asdict(self)
-        values["patterns"] = [
-            {"workers": list(names), "questions": count} for names, count in self.patterns
-        ]
-        values["needed"] = [
-            {"gain": gain, "questions": middle, "low": low, "high": high}
-            for gain, low, middle, high in self.needed
-        ]
-        return values
+        return asdict(self)
 
 
 def headroom(
@@ -164,7 +176,7 @@ def headroom(
         got_by=tuple(winners.reindex(range(len(scores) + 1), fill_value=0).tolist()),
         complementary=_complementary(solved),
         patterns=_patterns(solved),
-        needed=tuple(_questions_by_spread(gain, spreads) for gain in gains) if spreads else (),
+        needed=_questions_by_gain(gains, spreads),
         visible=visible_gain(len(naive), median(spreads)) if spreads else None,
     )
 
@@ -247,10 +259,10 @@ def _complementary(solved: Frame) -> tuple[tuple[float, ...], ...]:
     return tuple(tuple(row) for row in shares.to_numpy().tolist())
 
 
-def _patterns(solved: Frame) -> tuple[tuple[tuple[str, ...], int], ...]:
+def _patterns(solved: Frame) -> tuple[Winners, ...]:
     """Return the most frequent sets of workers that get a question, with their counts."""
-    winners = [tuple(solved.columns[row]) for row in solved.to_numpy()]
-    return tuple(Counter(winners).most_common(MOST_PATTERNS))
+    counts = Counter(tuple(solved.columns[row]) for row in solved.to_numpy())
+    return tuple(Winners(*pattern) for pattern in counts.most_common(MOST_PATTERNS))
 
 
 def _worker_rows(
@@ -302,15 +314,20 @@ def _spreads(best: str, scores: Mapping[str, Scores]) -> list[float]:
     return sorted(spreads)
 
 
-def _questions_by_spread(gain: float, spreads: Sequence[float]) -> tuple[float, int, int, int]:
-    """Return the gain, and the questions that show it at the least, median and largest spread."""
-    low, middle, high = spreads[0], median(spreads), spreads[-1]
-    return (
-        gain,
-        questions_needed(gain, low),
-        questions_needed(gain, middle),
-        questions_needed(gain, high),
-    )
+def _questions_by_gain(gains: Sequence[float], spreads: Sequence[float]) -> tuple[Needed, ...]:
+    """Return how many questions show each gain, given sorted spreads; empty: there are none."""
+    if not spreads:
+        return ()
+    needed: list[Needed] = []
+    for gain in gains:
+        row = Needed(
+            gain=gain,
+            questions=questions_needed(gain, median(spreads)),
+            low=questions_needed(gain, spreads[0]),
+            high=questions_needed(gain, spreads[-1]),
+        )
+        needed.append(row)
+    return tuple(needed)
 
 
 # ── cards ─────────────────────────────────────────────────────────────────────────────────────────
@@ -323,20 +340,20 @@ def card_of(records: Sequence[Record]) -> str:
 
     It speaks of the whole task if all kinds are rare; "": there are too few answers for that.
     """
-    by_kind: dict[str, list[bool]] = {}
-    decided: list[bool] = []
-    for record in records:
-        if record.correct is not None:
-            by_kind.setdefault(record.kind or record.task, []).append(record.correct)
-            decided.append(record.correct)
-    rates = {kind: fmean(right) for kind, right in by_kind.items() if len(right) >= FEWEST_OF_KIND}
+    decided = [record for record in records if record.correct is not None]
+    groups = group_by(decided, lambda record: record.kind or record.task)
+    if all(len(of_kind) < FEWEST_OF_KIND for of_kind in groups.values()):
+        groups = group_by(decided, lambda record: record.task)
+    rates: dict[str, float] = {}
+    for name, answers in groups.items():
+        if len(answers) >= FEWEST_OF_KIND:
+            rates[name] = fmean(bool(record.correct) for record in answers)
     if not rates:
-        if len(decided) < FEWEST_OF_KIND:
-            return ""
-        rates = {records[0].task: fmean(decided)}
+        return ""
     cost = ""
     if not any(record.usage.unpriced_calls for record in records):
-        cost = f"${_two_digits(fmean(record.usage.dollars for record in records))} and "
+        dollars = fmean(record.usage.dollars for record in records)
+        cost = f"${_two_digits(dollars)} and "
     seconds = _two_digits(median(record.usage.seconds for record in records))
     return f"{write_card(rates)}; {cost}{seconds} s an answer"
 

@@ -17,7 +17,7 @@ from typing import Any, cast
 from openconductor.baselines import baseline_needs, baseline_options, make_baseline
 from openconductor.baselines.collaboration import Trial, trial_of
 from openconductor.baselines.observed import Observations, text_of
-from openconductor.baselines.pools import changed_pool
+from openconductor.baselines.pools import changed_pool, check_count
 from openconductor.baselines.rewired import ablated
 from openconductor.calls.worker import Worker
 from openconductor.conductor import Conductor
@@ -31,6 +31,7 @@ from openconductor.evaluation.eval_config import (
     PLANNER,
     PLANNER_ALONE,
     WORKER,
+    WORKER_OPTIONS,
     ConstrainedTable,
     EvalConfig,
     Spec,
@@ -72,8 +73,6 @@ _LESSONS = {Observations: "observations", Trial: "trials"}
 """The option of a baseline that takes each kind of lessons."""
 _TRAINED = "router"
 """The option that names the file of a trained baseline."""
-_ARGUMENTS = ("worker", "aggregator")
-"""Options that stand behind the colon of a name."""
 _OF_PYTHON = ("key", "workflow")
 """Options that no text can express."""
 
@@ -139,18 +138,8 @@ def lessons_of(records: Iterable[Record], sheet: Sheet, pool: WorkerPool) -> Les
     return Lessons(observations(asked, texts, names), tuple(trials))
 
 
-def learns(spec: Spec, config: EvalConfig) -> bool:
-    """Return True if a system learns from questions that are not evaluated."""
-    return bool(_needs(spec, config))
-
-
-def explores(spec: Spec, config: EvalConfig) -> bool:
-    """Return True if a system learns from trials of collaborations."""
-    return Trial in _needs(spec, config)
-
-
-def _needs(spec: Spec, config: EvalConfig) -> tuple[type, ...]:
-    """Return the kinds of lessons that a system learns from."""
+def needs(spec: Spec, config: EvalConfig) -> tuple[type, ...]:
+    """Return the kinds of lessons that a system learns from; empty: it learns nothing."""
     if spec.kind in (*_PLANNED, WORKER, ORACLE, HINDSIGHT) or _TRAINED in dict(spec.options):
         return ()
     if spec.kind == "best_fixed" and find_simulation(config.pool) is not None:
@@ -189,7 +178,7 @@ class Workshop:
         self._learnt: dict[str, ConductorFile] = {}
 
     def make(self, spec: Spec, lessons: Lessons | None = None) -> System:
-        """Make a system; a trained baseline needs lessons (``learns``).
+        """Make a system; a trained baseline needs lessons (``needs``).
 
         Raises:
             ConfigError: a name or an option is unknown, or a value is out of its range.
@@ -211,7 +200,7 @@ class Workshop:
             _check_argument(spec)
             _check_options(spec)
             if spec.kind != HINDSIGHT:
-                learning = learns(spec, self._config)
+                learning = needs(spec, self._config)
                 self.make(spec, self._invented_lessons() if learning else None)
         except ConfigError as error:
             raise ConfigError(f"system {spec.name!r}: {error}") from error
@@ -369,10 +358,9 @@ def _file_digest(path: str) -> str:
 # ── names and options ─────────────────────────────────────────────────────────────────────────────
 def _check_ablation(options: dict[str, Any]) -> None:
     """Check the values of a Conductor's options, as far as ``ablated`` does not."""
-    for name in ("calls", "max_steps", "rounds"):
-        value = options.get(name)
-        if value is not None and (type(value) is not int or value < 1):
-            raise ConfigError(f"{name} {value!r}, expected a whole number from 1")
+    for name in ("calls", "max_steps"):
+        if options.get(name) is not None:
+            check_count(name, options[name], 1)
     for name in ("sequential", "subtasks"):
         if not isinstance(options.get(name, True), bool):
             raise ConfigError(f"{name} {options[name]!r}, expected true or false")
@@ -395,7 +383,7 @@ def _check_options(spec: Spec) -> None:
     if spec.kind in (CONDUCTOR, PLANNER):
         known = ABLATIONS
     elif spec.kind not in (PLANNER_ALONE, WORKER, ORACLE, HINDSIGHT):
-        hidden = (*_LESSONS.values(), *_ARGUMENTS, *_OF_PYTHON)
+        hidden = (*_LESSONS.values(), *WORKER_OPTIONS, *_OF_PYTHON)
         known = [name for name in baseline_options(spec.kind) if name not in hidden]
     for name, _ in spec.options:
         check_option(name, known, spec.kind)
@@ -408,4 +396,4 @@ def _argument_option(spec: Spec) -> str:
     if spec.kind in (ORACLE, HINDSIGHT):
         return ""
     known = baseline_options(spec.kind)
-    return next((name for name in _ARGUMENTS if name in known), "")
+    return next((name for name in WORKER_OPTIONS if name in known), "")

@@ -124,7 +124,7 @@ class Table:
         missing: records that a whole evaluation would have beyond these.
         rows: by system, then task; with several tasks, ``average`` last.
         against: the system that the others are compared with; None: there is no other.
-        gaps: the others' differences from it.
+        differences: the others' leads over it.
         learning: number and cost of the answers that trained baselines learnt from; None: none.
     """
 
@@ -134,15 +134,12 @@ class Table:
     missing: int
     rows: tuple[TableRow, ...]
     against: str | None = None
-    gaps: tuple[Gap, ...] = ()
+    differences: tuple[Gap, ...] = ()
     learning: dict[str, object] | None = None
 
     def to_json(self) -> dict[str, object]:
         """Return plain values; shares are fractions, null is unknown."""
-        values = asdict(self)
-        values["differences"] = values.pop("gaps")
-        values["learning"] = values.pop("learning")
-        return values
+        return asdict(self)
 
     def row(self, system: str, task: str) -> TableRow:
         """Return one row; KeyError if there is none."""
@@ -177,7 +174,7 @@ def make_table(results: Results) -> Table:
         missing=results.missing,
         rows=tuple(rows),
         against=against,
-        gaps=tuple(gaps),
+        differences=tuple(gaps),
         learning=_learning(results.learning),
     )
 
@@ -186,7 +183,10 @@ def make_table(results: Results) -> Table:
 def make_row(system: str, task: str, records: Sequence[Record], repeats: int) -> TableRow:
     """Make one row; without records everything but the counts is None."""
     scores = list(scores_by_problem(records).values())
-    mean = clustered_mean(scores) if scores else None
+    accuracy = se = ci95 = None
+    if scores:
+        accuracy, se, low, high = clustered_mean(scores)
+        ci95 = (low, high)
     most_decided = max((len(of_problem) for of_problem in scores), default=0)
     workflows = [workflow for record in records for workflow in record.workflows]
     planned = [record for record in records if record.valid is not None]
@@ -195,17 +195,17 @@ def make_row(system: str, task: str, records: Sequence[Record], repeats: int) ->
     usage = total_usage(records)
     dollars = None if usage.unpriced_calls else _share(usage.dollars, records)
     right_per_dollar = None
-    if mean is not None and dollars:
-        right_per_dollar = float(Decimal(mean.mean) / dollars)
+    if accuracy is not None and dollars:
+        right_per_dollar = float(Decimal(accuracy) / dollars)
     status = Counter(record.status for record in records)
     return TableRow(
         system=system,
         task=task,
         n=len({record.problem for record in records}),
         k=repeats,
-        accuracy=None if mean is None else mean.mean,
-        se=None if mean is None else mean.se,
-        ci95=None if mean is None else (mean.low, mean.high),
+        accuracy=accuracy,
+        se=se,
+        ci95=ci95,
         pass_at_k=pass_at_k(scores, repeats).mean if 1 < repeats <= most_decided else None,
         dollars_per_question=None if dollars is None else float(dollars),
         tokens_per_question=_share(usage.tokens, records),
@@ -432,7 +432,7 @@ def comparisons(table: Table) -> tuple[Cells, list[Cells]]:
     """Return differences in points of percent, with intervals and p-values."""
     heads = ("system", "task", "difference, points", "95 %", "p (Holm)")
     rows: list[Cells] = []
-    for gap in table.gaps:
+    for gap in table.differences:
         low, high = gap.ci95
         row = [
             gap.system,

@@ -109,7 +109,9 @@ def pool_sections(room: Headroom) -> Iterator[Section]:
     yield _pool(room)
     if len(room.workers) > 1:
         yield _complements(room)
-    rows = [(", ".join(names) or "nobody", f"{count:,}") for names, count in room.patterns]
+    rows: list[Sequence[str]] = []
+    for winners in room.patterns:
+        rows.append((", ".join(winners.workers) or "nobody", f"{winners.questions:,}"))
     yield Section("Who gets the same questions", (), ("right", "questions"), rows, brief=10)
 
 
@@ -418,9 +420,9 @@ def _pool_lines(room: Headroom) -> Iterator[str]:
         "plans of several steps may need it."
     )
     needed: list[str] = []
-    for margin, low, middle, high in room.needed:
-        noun = "point" if margin == 0.01 else "points"
-        needed.append(f"{100 * margin:g} {noun} {middle:,} ({low:,} to {high:,})")
+    for row in room.needed:
+        noun = "point" if row.gain == 0.01 else "points"
+        needed.append(f"{100 * row.gain:g} {noun} {row.questions:,} ({row.low:,} to {row.high:,})")
     if needed:
         yield f"Questions to see a gain with 80 % power: {'; '.join(needed)}."
     if room.visible is not None:

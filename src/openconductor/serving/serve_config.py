@@ -22,7 +22,7 @@ from openconductor.calls.worker import Worker
 from openconductor.config import one_of, registered
 from openconductor.errors import ConfigError
 from openconductor.evaluation.eval_config import CONDUCTOR, GYM, EvalConfig, read_spec
-from openconductor.evaluation.systems import Workshop, learns
+from openconductor.evaluation.systems import Workshop, needs
 from openconductor.pool import WorkerPool
 from openconductor.privacy import secrets_of_environment
 from openconductor.serving.apis.wire import Reasoning
@@ -164,7 +164,7 @@ def _check_baseline(text: str, config: ServeConfig, pool: WorkerPool, where: str
     if ":" not in spec.kind:
         one_of(where, spec.kind, sorted({*BASELINES, *registered({}, "baseline")}))
     evaluation = EvalConfig(pool=config.pool)
-    if learns(spec, evaluation):
+    if needs(spec, evaluation):
         raise ConfigError(
             f"{where}: {spec.name} learns from questions, which serving does not have"
         )

@@ -73,7 +73,8 @@ def test_a_small_matrix_worked_out_by_hand() -> None:
     assert [one.only.value for one in found.workers] == [0.25, 0.25, 0.0]
     assert [one.loss.value for one in found.workers] == [0.25, 0.25, 0.0]
     assert found.complementary == ((0.0, 0.25, 0.5), (0.25, 0.0, 0.5), (0.0, 0.0, 0.0))
-    assert dict(found.patterns) == {("a",): 1, ("a", "b"): 1, ("b",): 1, (): 1}
+    patterns = {pattern.workers: pattern.questions for pattern in found.patterns}
+    assert patterns == {("a",): 1, ("a", "b"): 1, ("b",): 1, (): 1}
 
 
 def test_the_matrix_has_a_row_a_question_and_none_where_nothing_was_decided() -> None:

@@ -17,6 +17,7 @@ from typing import Any
 import pytest
 from scripted import write_sums
 
+from openconductor.baselines.collaboration import Trial
 from openconductor.baselines.consensus import Consensus
 from openconductor.baselines.observed import Observations
 from openconductor.baselines.planned import BestFixed
@@ -173,15 +174,16 @@ def test_who_learns_from_what(line: str) -> None:
     system, what = line.split("→")
     spec, pool = system.split()
     recipe = config(pool=pool)
-    assert systems.learns(read_spec(spec), recipe) is ("learns" in what)
-    assert systems.explores(read_spec(spec), recipe) is ("explores" in what)
+    needs = systems.needs(read_spec(spec), recipe)
+    assert bool(needs) is ("learns" in what)
+    assert (Trial in needs) is ("explores" in what)
 
 
 # ── what is refused ───────────────────────────────────────────────────────────────────────────────
 REFUSED = """
 conductor?subtask=false           → got the option 'subtask'.*nearest: 'subtasks'
 conductor?subtasks=maybe          → subtasks 'maybe', expected true or false
-conductor?rounds=0                → rounds 0, expected a whole number from 1
+conductor?rounds=0                → rounds: got 0, expected a whole number from 1
 conductor?rounds=unlimited        → require calls=N
 conductor?examples=few            → got 'few'
 conductor?one_worker=jac          → nearest is 'jack'

@@ -175,7 +175,7 @@ def compared(ours: list[str], theirs: list[str], **options: object) -> Table:
 
 
 def test_systems_are_compared_on_the_problems_that_both_have_decided() -> None:
-    (gap,) = compared(["+", "+", "f", "-"], ["-", "+", "+", "u"]).gaps
+    (gap,) = compared(["+", "+", "f", "-"], ["-", "+", "+", "u"]).differences
     assert gap.system == "worker:ann"
     assert gap.task == "t"
     assert gap.problems == 2
@@ -188,7 +188,7 @@ def test_differences_are_averaged_over_tasks_and_holm_is_over_all_of_the_table()
     ours = two_tasks(["-"] * 7, ["+"] * 7, system="conductor")
     theirs = two_tasks(["+"] * 7, ["+"] * 7, system="worker:ann")
     table = table_of([*ours, *theirs], "conductor worker:ann", "a b")
-    on_a, on_b, average = table.gaps
+    on_a, on_b, average = table.differences
     assert average.task == AVERAGE
     assert average.difference == 0.5
     assert average.problems == 14
@@ -204,7 +204,7 @@ def test_differences_are_averaged_over_tasks_and_holm_is_over_all_of_the_table()
 
 def test_the_one_compared_with_may_be_named_and_must_be_there() -> None:
     table = compared(["+"] * 7, ["-"] * 7, against="worker:ann")
-    assert [(gap.system, gap.difference) for gap in table.gaps] == [("conductor", -1.0)]
+    assert [(gap.system, gap.difference) for gap in table.differences] == [("conductor", -1.0)]
     with pytest.raises(
         ConfigError, match="against: got 'worker:bob', expected one of conductor, worker:ann"
     ):
@@ -216,7 +216,7 @@ def test_hindsight_has_a_row_is_said_to_be_a_bound_and_is_not_compared() -> None
     table = table_of(found, "oracle_observed workers")
     assert table.row("oracle_observed", "t").accuracy == 1.0
     assert table.against == "worker:ann"
-    assert [gap.system for gap in table.gaps] == ["worker:bob"]
+    assert [gap.system for gap in table.differences] == ["worker:bob"]
     assert "a bound, not a system" in form("md", table)
     assert "a bound" not in form("md", table_of(found, "workers"))
     with pytest.raises(ConfigError, match="expected a system that answers"):
@@ -247,8 +247,8 @@ def small(system: str = "worker:ann") -> Table:
     rows = tuple(
         replace(row, system=system) if row.system == "worker:ann" else row for row in table.rows
     )
-    gaps = tuple(replace(gap, system=system) for gap in table.gaps)
-    return replace(table, rows=rows, gaps=gaps)
+    gaps = tuple(replace(gap, system=system) for gap in table.differences)
+    return replace(table, rows=rows, differences=gaps)
 
 
 def form(ending: str, table: Table) -> str:
