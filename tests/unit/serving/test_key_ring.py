@@ -9,6 +9,7 @@ from contextlib import ExitStack
 from datetime import UTC, datetime
 from decimal import Decimal
 from pathlib import Path
+from typing import Any
 
 import pytest
 from hypothesis import given, settings, strategies as st
@@ -28,6 +29,7 @@ from openconductor.serving.apis.wire import Control, RequestFailed
 from openconductor.serving.key_ring import (
     LIMITS,
     SERVED,
+    Bill,
     KeyRing,
     Tenant,
     cost_of,
