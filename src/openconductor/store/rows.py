@@ -1,8 +1,8 @@
 """Events as rows: pure functions from an event to the rows that a store keeps of it.
 
-Each kind of row is a NamedTuple whose fields are the columns; values with parts are JSON.
-``TextPolicy`` decides which texts are kept, and cleans them. Planned, StepStarted and StepText
-have no rows: rounds and steps are written when they have ended.
+A row is a dict by column; values with parts are JSON. ``TextPolicy`` decides which texts are kept,
+and cleans them. Planned, StepStarted and StepText have no rows: rounds and steps are written when
+they have ended.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from __future__ import annotations
 import json
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import NamedTuple, cast
+from typing import cast
 
 from openconductor.errors import OpenConductorError
 from openconductor.events import Answered, Asked, CallEnded, RoundEnded
@@ -23,98 +23,7 @@ from openconductor.types import Call, Completion, Message, StepResult, Workflow
 _NAME_LENGTH = 20  # digits of a message's hash, 80 bits: a collision is likely after 2**40 messages
 
 
-class EpisodeStart(NamedTuple):
-    """The part of an episode's row that is known when it begins."""
-
-    id: str
-    sample: int
-    started: float
-    question: str | None
-    workers: str
-
-
-class EpisodeEnd(NamedTuple):
-    """The part of an episode's row that is known when it ends."""
-
-    id: str
-    outcome: str
-    seconds: float
-    usage: str
-    error: str | None
-    answer: str | None
-
-
-class RoundRow(NamedTuple):
-    """A round that has ended; ``text`` is what the Conductor wrote."""
-
-    episode: str
-    round: int
-    ended: float
-    valid: bool
-    accepted: bool | None
-    error: str | None
-    workflow: str | None
-    text: str | None
-
-
-class StepRow(NamedTuple):
-    """A step; ``answered_by`` is None where it has no answer."""
-
-    episode: str
-    round: int
-    step: int
-    worker: int
-    answered_by: int | None
-    outcome: str
-    started: float | None
-    ended: float | None
-    usage: str
-    error: str | None
-    access: str
-    subtask: str | None
-
-
-class CallRow(NamedTuple):
-    """An attempt at a call; ``request`` has names in place of its messages."""
-
-    episode: str
-    round: int
-    step: int | None
-    attempt: int
-    worker: str
-    identity: str
-    outcome: str
-    nested: bool
-    replayed: bool
-    replayable: bool
-    key: str | None
-    request_hash: str
-    started: float
-    usage: str
-    price: str | None
-    error: str | None
-    request: str | None
-    response: str | None
-    body_sent: str | None
-
-
-class MessageRow(NamedTuple):
-    """A message: its number in this store, its JSON, and its hash, its name in any store."""
-
-    number: int
-    message: str
-    hash: str
-
-
-class RecordRow(NamedTuple):
-    """A record that was kept by key."""
-
-    key: str
-    written: float
-    record: str
-
-
-Row = EpisodeStart | EpisodeEnd | RoundRow | StepRow | CallRow | MessageRow | RecordRow
+Row = dict[str, object]
 
 
 @dataclass(frozen=True, slots=True)
@@ -165,82 +74,86 @@ class TextPolicy:
         return compact(self.privacy.value(json.loads(document)))
 
 
-def episode_start(event: Asked, now: float, texts: TextPolicy) -> EpisodeStart:
-    """Return the row of an episode that began at ``now``, in seconds since 1970."""
-    return EpisodeStart(
-        id=event.episode,
-        sample=event.sample,
-        started=now,
-        question=texts.json(event.question),
-        workers=texts.clean(compact(event.workers)),
-    )
+def episode_start(event: Asked, now: float, texts: TextPolicy) -> Row:
+    """Return what is known of an episode that began at ``now``, in seconds since 1970."""
+    return {
+        "id": event.episode,
+        "sample": event.sample,
+        "started": now,
+        "question": texts.json(event.question),
+        "workers": texts.clean(compact(event.workers)),
+    }
 
 
-def episode_end(event: Answered, texts: TextPolicy) -> EpisodeEnd:
-    """Return the row of an episode that has ended."""
+def episode_end(event: Answered, texts: TextPolicy) -> Row:
+    """Return what is known of an episode once it has ended."""
     episode = event.outcome
-    return EpisodeEnd(
-        id=event.episode,
-        outcome="failed" if episode.answer is None else "answered",
-        seconds=episode.seconds,
-        usage=compact(episode.usage),
-        error=texts.error(episode.error),
-        answer=texts.text(episode.answer),
-    )
+    return {
+        "id": event.episode,
+        "outcome": "failed" if episode.answer is None else "answered",
+        "seconds": episode.seconds,
+        "usage": compact(episode.usage),
+        "error": texts.error(episode.error),
+        "answer": texts.text(episode.answer),
+    }
 
 
-def round_rows(event: RoundEnded, texts: TextPolicy) -> list[RoundRow | StepRow]:
-    """Return the rows of a round that has ended: its own, and those of steps that no event told of.
-
-    Such a step was not reached, or was cancelled.
-    """
+def round_row(event: RoundEnded, texts: TextPolicy) -> Row:
+    """Return the row of a round that has ended; ``text`` is what the Conductor wrote."""
     ended = event.outcome
     workflow = ended.workflow
-    rows: list[RoundRow | StepRow] = [
-        RoundRow(
-            episode=event.episode,
-            round=event.round,
-            ended=event.at,
-            valid=workflow is not None,
-            accepted=None if workflow is None else ended.accepted,
-            error=texts.error(ended.error),
-            workflow=None if workflow is None else _workflow_json(workflow, texts),
-            text=None if ended.completion is None else texts.text(ended.completion.text),
-        )
-    ]
-    if ended.transcript is not None:
-        for index, result in enumerate(ended.transcript.results):
-            if result.completion is None and result.error is None:
-                rows.append(step_row(event.episode, event.round, index, result, texts))
+    return {
+        "episode": event.episode,
+        "round": event.round,
+        "ended": event.at,
+        "valid": workflow is not None,
+        "accepted": None if workflow is None else ended.accepted,
+        "error": texts.error(ended.error),
+        "workflow": None if workflow is None else _workflow_json(workflow, texts),
+        "text": None if ended.completion is None else texts.text(ended.completion.text),
+    }
+
+
+def silent_step_rows(event: RoundEnded, texts: TextPolicy) -> list[Row]:
+    """Return the rows of a round's steps that were not reached or were cancelled.
+
+    No event told of them.
+    """
+    transcript = event.outcome.transcript
+    results = () if transcript is None else transcript.results
+    rows: list[Row] = []
+    for index, result in enumerate(results):
+        if result.completion is None and result.error is None:
+            rows.append(step_row(event.episode, event.round, index, result, texts))
     return rows
 
 
 def step_row(
     episode: str, round_index: int, index: int, result: StepResult, texts: TextPolicy
-) -> StepRow:
-    """Return the row of a step."""
+) -> Row:
+    """Return the row of a step; ``answered_by`` is None where it has no answer."""
     step = result.step
     outcome = outcome_of(result)
-    return StepRow(
-        episode=episode,
-        round=round_index,
-        step=index,
-        worker=step.worker,
-        answered_by=result.asked if outcome == "answered" else None,
-        outcome=outcome,
-        started=result.started,
-        ended=result.ended,
-        usage=compact(result.usage),
-        error=texts.error(result.error),
-        access=compact(step.access),
-        subtask=texts.text(step.subtask),
-    )
+    return {
+        "episode": episode,
+        "round": round_index,
+        "step": index,
+        "worker": step.worker,
+        "answered_by": result.asked if outcome == "answered" else None,
+        "outcome": outcome,
+        "started": result.started,
+        "ended": result.ended,
+        "usage": compact(result.usage),
+        "error": texts.error(result.error),
+        "access": compact(step.access),
+        "subtask": texts.text(step.subtask),
+    }
 
 
 def call_row(
     event: CallEnded, sample: int | None, names: Sequence[str | int], texts: TextPolicy
-) -> CallRow:
-    """Return the row of an attempt at a call.
+) -> Row:
+    """Return the row of an attempt at a call; ``request`` has names in place of its messages.
 
     Args:
         event: the end of the call.
@@ -260,39 +173,46 @@ def call_row(
         sampling = texts.clean(compact(call.sampling))
         request = f'{{"messages":{compact(names)},"sampling":{sampling}}}'
     paid_here = call.outcome in SUCCESSES and not call.replayed
-    return CallRow(
-        episode=event.episode,
-        round=event.round,
-        step=event.step,
-        attempt=call.attempt,
-        worker=texts.name(call.worker),
-        identity=texts.name(call.identity),
-        outcome=call.outcome,
-        nested=call.nested,
-        replayed=call.replayed,
-        replayable=paid_here and is_whole and key is not None,
-        key=key,
-        request_hash=asked,
-        started=call.started,
-        usage=compact(call.usage),
-        price=None if call.price is None else compact(call.price),
-        error=texts.error(call.error),
-        request=request,
-        response=response,
-        body_sent=_body_json(call, texts),
-    )
+    return {
+        "episode": event.episode,
+        "round": event.round,
+        "step": event.step,
+        "attempt": call.attempt,
+        "worker": texts.name(call.worker),
+        "identity": texts.name(call.identity),
+        "outcome": call.outcome,
+        "nested": call.nested,
+        "replayed": call.replayed,
+        "replayable": paid_here and is_whole and key is not None,
+        "key": key,
+        "request_hash": asked,
+        "started": call.started,
+        "usage": compact(call.usage),
+        "price": None if call.price is None else compact(call.price),
+        "error": texts.error(call.error),
+        "request": request,
+        "response": response,
+        "body_sent": _body_json(call, texts),
+    }
 
 
-def message_row(number: int, message: Message, texts: TextPolicy) -> MessageRow:
-    """Return the row of a message, named by the digest of what is kept of it."""
+def message_row(number: int, message: Message, texts: TextPolicy) -> Row:
+    """Return the row of a message: its number in this store, its JSON and the JSON's hash.
+
+    The hash names it in any store.
+    """
     document = texts.clean(compact(message))
-    return MessageRow(number, document, hash_text(document)[:_NAME_LENGTH])
+    digest = hash_text(document)
+    return {"number": number, "message": document, "hash": digest[:_NAME_LENGTH]}
 
 
-def record_row(record: StoredRecord, texts: TextPolicy) -> RecordRow:
+def record_row(record: StoredRecord, texts: TextPolicy) -> Row:
     """Return the row of a record."""
-    value = texts.clean(compact(record.value))
-    return RecordRow(texts.name(record.key), record.written, value)
+    return {
+        "key": texts.name(record.key),
+        "written": record.written,
+        "record": texts.clean(compact(record.value)),
+    }
 
 
 def _workflow_json(workflow: Workflow, texts: TextPolicy) -> str:

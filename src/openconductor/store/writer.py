@@ -25,16 +25,16 @@ _UPDATE = (
     "ON CONFLICT (id) DO UPDATE SET (outcome, seconds, usage, error, answer) = "
     "(excluded.outcome, excluded.seconds, excluded.usage, excluded.error, excluded.answer)"
 )
-_TARGETS: dict[type[Row], tuple[str, str]] = {
-    rows.EpisodeStart: ("INSERT OR IGNORE INTO episodes", ""),
-    rows.CallRow: ("INSERT INTO calls", ""),
-    rows.StepRow: ("INSERT OR REPLACE INTO steps", ""),
-    rows.RoundRow: ("INSERT OR REPLACE INTO rounds", ""),
-    rows.EpisodeEnd: ("INSERT INTO episodes", _UPDATE),
-    rows.MessageRow: ("INSERT INTO messages", ""),
-    rows.RecordRow: ("INSERT INTO outcomes", ""),
+_STATEMENTS = {
+    "episode starts": "INSERT OR IGNORE INTO episodes {}",
+    "calls": "INSERT INTO calls {}",
+    "steps": "INSERT OR REPLACE INTO steps {}",
+    "rounds": "INSERT OR REPLACE INTO rounds {}",
+    "episode ends": f"INSERT INTO episodes {{}} {_UPDATE}",
+    "messages": "INSERT INTO messages {}",
+    "records": "INSERT INTO outcomes {}",
 }
-"""The beginning and the end of the statement for each kind of row, in the order of writing."""
+"""The statement for each kind of row, in the order of writing; ``{}`` are the columns and rows."""
 _SIZES = (64, 16, 4, 1)  # rows in a statement
 _REMEMBERED = 4_096  # messages whose numbers are kept, until all are forgotten
 
@@ -56,7 +56,7 @@ class BatchWriter:
         self._numbers: dict[str | Message, int] = {}  # of messages that are in the file
         last = connection.execute("SELECT coalesce(max(number), 0) FROM messages").fetchone()
         self._last_number: int = last[0]
-        self._rows: defaultdict[type[Row], list[Row]] = defaultdict(list)
+        self._rows: defaultdict[str, list[Row]] = defaultdict(list)
 
     def write(self, batch: Sequence[tuple[Item, float]]) -> None:
         """Commit items, each with its time (seconds since 1970): then they are on the disk.
@@ -71,35 +71,33 @@ class BatchWriter:
         for item, now in batch:
             self._add(item, now)
         self._connection.execute("BEGIN IMMEDIATE")
-        for kind, (insert, conflict) in _TARGETS.items():
-            columns = ", ".join(kind._fields)
-            values = f"({', '.join('?' * len(kind._fields))})"
-            self._insert(f"{insert} ({columns}) VALUES", values, conflict, self._rows[kind])
+        for kind, statement in _STATEMENTS.items():
+            self._insert(statement, self._rows[kind])
         self._connection.execute("COMMIT")
 
     def _add(self, item: Item, now: float) -> None:
         """Add the rows of an item to those of the batch."""
         texts = self._texts
-        added: Sequence[Row]
         if isinstance(item, CallEnded):
             numbers: list[int] = []
             if texts.content:
                 numbers = [self._number(message) for message in item.call.messages]
-            added = [rows.call_row(item, self._samples.get(item.episode), numbers, texts)]
+            sample = self._samples.get(item.episode)
+            self._rows["calls"].append(rows.call_row(item, sample, numbers, texts))
         elif isinstance(item, StepEnded):
-            added = [rows.step_row(item.episode, item.round, item.step, item.result, texts)]
+            row = rows.step_row(item.episode, item.round, item.step, item.result, texts)
+            self._rows["steps"].append(row)
         elif isinstance(item, RoundEnded):
-            added = rows.round_rows(item, texts)
+            self._rows["rounds"].append(rows.round_row(item, texts))
+            self._rows["steps"] += rows.silent_step_rows(item, texts)
         elif isinstance(item, Answered):
             self._samples.pop(item.episode, None)
-            added = [rows.episode_end(item, texts)]
+            self._rows["episode ends"].append(rows.episode_end(item, texts))
         elif isinstance(item, Asked):
             self._samples[item.episode] = item.sample
-            added = [rows.episode_start(item, now, texts)]
+            self._rows["episode starts"].append(rows.episode_start(item, now, texts))
         else:
-            added = [rows.record_row(item, texts)]
-        for row in added:
-            self._rows[type(row)].append(row)
+            self._rows["records"].append(rows.record_row(item, texts))
 
     def _number(self, message: Message) -> int:
         """Return the number of a message, which is written with this batch if it is new."""
@@ -108,14 +106,17 @@ class BatchWriter:
         if number is None:
             self._last_number += 1
             self._numbers[known_as] = number = self._last_number
-            self._rows[rows.MessageRow].append(rows.message_row(number, message, self._texts))
+            self._rows["messages"].append(rows.message_row(number, message, self._texts))
         return number
 
-    def _insert(self, insert: str, values: str, conflict: str, added: Sequence[Row]) -> None:
+    def _insert(self, statement: str, added: Sequence[Row]) -> None:
         done = 0
         for size in _SIZES:
             while len(added) - done >= size:
-                statement = f"{insert} {', '.join([values] * size)} {conflict}"
                 chunk = added[done : done + size]
-                self._connection.execute(statement, tuple(chain.from_iterable(chunk)))
+                columns = ", ".join(chunk[0])
+                marks = ", ".join("?" * len(chunk[0]))
+                places = f"({columns}) VALUES {', '.join([f'({marks})'] * size)}"
+                values = chain.from_iterable(row.values() for row in chunk)
+                self._connection.execute(statement.format(places), tuple(values))
                 done += size
