@@ -86,8 +86,6 @@ class Conductor:
         for name, value in (("max_steps", max_steps), ("max_rounds", max_rounds)):
             if value is not None and value < 1:
                 raise ConfigError(f"Conductor.{name}: got {value}, expected at least 1")
-        if timeout_s is not None and not timeout_s > 0:
-            raise ConfigError(f"Conductor.timeout_s: got {timeout_s}, expected more than 0 seconds")
         if not isinstance(planner, Worker):
             provider = resolve(planner)
             prompt = prompt or provider.prompt_options

@@ -147,10 +147,7 @@ def one_of(where: str, value: str, known: Iterable[str]) -> str:
     """
     names = list(known)
     if value not in names:
-        near = nearest(str(value), names)
-        raise ConfigError(
-            f"{where}: got {value!r}, expected one of {', '.join(names)}; nearest: {near!r}"
-        )
+        raise ConfigError(f"{where}: got {value!r}, {_expect(names, str(value))}")
     return value
 
 
@@ -161,12 +158,15 @@ def check_option(option: str, known: Iterable[str], where: str) -> None:
         ConfigError: it is not; names the nearest.
     """
     names = list(known)
-    if option in names:
-        return
-    message = f"{where}: got the option {option!r}, expected one of {', '.join(names) or 'none'}"
-    if names:
-        message += f"; nearest: {nearest(option, names)!r}"
-    raise ConfigError(message)
+    if option not in names:
+        raise ConfigError(f"{where}: got the option {option!r}, {_expect(names, option)}")
+
+
+def _expect(names: Sequence[str], got: str) -> str:
+    """Return the part of a message that lists the known names, and names the nearest."""
+    if not names:
+        return "expected one of none"
+    return f"expected one of {', '.join(names)}; nearest: {nearest(got, names)!r}"
 
 
 def split_name(text: str, shelf: Container[str], what: str) -> tuple[str, str, str]:
@@ -206,8 +206,9 @@ def load_toml(path: str | Path, model: type[T], overrides: Sequence[str] = ()) -
         key, equals, text = override.partition("=")
         parts = [part.strip() for part in key.split(".")]
         if not equals or not all(parts):
-            expected = "key=value, with dots in the key for tables"
-            raise ConfigError(f"override {shorten(override)}: expected {expected}")
+            raise ConfigError(
+                f"override {shorten(override)}: expected key=value, with dots in the key for tables"
+            )
         _reject_api_keys({parts[-1]: text.strip()}, "command line")
         _override(data, parts, _toml_value(text.strip()), key)
     return validate(data, model, where=str(path))

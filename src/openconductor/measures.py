@@ -85,7 +85,7 @@ def unused_steps(workflow: Workflow) -> tuple[int, ...]:
 
 def worker_shares(workflows: Iterable[Workflow]) -> dict[int, float]:
     """Return each worker's share of all steps, by ordinal in order."""
-    return shares(Counter(step.worker for workflow in workflows for step in workflow))
+    return shares(_count_steps(workflows))
 
 
 def topology_shares(workflows: Iterable[Workflow]) -> dict[Topology, float]:
@@ -104,25 +104,24 @@ def routing_entropy_bits(workflows: Iterable[Workflow]) -> float:
 
     0 is one worker for all steps, log2(n) an even spread over n workers.
     """
-    counts = Counter(step.worker for workflow in workflows for step in workflow)
-    return entropy_bits(counts.values())
+    return entropy_bits(_count_steps(workflows).values())
+
+
+def _count_steps(workflows: Iterable[Workflow]) -> Counter[int]:
+    """Return each worker's number of steps, by ordinal."""
+    return Counter(step.worker for workflow in workflows for step in workflow)
 
 
 def entropy_bits(counts: Iterable[float]) -> float:
     """Return the entropy of counts, in bits; they need not add up to 1, and no counts are 0 bits.
 
-    Raises:
-        ValueError: a count is negative or not finite.
-
     >>> entropy_bits([2, 1, 1])
     1.5
     """
-    counts = list(counts)
-    if not all(math.isfinite(count) and count >= 0 for count in counts):
-        raise ValueError(f"counts: got {counts!r}, expected finite numbers of at least 0")
+    counts = [count for count in counts if count]
     total = math.fsum(counts)
     # Not -log2(count / total), which gives -0.0 if one count is everything.
-    return math.fsum(count / total * math.log2(total / count) for count in counts if count > 0)
+    return math.fsum(count / total * math.log2(total / count) for count in counts)
 
 
 def group_by(items: Iterable[T], group: Callable[[T], G]) -> dict[G, list[T]]:

@@ -52,21 +52,19 @@ class WorkerPool:
         """Number the workers from 0, or by the ordinals of a mapping.
 
         Raises:
-            ConfigError: there is no worker, or a worker or a name is there twice.
+            ConfigError: there is no worker, or two of one name.
         """
         numbered = dict(workers if isinstance(workers, Mapping) else enumerate(workers))
         if not numbered:
             raise ConfigError("pool: no worker, expected at least one")
-        seen: dict[str, Worker] = {}
+        names: dict[int, str] = {}
         for ordinal, worker in numbered.items():
             if not isinstance(cast(object, worker), Worker):
                 raise ConfigError(f"pool: entry {ordinal} is {shorten(worker)}, expected a Worker")
-            if seen.setdefault(worker.name, worker) is not worker:
+            if worker.name in names.values():
                 message = f"pool: two workers of the name {worker.name!r}, expected different names"
                 raise ConfigError(message)
-        if len(seen) < len(numbered):
-            raise ConfigError(f"pool: a worker of {list(seen)} is there twice, expected each once")
-        names = {ordinal: worker.name for ordinal, worker in numbered.items()}
+            names[ordinal] = worker.name
         object.__setattr__(self, "_workers", MappingProxyType(numbered))
         object.__setattr__(self, "names", MappingProxyType(names))
 
@@ -128,8 +126,8 @@ class WorkerPool:
     def __getitem__(self, ordinal: int) -> Worker:
         worker = self._workers.get(ordinal) if type(ordinal) is int else None
         if worker is None:
-            expected = f"one of {list(self.ordinals)}"
-            raise ConfigError(f"worker {ordinal!r} is not in the pool; expected {expected}")
+            known = list(self.ordinals)
+            raise ConfigError(f"worker {ordinal!r} is not in the pool; expected one of {known}")
         return worker
 
     def __contains__(self, ordinal: object) -> bool:

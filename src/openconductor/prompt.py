@@ -70,21 +70,23 @@ def check_question(question: object) -> tuple[Message, ...]:
         raise ConfigError("the question: got a chat without turns, expected at least one")
     last = turns[-1]
     if last.role not in ("user", "tool"):
-        expected = "'user' or 'tool'"
-        raise ConfigError(f"the question, last turn: got role {last.role!r}, expected {expected}")
+        raise ConfigError(
+            f"the question, last turn: got role {last.role!r}, expected 'user' or 'tool'"
+        )
     if not last.content.strip() and not last.parts:
         raise ConfigError("the question: got a blank text, expected a question")
     length = sum(len(turn.content) for turn in turns)
     if length > QUESTION_LIMIT:
-        expected = f"at most {QUESTION_LIMIT}"
-        raise ConfigError(f"the question: got {length} characters, expected {expected}")
+        raise ConfigError(
+            f"the question: got {length} characters, expected at most {QUESTION_LIMIT}"
+        )
     for index, turn in enumerate(turns):
         match = _UNSENDABLE.search(turn.content)
         if match is not None:
             where = "the question" if isinstance(question, str) else f"the question, turn {index}"
             what = "a NUL" if match[0] == "\0" else f"the lone surrogate U+{ord(match[0]):04X}"
-            where_in = f"at character {match.start()}"
-            raise ConfigError(f"{where}: got {what} {where_in}, expected text without it")
+            place = match.start()
+            raise ConfigError(f"{where}: got {what} at character {place}, expected text without it")
     return turns
 
 
@@ -97,16 +99,17 @@ def check_turns(question: object) -> tuple[Message, ...]:
     if isinstance(question, str):
         return (Message("user", question),)
     if not isinstance(question, Sequence) or isinstance(question, (bytes, bytearray)):
-        expected = "a text or a list of Messages"
-        raise ConfigError(f"the question: got {type(question).__name__}, expected {expected}")
+        got = type(question).__name__
+        raise ConfigError(f"the question: got {got}, expected a text or a list of Messages")
     turns = tuple(cast("Sequence[Message]", question))
     for index, turn in enumerate(turns):
         if not (
             isinstance(cast(object, turn), Message) and isinstance(cast(object, turn.content), str)
         ):
-            got = type(turn).__name__
-            expected = "a Message whose content is a text"
-            raise ConfigError(f"the question, turn {index}: got {got}, expected {expected}")
+            raise ConfigError(
+                f"the question, turn {index}: got {type(turn).__name__}, "
+                "expected a Message whose content is a text"
+            )
     return turns
 
 
@@ -139,8 +142,9 @@ def render_prompt(
     """
     turns = check_question(question)
     if not ordinals or len(set(ordinals)) != len(ordinals):
-        expected = "one or more, none twice"
-        raise ConfigError(f"the workers on offer: got {list(ordinals)}, expected {expected}")
+        raise ConfigError(
+            f"the workers on offer: got {list(ordinals)}, expected one or more, none twice"
+        )
     if max_steps < 1:
         raise ConfigError(f"max_steps: got {max_steps}, expected at least 1")
     workers = _worker_lines(ordinals, cards if options.cards and cards else {})

@@ -111,8 +111,9 @@ def group_advantages(rewards_G: Sequence[float | None], *, eps: float = 1e-4) ->
         if reward is None:
             continue
         if not 0.0 <= reward <= 1.0:  # NaN, too
-            expected = "a number in [0, 1] or None"
-            raise ValueError(f"rewards_G[{index}]: got {reward!r}, expected {expected}")
+            raise ValueError(
+                f"rewards_G[{index}]: got {reward!r}, expected a number in [0, 1] or None"
+            )
         known.append(reward)
     if len(known) < 2 or min(known) == max(known):
         return [0.0] * len(rewards_G)
@@ -239,9 +240,8 @@ async def _call_value(
     if worth is None:
         return None
     if not isinstance(cast(object, worth), int | float) or not abs(worth) <= LARGEST:  # NaN, too
-        expected = "a finite float or None"
         raise ConfigError(
-            f"reward: problem {problem.id}: got {shorten(worth)}, expected {expected}"
+            f"reward: problem {problem.id}: got {shorten(worth)}, expected a finite float or None"
         )
     return worth
 

@@ -73,13 +73,10 @@ def test_steps_that_cannot_reach_the_answer_are_unused() -> None:
     assert unused_steps(plan([], [], "all")) == unused_steps(plan()) == ()
 
 
-def test_entropy_is_zero_for_one_log_n_for_an_even_spread_and_refuses_nonsense() -> None:
+def test_entropy_is_zero_for_one_and_log_n_for_an_even_spread() -> None:
     assert entropy_bits([5]) == 0.0 and math.copysign(1, entropy_bits([5])) == 1.0
     assert entropy_bits([]) == entropy_bits([0, 0]) == 0.0
     assert entropy_bits([1] * 8) == pytest.approx(3.0)
-    for counts in ([-1, 2], [math.nan], [math.inf, 1]):
-        with pytest.raises(ValueError, match="counts"):
-            entropy_bits(counts)
 
 
 def test_shares_are_over_steps_and_in_order_of_ordinals() -> None:

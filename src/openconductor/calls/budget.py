@@ -370,8 +370,9 @@ def _check_limit(name: Limit, value: Any) -> None:
     except (TypeError, ArithmeticError):  # a text; a Decimal that is not a number
         valid = False
     if not valid:
-        expected = "a number of at least 0, or None for no limit"
-        raise ConfigError(f"Budget.{name}: got {value!r}, expected {expected}")
+        raise ConfigError(
+            f"Budget.{name}: got {value!r}, expected a number of at least 0, or None for no limit"
+        )
 
 
 def _has_passed(deadline: float | None) -> bool:

@@ -33,7 +33,6 @@ from openconductor.errors import AuthFailed, GradingError, WorkerError
 from openconductor.graders.choice import LETTERS, ChoiceGrader
 from openconductor.graders.extraction import find_answer
 from openconductor.graders.formulas.math_text import normalise
-from openconductor.graders.formulas.math_workers import MathWorkers
 from openconductor.graders.math import LONGEST, MathGrader
 from openconductor.graders.numerals import Numeral, equal_numerals, read_numeral
 from openconductor.graders.units import ratio
@@ -101,13 +100,10 @@ class FreeFormGrader:
 
     Args:
         judge: is asked about what the rules leave undecided; None: nobody is.
-        workers: the processes that read formulas; None: the pool that all graders of this process
-            share.
     """
 
-    def __init__(self, judge: Judge | None = None, *, workers: MathWorkers | None = None) -> None:
+    def __init__(self, judge: Judge | None = None) -> None:
         self.judge = judge
-        self._workers = workers
 
     async def grade(self, problem: Problem, answer: str) -> Grade:
         """Grade one answer.
@@ -160,8 +156,7 @@ class FreeFormGrader:
                 return _grade_number(gold, number, tolerance, found.text)
             if tolerance is None and gold.value:
                 tolerance = float(_half_a_place(gold) / abs(gold.value)) or None
-        grader = MathGrader(tolerance, workers=self._workers)
-        return await grader.compare(reference.text, found.items)
+        return await MathGrader(tolerance).compare(reference.text, found.items)
 
 
 async def _grade_choice(reference: str, answer: str) -> Grade:

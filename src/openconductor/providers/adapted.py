@@ -8,8 +8,6 @@ from weakref import WeakValueDictionary
 from openconductor.protocols import CallContext, OnText, Provider, SupportsComplete
 from openconductor.types import Completion, Message, Sampling
 
-_ATTRIBUTES = tuple(name for name in Provider.__annotations__)
-
 
 class AdaptedProvider(Provider):
     """Passes calls to an object with ``complete``; those attributes of Provider that it has count.
@@ -19,7 +17,7 @@ class AdaptedProvider(Provider):
 
     def __init__(self, adapted: SupportsComplete) -> None:
         self.adapted = adapted
-        for name in _ATTRIBUTES:
+        for name in Provider.__annotations__:
             if hasattr(adapted, name):
                 setattr(self, name, getattr(adapted, name))
 

@@ -9,7 +9,7 @@ from concurrent.futures import Future
 from contextvars import copy_context
 from threading import Thread
 
-from openconductor.errors import EmptyResponse, OpenConductorError, WorkerError
+from openconductor.errors import OpenConductorError, WorkerError
 from openconductor.protocols import CallContext, OnText, Provider
 from openconductor.types import Completion, Message, Sampling
 
@@ -46,7 +46,6 @@ class FunctionProvider(Provider):
             WorkerError: the function raised (the exception is the cause) or did not return a
                 string. Errors of this package pass unchanged, so a function can ``raise
                 RateLimited(...)``.
-            EmptyResponse: it returned a blank string.
         """
         turns = list(messages)
         try:
@@ -64,8 +63,6 @@ class FunctionProvider(Provider):
         if not isinstance(answer, str):
             message = f"function {self._name} returned {type(answer).__name__}, expected str"
             raise WorkerError(message, retryable=False)
-        if not answer.strip():
-            raise EmptyResponse(f"function {self._name} returned a blank string")
         if on_text is not None:
             on_text(answer)
         return Completion(answer)

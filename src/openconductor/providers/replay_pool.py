@@ -283,8 +283,10 @@ class ReplayPoolProvider(Provider):
         question = _QUESTION.search(opening)
         row = None if question is None else self._table.rows.get(question[1])
         if row is None:
-            expected = "a question of its table: [ID] first"
-            raise Rejected(f"{self.identity}: got {shorten(opening)}, expected {expected}")
+            raise Rejected(
+                f"{self.identity}: got {shorten(opening)}, "
+                "expected a question of its table: [ID] first"
+            )
         return row
 
     def _recall(self, row: Cells, sample: int) -> tuple[str, Usage]:

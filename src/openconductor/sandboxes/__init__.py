@@ -158,14 +158,13 @@ class Sandbox(Protocol):
         ...
 
 
-def open_sandbox(name: str = "auto", *, unsafe: bool = False, **options: object) -> BatchedSandbox:
+def open_sandbox(name: str = "auto", *, unsafe: bool = False) -> BatchedSandbox:
     """Return a sandbox.
 
     Args:
         name: one of ``SANDBOXES``, or ``"auto"``: the first of bubblewrap and Docker that works
             here.
         unsafe: allows ``"plain"``, which protects nothing, also if ``"auto"`` finds no other.
-        **options: options of its class.
 
     Raises:
         SandboxError: it cannot be set up here; for ``"auto"`` the message says why for each.
@@ -179,8 +178,7 @@ def open_sandbox(name: str = "auto", *, unsafe: bool = False, **options: object)
     if name not in SANDBOXES:
         known = ", ".join((*SANDBOXES, "auto"))
         raise ConfigError(f"sandbox: got {name!r}, expected one of {known}")
-    if name == "plain":
-        options["unsafe"] = unsafe
+    options = {"unsafe": unsafe} if name == "plain" else {}
     module, _, attribute = SANDBOXES[name].partition(":")
     backend: Callable[..., BatchedSandbox] = getattr(importlib.import_module(module), attribute)
     return backend(**options)
