@@ -52,22 +52,29 @@ class Served:
     keys: KeyRing
     client: httpx.AsyncClient
 
-    def asked(
-        self, api: str, *, stream: bool = False, question: str = "What is 6 * 7?", **more: Any
-    ) -> dict[str, Any]:
-        """A body of that API."""
-        turns = [{"role": "user", "content": question}]
-        told = {"input": turns} if api == "responses" else {"messages": turns}
-        limit = {"max_tokens": 400} if api == "messages" else {}
-        options = {"stream_options": {"include_usage": True}} if api == "chat" and stream else {}
-        return {"model": "conductor", "stream": stream, **limit, **options, **told, **more}
-
-    async def ask(self, api: str, *, key: str = "none", **more: Any) -> httpx.Response:
+    async def ask(
+        self, api: str, *, key: str = "none", question: str = "What is 6 * 7?", **more: Any
+    ) -> httpx.Response:
         """Ask, and read the answer to its end."""
-        headers = {"authorization": f"Bearer {key}"}
         return await self.client.post(
-            f"{self.url}{PATHS[api]}", json=self.asked(api, **more), headers=headers
+            f"{self.url}{PATHS[api]}",
+            json=request_body(api, question, **more),
+            headers={"authorization": f"Bearer {key}"},
         )
+
+
+def request_body(
+    api: str, content: Any = "What is 6 * 7?", *, stream: bool = False, **more: Any
+) -> dict[str, Any]:
+    """Return a body of that API with one turn; ``more`` replaces its fields."""
+    body: dict[str, Any] = {"model": "conductor", "stream": stream}
+    turns = [{"role": "user", "content": content}]
+    body["input" if api == "responses" else "messages"] = turns
+    if api == "messages":
+        body["max_tokens"] = 400
+    if api == "chat" and stream:
+        body["stream_options"] = {"include_usage": True}
+    return body | more
 
 
 def worker(

@@ -20,7 +20,7 @@ import pytest
 
 from faults.script import Played
 from faults.server import FaultServer, fault_server
-from integration.served import PATHS, PLAN, PRICES, Served, served
+from integration.served import PATHS, PLAN, PRICES, Served, request_body, served
 from openconductor.serving.key_ring import cost_of, new_key
 from openconductor.serving.serve_config import KeyTable
 
@@ -44,7 +44,7 @@ async def ask_and_leave(
     """Send a request on a connection of its own, and leave when its worker hangs; returns when that
     was.
     """
-    body = json.dumps(server.asked(api, stream=stream)).encode()
+    body = json.dumps(request_body(api, stream=stream)).encode()
     host, port = server.url.removeprefix("http://").split(":")
     reader, writer = await asyncio.open_connection(host, int(port))
     head = f"POST {PATHS[api]} HTTP/1.1\r\nHost: x\r\nX-Api-Key: {KEY[0]}\r\n"

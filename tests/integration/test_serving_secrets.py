@@ -21,7 +21,7 @@ from faults.plays import Fault
 from faults.script import Played
 from faults.server import fault_server
 from integration import test_secrets as worker_side
-from integration.served import PATHS, PLAN, served
+from integration.served import PATHS, PLAN, request_body, served
 from integration.test_secrets import ECHOES, VARIABLES
 from openconductor.calls import policies
 from openconductor.serving.key_ring import new_key
@@ -87,7 +87,7 @@ async def test_no_key_is_in_an_answer_an_error_a_metric_a_log_an_episode_or_the_
 
         def odd(**headers: str) -> Any:
             return server.client.post(
-                f"{server.url}{PATHS['chat']}", json=server.asked("chat"), headers=headers
+                f"{server.url}{PATHS['chat']}", json=request_body("chat"), headers=headers
             )
 
         said = [
