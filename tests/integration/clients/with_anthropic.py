@@ -2,85 +2,62 @@
 
 from __future__ import annotations
 
+import functools
 import json
 from typing import Any
 
 import anthropic
-from driver import ADD, AGAIN, QUESTION, SCHEMA, drive
+from driver import INTEGERS, QUESTION, SCHEMA, Job, add, call_tools, converse, drive, user
 
-PARAMETERS: Any = {
-    "type": "object",
-    "properties": {"a": {"type": "integer"}, "b": {"type": "integer"}},
-}
+TOOL: Any = {"name": "add", "description": add.__doc__, "input_schema": INTEGERS}
 
 
-def ask(
-    url: str, how: str = "", turns: Any = None, stream: bool = False, idle: float | None = None,
-    model: str = "conductor", conductor: Any = None, **options: Any,
-) -> Any:  # fmt: skip
-    limits: Any = {} if idle is None else {"timeout": anthropic.Timeout(60, read=idle)}
-    at = anthropic.Anthropic(base_url=url, api_key="none", **limits)
-    options |= {"model": model, "messages": turns or [user(QUESTION)], "max_tokens": 500}
-    options |= {"extra_body": {"conductor": conductor}} if conductor else {}
+def ask(job: Job, turns: Any = None, **options: Any) -> Any:
+    client = anthropic.Anthropic(base_url=job.url, api_key="none")
+    if job.idle is not None:
+        client = client.with_options(timeout=anthropic.Timeout(60, read=job.idle))
+    options |= {"model": job.model, "max_tokens": 500, "extra_body": job.extra}
+    options["messages"] = turns or [user(QUESTION)]
     pieces: list[str] = []
-    if stream:
-        with at.messages.stream(**options) as events:
+    if job.stream:
+        with client.messages.stream(**options) as events:
             pieces = [event.text for event in events if event.type == "text"]
             answer: Any = events.get_final_message()
     else:
-        answer = at.messages.create(**options)
-    used = answer.usage
+        answer = client.messages.create(**options)
+    blocks, used = answer.content, answer.usage
     read = used.input_tokens + used.cache_read_input_tokens
+    content = [block.model_dump(exclude_none=True) for block in blocks]
     return {
-        "text": "".join(block.text for block in answer.content if block.type == "text"),
+        "text": "".join(block.text for block in blocks if block.type == "text"),
         "pieces": len(pieces),
-        "thoughts": "\n".join(
-            block.thinking for block in answer.content if block.type == "thinking"
-        ),
+        "thoughts": "\n".join(block.thinking for block in blocks if block.type == "thinking"),
         "usage": [read, used.output_tokens, read + used.output_tokens],
-        "calls": [[block.id, block.input] for block in answer.content if block.type == "tool_use"],
-        "said": [
-            {
-                "role": "assistant",
-                "content": [block.model_dump(exclude_none=True) for block in answer.content],
-            }
-        ],
+        "calls": [(block.id, block.input) for block in blocks if block.type == "tool_use"],
+        "said": [{"role": "assistant", "content": content}],
         "details": used.model_dump(),
     }
 
 
-def user(content: Any) -> Any:
-    return {"role": "user", "content": content}
+def results(calls: Any) -> list[Any]:
+    blocks = [
+        {"type": "tool_result", "tool_use_id": identifier, "content": str(add(**given))}
+        for identifier, given in calls
+    ]
+    return [user(blocks)]
 
 
-def tools(url: str, how: str = "", stream: bool = False) -> Any:
-    turns = [user(QUESTION)]
-    for _ in range(3):
-        told = ask(
-            url,
-            turns=turns,
-            stream=stream,
-            tools=[{"name": "add", "description": ADD, "input_schema": PARAMETERS}],
-        )
-        if not told["calls"]:
-            return told
-        results = [
-            {"type": "tool_result", "tool_use_id": identifier, "content": str(sum(given.values()))}
-            for identifier, given in told["calls"]
-        ]
-        turns += [*told["said"], user(results)]
-    raise AssertionError("it calls tools for ever")
+def tools(job: Job) -> Any:
+    return call_tools(functools.partial(ask, job, tools=[TOOL]), results)
 
 
-def structured(url: str, how: str = "") -> Any:
-    return json.loads(
-        ask(url, output_config={"format": {"type": "json_schema", "schema": SCHEMA}})["text"]
-    )
+def structured(job: Job) -> Any:
+    form = {"type": "json_schema", "schema": SCHEMA}
+    return json.loads(ask(job, output_config={"format": form})["text"])
 
 
-def turns(url: str, how: str = "") -> Any:
-    first = ask(url)
-    return [first, ask(url, turns=[user(QUESTION), *first["said"], user(AGAIN)])]
+def turns(job: Job) -> Any:
+    return converse(functools.partial(ask, job))
 
 
 drive(

@@ -10,79 +10,59 @@ from typing import Any
 
 import llm
 import openai
-from driver import AGAIN, QUESTION, SCHEMA, drive
+from driver import AGAIN, QUESTION, SCHEMA, Job, add, drive
 
 
-def model(url: str, how: str, name: str = "conductor", idle: float | None = None) -> Any:
+def make(job: Job) -> Any:
     entry = {
-        "model_id": f"ours/{name}",
-        "model_name": name,
-        "api_base": f"{url}/v1",
+        "model_id": f"ours/{job.model}",
+        "model_name": job.model,
+        "api_base": f"{job.url}/v1",
         "supports_schema": True,
         "supports_tools": True,
-        "responses": how == "responses",
+        "responses": job.how == "responses",
     }
     llm.user_dir().mkdir(parents=True, exist_ok=True)
     (llm.user_dir() / "extra-openai-models.yaml").write_text(json.dumps([entry]))
-    found: Any = llm.get_model(f"ours/{name}")
-    if idle is not None:  # it has no setting for that
-        plain = found.get_client
-        found.get_client = lambda *given, **more: plain(*given, **more).with_options(
-            timeout=openai.Timeout(60, read=idle)
-        )
-    return found
+    model: Any = llm.get_model(f"ours/{job.model}")
+    plain = model.get_client
+
+    def get_client(*given: Any, **more: Any) -> Any:
+        """Set what the library has no settings for: the timeout, and fields of the body."""
+        client = plain(*given, **more)
+        if job.idle is not None:
+            client = client.with_options(timeout=openai.Timeout(60, read=job.idle))
+        for resource in (client.chat.completions, client.responses):
+            resource.create = functools.partial(resource.create, extra_body=job.extra)
+        return client
+
+    model.get_client = get_client
+    return model
 
 
-def told(response: Any) -> Any:
+def tell(response: Any) -> Any:
     pieces = list(response)
     used = response.usage()
     sums = [used.input, used.output, used.input + used.output]
     return {"text": "".join(pieces), "pieces": len(pieces), "usage": sums, "details": used.details}
 
 
-def ask(
-    url: str,
-    how: str,
-    model: str = "conductor",
-    stream: bool = False,
-    idle: float | None = None,
-    **extra: Any,
-) -> Any:
-    of = make(url, how, model, idle)
-    if extra:  # nor for fields of the body
-        plain = of.get_client
-
-        def with_body(*given: Any, **more: Any) -> Any:
-            made = plain(*given, **more)
-            for resource in (made.chat.completions, made.responses):
-                resource.create = functools.partial(resource.create, extra_body=extra)
-            return made
-
-        of.get_client = with_body
-    return told(of.prompt(QUESTION, stream=stream))
+def ask(job: Job) -> Any:
+    return tell(make(job).prompt(QUESTION, stream=job.stream))
 
 
-make = model
+def tools(job: Job) -> Any:
+    *_, last = make(job).chain(QUESTION, tools=[add], stream=job.stream).responses()
+    return tell(last)
 
 
-def add(a: int, b: int) -> int:
-    """Add two numbers."""
-    return a + b
+def structured(job: Job) -> Any:
+    return json.loads(make(job).prompt(QUESTION, schema=SCHEMA, stream=False).text())
 
 
-def tools(url: str, how: str, stream: bool = False) -> Any:
-    chain = model(url, how).chain(QUESTION, tools=[add], stream=stream)
-    *_, last = chain.responses()
-    return told(last)
-
-
-def structured(url: str, how: str) -> Any:
-    return json.loads(model(url, how).prompt(QUESTION, schema=SCHEMA, stream=False).text())
-
-
-def turns(url: str, how: str) -> Any:
-    talk = model(url, how).conversation()
-    return [told(talk.prompt(text, stream=False)) for text in (QUESTION, AGAIN)]
+def turns(job: Job) -> Any:
+    conversation = make(job).conversation()
+    return [tell(conversation.prompt(text, stream=False)) for text in (QUESTION, AGAIN)]
 
 
 drive(

@@ -2,157 +2,135 @@
 
 from __future__ import annotations
 
+import functools
 import json
 from typing import Any
 
 import openai
-from driver import ADD, AGAIN, QUESTION, SCHEMA, drive
+from driver import AGAIN, INTEGERS, QUESTION, SCHEMA, Job, add, call_tools, converse, drive, user
 
-PARAMETERS: Any = {
-    "type": "object",
-    "properties": {"a": {"type": "integer"}, "b": {"type": "integer"}},
-}
-FUNCTION: Any = {"name": "add", "description": ADD, "parameters": PARAMETERS}
+FUNCTION: Any = {"name": "add", "description": add.__doc__, "parameters": INTEGERS}
 
 
-def client(url: str, idle: float | None = None) -> openai.OpenAI:
-    limits: Any = {} if idle is None else {"timeout": openai.Timeout(60, read=idle)}
-    return openai.OpenAI(base_url=f"{url}/v1", api_key="none", **limits)
+def make(job: Job) -> openai.OpenAI:
+    client = openai.OpenAI(base_url=f"{job.url}/v1", api_key="none")
+    if job.idle is None:
+        return client
+    return client.with_options(timeout=openai.Timeout(60, read=job.idle))
 
 
-def user(text: str) -> Any:
-    return {"role": "user", "content": text}
-
-
-def ask(
-    url: str,
-    how: str,
-    model: str = "conductor",
-    stream: bool = False,
-    idle: float | None = None,
-    **extra: Any,
-) -> Any:
-    options: Any = {"model": model, "extra_body": extra}
-    if how == "responses":
-        return respond(client(url, idle), stream, input=QUESTION, **options)
-    return chat(client(url, idle), stream, messages=[user(QUESTION)], **options)
-
-
-def chat(at: openai.OpenAI, stream: bool, **options: Any) -> Any:
-    if not stream:
-        answer = at.chat.completions.create(**options)
-        message, usage = answer.choices[0].message, answer.usage
-        pieces, thoughts = [message.content or ""], [getattr(message, "reasoning_content", "")]
+# ── chat completions ──────────────────────────────────────────────────────────────────────────────
+def chat(job: Job, turns: Any, **options: Any) -> Any:
+    completions = make(job).chat.completions
+    options |= {"model": job.model, "messages": turns, "extra_body": job.extra}
+    if job.stream:
+        told = chat_stream(completions, options)
     else:
-        with at.chat.completions.stream(
-            **options, stream_options={"include_usage": True}
-        ) as events:
-            chunks = [event.chunk for event in events if event.type == "chunk"]
-            answer = events.get_final_completion()
-        message, usage = answer.choices[0].message, chunks[-1].usage
-        deltas = [chunk.choices[0].delta for chunk in chunks if chunk.choices]
-        pieces = [delta.content for delta in deltas if delta.content]
-        thoughts = [getattr(delta, "reasoning_content", None) or "" for delta in deltas]
-        assert message.content == ("".join(pieces) or None)
-    calls = [[call.id, call.function.arguments] for call in message.tool_calls or ()]  # type: ignore[union-attr]
-    said = message.model_dump(exclude_none=True, include={"role", "content", "tool_calls"})
-    used = [usage.prompt_tokens, usage.completion_tokens, usage.total_tokens]
+        answer = completions.create(**options)
+        message = answer.choices[0].message
+        told = {
+            "text": message.content or "",
+            "thoughts": getattr(message, "reasoning_content", ""),
+            "message": message,
+            "used": answer.usage,
+        }
+    message, used = told.pop("message"), told.pop("used")
+    calls = message.tool_calls or ()
+    return told | {
+        "calls": [(call.id, json.loads(call.function.arguments)) for call in calls],
+        "usage": [used.prompt_tokens, used.completion_tokens, used.total_tokens],
+        "said": [message.model_dump(exclude_none=True, include={"role", "content", "tool_calls"})],
+        "details": used.model_dump(),
+    }
+
+
+def chat_stream(completions: Any, options: Any) -> Any:
+    with completions.stream(**options, stream_options={"include_usage": True}) as events:
+        chunks = [event.chunk for event in events if event.type == "chunk"]
+        message = events.get_final_completion().choices[0].message
+    deltas = [chunk.choices[0].delta for chunk in chunks if chunk.choices]
+    pieces = [delta.content for delta in deltas if delta.content]
+    thoughts = [getattr(delta, "reasoning_content", None) or "" for delta in deltas]
+    assert message.content == ("".join(pieces) or None)
     return {
         "text": "".join(pieces),
         "pieces": len(pieces),
         "thoughts": "".join(thoughts),
-        "calls": calls,
-        "usage": used,
-        "said": [said],
-        "details": usage.model_dump(),
+        "message": message,
+        "used": chunks[-1].usage,
     }
 
 
-def respond(at: openai.OpenAI, stream: bool, **options: Any) -> Any:
+def tool_turns(calls: Any) -> list[Any]:
+    return [
+        {"role": "tool", "tool_call_id": identifier, "content": str(add(**given))}
+        for identifier, given in calls
+    ]
+
+
+# ── Responses ─────────────────────────────────────────────────────────────────────────────────────
+def respond(job: Job, turns: Any, **options: Any) -> Any:
+    responses = make(job).responses
+    options |= {"model": job.model, "input": turns, "extra_body": job.extra}
     pieces: list[str] = []
-    if not stream:
-        answer = at.responses.create(**options)
-    else:
-        with at.responses.stream(**options) as events:
+    if job.stream:
+        with responses.stream(**options) as events:
             pieces = [event.delta for event in events if event.type == "response.output_text.delta"]
             answer = events.get_final_response()
-    thoughts = [
-        part.text for item in answer.output if item.type == "reasoning" for part in item.summary
-    ]
-    calls = [
-        [item.call_id, item.arguments] for item in answer.output if item.type == "function_call"
-    ]
-    used = [answer.usage.input_tokens, answer.usage.output_tokens, answer.usage.total_tokens]
-    said = [item.model_dump(exclude_none=True) for item in answer.output]
+    else:
+        answer = responses.create(**options)
+    thoughts = [item.summary for item in answer.output if item.type == "reasoning"]
+    calls = [item for item in answer.output if item.type == "function_call"]
+    used = answer.usage
     return {
         "text": answer.output_text,
         "pieces": len(pieces),
-        "thoughts": "\n".join(thoughts),
-        "calls": calls,
-        "usage": used,
-        "said": said,
+        "thoughts": "\n".join(part.text for summary in thoughts for part in summary),
+        "calls": [(call.call_id, json.loads(call.arguments)) for call in calls],
+        "usage": [used.input_tokens, used.output_tokens, used.total_tokens],
+        "said": [item.model_dump(exclude_none=True) for item in answer.output],
         "id": answer.id,
-        "details": answer.usage.model_dump(),
+        "details": used.model_dump(),
     }
 
 
-def tools(url: str, how: str, stream: bool = False) -> Any:
-    at, turns, options = client(url), [user(QUESTION)], {"model": "conductor"}
-    for _ in range(3):
-        if how == "responses":
-            told = respond(
-                at,
-                stream,
-                input=turns,
-                tools=[{"type": "function", "strict": False, **FUNCTION}],
-                **options,
-            )
-        else:
-            told = chat(
-                at,
-                stream,
-                messages=turns,
-                tools=[{"type": "function", "function": FUNCTION}],
-                **options,
-            )
-        turns += told["said"]
-        for identifier, arguments in told["calls"]:
-            result = str(sum(json.loads(arguments).values()))
-            turns.append(
-                {"type": "function_call_output", "call_id": identifier, "output": result}
-                if how == "responses"
-                else {"role": "tool", "tool_call_id": identifier, "content": result}
-            )
-        if not told["calls"]:
-            return told
-    raise AssertionError("it calls tools for ever")
+def outputs(calls: Any) -> list[Any]:
+    return [
+        {"type": "function_call_output", "call_id": identifier, "output": str(add(**given))}
+        for identifier, given in calls
+    ]
 
 
-def structured(url: str, how: str) -> Any:
-    form: Any = {"type": "json_schema", "name": "place", "schema": SCHEMA, "strict": True}
-    if how == "responses":
-        told = respond(client(url), False, input=QUESTION, model="conductor", text={"format": form})
+# ── what both do ──────────────────────────────────────────────────────────────────────────────────
+def ask(job: Job) -> Any:
+    if job.how == "responses":
+        return respond(job, QUESTION)
+    return chat(job, [user(QUESTION)])
+
+
+def tools(job: Job) -> Any:
+    if job.how == "responses":
+        tool = {"type": "function", "strict": False, **FUNCTION}
+        return call_tools(functools.partial(respond, job, tools=[tool]), outputs)
+    tool = {"type": "function", "function": FUNCTION}
+    return call_tools(functools.partial(chat, job, tools=[tool]), tool_turns)
+
+
+def structured(job: Job) -> Any:
+    form: Any = {"name": "place", "schema": SCHEMA, "strict": True}
+    if job.how == "responses":
+        told = respond(job, QUESTION, text={"format": {"type": "json_schema", **form}})
     else:
-        form = {"type": form.pop("type"), "json_schema": form}
-        told = chat(
-            client(url), False, messages=[user(QUESTION)], model="conductor", response_format=form
-        )
+        form = {"type": "json_schema", "json_schema": form}
+        told = chat(job, [user(QUESTION)], response_format=form)
     return json.loads(told["text"])
 
 
-def turns(url: str, how: str) -> Any:
-    at = client(url)
-    if how == "responses":
-        first = respond(at, False, input=QUESTION, model="conductor")
-        return [
-            first,
-            respond(at, False, input=AGAIN, model="conductor", previous_response_id=first["id"]),
-        ]
-    first = chat(at, False, messages=[user(QUESTION)], model="conductor")
-    return [
-        first,
-        chat(at, False, messages=[user(QUESTION), *first["said"], user(AGAIN)], model="conductor"),
-    ]
+def turns(job: Job) -> Any:
+    if job.how == "chat":
+        return converse(functools.partial(chat, job))
+    first = respond(job, QUESTION)
+    return [first, respond(job, AGAIN, previous_response_id=first["id"])]
 
 
 drive({"ask": ask, "tools": tools, "structured": structured, "turns": turns}, openai.OpenAIError)

@@ -9,7 +9,7 @@ from typing import Any
 
 import httpx2
 from anthropic import AsyncAnthropic
-from driver import AGAIN, QUESTION, drive
+from driver import AGAIN, QUESTION, Job, add, drive
 from openai import AsyncOpenAI
 from pydantic import BaseModel
 from pydantic_ai import Agent, NativeOutput
@@ -26,85 +26,70 @@ class Place(BaseModel):
     people: int
 
 
-def agent(url: str, how: str, name: str = "conductor", output: Any = str) -> Agent[None, Any]:
-    if how == "anthropic":
-        provider = AnthropicProvider(anthropic_client=AsyncAnthropic(base_url=url, api_key="none"))
-        return Agent(AnthropicModel(name, provider=provider), output_type=output)
-    kind = OpenAIChatModel if how == "chat" else OpenAIResponsesModel
-    provider = OpenAIProvider(openai_client=AsyncOpenAI(base_url=f"{url}/v1", api_key="none"))
-    return Agent(kind(name, provider=provider), output_type=output)
+def make(job: Job, output: Any = str) -> Agent[None, Any]:
+    if job.how == "anthropic":
+        client = AsyncAnthropic(base_url=job.url, api_key="none")
+        model = AnthropicModel(job.model, provider=AnthropicProvider(anthropic_client=client))
+        return Agent(model, output_type=output)
+    kind = OpenAIChatModel if job.how == "chat" else OpenAIResponsesModel
+    client = AsyncOpenAI(base_url=f"{job.url}/v1", api_key="none")
+    return Agent(kind(job.model, provider=OpenAIProvider(openai_client=client)), output_type=output)
 
 
-def told(result: Any, text: str, pieces: int = 0) -> Any:
-    thoughts = [
-        part.content
-        for message in result.all_messages()
-        for part in message.parts
-        if isinstance(part, ThinkingPart)
-    ]
+def tell(result: Any, text: str, pieces: int = 0) -> Any:
+    parts = [part for message in result.all_messages() for part in message.parts]
+    thoughts = [part.content for part in parts if isinstance(part, ThinkingPart)]
     used = result.usage() if callable(result.usage) else result.usage
-    sums = [used.input_tokens, used.output_tokens, used.input_tokens + used.output_tokens]
     return {
         "text": text,
         "pieces": pieces,
         "thoughts": "\n".join(thoughts),
-        "usage": sums,
+        "usage": [used.input_tokens, used.output_tokens, used.input_tokens + used.output_tokens],
         "details": repr(used),
     }
 
 
-def run(of: Agent[None, Any], stream: bool, question: str = QUESTION, **options: Any) -> Any:
-    if not stream:
-        result = of.run_sync(question, **options)
-        return told(result, result.output)
-    result = of.run_stream_sync(question, **options)
+def ask(job: Job) -> Any:
+    settings: Any = {"extra_body": job.extra}
+    if job.idle is not None:
+        settings["timeout"] = httpx2.Timeout(60, read=job.idle)
+    agent = make(job)
+    if not job.stream:
+        result = agent.run_sync(QUESTION, model_settings=settings)
+        return tell(result, result.output)
+    result = agent.run_stream_sync(QUESTION, model_settings=settings)
     pieces = list(result.stream_text(delta=True, debounce_by=None))
-    return told(result, "".join(pieces), len(pieces))
+    return tell(result, "".join(pieces), len(pieces))
 
 
-def ask(
-    url: str,
-    how: str,
-    model: str = "conductor",
-    stream: bool = False,
-    idle: float | None = None,
-    **extra: Any,
-) -> Any:
-    settings: Any = {"extra_body": extra} if extra else {}
-    settings |= {} if idle is None else {"timeout": httpx2.Timeout(60, read=idle)}
-    return run(agent(url, how, model), stream, model_settings=settings)
+def tools(job: Job) -> Any:
+    agent = make(job)
+    agent.tool_plain(add)
+    if job.stream:
+        return asyncio.run(run_events(agent))
+    result = agent.run_sync(QUESTION)
+    return tell(result, result.output)
 
 
-def tools(url: str, how: str, stream: bool = False) -> Any:
-    one = agent(url, how)
-
-    @one.tool_plain
-    def add(a: int, b: int) -> int:
-        """Add two numbers."""
-        return a + b
-
-    return asyncio.run(run_events(one)) if stream else run(one, False)
-
-
-async def run_events(one: Agent[None, Any]) -> Any:
-    """A stream whose first answer has text and calls of tools: ``run_stream`` would end with that
-    text.
+async def run_events(agent: Agent[None, Any]) -> Any:
+    """Stream an answer whose first part has text and calls of tools: ``run_stream`` would end with
+    that text.
     """
-    async with one.run_stream_events(QUESTION) as events:
+    async with agent.run_stream_events(QUESTION) as events:
         *_, last = [event async for event in events]
-    return told(last.result, last.result.output)
+    return tell(last.result, last.result.output)
 
 
-def structured(url: str, how: str) -> Any:
-    output: Any = Place if how == "anthropic" else NativeOutput(Place)  # a tool, or a format
-    return agent(url, how, output=output).run_sync(QUESTION).output.model_dump()
+def structured(job: Job) -> Any:
+    output: Any = Place if job.how == "anthropic" else NativeOutput(Place)  # a tool, or a format
+    return make(job, output).run_sync(QUESTION).output.model_dump()
 
 
-def turns(url: str, how: str) -> Any:
-    one = agent(url, how)
-    first = one.run_sync(QUESTION)
-    second = one.run_sync(AGAIN, message_history=first.all_messages())
-    return [told(first, first.output), told(second, second.output)]
+def turns(job: Job) -> Any:
+    agent = make(job)
+    first = agent.run_sync(QUESTION)
+    second = agent.run_sync(AGAIN, message_history=first.all_messages())
+    return [tell(first, first.output), tell(second, second.output)]
 
 
 drive({"ask": ask, "tools": tools, "structured": structured, "turns": turns}, AgentRunError)
