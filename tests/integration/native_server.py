@@ -57,8 +57,8 @@ def block(index: int, opened: dict[str, Any], *deltas: dict[str, Any]) -> list[b
     ]
 
 
-def said(*pieces: str) -> list[bytes]:
-    return block(0, text(""), *({"type": "text_delta", "text": piece} for piece in pieces))
+def said(*pieces: str, index: int = 0) -> list[bytes]:
+    return block(index, text(""), *({"type": "text_delta", "text": piece} for piece in pieces))
 
 
 def end(stop: str | None = "end_turn", **usage: Any) -> list[bytes]:
