@@ -62,6 +62,13 @@ class Served:
             headers={"authorization": f"Bearer {key}"},
         )
 
+    async def until_idle(self, seconds: float = 10.0) -> None:
+        """Wait until no request is under way and all calls are in the journal."""
+        async with asyncio.timeout(seconds):
+            while self.gateway._turns:  # noqa: ASYNC110 - nothing tells of it
+                await asyncio.sleep(0.005)
+        await self.journal.wait_durable()
+
 
 def request_body(
     api: str, content: Any = "What is 6 * 7?", *, stream: bool = False, **more: Any
