@@ -8,20 +8,20 @@ header.
 
 from __future__ import annotations
 
-import asyncio
+import itertools
 import logging
+from collections.abc import AsyncIterator
 from pathlib import Path
-from typing import Any
 
 import pytest
 from journaled import everything_in
 
 from faults import plays
 from faults.plays import Fault
-from faults.script import Played
-from faults.server import fault_server
+from faults.script import Request
+from faults.server import FaultServer, fault_server
 from integration import test_secrets as worker_side
-from integration.served import PATHS, PLAN, request_body, served
+from integration.served import PATHS, PLAN, Served, request_body, served
 from integration.test_secrets import ECHOES, VARIABLES
 from openconductor.calls import policies
 from openconductor.serving.key_ring import new_key
@@ -29,6 +29,7 @@ from openconductor.serving.serve_config import KeyTable
 
 ANN, BEN = new_key(), new_key()
 WRONG = "sk-canary-a-key-of-somewhere-else-9f31"
+PAGES = ("/metrics", "/health/ready", "/openapi.json", "/v1/models", "/v1/episodes/0", "/nothing")
 
 
 @pytest.fixture(autouse=True)
@@ -47,80 +48,90 @@ def environment(monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixtur
     caplog.set_level(logging.DEBUG)
 
 
-async def test_no_key_is_in_an_answer_an_error_a_metric_a_log_an_episode_or_the_journal(
-    tmp_path: Path, caplog: pytest.LogCaptureFixture, capfd: pytest.CaptureFixture[str]
-) -> None:
-    leaks = worker_side.Leaks()
+class InTurn:
+    """The next echo for each request to the last worker."""
+
+    def __init__(self) -> None:
+        self._names = itertools.cycle(ECHOES)
+
+    def fate(self, request: Request) -> str:
+        return next(self._names) if request.model == "c" else "ok"
+
+
+@pytest.fixture
+async def server(tmp_path: Path) -> AsyncIterator[tuple[Served, FaultServer]]:
+    """A server with two keys, and its workers."""
     keys = [KeyTable("ann", ANN[1]), KeyTable("ben", BEN[1])]
-    names = list(ECHOES)
-    fates: dict[str, Any] = {"planner": ["ok"], "a": ["ok"], "b": ["ok"], "c": names}
-
-    class InTurn(Played):
-        """The next fault for each request to the last worker."""
-
-        def fate(self, request: Any) -> str:
-            return next(turn) if request.model == "c" else "ok"
-
-    turn = (name for _ in range(100) for name in names)
     async with (
-        fault_server(InTurn(fates), {"planner": PLAN}) as faults,
+        fault_server(InTurn(), {"planner": PLAN}) as faults,
         served(tmp_path, faults, key=keys, variable="CANARY_API_KEY", timeout_s=3.0) as server,
     ):
-        for number in range(2 * len(names)):
-            api, key = list(PATHS)[number % 3], (ANN, BEN)[number % 2]
-            answer = await server.ask(
-                api, key=key[0], stream=number >= len(names), question=f"Question {number}?"
-            )
-            leaks.look(f"answer {number}", answer.text)
-            leaks.look(f"headers {number}", repr(answer.headers.raw))
-            if identifier := answer.headers.get("x-request-id"):
-                path = f"{server.url}/v1/episodes/{identifier}"
-                for reader in (ANN, BEN):
-                    told = await server.client.get(path, headers={"x-api-key": reader[0]})
-                    assert told.status_code == (200 if reader is key else 404)
-                    leaks.look(f"episode {number}", told.text)
-        assert {record.fate for record in faults.records} >= set(names)
-        assert all(
-            record.request.key == f"Bearer {VARIABLES['CANARY_API_KEY']}"
-            for record in faults.records
-        )
+        yield server, faults
 
-        def odd(**headers: str) -> Any:
-            return server.client.post(
-                f"{server.url}{PATHS['chat']}", json=request_body("chat"), headers=headers
-            )
 
-        said = [
-            await odd(),
-            await odd(authorization=f"Bearer {WRONG}"),
-            await odd(authorization=f"Basic {WRONG}"),
-            await odd(**{"x-api-key": ANN[0][:-1]}),
-            await odd(authorization=f"Bearer {ANN[0]} x"),
-        ]
-        assert {one.status_code for one in said} == {401}
-        said += [await server.ask("chat", key=ANN[0], model="nobody", user="x")]
-        pages = (
-            "/metrics",
-            "/health/ready",
-            "/openapi.json",
-            "/v1/models",
-            f"/v1/episodes/{'0' * 32}",
-            "/nothing",
-        )
-        said += [await server.client.get(f"{server.url}{page}") for page in pages]
-        for one in said:
-            leaks.look(str(one.url), one.text + repr(one.headers.raw))
-        await asyncio.sleep(0)
-    leaks.look("journal", everything_in(tmp_path))
-    leaks.look(
-        "log",
-        "\n".join(
-            f"{record.getMessage()} {record.exc_text}"
-            for record in caplog.records
-            if record.name.split(".")[0] in ("openconductor", "uvicorn", "starlette")
-        ),
-    )
-    out, err = capfd.readouterr()
-    leaks.look("stdout", out)
-    leaks.look("stderr", err)
+async def test_no_key_of_a_worker_is_in_an_answer_an_episode_a_log_or_the_journal(
+    server: tuple[Served, FaultServer],
+    tmp_path: Path,
+    caplog: pytest.LogCaptureFixture,
+    capfd: pytest.CaptureFixture[str],
+) -> None:
+    leaks = worker_side.Leaks()
+    ours, faults = server
+    for number in range(2 * len(ECHOES)):
+        api, key = list(PATHS)[number % 3], (ANN, BEN)[number % 2]
+        stream, question = number >= len(ECHOES), f"Question {number}?"
+        answer = await ours.ask(api, key=key[0], stream=stream, question=question)
+        leaks.look(f"answer {number}", answer.text + repr(answer.headers.raw))
+        path = f"{ours.url}/v1/episodes/{answer.headers['x-request-id']}"
+        for reader in (ANN, BEN):
+            told = await ours.client.get(path, headers={"x-api-key": reader[0]})
+            assert told.status_code == (200 if reader is key else 404)
+            leaks.look(f"episode {number}", told.text)
+    assert {record.fate for record in faults.records} >= set(ECHOES)
+    sent = {record.request.key for record in faults.records}
+    assert sent == {f"Bearer {VARIABLES['CANARY_API_KEY']}"}
+    await look_behind(leaks, ours, tmp_path, caplog, capfd)
+
+
+async def test_no_key_of_a_client_is_in_an_error_a_page_a_log_or_the_journal(
+    server: tuple[Served, FaultServer],
+    tmp_path: Path,
+    caplog: pytest.LogCaptureFixture,
+    capfd: pytest.CaptureFixture[str],
+) -> None:
+    leaks = worker_side.Leaks()
+    ours, _ = server
+    for headers in (
+        {},
+        {"authorization": f"Bearer {WRONG}"},
+        {"authorization": f"Basic {WRONG}"},
+        {"x-api-key": ANN[0][:-1]},
+        {"authorization": f"Bearer {ANN[0]} x"},
+    ):
+        url = f"{ours.url}{PATHS['chat']}"
+        refused = await ours.client.post(url, json=request_body("chat"), headers=headers)
+        assert refused.status_code == 401
+        leaks.look("a refusal", refused.text + repr(refused.headers.raw))
+    unknown = await ours.ask("chat", key=ANN[0], model="nobody", user="x")
+    leaks.look("an unknown model", unknown.text)
+    for page in PAGES:
+        told = await ours.client.get(f"{ours.url}{page}")
+        leaks.look(page, told.text + repr(told.headers.raw))
+    await look_behind(leaks, ours, tmp_path, caplog, capfd)
+
+
+async def look_behind(
+    leaks: worker_side.Leaks,
+    server: Served,
+    folder: Path,
+    caplog: pytest.LogCaptureFixture,
+    capfd: pytest.CaptureFixture[str],
+) -> None:
+    """Look through what the server wrote; no key may be there, nor have been found before."""
+    await server.until_idle()
+    leaks.look("journal", everything_in(folder))
+    for record in caplog.records:
+        if record.name.split(".")[0] in ("openconductor", "uvicorn", "starlette"):
+            leaks.look("log", f"{record.getMessage()} {record.exc_text}")
+    leaks.look("stdout and stderr", "".join(capfd.readouterr()))
     leaks.none()
