@@ -8,6 +8,7 @@ prints what it found (``pytest -rP``): docs/statistics.md has the figures.
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from functools import cache
 from typing import Any
 
@@ -20,11 +21,12 @@ from openconductor.measures import entropy_bits
 SIMULATIONS = 1000
 Array = np.ndarray[Any, Any]
 Rng = np.random.Generator
+Interval = Callable[[], tuple[float, float]]
 
 
 def settings(quick: tuple[object, ...], *slow: tuple[object, ...]) -> list[object]:
     """Return the settings of a test, of which only the first is quick."""
-    return [quick, *(pytest.param(*one, marks=pytest.mark.slow) for one in slow)]
+    return [quick, *(pytest.param(*setting, marks=pytest.mark.slow) for setting in slow)]
 
 
 def difficulties(rng: Rng, share: float, questions: int, alike: float | None) -> Array:
@@ -34,9 +36,10 @@ def difficulties(rng: Rng, share: float, questions: int, alike: float | None) ->
     return rng.beta(share * alike, (1 - share) * alike, size=questions)
 
 
-def asked(rng: Rng, chances: Array, repeats: int = 1) -> Array:
+def draw_scores(rng: Rng, chances: Array, repeats: int = 1) -> Array:
     """Draw scores: a row a question, a column a repeat."""
-    return (rng.random((len(chances), repeats)) < chances[:, None]).astype(float)
+    draws = rng.random((len(chances), repeats))
+    return (draws < chances[:, None]).astype(float)
 
 
 def compared(ours: Array, theirs: Array, seed: int = 0, resamples: int = 1000) -> Any:
@@ -45,8 +48,13 @@ def compared(ours: Array, theirs: Array, seed: int = 0, resamples: int = 1000) -
     return statistics.difference(first, second, seed, resamples=resamples)
 
 
-def assert_covered(ends: list[tuple[float, float]], truth: float, most: float = 0.97) -> None:
-    share = sum(low <= truth <= high for low, high in ends) / len(ends)
+def assert_covers(interval: Interval, truth: float, most: float = 0.97) -> None:
+    """Draw intervals, and check how many of them hold the truth."""
+    held = 0
+    for _ in range(SIMULATIONS):
+        low, high = interval()
+        held += low <= truth <= high
+    share = held / SIMULATIONS
     print(f"covered {share:.3f}")
     assert 0.93 <= share <= most
 
@@ -70,34 +78,37 @@ def assert_rarely(false: int, most: int = 65) -> None:
         (0.6, 198, 16, 0.3),
     ),
 )
-def test_a_clustered_mean_covers_as_it_claims(
-    share: float, questions: int, repeats: int, alike: float | None
-) -> None:
+def test_a_clustered_mean_covers_as_it_claims(share, questions, repeats, alike) -> None:
     rng = np.random.default_rng(11)
-    ends: list[tuple[float, float]] = []
-    for _ in range(SIMULATIONS):
-        scores = asked(rng, difficulties(rng, share, questions, alike), repeats)
+
+    def interval() -> tuple[float, float]:
+        scores = draw_scores(rng, difficulties(rng, share, questions, alike), repeats)
         mean = statistics.clustered_mean(scores.tolist())
-        ends.append((mean.low, mean.high))
+        return mean.low, mean.high
+
     # Repeats never count as more questions.
-    assert_covered(ends, share, 0.97 if repeats == 1 else 1.0)
+    assert_covers(interval, share, 0.97 if repeats == 1 else 1.0)
 
 
 def test_single_answers_are_covered_as_well_as_whole_numbers_allow() -> None:
     """Nothing is simulated, because the chance of each count is known."""
     questions = 100
-    rights = np.arange(questions + 1)
-    ends = np.array([statistics.wilson_interval(int(right), questions) for right in rights])
-    ways = np.array([math.comb(questions, int(right)) for right in rights], dtype=float)
     covered: list[float] = []
     for share in np.linspace(0.03, 0.97, 941):
-        chances = ways * share**rights * (1 - share) ** (questions - rights)
-        held = (ends[:, 0] <= share) & (share <= ends[:, 1])
-        covered.append(float((chances * held).sum()))
+        total = 0.0
+        for right in range(questions + 1):
+            low, high = wilson(right, questions)
+            if low <= share <= high:
+                ways = math.comb(questions, right)
+                total += ways * share**right * (1 - share) ** (questions - right)
+        covered.append(total)
     print(f"covered {min(covered):.3f} to {max(covered):.3f}, on average {np.mean(covered):.3f}")
     assert min(covered) > 0.925
     assert max(covered) < 0.98
     assert np.mean(covered) == pytest.approx(0.95, abs=0.005)
+
+
+wilson = cache(statistics.wilson_interval)
 
 
 @pytest.mark.slow
@@ -106,14 +117,18 @@ def test_single_answers_are_covered_as_well_as_whole_numbers_allow() -> None:
 )
 def test_pass_at_k_is_unbiased_and_covers(share, questions, repeats, alike, k) -> None:
     rng = np.random.default_rng(14)
-    population = rng.beta(share * alike, (1 - share) * alike, size=400_000)
+    population = difficulties(rng, share, 400_000, alike)
     truth = float(np.mean(1 - (1 - population) ** k))
-    passed: list[statistics.Mean] = []
-    for _ in range(SIMULATIONS):
-        scores = asked(rng, difficulties(rng, share, questions, alike), repeats)
-        passed.append(statistics.pass_at_k(scores.tolist(), k))
-    assert np.mean([one.mean for one in passed]) == pytest.approx(truth, abs=0.005)
-    assert_covered([(one.low, one.high) for one in passed], truth, 1.0)
+    means: list[float] = []
+
+    def interval() -> tuple[float, float]:
+        scores = draw_scores(rng, difficulties(rng, share, questions, alike), repeats)
+        passed = statistics.pass_at_k(scores.tolist(), k)
+        means.append(passed.mean)
+        return passed.low, passed.high
+
+    assert_covers(interval, truth, 1.0)
+    assert np.mean(means) == pytest.approx(truth, abs=0.005)
 
 
 @pytest.mark.parametrize("method", ["t", "bootstrap"])
@@ -121,16 +136,14 @@ def test_a_mean_of_any_numbers_covers_as_it_claims(method: str) -> None:
     """Steps a workflow are whole numbers, tokens a question are skewed."""
     rng = np.random.default_rng(19)
 
-    def interval(values: Array) -> tuple[float, float]:
+    def interval_of(values: Array) -> tuple[float, float]:
         if method == "t":
             return statistics.mean_interval(values.tolist())
-        found = statistics.bootstrap_mean(values.tolist(), resamples=1000)
-        return found.low, found.high
+        low, high, _ = statistics.bootstrap_mean(values.tolist(), resamples=1000)
+        return low, high
 
-    steps = [interval(rng.integers(1, 6, size=100).astype(float)) for _ in range(SIMULATIONS)]
-    assert_covered(steps, 3.0)
-    tokens = [interval(rng.gamma(4.0, 25.0, size=120)) for _ in range(SIMULATIONS)]
-    assert_covered(tokens, 100.0)
+    assert_covers(lambda: interval_of(rng.integers(1, 6, size=100).astype(float)), 3.0)
+    assert_covers(lambda: interval_of(rng.gamma(4.0, 25.0, size=120)), 100.0)
 
 
 @pytest.mark.parametrize(
@@ -139,29 +152,30 @@ def test_a_mean_of_any_numbers_covers_as_it_claims(method: str) -> None:
 )
 def test_an_average_over_tasks_covers_as_it_claims(shares, questions) -> None:
     rng = np.random.default_rng(23)
-    ends: list[tuple[float, float]] = []
-    for _ in range(SIMULATIONS):
+
+    def interval() -> tuple[float, float]:
         parts: list[tuple[float, float, float]] = []
         for share, count in zip(shares, questions, strict=True):
             right = int(rng.binomial(count, share))
             parts.append((right / count, *statistics.wilson_interval(right, count)))
-        ends.append(statistics.averaged_interval(parts))
-    assert_covered(ends, float(np.mean(shares)))
+        return statistics.averaged_interval(parts)
+
+    assert_covers(interval, float(np.mean(shares)))
 
 
 def test_a_ratio_covers_as_it_claims_and_is_silent_where_it_may_be_anything() -> None:
     rng = np.random.default_rng(21)
-    ends: list[tuple[float, float]] = []
-    for _ in range(SIMULATIONS):
-        best = asked(rng, difficulties(rng, 0.5, 200, 1.0))[:, 0]
+
+    def interval() -> Any:
+        best = draw_scores(rng, difficulties(rng, 0.5, 200, 1.0))[:, 0]
         ours = np.where(rng.random(200) < 0.4, 1.0, best)
         oracle = np.where(rng.random(200) < 0.6, 1.0, best)
-        found = statistics.ratio_interval((ours - best).tolist(), (oracle - best).tolist())
-        assert found is not None
-        ends.append(found)
-    assert_covered(ends, 0.2 / 0.3)
+        return statistics.ratio_interval((ours - best).tolist(), (oracle - best).tolist())
+
+    assert_covers(interval, 0.2 / 0.3)
     noise = rng.choice([-1.0, 0.0, 1.0], size=200)
-    assert statistics.ratio_interval(noise.tolist(), (noise - noise.mean()).tolist()) is None
+    centred = noise - noise.mean()
+    assert statistics.ratio_interval(noise.tolist(), centred.tolist()) is None
 
 
 @pytest.mark.slow
@@ -175,29 +189,20 @@ def test_a_ratio_covers_as_it_claims_and_is_silent_where_it_may_be_anything() ->
 )
 def test_an_entropy_by_jackknife_covers_as_it_claims(kinds: list[list[float]]) -> None:
     rng = np.random.default_rng(22)
-    ends: list[tuple[float, float]] = []
-    for _ in range(SIMULATIONS):
+
+    def interval() -> tuple[float, float]:
         drawn = rng.integers(0, len(kinds), size=150)
         counts = np.array([rng.multinomial(3, kinds[kind]) for kind in drawn])
         total = counts.sum(axis=0)
         without = [entropy_bits(rest) for rest in (total - counts).tolist()]
         _, low, high = statistics.jackknife_interval(entropy_bits(total.tolist()), without)
-        ends.append((low, high))
-    assert_covered(ends, entropy_bits(np.mean(kinds, axis=0).tolist()))
+        return low, high
+
+    truth = entropy_bits(np.mean(kinds, axis=0).tolist())
+    assert_covers(interval, truth)
 
 
 # ── two systems ───────────────────────────────────────────────────────────────────────────────────
-def pair(
-    rng: Rng, share: float, gain: float, questions: int, repeats: int, alike: float, common: float
-) -> tuple[Array, Array]:
-    """Draw the scores of two systems; ``common`` of the questions are as hard for both."""
-    first = difficulties(rng, share, questions, alike)
-    own = difficulties(rng, share, questions, alike)
-    second = np.where(rng.random(questions) < common, first, own)
-    better = second + (1 - second) * gain / (1 - share)
-    return asked(rng, better, repeats), asked(rng, first, repeats)
-
-
 @pytest.mark.slow
 @pytest.mark.parametrize(
     ("share", "gain", "questions", "repeats", "alike", "common"),
@@ -213,27 +218,23 @@ def pair(
 def test_a_paired_difference_covers_and_equals_are_rarely_called_different(
     share, gain, questions, repeats, alike, common
 ) -> None:
+    """``common`` of the questions are as hard for both systems."""
     rng = np.random.default_rng(15)
-    found: list[statistics.Difference] = []
-    for seed in range(SIMULATIONS):
-        found.append(compared(*pair(rng, share, gain, questions, repeats, alike, common), seed))
-    assert_covered([(one.low, one.high) for one in found], gain, 1.0 if repeats == 16 else 0.97)
+    p_values: list[float] = []
+
+    def interval() -> tuple[float, float]:
+        first = difficulties(rng, share, questions, alike)
+        own = difficulties(rng, share, questions, alike)
+        second = np.where(rng.random(questions) < common, first, own)
+        better = second + (1 - second) * gain / (1 - share)
+        ours = draw_scores(rng, better, repeats)
+        gap = compared(ours, draw_scores(rng, first, repeats), seed=len(p_values))
+        p_values.append(gap.p)
+        return gap.low, gap.high
+
+    assert_covers(interval, gain, 1.0 if repeats == 16 else 0.97)
     if not gain:
-        assert_rarely(sum(one.p < 0.05 for one in found))
-
-
-def test_a_real_difference_is_mostly_found() -> None:
-    rng = np.random.default_rng(17)
-    found = [compared(*pair(rng, 0.6, 0.15, 200, 2, 1.0, 0.9), seed) for seed in range(100)]
-    assert sum(one.p < 0.05 and one.low > 0 for one in found) > 94
-
-
-def test_the_p_value_and_the_interval_of_a_bootstrap_agree() -> None:
-    rng = np.random.default_rng(20)
-    for seed in range(100):
-        values = rng.choice([-1.0, 0.0, 1.0], p=[0.1, 0.7, 0.2], size=100).tolist()
-        low, high, p = statistics.bootstrap_mean(values, seed=seed)
-        assert abs(p - 0.05) <= 0.004 or (p < 0.05) == (low > 0 or high < 0)
+        assert_rarely(sum(p < 0.05 for p in p_values))
 
 
 @cache
@@ -260,13 +261,12 @@ def test_systems_that_seldom_differ_are_rarely_called_different(tasks, questions
     rng = np.random.default_rng(26)
     false = 0
     for _ in range(SIMULATIONS):
-        parts = [seldom(rng, apart, questions) for _ in range(tasks)]
-        p = parts[0].p
+        gaps = [seldom(rng, apart, questions) for _ in range(tasks)]
+        p = gaps[0].p
         if tasks > 1:
-            low, high = statistics.averaged_interval(
-                [(one.value, one.low, one.high) for one in parts]
-            )
-            p = statistics.p_of_interval(float(np.mean([one.value for one in parts])), low, high)
+            mean = float(np.mean([gap.value for gap in gaps]))
+            parts = [(gap.value, gap.low, gap.high) for gap in gaps]
+            p = statistics.p_of_interval(mean, *statistics.averaged_interval(parts))
         false += p < 0.05
     assert_rarely(false)
 
@@ -278,8 +278,9 @@ def test_among_thirty_equals_a_false_difference_is_rare_after_holms_adjustment()
     false = 0
     for _ in range(SIMULATIONS):
         answers = (rng.random(30) < 0.6) ^ (rng.random((31, 30)) < 0.3)
-        better = (answers[1:] & ~answers[0]).sum(axis=1).tolist()
-        worse = (~answers[1:] & answers[0]).sum(axis=1).tolist()
+        reference, others = answers[0], answers[1:]
+        better = (others & ~reference).sum(axis=1).tolist()
+        worse = (~others & reference).sum(axis=1).tolist()
         p = [single_answers(*counts, 30).p for counts in zip(better, worse, strict=True)]
         false += min(statistics.holm(p)) < 0.05
     assert_rarely(false, 50)
@@ -293,9 +294,10 @@ def test_a_few_differences_are_not_called_more_than_the_sign_test_allows(
     questions: int, better: int, worse: int
 ) -> None:
     """McNemar's exact test is conservative: at least about half its p-value is claimed."""
-    found = single_answers(better, worse, questions)
+    gap = single_answers(better, worse, questions)
     differing = better + worse
-    exact = 2 * sum(math.comb(differing, count) for count in range(worse + 1)) / 2**differing
-    assert found.p > 0.38 * exact
-    assert (found.p < 0.05) == (found.low > 0)
-    assert -1 <= found.low < found.value < found.high <= 1
+    tail = sum(math.comb(differing, count) for count in range(worse + 1))
+    exact = 2 * tail / 2**differing
+    assert gap.p > 0.38 * exact
+    assert (gap.p < 0.05) == (gap.low > 0)
+    assert -1 <= gap.low < gap.value < gap.high <= 1
