@@ -47,16 +47,16 @@ def record(mark: str, problem: str = "p", sample: int = 0, **changes: Any) -> Re
 
 
 def records(marks: Sequence[str], **changes: Any) -> list[Record]:
-    """One problem a text, one repeat a character: ``["++-", "u+-"]``.
+    """Make records: one problem a text, one repeat a character: ``["++-", "u+-"]``.
 
     A blank leaves a repeat out.
     """
-    return [
-        record(mark, f"p{place}", sample, **changes)
-        for place, repeats in enumerate(marks)
-        for sample, mark in enumerate(repeats)
-        if mark != " "
-    ]
+    made: list[Record] = []
+    for place, repeats in enumerate(marks):
+        for sample, mark in enumerate(repeats):
+            if mark != " ":
+                made.append(record(mark, f"p{place}", sample, **changes))
+    return made
 
 
 def planned(*workflows: Workflow | None, reason: str = "missing_list") -> tuple[RoundRecord, ...]:
@@ -69,11 +69,10 @@ def results_of(
     systems: Sequence[str],
     *,
     tasks: Sequence[str] = ("t",),
-    repeats: int = 1,
-    against: str = "",
     expected: dict[str, int] | None = None,
+    **options: Any,
 ) -> Results:
-    """Results of records made by hand."""
-    asked = tuple(TaskTable(task) for task in tasks)
-    config = EvalConfig("by hand", tuple(systems), asked, repeats=repeats, against=against)
+    """Make results of records; ``options`` are those of the recipe."""
+    tables = tuple(TaskTable(task) for task in tasks)
+    config = EvalConfig("by hand", tuple(systems), tables, **options)
     return Results.of_records(config, found, workers=WORKERS, expected=expected)
