@@ -6,6 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from decimal import Decimal
 from html.parser import HTMLParser
+from itertools import takewhile
 from typing import Any
 
 import pytest
@@ -60,9 +61,8 @@ class Page(HTMLParser):
     def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
         names = [name for name, _ in attrs]
         assert len(names) == len(set(names)), f"<{tag}> has an attribute twice"
-        made = Tag(
-            tag, {name: value or "" for name, value in attrs}, tuple(one.name for one in self.open)
-        )
+        attributes = {name: value or "" for name, value in attrs}
+        made = Tag(tag, attributes, tuple(outer.name for outer in self.open))
         self.tags.append(made)
         if tag not in VOID:
             self.open.append(made)
@@ -72,8 +72,8 @@ class Page(HTMLParser):
         assert self.open.pop().name == tag
 
     def handle_data(self, data: str) -> None:
-        for one in self.open:
-            one.text += data
+        for tag in self.open:
+            tag.text += data
 
     def of(self, *names: str) -> list[Tag]:
         """The elements of these names."""
@@ -83,15 +83,21 @@ class Page(HTMLParser):
         """The elements of a class."""
         return [tag for tag in self.tags if name in tag.attributes.get("class", "").split()]
 
+    def table(self, caption: str) -> list[Tag]:
+        """The elements of the table with a caption, up to the next table."""
+        (start,) = [
+            place
+            for place, tag in enumerate(self.tags)
+            if tag.name == "caption" and tag.text == caption
+        ]
+        rest = self.tags[start + 1 :]
+        return list(takewhile(lambda tag: tag.name != "table", rest))
+
     def rows(self, caption: str) -> dict[str, list[str]]:
         """The rows of the table with a caption: their headings, and their cells that hold text."""
-        places = [place for place, tag in enumerate(self.tags) if tag.name == "caption"]
-        (start,) = [place for place in places if self.tags[place].text == caption]
         rows: dict[str, list[str]] = {}
         row: list[str] = []
-        for tag in self.tags[start + 1 :]:
-            if tag.name == "table":
-                break
+        for tag in self.table(caption):
             if tag.name == "th" and tag.attributes.get("scope") == "row":
                 row = rows[tag.text] = []
             elif tag.name == "td" and tag.text:
