@@ -315,6 +315,7 @@ seed=many              → seed
 --study s --resume     → --study
 --study s --seeds 1,1  → --seeds
 --study s --seeds one  → --seeds
+--study s --seeds=      → --seeds
 --seeds=               → requires --study
 --jobs=1               → requires --study
 --controls             → requires --study

@@ -86,6 +86,15 @@ def folder(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFact
     return folder
 
 
+def test_a_model_whose_weights_are_not_numbers_is_not_saved(tmp_path: Path) -> None:
+    model = fresh("as the recipes build it")
+    with torch.no_grad():
+        next(model.parameters()).fill_(float("nan"))
+    with pytest.raises(ConfigError, match="logits differ by nan"):
+        save_conductor(model, build_tokenizer(phrases()), CONFIG, tmp_path / "conductor")
+    assert not (tmp_path / "conductor").exists()
+
+
 @pytest.mark.parametrize("pieces", [[40], [37, 1, 1, 1], [10, 20, 10]], ids=str)
 def test_the_logits_are_torchs_with_and_without_a_cache(folder: Path, pieces: list[int]) -> None:
     model, _ = load_model(folder)

@@ -108,10 +108,11 @@ def _train(config: TrainConfig, folder: Path, resume: bool) -> _Record:
 def _study(
     config: TrainConfig, folder: Path, seeds: str | None, controls: bool | None, jobs: int | None
 ) -> _Record:
-    numbers = _read_seeds(seeds or SEEDS)
+    numbers = _read_seeds(SEEDS if seeds is None else seeds)
     with needing("train", "train"):
         from openconductor.training.study import study as run
-    console.say(f"study folder: {folder}")
+    if is_first_process():
+        console.say(f"study folder: {folder}")
     with console.only_results_on_stdout():
         return run(
             config,
