@@ -4,9 +4,6 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Callable
-from decimal import Decimal
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -25,6 +22,7 @@ from chat_server import (
     write_pool,
 )
 from test_cli import serving
+from test_frozen_output import check
 
 from openconductor.cli import pool_init
 from openconductor.cli.pool_init import KEYS, VENDORS
@@ -81,181 +79,130 @@ HOUSE: dict[str, dict[str, Answer]] = {
     },
     "silent": {"plain": says(completion(""))},
     "down": {"plain": says({"error": {"message": "overloaded"}}, status=503)},
-    "sleepy": {"plain": hangs()},
 }
+USABLE = 5  # the first ones
 
 
 async def houses(request: web.Request) -> web.StreamResponse:
     """Answer as the model that is asked for does."""
     body = await request.json()
+    if body["model"] == "sleepy":
+        return await hangs()(request)
     return await {**WHOLE, **HOUSE[body["model"]]}[kind(body)](request)
 
 
-@pytest.fixture
-def pool_file(tmp_path: Path) -> Callable[..., str]:
-    """Writes a pool file of these models at this address."""
-    return partial(write_pool, tmp_path, more=PRICE)
+OTHERS = """
+[[worker]]
+name = "sleepy"
+model = "sleepy"
+base_url = "URL"
+timeout_s = 0.3
+[[worker]]
+name = "keyless"
+model = "m"
+base_url = "URL"
+api_key_env = "UNSET_KEY"
+[[worker]]
+name = "nobody"
+model = "m"
+base_url = "http://127.0.0.1:9/v1"
+"""
 
 
-def test_a_worker_without_fault_is_reported_with_the_cost_of_its_check(
-    run, pool_file, monkeypatch
+def test_each_worker_is_reported_with_its_faults_their_fixes_and_what_its_check_cost(
+    run, tmp_path, monkeypatch
 ) -> None:
+    monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("HOUSE_API_KEY", CANARY)
-    with serving(*[houses] * 4) as server:
-        path = pool_file(server.url, "whole", more=f'{PRICE}\napi_key_env = "HOUSE_API_KEY"')
-        ran = run("pool", "check", path, "--json")
-    report = ran.json()
-    assert (ran.code, ran.err, report["ok"], report["calls"]) == (0, "", True, 4)
-    [worker] = report["workers"]
-    assert (worker["usable"], worker["reachable"], worker["faults"]) == (True, True, [])
-    assert worker["key"] == {"env": "HOUSE_API_KEY", "present": True}
-    assert (worker["finish_reason"], worker["usage_reported"]) == ("stop", True)
-    assert (worker["tools"], worker["images"]) == ("yes", "accepted")
-    stream = worker["streaming"]
-    assert (stream["works"], stream["pieces"], stream["usage_reported"]) == ("yes", 3, True)
-    assert 0 < stream["first_text_seconds"] < 5 and 0 < worker["latency_seconds"] < 5
-    assert Decimal(report["spent"]["dollars"]) == 4 * Decimal("0.000022")
-    assert report["spent"]["unpriced_calls"] == 0
-    assert CANARY not in ran.out
-    assert {body.get("max_tokens") for body in server.bodies} == {64}
-
-
-@pytest.mark.parametrize(
-    ("model", "what", "message", "fix"),
-    [
-        ("cutter", "answer", "without a finish reason", "update the server"),
-        ("stream-cutter", "streaming", "without a finish reason", "update the server"),
-        ("website", "answer", "text/html", "correct base_url"),
-        ("locked", "answer", "no such key", "export HOUSE_API_KEY="),
-        ("unknown", "answer", "no such model", "correct model (it is 'unknown')"),
-        ("broke", "answer", "pay", "add credit"),
-        ("silent", "answer", "neither text nor tool call", "max_tokens"),
-        ("down", "answer", "overloaded", "try again later"),
-        ("sleepy", "answer", "deadline", "--timeout"),
-    ],
-)
-def test_each_fault_has_its_fix_and_fails_the_check(
-    run, pool_file, monkeypatch, model, what, message, fix
-) -> None:
-    monkeypatch.setenv("HOUSE_API_KEY", CANARY)
-    timeout = "0.3" if model == "sleepy" else "5"
-    with serving(*[houses] * 8) as server:
-        path = pool_file(server.url, model, more=f'{PRICE}\napi_key_env = "HOUSE_API_KEY"')
-        command = ("pool", "check", path, "--timeout", timeout)
+    more = f'{PRICE}\napi_key_env = "HOUSE_API_KEY"'
+    with serving(*[houses] * 80) as server:
+        path = Path(write_pool(Path(), server.url, *HOUSE, more=more))
+        path.write_text(path.read_text("utf-8") + OTHERS.replace("URL", server.url), "utf-8")
+        command = ("pool", "check", path, "--timeout", "5")
         ran, shown = run(*command, "--json"), run(*command)
-    [worker] = ran.json()["workers"]
-    assert (ran.code, shown.code, worker["usable"]) == (1, 1, False)
-    [fault] = worker["faults"]
-    assert (fault["what"], fault["fatal"]) == (what, True)
-    assert message in fault["message"] and fix in fault["fix"]
-    flat = " ".join(shown.out.split())
-    assert f"{model} {what}: " in flat and fix in flat
-    assert "0 of 1 workers can be used" in shown.err
+        assert {body.get("max_tokens") for body in server.bodies} == {64}
+    assert (ran.code, ran.err, shown.code) == (1, "", 1)
+    check("pool-check", ran.out.replace(server.url, "<url>"), str(tmp_path))
+    assert f"{USABLE} of {len(HOUSE) + 3} workers can be used" in shown.err
+    text = " ".join(shown.out.split())
+    for worker in ran.json()["workers"]:
+        for fault in worker["faults"]:
+            fix = " ".join(fault["fix"].split())
+            assert f"{worker['name']} {fault['what']}: " in text and f"fix: {fix}" in text
     assert CANARY not in ran.out + ran.err + shown.out + shown.err
 
 
-def test_what_a_worker_cannot_do_is_told_and_is_no_failure(run, pool_file) -> None:
-    with serving(*[houses] * 20) as server:
-        path = pool_file(server.url, "whole", "shy", "half", "text", "lumpy")
-        ran = run("pool", "check", path, "--json")
-    assert ran.code == 0
-    whole, shy, half, text, lumpy = ran.json()["workers"]
-    assert (whole["tools"], shy["tools"], text["tools"]) == ("yes", "accepted", "no")
-    assert (whole["images"], text["images"]) == ("accepted", "no")
-    assert (lumpy["streaming"]["works"], lumpy["streaming"]["pieces"]) == ("accepted", 1)
-    for fault in (*shy["faults"], *half["faults"]):
-        assert (fault["what"], fault["fatal"]) == ("usage", False)
-    assert len(shy["faults"]) == len(half["faults"]) == 1
-    assert (half["usage_reported"], half["streaming"]["usage_reported"]) == (True, False)
-    assert shy["spent"]["unpriced_calls"] == 2 and half["spent"]["unpriced_calls"] == 1
-    assert text["faults"] == []
-
-
-def test_one_broken_worker_does_not_hide_the_others(run, pool_file) -> None:
+def test_a_pool_without_fault_passes_and_its_stated_limits_are_kept(run, tmp_path) -> None:
+    more = f"{PRICE}\nsampling = {{ max_tokens = 3000 }}\nrpm = 1\n"
+    more += "body = { thinking = { budget_tokens = 2000 } }"
     with serving(*[houses] * 4) as server:
-        path = Path(pool_file(server.url, "whole"))
-        more = (
-            '[[worker]]\nname = "nobody"\nmodel = "m"\nbase_url = "http://127.0.0.1:9/v1"\n'
-            '[[worker]]\nname = "misspelt"\nprovider = "opnai"\nmodel = "m"\n'
-            '[[worker]]\nname = "keyless"\nmodel = "m"\napi_key_env = "UNSET_KEY"\n'
-            f'base_url = "{server.url}"\n'
-        )
-        path.write_text(path.read_text("utf-8") + more, "utf-8")
-        ran = run("pool", "check", str(path), "--json", "--timeout", "5")
-        asked = len(server.bodies)
-    assert (ran.code, asked) == (2, 4)  # a provider that is not there is a mistake in the file
-    whole, nobody, misspelt, keyless = ran.json()["workers"]
-    assert whole["usable"]
-    assert not any(worker["usable"] for worker in (nobody, misspelt, keyless))
-    assert any("start the server" in fault["fix"] for fault in nobody["faults"] if fault["fatal"])
-    [fault] = misspelt["faults"]
-    assert fault["what"] == "settings" and "'openai" in fault["message"]
-    [fix] = [fault["fix"] for fault in keyless["faults"] if fault["what"] == "key"]
-    assert fix == "export UNSET_KEY=…"
-    assert (keyless["reachable"], keyless["calls"]) == (None, 0)
+        ran = run("pool", "check", write_pool(tmp_path, server.url, "whole", more=more), "--json")
+    assert ran.code == 0  # one request a minute would not have let four calls through
+    assert {body["max_tokens"] for body in server.bodies} == {3000}
+    assert all(body["thinking"] == {"budget_tokens": 2000} for body in server.bodies)
 
 
 def test_offline_no_call_is_made_and_a_known_price_comes_as_the_line_to_paste(
     run, tmp_path, monkeypatch
 ) -> None:
     monkeypatch.setenv("OPENAI_API_KEY", CANARY)
-    path = tmp_path / "pool.toml"
-    path.write_text(
+    monkeypatch.chdir(tmp_path)
+    Path("pool.toml").write_text(
         '[[worker]]\nname = "a"\nprovider = "openai"\nmodel = "gpt-5"\n'
         '[[worker]]\nname = "b"\nmodel = "m"\nbase_url = "http://127.0.0.1:9/v1"\n',
         "utf-8",
     )
-    asked = ("pool", "check", str(path), "--offline")
-    ran, shown = run(*asked, "--json"), run(*asked)
-    first, second = ran.json()["workers"]
-    assert (ran.code, first["calls"], second["calls"], first["reachable"]) == (0, 0, 0, None)
+    command = ("pool", "check", "pool.toml", "--offline")
+    ran, shown = run(*command, "--json"), run(*command)
+    assert (ran.code, ran.json()["calls"]) == (0, 0)
+    check("pool-check-offline", ran.out, str(tmp_path))
     line = "price = { input = 1.25, cached = 0.125, output = 10 }"
-    assert [(it["what"], it["fatal"], it["fix"]) for it in first["faults"]] == [
-        ("price", False, line)
-    ]
-    assert first["known_price"]["price"] == {"input": "1.25", "cached": "0.125", "output": "10"}
-    assert "no price list is known for http://127.0.0.1:9/v1" in second["faults"][0]["message"]
     assert f"fix: {line}" in shown.out and "2 of 2 workers can be used" in shown.err
 
 
 WORKER = '[[worker]]\nname = "a"\nmodel = "m"\nbase_url = "http://127.0.0.1:9/v1"\n'
 
 
-@pytest.mark.parametrize(
-    ("text", "said", "where"),
-    [
-        (None, "no such file", "err"),
-        ('[[worker]]\nname = "a"\nmodel = "m"\nprise = 1\n', "'price'", "err"),
-        (WORKER * 2, "two workers of the name 'a'", "err"),
-        ("", "worker: missing", "err"),
-        (
-            f"{WORKER}price = {{ input = -1, output = 2 }}",
-            "expected US dollars a million tokens, from 0",
-            "out",
-        ),
-        (f"{WORKER}timeout_s = -5", "timeout_s: got -5.0, expected seconds above 0", "out"),
-        (f'{WORKER}provider = "vlm"', "'vllm'", "out"),
-    ],
-)
-def test_a_file_or_a_worker_that_is_wrong_exits_with_2(run, tmp_path, text, said, where) -> None:
-    path = tmp_path / "pool.toml"
-    if text is not None:
-        path.write_text(text, "utf-8")
-    ran = run("pool", "check", str(path), "--offline")
-    assert (ran.code, ran.out == "") == (2, where == "err")
-    assert said in " ".join(getattr(ran, where).split())
-    if where == "out":
-        assert "a settings: " in ran.out and "fix: change the worker 'a' in" in ran.out
+WRONG_FILES = """
+[[worker]]; name = "a"; model = "m"; prise = 1  → .prise'
+WORKER; WORKER                                  → two workers of the name 'a'
+                                                → worker: missing
+"""
+WRONG_WORKERS = """
+price = { input = -1, output = 2 } → expected US dollars a million tokens, from 0
+timeout_s = -5                     → timeout_s: got -5.0, expected seconds above 0
+provider = "vlm"                   → 'vllm'
+"""
 
 
-def test_a_body_that_says_how_long_to_think_keeps_the_workers_own_limit(run, pool_file) -> None:
-    more = f"{PRICE}\nsampling = {{ max_tokens = 3000 }}\nrpm = 1\n"
-    more += "body = { thinking = { budget_tokens = 2000 } }"
-    with serving(*[houses] * 4) as server:
-        ran = run("pool", "check", pool_file(server.url, "whole", more=more), "--json")
-    assert ran.code == 0  # one request a minute would not have let four calls through
-    assert {body["max_tokens"] for body in server.bodies} == {3000}
-    assert all(body["thinking"] == {"budget_tokens": 2000} for body in server.bodies)
+def check_offline(run, folder: Path, text: str) -> Any:
+    path = folder / "pool.toml"
+    path.write_text(text.replace("; ", "\n").replace("WORKER", WORKER), "utf-8")
+    ran = run("pool", "check", path, "--offline")
+    assert ran.code == 2
+    return ran
+
+
+@pytest.mark.parametrize("line", WRONG_FILES.strip("\n").splitlines())
+def test_a_file_that_is_wrong_exits_with_2(run, tmp_path, line) -> None:
+    text, _, message = line.partition("→")
+    ran = check_offline(run, tmp_path, text)
+    assert ran.out == ""
+    assert message.strip() in " ".join(ran.err.split())
+
+
+@pytest.mark.parametrize("line", WRONG_WORKERS.strip().splitlines())
+def test_a_worker_that_is_wrong_exits_with_2_and_its_fix(run, tmp_path, line) -> None:
+    setting, _, message = line.partition("→")
+    shown = " ".join(check_offline(run, tmp_path, f"WORKER; {setting}").out.split())
+    assert message.strip() in shown
+    assert "a settings: " in shown and "fix: change the worker 'a' in" in shown
+
+
+def test_a_file_that_is_absent_exits_with_2(run, tmp_path) -> None:
+    ran = run("pool", "check", tmp_path / "pool.toml", "--offline")
+    assert (ran.code, ran.out) == (2, "")
+    assert "no such file" in ran.err
 
 
 # ── init ──────────────────────────────────────────────────────────────────────────────────────────
@@ -280,25 +227,16 @@ def test_init_writes_a_pool_that_loads_explains_itself_and_holds_no_key(
     assert CANARY not in text + ran.out + ran.err
     assert "openconductor pool check pool.toml" in ran.err
     workers = [worker for _, worker in WorkerPool.from_toml("pool.toml")]
-    assert all(worker.price is not None for worker in workers)
     addresses = [vendor.base_url for vendor in VENDORS for _ in vendor.models]
     assert [worker.provider.base_url for worker in workers] == addresses
-    assert [worker.provider.api_key_env for worker in workers][4] == "GEMINI_API_KEY", (
-        "the first name that is set"
-    )
-    head, *tables = text.split("[[worker]]")
-    settings = {
-        line.partition(" = ")[0]
-        for table in tables
-        for line in table.splitlines()[1:]
-        if line[:1] != "#"
-    }
-    assert all(head.count(f"#   {name} ") == 1 for name in settings if name), (
-        "every setting is explained once"
-    )
-    checked = run("pool", "check", "pool.toml", "--offline", "--json")
-    assert checked.code == 0
-    assert not any(worker["faults"] for worker in checked.json()["workers"])
+    first_that_is_set = workers[4].provider.api_key_env
+    assert first_that_is_set == "GEMINI_API_KEY"
+    head, _, tables = text.partition("[[worker]]")
+    settings = set(re.findall(r"^(\w+) = ", tables, re.MULTILINE))
+    unexplained = [name for name in settings if head.count(f"#   {name} ") != 1]
+    assert settings and not unexplained
+    checked = run("pool", "check", "pool.toml", "--offline", "--json").json()["workers"]
+    assert not any(worker["faults"] for worker in checked)  # each has a price, among other things
 
 
 def test_init_never_writes_over_a_file_unless_it_is_told_to(run, bare, monkeypatch) -> None:
@@ -309,13 +247,10 @@ def test_init_never_writes_over_a_file_unless_it_is_told_to(run, bare, monkeypat
     assert (ran.code, ran.out) == (2, "")
     assert "--force" in ran.err
     assert Path("mine.toml").read_text("utf-8") == "# mine\n"
-    forced = run("pool", "init", "mine.toml", "--force", "--json")
-    assert forced.code == 0
-    drafted = forced.json()["workers"]
-    assert [one["name"] for one in drafted] == [
-        worker.name for _, worker in WorkerPool.from_toml("mine.toml")
-    ]
-    assert {one["api_key_env"] for one in drafted} == {"GOOGLE_API_KEY"}
+    drafted = run("pool", "init", "mine.toml", "--force", "--json").json()["workers"]
+    written = [worker.name for _, worker in WorkerPool.from_toml("mine.toml")]
+    assert [worker["name"] for worker in drafted] == written
+    assert {worker["api_key_env"] for worker in drafted} == {"GOOGLE_API_KEY"}
 
 
 def test_init_takes_the_models_of_a_local_server_and_leaves_out_names_that_are_none(
