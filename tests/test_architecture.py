@@ -56,7 +56,6 @@ ADDED_TO = {"baselines", "cli", "graders", "plots", "providers", "sandboxes", "t
 ADDED_TO |= {"serving/apis", "tasks/data"}
 FORMER_NAMES = {"journal.py", "prices.py"}  # of modules that are in a folder now
 LINE_WIDTH = 100
-PROGRAMS = {"sandbox_attacks.py"}  # hold programs as texts, whose lines are as they are
 
 # How tightly a statement may be packed: (in src, in tests and benchmarks).
 MEAN_NODES = (8.0, 10.2)
@@ -213,7 +212,7 @@ def test_a_source_file_holds_one_idea_and_says_which() -> None:
 def test_no_line_is_wider_than_the_page() -> None:
     wide: list[str] = []
     for path in [*SOURCES, *TESTS]:
-        lines = [] if path.name in PROGRAMS else path.read_text("utf-8").splitlines()
+        lines = path.read_text("utf-8").splitlines()
         for number, line in enumerate(lines, start=1):
             text = PRAGMA.split(line)[0]
             if len(text) > LINE_WIDTH and " " in text.strip():

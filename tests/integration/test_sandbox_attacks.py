@@ -79,7 +79,10 @@ def readable_code(root: Path) -> Iterator[Path]:
         shutil.copytree(
             root / "src", place / "src", ignore=shutil.ignore_patterns("__pycache__", "bundled")
         )
-        shutil.copy(Path(__file__).parent / "sandbox_attacks.py", place)
+        here = Path(__file__).parent
+        shutil.copy(here / "sandbox_attacks.py", place)
+        shutil.copy(here / "code_programs.py", place)
+        shutil.copytree(here / "programs", place / "programs")
         shutil.copytree(
             Path(lazy_loader.__file__).parent, place / "src" / "lazy_loader"
         )  # what the package needs

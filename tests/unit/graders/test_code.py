@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import json
 from collections.abc import Callable, Sequence
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 
@@ -148,7 +150,7 @@ async def test_the_sandbox_is_opened_once_and_only_if_a_program_is_to_be_run(mon
     monkeypatch.setattr(code, "open_sandbox", open_sandbox)
     grader, problem = CodeGrader(), Problem("p", "", IO, "t")
     unparsed = await grader.grade(problem, "no program")
-    assert (unparsed.correct, unparsed.extracted) == (False, None)
+    assert unparsed == Grade(False, None, unparsed.note)
     assert unparsed.note.startswith("unparsed")
     assert not opened
     await asyncio.gather(*(grader.grade(problem, ANSWER) for _ in range(8)))
@@ -188,20 +190,18 @@ async def test_assertions_share_a_process_and_other_tests_have_their_own() -> No
 @pytest.mark.parametrize(
     ("replies", "right"),
     [
-        (("1", "4", "9"), True),
-        (("1", "4", "8"), False),
-        (("1", "5", "9"), False),
-        (("1", "4"), False),
-        ((), False),
-        (("1", "junk", "9"), False),
-        (("[1, 4, 9]",), False),
+        ("1 4 9", True),
+        ("1 4 8", False),
+        ("1 5 9", False),
+        ("1 4", False),
+        ("", False),
+        ("1 junk 9", False),
+        ("[1,4,9]", False),
     ],
 )
-async def test_a_group_of_assertions_is_judged_one_by_one(
-    replies: tuple[str, ...], right: bool
-) -> None:
+async def test_a_group_of_assertions_is_judged_one_by_one(replies: str, right: bool) -> None:
     tests = from_asserts("assert f(1) == 1\nassert f(2) == 4\nassert abs(f(3) - 9) < 1")
-    sandbox = ScriptedSandbox(result(replies=replies))
+    sandbox = ScriptedSandbox(result(replies=replies.split()))
     assert (await grade(tests, sandbox)).correct is right
     assert len(sandbox.runs) == 1
 
@@ -240,31 +240,10 @@ async def test_a_report_is_believed_only_if_all_of_it_is_right(answer, note: str
     assert verdict.note.endswith(note)
 
 
-F = "```"
-PROGRAMS = {
-    f"Here:\n{F}python\nx = 1\n{F}\nDone.": "x = 1\n",
-    f"{F}\nx = 1\n{F}": "x = 1\n",
-    f"{F}py\na\n{F}\nthen\n{F}Python3\nb\n{F}": "b\n",
-    f"{F}python\na\n{F}\n{F}text\n7\n{F}": "a\n",
-    f"{F}python\na\n{F}\n{F}\n\n{F}": "a\n",
-    f"{F}python\nnever closed\nx": "never closed\nx",
-    f"{F}{F}python\ns = '''\n{F}\n'''\n{F}{F}": f"s = '''\n{F}\n'''\n",
-    f"  {F}python title=x\n  a\n  {F}": "  a\n",
-    f"Perhaps\n{F}python\nno\n{F}\n</think>\n{F}python\nyes\n{F}": "yes\n",
-    "~~~python\na\n~~~": "a\n",
-    "def f():\n    return 1": "def f():\n    return 1",
-    "\nimport sys\nprint(1)": "\nimport sys\nprint(1)",
-    "a, b = map(int, input().split())": "a, b = map(int, input().split())",
-    "": None,
-    "I do not know.": None,
-    f"{F}cpp\nint main;\n{F}": None,
-    "<think>def f(): pass": None,
-    f"{F}\n{F}": None,
-    "<think>def f(): pass</think>": None,
-    f"Perhaps\n{F}python\nno\n{F}\n</think>\nI do not know.": None,
-}
+ANSWERS = Path(__file__).with_name("answers.jsonl").read_text("utf-8")
 
 
-@pytest.mark.parametrize("answer", PROGRAMS)
-def test_the_last_python_block_is_the_program(answer: str) -> None:
-    assert program_of(answer) == PROGRAMS[answer]
+@pytest.mark.parametrize("line", ANSWERS.splitlines())
+def test_the_last_python_block_is_the_program(line: str) -> None:
+    case = json.loads(line)
+    assert program_of(case["answer"]) == case["program"]

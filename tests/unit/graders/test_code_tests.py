@@ -51,23 +51,21 @@ def asserted(*arguments: object, expected: object = None, **keywords: object) ->
     return CallTest(arguments, expected, keywords, "python")
 
 
-CONDITIONS = {
-    "assert f(1)": CallTest((1,), equality="python", condition="_"),
-    "assert not f(2)": CallTest((2,), equality="python", condition="not _"),
-    "assert f(3) is True": CallTest((3,), equality="python", condition="_ is True"),
-    "assert abs(f(4) - 0.5) < 1e-6": CallTest(
-        (4,), equality="python", condition="abs(_ - 0.5) < 1e-06"
-    ),
-    "assert set(f(5)) == set([1])": CallTest(
-        (5,), equality="python", condition="set(_) == set([1])"
-    ),
-    "assert 7 == f(7)": CallTest((7,), equality="python", condition="7 == _"),
-}
+CONDITIONS = """
+assert f(7)                    → _
+assert not f(7)                → not _
+assert f(7) is True            → _ is True
+assert abs(f(7) - 0.5) < 1e-6  → abs(_ - 0.5) < 1e-06
+assert set(f(7)) == set([1])   → set(_) == set([1])
+assert 7 == f(7)               → 7 == _
+"""
 
 
-@pytest.mark.parametrize("source", CONDITIONS)
-def test_an_assertion_that_is_no_equality_becomes_a_condition(source: str) -> None:
-    assert from_asserts(source) == CodeTests((CONDITIONS[source],), "f")
+@pytest.mark.parametrize("line", CONDITIONS.strip().splitlines())
+def test_an_assertion_that_is_no_equality_becomes_a_condition(line: str) -> None:
+    source, condition = line.split("→")
+    test = CallTest((7,), equality="python", condition=condition.strip())
+    assert from_asserts(source) == CodeTests((test,), "f")
 
 
 def test_equalities_become_calls_with_the_value_that_they_must_return() -> None:
@@ -134,18 +132,44 @@ def test_a_program_without_a_test_is_an_error(source: str, message: str) -> None
 
 MODES: tuple[Mode, ...] = get_args(Mode)
 LONG = "12345678901234567890123456789"
-SAME = {"  5 \n\n": "5", "1\n2\n": "1\r\n2\r\n", "3.0": "3", "0.50 1e2": ".5 100", "1   2": "1 2"}
-SAME |= {"+7": "7", "": "\n", LONG: f"{LONG}.0"}
-OTHER = {"5": "6", "1\n2": "1 2", "1 2 3": "1 2", "1\n\n2": "1\n2", "YES": "Yes", "a b": "ab"}
-OTHER |= {"": "0", "50000000000000001": "50000000000000000", "0.30000000000000004": "0.3"}
-OTHER |= {"nan": "0", "one": "1", "#  #": "# #"}
+# An output and what was expected, as Python writes them between the quotes.
+SAME = r"""
+  5 \n\n = 5
+1\n2\n = 1\r\n2\r\n
+3.0 = 3
+0.50 1e2 = .5 100
+1   2 = 1 2
++7 = 7
+ = \n
+12345678901234567890123456789 = 12345678901234567890123456789.0
+"""
+OTHER = r"""
+5 = 6
+1\n2 = 1 2
+1 2 3 = 1 2
+1\n\n2 = 1\n2
+YES = Yes
+a b = ab
+ = 0
+50000000000000001 = 50000000000000000
+0.30000000000000004 = 0.3
+nan = 0
+one = 1
+#  # = # #
+"""
+
+
+def outputs(table: str) -> list[list[str]]:
+    """Return pairs of an output and what was expected."""
+    lines = table.strip("\n").splitlines()
+    return [line.encode().decode("unicode_escape").split(" = ") for line in lines]
 
 
 @pytest.mark.parametrize("mode", MODES)
 def test_outputs_are_compared_line_by_line_and_numbers_by_value(mode: Mode) -> None:
-    for output, expected in SAME.items():
+    for output, expected in outputs(SAME):
         assert wrong_output(IoTest("", expected), output, mode) == "", output
-    for output, expected in OTHER.items():
+    for output, expected in outputs(OTHER):
         assert wrong_output(IoTest("", expected), output, mode), output
 
 

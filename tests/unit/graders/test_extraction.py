@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from typing import get_args
+
 import pytest
 
-from openconductor.graders.choice import Style, extract_choice
+from openconductor.graders.choice import LETTERS, Style, extract_choice
 from openconductor.graders.extraction import braced, find_answer, find_boxed, strip_thoughts
 from openconductor.graders.freeform import FreeFormAnswer, FreeFormGrader
 from openconductor.types import Problem
@@ -14,12 +16,11 @@ THOUGHTS = {
     "<THINK>a</Think>b": "b",
     "a</think>b": "b",
     "b<think>a": "b",
-}
-THOUGHTS |= {
     "<thinking>a</thinking>b<reasoning>c</reasoning>d": "bd",
     "<think>a</think>b</think>": "b",
+    "<think>a<think>b</think>c": "c",
+    "a < think > b": "a ",
 }
-THOUGHTS |= {"<think>a<think>b</think>c": "c", "a < think > b": "a "}
 
 
 def test_thoughts_are_stripped_also_where_a_tag_is_missing() -> None:
@@ -38,11 +39,16 @@ BOXES = {
 ALONE = (r"\boxed{1}, so y = ", r"\boxed{1} ", r"\boxed{1}. Then ", r"\boxed{1, ", r"\boxed{}, ")
 
 
-def test_only_boxes_that_one_list_joins_are_one_answer() -> None:
-    found = {text: find_boxed(text) for text in BOXES}
-    assert {text: one.items if one else None for text, one in found.items()} == BOXES
-    alone = [find_boxed(text + r"\boxed{2}") for text in ALONE]
-    assert [one.items for one in alone if one] == [("2",)] * len(ALONE)
+@pytest.mark.parametrize("text", BOXES)
+def test_only_boxes_that_one_list_joins_are_one_answer(text: str) -> None:
+    boxes = find_boxed(text)
+    assert (boxes and boxes.items) == BOXES[text]
+
+
+@pytest.mark.parametrize("text", ALONE)
+def test_a_box_behind_other_words_is_the_answer_alone(text: str) -> None:
+    boxes = find_boxed(text + r"\boxed{2}")
+    assert boxes is not None and boxes.items == ("2",)
 
 
 def test_braces_balance_and_escaped_ones_do_not_count() -> None:
@@ -67,36 +73,21 @@ MARKED = {
 def test_the_line_that_is_marked_as_the_answer_is_read() -> None:
     assert {reply: find_answer(reply).text for reply in MARKED} == MARKED
     for reply in ("Answer:", "Answer: $\n", "I will answer this. It is 5, or 6.", "Perhaps Evelyn"):
-        found = find_answer(reply)
-        assert (found.text, bool(found.reason)) == (None, True)
+        answer = find_answer(reply)
+        assert answer.text is None and answer.reason
 
 
-PIECES = [
-    "answer is ",
-    "answer: $",
-    "$",
-    "$$",
-    "\\[",
-    "\\(",
-    "\\boxed{",
-    "\\boxed{1},",
-    "<think>",
-    "</think>",
-    "\n",
-    "*",
-]
-PIECES += ["{", "answer: ", "A ", "option ", "(", "Answer: A or ", "a B. A", "9"]
+PIECES = r"""answer is |answer: $|$|$$|\[|\(|\boxed{|\boxed{1},|<think>|</think>|
+|*|{|answer: |A |option |(|Answer: A or |a B. A|9"""
 
 
 @pytest.mark.timeout(60)  # quadratic searches would take minutes here; the limit is the test's own
-@pytest.mark.parametrize("piece", PIECES)
+@pytest.mark.parametrize("piece", PIECES.split("|"))
 async def test_a_hostile_reply_is_read_in_a_moment(piece: str) -> None:
     reply = piece * (400_000 // len(piece))
     find_answer(reply)
-    styles: tuple[Style, ...] = ("ours", "mmlu-pro", "simple-evals")
-    assert all(
-        (extract_choice(reply, style=style) or "A") in "ABCDEFGHIJabcdefghij" for style in styles
-    )
+    for style in get_args(Style):
+        assert (extract_choice(reply, style=style) or "A").upper() in LETTERS
     for answer in (reply, rf"\boxed{{{reply}}}"):
         await FreeFormGrader().grade(Problem("p", "", FreeFormAnswer("water", "text"), "t"), answer)
 

@@ -2,30 +2,30 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
 import pytest
 
 from openconductor.errors import AuthFailed, GradingError, ServerFailed, WorkerError
 from openconductor.graders.freeform import FreeFormAnswer, FreeFormGrader, kind_of
 from openconductor.pool import Worker
-from openconductor.types import Message, Problem
+from openconductor.testing import Scripted
+from openconductor.types import Problem
 
 OPEN = Problem("p", "What falls?", FreeFormAnswer("a decrease in supply"), "t")
 
 
-KINDS = {
-    "choice": ("B", "(C)"),
-    "number": ("42", "-3.5 kg", "5 m", "$4.50"),
-    "math": ("x^2 + 1", r"\sqrt{2}", "2*pi", "f(x)"),
-    "text": ("photosynthesis", "an increase of demand", "sub-Saharan Africa"),
-}
+KINDS = r"""
+choice = B|(C)
+number = 42|-3.5 kg|5 m|$4.50
+math = x^2 + 1|\sqrt{2}|2*pi|f(x)
+text = photosynthesis|an increase of demand|sub-Saharan Africa
+"""
 
 
-def test_the_kind_is_read_off_the_reference() -> None:
-    assert {
-        kind: [kind_of(reference) for reference in references] for kind, references in KINDS.items()
-    } == {kind: [kind] * len(references) for kind, references in KINDS.items()}
+@pytest.mark.parametrize("line", KINDS.strip().splitlines())
+def test_the_kind_is_read_off_the_reference(line: str) -> None:
+    kind, _, references = line.partition(" = ")
+    for reference in references.split("|"):
+        assert kind_of(reference) == kind, reference
 
 
 async def test_what_the_rules_cannot_decide_is_undecided_and_no_judge_is_asked_by_default() -> None:
@@ -34,35 +34,30 @@ async def test_what_the_rules_cannot_decide_is_undecided_and_no_judge_is_asked_b
     assert grade.note.startswith("undecided")
 
 
-def judge_of(says: str | WorkerError) -> tuple[Worker, list[str]]:
-    """A judge that says what it is told to, and what it was asked."""
-    asked: list[str] = []
-
-    def say(messages: Sequence[Message]) -> str:
-        asked.append(messages[-1].content)
-        if isinstance(says, WorkerError):
-            raise says
-        return says
-
-    return Worker(say, name="judge"), asked
+def judge_of(verdict: str | WorkerError) -> tuple[Worker, Scripted]:
+    """Return a judge that says this, and what records its calls."""
+    script = Scripted(verdict)
+    return Worker(script, name="judge"), script
 
 
 @pytest.mark.parametrize(
     ("says", "correct"), [("It fits.\nVerdict: right", True), ("No.\n**Verdict: wrong**", False)]
 )
 async def test_a_judges_verdict_is_told_apart_by_its_note(says: str, correct: bool) -> None:
-    judge, asked = judge_of(says)
+    judge, script = judge_of(says)
     grade = await FreeFormGrader(judge).grade(OPEN, "Long reasoning.\nAnswer: supply falls")
     assert (grade.correct, grade.note) == (correct, f"judge: {'right' if correct else 'wrong'}")
-    assert all(part in asked[0] for part in ("What falls?", "a decrease in supply", "supply falls"))
-    assert "Long reasoning" not in asked[0]
+    (call,) = script.calls
+    for part in ("What falls?", "a decrease in supply", "supply falls"):
+        assert part in call.text
+    assert "Long reasoning" not in call.text
 
 
 @pytest.mark.parametrize("answer", ["Answer: A decrease in supply.", "I do not know."])
 async def test_a_judge_is_never_asked_about_what_the_rules_decide(answer: str) -> None:
-    judge, asked = judge_of("Verdict: wrong")
+    judge, script = judge_of("Verdict: wrong")
     assert (await FreeFormGrader(judge).grade(OPEN, answer)).correct is not None
-    assert not asked
+    assert not script.calls
 
 
 @pytest.mark.parametrize(
