@@ -9,12 +9,14 @@ from __future__ import annotations
 import asyncio
 import json
 import random
-import threading
 import time
 from abc import ABC, abstractmethod
+from collections.abc import AsyncIterator
+from contextlib import ExitStack, asynccontextmanager
 from hashlib import blake2b
 
 from aiohttp import web
+from anyio.from_thread import start_blocking_portal
 
 Turns = list[tuple[str, str]]
 """(role, content) of each turn of a request."""
@@ -33,13 +35,10 @@ class CountingServer(ABC):
 
     def __init__(self, seed: int) -> None:
         self.asked: list[str] = []
-        self.url = ""
         self._draws = random.Random(seed)
-        self._loop = asyncio.new_event_loop()
-        self._up = threading.Event()
-        self._thread = threading.Thread(target=self._serve, daemon=True)
-        self._thread.start()
-        assert self._up.wait(30)
+        self._open = ExitStack()
+        portal = self._open.enter_context(start_blocking_portal())
+        self.url = self._open.enter_context(portal.wrap_async_context_manager(self._serve()))
 
     @abstractmethod
     def text(self, model: str, turns: Turns, asked: str) -> str:
@@ -54,25 +53,17 @@ class CountingServer(ABC):
 
     def close(self) -> None:
         """Stop serving and end the thread."""
-        self._loop.call_soon_threadsafe(self._loop.stop)
-        self._thread.join(30)
+        self._open.close()
 
-    def _serve(self) -> None:
-        asyncio.set_event_loop(self._loop)
-        self._loop.run_until_complete(self._start())
-        self._up.set()
-        self._loop.run_forever()
-        self._loop.run_until_complete(self._runner.cleanup())
-        self._loop.close()
-
-    async def _start(self) -> None:
+    @asynccontextmanager
+    async def _serve(self) -> AsyncIterator[str]:
         app = web.Application()
         app.router.add_post("/v1/chat/completions", self._answer)
-        self._runner = web.AppRunner(app, access_log=None, shutdown_timeout=0.1)
-        await self._runner.setup()
-        site = web.TCPSite(self._runner, "127.0.0.1", 0)
-        await site.start()
-        self.url = f"http://127.0.0.1:{self._runner.addresses[0][1]}/v1"
+        runner = web.AppRunner(app, access_log=None, shutdown_timeout=0.1)
+        await runner.setup()
+        await web.TCPSite(runner, "127.0.0.1", 0).start()
+        yield f"http://127.0.0.1:{runner.addresses[0][1]}/v1"
+        await runner.cleanup()
 
     async def _answer(self, request: web.Request) -> web.Response:
         body = await request.json()
@@ -81,13 +72,8 @@ class CountingServer(ABC):
         self.asked.append(asked)
         text = self.text(body["model"], turns, asked)
         await asyncio.sleep(self._draws.uniform(*self.PAUSE_S))
-        usage = {
-            "prompt_tokens": sum(len(content) for _, content in turns),
-            "completion_tokens": len(text),
-        }
-        choice = {
-            "index": 0,
-            "message": {"role": "assistant", "content": text},
-            "finish_reason": "stop",
-        }
+        usage = {"prompt_tokens": sum(len(content) for _, content in turns)}
+        usage["completion_tokens"] = len(text)
+        message = {"role": "assistant", "content": text}
+        choice = {"index": 0, "message": message, "finish_reason": "stop"}
         return web.json_response({"choices": [choice], "usage": usage})

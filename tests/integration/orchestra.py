@@ -6,20 +6,19 @@ the ``with``.
 
 from __future__ import annotations
 
-import asyncio
 import json
-import threading
-from collections.abc import Iterator, Sequence
-from concurrent.futures import Future
-from contextlib import ExitStack, contextmanager
+from collections.abc import AsyncIterator, Iterator, Sequence
+from contextlib import ExitStack, asynccontextmanager, contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from anyio.from_thread import start_blocking_portal
+
 import openconductor as oc
 from integration.served import listening
+from openconductor import testing
 from openconductor.prompt import render_workflow
-from openconductor.protocols import CallContext, OnText, Provider
 from openconductor.serving.app import build_app
 from openconductor.serving.gateway import Gateway
 from openconductor.serving.key_ring import KeyRing
@@ -33,58 +32,41 @@ PLAN = render_workflow(
 )
 
 
-@dataclass
-class Scripted(Provider):
+class Scripted(testing.Scripted):
     """A worker that plays: an answer, pieces of one, an error, or a function of what it is sent.
 
     Attributes:
         plays: a text; a list of pieces (numbers are pauses, in seconds); a dict calls tools,
             ``{name: arguments}``.
         sent: (messages, sampling) of each call.
-        cancelled: how many calls were cancelled.
+        finish: why its answers end; None is what fits them.
     """
 
-    plays: Any = "fine"
-    sent: list[tuple[tuple[Message, ...], Sampling]] = field(default_factory=list)
-    finish: Any = None  # why its answers end; None is what fits them
-    cancelled: int = 0
+    def __init__(self, plays: Any) -> None:
+        super().__init__(self._play_now, usage=USED)
+        self.plays = plays
+        self.sent: list[tuple[tuple[Message, ...], Sampling]] = []
+        self.finish: Any = None
 
-    async def complete(
-        self,
-        messages: Sequence[Message],
-        sampling: Sampling,
-        *,
-        call: CallContext,
-        on_text: OnText | None = None,
-    ) -> Completion:
-        self.sent.append((tuple(messages), sampling))
-        play = self.plays(messages, sampling) if callable(self.plays) else self.plays
-        text, calls = "", []
-        try:
-            for piece in play if isinstance(play, list) else [play]:
-                if isinstance(piece, Exception):
-                    raise piece
-                if isinstance(piece, int | float):
-                    await asyncio.sleep(piece)
-                elif isinstance(piece, dict):
-                    calls += [
-                        {
-                            "id": f"own{len(calls)}",
-                            "type": "function",
-                            "function": {"name": name, "arguments": json.dumps(given)},
-                        }
-                        for name, given in piece.items()
-                    ]
-                else:
-                    text += piece
-                    if on_text is not None:
-                        on_text(piece)
-        except asyncio.CancelledError:
-            self.cancelled += 1
-            raise
-        return Completion(
-            text, "", tuple(calls), USED, self.finish or ("tool_calls" if calls else "stop")
-        )
+    def _play_now(self, call: testing.ScriptedCall) -> Any:
+        self.sent.append((call.messages, call.sampling))
+        play = self.plays(*self.sent[-1]) if callable(self.plays) else self.plays
+        pieces = play if isinstance(play, list) else [play]
+        calls: list[dict[str, Any]] = []
+        for piece in pieces:
+            if isinstance(piece, dict):
+                calls += [tool_call(name, given) for name, given in piece.items()]
+        if not calls and self.finish is None:
+            return tuple(pieces)
+        for number, made in enumerate(calls):
+            made["id"] = f"own{number}"
+        text = "".join(piece for piece in pieces if isinstance(piece, str))
+        return Completion(text, "", tuple(calls), USED, self.finish or "tool_calls")
+
+
+def tool_call(name: str, arguments: object) -> dict[str, Any]:
+    function = {"name": name, "arguments": json.dumps(arguments)}
+    return {"type": "function", "function": function}
 
 
 @dataclass
@@ -95,7 +77,6 @@ class Orchestra:
     gateway: Gateway
     workers: dict[str, Scripted]
     planner: Scripted
-    loop: asyncio.AbstractEventLoop
     closing: ExitStack = field(default_factory=ExitStack)
 
     def play(self, anna: Any = "thought", bert: Any = "fine", plan: Any = PLAN) -> None:
@@ -121,45 +102,32 @@ def orchestra(
     **config: Any,
 ) -> Iterator[Orchestra]:
     """Serve ``conductor`` over the workers anna (0) and bert (1)."""
-    workers = {
-        name: one if hasattr(one, "complete") else Scripted(one)
-        for name, one in (("anna", anna), ("bert", bert))
-    }
+    workers: dict[str, Any] = {}
+    for name, play in (("anna", anna), ("bert", bert)):
+        workers[name] = play if hasattr(play, "complete") else Scripted(play)
     planner = Scripted(plan)
     limit = Sampling(max_tokens=max_tokens)
+    options: dict[str, Any] = {"price": PRICE, "sampling": limit}
     pool = oc.WorkerPool(
         [
-            oc.Worker(one, name=name, price=PRICE, tags=(name[0],), sampling=limit)
-            for name, one in workers.items()
+            oc.Worker(worker, name=name, tags=(name[0],), **options)
+            for name, worker in workers.items()
         ]
     )
-    asked = oc.Conductor(
-        oc.Worker(planner, name="planner", price=PRICE, sampling=Sampling(max_tokens=300)),
-        pool=pool,
-        **conductor or {},
-    )
+    options["sampling"] = Sampling(max_tokens=300)
+    head = oc.Conductor(oc.Worker(planner, name="planner", **options), pool=pool, **conductor or {})
     settings = ServeConfig(key=tuple(key), **{"heartbeat_s": 0.2, **config})  # type: ignore[arg-type]
-    started: Future[Orchestra] = Future()
-    stop = asyncio.Event()
 
-    async def serve() -> None:
+    @asynccontextmanager
+    async def serving() -> AsyncIterator[Orchestra]:
         with oc.Journal(folder / "serve.sqlite") as journal:
-            gateway = Gateway(asked, journal, baselines=baselines and baselines(pool))
-            async with listening(
-                build_app(gateway, KeyRing(settings.key, journal), settings)
-            ) as url:
-                started.set_result(
-                    Orchestra(url, gateway, workers, planner, asyncio.get_running_loop())
-                )
-                await stop.wait()
+            gateway = Gateway(head, journal, baselines=baselines and baselines(pool))
+            app = build_app(gateway, KeyRing(settings.key, journal), settings)
+            async with listening(app) as url:
+                yield Orchestra(url, gateway, workers, planner)
 
-    thread = threading.Thread(target=lambda: asyncio.run(serve()), daemon=True)
-    thread.start()
-    made = started.result(20)
-    try:
-        yield made
-    finally:
-        made.closing.close()
-        made.loop.call_soon_threadsafe(stop.set)
-        thread.join(20)
-        assert not thread.is_alive(), "the server did not stop"
+    with start_blocking_portal() as portal, portal.wrap_async_context_manager(serving()) as made:
+        try:
+            yield made
+        finally:
+            made.closing.close()

@@ -6,7 +6,6 @@ processes. The Conductor is a loopback server that plays a script, or the bundle
 
 from __future__ import annotations
 
-import asyncio
 import json
 import os
 import pty
@@ -15,11 +14,9 @@ import select
 import signal
 import subprocess
 import sys
-import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
-from functools import partial
 from importlib.util import find_spec
 from pathlib import Path
 from types import SimpleNamespace
@@ -27,6 +24,7 @@ from typing import Any
 
 import pytest
 import typer
+from anyio.from_thread import start_blocking_portal
 from chat_server import Answer, ChatServer, chat_server, completion, hangs, says, write_pool
 
 from openconductor import cli
@@ -39,46 +37,18 @@ from openconductor.types import Step, Workflow
 
 QUESTION = "Take 4 17 9, sort the list, then double every number."
 ALONE = Workflow((Step(1, "Say it."),))
+CONDUCTOR = ("--conductor", "vllm:planner", "--conductor-base-url")
 CHAIN = Workflow((Step(3, "sort the list"), Step(1, "make each twice as big", (0,))))
 ATTEMPTS = Workflow((Step(1, "double"), Step(6, "double"), Step(4, "compare the answers", "all")))
 
 
 @contextmanager
-def in_a_thread(start: Callable[[asyncio.Event, Callable[[Any], None]], Any]) -> Iterator[Any]:
-    """Run a server in a thread, beside the command's own loop; yields what it is ready with."""
-    up = threading.Event()
-    made: list[Any] = []
-    stop: list[Callable[[], object]] = []
-
-    def ready(server: Any) -> None:
-        made.append(server)
-        up.set()
-
-    async def serve() -> None:
-        done = asyncio.Event()
-        stop.append(partial(asyncio.get_running_loop().call_soon_threadsafe, done.set))
-        await start(done, ready)
-
-    thread = threading.Thread(target=lambda: asyncio.run(serve()))
-    thread.start()
-    try:
-        assert up.wait(10)
-        yield made[0]
-    finally:
-        stop[0]()
-        thread.join(10)
-
-
-@contextmanager
 def serving(*answers: Answer) -> Iterator[ChatServer]:
-    """The scripted server."""
-
-    async def start(done: asyncio.Event, ready: Callable[[Any], None]) -> None:
-        async with chat_server(*answers) as server:
-            ready(server)
-            await done.wait()
-
-    with in_a_thread(start) as server:
+    """Run the scripted server in a thread, beside the command's own loop."""
+    with (
+        start_blocking_portal() as portal,
+        portal.wrap_async_context_manager(chat_server(*answers)) as server,
+    ):
         yield server
 
 
@@ -87,7 +57,7 @@ def plans(workflow: Workflow, thought: str = "Sort, then double.") -> Answer:
 
 
 def scripted(server: ChatServer) -> tuple[str, ...]:
-    return ("--conductor", "vllm:planner", "--conductor-base-url", server.url)
+    return (*CONDUCTOR, server.url)
 
 
 def process(*arguments: str, **options) -> subprocess.Popen[bytes]:
@@ -194,38 +164,26 @@ def test_ask_prints_the_answer_alone_on_stdout_and_takes_the_question_from_stdin
     assert (piped.code, piped.json()["question"]) == (0, QUESTION)
 
 
-def test_ask_goes_through_a_pool_file_and_a_worker_of_it_as_the_conductor(run, tmp_path) -> None:
-    with serving(plans(ALONE), says(completion("forty-two"))) as server:
-        pool = write_pool(tmp_path, server.url, "boss", "hand")
-        ran = run("ask", "What is 6 * 7?", "--pool", pool, "--conductor", "worker:boss")
-    assert (ran.code, ran.out) == (0, "forty-two\n")
-    assert [body["model"] for body in server.bodies] == ["boss", "hand"]
-    ran = run("ask", "What is 6 * 7?", "--pool", pool)
-    assert ran.code == 2
-    assert "--conductor provider:model" in ran.err
-
-
-def test_without_a_terminal_each_fallback_is_one_line(run, tmp_path) -> None:
+def test_ask_goes_through_a_pool_file_and_each_fallback_is_one_line(run, tmp_path) -> None:
     refused = says({"error": {"message": "no such model"}}, status=400)
     with serving(plans(ALONE), refused, says(completion("forty-two"))) as server:
         pool = write_pool(tmp_path, server.url, "boss", "hand", "other")
         ran = run("ask", "What is 6 * 7?", "--pool", pool, "--conductor", "worker:boss")
     assert (ran.code, ran.out) == (0, "forty-two\n")
+    assert [body["model"] for body in server.bodies] == ["boss", "hand", "other"]
     reason = f"rejected: hand at {server.url}: status 400: no such model"
     assert ran.err == f"step 0: hand failed ({reason}); other takes over\n"
+    without_conductor = run("ask", "What is 6 * 7?", "--pool", pool)
+    assert without_conductor.code == 2
+    assert "--conductor provider:model" in without_conductor.err
 
 
 def test_a_completion_that_is_no_workflow_fails_with_its_reason(run) -> None:
-    with serving(says(completion("I would rather not.")), says(completion("No."))) as server:
-        shown = run("ask", QUESTION, *scripted(server))
+    with serving(says(completion("I would rather not."))) as server:
         ran = run("ask", QUESTION, *scripted(server), "--json")
-    assert (shown.code, shown.out) == (1, "")
-    assert "the Conductor wrote no workflow: missing_list" in shown.err
-    assert (ran.code, ran.json()["answer"], ran.json()["error"]["reason"]) == (
-        1,
-        None,
-        "missing_list",
-    )
+    assert "the Conductor wrote no workflow: missing_list" in ran.err
+    assert (ran.code, ran.json()["answer"]) == (1, None)
+    assert ran.json()["error"]["reason"] == "missing_list"
 
 
 def test_a_spent_budget_fails_and_the_json_still_holds_what_was_paid(run) -> None:
@@ -236,13 +194,13 @@ def test_a_spent_budget_fails_and_the_json_still_holds_what_was_paid(run) -> Non
     assert ran.json()["ledger"]["total"]["input_tokens"] == 12
 
 
-def test_an_unreachable_conductor_or_an_unreadable_question_fails_with_one_message(
-    run, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_an_unreachable_conductor_fails_with_one_message(run, monkeypatch) -> None:
     monkeypatch.setattr(policies, "UNREACHABLE_S", 0.2)
-    nobody = SimpleNamespace(url="http://127.0.0.1:9/v1")
-    ran = run("ask", QUESTION, *scripted(nobody))
+    ran = run("ask", QUESTION, *CONDUCTOR, "http://127.0.0.1:9/v1")
     assert (ran.code, ran.out, ran.err.count("error:")) == (1, "", 1)
+
+
+def test_a_question_that_the_gym_cannot_read_fails_and_names_another_pool(run) -> None:
     ran = run("ask", "Who wrote Hamlet?")
     assert (ran.code, ran.out) == (1, "")
     assert "sort the list" in ran.err and "--pool" in ran.err
@@ -273,16 +231,9 @@ def test_the_gym_shows_a_question_its_workers_and_the_best_workflow(run) -> None
     assert first == again != other
     assert "8 18 34" in run("gym", "question", QUESTION).out
     assert run("gym", "question", "What now?").code == 1
-    listed = run(
-        "gym", "questions", "--count", "5", "--kind", "pair", "--split", "train", "--json"
-    ).json()
-    assert [one["kind"] for one in listed] == ["pair"] * 5
-    assert run("gym", "worker", "counter", "--json").json()["ordinal"] == 1
-    shown = " ".join(run("gym", "worker").out.split())
-    assert "the referee slips 6% of the time, the others 15%" in shown
-    assert (
-        "it recognises what is right and what is wrong 70% of the time, the others guess" in shown
-    )
+    workers = " ".join(run("gym", "worker").out.split())
+    assert "the referee slips 6% of the time, the others 15%" in workers
+    assert "what is wrong 70% of the time, the others guess" in workers
     oracle = run("gym", "oracle", QUESTION).out
     assert "access_list = [[], [0]]" in oracle and "right" in oracle
     smudged = " ".join(run("gym", "oracle", "--kind", "smudged").out.split())
@@ -294,9 +245,7 @@ def test_the_gyms_tables_break_no_word_in_a_narrow_terminal(run, monkeypatch, co
     monkeypatch.setenv("COLUMNS", str(columns))
     text = run("gym", "worker").out + run("gym", "questions", "--count", "4").out
     assert max(map(len, text.splitlines())) <= columns
-    words = (
-        "order sums units writing likes else converter formal 0.97 smudged one-nine-four reverse"
-    )
+    words = "order sums units writing likes else converter formal 0.97 smudged one-nine-four"
     assert set(text.split()) >= set(words.split())
 
 
@@ -397,11 +346,8 @@ def test_train_passes_recipe_and_overrides_on_and_keeps_stdout_for_the_results(
 def test_a_study_passes_its_seeds_on_and_says_how_many_learnt(run, recipe, learning) -> None:
     ran = run("train", recipe, "--study", "s", "--seeds", "3, 4", "--no-controls", "--jobs", "1")
     assert (ran.code, learning) == (0, [("tiny", Path("s"), (3, 4), False, 1)])
-    assert (
-        "1 of 1 seeds learnt" in ran.out
-        and "87.5%" in ran.out
-        and "control: flipped rewards" in ran.out
-    )
+    for text in ("1 of 1 seeds learnt", "87.5%", "control: flipped rewards"):
+        assert text in ran.out
     assert run("train", recipe, "--study", "s", "--json").json() == STUDIED
 
 
@@ -410,12 +356,10 @@ def test_a_study_passes_its_seeds_on_and_says_how_many_learnt(run, recipe, learn
 def test_the_demo_shows_a_picture_on_stderr_and_the_table_on_stdout(run) -> None:
     ran = run("demo", "--questions", "24")
     assert ran.code == 0
-    assert "Conductor" in ran.err and "access_list" in ran.err and "Answer" in ran.err
-    assert (
-        "95 % interval" in ran.out
-        and "percentage points" in ran.out
-        and "access_list" not in ran.out
-    )
+    for text in ("Conductor", "access_list", "Answer"):
+        assert text in ran.err
+    assert "95 % interval" in ran.out and "percentage points" in ran.out
+    assert "access_list" not in ran.out
     quick = run("demo", "--questions", "24", "--quick")
     assert (quick.code, quick.err) == (0, "")
 

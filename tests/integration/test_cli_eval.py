@@ -74,10 +74,6 @@ def test_no_name_and_no_figure_is_cut_off_however_narrow_the_terminal(
     lines = ran.out.splitlines()
     assert max(map(len, lines)) <= columns
     assert "\N{HORIZONTAL ELLIPSIS}" not in ran.out
-    tables = re.findall("^ *(.*)\n─.*\n *(.*)", ran.out, re.MULTILINE)
-    for head, row in tables[1:]:  # after the table of accuracy: each part has the names of its rows
-        assert head.split()[:2] == ["system", "task"]
-        assert row.split()[1] == "gym"
     heads = "dollars tokens calls valid steps entropy, bits no answer masked "
     heads += "difference, points 95 % p (Holm) problems"
     assert set(ran.out.split()) >= set(heads.split())
@@ -93,7 +89,6 @@ def test_json_is_the_table_with_what_was_spent_and_a_run_is_resumed_by_its_folde
     assert values["folder"] == "run"
     assert values["spent"]["calls"] == calls()
     assert values["spent"]["dollars"] > 0
-    assert {one["system"] for one in values["latency"]} == {"worker:maven", "random"}
     table = json.loads((RUN / "table.json").read_text("utf-8"))
     assert {key: values[key] for key in table} == table
     again = evaluate("--out run --json").json()

@@ -26,7 +26,7 @@ MAX_STEPS = 5
 
 
 def mean_accuracy(constant: Constant, *, at_least: float = 0.0) -> float:
-    """The expected accuracy, with equal weights of the kinds, and of the compositions of each.
+    """Return the expected accuracy: kinds weigh the same, as do the compositions of each.
 
     Where it comes out below ``at_least``, the summing may stop early, with some number below that.
     """
@@ -41,7 +41,7 @@ def mean_accuracy(constant: Constant, *, at_least: float = 0.0) -> float:
 
 @lru_cache
 def representatives() -> tuple[tuple[GymQuestion, float], ...]:
-    """One question for each shape that the gym asks, with its share of all; the heaviest first."""
+    """Return a question of each shape that the gym asks with its share, the heaviest first."""
     value = "17 4 62 9 35"
     weights: dict[Shape, tuple[GymQuestion, float]] = {}
     for kind in KINDS:
@@ -67,10 +67,7 @@ def climb(constant: Constant) -> tuple[Constant, float]:
 
 
 def neighbours(constant: Constant) -> Iterator[Constant]:
-    """Yield every constant that is one change away: another worker or access, a step less or more.
-
-    A new step comes last, or comes earlier and is seen by the last one.
-    """
+    """Yield every constant that is one change away: another worker or access, or a last step."""
     workers, access = constant.workers, constant.access
     size = len(workers)
     for index in range(size):
@@ -80,21 +77,11 @@ def neighbours(constant: Constant) -> Iterator[Constant]:
         for seen in _subsets(index):
             if seen != access[index]:
                 yield Constant(workers, (*access[:index], seen, *access[index + 1 :]))
-    for index in range(size if size > 1 else 0):
-        renamed = [
-            tuple(earlier - (earlier > index) for earlier in seen if earlier != index)
-            for place, seen in enumerate(access)
-            if place != index
-        ]
-        yield Constant((*workers[:index], *workers[index + 1 :]), tuple(renamed))
-    for index in range(size + 1 if size < MAX_STEPS else 0):
-        moved = [tuple(earlier + (earlier >= index) for earlier in seen) for seen in access]
-        if index < size:
-            moved[-1] = tuple(sorted((*moved[-1], index)))
-        for worker, seen in product(ALL, _subsets(index)):
-            yield Constant(
-                (*workers[:index], worker, *workers[index:]), (*moved[:index], seen, *moved[index:])
-            )
+    if size > 1:
+        yield Constant(workers[:-1], access[:-1])
+    if size < MAX_STEPS:
+        for worker, seen in product(ALL, _subsets(size)):
+            yield Constant((*workers, worker), (*access, seen))
 
 
 def _subsets(size: int) -> list[tuple[int, ...]]:

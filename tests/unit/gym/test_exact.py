@@ -50,17 +50,16 @@ def attempts(worker: int, subtask: str, count: int, judge: int = 4) -> Workflow:
 
 SORT, DOUBLE = "sort the list", "make each twice as big"
 SORTED = asked("Take 44 17 93 8, sort the list.")
+TWICE, SPELL, ADD = "double every number", "spell every digit", "add one to each"
 CASES: dict[str, tuple[GymQuestion, Workflow]] = {
-    "one step": (SINGLE, Workflow([Step(5, "spell every digit")])),
-    "one step on a smudged list": (SMUDGED, Workflow([Step(1, "add one to each")])),
+    "one step": (SINGLE, Workflow([Step(5, SPELL)])),
     "chain of two": (PAIR, Workflow([Step(3, SORT), Step(1, DOUBLE, "all")])),
-    "commuted": (PAIR, Workflow([Step(1, DOUBLE), Step(3, SORT, (0,))])),
-    "all in one step": (PAIR, Workflow([Step(0, f"{SORT}, then double every number")])),
-    "referee over 1": (SMUDGED, attempts(1, "add one to each", 1)),
-    "referee over 2": (SMUDGED, attempts(1, "add one to each", 2)),
-    "referee over 4": (SMUDGED, attempts(1, "add one to each", 4)),
-    "referee over weak attempts": (SINGLE, attempts(2, "spell every digit", 3)),
-    "votes without a referee": (SMUDGED, attempts(1, "add one to each", 4, judge=6)),
+    "referee over 2": (SMUDGED, attempts(1, ADD, 2)),
+    "votes without a referee": (SMUDGED, attempts(1, ADD, 4, judge=6)),
+    "nothing that anybody understands": (
+        PAIR,
+        Workflow([Step(3, "think hard"), Step(3, SORT, "all"), Step(1, TWICE)]),
+    ),
     "referee over what is not finished": (TRIPLE, attempts(3, "reverse the list", 2)),
     "an operation done again on what may be a mistake": (
         SORTED,
@@ -69,19 +68,11 @@ CASES: dict[str, tuple[GymQuestion, Workflow]] = {
     "branches that share their beginning": (
         PAIR,
         Workflow(
-            [
-                Step(6, SORT),
-                Step(1, "double every number", (0,)),
-                Step(0, "double every number", (0,)),
-                Step(4, COMPARE[0], (1, 2)),
-            ]
+            [Step(6, SORT), Step(1, TWICE, [0]), Step(0, TWICE, [0]), Step(4, COMPARE[0], [1, 2])]
         ),
     ),
-    "nothing that anybody understands": (
-        PAIR,
-        Workflow([Step(3, "think hard"), Step(3, SORT, "all"), Step(1, "double every number")]),
-    ),
 }
+QUICK = tuple(CASES)[:5]
 
 
 def phrases_of(question: GymQuestion) -> list[str]:
@@ -105,15 +96,6 @@ def add_odd_cases() -> None:
 
 
 add_odd_cases()
-QUICK = (
-    "one step",
-    "chain of two",
-    "referee over 2",
-    "votes without a referee",
-    "nothing that anybody understands",
-)
-
-
 SLOW = [pytest.param(name, marks=pytest.mark.slow) for name in CASES if name not in QUICK]
 
 
@@ -132,14 +114,10 @@ async def test_the_expected_accuracy_is_what_the_executor_finds(name: str) -> No
     assert right / SAMPLES == pytest.approx(expected, abs=room)
 
 
-@pytest.mark.parametrize("attempts_again", [1, pytest.param(3, marks=pytest.mark.slow)])
-async def test_in_a_second_round_mistakes_of_the_first_one_are_no_majority(
-    attempts_again: int,
-) -> None:
+async def test_in_a_second_round_mistakes_of_the_first_one_are_no_majority() -> None:
     question = asked("Take the smudged list 41 17 93, sort the list.")
-    first = Workflow((Step(3, "sort the list"),))
-    steps = [Step(3, "sort the list")] * attempts_again
-    again = Workflow((*steps, Step(4, COMPARE[0], "all")))
+    first = Workflow([Step(3, SORT)])
+    again = attempts(3, SORT, 1)
     right = played = 0
     for sample in range(2 * SAMPLES):
         live = LiveEpisode(POOL, question.text, context=CallContext(sample=sample))

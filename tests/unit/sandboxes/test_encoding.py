@@ -35,8 +35,8 @@ values = st.recursive(
 )
 
 
-def same(one: object, other: object, **rules: bool) -> bool:
-    return canonical(encode(one), **rules) == canonical(encode(other), **rules)
+def same(value: object, other: object, **rules: bool) -> bool:
+    return canonical(encode(value), **rules) == canonical(encode(other), **rules)
 
 
 @settings(suppress_health_check=[HealthCheck.too_slow])  # on a busy machine
@@ -54,9 +54,9 @@ def test_a_plain_value_is_one_line_of_json_and_comes_back_as_it_was(value: objec
 @settings(suppress_health_check=[HealthCheck.too_slow])
 @given(values, values)
 def test_by_value_the_normal_forms_are_equal_exactly_where_python_says_so(
-    one: object, other: object
+    value: object, other: object
 ) -> None:
-    assert same(one, other, by_value=True) is (one == other)
+    assert same(value, other, by_value=True) is (value == other)
 
 
 TREES = st.recursive(
@@ -116,7 +116,7 @@ def test_types_and_the_order_of_sequences_are_told_apart() -> None:
 
 
 def test_by_value_numbers_and_kinds_of_sets_are_one() -> None:
-    for one, other in [
+    for value, other in [
         (1, 1.0),
         (1, True),
         (0.0, -0.0),
@@ -124,9 +124,10 @@ def test_by_value_numbers_and_kinds_of_sets_are_one() -> None:
         ({1}, frozenset({1.0})),
         ({1: "a"}, {True: "a"}),
     ]:
-        assert same(one, other, by_value=True)
-    for one, other in [(2**53, 2.0**53 + 2), (1.5, 1), ((1,), [1]), ("1", 1), (None, 0), (1j, 1)]:
-        assert not same(one, other, by_value=True)
+        assert same(value, other, by_value=True)
+    different = [(2**53, 2.0**53 + 2), (1.5, 1), ((1,), [1]), ("1", 1), (None, 0), (1j, 1)]
+    for value, other in different:
+        assert not same(value, other, by_value=True)
 
 
 def test_a_subclass_counts_as_what_it_extends_by_the_base_classs_methods() -> None:
@@ -172,20 +173,10 @@ class Claims:
         return 1
 
 
-@pytest.mark.parametrize(
-    "value",
-    [
-        object(),
-        range(3),
-        iter([]),
-        len,
-        [object()],
-        {1: set},
-        bytearray(b"x"),
-        ...,
-        pytest.param(Claims(), id="claims"),
-    ],
-)
+OBJECTS = [object(), range(3), iter([]), len, [object()], {1: set}, bytearray(b"x"), ..., Claims()]
+
+
+@pytest.mark.parametrize("value", OBJECTS, ids=range(9))
 def test_what_is_no_plain_value_is_refused_by_its_type(value: object) -> None:
     with pytest.raises(NotPlain, match=r"type|Not"):
         encode(value)
@@ -208,31 +199,25 @@ def test_values_chosen_to_collide_cost_nothing() -> None:
     assert time.monotonic() - begun < 20, "quadratic: as a set this would take minutes"
 
 
-@pytest.mark.parametrize(
-    "text",
-    [
-        *(
-            "",
-            "1 2",
-            "nul",
-            "'a'",
-            '{"set": 5}',
-            '{"set": [1], "tuple": []}',
-            "{}",
-            '{"list": [1]}',
-            '{"int": 7}',
-        ),
-        *(
-            '{"int": "x"}',
-            '{"bytes": "xx"}',
-            '{"complex": ["1", "2"]}',
-            '{"tuple": {"dict": [[1, 2]]}}',
-            "9" * 5000,
-        ),
-        *("[" * 100_000, '{"tuple": [' * 100_000, "[" * 100_000 + "]" * 100_000),
-    ],
-    ids=range(17),
-)
+NO_ENCODINGS = """
+1 2
+nul
+'a'
+{"set": 5}
+{"set": [1], "tuple": []}
+{}
+{"list": [1]}
+{"int": 7}
+{"int": "x"}
+{"bytes": "xx"}
+{"complex": ["1", "2"]}
+{"tuple": {"dict": [[1, 2]]}}
+"""
+DEEP = 100_000
+TOO_LARGE = ["9" * 5000, "[" * DEEP, '{"tuple": [' * DEEP, "[" * DEEP + "]" * DEEP]
+
+
+@pytest.mark.parametrize("text", [*NO_ENCODINGS.split("\n"), *TOO_LARGE], ids=range(18))
 def test_a_text_that_is_no_encoding_or_too_deep_is_refused(text: str) -> None:
     for read in (decode, canonical):
         with pytest.raises(NotPlain):

@@ -18,12 +18,8 @@ def sandbox() -> PlainSandbox:
 
 def test_a_result_says_that_nothing_was_protected(sandbox: PlainSandbox) -> None:
     result = sandbox.run_now("print(input())", [Run("hello")], limits=Limits())[0]
-    assert (result.verdict, result.stdout, result.exit_code, result.level) == (
-        Verdict.OK,
-        "hello\n",
-        0,
-        "plain",
-    )
+    assert (result.verdict, result.exit_code) == (Verdict.OK, 0)
+    assert (result.stdout, result.level) == ("hello\n", "plain")
     assert 0 < result.cpu_s < 5 and 0 < result.wall_s < 60
 
 
@@ -91,13 +87,11 @@ def test_an_end_is_reported_as_it_was(sandbox, program, code, verdict, said) -> 
 
 def test_limits_on_time_and_output_hold(sandbox: PlainSandbox) -> None:
     limits = Limits(cpu_s=0.3, wall_s=20, output_bytes=1000)
-    spin, endless = (
-        sandbox.run_now(program, [Run()], limits=limits)[0]
-        for program in ("while True: pass", "while True: print('x' * 100)")
-    )
+    (spin,) = sandbox.run_now("while True: pass", [Run()], limits=limits)
     assert spin.verdict is Verdict.CPU_TIMEOUT and spin.cpu_s >= 0.3
+    (endless,) = sandbox.run_now("while True: print('x' * 100)", [Run()], limits=limits)
     assert endless.verdict is Verdict.OUTPUT_LIMIT and len(endless.stdout) == 1000
-    sleep = sandbox.run_now("import time; time.sleep(60)", [Run()], limits=Limits(wall_s=0.2))[0]
+    (sleep,) = sandbox.run_now("import time; time.sleep(60)", [Run()], limits=Limits(wall_s=0.2))
     assert sleep.verdict is Verdict.WALL_TIMEOUT and sleep.exit_code is None and sleep.wall_s < 30
 
 
