@@ -7,7 +7,7 @@ from pathlib import Path
 
 SECTION = re.compile(r"^## (.+)$", re.MULTILINE)
 PROGRAM = re.compile(r"^### ([^\n]+)\n\n```python\n(.*?)^```$", re.MULTILINE | re.DOTALL)
-INCLUDE = re.compile(r"^#include (\w+)$", re.MULTILINE)
+INCLUDE = re.compile(r"^# ?include (\w+)$", re.MULTILINE)
 
 
 def read_programs(name: str) -> dict[str, dict[str, str]]:
