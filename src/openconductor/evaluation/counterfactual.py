@@ -31,6 +31,7 @@ from openconductor.evaluation.statistics import (
     grouped,
     holm,
 )
+from openconductor.evaluation.strategies import keep_steps
 from openconductor.measures import group_by, topology
 from openconductor.pool import WorkerPool
 from openconductor.protocols import CallContext, Grader, OnEvent
@@ -76,7 +77,8 @@ def edits_of(
     known = sorted(ordinals)
     for index, step in enumerate(workflow):
         if len(workflow) > 1:
-            yield "drop", index, _without(workflow, index)
+            kept = [other for other in range(len(workflow)) if other != index]
+            yield "drop", index, keep_steps(workflow, kept)
         others = [ordinal for ordinal in known if ordinal != step.worker]
         if others:
             worker = random.Random(f"swap/{seed}/{index}").choice(others)
@@ -91,20 +93,6 @@ def edits_of(
 def _with_step(workflow: Workflow, index: int, step: Step) -> Workflow:
     """Return the workflow with another step at one place."""
     return Workflow((*workflow.steps[:index], step, *workflow.steps[index + 1 :]))
-
-
-def _without(workflow: Workflow, dropped: int) -> Workflow:
-    """Return the workflow without one step; accesses are numbered anew."""
-    steps: list[Step] = []
-    for index, step in enumerate(workflow):
-        if index == dropped:
-            continue
-        if step.access != "all":
-            before = [seen for seen in workflow.visible(index) if seen < dropped]
-            after = [seen - 1 for seen in workflow.visible(index) if seen > dropped]
-            step = replace(step, access=(*before, *after))  # noqa: PLW2901
-        steps.append(step)
-    return Workflow(tuple(steps))
 
 
 # ── results ───────────────────────────────────────────────────────────────────────────────────────
@@ -238,9 +226,11 @@ async def counterfactuals(
         OpenConductorError: an error of ``replay`` whose fate is *stop*; what runs is cancelled.
     """
     kept = [one for one in records if len(one.workflows) == 1 and one.key in problems]
-    edits = [*_edits(kept, problems, workers, seed), *_shuffled(kept, seed)]
+    edits = list(_edits(kept, problems, workers, seed))
+    edits += _shuffled(kept, seed)
     own_plays = [_play(record, record.workflows[0]) for record in kept]
-    plays = [*own_plays, *(_play(edit.record, edit.workflow) for edit in edits)]
+    edited_plays = [_play(edit.record, edit.workflow) for edit in edits]
+    plays = own_plays + edited_plays
     distinct = dict.fromkeys(plays)  # an equal workflow is played once
     scores: dict[_Play, float | None] = {}
 
@@ -311,7 +301,8 @@ def _effects(
     effects: list[Effect] = []
     for (name, change), p_holm in zip(changes.items(), adjusted, strict=True):
         by, kind, group = name
-        effects.append(Effect(kind, by, group, change, p_holm, len(groups[name])))
+        edited = len(groups[name])
+        effects.append(Effect(kind, by, group, change, p_holm, edited))
     return tuple(effects)
 
 
@@ -338,7 +329,7 @@ def _groups(edit: _Edit, workers: Mapping[int, str]) -> dict[str, str]:
 
 def _order(name: tuple[str, EditKind, str]) -> tuple[str, int, int, str]:
     by, kind, group = name
-    place = _PLACES.index(group) if group in _PLACES else 0
+    place = _PLACES.index(group) if by == "position" else 0
     return by, EDIT_KINDS.index(kind), place, group
 
 
@@ -359,8 +350,9 @@ def _edits(
         rng = random.Random(f"strangers/{draw}")
         strangers: list[Step] = []
         for step in workflow:
-            others = [ordinal for ordinal in workers if ordinal != step.worker] or [step.worker]
-            strangers.append(replace(step, worker=rng.choice(others)))
+            others = [ordinal for ordinal in workers if ordinal != step.worker]
+            worker = rng.choice(others or [step.worker])
+            strangers.append(replace(step, worker=worker))
         yield _Edit(record, Workflow(tuple(strangers)), "strangers")
         silent = [replace(step, subtask=told) for step in workflow]
         yield _Edit(record, Workflow(tuple(silent)), "silent")

@@ -244,8 +244,10 @@ def _checked(config: EvalConfig, where: str) -> EvalConfig:
     if not config.systems and not config.system:
         raise ConfigError(f"{where}: systems: got none, expected at least one")
     # Tables and records use these names, too.
-    taken = ("average", f"learn:{config.learn.task or config.task[0].name}")
-    names = Counter((*taken, *(task.name for task in config.task)))
+    learnt = config.learn.task or config.task[0].name
+    taken = ("average", f"learn:{learnt}")
+    names = Counter(taken)
+    names.update(task.name for task in config.task)
     name, count = names.most_common(1)[0]
     if count > 1:
         raise ConfigError(
@@ -299,8 +301,9 @@ def what_differs(before: object, now: object) -> list[str]:
     new = dict(_leaves(now))
     lines: list[str] = []
     for where in sorted({**old, **new}):
-        got, expected = new.get(where, "null"), old.get(where, "null")
-        if old.get(where) != new.get(where):
+        got = new.get(where, "null")
+        expected = old.get(where, "null")
+        if got != expected:
             lines.append(f"{where}: got {got}, expected {expected}")
     return lines
 
@@ -375,7 +378,9 @@ class Spec:
     @property
     def name(self) -> str:
         """The name of the system in its one form, as in tables."""
-        text = f"{self.kind}:{self.argument}" if self.argument else self.kind
+        text = self.kind
+        if self.argument:
+            text += f":{self.argument}"
         separator = "?"
         for name, value in self.options:
             shown = str(value).lower() if isinstance(value, bool) else value
@@ -508,7 +513,7 @@ def short_name(system: str) -> str:
     """
     named, _, options = system.partition("?")
     kind, _, argument = named.partition(":")
-    details = ", ".join(filter(None, (argument, options.replace("&", ", "))))
+    details = ", ".join(filter(None, (argument, *options.split("&"))))
     if kind in (CONDUCTOR, WORKER):
         return details or system
     if details and kind in BASELINES:

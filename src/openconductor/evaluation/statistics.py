@@ -258,22 +258,24 @@ def jackknife_interval(whole: float, without: Sequence[float]) -> tuple[float, f
     return value, value - half, value + half
 
 
-def averaged_interval(parts: Sequence[tuple[float, float, float]]) -> tuple[float, float]:
-    """Return the interval of the mean of independent estimates (value, low, high), weighted alike.
+def averaged_interval(
+    parts: Sequence[Estimate] | Sequence[Difference],
+) -> tuple[float, float]:
+    """Return the interval of the mean of independent estimates, weighted alike.
 
     Distances of the ends from the values are added as variances are (MOVER: G. Y. Zou, A. Donner,
     Statistics in Medicine 27, 2008). So the interval is skewed where theirs are, and has a width
     where no part varied.
 
-    >>> [round(end, 3) for end in averaged_interval([(0.5, 0.4, 0.6), (1.0, 0.96, 1.0)])]
+    >>> parts = [Estimate(0.5, 0.4, 0.6, problems=9), Estimate(1.0, 0.96, 1.0, problems=9)]
+    >>> [round(end, 3) for end in averaged_interval(parts)]
     [0.696, 0.8]
     """
     if len(parts) == 1:
-        _, low, high = parts[0]
-        return low, high
-    centre = fmean(value for value, _, _ in parts)
-    below = math.fsum((value - low) ** 2 for value, low, _ in parts)
-    above = math.fsum((high - value) ** 2 for value, _, high in parts)
+        return parts[0].low, parts[0].high
+    centre = fmean(part.value for part in parts)
+    below = math.fsum((part.value - part.low) ** 2 for part in parts)
+    above = math.fsum((part.high - part.value) ** 2 for part in parts)
     return centre - math.sqrt(below) / len(parts), centre + math.sqrt(above) / len(parts)
 
 
@@ -401,9 +403,12 @@ def scores_by_problem(records: Iterable[Record]) -> dict[Key, list[float]]:
 
 def estimate(scores: Scores, masked: int = 0) -> Estimate:
     """Estimate the mean of scores by problem, every task weighing the same."""
-    means = [clustered_mean(list(of_task.values())) for of_task in by_task(scores).values()]
-    low, high = averaged_interval([(one.mean, one.low, one.high) for one in means])
-    return Estimate(fmean(one.mean for one in means), low, high, len(scores), masked)
+    parts: list[Estimate] = []
+    for of_task in by_task(scores).values():
+        mean = clustered_mean(list(of_task.values()))
+        parts.append(Estimate(mean.mean, mean.low, mean.high, len(of_task)))
+    value = fmean(part.value for part in parts)
+    return Estimate(value, *averaged_interval(parts), len(scores), masked)
 
 
 def by_task(scores: Mapping[Key, Value]) -> dict[str, dict[Key, Value]]:
@@ -446,12 +451,13 @@ def difference(
         if key in second:
             # Rounded, so that two thirds less a third are what one less two thirds are.
             paired[key] = round(fmean(scores) - fmean(second[key]), 12)
-    tasks = by_task(paired).values()
-    parts = [_difference(list(of_task.values()), seed, resamples) for of_task in tasks]
+    parts: list[Difference] = []
+    for of_task in by_task(paired).values():
+        parts.append(_difference(list(of_task.values()), seed, resamples))
     if len(parts) < 2:
         return parts[0] if parts else None
     value = fmean(part.value for part in parts)
-    low, high = averaged_interval([(part.value, part.low, part.high) for part in parts])
+    low, high = averaged_interval(parts)
     return Difference(
         value=value,
         low=low,

@@ -112,7 +112,7 @@ def strategy(workflow: Workflow) -> Strategy:
         return "single"
     sees = direct_access(kept)
     attempts = {index for index, seen in enumerate(sees) if not seen}
-    replies = [step.subtask for step, seen in zip(kept, sees, strict=True) if seen]
+    replies = [kept.steps[index].subtask for index, seen in enumerate(sees) if seen]
     if _replies_are_shared(sees, attempts) or any(map(_ARGUES.search, replies)):
         return "debate"
     seen_later = {seen for index in range(len(kept)) for seen in kept.visible(index)}
@@ -167,14 +167,18 @@ def pattern(workflow: Workflow) -> str:
 
 
 def useful_part(workflow: Workflow) -> Workflow:
-    """Return the workflow without steps that cannot reach the answer; accesses are renumbered."""
+    """Return the workflow without steps that cannot reach the answer."""
     unused = unused_steps(workflow)
-    kept = [index for index in range(len(workflow)) if index not in unused]
+    return keep_steps(workflow, [index for index in range(len(workflow)) if index not in unused])
+
+
+def keep_steps(workflow: Workflow, kept: Sequence[int]) -> Workflow:
+    """Return a workflow of some of the steps; accesses are renumbered."""
     place = {old: new for new, old in enumerate(kept)}
     steps: list[Step] = []
     for index in kept:
-        access = tuple(place[seen] for seen in workflow.visible(index))
-        steps.append(replace(workflow.steps[index], access=access))
+        seen = [place[earlier] for earlier in workflow.visible(index) if earlier in place]
+        steps.append(replace(workflow.steps[index], access=tuple(seen)))
     return Workflow(tuple(steps))
 
 
@@ -233,8 +237,10 @@ def first_patterns(planned: Iterable[TimedPlan]) -> tuple[Pattern, ...]:
     """Return the first distinct patterns, in order, each with all its workflows, later ones too."""
     groups: dict[tuple[str, Strategy], list[TimedPlan]] = {}
     for plan in planned:
+        if not plan.workflow.steps:
+            continue
         key = (pattern(plan.workflow), strategy(plan.workflow))
-        if plan.workflow.steps and (key in groups or len(groups) < FIRST_PATTERNS):
+        if key in groups or len(groups) < FIRST_PATTERNS:
             groups.setdefault(key, []).append(plan)
     patterns: list[Pattern] = []
     for (name, kind), plans in groups.items():
@@ -254,7 +260,8 @@ def first_patterns(planned: Iterable[TimedPlan]) -> tuple[Pattern, ...]:
 
 def diversity(planned: Iterable[TimedPlan]) -> tuple[Diversity, ...]:
     """Return the diversity at each place, in order."""
-    places = group_by((plan for plan in planned if plan.workflow.steps), lambda plan: plan.place)
+    with_steps = [plan for plan in planned if plan.workflow.steps]
+    places = group_by(with_steps, lambda plan: plan.place)
     found: list[Diversity] = []
     for place, plans in sorted(places.items()):
         strategies = Counter(strategy(plan.workflow) for plan in plans)
@@ -305,18 +312,19 @@ def routing_dependence(records: Sequence[Record], *, seed: int = 0) -> Dependenc
     Returns:
         None if it cannot be told.
     """
-    plans: dict[Key, list[Hashable]] = {}
+    plans: dict[Key, list[int]] = {}
     kinds: dict[Key, str] = {}
     numbers: dict[Hashable, int] = {}
     for record in records:
         if record.workflows:
             plan = _plan_number(record.workflows[0], numbers)
             plans.setdefault(record.key, []).append(plan)
-            kinds.setdefault(record.key, f"{record.task}\0{record.kind}")
+            kinds.setdefault(record.key, f"{record.task}\n{record.kind}")
     measured: list[Dependence] = []
-    if 1 < len(set(kinds.values())) <= len(kinds) / 2:
-        measured.append(dependence(list(kinds.values()), list(plans.values()), seed=seed))
-    repeated = [of_question for of_question in plans.values() if len(of_question) > 1]
+    labels, groups = list(kinds.values()), list(plans.values())
+    if 1 < len(set(labels)) <= len(labels) / 2:
+        measured.append(dependence(labels, groups, seed=seed))
+    repeated = [of_question for of_question in groups if len(of_question) > 1]
     if len(repeated) > 1:
         measured.append(_dependence_on_question(repeated, seed))
     if not measured:
@@ -325,14 +333,13 @@ def routing_dependence(records: Sequence[Record], *, seed: int = 0) -> Dependenc
     return replace(clearest, p=min(1.0, len(measured) * clearest.p))
 
 
-def _dependence_on_question(repeated: Sequence[Sequence[Hashable]], seed: int) -> Dependence:
+def _dependence_on_question(repeated: Sequence[Sequence[int]], seed: int) -> Dependence:
     """Measure the dependence on the question itself, from the plans of its repeats."""
     labels: list[str] = []
-    groups: list[list[Hashable]] = []
+    groups: list[list[int]] = []
     for index, plans in enumerate(repeated):
-        for plan in plans:
-            labels.append(str(index))
-            groups.append([plan])
+        groups += [[plan] for plan in plans]
+        labels += [str(index)] * len(plans)
     measured = dependence(labels, groups, seed=seed)
     return replace(measured, on="question", problems=len(repeated), labels=len(repeated))
 
@@ -351,23 +358,23 @@ def _plan_number(workflow: Workflow, numbers: dict[Hashable, int]) -> int:
 
 
 def dependence(
-    labels: Sequence[str], groups: Sequence[Sequence[Hashable]], *, seed: int = 0
+    labels: Sequence[str], groups: Sequence[Sequence[int]], *, seed: int = 0
 ) -> Dependence:
     """Measure the mutual information of the questions' labels and what each question got.
 
     Labels are dealt out anew to see chance. Repeats of a question are one group, so that they do
     not count as more questions.
+
+    Args:
+        labels: one a question.
+        groups: the numbers of the plans that each question got.
+        seed: of the deals.
     """
     import numpy as np
 
-    names = list(dict.fromkeys(labels))
-    plans = list(dict.fromkeys(plan for group in groups for plan in group))
-    if len(plans) < 2 or len(names) < 2:
-        return Dependence("kind", 0.0, 0.0, 1.0, len(groups), len(names), len(plans))
-    number = {plan: index for index, plan in enumerate(plans)}
-    question = np.array([index for index, group in enumerate(groups) for _ in group])
-    got = np.array([number[plan] for group in groups for plan in group])
-    dealt = np.array([names.index(label) for label in labels])
+    names, dealt = np.unique(labels, return_inverse=True)
+    plans, got = np.unique([plan for group in groups for plan in group], return_inverse=True)
+    question = np.repeat(np.arange(len(groups)), [len(group) for group in groups])
     generator = np.random.default_rng(seed)
     shared: list[float] = []  # the first as it is, then by chance
     for _ in range(1 + PERMUTATIONS):
@@ -380,7 +387,8 @@ def dependence(
         shared.append(max(0.0, by_label + by_plan - together))
         dealt = generator.permutation(dealt)
     bits, *by_chance = shared
-    as_large = sum(one >= bits - 1e-9 for one in by_chance)
+    enough = bits - 1e-9
+    as_large = sum(one >= enough for one in by_chance)
     mean_by_chance = sum(by_chance) / PERMUTATIONS
     return Dependence(
         on="kind",

@@ -27,6 +27,7 @@ from openconductor.evaluation.eval_config import HINDSIGHT, against_in
 from openconductor.evaluation.records import MASKED, Record, Results
 from openconductor.evaluation.statistics import (
     Difference,
+    Estimate,
     averaged_interval,
     clustered_mean,
     difference,
@@ -251,10 +252,10 @@ def _average(rows: Sequence[TableRow]) -> TableRow:
     mean, dollars = values["accuracy"], values["dollars_per_question"]
     if mean is not None:
         errors = [row.se for row in rows if row.se is not None]
-        intervals = [(row.accuracy or 0.0, *(row.ci95 or (0.0, 0.0))) for row in rows]
+        accuracies = [Estimate(row.accuracy or 0.0, *(row.ci95 or (0, 0)), row.n) for row in rows]
         squares = fsum(error**2 for error in errors)
         values["se"] = sqrt(squares) / len(rows)
-        values["ci95"] = averaged_interval(intervals)
+        values["ci95"] = averaged_interval(accuracies)
         if dollars:
             values["right_per_dollar"] = mean / dollars
     return TableRow(**values)

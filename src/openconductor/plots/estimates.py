@@ -8,14 +8,16 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Hashable, Iterable, Sequence
 from statistics import NormalDist, fmean
+from typing import TypeVar
 
 from openconductor.evaluation import statistics
 from openconductor.evaluation.records import Record
 from openconductor.evaluation.statistics import Estimate, by_task, grouped
 
 Z = NormalDist().inv_cdf(0.975)
+Name = TypeVar("Name", bound=Hashable)
 
 
 def accuracy(records: Sequence[Record]) -> Estimate | None:
@@ -59,7 +61,7 @@ def share(counts: Sequence[float], totals: Sequence[float]) -> Estimate | None:
     return Estimate(value, low, high, questions)
 
 
-def shares_of(things: Sequence[Counter[str]], names: Iterable[str]) -> dict[str, Estimate]:
+def shares_of(things: Sequence[Counter[Name]], names: Iterable[Name]) -> dict[Name, Estimate]:
     """Return the share of each name among the things of all questions; empty: there is nothing.
 
     Args:
@@ -67,7 +69,7 @@ def shares_of(things: Sequence[Counter[str]], names: Iterable[str]) -> dict[str,
         names: the names, in order.
     """
     totals = [counts.total() for counts in things]
-    shares: dict[str, Estimate] = {}
+    shares: dict[Name, Estimate] = {}
     for name in names:
         of_name = share([counts[name] for counts in things], totals)
         if of_name is not None:

@@ -330,7 +330,7 @@ class _Lineup:
         masked = max(_masked_share(self._our_records), _masked_share(records))
         if masked <= NEGLIGIBLE and ours.keys() == theirs.keys():
             return None
-        asked = ours.keys() | theirs.keys()
+        asked = ours | theirs
         first = {key: ours.get(key, [0.0]) for key in asked}
         second = {key: theirs.get(key, [0.0]) for key in asked}
         return difference(first, second, self._seed)

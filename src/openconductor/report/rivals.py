@@ -33,7 +33,7 @@ from openconductor.evaluation.statistics import (
     scores_by_problem,
     task_mean,
 )
-from openconductor.report.routing import routing_entropy
+from openconductor.report.routing import routing_entropy, steps_by_question
 
 LIKE = 1.25
 """Costs within this factor of each other count as equal."""
@@ -94,8 +94,8 @@ def measure_change(
         before=estimate(old_scores) if old_scores else None,
         by_form=form,
         by_skill=skill,
-        entropy_before=routing_entropy(old, workers),
-        entropy_after=routing_entropy(new, workers),
+        entropy_before=routing_entropy(steps_by_question(old), workers),
+        entropy_after=routing_entropy(steps_by_question(new), workers),
     )
 
 
@@ -205,7 +205,7 @@ class _Rival(NamedTuple):
 
     @property
     def accuracy(self) -> float:
-        return task_mean({key: fmean(scores) for key, scores in self.scores.items()})
+        return _mean(self.scores)
 
 
 def find_effort(
@@ -273,9 +273,9 @@ def _rivals(
 
 def _comparable(records: Sequence[Record], unit: str) -> bool:
     """Return True if a system has a decided answer and a cost in the unit."""
-    if not scores_by_problem(records) or cost(records, unit) <= 0:
+    if unit == "dollars" and _has_unknown_price(records):
         return False
-    return unit != "dollars" or _priced(records)
+    return cost(records, unit) > 0 and bool(scores_by_problem(records))
 
 
 def _votes(records: Sequence[Record], times: int) -> Scores:
@@ -330,23 +330,24 @@ def relative_cost(records: Sequence[Record], ours: Sequence[Record]) -> float | 
 
 def cost(records: Sequence[Record], unit: str) -> float:
     """Return the cost of a question, masked answers included, every task weighing the same."""
-    if unit == "dollars":
-        paid = grouped((record.key, float(record.usage.dollars)) for record in records)
-    else:
-        paid = grouped((record.key, float(record.calls)) for record in records)
-    return task_mean({key: fmean(costs) for key, costs in paid.items()})
+    paid: list[tuple[Key, float]] = []
+    for record in records:
+        spent = record.usage.dollars if unit == "dollars" else record.calls
+        paid.append((record.key, float(spent)))
+    return _mean(grouped(paid))
 
 
 def _unit(first: Sequence[Record], second: Sequence[Record]) -> str:
     """Return the unit in which two systems can be compared."""
     if _has_unknown_price(first) or _has_unknown_price(second):
         return UNPRICED
-    return "dollars" if _priced(first) and _priced(second) else "calls"
+    dollars = min(cost(first, "dollars"), cost(second, "dollars"))
+    return "dollars" if dollars > 0 else "calls"
 
 
-def _priced(records: Sequence[Record]) -> bool:
-    """Return True if all calls have a price, and not all are free."""
-    return not _has_unknown_price(records) and cost(records, "dollars") > 0
+def _mean(values: Scores) -> float:
+    """Return the mean over questions of the mean over repeats, every task weighing the same."""
+    return task_mean({key: fmean(repeats) for key, repeats in values.items()})
 
 
 def _has_unknown_price(records: Sequence[Record]) -> bool:

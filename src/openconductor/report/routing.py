@@ -143,26 +143,20 @@ def _measure_groups(
 
 def _measure_group(name: str, records: Sequence[Record], names: Mapping[int, str]) -> RoutingGroup:
     """Measure the plans for some questions."""
-    plans = _plans_by_question(records)
-    workers: list[Counter[str]] = []
-    shapes: list[Counter[str]] = []
-    strategies: list[Counter[str]] = []
-    lengths: list[list[int]] = []
-    for workflows in plans.values():
-        lengths.append([len(workflow) for workflow in workflows])
-        useful = [useful_part(workflow) for workflow in workflows]
-        workers.append(Counter(names[step.worker] for workflow in useful for step in workflow))
-        shapes.append(Counter(topology(workflow) for workflow in workflows))
-        strategies.append(Counter(strategy(workflow) for workflow in workflows))
+    plans = _plans_by_question(records).values()
+    steps = steps_by_question(records)
+    shapes = [Counter(map(topology, workflows)) for workflows in plans]
+    strategies = [Counter(map(strategy, workflows)) for workflows in plans]
+    workers = shares_of(steps, names)
     return RoutingGroup(
         name=name,
         questions=len(plans),
         accuracy=accuracy(records),
-        steps=_mean_steps(lengths),
-        workers=shares_of(workers, names.values()),
+        steps=_mean_steps([workflows for workflows in plans if workflows]),
+        workers={names[ordinal]: share for ordinal, share in workers.items()},
         topologies=_without_zeros(shares_of(shapes, sorted(get_args(Topology)))),
         strategies=_without_zeros(shares_of(strategies, STRATEGIES)),
-        entropy=routing_entropy(records, len(names)),
+        entropy=routing_entropy(steps, len(names)),
     )
 
 
@@ -170,34 +164,36 @@ def _without_zeros(shares: Mapping[str, Estimate]) -> dict[str, Estimate]:
     return {name: share for name, share in shares.items() if share.value}
 
 
-def _mean_steps(lengths: Sequence[Sequence[int]]) -> Estimate | None:
+def _mean_steps(plans: Sequence[Sequence[Workflow]]) -> Estimate | None:
     """Return the mean length of workflows, every question with a workflow weighing the same."""
-    planned = [of_question for of_question in lengths if of_question]
-    if not planned:
+    if not plans:
         return None
-    means = [fmean(of_question) for of_question in planned]
+    means = [fmean(map(len, workflows)) for workflows in plans]
+    low, high = 1.0, float(max(map(len, plans[0])))
     if len(means) > 1:
         low, high = mean_interval(means)
-    else:
-        low, high = 1.0, float(max(planned[0]))
     return Estimate(fmean(means), max(1.0, low), high, len(means))
 
 
-def routing_entropy(records: Sequence[Record], workers: int) -> Estimate | None:
+def steps_by_question(records: Sequence[Record]) -> list[Counter[int]]:
+    """Count for each question the steps of each worker, by ordinal, that reach the answer."""
+    counts: list[Counter[int]] = []
+    for workflows in _plans_by_question(records).values():
+        useful = [useful_part(workflow) for workflow in workflows]
+        counts.append(Counter(step.worker for workflow in useful for step in workflow))
+    return counts
+
+
+def routing_entropy(steps: Sequence[Counter[int]], workers: int) -> Estimate | None:
     """Return the entropy of the workers' shares over steps in bits, with a jackknife interval.
 
     None: there is no step.
 
     Args:
-        records: a system's.
+        steps: those of each question (``steps_by_question``).
         workers: the number of workers in the pool.
     """
-    played: list[Counter[int]] = []
-    for workflows in _plans_by_question(records).values():
-        useful = [useful_part(workflow) for workflow in workflows]
-        steps = Counter(step.worker for workflow in useful for step in workflow)
-        if steps:
-            played.append(steps)
+    played = [counts for counts in steps if counts]
     total = sum(played, Counter[int]())
     if not total:
         return None
@@ -205,12 +201,11 @@ def routing_entropy(records: Sequence[Record], workers: int) -> Estimate | None:
     most = math.log2(max(2, workers, len(total)))
     if len(played) == 1:
         return Estimate(value, 0.0, most, 1)
-    without: list[float] = []
-    for steps in played:
-        without.append(entropy_bits(total[worker] - steps[worker] for worker in total))
+    without = [entropy_bits((total - counts).values()) for counts in played]
     _, low, high = jackknife_interval(value, without)
-    low, high = min(low, value), max(high, value)
-    return Estimate(value, max(0.0, low), min(most, high), len(played))
+    low = max(0.0, min(low, value))
+    high = min(most, max(high, value))
+    return Estimate(value, low, high, len(played))
 
 
 def _plans_by_question(records: Sequence[Record]) -> dict[Key, list[Workflow]]:

@@ -138,9 +138,7 @@ def _uneven_lead(figures: Orchestration) -> str:
     text = ""
     if best.lead.low > 0:
         largest = max(parts, key=lambda name: parts[name].value)
-        rest = [
-            (lead.value, lead.low, lead.high) for name, lead in parts.items() if name != largest
-        ]
+        rest = [lead for name, lead in parts.items() if name != largest]
         low, _ = averaged_interval(rest)
         if low <= 0:
             lead = gain_with_interval(parts[largest])

@@ -183,8 +183,8 @@ def test_each_edit_changes_one_thing_of_one_step_and_what_changes_nothing_is_non
     assert found["untold", 3].steps[3] == Step(3, "a", (1, 2))
 
 
-def test_all_stays_all_and_the_first_step_that_may_see_all_sees_nothing() -> None:
+def test_all_is_what_is_left_of_it_and_the_first_step_that_may_see_all_sees_nothing() -> None:
     flow = Workflow([Step(0, "a", "all"), Step(1, "b", "all"), Step(2, "c", "all")])
-    assert [step.access for step in edits(flow)["drop", 0]] == ["all", "all"]
+    assert [step.access for step in edits(flow)["drop", 0]] == [(), (0,)]
     assert ("blind", 0) not in edits(flow)
     assert set(edits(SINGLE, [0])) == {("untold", 0)}, "neither dropped nor swapped"

@@ -154,10 +154,11 @@ def test_an_average_over_tasks_covers_as_it_claims(shares, questions) -> None:
     rng = np.random.default_rng(23)
 
     def interval() -> tuple[float, float]:
-        parts: list[tuple[float, float, float]] = []
+        parts: list[statistics.Estimate] = []
         for share, count in zip(shares, questions, strict=True):
             right = int(rng.binomial(count, share))
-            parts.append((right / count, *statistics.wilson_interval(right, count)))
+            ends = statistics.wilson_interval(right, count)
+            parts.append(statistics.Estimate(right / count, *ends, count))
         return statistics.averaged_interval(parts)
 
     assert_covers(interval, float(np.mean(shares)))
@@ -265,8 +266,7 @@ def test_systems_that_seldom_differ_are_rarely_called_different(tasks, questions
         p = gaps[0].p
         if tasks > 1:
             mean = float(np.mean([gap.value for gap in gaps]))
-            parts = [(gap.value, gap.low, gap.high) for gap in gaps]
-            p = statistics.p_of_interval(mean, *statistics.averaged_interval(parts))
+            p = statistics.p_of_interval(mean, *statistics.averaged_interval(gaps))
         false += p < 0.05
     assert_rarely(false)
 

@@ -124,7 +124,7 @@ def record(problem: str, workers: Sequence[int], *, sample: int = 0, task: str =
 
 
 def test_a_workflow_for_each_kind_holds_all_bits_of_the_kind() -> None:
-    found = strategies.dependence(["a", "b", "c", "d"] * 10, [[kind] for kind in "wxyz" * 10])
+    found = strategies.dependence(["a", "b", "c", "d"] * 10, [[plan] for plan in [0, 1, 2, 3] * 10])
     assert found.bits == pytest.approx(2.0)
     assert found.p == 0.001
     assert found.problems == 40
