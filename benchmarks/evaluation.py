@@ -30,21 +30,17 @@ import asyncio
 import functools
 import json
 import os
-import re
 import resource
 import selectors
 import statistics
-import sys
 import tempfile
 import time
 import urllib.request
-from collections.abc import Awaitable, Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import Any, ClassVar
 
-import aiohttp
-from benchmarks import results as benchmark
+from benchmarks import results as benchmark, server
 
 from openconductor.evaluation.eval_config import make_eval_config
 from openconductor.evaluation.grid import Progress, run_grid
@@ -65,62 +61,31 @@ SUMS = " ".join(f"Step {number}: the sum so far is {number * 7}." for number in 
 SOLUTION = f"{SUMS} So \\boxed{{42}}."
 USAGE = {"prompt_tokens": 100, "completion_tokens": 300, "total_tokens": 400}
 
+
 # ── the workers, in a process of their own ────────────────────────────────────────────────────────
-_LENGTH = re.compile(rb"content-length: *(\d+)", re.IGNORECASE)
-
-
-class Server(asyncio.Protocol):
+class Workers(server.Server):
     """Answers each request after 20 ms; the model ``planner`` with a plan, others with a solution.
 
     ``GET /seconds`` returns the mean time of the requests since it was last called.
     """
 
     times: ClassVar[list[float]] = []
+    plan = server.response(server.completion(PLAN, USAGE))
+    solution = server.response(server.completion(SOLUTION, USAGE))
 
-    def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        assert isinstance(transport, asyncio.Transport)
-        self._transport = transport
-        self._buffer = b""
-
-    def data_received(self, data: bytes) -> None:
-        self._buffer += data
-        if self._buffer.startswith(b"GET /seconds"):
-            self._buffer = b""
-            self._write(json.dumps(sum(self.times) / max(1, len(self.times))).encode())
+    def answer(self, body: bytes) -> None:
+        if not body:
+            mean = sum(self.times) / max(1, len(self.times))
             self.times.clear()
+            self.write(server.response(json.dumps(mean).encode()))
             return
-        head, end, body = self._buffer.partition(b"\r\n\r\n")
-        length = _LENGTH.search(head)
-        if not end or length is None or len(body) < int(length[1]):
-            return
-        self._buffer = b""
-        planned = b'"model":"planner"' in body.replace(b'": "', b'":"')
+        reply = self.plan if json.loads(body)["model"] == "planner" else self.solution
         loop = asyncio.get_running_loop()
-        loop.call_later(SECONDS, self._answer, PLAN if planned else SOLUTION, loop.time())
+        loop.call_later(SECONDS, self.reply, reply, loop.time())
 
-    def _answer(self, text: str, began: float) -> None:
-        message = {"role": "assistant", "content": text}
-        choice = {"index": 0, "message": message, "finish_reason": "stop"}
-        self._write(json.dumps({"id": "x", "choices": [choice], "usage": USAGE}).encode())
+    def reply(self, data: bytes, began: float) -> None:
+        self.write(data)
         self.times.append(asyncio.get_running_loop().time() - began)
-
-    def _write(self, body: bytes) -> None:
-        head = b"HTTP/1.1 200 OK\r\nContent-Type: application/json\r\nContent-Length: %d\r\n\r\n"
-        if not self._transport.is_closing():
-            self._transport.write(head % len(body) + body)
-
-
-async def serve() -> None:
-    server = await asyncio.get_running_loop().create_server(Server, "127.0.0.1", 0, backlog=1024)
-    print(server.sockets[0].getsockname()[1], flush=True)
-    await asyncio.to_thread(sys.stdin.read)  # until the parent is gone
-
-
-@contextmanager
-def served() -> Iterator[str]:
-    """Run the workers as a process; yields their base URL."""
-    with benchmark.child("evaluation", "--serve") as process:
-        yield f"http://127.0.0.1:{benchmark.read_line(process)}/v1"
 
 
 # ── measuring ─────────────────────────────────────────────────────────────────────────────────────
@@ -204,12 +169,11 @@ def worker_seconds(url: str) -> float:
 
 async def bare(url: str, questions: int, concurrency: int) -> float:
     """Return the overhead of the same calls by a script that keeps nothing."""
-    async with aiohttp.ClientSession(connector=aiohttp.TCPConnector(limit=0)) as session:
+    async with server.bare_session() as session:
 
         async def call(text: str) -> str:
             payload = {"model": "w0", "messages": [{"role": "user", "content": text}]}
-            async with session.post(f"{url}/chat/completions", json=payload) as response:
-                return (await response.json())["choices"][0]["message"]["content"]
+            return await server.post(session, url, payload)
 
         async def line(text: str) -> None:
             for _ in range(3):
@@ -243,7 +207,7 @@ def measure(
 ) -> dict[str, Any]:
     figures: dict[str, Any] = {}
     long: Any = None
-    with served() as url:
+    with server.served("evaluation", "--serve") as url:
         asyncio.run(bare(url, 20, 8))  # warms the server up
         for concurrency in concurrencies:
             figures[str(concurrency)] = measure_at(url, questions, concurrency, under)
@@ -320,7 +284,7 @@ def main() -> None:
         selector = selectors.SelectSelector()
         loop_factory = functools.partial(asyncio.SelectorEventLoop, selector)
         with asyncio.Runner(loop_factory=loop_factory) as runner:
-            runner.run(serve())
+            runner.run(server.serve(Workers))
         return
     memory = not options.no_memory
     result = measure(options.questions, options.concurrency, options.folder, memory=memory)

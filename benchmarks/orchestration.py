@@ -23,18 +23,18 @@ from __future__ import annotations
 import argparse
 import asyncio
 import gc
-import json
 import operator
 import statistics
 import time
 import tracemalloc
-from collections.abc import Awaitable, Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
 from typing import Annotated, TypedDict
 
-from benchmarks import results
+from benchmarks import results, server
 
 from openconductor import Message, Step, Worker, WorkerPool, Workflow, execute
+from openconductor.providers.openai_compatible import OpenAICompatibleProvider
 
 SECONDS = 0.05
 TREE = [[], [], [0], [1], [2, 3]]
@@ -48,56 +48,35 @@ Once = Callable[[], Awaitable[object]]
 
 
 # ── the server ────────────────────────────────────────────────────────────────────────────────────
-MESSAGE = {"role": "assistant", "content": ANSWER}
-WHOLE = {
-    "id": "x",
-    "object": "chat.completion",
-    "created": 0,
-    "model": "slow",
-    "choices": [{"index": 0, "message": MESSAGE, "finish_reason": "stop"}],
-    "usage": {"prompt_tokens": 20, "completion_tokens": 10, "total_tokens": 30},
-}
-BODY = json.dumps(WHOLE).encode()
-HEAD = b"HTTP/1.1 200 OK\r\nContent-Type: application/json\r\nContent-Length: %d\r\n\r\n"
+USAGE = {"prompt_tokens": 20, "completion_tokens": 10, "total_tokens": 30}
+PAYLOAD = {"model": "slow", "messages": [{"role": "user", "content": QUESTION}]}
 
 
-class SlowServer(asyncio.Protocol):
-    """Answers every request after some seconds, with as little HTTP as the client needs."""
+class SlowServer(server.Server):
+    """Answers every request after some seconds."""
 
-    reply = HEAD % len(BODY) + BODY
+    reply = server.response(server.completion(ANSWER, USAGE))
 
     def __init__(self, seconds: float) -> None:
         self.seconds = seconds
 
-    def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        self.transport = transport
-        self.buffer = b""
-
-    def data_received(self, data: bytes) -> None:
-        self.buffer += data
-        while b"\r\n\r\n" in self.buffer:
-            head, rest = self.buffer.split(b"\r\n\r\n", 1)
-            fields = (line.partition(b":") for line in head.lower().split(b"\r\n"))
-            length = next(int(value) for name, _, value in fields if name == b"content-length")
-            if len(rest) < length:
-                return
-            self.buffer = rest[length:]
-            asyncio.get_running_loop().call_later(self.seconds, self.transport.write, self.reply)
+    def answer(self, body: bytes) -> None:
+        self.write_later(self.seconds, self.reply)
 
 
-async def serve(seconds: float) -> None:
-    server = await asyncio.get_running_loop().create_server(
-        lambda: SlowServer(seconds), "127.0.0.1", 0, backlog=1024
-    )
-    print(server.sockets[0].getsockname()[1], flush=True)
-    await server.serve_forever()
+@asynccontextmanager
+async def subjects(url: str) -> AsyncIterator[dict[str, Once]]:
+    """Yield the tree through our client, and written by hand over bare aiohttp."""
+    async with (
+        OpenAICompatibleProvider("slow", base_url=url) as provider,
+        server.bare_session() as session,
+    ):
+        pool = WorkerPool([Worker(provider, name="slow")])
 
+        async def post(messages: list[Message]) -> str:
+            return await server.post(session, url, PAYLOAD)
 
-@contextmanager
-def slow_server(seconds: float = SECONDS) -> Iterator[str]:
-    """Run the server as a process of its own; yields its base URL."""
-    with results.child("orchestration", "--serve", str(seconds)) as process:
-        yield f"http://127.0.0.1:{results.read_line(process)}/v1"
+        yield {"ours": lambda: execute(WORKFLOW, pool, QUESTION), "by_hand": by_hand(post)}
 
 
 # ── the contenders ────────────────────────────────────────────────────────────────────────────────
@@ -186,32 +165,13 @@ async def keep_in_flight(once: Once, in_flight: int, each: int) -> list[float]:
 
 async def measure_http(repeats: int) -> dict[str, dict[str, float]]:
     """Measure wall over critical path, alone and with 64 in flight."""
-    import aiohttp
-
-    from openconductor.providers.openai_compatible import OpenAICompatibleProvider
-
-    payload = {"model": "slow", "messages": [{"role": "user", "content": QUESTION}]}
     walls: dict[str, dict[str, list[float]]] = {}
-    with slow_server() as url:
-        connector = aiohttp.TCPConnector(limit=0)
-        async with (
-            OpenAICompatibleProvider("slow", base_url=url) as provider,
-            aiohttp.ClientSession(connector=connector) as session,
-        ):
-            pool = WorkerPool([Worker(provider, name="slow")])
-
-            async def post(messages: list[Message]) -> str:
-                async with session.post(f"{url}/chat/completions", json=payload) as response:
-                    return (await response.json())["choices"][0]["message"]["content"]
-
-            subjects: dict[str, Once] = {
-                "ours": lambda: execute(WORKFLOW, pool, QUESTION),
-                "by_hand": by_hand(post),
-            }
-            for once in subjects.values():
+    with server.served("orchestration", "--serve", str(SECONDS)) as url:
+        async with subjects(url) as trees:
+            for once in trees.values():
                 await keep_in_flight(once, 64, 2)  # opens the connections
             for _ in range(repeats):
-                for name, once in subjects.items():
+                for name, once in trees.items():
                     mine = walls.setdefault(name, {"alone": [], "at_64": []})
                     mine["alone"] += await keep_in_flight(once, 1, 8)
                     mine["at_64"] += await keep_in_flight(once, 64, 6)
@@ -307,7 +267,7 @@ def main() -> None:
     if options.serve is None:
         results.show(measure(options.repeats), as_json=options.json)
     else:
-        asyncio.run(serve(options.serve))
+        asyncio.run(server.serve(lambda: SlowServer(options.serve)))
 
 
 if __name__ == "__main__":

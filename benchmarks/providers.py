@@ -16,10 +16,7 @@ repeat, because a machine's speed changes more between repeats than within one.
 - ours: the OpenAI-compatible provider with its deadline, and a typed failure for each fault.
 - ours_as_worker: the same through a Worker with its usual wrappers: priced, within its deadline,
   reported as a Call.
-- bare_pyreqwest: the same as bare_aiohttp over another HTTP core (Rust, with a thread of its own,
-  whose CPU counts).
-- openai_sdk, litellm: as their manuals say. Optional, like pyreqwest: `pip install pyreqwest openai
-  litellm`.
+- openai_sdk, litellm: as their manuals say. Optional: `pip install openai litellm`.
 
 A stream comes in two ways: *burst*, its events in pieces of 16 kB, which shows the cost of parsing;
 and *paced*, one event a write, 2 ms apart, as tokens come from a model.
@@ -41,7 +38,7 @@ from importlib.util import find_spec
 from itertools import product
 from typing import Any, Literal
 
-from benchmarks import results
+from benchmarks import results, server
 
 Mode = Literal["whole", "burst", "paced"]
 Once = Callable[[Mode], Awaitable[str]]
@@ -72,96 +69,41 @@ SETTINGS: dict[str, tuple[Mode, int, int]] = {  # what is measured: mode, in fli
 
 
 # ── the server ────────────────────────────────────────────────────────────────────────────────────
-def as_event(delta: dict[str, str], finish: str | None = None) -> bytes:
-    choice = {"index": 0, "delta": delta, "logprobs": None, "finish_reason": finish}
-    head = {
-        "id": "chatcmpl-x",
-        "object": "chat.completion.chunk",
-        "created": 1,
-        "model": "m",
-        "usage": None,
-    }
-    return b"data: %s\n\n" % json.dumps({**head, "choices": [choice]}).encode()
-
-
-USAGE = {"prompt_tokens": 200, "completion_tokens": 120, "total_tokens": 320}
-USAGE |= {
+USAGE: dict[str, Any] = {
+    "prompt_tokens": 200,
+    "completion_tokens": 120,
+    "total_tokens": 320,
     "prompt_tokens_details": {"cached_tokens": 0},
     "completion_tokens_details": {"reasoning_tokens": 0},
-}  # type: ignore[dict-item]
-MESSAGE = {"role": "assistant", "content": ANSWER, "refusal": None}
-WHOLE = {
-    "id": "chatcmpl-x",
-    "object": "chat.completion",
-    "created": 1,
-    "model": "m",
-    "choices": [{"index": 0, "message": MESSAGE, "logprobs": None, "finish_reason": "stop"}],
-    "usage": USAGE,
 }
-EVENTS = [
-    *(as_event({"content": piece}) for piece in PIECES),
-    as_event({}, "stop"),
-    b"data: %s\n\n"
-    % json.dumps({**WHOLE, "object": "chat.completion.chunk", "choices": []}).encode(),
-    b"data: [DONE]\n\n",
-]
+EVENTS = server.stream_events(PIECES, USAGE)
 
 
-BODY = json.dumps(WHOLE).encode()
-REPLY = b"HTTP/1.1 200 OK\r\nContent-Type: application/json\r\nContent-Length: %d\r\n\r\n"
-REPLY = REPLY % len(BODY) + BODY
-STREAM_HEAD = b"HTTP/1.1 200 OK\r\nContent-Type: text/event-stream\r\n"
-STREAM_HEAD += b"Transfer-Encoding: chunked\r\n\r\n"
+class ChatServer(server.Server):
+    """Answers at once; the model "paced" streams an event a write."""
 
+    reply = server.response(server.completion(ANSWER, USAGE))
 
-class ChatServer(asyncio.Protocol):
-    """As little HTTP as the clients need; the model "paced" streams an event a write."""
-
-    def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        assert isinstance(transport, asyncio.Transport)
-        self.transport = transport
-        self.buffer = b""
-
-    def data_received(self, data: bytes) -> None:
-        self.buffer += data
-        while b"\r\n\r\n" in self.buffer:
-            head, rest = self.buffer.split(b"\r\n\r\n", 1)
-            fields = (line.partition(b":") for line in head.lower().split(b"\r\n"))
-            length = next(int(value) for name, _, value in fields if name == b"content-length")
-            if len(rest) < length:
-                return
-            self.buffer = rest[length:]
-            request = json.loads(rest[:length])
-            if not request.get("stream"):
-                self.transport.write(REPLY)
-            elif request["model"].endswith("paced"):
-                self.transport.write(STREAM_HEAD)
-                self.write_from(0)
-            else:
-                events = b"".join(EVENTS)
-                starts = range(0, len(events), BURST_BYTES)
-                chunks = [as_chunk(events[start : start + BURST_BYTES]) for start in starts]
-                self.transport.write(STREAM_HEAD + b"".join(chunks) + b"0\r\n\r\n")
+    def answer(self, body: bytes) -> None:
+        request = json.loads(body)
+        if not request.get("stream"):
+            self.write(self.reply)
+        elif request["model"].endswith("paced"):
+            self.write(server.STREAM_HEAD)
+            self.write_from(0)
+        else:
+            events = b"".join(EVENTS)
+            data = server.STREAM_HEAD
+            for start in range(0, len(events), BURST_BYTES):
+                data += server.as_chunk(events[start : start + BURST_BYTES])
+            self.write(data + server.LAST_CHUNK)
 
     def write_from(self, index: int) -> None:
         if index < len(EVENTS):
-            self.transport.write(as_chunk(EVENTS[index]))
+            self.write(server.as_chunk(EVENTS[index]))
             asyncio.get_running_loop().call_later(PACE_SECONDS, self.write_from, index + 1)
         else:
-            self.transport.write(b"0\r\n\r\n")
-
-
-def as_chunk(data: bytes) -> bytes:
-    return b"%x\r\n%s\r\n" % (len(data), data)
-
-
-async def serve() -> None:
-    server = await asyncio.get_running_loop().create_server(
-        ChatServer, "127.0.0.1", 0, backlog=1024
-    )
-    print(server.sockets[0].getsockname()[1], flush=True)
-    async with server:
-        await asyncio.to_thread(sys.stdin.read)  # until the parent is gone
+            self.write(server.LAST_CHUNK)
 
 
 # ── the clients: each returns the text of an answer ───────────────────────────────────────────────
@@ -175,51 +117,18 @@ def event_texts(event: bytes) -> list[str]:
 
 @contextlib.asynccontextmanager
 async def bare_aiohttp(url: str):
-    import aiohttp
-
-    headers = {"Authorization": "Bearer none"}
-    async with aiohttp.ClientSession(connector=aiohttp.TCPConnector(limit=0)) as session:
+    async with server.bare_session() as session:
 
         async def once(mode: Mode) -> str:
             payload = {"model": mode, **OPTIONS}
             if mode == "whole":
-                async with session.post(
-                    f"{url}/chat/completions", json=payload, headers=headers
-                ) as response:
-                    return json.loads(await response.read())["choices"][0]["message"]["content"]
-            payload |= STREAM
+                return await server.post(session, url, payload)
             texts: list[str] = []
             rest = b""
-            async with session.post(
-                f"{url}/chat/completions", json=payload, headers=headers
-            ) as response:
+            address = f"{url}/chat/completions"
+            async with session.post(address, json=payload | STREAM) as response:
                 async for piece in response.content.iter_any():
                     *events, rest = (rest + piece).split(b"\n\n")
-                    for event in events:
-                        texts += event_texts(event)
-            return "".join(texts)
-
-        yield once
-
-
-@contextlib.asynccontextmanager
-async def bare_pyreqwest(url: str):
-    from pyreqwest.client import ClientBuilder
-
-    headers = {"Authorization": "Bearer none"}
-    async with ClientBuilder().default_headers(headers).build() as client:
-
-        async def once(mode: Mode) -> str:
-            request = client.post(f"{url}/chat/completions")
-            payload = {"model": mode, **OPTIONS}
-            if mode == "whole":
-                response = await request.body_json(payload).build().send()
-                return json.loads(bytes(await response.bytes()))["choices"][0]["message"]["content"]
-            texts: list[str] = []
-            rest = b""
-            async with request.body_json(payload | STREAM).build_streamed() as response:
-                while (piece := await response.body_reader.read_chunk()) is not None:
-                    *events, rest = (rest + bytes(piece)).split(b"\n\n")
                     for event in events:
                         texts += event_texts(event)
             return "".join(texts)
@@ -324,7 +233,6 @@ async def litellm(url: str):
 
 CLIENTS = {  # and the package that each needs
     "bare_aiohttp": (bare_aiohttp, "aiohttp"),
-    "bare_pyreqwest": (bare_pyreqwest, "pyreqwest"),
     "ours": (ours, "openconductor"),
     "ours_as_worker": (ours_as_worker, "openconductor"),
     "openai_sdk": (openai_sdk, "openai"),
@@ -361,8 +269,7 @@ def measure(repeats: int, clients: list[str]) -> dict[str, dict[str, list[float]
         name: {setting: [] for setting in SETTINGS} for name in clients
     }
     with contextlib.ExitStack() as stack:
-        server = stack.enter_context(results.child("providers", "--serve"))
-        url = f"http://127.0.0.1:{results.read_line(server)}/v1"
+        url = stack.enter_context(server.served("providers", "--serve"))
         processes = {}
         for name in clients:
             options = ("--client", name, "--url", url)
@@ -383,7 +290,7 @@ def measure(repeats: int, clients: list[str]) -> dict[str, dict[str, list[float]
 
 
 # ── the report ────────────────────────────────────────────────────────────────────────────────────
-PACKAGES = ("openconductor", "aiohttp", "httptools", "pyreqwest", "openai", "litellm")
+PACKAGES = ("openconductor", "aiohttp", "httptools", "openai", "litellm")
 COMPARED = {
     "call_64": "a call / bare aiohttp's, 64 in flight",
     "call_512": "a call / bare aiohttp's, 512 in flight",
@@ -442,7 +349,7 @@ def main() -> None:
     parser.add_argument("--url", help=argparse.SUPPRESS)
     options = parser.parse_args()
     if options.serve:
-        asyncio.run(serve())
+        asyncio.run(server.serve(ChatServer))
         return
     if options.client:
         asyncio.run(be_client(options.client, options.url))

@@ -34,8 +34,9 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
+from urllib.parse import urlsplit
 
-from benchmarks import results
+from benchmarks import results, server
 
 STREAMS_P99_S = {200: 1.0, 1000: 3.0}  # to the first byte
 PLAN = """model_id = [0, 1, 2]
@@ -49,61 +50,24 @@ FAST_S = 0.05
 TICK = os.sysconf("SC_CLK_TCK")
 
 
-HEAD = b"HTTP/1.1 200 OK\r\ncontent-type: %b\r\n"
-LENGTH = re.compile(rb"content-length: *(\d+)", re.IGNORECASE)
-
-
 # ── the workers ───────────────────────────────────────────────────────────────────────────────────
-async def play(reader: asyncio.StreamReader, writer: asyncio.StreamWriter, seconds: float) -> None:
-    """Answer the requests of a connection: ``planner`` plans at once, ``fast`` takes 50 ms."""
-    try:
-        while True:
-            body = json.loads((await read_message(reader))[1])
-            await asyncio.sleep({"planner": 0.0, "fast": FAST_S}.get(body["model"], seconds))
-            text = [PLAN] if body["model"] == "planner" else [f"{word} " for word in WORDS]
-            if body.get("stream"):
-                data = streamed(text)
-                head = HEAD % b"text/event-stream" + b"transfer-encoding: chunked\r\n\r\n"
-                writer.write(head + b"%x\r\n%b\r\n0\r\n\r\n" % (len(data), data))
-            else:
-                data = whole(body["model"], "".join(text))
-                head = HEAD % b"application/json" + b"content-length: %d\r\n\r\n" % len(data)
-                writer.write(head + data)
-    except (asyncio.IncompleteReadError, ConnectionError):
-        writer.close()
+class Workers(server.Server):
+    """Answers after some seconds; ``planner`` plans at once, ``fast`` takes 50 ms."""
 
+    def __init__(self, seconds: float) -> None:
+        self.seconds = {"planner": 0.0, "fast": FAST_S}
+        self.default = seconds
 
-async def read_message(reader: asyncio.StreamReader) -> tuple[bytes, bytes]:
-    """Return the head and the body of a request or a response."""
-    head = await reader.readuntil(b"\r\n\r\n")
-    length = LENGTH.search(head)
-    return head, await reader.readexactly(int(length[1]) if length else 0)
-
-
-def streamed(text: list[str]) -> bytes:
-    choices = [[{"index": 0, "delta": {"content": piece}, "finish_reason": None}] for piece in text]
-    choices.append([{"index": 0, "delta": {}, "finish_reason": "stop"}])
-    chunk = {"id": "x", "object": "chat.completion.chunk"}
-    events: list[dict[str, object]] = [{**chunk, "choices": choice} for choice in choices]
-    events.append({**chunk, "choices": [], "usage": USAGE})
-    data = b"".join(b"data: %b\n\n" % json.dumps(event).encode() for event in events)
-    return data + b"data: [DONE]\n\n"
-
-
-def whole(model: str, text: str) -> bytes:
-    message = {"role": "assistant", "content": text}
-    choice = {"index": 0, "message": message, "finish_reason": "stop"}
-    head = {"id": "x", "object": "chat.completion", "created": 1, "model": model}
-    return json.dumps({**head, "choices": [choice], "usage": USAGE}).encode()
-
-
-async def serve_workers(seconds: float) -> None:
-    server = await asyncio.start_server(
-        lambda *pair: play(*pair, seconds), "127.0.0.1", 0, backlog=4096
-    )
-    print(server.sockets[0].getsockname()[1], flush=True)
-    async with server:
-        await server.serve_forever()
+    def answer(self, body: bytes) -> None:
+        request = json.loads(body)
+        model = request["model"]
+        pieces = [PLAN] if model == "planner" else [f"{word} " for word in WORDS]
+        if request.get("stream"):
+            data = server.as_chunk(b"".join(server.stream_events(pieces, USAGE)))
+            reply = server.STREAM_HEAD + data + server.LAST_CHUNK
+        else:
+            reply = server.response(server.completion("".join(pieces), USAGE))
+        self.write_later(self.seconds.get(model, self.default), reply)
 
 
 # ── processes ─────────────────────────────────────────────────────────────────────────────────────
@@ -209,7 +173,8 @@ async def calls_on(port: int, model: str, calls: int) -> list[float]:
         for _ in range(calls // CONNECTIONS):
             began = time.perf_counter()
             writer.write(asked)
-            head, body = await read_message(reader)
+            head = await reader.readuntil(b"\r\n\r\n")
+            body = await reader.readexactly(server.content_length(head))
             assert head.startswith(b"HTTP/1.1 200"), body
             walls.append(time.perf_counter() - began)
         writer.close()
@@ -231,15 +196,15 @@ async def added(workers: int, servers: dict[str, Served], calls: int) -> dict[st
     """Measure what each server adds to the median of a call, and its CPU a request."""
     walls: dict[str, list[float]] = {"worker": []}
     spent = dict.fromkeys(servers, 0.0)
-    for server in servers.values():
-        await calls_on(server.port, server.model, 10 * CONNECTIONS)  # opens everything
+    for passed in servers.values():
+        await calls_on(passed.port, passed.model, 10 * CONNECTIONS)  # opens everything
     for _ in range(ROUNDS):
         walls["worker"] += await calls_on(workers, "fast", calls)
-        for name, server in servers.items():
-            before = cpu_seconds(server.pid)
-            seconds = await calls_on(server.port, server.model, calls)
+        for name, passed in servers.items():
+            before = cpu_seconds(passed.pid)
+            seconds = await calls_on(passed.port, passed.model, calls)
             walls.setdefault(name, []).extend(seconds)
-            spent[name] += cpu_seconds(server.pid) - before
+            spent[name] += cpu_seconds(passed.pid) - before
     bare = statistics.median(walls["worker"])
     figures: dict[str, Any] = {"worker": {"median_ms": 1000 * bare}}
     for name in servers:
@@ -256,35 +221,36 @@ def p99(values: list[float]) -> float:
 
 
 async def measure(options: argparse.Namespace, folder: Path) -> dict[str, Any]:
-    command = (sys.executable, "-m", "benchmarks.serving", "--workers", str(options.seconds))
-    with process(*command, stdout=subprocess.PIPE) as workers:
-        port_of_workers = int(results.read_line(workers))
-        url = f"http://127.0.0.1:{port_of_workers}/v1"
+    with server.served("serving", "--workers", str(options.seconds)) as url:
         port = free_port()
-        with process(*serve_command(folder, url, port)) as server:
+        with process(*serve_command(folder, url, port)) as ours:
             await wait_for(port)
             await many_streams(port, 10)
             figures: dict[str, Any] = {}
             bars: list[dict[str, Any]] = []
             for streams in (200, options.streams):
-                measured = await measure_streams(port, streams, server.pid)
+                measured = await measure_streams(port, streams, ours.pid)
                 figures[f"{streams} streams"] = measured
                 bars.append(results.at_most(f"errors, {streams} streams", measured["errors"], 0))
                 if streams in STREAMS_P99_S:
                     what = f"first byte p99, {streams} streams, s"
                     limit = STREAMS_P99_S[streams]
                     bars.append(results.at_most(what, measured["first_byte_p99_s"], limit))
-            bars.append(results.at_most("memory, MB", peak_megabytes(server.pid), 300.0))
-            servers = {"ours": Served(port, "direct:fast", server.pid)}
+            bars.append(results.at_most("memory, MB", peak_megabytes(ours.pid), 300.0))
+            servers = {"ours": Served(port, "direct:fast", ours.pid)}
             with litellm(options.litellm, folder, url) as proxy:
                 if proxy is not None:
                     await wait_for(proxy.port)
                     servers["litellm"] = proxy
-                direct = await added(port_of_workers, servers, options.calls)
-    ours = direct["ours"]
-    bars.append(results.at_most("added to the median, ms", ours["added_ms"], 5.0))
-    bars.append(results.at_most("CPU a request, ms", ours["cpu_ms"], 1.0))
+                direct = await added(port_of(url), servers, options.calls)
+    mine = direct["ours"]
+    bars.append(results.at_most("added to the median, ms", mine["added_ms"], 5.0))
+    bars.append(results.at_most("CPU a request, ms", mine["cpu_ms"], 1.0))
     return {"bars": bars, **figures, "direct": direct, "machine": results.machine()}
+
+
+def port_of(url: str) -> int:
+    return urlsplit(url).port or 0
 
 
 def serve_command(folder: Path, url: str, port: int) -> tuple[str, ...]:
@@ -360,7 +326,7 @@ def main() -> None:
     parser.add_argument("--workers", type=float, help=argparse.SUPPRESS)
     options = parser.parse_args()
     if options.workers is not None:
-        asyncio.run(serve_workers(options.workers))
+        asyncio.run(server.serve(lambda: Workers(options.workers)))
         return
     with tempfile.TemporaryDirectory() as folder:
         result = asyncio.run(measure(options, Path(folder)))

@@ -225,17 +225,6 @@ def test_an_object_may_stand_between_blanks_and_after_a_mark() -> None:
 
 KEYS = ["choices", "message", "delta", "content", "finish_reason", "usage", "error", "index"]
 KEYS += ["tool_calls", "function"]
-    "choices",
-    "message",
-    "delta",
-    "content",
-    "finish_reason",
-    "usage",
-    "error",
-    "index",
-    "tool_calls",
-    "function",
-]
 JSON = st.recursive(
     st.none() | st.booleans() | st.integers() | st.text(max_size=5),
     lambda inner: (

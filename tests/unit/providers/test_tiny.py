@@ -44,26 +44,23 @@ LETTERS = "abcdefghij"
 TOKENS = ("<pad>", "<end>", "<unk>", *LETTERS)
 POSITIONS, UNITS, LAYERS = 60, 4, 2
 CALL, GREEDY = CallContext(), Sampling()
-CONFIG: dict[str, Any] = {
-    "model_type": "qwen2",
-    "hidden_act": "silu",
-    "use_sliding_window": False,
-    "rope_parameters": {"rope_type": "default", "rope_theta": 100.0},
-    "rms_norm_eps": 1e-6,
-    "tie_word_embeddings": False,
-    "vocab_size": len(TOKENS),
-    "hidden_size": 2 * UNITS,
-    "num_hidden_layers": LAYERS,
-    "num_attention_heads": 2,
-    "num_key_value_heads": 1,
-    "max_position_embeddings": POSITIONS,
-    "eos_token_id": 1,
-    "pad_token_id": 0,
-}
-DESCRIBED = {
-    "prompt": {"template": "compact", "examples": "none", "access": "index"},
-    "max_tokens": 20,
-    "max_steps": 4,
+CASES: Any = json.loads(Path(__file__).with_name("tiny.json").read_text("utf-8"))
+CONFIG: dict[str, Any] = CASES["config.json"]
+DESCRIBED: dict[str, Any] = CASES["conductor.json"]
+SIZE, INNER = CONFIG["hidden_size"], 12
+SHAPES = {  # of the weights of a layer
+    "self_attn.q_proj.weight": (SIZE, SIZE),
+    "self_attn.q_proj.bias": (SIZE,),
+    "self_attn.k_proj.weight": (UNITS, SIZE),
+    "self_attn.k_proj.bias": (UNITS,),
+    "self_attn.v_proj.weight": (UNITS, SIZE),
+    "self_attn.v_proj.bias": (UNITS,),
+    "self_attn.o_proj.weight": (SIZE, SIZE),
+    "mlp.down_proj.weight": (SIZE, INNER),
+    "mlp.gate_proj.weight": (INNER, SIZE),
+    "mlp.up_proj.weight": (INNER, SIZE),
+    "input_layernorm.weight": (SIZE,),
+    "post_attention_layernorm.weight": (SIZE,),
 }
 
 
@@ -73,26 +70,14 @@ def weights(*, ends: bool = True) -> dict[str, np.ndarray]:
 
     Letters are in pairs of opposite logits, so without ``ends`` some letter is always likelier.
     """
-    rng, size = np.random.default_rng(6), 2 * UNITS
-    shapes = {"model.embed_tokens.weight": (len(TOKENS), size), "model.norm.weight": (size,)}
+    rng = np.random.default_rng(6)
+    shapes = {"model.embed_tokens.weight": (len(TOKENS), SIZE), "model.norm.weight": (SIZE,)}
     for layer in range(LAYERS):
-        name = f"model.layers.{layer}"
-        for part, out in (("q", size), ("k", UNITS), ("v", UNITS)):
-            shapes |= {
-                f"{name}.self_attn.{part}_proj.weight": (out, size),
-                f"{name}.self_attn.{part}_proj.bias": (out,),
-            }
-        shapes |= {
-            f"{name}.self_attn.o_proj.weight": (size, size),
-            f"{name}.mlp.down_proj.weight": (size, 12),
-        }
-        shapes |= {f"{name}.mlp.{part}_proj.weight": (12, size) for part in ("gate", "up")}
-        shapes |= {
-            f"{name}.{part}_layernorm.weight": (size,) for part in ("input", "post_attention")
-        }
+        for name, shape in SHAPES.items():
+            shapes[f"model.layers.{layer}.{name}"] = shape
     made = {name: rng.normal(size=shape).astype(np.float32) for name, shape in shapes.items()}
-    half = rng.normal(size=(5, size))
-    special = rng.normal(size=(3, size)) * [[0], [2.5 if ends else 0], [0]]
+    half = rng.normal(size=(5, SIZE))
+    special = rng.normal(size=(3, SIZE)) * [[0], [2.5 if ends else 0], [0]]
     return {**made, "lm_head.weight": np.concatenate((special, half, -half)).astype(np.float32)}
 
 
@@ -126,17 +111,15 @@ def alone(text: str) -> tuple[str, str]:
 
 def write_checkpoint(folder: Path, *, ends: bool = True, positions: int = POSITIONS) -> Path:
     folder.mkdir(parents=True, exist_ok=True)
-    tokenizer = Tokenizer(
-        models.WordLevel({token: index for index, token in enumerate(TOKENS)}, unk_token="<unk>")
-    )
+    ids = {token: index for index, token in enumerate(TOKENS)}
+    tokenizer = Tokenizer(models.WordLevel(ids, unk_token="<unk>"))
     tokenizer.pre_tokenizer = pre_tokenizers.Split(Regex(r"[\s\S]"), "isolated")
     tokenizer.decoder = decoders.Fuse()
     tokenizer.add_special_tokens([AddedToken(token, special=True) for token in TOKENS[:3]])
     tokenizer.save(str(folder / "tokenizer.json"))
     save_file(weights(ends=ends), folder / "model.safetensors")
-    (folder / "config.json").write_text(
-        json.dumps({**CONFIG, "max_position_embeddings": positions})
-    )
+    config = CONFIG | {"max_position_embeddings": positions}
+    (folder / "config.json").write_text(json.dumps(config))
     (folder / "conductor.json").write_text(json.dumps(DESCRIBED))
     return folder
 
@@ -164,9 +147,14 @@ def ask(
     call: CallContext = CALL,
     **more: Any,
 ) -> asyncio.Task[Completion]:
-    return asyncio.ensure_future(
-        provider.complete([Message("user", text)], sampling, call=call, **more)
-    )
+    turns = [Message("user", text)]
+    return asyncio.ensure_future(provider.complete(turns, sampling, call=call, **more))
+
+
+async def ask_all(provider: TinyProvider, texts: Sequence[str], *given: Any) -> list[str]:
+    """Return what is said to texts that are asked at once."""
+    completions = await asyncio.gather(*(ask(provider, text, *given) for text in texts))
+    return [completion.text for completion in completions]
 
 
 def prompts(count: int) -> list[str]:
@@ -180,50 +168,45 @@ async def test_greedy_text_is_the_likeliest_token_again_and_again_alone_and_in_a
     provider: TinyProvider,
 ) -> None:
     texts = prompts(100)
-    together = await asyncio.gather(*(ask(provider, text) for text in texts))
-    assert [(said.text, said.finish_reason) for said in together] == [alone(text) for text in texts]
-    assert {said.finish_reason for said in together} == {"stop", "length"}, (
-        "both kinds of end are met"
-    )
+    completions = await asyncio.gather(*(ask(provider, text) for text in texts))
+    ends = [(completion.text, completion.finish_reason) for completion in completions]
+    assert ends == [alone(text) for text in texts]
+    assert {reason for _, reason in ends} == {"stop", "length"}
     for text in texts[:5]:
-        assert (await ask(provider, text, Sampling(temperature=0.0, seed=8))).text == alone(text)[0]
+        greedy = await ask(provider, text, Sampling(temperature=0.0, seed=8))
+        assert greedy.text == alone(text)[0]
 
 
-async def test_the_same_call_draws_the_same_text_alone_and_in_a_batch_and_another_one_another_text(
-    provider,
+async def test_the_same_call_draws_the_same_text_alone_and_in_a_batch(
+    provider: TinyProvider,
 ) -> None:
     sampling = Sampling(temperature=1.0, seed=3)
-    together = await asyncio.gather(*(ask(provider, text, sampling) for text in prompts(40)))
-    assert [said.text for said in together] == [
-        (await ask(provider, text, sampling)).text for text in prompts(40)
-    ]
-    calls = [
-        CALL,
-        CallContext(sample=1),
-        CallContext(round=1),
-        CallContext(step=0),
-        CallContext(attempt=1),
-    ]
-    drawn = [
-        await ask(provider, "abcde", Sampling(temperature=2.0, seed=0, max_tokens=30), call)
-        for call in calls
-    ]
-    assert len({said.text for said in drawn}) == len(calls)
+    together = await ask_all(provider, prompts(40), sampling)
+    one_by_one = [(await ask(provider, text, sampling)).text for text in prompts(40)]
+    assert together == one_by_one
+
+
+async def test_another_call_draws_another_text(provider: TinyProvider) -> None:
+    places = ({}, {"sample": 1}, {"round": 1}, {"step": 0}, {"attempt": 1})
+    sampling = Sampling(temperature=2.0, seed=0, max_tokens=30)
+    drawn: set[str] = set()
+    for place in places:
+        drawn.add((await ask(provider, "abcde", sampling, CallContext(**place))).text)
+    assert len(drawn) == len(places)
 
 
 async def test_the_draws_of_a_seed_stay_what_they_were() -> None:
     provider = TinyProvider(bundled_folder())
-    said: list[str] = []
+    call = CallContext(sample=2)
+    texts: list[str] = []
     for temperature in (None, 1.0):
+        sampling = Sampling(temperature, seed=3)
         for question in draw_questions("test", 24, seed=0):
             turns = render_prompt(question.text, range(8), options=provider.prompt_options)
-            call = CallContext(sample=2)
-            said.append(
-                (await provider.complete(turns, Sampling(temperature, seed=3), call=call)).text
-            )
-    assert len(set(said[:24])) > 15
-    assert said[:24] != said[24:]
-    assert blake2b("\0".join(said).encode(), digest_size=8).hexdigest() == "5a8384bf8692d5b5"
+            texts.append((await provider.complete(turns, sampling, call=call)).text)
+    assert len(set(texts[:24])) > 15
+    assert texts[:24] != texts[24:]
+    assert blake2b("\0".join(texts).encode(), digest_size=8).hexdigest() == "5a8384bf8692d5b5"
 
 
 @pytest.mark.parametrize("temperature", [0.5, 1.0])
@@ -232,17 +215,17 @@ async def test_tokens_are_drawn_as_often_as_the_softmax_says(
 ) -> None:
     count = 3000
     sampling = Sampling(temperature=temperature, max_tokens=1)
-    said = await asyncio.gather(
-        *(ask(provider, "cab", sampling, CallContext(sample=n)) for n in range(count))
+    calls = [ask(provider, "cab", sampling, CallContext(sample=n)) for n in range(count)]
+    completions = await asyncio.gather(*calls)
+    seen = Counter(
+        "<end>" if drawn.finish_reason == "stop" else drawn.text for drawn in completions
     )
-    seen = Counter("<end>" if one.finish_reason == "stop" else one.text for one in said)
-    row = logits_alone([TOKENS.index(letter) for letter in "cab"]) / temperature
-    mass = np.exp(row - row.max())
-    # Special tokens other than the end are read as no text.
-    expected = {
-        token: mass[index] / mass.sum() for index, token in enumerate(TOKENS) if index not in (0, 2)
-    }
-    distance = sum(abs(seen[token] / count - chance) for token, chance in expected.items()) / 2
+    logits = logits_alone([TOKENS.index(letter) for letter in "cab"]) / temperature
+    mass = np.exp(logits - logits.max())
+    chances = dict(zip(TOKENS, mass / mass.sum(), strict=True))
+    for special in ("<pad>", "<unk>"):  # are read as no text
+        del chances[special]
+    distance = sum(abs(seen[token] / count - chance) for token, chance in chances.items()) / 2
     assert distance < 0.03, "total variation; draws as many as these are off by about 0.015"
 
 
@@ -251,14 +234,12 @@ async def test_tokens_are_counted_the_end_among_them_and_nothing_is_priced(
 ) -> None:
     text = next(text for text in prompts(100) if alone(text)[1] == "stop")
     started = time.perf_counter()
-    said = await asyncio.gather(ask(provider, text), *(ask(provider, text) for text in prompts(50)))
-    assert (said[0].usage.input_tokens, said[0].usage.output_tokens) == (
-        len(text),
-        len(said[0].text) + 1,
-    )
-    assert 0 < sum(one.usage.seconds for one in said) <= time.perf_counter() - started, (
-        "work, and not the wait"
-    )
+    others = [ask(provider, other) for other in prompts(50)]
+    first, *rest = await asyncio.gather(ask(provider, text), *others)
+    elapsed = time.perf_counter() - started
+    assert (first.usage.input_tokens, first.usage.output_tokens) == (len(text), len(first.text) + 1)
+    worked = sum(completion.usage.seconds for completion in (first, *rest))
+    assert 0 < worked <= elapsed, "work, and not the wait"
     billed = await Worker(provider, name="local").complete([Message("user", text)], call=CALL)
     assert (billed.usage.dollars, billed.usage.unpriced_calls) == (Decimal(0), 0)
 
@@ -390,10 +371,8 @@ async def test_a_cancelled_call_leaves_its_batch(endless: TinyProvider) -> None:
 
 
 async def test_a_call_ends_at_its_deadline(endless: TinyProvider) -> None:
-    now, worker = (
-        asyncio.get_running_loop().time(),
-        Worker(endless, name="local", sampling=Sampling(max_tokens=900_000)),
-    )
+    now = asyncio.get_running_loop().time()
+    worker = Worker(endless, name="local", sampling=Sampling(max_tokens=900_000))
     with pytest.raises(WorkerTimeout, match="deadline"):
         await worker.complete([Message("user", "abc")], call=CallContext(deadline=now + 0.1))
     assert len((await ask(endless, "abc", Sampling(max_tokens=3))).text) == 3, (
@@ -402,22 +381,18 @@ async def test_a_call_ends_at_its_deadline(endless: TinyProvider) -> None:
 
 
 def test_several_event_loops_may_ask_at_once_and_one_that_ends_early_disturbs_nobody(
-    provider, endless
+    provider: TinyProvider, endless: TinyProvider
 ) -> None:
-    parts = [prompts(60)[start::4] for start in range(4)]
-
-    async def all_of(part: Sequence[str]) -> list[str]:
-        return [said.text for said in await asyncio.gather(*(ask(provider, text) for text in part))]
-
     async def leave() -> None:
         begun = asyncio.Event()
         ask(endless, "abc", Sampling(max_tokens=900_000), on_text=lambda piece: begun.set())
         await begun.wait()
 
+    parts = [prompts(60)[start::4] for start in range(4)]
     with ThreadPoolExecutor(5) as threads:
         threads.submit(asyncio.run, leave())
-        said = list(threads.map(lambda part: asyncio.run(all_of(part)), parts))
-    assert said == [[alone(text)[0] for text in part] for part in parts]
+        texts = list(threads.map(lambda part: asyncio.run(ask_all(provider, part)), parts))
+    assert texts == [[alone(text)[0] for text in part] for part in parts]
 
 
 async def test_a_failing_runtime_is_every_callers_worker_error_and_the_next_call_works(
@@ -447,94 +422,27 @@ def test_a_conductor_takes_prompt_and_sampling_from_its_checkpoint(folder: Path)
         assert planner.max_steps == 4
 
 
-def config(**changes: object) -> str:
-    return json.dumps({**CONFIG, **changes})
-
-
-def described(**changes: object) -> str:
-    return json.dumps({**DESCRIBED, **changes})
-
-
-BFLOAT = json.dumps({"model.norm.weight": {"dtype": "BF16", "shape": [1], "data_offsets": [0, 2]}})
-
-
-@pytest.mark.parametrize(
-    ("name", "content", "message"),
-    [
-        *(
-            (name, None, f"{name}: no such file; expected")
-            for name in ("config.json", "tokenizer.json")
-        ),
-        ("config.json", "{", "config.json: .*expected a JSON object"),
-        ("config.json", "[]", "config.json: .*expected a JSON object"),
-        ("config.json", config(model_type="llama"), "model_type: got 'llama', expected 'qwen2'"),
-        (
-            "config.json",
-            config(rope_parameters={"rope_type": "linear"}),
-            "rope_type: got 'linear', expected 'default'",
-        ),
-        (
-            "config.json",
-            config(use_sliding_window=True),
-            "use_sliding_window: got True, expected False",
-        ),
-        ("config.json", config(eos_token_id=99), "tokens up to 99, expected below vocab_size, 13"),
-        ("config.json", config(max_position_embeddings="60"), "max_position_embeddings: got '60'"),
-        ("config.json", config(vocab_size=5), "tokens up to 12, expected below vocab_size, 5"),
-        (
-            "config.json",
-            config(vocab_size=20),
-            r"model\.safetensors: .*more layers or other tokens",
-        ),
-        (
-            "config.json",
-            config(num_hidden_layers=1),
-            r"model\.safetensors: .*more layers or other tokens",
-        ),
-        (
-            "config.json",
-            config(num_hidden_layers=3),
-            r"model\.safetensors: .*layers\.2.*expected the weights",
-        ),
-        (
-            "config.json",
-            config(num_key_value_heads=2),
-            r"model\.safetensors: .*expected the weights",
-        ),
-        ("conductor.json", None, "no conductor.json, which a training writes"),
-        ("conductor.json", described(max_tokens=0), "max_tokens: got 0, expected greater than"),
-        ("conductor.json", described(max_token=9), "unknown key 'max_token'.*'max_tokens'"),
-        ("conductor.json", described(chat="chatml"), "chat: got 'chatml', expected 'plain'"),
-        ("tokenizer.json", "\udcff", "tokenizer.json: cannot be read"),
-        ("model.safetensors", "no model at all", "model.safetensors: cannot be read"),
-        (
-            "model.safetensors",
-            chr(len(BFLOAT)) + "\0" * 7 + BFLOAT + "\0\0",
-            "model.safetensors: cannot .*bfloat16",
-        ),
-        (
-            "model.safetensors",
-            None,
-            r"model\.safetensors: no such file; expected a trained Conductor",
-        ),
-        (
-            "chat_template.jinja",
-            "{{ messages }}",
-            "chat_template.jinja: got '{{ messages }}', expected the contents",
-        ),
-    ],
-)
+@pytest.mark.parametrize(("name", "content", "message"), CASES["faults"])
 def test_a_missing_or_malformed_file_is_named_with_what_was_expected(
-    folder, tmp_path, name, content, message
+    folder: Path, tmp_path: Path, name: str, content: Any, message: str
 ) -> None:
     copied = shutil.copytree(folder, tmp_path / "copied")
     if content is None:
         (copied / name).unlink()
+    elif isinstance(content, dict):
+        (copied / name).write_text(json.dumps(CASES[name] | content))
     else:
-        (copied / name).write_bytes(content.encode("utf-8", "surrogateescape"))
+        (copied / name).write_text(content)
     with pytest.raises(ConfigError, match=message) as caught:
         TinyProvider(copied)
     assert str(copied) in str(caught.value)
+
+
+def test_a_tokenizer_that_is_no_text_cannot_be_read(folder: Path, tmp_path: Path) -> None:
+    copied = shutil.copytree(folder, tmp_path / "copied")
+    (copied / "tokenizer.json").write_bytes(b"\xff")
+    with pytest.raises(ConfigError, match=r"tokenizer\.json: cannot be read"):
+        TinyProvider(copied)
 
 
 def test_running_a_checkpoint_takes_no_torch_and_leaves_no_warning(folder: Path) -> None:
