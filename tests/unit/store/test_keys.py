@@ -21,23 +21,28 @@ BASE: dict[str, Any] = {
     "sampling": Sampling(0.2, 9, 7, BODY),
     "call": CallContext("e", 0, 1, 0, 0),
 }
-OTHERS: list[dict[str, Any]] = [
-    {"worker": "v"},
-    {"identity": "j"},
-    {"worker": "wi", "identity": ""},  # where one ends and the other begins
-    *({"messages": (Message("user", text),)} for text in ("What is 2 + 3?", "")),
-    {"messages": (Message("system", "What is 2 + 2?"),)},
-    {"messages": (*ASKED, Message("user", ""))},
-    {"messages": (Message("user", "What is 2 + 2?", ({"type": "x"},)),)},
-    *({"sampling": Sampling(temperature, 9, 7, BODY)} for temperature in (0.3, None)),
-    {"sampling": Sampling(0.2, 8, 7, BODY)},
-    {"sampling": Sampling(0.2, 9, None, BODY)},
-    *({"sampling": Sampling(0.2, 9, 7, {"a": {"b": [item]}})} for item in (2, "1")),
-    *(
-        {"call": CallContext("e", *place)}
-        for place in ((0, 1, 0, 1), (1, 1, 0, 0), (0, 2, 0, 0), (0, None, 0, 0))
-    ),
+ASKS = "What is 2 + 2?"
+MESSAGES = [
+    (Message("user", "What is 2 + 3?"),),
+    (Message("user", ""),),
+    (Message("system", ASKS),),
+    (*ASKED, Message("user", "")),
+    (Message("user", ASKS, ({"type": "x"},)),),
 ]
+SAMPLINGS = [
+    Sampling(0.3, 9, 7, BODY),
+    Sampling(None, 9, 7, BODY),
+    Sampling(0.2, 8, 7, BODY),
+    Sampling(0.2, 9, None, BODY),
+    Sampling(0.2, 9, 7, {"a": {"b": [2]}}),
+    Sampling(0.2, 9, 7, {"a": {"b": ["1"]}}),
+]
+PLACES = [(0, 1, 0, 1), (1, 1, 0, 0), (0, 2, 0, 0), (0, None, 0, 0)]
+OTHERS: list[dict[str, Any]] = [{"worker": "v"}, {"identity": "j"}]
+OTHERS += [{"worker": "wi", "identity": ""}]  # where one ends and the other begins
+OTHERS += [{"messages": messages} for messages in MESSAGES]
+OTHERS += [{"sampling": sampling} for sampling in SAMPLINGS]
+OTHERS += [{"call": CallContext("e", *place)} for place in PLACES]
 
 
 @pytest.mark.parametrize("change", OTHERS, ids=str)
