@@ -17,10 +17,8 @@ from planted import PRICE, calls_of, hang, planted_pool
 
 from openconductor import errors
 from openconductor.baselines import BASELINES, make_baseline
-from openconductor.baselines.collaboration import Explorer, trial_of
 from openconductor.baselines.observed import Observations
 from openconductor.baselines.planned import Heuristic, PlannedOrchestrator, RandomWorkflows
-from openconductor.baselines.single import SingleWorker
 from openconductor.events import (
     Answered,
     Asked,
@@ -203,14 +201,6 @@ async def test_a_budget_of_calls_dollars_or_seconds_stops_it_with_its_bill(
     assert budget.seconds is not None or calls_of(pool) == 0
 
 
-async def test_a_baseline_can_be_a_worker_of_another_one() -> None:
-    inner = make_baseline("consensus", planted_pool(a=lambda *_: "4"), worker="a", n=3)
-    outer = SingleWorker(WorkerPool([Worker(inner, name="crowd")]), "crowd")  # type: ignore[arg-type]
-    episode = await outer.ask("What is the sum?")
-    assert episode.answer == "4"
-    assert episode.usage.tokens == 45
-
-
 # ── planned workflows ─────────────────────────────────────────────────────────────────────────────
 async def test_a_plan_is_made_for_the_question_and_executed() -> None:
     asked: list[Question] = []
@@ -237,19 +227,6 @@ async def test_an_invalid_plan_ends_the_episode_before_anybody_is_asked() -> Non
 
 
 # ── random workflows ──────────────────────────────────────────────────────────────────────────────
-def test_a_random_workflow_is_keyed_by_seed_question_and_sample() -> None:
-    pool = gym_pool()
-    questions = [question.text for question in draw_questions("test", 30, seed=0)]
-
-    def drawn(seed: int, sample: int) -> list[Workflow]:
-        return [
-            RandomWorkflows(pool, seed=seed).workflow(question, sample=sample)
-            for question in questions
-        ]
-
-    assert drawn(0, 0) == drawn(0, 0)
-    assert drawn(0, 0) != drawn(1, 0)
-    assert drawn(0, 0) != drawn(0, 1)
 
 
 def test_random_workflows_over_any_other_question_are_valid_and_uniform() -> None:
@@ -264,15 +241,6 @@ def test_random_workflows_over_any_other_question_are_valid_and_uniform() -> Non
     assert all(abs(workers[worker] / workers.total() - 1 / 8) < 0.02 for worker in range(8))
     seconds = Counter(workflow.visible(1) for workflow in drawn if len(workflow) > 1)
     assert abs(seconds[0,] / seconds.total() - 0.5) < 0.04
-
-
-def test_the_explorer_draws_another_collaboration_for_each_repeat() -> None:
-    explorer = Explorer(gym_pool(), seed=1)
-    drawn = [explorer.workflow("Q?", sample=sample) for sample in range(800)]
-    assert drawn == [explorer.workflow("Q?", sample=sample) for sample in range(800)]
-    modes = Counter(trial_of("Q?", "Q?", one, gym_pool(), right=1.0).collaboration for one in drawn)  # type: ignore[union-attr]
-    assert len(modes) == 8
-    assert all(abs(count - 100) < 35 for count in modes.values())
 
 
 # ── the gym's heuristic ───────────────────────────────────────────────────────────────────────────

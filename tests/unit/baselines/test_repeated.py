@@ -9,7 +9,7 @@ import random
 from collections.abc import Sequence
 
 import pytest
-from planted import answers, attempts, calls_of, planted_pool, provider_of
+from planted import attempts, calls_of, planted_pool, provider_of
 from workers import RIGHT, noisy, references
 
 from openconductor.baselines import make_baseline
@@ -18,7 +18,7 @@ from openconductor.baselines.pools import DECLINED
 from openconductor.baselines.single import LongContext, Reflection, SingleWorker
 from openconductor.errors import ConfigError, ContextTooLong, Refused, ServerFailed
 from openconductor.gym.questions import draw_questions
-from openconductor.gym.workers import LOST, gym_pool
+from openconductor.gym.workers import gym_pool
 from openconductor.gym.world import asks_to_compare
 from openconductor.pool import Worker, WorkerPool
 from openconductor.protocols import CallContext
@@ -76,18 +76,6 @@ def test_what_is_equal_has_one_key() -> None:
     assert answer_key("Answer: 50%") != answer_key("Answer: 50")
 
 
-async def test_in_the_gym_an_admitted_failure_has_no_vote() -> None:
-    questions = [
-        question.text
-        for question in draw_questions("test", 60, seed=0)
-        if question.kind == "single"
-    ]
-    alone = await answers(SingleWorker(gym_pool(), "novice"), questions)
-    voted = await answers(Consensus(gym_pool(), "novice", n=9), questions)
-    assert sum(answer == "Sorry, I could not do that." for answer in alone) > len(questions) / 4
-    assert sum(answer == "Sorry, I could not do that." for answer in voted) <= 1
-
-
 # ── reflection ────────────────────────────────────────────────────────────────────────────────────
 async def test_a_revision_sees_all_attempts_and_is_asked_to_look_again() -> None:
     said = iter(["one", "two", "three"])
@@ -110,23 +98,6 @@ async def test_a_worker_that_says_so_lets_its_last_answer_stand(words: str) -> N
     episode = await Reflection(planted_pool(a=lambda *_: next(said)), "a", n=5).ask("Which?")
     assert episode.answer == "two"
     assert len(episode.rounds) == 3
-
-
-async def test_in_the_gym_the_same_value_stands_and_an_admitted_failure_is_asked_again() -> None:
-    questions = [
-        question.text
-        for question in draw_questions("test", 60, seed=0)
-        if question.kind == "single"
-    ]
-    retried = 0
-    for question in questions:
-        episode = await Reflection(gym_pool(), "jack", n=5).ask(question)
-        said = [one.answer for one in episode.rounds]
-        values = [one for one in said if one not in (None, LOST)]
-        assert episode.error or episode.answer == [LOST, *values][-1]
-        assert values[-2:-1] == values[-1:] != [] or len(said) == 6 or said[-1] is None
-        retried += said[0] == LOST and values != []
-    assert retried > len(questions) / 5
 
 
 @pytest.mark.parametrize("failure", [Refused("no"), ServerFailed("no")], ids=["refused", "broken"])

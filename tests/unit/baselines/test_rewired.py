@@ -170,16 +170,6 @@ def test_prompt_ablations_change_what_the_planner_is_asked_where_its_template_ha
     assert base.prompt == PromptOptions()  # the Conductor itself stays as it is
 
 
-async def test_rounds_are_how_often_the_planner_is_called() -> None:
-    later = render_workflow(Workflow((Step(1, "Again.", "all"),)))
-    assert len((await ablated(conductor(WRITTEN, later), rounds=3).ask("Why?")).rounds) == 3
-    unlimited = await ablated(conductor(WRITTEN, later), rounds=None).ask(
-        "Why?", budget=Budget(calls=9)
-    )
-    assert len(unlimited.rounds) > 3
-    assert unlimited.answer == "from b"
-
-
 async def test_a_rewired_conductor_replays_what_a_journal_holds(tmp_path: Path) -> None:
     with Journal(tmp_path / "journal.sqlite") as journal:
         first = await Rewired(conductor(WRITTEN), one_worker=1).ask("Why?", on_event=journal)

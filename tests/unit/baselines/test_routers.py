@@ -18,7 +18,6 @@ from openconductor.baselines.observed import Observations
 from openconductor.baselines.routers import MASRouter, RouterDC, fit_encoder
 from openconductor.errors import ConfigError
 from openconductor.gym.questions import draw_questions
-from openconductor.gym.world import asks_to_compare, find_operations
 from openconductor.parser import validate_workflow
 from openconductor.pool import WorkerPool
 from openconductor.types import Step, Workflow
@@ -225,16 +224,3 @@ def test_a_collaboration_is_a_valid_workflow_and_is_found_again_in_it(question: 
             "q", one.name, names, 1.0
         )
     assert trial_of(question, "q", Workflow((Step(0, "Sing."),)), workers, right=1.0) is None
-
-
-def test_in_the_gym_a_chain_deals_out_the_operations_and_the_others_are_told_all_of_them() -> None:
-    for question in draw_questions("train", 40, seed=0):
-        for one in COLLABORATIONS.values():
-            steps = one.workflow([0] * len(one.roles), question.text).steps
-            named = [operation for step in steps for operation in find_operations(step.subtask)]
-            if one.name.startswith("chain"):
-                assert tuple(operation.name for operation, _ in named) == question.composition
-            assert all(
-                not step.subtask or find_operations(step.subtask) or asks_to_compare(step.subtask)
-                for step in steps
-            )

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable
 from dataclasses import replace
 from itertools import combinations, pairwise
@@ -35,22 +34,22 @@ def legend(drawn: Any) -> list[str]:
 
 
 def labelled(panel: Any, label: str) -> Any:
-    """The line, the bars or the point with a label."""
-    (found,) = [part for part in (*panel.lines, *panel.containers) if part.get_label() == label]
-    return found
+    """Return the line, the bars or the point with a label."""
+    parts = {part.get_label(): part for part in (*panel.lines, *panel.containers)}
+    return parts[label]
 
 
 def line(panel: Any, label: str) -> list[float]:
     return list(labelled(panel, label).get_ydata())
 
 
-def dots(panel: Any) -> list[list[float]]:
-    """The places of the points with intervals, in the order in which they were drawn."""
-    return [list(point.lines[0].get_xydata()[0]) for point in panel.containers]
+def dots(panel: Any) -> dict[str, list[float]]:
+    """Return the places of the points with intervals by label, in the order of their drawing."""
+    return {point.get_label(): list(point.lines[0].get_xydata()[0]) for point in panel.containers}
 
 
 def dot(panel: Any, label: str) -> list[float]:
-    return list(labelled(panel, label).lines[0].get_xydata()[0])
+    return dots(panel)[label]
 
 
 def ticks(axis: Any) -> list[str]:
@@ -68,7 +67,11 @@ def test_each_system_stands_at_its_cost_and_its_accuracy(evaluation: list[Record
     assert (panel.get_xscale(), panel.get_xlabel()) == ("log", DOLLARS)
     assert "workers alone (2)" in legend(drawn), "with one look: who they are is in another figure"
     assert "n = 4 questions a system" in drawn.caption
-    # The front is a staircase without systems that know the answers.
+
+
+def test_the_front_is_a_staircase_without_systems_that_know_the_answers(evaluation) -> None:
+    drawn = draw("accuracy_cost", Material(evaluation, NAMES))
+    (panel,) = drawn.figure.axes
     front = labelled(panel, "Pareto front")
     assert list(front.get_xdata()) == pytest.approx([1, 10, 20, 50])
     assert list(front.get_ydata()) == pytest.approx([0.25, 0.5, 0.75, 0.75])
@@ -76,20 +79,22 @@ def test_each_system_stands_at_its_cost_and_its_accuracy(evaluation: list[Record
     assert "Lines, for they know the answers or the workers: oracle." in drawn.caption
 
 
+RIGHT_OF_TEN = {
+    "conductor": 8,
+    "conductor?rounds=2": 8,
+    "conductor?access=none": 5,
+    "worker:anna": 2,
+    "worker:bert": 2,
+}
+
+
 def test_no_marker_lies_on_another_and_what_is_left_out_for_it_is_named(record: Make) -> None:
-    right = {
-        "conductor": 8,
-        "conductor?rounds=2": 8,
-        "conductor?access=none": 5,
-        "worker:anna": 2,
-        "worker:bert": 2,
-    }
     records: list[Record] = []
-    for name, often in right.items():
-        records += [record(name, place, place < often, [0]) for place in range(10)]
+    for name, right in RIGHT_OF_TEN.items():
+        records += [record(name, place, place < right, [0]) for place in range(10)]
     drawn = draw("accuracy_cost", Material(records, NAMES))
     (panel,) = drawn.figure.axes
-    heights = [height for _, height in dots(panel)]
+    heights = [height for _, height in dots(panel).values()]
     assert heights == [0.8, 0.5, 0.2], "the Conductor is above all that is drawn"
     assert "Not drawn, for they would lie on another marker: rounds=2, bert." in drawn.caption
     assert line(panel, "Pareto front") == [0.8, 0.8], "without ablations"
@@ -107,7 +112,6 @@ UNUSED = {"dollars": "0", "tokens": 0}
         (FREE, FREE, "tokens a question", 2, "Not in dollars: nothing costs any"),
         ({"unpriced": 1}, {}, "tokens a question", 2, "Not in dollars: not every price is known."),
         (UNUSED, UNUSED, "calls a question", 2, "Not in dollars"),
-        ({}, {"task": "u"}, DOLLARS, 1, "a decided answer to some task: anna, bert."),
     ],
 )
 def test_what_cannot_be_compared_is_left_out_in_words(
@@ -115,12 +119,18 @@ def test_what_cannot_be_compared_is_left_out_in_words(
 ) -> None:
     records = [record("worker:anna", 0, True, [0], **anna)]
     records.append(record("worker:bert", 0, True, [0], **bert))
-    if "task" in bert:
-        records += [record("worker:carl", 0, True, [0], task=task) for task in ("t", "u")]
     drawn = draw("accuracy_cost", Material(records, NAMES))
     assert drawn.figure.axes[0].get_xlabel() == unit
     assert set(legend(drawn)) == {"Pareto front", f"workers alone ({shown})"}
     assert text in drawn.caption
+
+
+def test_who_did_not_answer_every_task_is_left_out_in_words(record: Make) -> None:
+    records = [record("worker:anna", 0, True, [0]), record("worker:bert", 0, True, [0], task="u")]
+    records += [record("worker:carl", 0, True, [0], task=task) for task in ("t", "u")]
+    drawn = draw("accuracy_cost", Material(records, NAMES))
+    assert set(legend(drawn)) == {"Pareto front", "workers alone (1)"}
+    assert "a decided answer to some task: anna, bert." in drawn.caption
 
 
 def test_the_heat_map_holds_the_accuracy_of_each_worker_and_the_conductor_by_kind(
@@ -131,7 +141,8 @@ def test_the_heat_map_holds_the_accuracy_of_each_worker_and_the_conductor_by_kin
     assert ticks(panel.yaxis) == ["anna", "bert", "conductor"]
     assert ticks(panel.xaxis) == ["easy", "hard"]
     assert [text.get_text() for text in panel.texts] == ["100", "0", "0", "50", "100", "50"]
-    assert list(panel.collections[0].get_array().ravel()) == pytest.approx([1, 0, 0, 0.5, 1, 0.5])
+    shades = panel.collections[0].get_array().ravel()
+    assert list(shades) == pytest.approx([1, 0, 0, 0.5, 1, 0.5])
     assert "n, questions: easy 2, hard 2. 0 records are masked" in drawn.caption
     right = record("worker:anna", 0, True, kind="easy")
     masked = record("worker:anna", 1, None, kind="hard")
@@ -140,32 +151,18 @@ def test_the_heat_map_holds_the_accuracy_of_each_worker_and_the_conductor_by_kin
 
 
 def test_shares_of_rounds_hold_first_and_later_steps_apart(record: Make) -> None:
-    plans = [([0, 0], [1]), ([0, 1], [1, 0]), ([0], []), ([0], None)]
     records = [record("reflection:anna?n=5", place, True, [0], [0]) for place in range(5)]
-    for place, rounds in enumerate(plans):
-        records.append(record("conductor", place, True, *rounds, planned=True))
+    for rounds in (([0, 0], [1]), ([0, 1], [1, 0]), ([0], []), ([0], None)):
+        records.append(record("conductor", len(records), True, *rounds, planned=True))
     drawn = draw("worker_rounds", Material(records, {**NAMES, 2: "carl"}))
     assert legend(drawn) == ["first round", "later rounds"]
-    shares = [share for share, _ in dots(drawn.figure.axes[0])]
+    shares = [point.lines[0].get_xdata()[0] for point in drawn.figure.axes[0].containers]
     assert shares == pytest.approx([5 / 6, 1 / 6, 1 / 3, 2 / 3])  # anna and bert, first and later
     assert drawn.caption.startswith(
         "conductor: n = 4 answers, 4 with a later round; of 4 later rounds 2 are new workflows, "
         "1 accept, 1 are not a workflow."
     )
     assert "Not shown: 1 of 3 workers" in drawn.caption
-
-
-def test_a_figure_is_about_the_system_that_is_named_or_the_conductor_itself(record: Make) -> None:
-    once = record("conductor", 0, True, [0], planned=True)
-    twice = record("conductor?rounds=2", 0, True, [0], [1], planned=True)
-    fixed = record("best_fixed", 0, True, [0, 1])
-    records = [once, twice, fixed]
-    assert draw("worker_rounds", Material(records, NAMES)).empty
-    named = draw("worker_rounds", Material(records, NAMES, system=twice.system))
-    assert named.caption.startswith("rounds=2: n = 1")
-    named = draw("workflow_length", Material(records, NAMES, system="best_fixed"))
-    counts = "n = 1 valid first workflows of 1 questions; nobody wrote them in words."
-    assert named.caption.startswith(f"best fixed workflow: {counts}")
 
 
 def test_lengths_are_shares_by_kind(evaluation: list[Record]) -> None:
@@ -182,15 +179,35 @@ def test_lengths_are_shares_by_kind(evaluation: list[Record]) -> None:
 
 
 # ── a training ────────────────────────────────────────────────────────────────────────────────────
-def test_a_training_is_drawn_as_trailing_means_of_form_skill_and_routing(
-    write_curve: Write,
-) -> None:
+@pytest.fixture
+def curve_of(write_curve: Write) -> Callable[..., Any]:
+    """Return a function that makes the material of a curve, an iteration an argument."""
+    return lambda *iterations, **more: Material(
+        curve=read_iterations(write_curve(*iterations)), **more
+    )
+
+
+def test_a_figure_is_about_the_system_that_is_named_or_the_conductor_itself(record: Make) -> None:
+    once = record("conductor", 0, True, [0], planned=True)
+    twice = record("conductor?rounds=2", 0, True, [0], [1], planned=True)
+    fixed = record("best_fixed", 0, True, [0, 1])
+    records = [once, twice, fixed]
+    assert draw("worker_rounds", Material(records, NAMES)).empty
+    named = draw("worker_rounds", Material(records, NAMES, system=twice.system))
+    assert named.caption.startswith("rounds=2: n = 1")
+    named = draw("workflow_length", Material(records, NAMES, system="best_fixed"))
+    counts = "n = 1 valid first workflows of 1 questions; nobody wrote them in words."
+    assert named.caption.startswith(f"best fixed workflow: {counts}")
+
+
+# ── a training ────────────────────────────────────────────────────────────────────────────────────
+def test_a_training_is_drawn_as_trailing_means_of_form_skill_and_routing(curve_of) -> None:
     values = [0.1 + place / 20 for place in range(10)]
     lines: list[dict[str, object]] = []
     for value in values:
         measures = {"validity": 2 * value, "accuracy": value, "routing_entropy_bits": 1 - value}
         lines.append(measures)
-    drawn = draw("training_accuracy", Material(curve=read_iterations(write_curve(*lines))))
+    drawn = draw("training_accuracy", curve_of(*lines))
     above, below = drawn.figure.axes
     validity, right, given_valid, entropy = legend(drawn)
     assert (validity, right) == ("validity 105.0 %", "accuracy 52.5 %")
@@ -203,24 +220,11 @@ def test_a_training_is_drawn_as_trailing_means_of_form_skill_and_routing(
     assert "No worker alone was evaluated" in drawn.caption
 
 
-def test_a_gap_stays_a_gap_and_few_iterations_have_no_mean(write_curve: Write) -> None:
-    nothing = {"masked": 64, "validity": 0.0, "accuracy": 0.0, "accuracy_given_valid": 0.0}
-    drawn = draw(
-        "training_accuracy", Material(curve=read_iterations(write_curve(nothing, {}, {}, {})))
-    )
-    gap, *values = line(drawn.figure.axes[0], "validity 50.0 %")
-    assert math.isnan(gap)
-    assert values == [0.5] * 3
-    assert "n = 4 iterations of 64 rollouts, 64 masked" in drawn.caption
-    assert "too few for a mean" in drawn.caption
-
-
 def test_workers_bounds_and_the_conductor_before_and_after_are_levels(
-    write_curve, evaluation, record
+    curve_of, evaluation, record
 ) -> None:
-    kinds = ("easy", "easy", "hard", "hard")
-    before = [record("untrained", place, place == 0, kind=kind) for place, kind in enumerate(kinds)]
-    material = Material([*evaluation, *before], NAMES, read_iterations(write_curve(*[{}] * 10)))
+    before = [record("untrained", place, place == 0, kind="easy") for place in range(4)]
+    material = curve_of(*[{}] * 10, records=[*evaluation, *before], workers=NAMES)
     drawn = draw("training_accuracy", material)
     above = drawn.figure.axes[0]
     assert {"best worker, anna 50.0 %", "oracle 100.0 %"} <= set(legend(drawn))
@@ -237,13 +241,12 @@ def test_workers_bounds_and_the_conductor_before_and_after_are_levels(
 
 
 def test_a_training_s_kinds_weigh_as_in_the_evaluation_and_what_differs_is_said(
-    record, write_curve, tmp_path
+    record, curve_of
 ) -> None:
     kinds = ("easy", "hard", "hard", "hard")
     records = [record("conductor", place, True, kind=kind) for place, kind in enumerate(kinds)]
     measures = {"accuracy": 0.5, "validity": 0.8, "accuracy_by_kind": {"easy": 1.0, "hard": 0.2}}
-    path = write_curve(measures, measures)
-    material = Material(records, NAMES, read_iterations(path), terms="Four of the workers.")
+    material = curve_of(measures, measures, records=records, terms="Four of the workers.")
     drawn = draw("training_accuracy", material)
     above = drawn.figure.axes[0]
     assert line(above, "accuracy 40.0 %") == pytest.approx([0.4, 0.4])  # one easy, three hard
@@ -254,17 +257,17 @@ def test_a_training_s_kinds_weigh_as_in_the_evaluation_and_what_differs_is_said(
     drawn = draw("training_accuracy", replace(material, records=others))
     assert "mixed in another way than those of the levels" in drawn.caption
     assert "accuracy 50.0 %" in legend(drawn)
-    assert read_terms(path) == read_terms(tmp_path) == ""
+
+
+def test_the_terms_of_a_training_say_how_many_workers_a_question_offered(tmp_path: Path) -> None:
+    assert read_terms(tmp_path) == ""
     (tmp_path / "config.toml").write_text("[rollout]\noffered = [4, 8]\n")
     assert read_terms(tmp_path) == "In the training each question offered 4 to 8 of the workers."
 
 
-def test_the_shares_of_the_largest_workers_are_drawn_and_all_others_together(
-    write_curve: Write,
-) -> None:
+def test_the_shares_of_the_largest_workers_are_drawn_and_all_others_together(curve_of) -> None:
     def drawn_of(*shares: dict[str, float]) -> Any:
-        lines = [{"worker_share": share} for share in shares]
-        return draw("worker_share", Material(curve=read_iterations(write_curve(*lines))))
+        return draw("worker_share", curve_of(*({"worker_share": share} for share in shares)))
 
     drawn = drawn_of(*({"anna": 1 - place / 8, "bert": place / 8} for place in range(4)))
     assert legend(drawn) == ["anna 62.5 %", "bert 37.5 %"]
@@ -275,6 +278,29 @@ def test_the_shares_of_the_largest_workers_are_drawn_and_all_others_together(
     assert alone.startswith("There is one worker, anna: it has every step.")
 
 
+@pytest.mark.parametrize("name", EVALUATED)
+def test_where_all_is_masked_a_figure_says_so(name: str, record: Make) -> None:
+    records = [record("worker:anna", place, None, [0]) for place in range(3)]
+    records += [record("conductor", place, None, None, planned=True) for place in range(3)]
+    text = message(draw(name, Material(records, {0: "anna"})))
+    assert text
+    if name == "accuracy_cost":
+        assert text == "Nothing could be decided: all 6 records are masked (ungraded or failed)."
+
+
+@pytest.mark.parametrize("name", EVALUATED)
+def test_one_question_is_drawn(name: str, record: Make) -> None:
+    ours = record("conductor", 0, True, [0], [0], planned=True)
+    assert message(draw(name, Material([record("worker:anna", 0, True, [0]), ours]))) == ""
+
+
+@pytest.mark.parametrize("name", TRAINED)
+def test_where_every_rollout_is_masked_a_figure_says_so(name: str, curve_of) -> None:
+    nothing = {"masked": 64, "worker_share": {"anna": 0.0}, "topology": {}}
+    text = message(draw(name, curve_of(nothing, nothing)))
+    assert text.startswith("Nothing could be decided: all 128 rollouts of 2 iterations are masked.")
+
+
 # ── little or nothing ─────────────────────────────────────────────────────────────────────────────
 @pytest.mark.parametrize("name", FIGURES)
 def test_without_any_material_a_figure_says_what_it_lacks(name: str) -> None:
@@ -282,84 +308,32 @@ def test_without_any_material_a_figure_says_what_it_lacks(name: str) -> None:
     assert message(draw(name, Material())).startswith(lack)
 
 
-@pytest.mark.parametrize("name", EVALUATED)
-def test_where_all_is_masked_a_figure_says_so_and_one_question_is_drawn(name, record) -> None:
-    records = [record("worker:anna", place, None, [0]) for place in range(3)]
-    records += [record("conductor", place, None, None, planned=True) for place in range(3)]
-    text = message(draw(name, Material(records, {0: "anna"})))
-    assert text
-    if name == "accuracy_cost":
-        assert text == "Nothing could be decided: all 6 records are masked (ungraded or failed)."
-    single = [
-        record("worker:anna", 0, True, [0]),
-        record("conductor", 0, True, [0], [0], planned=True),
-    ]
-    assert message(draw(name, Material(single, {0: "anna"}))) == ""
+WITHOUT = """
+worker_rounds   → conductor   → conductor was asked for one round only, so there is none to compare
+worker_rounds   → worker:anna → No system of this evaluation plans workflows: it holds workers alone
+workflow_length → invalid     → None of the 0 texts that invalid wrote is a workflow.
+accuracy_cost   → worker:free → No system used a dollar, a token or a call
+"""
 
 
-@pytest.mark.parametrize("name", TRAINED)
-def test_where_every_rollout_is_masked_a_figure_says_so_and_one_iteration_has_a_marker(
-    name: str, write_curve: Write
-) -> None:
-    nothing = {"masked": 64, "worker_share": {"anna": 0.0}, "topology": {}}
-    text = message(draw(name, Material(curve=read_iterations(write_curve(nothing, nothing)))))
-    assert text.startswith("Nothing could be decided: all 128 rollouts of 2 iterations are masked.")
-    drawn = draw(name, Material(curve=read_iterations(write_curve({}))))
-    lines = [line for panel in drawn.figure.axes for line in panel.lines]
-    markers = {line.get_marker() for line in lines if len(line.get_xdata()) == 1}
-    assert markers
-    assert markers.isdisjoint({"None", "", " "})
-
-
-def test_a_training_that_wrote_no_workflow_is_a_result_and_has_no_shares(
-    write_curve: Write,
-) -> None:
-    invalid = {"validity": 0.0, "accuracy": 0.0, "accuracy_given_valid": 0.0}
-    lines = [invalid | {"worker_share": {"anna": 0.0}, "topology": {}}] * 6
-    material = Material(curve=read_iterations(write_curve(*lines)))
-    text = message(draw("worker_share", material))
-    assert text.startswith("No text of 6 iterations was a valid workflow")
-    assert message(draw("training_accuracy", material)) == ""
-
-
-@pytest.mark.parametrize(
-    ("name", "system", "plans", "text"),
-    [
-        (
-            "worker_rounds",
-            "conductor",
-            [[0]],
-            "conductor was asked for one round only, so there is none to compare",
-        ),
-        (
-            "worker_rounds",
-            "worker:anna",
-            [[0]],
-            "No system of this evaluation plans workflows: it holds workers alone",
-        ),
-        (
-            "workflow_length",
-            "conductor",
-            [],
-            "None of the 0 texts that conductor wrote is a workflow.",
-        ),
-        ("accuracy_cost", "worker:free", [[0]], "No system used a dollar, a token or a call"),
-    ],
-)
-def test_what_there_is_not_is_said_in_words(record, name, system, plans, text) -> None:
+@pytest.mark.parametrize("row", WITHOUT.strip().splitlines())
+def test_what_there_is_not_is_said_in_words(record: Make, row: str) -> None:
+    name, system, text = [part.strip() for part in row.split("→")]
+    plans = [] if system == "invalid" else [[0]]
     options = {**UNUSED, "calls": 0} if system == "worker:free" else {}
-    planned = system == "conductor" and bool(plans)
-    records = [record(system, 0, True, *plans, planned=planned, **options)]
-    assert message(draw(name, Material(records, NAMES))).startswith(text)
+    only = record(system, 0, True, *plans, planned=system == "conductor", **options)
+    drawn = draw(name, Material([only], NAMES, system="invalid" if not plans else ""))
+    assert message(drawn).startswith(text)
 
 
 # ── on paper ──────────────────────────────────────────────────────────────────────────────────────
+# ── on paper ──────────────────────────────────────────────────────────────────────────────────────
 @pytest.mark.parametrize("name", FIGURES)
 def test_twenty_workers_with_long_names_stay_on_the_sheet_and_apart(
-    name, crowd, long_names, write_curve
+    name, crowd, long_names, curve_of
 ) -> None:
     share = {"worker_share": dict.fromkeys(long_names.values(), 0.05)}
-    drawn = draw(name, Material(crowd, long_names, read_iterations(write_curve(*[share] * 12))))
+    drawn = draw(name, curve_of(*[share] * 12, records=crowd, workers=long_names))
     assert message(drawn) == ""
     renderer, sheet = drawn.figure.canvas.get_renderer(), drawn.figure.bbox
     level: list[Any] = []

@@ -75,18 +75,6 @@ def test_masked_answers_are_counted_and_a_lead_is_also_told_with_them_as_wrong()
     assert best.lead.value > best.strict.value + 0.1
 
 
-def test_a_vote_of_a_worker_that_beats_the_best_one_alone_is_the_rival_at_equal_cost() -> None:
-    votes = {
-        "consensus:bert?n=5": alone(1, 0.75, dollars="0.05"),
-        "consensus:anna?n=5": alone(0, 0.65, dollars="0.05"),
-    }
-    rival = measured(200, conductor=replace(CONDUCTOR, dollars="0.05"), **votes).effort
-    assert (rival.name, rival.votes, rival.unit) == ("consensus:bert?n=5", 0, "dollars")
-    assert rival.cost == pytest.approx(1.0)
-    assert rival.enough
-    assert rival.fair
-
-
 def test_without_prices_calls_are_what_costs() -> None:
     by_system: dict[str, list[Record]] = {}
     for record in play(PLAYERS, 1, questions=40):
@@ -237,14 +225,6 @@ def test_the_two_parts_of_a_gain_are_the_textbooks_and_add_up_to_it() -> None:
     assert (form, skill) == pytest.approx((0.25 * 7 / 12, 1 / 6 * 0.625))
     assert form + skill == pytest.approx(change.accuracy.value) == pytest.approx(0.25)
     assert change.given_valid.problems == 2, "only where both wrote a valid plan"
-
-
-def test_a_learner_of_form_gains_by_form_alone() -> None:
-    change: Any = measure_change(
-        by_hand(*[RIGHT, INVALID] * 50), by_hand(*[RIGHT] * 100), workers=4
-    )
-    assert change.by_form.low > 0.15
-    assert change.by_skill.value == 0
 
 
 def test_only_what_both_were_asked_and_wrote_is_compared() -> None:

@@ -22,7 +22,6 @@ from openconductor.plots import Picture
 from openconductor.report.page import render
 from openconductor.report.report import Report, choose_system, make_report
 from openconductor.report.sections import sections
-from openconductor.report.training import Course, Training
 
 pytest.importorskip("jinja2")
 Make = Callable[..., Results]
@@ -152,24 +151,6 @@ def test_without_jinja_an_error_names_the_command_that_installs_it(
 
 
 # ── who reads it ──────────────────────────────────────────────────────────────────────────────────
-def test_differences_are_drawn_against_zero_beside_their_numbers(whole: Any) -> None:
-    assert all(tag.attributes["aria-hidden"] == "true" for tag in whole.of("svg"))
-    table = whole.table("Where it stands")
-    least, most = (float(tag.text) for tag in table if tag.name == "span" and "span" in tag.inside)
-
-    def places(name: str) -> list[float]:
-        lines = [tag for tag in table if tag.attributes.get("class") == name]
-        return [least + (most - least) * float(tag.attributes["x1"]) / 100 for tag in lines]
-
-    # A lead, and below it, where the page is narrow, its interval.
-    leads: list[float] = []
-    for tag in table:
-        match = re.fullmatch(r"([+-]\d+\.\d)[+-]\d+\.\d to [+-]\d+\.\d", tag.text)
-        if tag.name == "td" and match:
-            leads.append(float(match[1]))
-    assert len(leads) == 5
-    assert places("value") == pytest.approx(leads, abs=0.06)
-    assert places("held") == pytest.approx([0.0] * 5, abs=0.02)
 
 
 # ── what it says ──────────────────────────────────────────────────────────────────────────────────
@@ -221,23 +202,6 @@ def test_links_lead_to_every_section_and_no_id_stands_twice(whole: Any) -> None:
         assert tag.attributes["aria-labelledby"] in ids
 
 
-def of_seed(seed: int, greedy: float, control: str = "none") -> dict[str, object]:
-    """Return a row of a study."""
-    row = {"start": 0.1, "share_of_oracle": 0.9, "validity": 1.0, "sampled": 0.7}
-    return row | {"seed": seed, "control": control, "greedy": greedy}
-
-
-STUDY = {
-    "rows": [of_seed(1, 0.7), of_seed(2, 0.8), of_seed(1, 0.0, "flipped")],
-    "levels": {"random": 0.1},
-    "learnt": 2,
-    "seeds": 2,
-    "run": "seed-2",
-    "median_share_of_oracle": 0.9,
-    "worst_share_of_oracle": 0.85,
-}
-
-
 def test_systems_are_grouped_under_short_names_and_long_tables_are_folded(
     results: Make, page_of: PageOf
 ) -> None:
@@ -251,25 +215,6 @@ def test_systems_are_grouped_under_short_names_and_long_tables_are_folded(
     assert {"anna", "access=none"} <= page.rows("What a question costs, the rest").keys()
     folded = {tag.text for tag in page.of("caption") if "details" in tag.inside}
     assert folded == {"What was counted, the rest", "What a question costs, the rest"}
-
-
-def test_a_study_of_seeds_says_which_learnt_and_how_far_trainings_lie_apart(
-    results: Make, page_of: PageOf
-) -> None:
-    courses = [Course(None, None)] * 5
-    training = Training(10, 2, *courses, study=STUDY, terms="Questions offered 4 workers.")
-    page = page_of(results(), replace(make_report(results()), training=training))
-    shown = page.rows("Does every seed learn")
-    assert shown["seed 2"] == ["10.0", "70.0", "80.0", "90.0", "100.0"]
-    assert "control: flipped rewards" in shown
-    text = section(page, "does-every-seed-learn")
-    assert "2 of 2 seeds learnt" in text
-    assert "90.0 % in the median, 85.0 % at worst" in text
-    # Student's interval of two trainings, controls aside.
-    assert "75.0 % (11.5 to 100.0, Student's" in text
-    (ours,) = [tag.text for tag in page.with_class("ours") if "seed" in tag.text]
-    assert "seed 2" in ours, "the one that is reported on"
-    assert "Questions offered 4 workers." in section(page, "the-training")
 
 
 def test_a_system_above_the_oracle_is_named_with_the_reason(results: Make, page_of) -> None:
@@ -304,16 +249,6 @@ def test_what_is_missing_is_said(results: Make, page_of: PageOf) -> None:
 
 
 FACTS = {"seed": "7", "packages": "openconductor 0.1.0", "python": "3.11.7"}
-
-
-def test_the_shares_of_workers_stand_by_kind_and_are_shaded(report: Report, whole: Any) -> None:
-    rows = whole.rows("Share of each worker among the steps, in percent")
-    assert list(rows) == ["all", "easy", "hard"]
-    assert rows["easy"][0] == "6"
-    anna = report.orchestration.routing.by_kind[0].workers["anna"]
-    assert rows["easy"][1].startswith(f"{100 * anna.value:.1f}")
-    classes = [tag.attributes.get("class", "") for tag in whole.of("td")]
-    assert sum(name.startswith("shade-") for name in classes) == 6
 
 
 @pytest.mark.parametrize(("unpriced", "dollars"), [(0, "20.0"), (1, "-")])

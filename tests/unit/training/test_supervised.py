@@ -31,6 +31,13 @@ def is_about(count: int, total: int, share: float, room: float) -> bool:
     return abs(count / total - share) < room
 
 
+def favours_nobody(used: Counter[int], workers: int) -> bool:
+    """Return True if so many workers were used about equally often."""
+    return len(used) == workers and all(
+        is_about(count, used.total(), 1 / workers, 0.06) for count in used.values()
+    )
+
+
 @pytest.mark.parametrize("access", ["binary", "index"])
 def test_a_random_plan_is_valid_for_any_pool_and_favours_no_worker(access: str) -> None:
     used = Counter[int]()
@@ -41,36 +48,42 @@ def test_a_random_plan_is_valid_for_any_pool_and_favours_no_worker(access: str) 
         assert len(plan) == 1 or plan.steps[-1].access
         assert thought.startswith(f"{len(plan)} step")
         used.update(step.worker for step in plan)
-    for ordinal in (1, 4, 6):
-        assert is_about(used[ordinal], used.total(), 1 / 3, 0.06)
+    assert favours_nobody(used, 3)
 
 
 @pytest.mark.parametrize("access", ["binary", "index"])
 def test_a_named_plan_has_the_shape_that_its_thought_names_and_favours_no_worker(
     access: str,
 ) -> None:
+    """Of the attempts before a last step, which stand in the order of their workers, none sees."""
     shapes, first, last = Counter[tuple[int, str]](), Counter[int](), Counter[int]()
     for seed in range(1_200):
         plan, thought = shaped_plan(random.Random(seed), range(6), config_of(access))
         assert parse_workflow(render_workflow(plan, thought), range(6), max_steps=4) == plan
         workers = [step.worker for step in plan]
         assert len(set(workers)) == len(workers)
-        seen = [bool(step.access) for step in plan]
-        chain = [False, *[True] * (len(plan) - 1)]
-        attempts = [*[False] * (len(plan) - 1), True]
-        if len(plan) > 2:
-            is_chain = thought == SHAPES[1].format(f"{len(plan)} steps")
-            assert seen == (chain if is_chain else attempts)
-        else:
-            assert seen == chain
-            first[workers[0]] += 1  # longer attempts stand in the order of their workers
+        is_chain = len(plan) < 3 or thought == SHAPES[1].format(f"{len(plan)} steps")
+        middle = [bool(step.access) for step in plan.steps[1:-1]]
+        assert middle == [is_chain] * len(middle)
+        assert not plan.steps[0].access
+        assert len(plan) == 1 or plan.steps[-1].access
+        if len(plan) < 3:
+            first[workers[0]] += 1
         last[workers[-1]] += 1
         shapes[len(plan), thought.partition(":")[2]] += 1
     assert len(shapes) == 6
     for (size, _), count in shapes.items():
         assert is_about(count, 1_200, 0.25 if size < 3 else 0.125, 0.04)
-    for used in (first, last):
-        assert all(is_about(count, used.total(), 1 / 6, 0.05) for count in used.values())
+    assert favours_nobody(first, 6)
+    assert favours_nobody(last, 6)
+
+
+TABLES = {
+    "data": {"task": "replay"},
+    "imitate": {"rounds": 1},
+    "rollout": {"iterations": 0},
+    "cold_start": {"shapes": True},
+}
 
 
 def test_a_start_over_a_benchmark_is_of_its_own_questions_without_grpo_too(
@@ -79,19 +92,13 @@ def test_a_start_over_a_benchmark_is_of_its_own_questions_without_grpo_too(
     monkeypatch.setattr(supervised, "supervised_arguments", lambda *_, **__: None)
     monkeypatch.setattr(supervised, "WholeCheckpoints", lambda train_dataset, **_: train_dataset[0])
     monkeypatch.setattr(supervised, "resume_training", lambda *_: None)
-    config = TrainConfig.model_validate(
-        {
-            "data": {"task": "replay"},
-            "imitate": {"rounds": 1},
-            "rollout": {"iterations": 0},
-            "cold_start": {"shapes": True},
-        }
-    )
+    config = TrainConfig.model_validate(TABLES)
     questions, tokenizer = load_questions(config), build_tokenizer(phrases())
     setup = Setup(config, Path(), gym_pool(1), questions, None, print)
-    prompt, plan = supervised.cold_start(setup, Learner(None, tokenizer, Path()))
-    assert any(problem.question in tokenizer.decode(prompt) for problem in questions.learnt)
-    assert any(shape.partition(":")[2] in tokenizer.decode(plan) for shape in SHAPES)
+    rows = supervised.cold_start(setup, Learner(None, tokenizer, Path()))
+    prompt, plan = [tokenizer.decode(tokens) for tokens in rows]
+    assert any(problem.question in prompt for problem in questions.learnt)
+    assert any(shape.partition(":")[2] in plan for shape in SHAPES)
 
 
 def test_a_fresh_tokenizer_has_one_token_for_what_recurs_in_plans_and_questions() -> None:
