@@ -20,9 +20,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 
 from faults.plays import FAULTS, HUGE, text_of
-from faults.script import Seeded, read_request
+from faults.script import Request, Seeded, read_request
 from faults.server import dead_url
 from openconductor import Conductor, Worker, WorkerPool
+from openconductor.episode import FanOut
 from openconductor.errors import OpenConductorError
 from openconductor.events import Event
 from openconductor.prompt import render_workflow
@@ -150,13 +151,15 @@ async def storm(
     pool = storm_pool(url)
     conductor = Conductor(planner(seed), pool=pool, fallback=True)
     numbers = iter(range(episodes))
+    sinks = () if on_event is None else (on_event,)
 
     async def lane() -> None:
         for number in numbers:
             streams = number % 2 == 1
-            await _one(
-                conductor, number, report, script, _sink(on_event, streams=streams), streams=streams
-            )
+            heard = FanOut(*sinks, _listen) if streams else FanOut(*sinks)
+            episode = await _ask(conductor, number, report, heard)
+            if episode is not None:
+                _take_in(episode, report, script, streams=streams)
 
     begun = time.perf_counter()
     try:
@@ -167,27 +170,21 @@ async def storm(
     return report
 
 
-async def _one(
-    conductor: Conductor,
-    number: int,
-    report: Report,
-    script: Seeded,
-    sink: OnEvent | None,
-    *,
-    streams: bool,
-) -> None:
-    question = f"Question {number}: how many?"
+def _listen(event: Event) -> None:
+    """Wants text."""
+
+
+async def _ask(conductor: Conductor, number: int, report: Report, sink: OnEvent) -> Episode | None:
+    question, budget = f"Question {number}: how many?", Budget(seconds=DEADLINE_S)
     begun = time.perf_counter()
     try:
-        episode: Episode | None = await conductor.ask(
-            question, budget=Budget(seconds=DEADLINE_S), on_event=sink
-        )
+        episode = await conductor.ask(question, budget=budget, on_event=sink)
     except OpenConductorError as error:
         episode = error.episode
         report.errors[type(error).__name__] += 1
     except Exception as error:  # noqa: BLE001 - what must not be, counted
         report.untyped.append(f"question {number}: {error!r}")
-        return
+        return None
     else:
         if episode.answer is not None:
             report.answered += 1
@@ -196,79 +193,63 @@ async def _one(
     seconds = time.perf_counter() - begun
     report.longest = max(report.longest, seconds)
     report.latest = max(report.latest, seconds - DEADLINE_S)
-    if episode is not None:
-        _take_in(episode, report, script, streams=streams)
+    return episode
 
 
 def _take_in(episode: Episode, report: Report, script: Seeded, *, streams: bool) -> None:
     """Hold every call of the steps against what it must have met."""
-    for one in episode.rounds:
-        for result in one.transcript.results if one.transcript is not None else ():
-            report.most_a_step = max(report.most_a_step, len(result.calls))
-            seen: Counter[str] = Counter()
-            lost: Counter[str] = (
-                Counter()
-            )  # that were given up on before they may have come to the server
-            for call in result.calls:
-                report.calls += 1
-                _check(call, seen[call.worker], lost[call.worker], report, script, stream=streams)
-                seen[call.worker] += 1
-                lost[call.worker] += call.outcome in SLOW
-            report.most_a_worker = max(report.most_a_worker, *seen.values(), 0)
+    transcripts = [played.transcript for played in episode.rounds if played.transcript]
+    for result in (result for transcript in transcripts for result in transcript.results):
+        report.most_a_step = max(report.most_a_step, len(result.calls))
+        report.calls += len(result.calls)
+        seen: Counter[str] = Counter()
+        lost: Counter[str] = Counter()  # given up on, perhaps before they came to the server
+        for call in result.calls:
+            if call.worker == DEAD:
+                _check_dead(call, report)
+            else:
+                request = read_request(
+                    encode(request_body(call.worker, call.messages, call.sampling, stream=streams))
+                )
+                numbers = range(seen[call.worker], seen[call.worker] - lost[call.worker] - 1, -1)
+                requests = [replace(request, seen=number) for number in numbers]
+                _check(call, requests, report, script)
+            seen[call.worker] += 1
+            lost[call.worker] += call.outcome in SLOW
+        report.most_a_worker = max(report.most_a_worker, *seen.values(), 0)
 
 
-def _check(
-    call: Call, seen: int, lost: int, report: Report, script: Seeded, *, stream: bool
-) -> None:
-    """Check one call after ``seen`` others, of which the server may not have seen ``lost``."""
-    if call.worker == DEAD:
-        report.met["refused connection", call.outcome] += 1
-        if call.outcome != "unreachable" and call.outcome not in SLOW:
-            report.misnamed.append(f"{DEAD}: recorded as {call.outcome!r} ({call.error})")
-        return
-    request = read_request(
-        encode(request_body(call.worker, call.messages, call.sampling, stream=stream))
-    )
-    fates = [script.fate(replace(request, seen=seen - missed)) for missed in range(lost + 1)]
-    wanted = {fate: FAULTS[fate].streamed if stream else FAULTS[fate].outcome for fate in fates}
-    fate = next((fate for fate in fates if wanted[fate] == call.outcome), fates[0])
+def _check_dead(call: Call, report: Report) -> None:
+    """Check a call to the address where nobody listens."""
+    report.met["refused connection", call.outcome] += 1
+    if call.outcome != "unreachable" and call.outcome not in SLOW:
+        report.misnamed.append(f"{DEAD}: recorded as {call.outcome!r} ({call.error})")
+
+
+def _check(call: Call, requests: Sequence[Request], report: Report, script: Seeded) -> None:
+    """Check one call, which came to the server as one of these requests."""
+    fate = script.fate(requests[0])
+    for request in requests:
+        if _outcome(request, script.fate(request)) == call.outcome:
+            fate = script.fate(request)
+            break
+    wanted = _outcome(requests[0], fate)
     report.met[fate, call.outcome] += 1
     report.sent += 1
     report.failed += call.outcome not in ("answered", "cut")
-    form = "streamed" if stream else "in one piece"
+    form = "streamed" if requests[0].stream else "in one piece"
     where = f"{call.worker}: met {fate!r} ({form}), recorded as {call.outcome!r}"
-    if call.outcome == wanted[fate]:
-        if call.completion is not None and call.completion.text not in (
-            text_of(request),
-            "x" * HUGE,
-        ):
+    if call.outcome == wanted:
+        texts = (text_of(requests[0]), "x" * HUGE)
+        if call.completion is not None and call.completion.text not in texts:
             report.lies.append(f"{where}, with {call.completion.text[:80]!r}")
     elif call.outcome in SLOW:
         report.slow += 1
     elif call.outcome in ("answered", "cut"):
         report.lies.append(where)
     else:
-        report.misnamed.append(f"{where}, expected {wanted[fate]!r} ({call.error})")
+        report.misnamed.append(f"{where}, expected {wanted!r} ({call.error})")
 
 
-def _sink(on_event: OnEvent | None, *, streams: bool) -> OnEvent | None:
-    """Hands events to ``on_event``, and wants text where the episode is to stream."""
-    if on_event is None and not streams:
-        return None
-    return _Sink(on_event, wants_text=streams)
-
-
-class _Sink:
-    def __init__(self, on_event: OnEvent | None, *, wants_text: bool) -> None:
-        self._on_event = on_event
-        self.wants_text = wants_text
-
-    def __call__(self, event: Event) -> None:
-        if self._on_event is not None:
-            self._on_event(event)
-
-    async def wait_durable(self) -> None:
-        """As the sink behind says."""
-        wait = getattr(self._on_event, "wait_durable", None)
-        if wait is not None:
-            await wait()
+def _outcome(request: Request, fate: str) -> str:
+    return FAULTS[fate].streamed if request.stream else FAULTS[fate].outcome

@@ -42,33 +42,25 @@ async def offered(
     """
     async with chat_server(*answers) as server:
         pool = write_pool(folder, server.url, "planner", "thinker", "writer", more=PRICE)
-        command = [
-            "-m",
-            "openconductor",
-            "mcp",
-            "--pool",
-            pool,
-            "--conductor",
-            "worker:planner",
-            *options.split(),
-        ]
-        env = {"PYTHONPATH": os.environ.get("PYTHONPATH", ""), "NO_KEY": "none"}
+        command = f"-m openconductor mcp --pool {pool} --conductor worker:planner {options}"
+        started = StdioServerParameters(
+            command=sys.executable,
+            args=command.split(),
+            env={"PYTHONPATH": os.environ.get("PYTHONPATH", ""), "NO_KEY": "none"},
+        )
         with (folder / "stderr").open("w+") as errors:
-            started = stdio_client(
-                StdioServerParameters(command=sys.executable, args=command, env=env), errlog=errors
-            )
-            async with asyncio.timeout(30), Client(started) as client:
+            async with asyncio.timeout(30), Client(stdio_client(started, errlog=errors)) as client:
                 yield client, server
             errors.seek(0)
             print(errors.read())
 
 
-async def ask(client: Client, **arguments: Any) -> tuple[bool, str, dict[str, Any]]:
-    """Whether it failed, its text, its structured content."""
-    got = await client.call_tool("ask", arguments)
+async def ask(client: Client, **arguments: Any) -> tuple[str, dict[str, Any]]:
+    """Return the text and the structured content of an answer, which is an error as they say."""
+    got = await client.call_tool("ask", {"question": "2 + 2?", **arguments})
     (block,) = got.content
-    assert block.type == "text"
-    return got.is_error, block.text, got.structured_content
+    assert got.is_error == ("error" in got.structured_content)
+    return block.text, got.structured_content
 
 
 async def test_the_tool_answers_with_its_bill_and_tells_of_each_step(tmp_path: Path) -> None:
@@ -77,21 +69,19 @@ async def test_the_tool_answers_with_its_bill_and_tells_of_each_step(tmp_path: P
     async def hear(progress: float, total: float | None, message: str | None) -> None:
         heard.append((progress, message))
 
+    question = {"question": "2 + 2?"}
     answers = planned(says(completion("2 + 2")), says(completion("4")))
     async with offered(tmp_path, *answers) as (client, server):
         (tool,) = (await client.list_tools()).tools
-        assert tool.name == "ask" and "planner, thinker, writer" in (tool.description or "")
+        assert tool.name == "ask" and "planner, thinker, writer" in tool.description
         assert tool.input_schema["required"] == ["question"]
-        got = await client.call_tool("ask", {"question": "2 + 2?"}, progress_callback=hear)
+        got = await client.call_tool("ask", question, progress_callback=hear)
         with pytest.raises(MCPError, match="no tool 'answer'"):
-            await client.call_tool("answer", {"question": "2 + 2?"})
-    assert not got.is_error and got.content[0].type == "text" and got.content[0].text == "4"
+            await client.call_tool("answer", question)
+    assert (got.is_error, got.content[0].text) == (False, "4")
+    assert got.structured_content["answer"] == "4"
     bill = got.structured_content["orchestration"]
-    assert (got.structured_content["answer"], bill["dollars"], bill["input_tokens"]) == (
-        "4",
-        "0.036",
-        36,
-    )
+    assert (bill["dollars"], bill["input_tokens"]) == ("0.036", 36)
     assert [call["worker"] for call in bill["calls"]] == ["conductor", "thinker", "writer"]
     assert heard == [
         (1, "planned: thinker, writer (17 tokens, $0.012)"),
@@ -106,55 +96,46 @@ async def test_the_tool_answers_with_its_bill_and_tells_of_each_step(tmp_path: P
 async def test_failures_are_errors_of_the_tool_with_their_code_and_what_was_spent(
     tmp_path: Path,
 ) -> None:
-    alone = render_workflow(Workflow((Step(2, "Answer.", []),)))
     answers = [
         *planned(says({"error": "no"}, status=400)),
         says(completion("I cannot plan.")),
-        says(completion(alone)),
-        says(completion("4")),
         *planned(says(completion("2 + 2"))),
     ]
-    async with offered(tmp_path, *answers, options="--no-fallback --budget-calls 2") as (
-        client,
-        server,
-    ):
-        failed, text, content = await ask(client, question="2 + 2?", max_dollars=0.013)
-        assert (
-            failed
-            and text.startswith("budget_exceeded: ")
-            and content["error"]["code"] == "budget_exceeded"
-        )
+    limits = "--no-fallback --budget-calls 2"
+    async with offered(tmp_path, *answers, options=limits) as (client, server):
+        text, content = await ask(client, max_dollars=0.013)
+        assert text.startswith("budget_exceeded: ")
+        assert content["error"]["code"] == "budget_exceeded"
         assert not server.bodies  # the plan alone might have cost more
-        failed, text, content = await ask(client, question="2 + 2?")
-        assert (
-            failed
-            and text.startswith("worker_failed: ")
-            and content["orchestration"]["dollars"] == "0.012"
-        )
-        failed, text, _ = await ask(client, question="2 + 2?")
-        assert failed and text.startswith("no_workflow: ")
-        assert (await ask(client, question="2 + 2?", workers=["writer"], max_steps=1))[:2] == (
-            False,
-            "4",
-        )
-        assert "Model 1" not in str(server.bodies[-2])
-        failed, text, content = await ask(client, question="2 + 2?")
-        assert (
-            failed
-            and text.startswith("budget_exceeded: ")
-            and content["orchestration"]["dollars"] == "0.024"
-        )
+        text, content = await ask(client)
+        assert text.startswith("worker_failed: ")
+        assert content["orchestration"]["dollars"] == "0.012"
+        text, _ = await ask(client)
+        assert text.startswith("no_workflow: ")
+        text, content = await ask(client)
+        assert text.startswith("budget_exceeded: ")
+        assert content["orchestration"]["dollars"] == "0.024"
+    assert not server.answers
+
+
+async def test_a_call_chooses_its_workers_and_a_wrong_argument_is_an_error_of_the_tool(
+    tmp_path: Path,
+) -> None:
+    alone = render_workflow(Workflow((Step(2, "Answer.", []),)))
+    answers = [says(completion(alone)), says(completion("4"))]
+    async with offered(tmp_path, *answers) as (client, server):
+        text, _ = await ask(client, workers=["writer"], max_steps=1)
+        assert text == "4"
+        assert "Model 1" not in str(server.bodies[0])
         for wrong, words in (
             ({"workers": ["thinkr"]}, "the nearest is 'thinker'"),
             ({"max_seconds": 0}, "max_seconds: Input should be greater than 0, got 0"),
             ({"cheap": True}, "cheap: Extra inputs are not permitted"),
         ):
-            failed, text, content = await ask(client, question="2 + 2?", **wrong)
-            assert failed and text.startswith("invalid_value: ") and words in text, text
-            assert content == {
-                "error": {"code": "invalid_value", "message": text.removeprefix("invalid_value: ")}
-            }
-    assert not server.answers
+            text, content = await ask(client, **wrong)
+            code, _, message = text.partition(": ")
+            assert (code, words in message) == ("invalid_value", True)
+            assert content == {"error": {"code": code, "message": message}}
 
 
 async def test_a_call_that_is_cancelled_and_a_client_that_goes_end_all_work(tmp_path: Path) -> None:
@@ -185,8 +166,7 @@ async def test_a_call_that_is_cancelled_and_a_client_that_goes_end_all_work(tmp_
 def test_a_pool_that_cannot_be_read_ends_the_command_with_nothing_on_stdout(
     tmp_path: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
-    assert (
-        main(["mcp", "--pool", str(tmp_path / "none.toml"), "--conductor", "worker:planner"]) == 2
-    )
+    pool = str(tmp_path / "none.toml")
+    assert main(["mcp", "--pool", pool, "--conductor", "worker:planner"]) == 2
     said, complained = capfd.readouterr()
     assert said == "" and "none.toml" in complained

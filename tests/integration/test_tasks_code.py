@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import json
-import subprocess
-import sys
 from pathlib import Path
 
 from openconductor.graders.code import CodeGrader
@@ -13,25 +11,24 @@ from openconductor.tasks import load_task
 from openconductor.tasks.check import check_task
 from openconductor.tasks.prompts import fenced
 
+ECHO = {
+    "id": "echo",
+    "question": "Print twice what you read.",
+    "tests": [{"input": "3\n", "output": "6\n"}, {"input": "5\n", "output": "10"}],
+    "solution": "print(2 * int(input()))",
+}
+ADD = {
+    "id": "add",
+    "question": "Add two numbers.",
+    "starter_code": "class Solution:\n    def add(self, a, b):\n",
+    "tests": [{"args": [1, 2], "expected": 3}, {"args": {"a": 2, "b": 2}, "expected": 4}],
+    "solution": "class Solution:\n    def add(self, a, b):\n        return a + b",
+}
+
 
 async def test_local_rows_of_both_kinds_are_judged(tmp_path: Path, sandbox: Sandbox) -> None:
-    rows = [
-        {
-            "id": "echo",
-            "question": "Print twice what you read.",
-            "tests": [{"input": "3\n", "output": "6\n"}, {"input": "5\n", "output": "10"}],
-            "solution": "print(2 * int(input()))",
-        },
-        {
-            "id": "add",
-            "question": "Add two numbers.",
-            "starter_code": "class Solution:\n    def add(self, a, b):\n",
-            "tests": [{"args": [1, 2], "expected": 3}, {"args": {"a": 2, "b": 2}, "expected": 4}],
-            "solution": "class Solution:\n    def add(self, a, b):\n        return a + b",
-        },
-    ]
     path = tmp_path / "data.jsonl"
-    path.write_text("".join(json.dumps(row) + "\n" for row in rows), encoding="utf-8")
+    path.write_text(json.dumps(ECHO) + "\n" + json.dumps(ADD) + "\n", encoding="utf-8")
     task = load_task("livecodebench_v1", path=path)
     report = await check_task(task)
     assert (report.accepted, report.refused, report.undecided) == (2, (), ())
@@ -39,18 +36,3 @@ async def test_local_rows_of_both_kinds_are_judged(tmp_path: Path, sandbox: Sand
     grader = CodeGrader("lcb-compat", sandbox)
     for problem, program in zip(task.load(), wrong, strict=True):
         assert (await grader.grade(problem, fenced(program))).correct is False
-
-
-def test_programs_from_elsewhere_are_graded_by_the_command(sandbox: Sandbox) -> None:
-    tests = [{"input": "3\n", "output": "6\n"}]
-    programs = {"right": "print(2 * int(input()))", "wrong": "print(7)", "broken": "print("}
-    lines = [
-        json.dumps({"id": name, "tests": tests, "answer": fenced(text)})
-        for name, text in programs.items()
-    ]
-    command = [sys.executable, "-m", "openconductor", "grade", "--grader", "code"]
-    done = subprocess.run(
-        command, input="\n".join(lines), capture_output=True, text=True, timeout=120, check=True
-    )
-    verdicts = {one["id"]: one["correct"] for one in map(json.loads, done.stdout.splitlines())}
-    assert verdicts == {"right": True, "wrong": False, "broken": False}

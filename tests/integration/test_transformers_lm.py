@@ -31,6 +31,7 @@ pytestmark = pytest.mark.train
 
 POSITIONS = 2048
 ASK = (Message("user", "What is 2 + 2?"),)
+PROMPT = "uWhat is 2 + 2?;"
 WARM = Sampling(temperature=1.0, max_tokens=12)
 CHAT = (
     "{% for message in messages %}"
@@ -73,11 +74,10 @@ async def ask(
 
 
 def greedy(provider: TransformersProvider, tokens: int) -> list[int]:
-    """What the library itself writes."""
-    prompt = torch.tensor([provider._tokenizer.encode("uWhat is 2 + 2?;")])
-    written = provider._lm.generate(
-        prompt, max_new_tokens=tokens, do_sample=False, eos_token_id=None, pad_token_id=0
-    )
+    """Return what the library itself writes."""
+    prompt = torch.tensor([provider._tokenizer.encode(PROMPT)])
+    limits = {"max_new_tokens": tokens, "do_sample": False}
+    written = provider._lm.generate(prompt, **limits, eos_token_id=None, pad_token_id=0)
     return written[0, prompt.shape[1] :].tolist()
 
 
@@ -98,10 +98,8 @@ async def test_without_a_temperature_it_writes_what_the_library_writes(local, te
     got = await ask(local, Sampling(temperature=temperature, max_tokens=9))
     assert got.text == local._tokenizer.decode(greedy(local, 9), skip_special_tokens=True)
     assert got.finish_reason == "length"
-    assert (got.usage.input_tokens, got.usage.output_tokens) == (
-        len(local._tokenizer.encode("uWhat is 2 + 2?;")),
-        9,
-    )
+    assert got.usage.input_tokens == len(local._tokenizer.encode(PROMPT))
+    assert got.usage.output_tokens == 9
     assert got.usage.seconds > 0
 
 
@@ -110,41 +108,33 @@ async def test_a_sample_does_not_depend_on_what_is_asked_beside_it(
 ) -> None:
     alone = [(await ask(local, sample=index)).text for index in range(20)]
     longer = (Message("user", "a much longer question, so that there is padding"),)
-    _, *together = await asyncio.gather(
-        ask(local, messages=longer), *(ask(local, sample=index) for index in range(20))
-    )
+    beside = [ask(local, messages=longer), ask(local, Sampling(max_tokens=12))]
+    samples = [ask(local, sample=index) for index in range(20)]
+    _, cold, *together = await asyncio.gather(*beside, *samples)
     assert [got.text for got in together] == alone
     assert len(set(alone)) == 20
+    assert cold.text == local._tokenizer.decode(greedy(local, 12), skip_special_tokens=True)
 
 
-async def test_the_greedy_and_the_warm_are_written_in_one_batch(
-    local: TransformersProvider,
-) -> None:
-    cold = Sampling(max_tokens=12)
-    expected = [
-        await ask(local, cold),
-        await ask(local),
-        await ask(local, Sampling(temperature=0.3, max_tokens=5)),
-    ]
-    got = await asyncio.gather(
-        ask(local, cold), ask(local), ask(local, Sampling(temperature=0.3, max_tokens=5))
-    )
-    assert [said.text for said in got] == [said.text for said in expected]
-    assert [said.usage.output_tokens for said in got] == [12, 12, 5]
+async def test_each_call_of_a_batch_ends_at_its_own_limit(local: TransformersProvider) -> None:
+    short, long = Sampling(temperature=0.3, max_tokens=5), Sampling(max_tokens=12)
+    alone = [(await ask(local, short)).text, (await ask(local, long)).text]
+    together = await asyncio.gather(ask(local, short), ask(local, long))
+    assert [got.text for got in together] == alone
+    assert [got.usage.output_tokens for got in together] == [5, 12]
 
 
 async def test_samples_follow_the_models_probabilities(local: TransformersProvider) -> None:
-    prompt = torch.tensor([local._tokenizer.encode("uWhat is 2 + 2?;")])
+    prompt = torch.tensor([local._tokenizer.encode(PROMPT)])
     with torch.inference_mode():
         expected = (local._lm(prompt).logits[0, -1] / 0.5).softmax(0)
     likeliest = int(expected.argmax())
-    calls = (
-        ask(local, Sampling(temperature=0.5, max_tokens=1), sample=index) for index in range(320)
-    )
-    texts = [got.text for got in await asyncio.gather(*calls)]
-    share = texts.count(local._tokenizer.decode([likeliest])) / len(texts)
     chance = float(expected[likeliest])
-    assert abs(share - chance) < 5 * math.sqrt(chance * (1 - chance) / len(texts))
+    sampling = Sampling(temperature=0.5, max_tokens=1)
+    got = await asyncio.gather(*(ask(local, sampling, sample=index) for index in range(320)))
+    word = local._tokenizer.decode([likeliest])
+    share = sum(one.text == word for one in got) / 320
+    assert abs(share - chance) < 5 * math.sqrt(chance * (1 - chance) / 320)
 
 
 async def test_a_stream_is_the_same_text_in_pieces(local: TransformersProvider) -> None:
@@ -168,24 +158,21 @@ async def test_it_stops_where_the_model_says_so(folder: Path, tmp_path: Path) ->
 async def test_the_chat_template_writes_the_turns_and_takes_its_options(
     local: TransformersProvider,
 ) -> None:
-    turns = (
-        Message("system", "x"),
-        Message("user", "y"),
-        Message("assistant", "z"),
-        Message("user", "w"),
-    )
-    plain = await ask(local, Sampling(max_tokens=1), messages=turns)
-    assert plain.usage.input_tokens == len(local._tokenizer.encode("sx;uy;az;uw;"))
+    said = {"system": "x", "user": "y", "assistant": "z"}
+    turns = tuple(Message(role, text) for role, text in said.items())
     body = {"chat_template_kwargs": {"think": "no"}}
-    told = await ask(local, Sampling(max_tokens=1, body=body), messages=turns)
-    assert told.usage.input_tokens == len(local._tokenizer.encode("sx;uy;az;uw;no"))
+    for sampling, text in (
+        (Sampling(max_tokens=1), "sx;uy;az;"),
+        (Sampling(max_tokens=1, body=body), "sx;uy;az;no"),
+    ):
+        got = await ask(local, sampling, messages=turns)
+        assert got.usage.input_tokens == len(local._tokenizer.encode(text))
 
 
 # ── ends and failures ─────────────────────────────────────────────────────────────────────────────
 async def test_a_model_may_name_its_own_limit(folder: Path, tmp_path: Path) -> None:
-    got = await ask(
-        TransformersProvider(copied(folder, tmp_path, max_new_tokens=7), device="cpu"), Sampling()
-    )
+    limited = TransformersProvider(copied(folder, tmp_path, max_new_tokens=7), device="cpu")
+    got = await ask(limited, Sampling())
     assert (got.finish_reason, got.usage.output_tokens) == ("length", 7)
 
 
