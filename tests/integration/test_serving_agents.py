@@ -7,6 +7,7 @@ are skipped.
 
 from __future__ import annotations
 
+import functools
 import json
 import shutil
 import subprocess
@@ -102,16 +103,13 @@ class Work:
     errors: str
 
     def blocks(self, kind: str) -> list[dict[str, Any]]:
-        """The blocks of one kind in Claude Code's turns, in order."""
-        turns = [
-            event["message"]["content"]
-            for event in self.events
-            if event["type"] in ("assistant", "user")
-        ]
-        return [block for turn in turns for block in turn if block["type"] == kind]
+        """Return the blocks of one kind in Claude Code's turns, in order."""
+        turns = [event for event in self.events if event["type"] in ("assistant", "user")]
+        blocks = [block for turn in turns for block in turn["message"]["content"]]
+        return [block for block in blocks if block["type"] == kind]
 
     def items(self, kind: str) -> list[dict[str, Any]]:
-        """What Codex did of one kind, in order."""
+        """Return what Codex did of one kind, in order."""
         done = [event["item"] for event in self.events if event["type"] == "item.completed"]
         return [item for item in done if item["type"] == kind]
 
@@ -122,31 +120,23 @@ Agents = Callable[[str], Path]
 @pytest.fixture(scope="module")
 def agents(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Agents]:
     """The command of an agent by its name."""
-    folders: dict[str, Path] = {}
 
-    def find(name: str) -> Path:
-        if name not in folders:
-            folders[name] = folder = tmp_path_factory.mktemp(name)
-            install = [
-                "npm",
-                "install",
-                "--prefix",
-                folder,
-                "--no-audit",
-                "--no-fund",
-                "--ignore-scripts",
-            ]
-            try:
-                subprocess.run(
-                    [*install, PACKAGES[name]], check=True, capture_output=True, timeout=300
-                )
-            except (OSError, subprocess.SubprocessError) as error:
-                pytest.skip(f"npm cannot install {name}: {error}")
-        found = [*(folders[name] / "node_modules").glob(PROGRAMS[name])]
-        return found[0] if found else pytest.skip(f"there is no {name} for this machine")
+    @functools.cache
+    def install(name: str) -> Path:
+        folder = tmp_path_factory.mktemp(name)
+        folders.append(folder)
+        command = f"npm install --prefix {folder} --no-audit --no-fund --ignore-scripts"
+        try:
+            npm = [*command.split(), PACKAGES[name]]
+            subprocess.run(npm, check=True, capture_output=True, timeout=300)
+        except (OSError, subprocess.SubprocessError) as error:
+            pytest.skip(f"npm cannot install {name}: {error}")
+        programs = [*(folder / "node_modules").glob(PROGRAMS[name])]
+        return programs[0] if programs else pytest.skip(f"there is no {name} for this machine")
 
-    yield find
-    for folder in folders.values():
+    folders: list[Path] = []
+    yield install
+    for folder in folders:
         shutil.rmtree(folder)  # hundreds of MB
 
 
@@ -159,24 +149,13 @@ def work(
     place.mkdir(exist_ok=True)
     (place / "left.txt").write_text("left\n")
     node = Path(shutil.which("node") or "node").parent
-    environment = {
-        "PATH": f"{node}:/usr/local/bin:/usr/bin:/bin",
-        "HOME": str(home),
-        "NO_PROXY": "127.0.0.1",
-        **dict.fromkeys(("HTTP_PROXY", "HTTPS_PROXY", "ALL_PROXY"), NOWHERE),
-    }
+    proxies = dict.fromkeys(("HTTP_PROXY", "HTTPS_PROXY", "ALL_PROXY"), NOWHERE)
+    environment = {"PATH": f"{node}:/usr/local/bin:/usr/bin:/bin", "HOME": str(home)}
+    environment |= {"NO_PROXY": "127.0.0.1", **proxies}
     if name == "claude":
         environment |= CLAUDE | {"ANTHROPIC_BASE_URL": server.url}
-        asked = [
-            "-p",
-            task,
-            "--output-format",
-            "stream-json",
-            "--verbose",
-            "--allowedTools",
-            "Bash,Read",
-            *options,
-        ]
+        flags = "--output-format stream-json --verbose --allowedTools Bash,Read"
+        asked = ["-p", task, *flags.split(), *options]
     else:
         environment |= {"CODEX_HOME": str(home), "OUR_KEY": "none"}
         catalog, tools = home / "catalog.json", Path(__file__).parent / "mcp_tools.py"
@@ -184,13 +163,18 @@ def work(
         config = CODEX.format(url=server.url, catalog=catalog, python=sys.executable, server=tools)
         (home / "config.toml").write_text(config)
         asked = ["exec", "--json", "--skip-git-repo-check", task]
-    given: Any = {"capture_output": True, "text": True, "timeout": 120, "stdin": subprocess.DEVNULL}
     done = subprocess.run(
-        [str(agents(name)), *asked], check=False, cwd=place, env=environment, **given
+        [agents(name), *asked],
+        check=False,
+        cwd=place,
+        env=environment,
+        capture_output=True,
+        text=True,
+        timeout=120,
+        stdin=subprocess.DEVNULL,
     )
-    return Work(
-        done.returncode, [json.loads(line) for line in done.stdout.splitlines()], place, done.stderr
-    )
+    events = [json.loads(line) for line in done.stdout.splitlines()]
+    return Work(done.returncode, events, place, done.stderr)
 
 
 def results(messages: Sequence[Message]) -> list[str]:
@@ -202,71 +186,44 @@ def offered(sampling: Any) -> set[str]:
 
 
 def test_claude_code_does_a_task_with_calls_of_its_tools(tmp_path: Path, agents: Agents) -> None:
+    read = {"file_path": str(tmp_path / "work" / "left.txt")}
+    search = {"query": "select:WebFetch", "max_results": 1}
+
     def bert(messages: Any, sampling: Any) -> Any:
         match results(messages):
             case []:
-                search = {"query": "select:WebFetch", "max_results": 1}
-                return [
-                    "I look.",
-                    {
-                        "Read": {"file_path": str(tmp_path / "work" / "left.txt")},
-                        "ToolSearch": search,
-                    },
-                ]
+                return ["I look.", {"Read": read, "ToolSearch": search}]
             case [one, other]:  # in the order in which they ended
                 word = next(text for text in (one, other) if "left" in text).split()[1]
-                return [
-                    {
-                        "Bash": {
-                            "command": f"printf %sRIGHT {word} > joined.txt",
-                            "description": "Joins",
-                        }
-                    }
-                ]
+                command = f"printf %sRIGHT {word} > joined.txt"
+                return [{"Bash": {"command": command, "description": "Joins"}}]
             case [_, _, _]:
                 return [{"Bash": {"command": "cat nothing.txt", "description": "Fails"}}]
             case _:
                 return "It is joined."
 
+    task = "Join what left.txt says and RIGHT into joined.txt."
     with orchestra(tmp_path, "thought", bert) as server:
-        done = work(
-            "claude", agents, server, tmp_path, "Join what left.txt says and RIGHT into joined.txt."
-        )
-        anna, sent, planner = (
-            server.workers["anna"].sent,
-            server.workers["bert"].sent,
-            server.planner.sent,
-        )
+        done = work("claude", agents, server, tmp_path, task)
+        sent = server.workers["bert"].sent
+        planned = [len(asked.sent) for asked in (server.planner, server.workers["anna"])]
     assert done.status == 0, done.events[-1]
     assert (done.folder / "joined.txt").read_text() == "leftRIGHT"
     assert [block["text"] for block in done.blocks("text")] == ["I look.", "It is joined."]
-    assert [block["name"] for block in done.blocks("tool_use")] == [
-        "Read",
-        "ToolSearch",
-        "Bash",
-        "Bash",
-    ]
-    assert [bool(block.get("is_error")) for block in done.blocks("tool_result")] == [
-        False,
-        False,
-        False,
-        True,
-    ]
+    tools = [block["name"] for block in done.blocks("tool_use")]
+    assert tools == ["Read", "ToolSearch", "Bash", "Bash"]
+    failed = [bool(block.get("is_error")) for block in done.blocks("tool_result")]
+    assert failed == [False, False, False, True]
     assert "1. anna: Think about it." in done.blocks("thinking")[0]["thinking"]
-    assert len(planner) == len(anna) == 1, "the worker that called the tools goes on"
+    assert planned == [1, 1], "the worker that called the tools goes on"
     assert len(sent) == 4 and results(sent[3][0])[3].startswith("Error: Exit code 1")
-    assert {"Read", "Bash"} <= offered(sent[0][1]) and "DeferredToolPlaceholder" not in offered(
-        sent[0][1]
-    )
-    assert "WebFetch" not in offered(sent[0][1]) and "WebFetch" in offered(sent[1][1])
+    first, second = offered(sent[0][1]), offered(sent[1][1])
+    assert {"Read", "Bash"} <= first
+    assert not {"DeferredToolPlaceholder", "WebFetch"} & first and "WebFetch" in second
     rules = sent[0][0][0]
-    assert (
-        rules.role == "system"
-        and rules.content.startswith("You are")
-        and str(done.folder) in rules.content
-    )
+    assert rules.role == "system" and rules.content.startswith("You are")
+    assert str(done.folder) in rules.content
     usage = done.events[-1]["usage"]
-    assert usage["input_tokens"] == 6 * (USED.input_tokens - USED.cached_tokens)
     assert usage["cache_read_input_tokens"] == 6 * USED.cached_tokens
     assert usage["output_tokens"] == 6 * USED.output_tokens
 
@@ -274,47 +231,37 @@ def test_claude_code_does_a_task_with_calls_of_its_tools(tmp_path: Path, agents:
 def test_claude_code_shows_a_picture_and_goes_on_with_the_conversation(
     tmp_path: Path, agents: Agents
 ) -> None:
-    def bert(messages: Any, sampling: Any) -> Any:
-        return (
-            "I see it."
-            if results(messages)
-            else [{"Read": {"file_path": str(tmp_path / "work" / "dot.png")}}]
-        )
+    dot = tmp_path / "work" / "dot.png"
 
-    (tmp_path / "work").mkdir()
-    (tmp_path / "work" / "dot.png").write_bytes(b64decode(PICTURE))
+    def bert(messages: Any, sampling: Any) -> Any:
+        return "I see it." if results(messages) else [{"Read": {"file_path": str(dot)}}]
+
+    dot.parent.mkdir()
+    dot.write_bytes(b64decode(PICTURE))
     with orchestra(tmp_path, "thought", bert) as server:
         first = work("claude", agents, server, tmp_path, "Look at dot.png.")
         second = work("claude", agents, server, tmp_path, "And now?", "--continue")
-        sent = [messages for messages, _ in server.workers["bert"].sent]
-    assert [one.events[-1]["result"] for one in (first, second)] == ["I see it."] * 2, (
-        first.errors + second.errors
-    )
-    (picture,) = [
-        part for turn in sent[1] for part in turn.parts if part.get("type") == "image_url"
-    ]
+        _, seen, going_on = (messages for messages, _ in server.workers["bert"].sent)
+    for done in (first, second):
+        assert done.events[-1]["result"] == "I see it.", done.errors
+    parts = [part for turn in seen for part in turn.parts]
+    (picture,) = [part for part in parts if part.get("type") == "image_url"]
     assert picture["image_url"]["url"].startswith("data:image/png;base64,")
-    told = [turn.content for turn in sent[2]]
-    assert "I see it." in told and any(text.startswith("And now?") for text in told), (
-        "the conversation before it"
-    )
+    told = [turn.content for turn in going_on]
+    assert "I see it." in told and any(text.startswith("And now?") for text in told)
     assert len(server.planner.sent) == 2
 
 
 def test_codex_does_a_task_with_calls_of_its_tools(tmp_path: Path, agents: Agents) -> None:
+    look, shout = {"cmd": "cat left.txt"}, {"text": "right"}
+
     def gave(output: str) -> str:
         return json.loads(output.splitlines()[-1])["result"]
 
     def bert(messages: Any, sampling: Any) -> Any:
         match results(messages):
             case []:
-                return [
-                    "I look.",
-                    {
-                        "exec_command": {"cmd": "cat left.txt"},
-                        "mcp__tools__shout": {"text": "right"},
-                    },
-                ]
+                return ["I look.", {"exec_command": look, "mcp__tools__shout": shout}]
             case [left, shouted]:
                 return [{"mcp__tools__join": {"left": left.split()[-1], "right": gave(shouted)}}]
             case [_, _, joined]:
@@ -322,27 +269,21 @@ def test_codex_does_a_task_with_calls_of_its_tools(tmp_path: Path, agents: Agent
             case _:
                 return "It is joined."
 
+    task = "Join what left.txt says and RIGHT! into joined.txt."
     with orchestra(tmp_path, "thought", bert) as server:
-        done = work(
-            "codex", agents, server, tmp_path, "Join what left.txt says and RIGHT! into joined.txt."
-        )
-        workers, planner = server.workers, server.planner
+        done = work("codex", agents, server, tmp_path, task)
+        asked = (server.planner, *server.workers.values())
     assert done.status == 0, done.errors
     assert (done.folder / "joined.txt").read_text() == "leftRIGHT!\n"
     assert [item["text"] for item in done.items("agent_message")] == ["I look.", "It is joined."]
     assert [item["exit_code"] for item in done.items("command_execution")] == [0]
     assert [item["tool"] for item in done.items("mcp_tool_call")] == ["shout", "join"]
-    assert [change["kind"] for item in done.items("file_change") for change in item["changes"]] == [
-        "add"
-    ]
+    (edit,) = done.items("file_change")
+    assert [change["kind"] for change in edit["changes"]] == ["add"]
     assert not done.items("error")
     assert "1. anna: Think about it." in done.items("reasoning")[0]["text"]
-    assert len(planner.sent) == len(workers["anna"].sent) == 1, (
-        "the worker that called the tools goes on"
-    )
-    assert len(workers["bert"].sent) == 4
+    assert [len(one.sent) for one in asked] == [1, 1, 4], "the worker that called tools goes on"
     (usage,) = [event["usage"] for event in done.events if event["type"] == "turn.completed"]
-    assert usage["input_tokens"] == 6 * USED.input_tokens
     assert usage["cached_input_tokens"] == 6 * USED.cached_tokens
     assert usage["output_tokens"] == 6 * USED.output_tokens
 
@@ -356,10 +297,8 @@ def test_an_agent_waits_while_workers_are_silent_for_longer_than_its_patience(
         server.gateway.reasoning = level
         done = work(name, agents, server, tmp_path, "Take your time.")
     assert done.status == 0, done.errors
-    assert "It took long." in (
-        done.events[-1].get("result"),
-        *(one["text"] for one in done.items("agent_message")),
-    )
+    texts = [item["text"] for item in done.items("agent_message")]
+    assert "It took long." in (done.events[-1].get("result"), *texts)
     assert not [event for event in done.events if event["type"] == "error"]
     assert len(server.planner.sent) == 1
 

@@ -18,7 +18,7 @@ import subprocess
 import sys
 from collections import Counter
 from collections.abc import AsyncIterator, Callable
-from contextlib import asynccontextmanager, closing
+from contextlib import ExitStack, asynccontextmanager, closing, suppress
 from dataclasses import dataclass, field
 from decimal import Decimal
 from pathlib import Path
@@ -29,7 +29,7 @@ import pytest
 
 from faults.script import Request
 from faults.server import FaultServer, fault_server
-from integration.served import PATHS, PRICES, events, failure_of, usage_of
+from integration.served import PATHS, PRICES, events, failure_of, request_body, usage_of
 from openconductor.config import dump_toml
 from openconductor.prompt import render_workflow
 from openconductor.serving.key_ring import KeyRing, cost_of, new_key
@@ -91,48 +91,48 @@ class Load:
 
     async def client(self, url: str, number: int) -> None:
         """Ask one question after the other."""
-        async with httpx.AsyncClient(timeout=20, headers={"x-api-key": KEY}) as http:
+        async with client() as http:
             while not self.stop:
                 number += CLIENTS
                 api, stream = list(PATHS)[number % 3], number // 3 % 2 == 0
-                await self.one(http, url, api, stream=stream, question=f"Question {number}?")
+                told = await self.ask(http, url, api, stream=stream, question=f"{number}?")
+                if not told:
+                    await asyncio.sleep(0.05)
 
-    async def one(
+    async def ask(
         self, http: httpx.AsyncClient, url: str, api: str, *, stream: bool, question: str
-    ) -> None:
-        turns = [{"role": "user", "content": question}]
-        body = {
-            "model": "conductor",
-            "stream": stream,
-            "input" if api == "responses" else "messages": turns,
-            "max_tokens": 50,
-            "stream_options": {"include_usage": True},
-        }
+    ) -> bool:
+        """Ask, and take in what comes; return False if nothing was answered."""
         try:
+            body = request_body(api, question, stream=stream)
             answer = await http.post(f"{url}{PATHS[api]}", json=body)
         except httpx.HTTPError:
             self.cut += 1
-            await asyncio.sleep(0.05)
-            return
-        if answer.status_code != 200:
-            if answer.headers["content-type"] != "application/json":
-                self.cut += 1  # of the HTTP server's own, after a second signal
-                return
+            return False
+        if answer.status_code == 200:
+            self._take(api, answer, stream=stream)
+        elif answer.headers["content-type"] == "application/json":
             error = answer.json()["error"]
             self.failed[error.get("code") or error["type"]] += 1
-            await asyncio.sleep(0.05)
-            return
+        else:
+            self.cut += 1  # of the HTTP server's own, after a second signal
+        return answer.status_code == 200
+
+    def _take(self, api: str, answer: httpx.Response, *, stream: bool) -> None:
         if stream:
-            last = events(answer.text)[-1]
-            done = "[DONE]" in answer.text if api == "chat" else last["type"] != "error"
-            if (failure := failure_of(api, last)) is not None:
+            failure = failure_of(api, events(answer.text)[-1])
+            if failure is not None:
                 self.failed[failure] += 1
                 return
-            if not done:
+            if api == "chat" and "[DONE]" not in answer.text:
                 self.silent.append(answer.text)
                 return
-        usage = usage_of(api, answer, stream=stream)
-        self.whole[usage["orchestration"]["episode"]] = usage["orchestration"]
+        bill = usage_of(api, answer, stream=stream)["orchestration"]
+        self.whole[bill["episode"]] = bill
+
+
+def client() -> httpx.AsyncClient:
+    return httpx.AsyncClient(timeout=20, headers={"x-api-key": KEY})
 
 
 @dataclass
@@ -152,48 +152,41 @@ class Process:
         with socket.create_server(("127.0.0.1", 0)) as free:
             port = free.getsockname()[1]
         self.url = f"http://127.0.0.1:{port}"
+        config = self._write(port, dollars)
+        command = [sys.executable, "-c", LAUNCH, "serve", "--config", str(config)]
+        log = self.folder / "log"
+        with log.open("ab") as written:
+            self.process = subprocess.Popen(command, stdout=written, stderr=written)  # noqa: ASYNC220 - it returns at once
+        async with httpx.AsyncClient() as http:
+            for _ in range(400):
+                assert self.process.poll() is None, log.read_text()
+                with suppress(httpx.HTTPError):
+                    if (await http.get(f"{self.url}/health/ready")).status_code == 200:
+                        return
+                await asyncio.sleep(0.05)
+        raise TimeoutError("the server did not become ready")
+
+    def _write(self, port: int, dollars: str) -> Path:
+        """Write the pool and the settings; return the path of these."""
+        pool, path = self.folder / "pool.toml", self.folder / "serve.toml"
+        common = {"base_url": self.faults.url, "sampling": {"max_tokens": 300}}
         workers = [
-            {
-                "name": name,
-                "model": name,
-                "base_url": self.faults.url,
-                "price": PRICES[name],
-                "sampling": {"max_tokens": 300},
-            }
+            {"name": name, "model": name, "price": PRICES[name], **common}
             for name in ("planner", "a", "b")
         ]
-        (self.folder / "pool.toml").write_text(dump_toml({"worker": workers}))
-        key = {"name": "ann", "hash": HASH, "dollars": dollars, "period": "total"}
+        pool.write_text(dump_toml({"worker": workers}))
         config = {
             "port": port,
-            "pool": str(self.folder / "pool.toml"),
+            "pool": str(pool),
             "conductor": "worker:planner",
             "drain_s": 0.3,
             "journal": str(self.journal),
             "heartbeat_s": 0.2,
             "fallback": False,
-            "key": [key],
+            "key": [{"name": "ann", "hash": HASH, "dollars": dollars, "period": "total"}],
         }
-        (self.folder / "serve.toml").write_text(dump_toml(config))
-        command = [
-            sys.executable,
-            "-c",
-            LAUNCH,
-            "serve",
-            "--config",
-            str(self.folder / "serve.toml"),
-        ]
-        with (self.folder / "log").open("ab") as log:
-            self.process = subprocess.Popen(command, stdout=log, stderr=log)  # noqa: ASYNC220 - it returns at once
-        async with httpx.AsyncClient() as http:
-            for _ in range(400):
-                assert self.process.poll() is None, (self.folder / "log").read_text()
-                try:
-                    if (await http.get(f"{self.url}/health/ready")).status_code == 200:
-                        return
-                except httpx.HTTPError:
-                    await asyncio.sleep(0.05)
-        raise TimeoutError("the server did not become ready")
+        path.write_text(dump_toml(config))
+        return path
 
     def send(self, number: int) -> None:
         assert self.process is not None
@@ -207,6 +200,11 @@ class Process:
     async def ended(self, seconds: float = 15) -> int:
         assert self.process is not None
         return await asyncio.to_thread(self.process.wait, seconds)
+
+    async def stop(self, load: Load) -> int:
+        load.stop = True
+        self.send(signal.SIGTERM)
+        return await self.ended()
 
 
 @asynccontextmanager
@@ -244,41 +242,39 @@ async def check_what_is_left(process: Process, load: Load) -> None:
     assert "fault of the server" not in (process.folder / "log").read_text()
     with closing(sqlite3.connect(process.journal)) as file:
         assert file.execute("PRAGMA integrity_check").fetchall() == [("ok",)]
-    keys = [KeyTable("ann", HASH, dollars=Decimal(5), period="total")]
-    with Journal.reading(process.journal) as journal:
-        outcomes = {episode.id: episode.outcome for episode in journal.episodes(limit=None)}
-        charged = Decimal(0)
-        for identifier, outcome in outcomes.items():
-            calls = list(journal.calls(identifier))
-            cost = sum(map(cost_of, calls), Decimal(0))
-            charged += cost
-            if (told := load.whole.get(identifier)) is not None:
-                used = sum((call.usage for call in calls), Usage())
-                assert outcome == "answered"
-                assert (used.input_tokens, used.output_tokens) == (
-                    told["input_tokens"],
-                    told["output_tokens"],
-                )
-                assert Decimal(told["dollars"]) == used.dollars
-                record = journal.find_record(f"serve/{identifier}")
-                assert record is not None
-                assert Decimal(str(record["charged"])) == cost
-        assert set(load.whole) <= set(outcomes)
-        ((_, tenant),) = KeyRing(keys, journal)._tenants
-        assert tenant._period.spent == charged
+    charged = check_books(process.journal, load.whole)
     await process.start()
-    async with httpx.AsyncClient(timeout=20, headers={"x-api-key": KEY}) as http:
-        again = Load()
+    again = Load()
+    async with client() as http:
         for api in PATHS:
-            await again.one(http, process.url, api, stream=True, question="And now?")
+            await again.ask(http, process.url, api, stream=True, question="And now?")
         assert len(again.whole) == 3, again
         old = next(iter(load.whole))
         assert (await http.get(f"{process.url}/v1/episodes/{old}")).json()["outcome"] == "answered"
-        process.send(signal.SIGTERM)
-        assert await process.ended() == 0
+        assert await process.stop(again) == 0
         await process.start(dollars=f"{charged:f}")  # which is spent
-        await again.one(http, process.url, "chat", stream=False, question="Once more?")
+        await again.ask(http, process.url, "chat", stream=False, question="Once more?")
         assert again.failed == {"insufficient_quota": 1}
+
+
+def check_books(path: Path, whole: dict[str, dict[str, Any]]) -> Decimal:
+    """Check that what clients got whole is in the journal as billed; return the key's sum."""
+    table = KeyTable("ann", HASH, dollars=Decimal(5), period="total")
+    with Journal.reading(path) as journal:
+        episodes = {episode.id: episode for episode in journal.episodes(limit=None)}
+        for identifier, told in whole.items():
+            calls = list(journal.calls(identifier))
+            used = sum((call.usage for call in calls), Usage())
+            assert episodes[identifier].outcome == "answered"
+            assert used.input_tokens == told["input_tokens"]
+            assert used.output_tokens == told["output_tokens"]
+            assert used.dollars == Decimal(told["dollars"])
+            record = journal.find_record(f"serve/{identifier}") or {}
+            assert Decimal(str(record["charged"])) == sum(map(cost_of, calls))
+        charged = sum(map(cost_of, journal.calls()), Decimal(0))
+        ((_, tenant),) = KeyRing([table], journal)._tenants
+        assert tenant._period.spent == charged
+    return charged
 
 
 @pytest.mark.parametrize(
@@ -308,35 +304,25 @@ async def test_a_server_that_is_ended_tells_why_or_breaks_off_and_loses_nothing_
 async def test_clients_that_do_not_read_or_finish_their_requests_cannot_keep_it_from_stopping(
     tmp_path: Path,
 ) -> None:
+    body = json.dumps(request_body("chat", "?", stream=True, model="direct:a")).encode()
+    head = f"POST {PATHS['chat']} HTTP/1.1\r\nHost: x\r\nX-Api-Key: {KEY}\r\n"
+    head += f"Content-Length: {len(body)}\r\n\r\n"
+    request = head.encode() + body
     async with under_load(tmp_path) as (process, load, script):
-        port = int(process.url.rsplit(":", 1)[1])
-        asked = {
-            "model": "direct:a",
-            "messages": [{"role": "user", "content": "?"}],
-            "stream": True,
-        }
-        body = json.dumps(asked).encode()
-        head = f"POST {PATHS['chat']} HTTP/1.1\r\nHost: x\r\nX-Api-Key: {KEY}\r\n"
-        head += f"Content-Length: {len(body)}\r\n\r\n"
         script.huge = True
-        stalled = [socket.create_connection(("127.0.0.1", port)) for _ in range(8)]
-        for number, one in enumerate(stalled):
-            one.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
-            one.sendall((head.encode() + body, head.encode(), head[:30].encode(), b"")[number % 4])
-        await process.faults.until(lambda faults: faults.fates["huge"] >= 2)
-        await asyncio.sleep(0.5)
-        process.send(signal.SIGTERM)
-        assert await process.ended(12) == 0
-        load.stop = True
-        for one in stalled:
-            one.close()
+        port = int(process.url.rsplit(":", 1)[1])
+        with ExitStack() as stalled:
+            for part in (request, head.encode(), request[:30], b"") * 2:
+                connection = socket.create_connection(("127.0.0.1", port))
+                stalled.enter_context(connection)
+                connection.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
+                connection.sendall(part)
+            await process.faults.until(lambda faults: faults.fates["huge"] >= 2)
+            await asyncio.sleep(0.5)
+            process.send(signal.SIGTERM)
+            assert await process.ended(12) == 0
+            load.stop = True
     await check_again(process, load)
-
-
-async def stopped(process: Process, load: Load) -> int:
-    load.stop = True
-    process.send(signal.SIGTERM)
-    return await process.ended()
 
 
 async def test_workers_that_die_are_errors_with_a_code_and_all_is_well_when_they_are_back(
@@ -349,7 +335,7 @@ async def test_workers_that_die_are_errors_with_a_code_and_all_is_well_when_they
         script.dead = False
         before = len(load.whole)
         await load.until(lambda: len(load.whole) >= before + 10)
-        await stopped(process, load)
+        await process.stop(load)
     await check_again(process, load)
 
 
@@ -358,17 +344,18 @@ async def test_a_full_disk_is_an_error_with_a_code_and_nothing_is_answered_that_
 ) -> None:
     async with under_load(tmp_path) as (process, load, _):
         assert process.process is not None
+        pid, limit = process.process.pid, resource.RLIMIT_FSIZE
         size = process.journal.with_name("serve.sqlite-wal").stat().st_size
-        _, hard = resource.prlimit(process.process.pid, resource.RLIMIT_FSIZE)
-        resource.prlimit(process.process.pid, resource.RLIMIT_FSIZE, (size + 100_000, hard))
+        _, hard = resource.prlimit(pid, limit)
+        resource.prlimit(pid, limit, (size + 100_000, hard))
         await load.until(lambda: load.failed["journal_failed"] >= CLIENTS)
-        async with httpx.AsyncClient() as http:
-            assert (await http.get(f"{process.url}/health/ready")).status_code == 503
-            assert (await http.get(f"{process.url}/health/live")).status_code == 200
+        async with httpx.AsyncClient(base_url=process.url) as http:
+            assert (await http.get("/health/ready")).status_code == 503
+            assert (await http.get("/health/live")).status_code == 200
         whole = len(load.whole)
         await asyncio.sleep(0.3)
         assert len(load.whole) == whole
-        await stopped(process, load)
+        await process.stop(load)
     await check_again(process, load)
 
 
@@ -379,6 +366,6 @@ async def test_a_clock_that_jumps_changes_no_answer_and_no_bill(tmp_path: Path) 
             enough = len(load.whole) + CLIENTS
             await load.until(lambda enough=enough: len(load.whole) >= enough)
         assert not load.failed
-        assert await stopped(process, load) == 0
+        assert await process.stop(load) == 0
     assert all(0 <= one["seconds"] < 20 for one in load.whole.values())
     await check_again(process, load)

@@ -24,7 +24,7 @@ ASKED: Any = [{"role": "user", "content": "Name three colours."}]
 @pytest.fixture(scope="module")
 def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Orchestra]:
     folder = tmp_path_factory.mktemp("served")
-    model = save_base(folder / "model", "llama")
+    model = save_base(folder / "model", "qwen2", servable=True)
     with served(model, folder / "log") as url:
         anna, bert = (OpenAICompatibleProvider(str(model), base_url=url) for _ in range(2))
         with orchestra(folder, anna, bert, max_tokens=40) as made:

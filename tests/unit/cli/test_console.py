@@ -39,30 +39,34 @@ def test_an_error_is_one_message_on_stderr_without_control_characters(capsys) ->
     assert console.printable("a\x1b[2Jb\x07\x9bc\n\td") == "a\ufffd[2Jb\ufffd\ufffdc\n\td"
 
 
-def test_without_a_terminal_long_work_says_where_it_is_in_a_few_lines(monkeypatch, capsys) -> None:
+@pytest.mark.parametrize(
+    ("seconds", "calls", "total", "lines"),
+    [
+        (1, 1000, 1000, [f"asking: {done:,} of 1,000" for done in range(100, 1001, 100)]),
+        (60, 20, 1000, [f"asking: {done} of 1,000" for done in (5, 10, 15, 20)]),
+        (0, 100, 100, ["asking: 100 of 100"]),
+        (0, 0, 0, []),
+    ],
+    ids=["long", "slow: every five minutes", "quick: at its end", "nothing"],
+)
+def test_without_a_terminal_long_work_says_where_it_is_in_a_few_lines(
+    monkeypatch, capsys, seconds: int, calls: int, total: int, lines: list[str]
+) -> None:
     now = [0.0]
     monkeypatch.setattr(console, "time", SimpleNamespace(monotonic=lambda: now[0]))
     with console.progress_bar("asking") as advance:
-        for done in range(1, 1001):
-            now[0] += 1
-            advance(done, 1000, f"${done}")
-    lines = capsys.readouterr().err.splitlines()
-    assert lines == [f"asking: {done:,} of 1,000, ${done}" for done in range(100, 1001, 100)]
-    with console.progress_bar("asking") as advance:  # slow work is heard of every five minutes
-        for done in range(1, 21):
-            now[0] += 60
-            advance(done, 1000)
-    assert capsys.readouterr().err.splitlines() == [
-        f"asking: {done} of 1,000" for done in (5, 10, 15, 20)
-    ]
-    with console.progress_bar("asking") as advance:  # quick work at its end alone
-        for done in range(1, 101):
-            advance(done, 100)
-    assert capsys.readouterr().err == "asking: 100 of 100\n"
+        for done in range(1, calls + 1):
+            now[0] += seconds
+            advance(done, total)
+    assert capsys.readouterr().err.splitlines() == lines
+
+
+def test_work_that_is_quiet_without_a_terminal_says_nothing(capsys) -> None:
+    with console.progress_bar("asking") as advance:
+        advance(1, 1, "$1")
+    assert capsys.readouterr().err == "asking: 1 of 1, $1\n"
     with console.progress_bar("asking", piped=False) as advance:
         advance(1, 1)
-    with console.progress_bar("asking"):
-        pass
     assert capsys.readouterr().err == ""
 
 

@@ -36,8 +36,6 @@ TABLE = GymTable(
     usage=Usage(12345, output_tokens=678, dollars=Decimal("0.0412")),
     seconds=9.25,
 )
-FIGURES = """400|seed 7|70.0%|65.0 – 75.0|maven alone, the best worker|jack alone|50.0%|80.0%|5.0%|
-99.5%|70.3%|2.25 bits|chain 70%|maven 60%|single 1.00|2.50|12,345|$0.0412|$0.000103"""
 
 
 def with_conductor(value: float, low: float, high: float, **changes: Any) -> GymTable:
@@ -70,11 +68,8 @@ def test_absent_workers_are_left_out_of_every_level(run) -> None:
     assert ran.code == 2 and "worker 'nobody' is not in the pool" in ran.err
 
 
-def test_every_figure_is_printed_with_the_lead_and_the_share_of_the_oracle(printed) -> None:
-    text = printed()
-    figures = FIGURES.replace("\n", "").split("|")
-    assert [figure for figure in figures if figure not in text] == []
-    summary = " ".join(text.split())
+def test_the_lead_and_the_share_of_the_oracle_are_said(printed) -> None:
+    summary = " ".join(printed().split())
     assert "50.0 percentage points above the best worker alone (maven)" in summary
     assert "20.0 percentage points above the best fixed workflow" in summary
     assert "87.5% of what the oracle reaches" in summary

@@ -30,35 +30,22 @@ def verdicts(ran) -> list[dict[str, object]]:
     return [json.loads(line) for line in ran.out.splitlines()]
 
 
-@pytest.mark.parametrize(
-    ("arguments", "message"),
-    [
-        ((), "missing option '--grader'"),
-        (
-            ("--grader", "mth"),
-            "--grader: got 'mth', expected one of math, choice, freeform, code; nearest: 'math'",
-        ),
-        (
-            ("--grader", "math", "--mode", "strict"),
-            "--mode requires --grader code; got --grader math",
-        ),
-        (
-            ("--grader", "math", "--unsafe-code-exec"),
-            "--unsafe-code-exec requires --grader code",
-        ),
-        (
-            ("--grader", "code", "--mode", "lcb"),
-            "--mode: got 'lcb', expected one of strict, lcb-compat; nearest:",
-        ),
-        (("--grader", "math", "--concurrency", "0"), "--concurrency"),
-    ],
-)
-def test_wrong_options_are_refused_before_anything_is_read(
-    run, arguments: tuple[str, ...], message: str
-) -> None:
-    ran = run("grade", *arguments, stdin=lines({"id": 1}))
+WRONG = """
+                                  → missing option '--grader'
+--grader mth                      → expected one of math, choice, freeform, code; nearest: 'math'
+--grader math --mode strict       → --mode requires --grader code; got --grader math
+--grader math --unsafe-code-exec  → --unsafe-code-exec requires --grader code
+--grader code --mode lcb          → --mode: got 'lcb', expected one of strict, lcb-compat; nearest:
+--grader math --concurrency 0     → --concurrency
+"""
+
+
+@pytest.mark.parametrize("line", WRONG.strip("\n").splitlines())
+def test_wrong_options_are_refused_before_anything_is_read(run, line: str) -> None:
+    words, message = line.split("→")
+    ran = run("grade", *words.split(), stdin=lines({"id": 1}))
     assert (ran.code, ran.out) == (2, "")
-    assert message in " ".join(ran.err.split())
+    assert message.strip() in " ".join(ran.err.split())
 
 
 # ── programs; the sandbox is played ───────────────────────────────────────────────────────────────
@@ -104,22 +91,15 @@ def test_programs_run_in_the_sandbox_that_was_opened_and_closed_again(
 
     monkeypatch.setattr(CodeGrader, "__init__", noting)
     wrong = {**CODE, "id": "q", "tests": [{"input": "5\n", "output": "6\n"}]}
-    ran = run(
-        "grade",
-        "--grader",
-        "code",
-        stdin=lines(CODE, wrong, {**CODE, "id": "r", "answer": "no program"}),
-    )
+    broken = {**CODE, "id": "r", "answer": "no program"}
+    ran = run("grade", "--grader", "code", stdin=lines(CODE, wrong, broken))
     assert ran.code == 0
-    assert [(one["id"], one["correct"]) for one in verdicts(ran)] == [
-        ("p", True),
-        ("q", False),
-        ("r", False),
-    ]
+    correct = {verdict["id"]: verdict["correct"] for verdict in verdicts(ran)}
+    assert correct == {"p": True, "q": False, "r": False}
     assert str(verdicts(ran)[0]["note"]).startswith("[played]")
     run("grade", "--grader", "code", "--mode", "lcb-compat", stdin=lines(CODE))
     assert modes == ["strict", "lcb-compat"]
-    assert [one.closed for one in opened] == [True, True]
+    assert [sandbox.closed for sandbox in opened] == [True, True]
 
 
 def test_doing_without_a_sandbox_takes_a_flag_and_is_said(run, opened, monkeypatch) -> None:

@@ -6,11 +6,10 @@ import sys
 import tomllib
 from dataclasses import fields
 from pathlib import Path
-from types import ModuleType, SimpleNamespace
+from types import SimpleNamespace
 
 import pytest
 
-from openconductor.conductor import Conductor
 from openconductor.config import load_toml
 from openconductor.pool import WorkerPool
 from openconductor.serving.key_ring import KeyRing, hash_key
@@ -41,22 +40,20 @@ dollars = 1
 def served(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> list[SimpleNamespace]:
     """Record the gateways that would be served, without a server."""
     monkeypatch.chdir(tmp_path)
-    found: list[SimpleNamespace] = []
-
-    def module(name: str, **attributes: object) -> None:
-        made = ModuleType(name)
-        vars(made).update(attributes)
-        monkeypatch.setitem(sys.modules, f"openconductor.serving.{name}", made)
+    gateways: list[SimpleNamespace] = []
 
     def gateway(conductor, journal, **options) -> SimpleNamespace:
         return SimpleNamespace(conductor=conductor, journal=journal, **options)
 
     def run(config, gateway, keys) -> None:
-        found.append(SimpleNamespace(config=config, keys=keys, **vars(gateway)))
+        gateways.append(SimpleNamespace(config=config, keys=keys, **vars(gateway)))
 
-    module("app", run=run)
-    module("gateway", Gateway=gateway)
-    return found
+    for name, module in (
+        ("app", SimpleNamespace(run=run)),
+        ("gateway", SimpleNamespace(Gateway=gateway)),
+    ):
+        monkeypatch.setitem(sys.modules, f"openconductor.serving.{name}", module)
+    return gateways
 
 
 def test_a_new_key_is_printed_once_with_the_table_that_lets_it_in(run, tmp_path: Path) -> None:
@@ -96,19 +93,12 @@ def test_without_options_the_gym_is_served_to_anyone_on_loopback(run, served) ->
     pytest.importorskip("tokenizers")
     ran = run("serve")
     assert (ran.code, ran.out) == (0, "")
-    (one,) = served
-    assert (one.config.host, one.config.port, one.config.key, one.reasoning) == (
-        "127.0.0.1",
-        8080,
-        (),
-        "summary",
-    )
-    assert (len(one.conductor.pool), one.conductor.fallback, one.conductor.max_rounds) == (
-        8,
-        True,
-        1,
-    )
-    assert one.journal.path == Path.cwd() / "serve.sqlite"
+    (gateway,) = served
+    config, conductor = gateway.config, gateway.conductor
+    assert (config.host, config.port, config.key) == ("127.0.0.1", 8080, ())
+    assert gateway.reasoning == "summary"
+    assert (len(conductor.pool), conductor.fallback, conductor.max_rounds) == (8, True, 1)
+    assert gateway.journal.path == Path.cwd() / "serve.sqlite"
     said = " ".join(ran.err.split())
     assert "serving at http://127.0.0.1:8080/v1" in said and "direct:" in said
     assert 'curl http://127.0.0.1:8080/v1/chat/completions -d \'{"model": "conductor"' in said
@@ -117,19 +107,14 @@ def test_without_options_the_gym_is_served_to_anyone_on_loopback(run, served) ->
 def test_options_win_over_overrides_and_these_over_the_file(run, served, tmp_path: Path) -> None:
     (tmp_path / "pool.toml").write_text(POOL, "utf-8")
     (tmp_path / "serve.toml").write_text(CONFIG, "utf-8")
-    ran = run(
-        "serve", "--config", "serve.toml", "port=2", "max_rounds=3", "--port", 3, "--host", "::1"
-    )
+    words = "serve --config serve.toml port=2 max_rounds=3 --port 3 --host ::1"
+    ran = run(*words.split())
     assert ran.code == 0, ran.err
-    (one,) = served
-    assert (
-        one.config.host,
-        one.config.port,
-        one.conductor.max_steps,
-        one.conductor.max_rounds,
-    ) == ("::1", 3, 2, 3)
-    assert list(one.baselines) == ["consensus:a?n=3"]
-    assert one.keys.find({"x-api-key": "oc-ann"}).name == "ann"
+    (gateway,) = served
+    assert (gateway.config.host, gateway.config.port) == ("::1", 3)
+    assert (gateway.conductor.max_steps, gateway.conductor.max_rounds) == (2, 3)
+    assert list(gateway.baselines) == ["consensus:a?n=3"]
+    assert gateway.keys.find({"x-api-key": "oc-ann"}).name == "ann"
     said = " ".join(ran.err.split())
     assert "http://[::1]:3/v1" in said and "authorization: Bearer $KEY" in said
     assert "no limit of tokens: a." in said
@@ -145,12 +130,11 @@ def test_what_the_extra_lacks_is_named(run, served, monkeypatch: pytest.MonkeyPa
 
 def test_the_recipe_sets_every_field_and_can_be_served(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(ROOT)
-    recipe = tomllib.loads((ROOT / "recipes" / "serve.toml").read_text("utf-8"))
+    path = Path("recipes/serve.toml")
+    recipe = tomllib.loads(path.read_text("utf-8"))
     assert set(recipe) == {field.name for field in fields(ServeConfig)}
     assert set().union(*recipe["key"]) == {field.name for field in fields(KeyTable)}
-    config = load_toml(ROOT / "recipes" / "serve.toml", ServeConfig)
+    config = load_toml(path, ServeConfig)
     pool = WorkerPool.from_toml(config.pool)
     planner = pool[pool.ordinal_of(config.conductor.removeprefix("worker:"))]
-    check_serve_config(
-        config, pool, Conductor(planner, pool=pool).planner, where="recipes/serve.toml"
-    )
+    check_serve_config(config, pool, planner, where=str(path))

@@ -10,7 +10,6 @@ from pathlib import Path
 import pytest
 
 from openconductor.graders.math import MathGrader
-from openconductor.tasks import TASKS
 from openconductor.tasks.data.dataset import DatasetTask, UnpinnedData
 from openconductor.tasks.data.items import Loaded
 from openconductor.types import Grade, Problem
@@ -35,12 +34,6 @@ def data(tmp_path: Path) -> Callable[..., Path]:
     return write
 
 
-def test_all_tasks_are_listed(run) -> None:
-    ran = run("task", "list")
-    assert ran.code == 0
-    assert all(name in ran.out for name in TASKS)
-
-
 @pytest.mark.parametrize("which", ["2", "three"])
 def test_a_problem_is_shown_by_its_position_or_its_id(run, data, which) -> None:
     ran = run("task", "show", "math500", "--path", data(), "--problem", which)
@@ -53,11 +46,25 @@ def test_a_problem_is_shown_by_its_position_or_its_id(run, data, which) -> None:
 
 def test_a_problem_for_programs_holds_everything(run, data) -> None:
     shown = run("task", "show", "math500", "--path", data(), "--json").json()
-    assert (shown["task"], shown["split"], shown["place"]) == ("math500", "test", 0)
-    assert (shown["problems"], shown["id"], shown["kind"]) == (3, "one", "level 2")
-    assert (shown["difficulty"], shown["reference"]) == (0.25, "2")
-    assert shown["canonical"] == "The final answer is \\boxed{2}."
-    assert shown["source"]["fields"] == ["answer", "id", "level", "problem", "subject"]
+    source = shown.pop("source")
+    assert source["fields"] == ["answer", "id", "level", "problem", "subject"]
+    assert (
+        shown.items()
+        >= {
+            "task": "math500",
+            "split": "test",
+            "place": 0,
+            "problems": 3,
+            "id": "one",
+            "kind": "level 2",
+            "difficulty": 0.25,
+            "reference": "2",
+            "canonical": "The final answer is \\boxed{2}.",
+        }.items()
+    )
+
+
+def test_a_gym_problem_is_drawn_from_the_part_and_the_seed_that_are_asked_for(run) -> None:
     options = ("--limit", "3", "--seed", "5", "--split", "train", "--json")
     drawn = run("task", "show", "gym", *options).json()
     assert (drawn["problems"], drawn["split"], drawn["source"]["dataset"]) == (3, "train", "drawn")
@@ -66,21 +73,15 @@ def test_a_problem_for_programs_holds_everything(run, data) -> None:
 CALL = {"args": "(1,)", "expected": "[2]"}
 IO = {"input": "1", "output": "2"}
 NO_NAMES = {"entry_point": None, "unittest": None}
+RLPR = {"answer": "9 m", "tolerance": 0.1}
+CALLS = {"tests": [{"args": [1], "expected": [2]}] * 5, "entry_point": "f"}
 
 
 @pytest.mark.parametrize(
     ("name", "row", "reference"),
     [
-        (
-            "rlpr",
-            {"answer": "9 m", "tolerance": 0.1},
-            {"text": "9 m", "kind": None, "tolerance": 0.1},
-        ),
-        (
-            "humaneval",
-            {"tests": [{"args": [1], "expected": [2]}] * 5, "entry_point": "f"},
-            {"tests": 5, "first": [CALL] * 3, **NO_NAMES, "entry_point": "f"},
-        ),
+        ("rlpr", RLPR, {"text": "9 m", "kind": None, "tolerance": 0.1}),
+        ("humaneval", CALLS, {"tests": 5, "first": [CALL] * 3, **NO_NAMES, "entry_point": "f"}),
         ("livecodebench_v1", {"tests": [IO]}, {"tests": 1, "first": [IO], **NO_NAMES}),
     ],
 )
@@ -107,29 +108,31 @@ def judged(monkeypatch: pytest.MonkeyPatch, **verdicts: bool | None) -> None:
     monkeypatch.setattr(MathGrader, "grade", grade)
 
 
-def test_a_check_exits_with_0_where_all_are_accepted_and_with_1_where_one_is_refused(
-    run, data, monkeypatch
-) -> None:
+def test_a_check_exits_with_0_where_all_are_accepted(run, data) -> None:
     asked = ("task", "check", "math500", "--path", data())
     ran = run(*asked)
     assert (ran.code, ran.out) == (0, "math500: 3 of 3 canonical replies accepted\n")
-    found = run(*asked, "--json").json()
-    empty = {"task": "math500", "ok": True, "accepted": 3, "refused": [], "undecided": []}
-    assert found.items() >= empty.items()
+    report = run(*asked, "--json").json()
+    assert (report["ok"], report["accepted"], report["refused"]) == (True, 3, [])
     assert run(*asked, "--limit", "2", "--json").json()["accepted"] == 2
+
+
+def test_a_check_exits_with_1_where_one_is_refused(run, data, monkeypatch) -> None:
     judged(monkeypatch, two=False)
-    ran = run(*asked)
+    ran = run("task", "check", "math500", "--path", data())
     assert ran.code == 1
     assert "math500: 2 of 3 canonical replies accepted, 1 refused\nrefused  two  x" in ran.out
-    assert "\x1b" not in ran.out + ran.err
-    ran = run(*asked, "--json")
-    assert (ran.code, [one["id"] for one in ran.json()["refused"]]) == (1, ["two"])
+    ran = run("task", "check", "math500", "--path", data(), "--json")
+    assert (ran.code, [entry["id"] for entry in ran.json()["refused"]]) == (1, ["two"])
+
+
+def test_a_check_exits_with_1_where_nothing_can_be_decided(run, data, monkeypatch) -> None:
     judged(monkeypatch, two=None)
-    ran = run(*asked)
+    ran = run("task", "check", "math500", "--path", data())
     assert ran.code == 0, "what is undecided is no failure, unless all are"
     assert "2 of 3 canonical replies accepted, 1 undecided\nundecided  two  x" in ran.out
     judged(monkeypatch, one=None, two=None, three=None)
-    assert run(*asked).code == 1
+    assert run("task", "check", "math500", "--path", data()).code == 1
 
 
 def test_what_is_left_out_and_what_is_not_pinned_is_said(
