@@ -11,12 +11,15 @@ import json
 import random
 import time
 from abc import ABC, abstractmethod
+from collections import Counter
 from collections.abc import AsyncIterator
 from contextlib import ExitStack, asynccontextmanager
 from hashlib import blake2b
 
 from aiohttp import web
 from anyio.from_thread import start_blocking_portal
+
+from openconductor.store import JournalReader
 
 Turns = list[tuple[str, str]]
 """(role, content) of each turn of a request."""
@@ -25,6 +28,16 @@ Turns = list[tuple[str, str]]
 def request_id(model: str, turns: Turns) -> str:
     """What tells one request from another: its model and its turns, 16 hexadecimal digits."""
     return blake2b(json.dumps([model, turns]).encode(), digest_size=8).hexdigest()
+
+
+def answered(reader: JournalReader) -> Counter[str]:
+    """Count the calls in a journal that were answered and paid, by their ids."""
+    ids: Counter[str] = Counter()
+    for call in reader.calls():
+        if call.outcome == "answered" and not call.replayed:
+            turns = [(turn.role, turn.content) for turn in call.messages or ()]
+            ids[request_id(call.worker, turns)] += 1
+    return ids
 
 
 class CountingServer(ABC):

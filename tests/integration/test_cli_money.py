@@ -13,14 +13,8 @@ from openconductor.types import Step, Workflow
 
 CHAIN = Workflow((Step(1, "Work it out."), Step(2, "Check it.", (0,))))
 ALONE = Workflow((Step(1, "Work it out."),))
-DOWN = says({"error": {"message": "overloaded"}}, status=500)
 BAD = says({"error": {"message": "no"}}, status=400)
 CALL = Decimal("0.000022")
-
-
-@pytest.fixture(autouse=True)
-def _retries_do_not_wait(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("openconductor.calls.policies.FIRST_WAIT_S", 0.0)
 
 
 def asking(folder: Path, server: ChatServer) -> tuple[str, ...]:
@@ -51,21 +45,6 @@ def test_a_journaled_question_is_not_paid_for_again_unless_fresh(run, tmp_path) 
     for step in replayed["rounds"][0]["steps"]:
         (attempt,) = step["attempts"]
         assert attempt["replayed"] and not attempt["wasted"]
-
-
-def test_a_failed_step_goes_to_the_next_worker_and_wasted_calls_are_shown(run, tmp_path) -> None:
-    with serving(plans(ALONE), DOWN, DOWN, DOWN, answers("42")) as server:
-        ran = run(*asking(tmp_path, server), "--json")
-        assert [body["model"] for body in server.bodies] == ["boss", "ada", "ada", "ada", "bob"]
-    episode = ran.json()
-    assert (ran.code, episode["answer"]) == (0, "42")
-    [step] = episode["rounds"][0]["steps"]
-    assert (step["worker_name"], step["answered_by"]) == ("ada", "bob")
-    assert [attempt["worker"] for attempt in step["attempts"]] == ["ada"] * 3 + ["bob"]
-    assert [attempt["attempt"] for attempt in step["attempts"]] == [0, 1, 2, 0]
-    assert [attempt["wasted"] for attempt in step["attempts"]] == [True, True, True, False]
-    assert episode["ledger"]["wasted"]["attempts"] == 3
-    assert Decimal(episode["ledger"]["total"]["dollars"]) == 2 * CALL
 
 
 def test_the_gyms_draws_of_another_seed_are_not_taken_from_the_journal(run, tmp_path) -> None:

@@ -1,6 +1,4 @@
-"""An evaluation that was cut off, at whatever moment and however.
-
-Gone on with equals one that was not.
+"""An evaluation that was cut off at any moment and then resumed equals one that was not.
 
 The same ``openconductor eval`` runs once in peace and again and again with an end to it: SIGKILL at
 random moments, Ctrl-C, a budget that is spent. In the end the tables are the same bytes, and the
@@ -20,15 +18,14 @@ import subprocess
 import sys
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import closing
 from dataclasses import dataclass
-from functools import cache
 from pathlib import Path
 
 import pytest
 from chat_server import write_pool
-from counting_server import CountingServer, Turns, request_id
+from counting_server import CountingServer, Turns, answered
 from nursery import Nursery, nursery
 
 from openconductor import cli
@@ -92,35 +89,28 @@ class Peace:
 
 
 @pytest.fixture(scope="module")
-def peaces(server: Server, tmp_path_factory: pytest.TempPathFactory) -> Callable[[bool], Peace]:
-    """Whether calls are shared -> a recipe, and what comes of it."""
-
-    @cache
-    def peace(shared: bool) -> Peace:
-        return in_peace(server, tmp_path_factory.mktemp("peace"), shared=shared)
-
-    return peace
+def peace(server: Server, tmp_path_factory: pytest.TempPathFactory) -> Peace:
+    """A recipe, and what comes of it."""
+    return in_peace(server, tmp_path_factory.mktemp("peace"))
 
 
-def in_peace(server: Server, folder: Path, *, shared: bool) -> Peace:
-    pool = write_pool(
-        folder, server.url, "boss", "ada", "bob", more="price = { input = 1, output = 2 }"
-    )
-    for split, numbers in (
-        ("test", range(QUESTIONS)),
-        ("train", range(QUESTIONS, QUESTIONS + LEARNT)),
-    ):
-        rows = [
-            {"question": f"What is {n} plus {n * n}?", "answer": f"#### {n + n * n}"}
-            for n in numbers
-        ]
-        (folder / f"{split}.jsonl").write_text(
-            "".join(json.dumps(row) + "\n" for row in rows), "utf-8"
-        )
+def write_sums(path: Path, numbers: range) -> None:
+    rows = ""
+    for n in numbers:
+        row = {"question": f"What is {n} plus {n * n}?", "answer": f"#### {n + n * n}"}
+        rows += json.dumps(row) + "\n"
+    path.write_text(rows, "utf-8")
+
+
+def in_peace(server: Server, folder: Path) -> Peace:
+    price = "price = { input = 1, output = 2 }"
+    pool = write_pool(folder, server.url, "boss", "ada", "bob", more=price)
+    write_sums(folder / "test.jsonl", range(QUESTIONS))
+    write_sums(folder / "train.jsonl", range(QUESTIONS, QUESTIONS + LEARNT))
     recipe = folder / "recipe.toml"
     recipe.write_text(
         f'name = "resumed"\nsystems = {json.dumps(SYSTEMS)}\npool = "{pool}"\n'
-        f"concurrency = {AT_ONCE}\nseed = 3\nshare_calls = {json.dumps(shared)}\n"
+        f"concurrency = {AT_ONCE}\nseed = 3\n"
         f'[[task]]\nname = "gsm8k"\npath = "{folder}"\n[conductor]\nplanner = "worker:boss"\n'
         f"[learn]\nlimit = {LEARNT}\n",
         "utf-8",
@@ -149,30 +139,20 @@ def raise_children() -> None:
 
 # ── what is checked after every life ──────────────────────────────────────────────────────────────
 def acknowledged(folder: Path) -> Counter[str]:
-    """How many calls of each kind stand in the journal as answered; fails where it is not whole.
-
-    Or has one twice.
-    """
+    """Count the answered calls of each kind in the journal, which is whole and has none twice."""
     path = folder / "journal.sqlite"
     try:
         reader = JournalReader(path)
     except JournalError:
         return Counter()  # killed before the file was made
-    found: Counter[str] = Counter()
     with reader:
-        for call in reader.calls():
-            if call.outcome == "answered" and not call.replayed:
-                assert call.messages is not None
-                found[
-                    request_id(call.worker, [(turn.role, turn.content) for turn in call.messages])
-                ] += 1
+        found = answered(reader)
     with closing(sqlite3.connect(path)) as connection:
         assert connection.execute("PRAGMA integrity_check").fetchall() == [("ok",)]
+        # A key is the worker, the request and the sample.
         twice = "SELECT key FROM calls WHERE replayable AND NOT replayed "
         twice += "GROUP BY key HAVING count(*) > 1"
-        assert (
-            connection.execute(twice).fetchall() == []
-        )  # a key is the worker, the request and the sample
+        assert connection.execute(twice).fetchall() == []
     return found
 
 
@@ -206,13 +186,9 @@ class Watch:
 
 
 # ── the tests ─────────────────────────────────────────────────────────────────────────────────────
-@pytest.mark.parametrize(
-    "shared", [False, pytest.param(True, marks=pytest.mark.slow)], ids=["own-calls", "shared-calls"]
-)
 def test_a_kill_at_any_moment_repeats_no_acknowledged_call_and_changes_no_byte_of_the_tables(
-    peaces: Callable[[bool], Peace], server: Server, tmp_path: Path, shared: bool
+    peace: Peace, server: Server, tmp_path: Path
 ) -> None:
-    peace = peaces(shared)
     draws = random.Random(SEED)
     children = Nursery(__file__)
     watch, in_the_middle = Watch(peace, server, tmp_path / "run"), 0
@@ -247,8 +223,7 @@ def test_a_kill_at_any_moment_repeats_no_acknowledged_call_and_changes_no_byte_o
     )
 
 
-def test_a_command_that_is_interrupted_goes_on_where_it_was(peaces, server, tmp_path) -> None:
-    peace = peaces(False)
+def test_a_command_that_is_interrupted_goes_on_where_it_was(peace, server, tmp_path) -> None:
     folder = tmp_path / "run"
     watch = Watch(peace, server, folder)
     command = [sys.executable, "-m", "openconductor", *peace.command(folder)]
@@ -268,17 +243,9 @@ def test_a_command_that_is_interrupted_goes_on_where_it_was(peaces, server, tmp_
     assert watch.wasted() <= AT_ONCE * SIDE_BY_SIDE
 
 
-@pytest.mark.parametrize(
-    "shared", [False, pytest.param(True, marks=pytest.mark.slow)], ids=["own-calls", "shared-calls"]
-)
 def test_a_budget_that_is_spent_leaves_a_table_and_a_larger_one_goes_on(
-    peaces: Callable[[bool], Peace],
-    server: Server,
-    tmp_path: Path,
-    capsys: pytest.CaptureFixture[str],
-    shared: bool,
+    peace: Peace, server: Server, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    peace = peaces(shared)
     folder = tmp_path / "run"
     watch = Watch(peace, server, folder)
     whole = peace.requests.total()

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import datetime as dt
-import ipaddress
 import json
 import socket
 import ssl
@@ -142,49 +140,20 @@ async def fail(url: str, **options: object) -> WorkerError:
 
 
 # ── TLS ───────────────────────────────────────────────────────────────────────────────────────────
-@pytest.fixture(scope="module")
-def certificate(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A key and its certificate for localhost, in one file."""
-    x509 = pytest.importorskip("cryptography.x509")
-    from cryptography.hazmat.primitives import hashes, serialization
-    from cryptography.hazmat.primitives.asymmetric import ec
-
-    key = ec.generate_private_key(ec.SECP256R1())
-    name = x509.Name([x509.NameAttribute(x509.oid.NameOID.COMMON_NAME, "a test")])
-    names = [x509.DNSName("localhost"), x509.IPAddress(ipaddress.ip_address("127.0.0.1"))]
-    now = dt.datetime.now(dt.UTC)
-    made = (
-        x509.CertificateBuilder()
-        .subject_name(name)
-        .issuer_name(name)
-        .public_key(key.public_key())
-        .serial_number(x509.random_serial_number())
-        .not_valid_before(now - dt.timedelta(days=1))
-        .not_valid_after(now + dt.timedelta(days=1))
-        .add_extension(x509.SubjectAlternativeName(names), critical=False)
-        .add_extension(x509.BasicConstraints(ca=True, path_length=None), critical=True)
-        .sign(key, hashes.SHA256())
-    )
-    form, none = serialization.PrivateFormat.TraditionalOpenSSL, serialization.NoEncryption()
-    file = tmp_path_factory.mktemp("tls") / "localhost.pem"
-    pem = serialization.Encoding.PEM
-    file.write_bytes(key.private_bytes(pem, form, none) + made.public_bytes(pem))
-    return file
+CERTIFICATE = Path(__file__).with_name("localhost.pem")  # and its key
 
 
 @pytest.fixture
-def tls(certificate: Path) -> ssl.SSLContext:
+def tls() -> ssl.SSLContext:
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
-    context.load_cert_chain(certificate)
+    context.load_cert_chain(CERTIFICATE)
     return context
 
 
 @pytest.fixture
-def trusted(
-    tls: ssl.SSLContext, certificate: Path, monkeypatch: pytest.MonkeyPatch
-) -> ssl.SSLContext:
+def trusted(tls: ssl.SSLContext, monkeypatch: pytest.MonkeyPatch) -> ssl.SSLContext:
     """The server's side, where clients trust its certificate."""
-    monkeypatch.setenv("SSL_CERT_FILE", str(certificate))
+    monkeypatch.setenv("SSL_CERT_FILE", str(CERTIFICATE))
     return tls
 
 
@@ -202,13 +171,13 @@ async def test_a_server_whose_certificate_is_trusted_is_asked_over_tls_and_its_c
 
 
 async def test_a_certificate_that_is_not_trusted_or_another_hosts_is_final_and_nothing_is_sent(
-    tls: ssl.SSLContext, certificate: Path, monkeypatch: pytest.MonkeyPatch
+    tls: ssl.SSLContext, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     async with serve(tls=tls) as server:
         error = await fail(f"https://localhost:{server.port}/v1")
         assert (type(error), error.retryable) == (Unreachable, False)
     assert server.requests == []
-    monkeypatch.setenv("SSL_CERT_FILE", str(certificate))
+    monkeypatch.setenv("SSL_CERT_FILE", str(CERTIFICATE))
     async with serve(tls=tls, host="127.0.0.2") as other:
         error = await fail(f"https://127.0.0.2:{other.port}/v1")
     assert (type(error), error.retryable) == (Unreachable, False)
@@ -444,6 +413,3 @@ async def test_closing_ends_the_calls_that_are_under_way() -> None:
         with pytest.raises(Unreachable):
             await asyncio.wait_for(task, 1)
         await until(lambda: server.open == 0)
-
-
-# ── another event loop ────────────────────────────────────────────────────────────────────────────
