@@ -26,6 +26,7 @@ SEEN = Observations(
 )
 
 
+FOUR = "Answer: 4"
 PAIR = Workflow((Step(0, "Begin."), Step(1, "End.", "all")))
 
 
@@ -64,22 +65,16 @@ async def test_the_best_worker_of_the_selection_split_answers_everything() -> No
 
 async def test_a_vote_of_the_best_is_the_best_fixed_workflow_where_it_would_have_been() -> None:
     """Each of three is wrong on one question of its own, so that a vote of them is never wrong."""
-    wrong = [(0, 1, 1), (1, 0, 1), (1, 1, 0)]
-    said = tuple(
-        tuple("Answer: 4" if right else f"Answer: {place}" for place, right in enumerate(row))
-        for row in wrong
-    )
-    seen = Observations(
-        ("a", "b", "c"), ("x", "y", "z"), tuple(tuple(map(float, row)) for row in wrong), said
-    )
-    pool = planted_pool(
-        x=lambda *_: "Answer: 1", y=lambda *_: "Answer: 2", z=lambda *_: "Answer: 2"
-    )
+    right = ((0.0, 1.0, 1.0), (1.0, 0.0, 1.0), (1.0, 1.0, 0.0))
+    texts = (("Answer: 0", FOUR, FOUR), (FOUR, "Answer: 1", FOUR), (FOUR, FOUR, "Answer: 2"))
+    seen = Observations(("a", "b", "c"), ("x", "y", "z"), right, texts)
+    pool = planted_pool(x=lambda *_: "Answer: 1", y=lambda *_: FOUR, z=lambda *_: FOUR)
     episode = await BestFixed(pool, observations=seen).ask("e")
-    assert episode.answer == "Answer: 2"
-    assert len(episode.rounds[0].workflow or ()) == 3
+    assert episode.answer == FOUR
+    assert len(episode.rounds[0].workflow) == 3
     alone = replace(seen, right=((1.0, 0.0, 0.0),) * 3)
-    assert len((await BestFixed(pool, observations=alone).ask("e")).rounds[0].workflow or ()) == 1
+    episode = await BestFixed(pool, observations=alone).ask("e")
+    assert len(episode.rounds[0].workflow) == 1
 
 
 async def test_a_given_workflow_is_played_and_must_be_valid() -> None:
@@ -94,10 +89,10 @@ async def test_a_given_workflow_is_played_and_must_be_valid() -> None:
 
 
 async def test_in_the_gym_the_constant_is_that_of_its_search() -> None:
-    question = draw_questions("test", 1, seed=0)[0]
+    (question,) = draw_questions("test", 1, seed=0)
     episode = await BestFixed(gym_pool()).ask(question.text)
-    assert episode.rounds[0].workflow is not None
-    assert tuple(step.worker for step in episode.rounds[0].workflow) == BEST_FIXED.workers
+    workers = [step.worker for step in episode.rounds[0].workflow]
+    assert workers == list(BEST_FIXED.workers)
     with pytest.raises(ConfigError, match="requires observations of a selection split"):
         await BestFixed(gym_pool()).ask("What is 6 * 7?")
     with pytest.raises(ConfigError, match="which the pool lacks"):

@@ -12,7 +12,6 @@ import pytest
 from openconductor.errors import ConfigError
 from openconductor.evaluation.records import Record
 from openconductor.evaluation.statistics import mean_interval
-from openconductor.gym.bundled import bundled_folder
 from openconductor.plots.iterations import read_iterations, smoothed, window_of
 from openconductor.plots.material import Material, by_part, in_order, label, labels, look
 
@@ -96,11 +95,6 @@ def test_long_names_stay_different() -> None:
 
 
 # ── the curve of a training ───────────────────────────────────────────────────────────────────────
-def test_the_record_of_the_bundled_training_is_read_whole() -> None:
-    curve = read_iterations(bundled_folder() / "run")
-    assert [iteration.number for iteration in curve] == list(range(168))
-    assert curve[-1].accuracy == 0.61328125
-    assert curve[-1].worker_share["converter"] == pytest.approx(0.1598, abs=1e-4)
 
 
 def test_what_could_not_be_measured_is_a_gap_and_no_zero(write_curve: Write) -> None:
