@@ -248,26 +248,6 @@ def measure_at(url: str, questions: int, concurrency: int, under: Path) -> dict[
     return median
 
 
-COLUMNS = {
-    "overhead": ".1%",
-    "bare_overhead": ".1%",
-    "over_bare": ".3f",
-    "wall_seconds": ".2f",
-    "of_it_asking": ".2f",
-    "own_seconds": ".2f",
-    "worker_ms": ".2f",
-    "cpu_ms_a_call": ".2f",
-    "load_1min": ".1f",
-}
-
-
-def show_rows(figures: dict[str, Any]) -> None:
-    print("at once " + " ".join(f"{name:>13}" for name in COLUMNS))
-    for concurrency, row in figures.items():
-        cells = [f"{row[name]:{form}}" for name, form in COLUMNS.items()]
-        print(f"{concurrency:>7} " + " ".join(f"{cell:>13}" for cell in cells))
-
-
 def main() -> None:
     parser = benchmark.arguments(__doc__)
     add = parser.add_argument
@@ -288,9 +268,7 @@ def main() -> None:
         return
     memory = not options.no_memory
     result = measure(options.questions, options.concurrency, options.folder, memory=memory)
-    if not options.json:
-        show_rows(result["at_once"])
-    benchmark.show(result, as_json=options.json, skip=("at_once",))
+    benchmark.show(result, as_json=options.json)
 
 
 if __name__ == "__main__":

@@ -93,11 +93,7 @@ def main() -> None:
     options = parser.parse_args()
     seed = secrets.randbelow(2**31) if options.seed is None else options.seed
     result = measure(seed=seed, episodes=options.episodes, in_flight=options.in_flight)
-    if not options.json:
-        for fault, outcomes in result["outcomes"].items():
-            counts = ", ".join(f"{outcome} {count}" for outcome, count in outcomes.items())
-            print(f"  {fault:20} {counts}")
-    results.show(result, as_json=options.json, skip=("outcomes",))
+    results.show(result, as_json=options.json)
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""CPU of a call to a worker: our client beside bare aiohttp, the openai SDK and litellm.
+"""CPU of a call to a worker: our client beside bare aiohttp and the openai SDK.
 
     python -m benchmarks.providers [--json] [--repeats 7]
 
@@ -16,7 +16,7 @@ repeat, because a machine's speed changes more between repeats than within one.
 - ours: the OpenAI-compatible provider with its deadline, and a typed failure for each fault.
 - ours_as_worker: the same through a Worker with its usual wrappers: priced, within its deadline,
   reported as a Call.
-- openai_sdk, litellm: as their manuals say. Optional: `pip install openai litellm`.
+- openai_sdk: as its manual says. Optional: `pip install openai`.
 
 A stream comes in two ways: *burst*, its events in pieces of 16 kB, which shows the cost of parsing;
 and *paced*, one event a write, 2 ms apart, as tokens come from a model.
@@ -29,7 +29,6 @@ import asyncio
 import contextlib
 import gc
 import json
-import os
 import statistics
 import sys
 import time
@@ -56,7 +55,7 @@ PIECES = [f" word{index}" for index in range(CHUNKS)]
 ANSWER = "".join(PIECES[:60])
 STREAMED = "".join(PIECES)
 PACE_SECONDS = 0.002
-SLOW = 4  # the SDKs make so many times fewer calls: what they cost is seen all the same
+SLOW = 4  # the SDK makes so many times fewer calls: what it costs is seen all the same
 BURST_BYTES = 16 * 1024
 
 SETTINGS: dict[str, tuple[Mode, int, int]] = {  # what is measured: mode, in flight, calls
@@ -213,34 +212,12 @@ async def openai_sdk(url: str):
         yield once
 
 
-@contextlib.asynccontextmanager
-async def litellm(url: str):
-    # Without this its import asks the network for prices.
-    os.environ["LITELLM_LOCAL_MODEL_COST_MAP"] = "True"
-    from litellm import acompletion
-
-    options = {**OPTIONS, "api_base": url, "api_key": "none"}
-
-    async def once(mode: Mode) -> str:
-        if mode == "whole":
-            return (await acompletion(model=f"openai/{mode}", **options)).choices[0].message.content
-        stream = await acompletion(model=f"openai/{mode}", **options, **STREAM)
-        pieces = [choice.delta.content or "" async for chunk in stream for choice in chunk.choices]
-        return "".join(pieces)
-
-    yield once
-
-
 CLIENTS = {  # and the package that each needs
     "bare_aiohttp": (bare_aiohttp, "aiohttp"),
     "ours": (ours, "openconductor"),
     "ours_as_worker": (ours_as_worker, "openconductor"),
     "openai_sdk": (openai_sdk, "openai"),
-    "litellm": (litellm, "litellm"),
 }
-
-
-SDKS = ("openai_sdk", "litellm")
 
 
 async def be_client(name: str, url: str) -> None:
@@ -248,7 +225,8 @@ async def be_client(name: str, url: str) -> None:
     async with CLIENTS[name][0](url) as once:
         while setting := sys.stdin.readline().strip():
             mode, in_flight, calls = SETTINGS[setting]
-            calls = max(in_flight, calls // SLOW) if name in SDKS else calls
+            if name == "openai_sdk":
+                calls = max(in_flight, calls // SLOW)
             expected = ANSWER if mode == "whole" else STREAMED
 
             async def lane(count: int, mode: Mode = mode, expected: str = expected) -> None:
@@ -275,9 +253,8 @@ def measure(repeats: int, clients: list[str]) -> dict[str, dict[str, list[float]
             options = ("--client", name, "--url", url)
             client = results.child("providers", *options, OPENAI_API_KEY="none")
             processes[name] = stack.enter_context(client)
-        # Setting by setting, so that clients that are compared are neighbours; the slow SDKs come
-        # last.
-        turns = sorted(product(SETTINGS, processes), key=lambda turn: turn[1] in SDKS)
+        # Setting by setting, so that clients that are compared are neighbours.
+        turns = list(product(SETTINGS, processes))
         for repeat in range(repeats + 1):
             for setting, name in turns:
                 process = processes[name]
@@ -290,7 +267,7 @@ def measure(repeats: int, clients: list[str]) -> dict[str, dict[str, list[float]
 
 
 # ── the report ────────────────────────────────────────────────────────────────────────────────────
-PACKAGES = ("openconductor", "aiohttp", "httptools", "openai", "litellm")
+PACKAGES = ("openconductor", "aiohttp", "httptools", "openai")
 COMPARED = {
     "call_64": "a call / bare aiohttp's, 64 in flight",
     "call_512": "a call / bare aiohttp's, 512 in flight",
@@ -329,18 +306,6 @@ def report(spent: dict[str, dict[str, list[float]]], repeats: int) -> dict[str, 
     }
 
 
-def show_table(spent: dict[str, dict[str, list[float]]]) -> None:
-    bare = {setting: statistics.median(values) for setting, values in spent["bare_aiohttp"].items()}
-    print(f"{'CPU us: best (median) ratio':28}" + "".join(f"{setting:>24}" for setting in SETTINGS))
-    for name, mine in spent.items():
-        line = f"{name:28}"
-        for setting, values in mine.items():
-            median = statistics.median(values)
-            cell = f"{min(values):9.1f} ({median:6.0f}) {median / bare[setting]:5.2f}x"
-            line += f"{cell:>24}"
-        print(line)
-
-
 def main() -> None:
     parser = results.arguments(__doc__)
     parser.add_argument("--repeats", type=int, default=7, help="interleaved repeats (default 7)")
@@ -361,9 +326,7 @@ def main() -> None:
         else:
             print(f"{name} is left out; it requires: pip install {package}", file=sys.stderr)
     spent = measure(options.repeats, clients)
-    if not options.json:
-        show_table(spent)
-    results.show(report(spent, options.repeats), as_json=options.json, skip=("cpu_us",))
+    results.show(report(spent, options.repeats), as_json=options.json)
 
 
 if __name__ == "__main__":

@@ -53,7 +53,7 @@ def arguments(documentation: str | None) -> argparse.ArgumentParser:
     return parser
 
 
-def show(result: dict[str, Any], *, as_json: bool, skip: tuple[str, ...] = ()) -> None:
+def show(result: dict[str, Any], *, as_json: bool) -> None:
     """Print a result: its bars, then its other figures, a line each."""
     if as_json:
         print(json.dumps(result, indent=2))
@@ -64,7 +64,7 @@ def show(result: dict[str, Any], *, as_json: bool, skip: tuple[str, ...] = ()) -
         limit = bar.get("at_most", bar.get("at_least"))
         print(f"{mark}  {bar['value']:10.3f}  ({side} {limit})  {bar['what']}")
     for name, figures in result.items():
-        if name not in ("bars", *skip):
+        if name != "bars":
             print(f"{name}: {json.dumps(figures)}")
 
 

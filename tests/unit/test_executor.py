@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import inspect
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Any
@@ -22,67 +23,54 @@ from openconductor.events import (
     StepStarted,
     StepText,
 )
-from openconductor.pool import Worker, WorkerPool
-from openconductor.protocols import CallContext, OnText, Provider
-from openconductor.types import Completion, Message, Step, Transcript, Usage, Workflow
+from openconductor.protocols import CallContext
+from openconductor.testing import Scripted, ScriptedCall, pool_of
+from openconductor.types import Completion, Step, Transcript, Workflow
 
 TREE = [[], [], [0], [1], [2, 3]]
 
 
-class Scripted(Provider):
-    """A provider with an answer for each step (``s0`` …): a value, or a function of the call.
+class Swallowing(Scripted):
+    """Answers where an error is raised inside it, or hides it behind one of its own."""
 
-    It answers where what it ``swallows`` is raised inside it; or ``dresses`` that up as an error of
-    its own.
-    """
+    def __init__(self, swallows: type[BaseException], script: Any = "fine") -> None:
+        super().__init__(script)
+        self.swallows = swallows
+        self.dresses = False
 
-    def __init__(
-        self, *, swallows: Any = (), dresses: bool = False, otherwise: object = None, **acts: object
-    ) -> None:
-        self._acts, self._otherwise, self._dresses = acts, otherwise, dresses
-        self._swallows = swallows
-        self.calls: list[tuple[CallContext, tuple[Message, ...]]] = []
-        self.ended: list[int | None] = []
-        self.cancelled: list[int | None] = []
-
-    async def complete(self, messages, sampling, *, call, on_text=None) -> Completion:
-        self.calls.append((call, tuple(messages)))
+    async def complete(self, *given: Any, **named: Any) -> Completion:
         try:
-            return await self._answer(call, on_text)
-        except asyncio.CancelledError:
-            self.cancelled.append(call.step)
-            if self._swallows is not asyncio.CancelledError:
-                raise
-        except self._swallows as error:
-            if self._dresses:
+            return await super().complete(*given, **named)
+        except self.swallows as error:
+            if self.dresses:
                 raise errors.WorkerError(f"stream: {error}") from error
-        return Completion("fine")
-
-    async def _answer(self, call: CallContext, on_text: OnText | None) -> Completion:
-        await asyncio.sleep(0)
-        done = self._acts.get(f"s{call.step}", self._otherwise)
-        done = done(call) if callable(done) else done
-        if asyncio.iscoroutine(done):
-            done = await done
-        self.ended.append(call.step)
-        if isinstance(done, BaseException):
-            raise done
-        if isinstance(done, Completion):
-            return done
-        text = done if isinstance(done, str) else f"answer {call.step}"
-        for word in text.split() if on_text is not None else ():
-            on_text(word)
-        return Completion(text, usage=Usage(input_tokens=10, output_tokens=1))
+            return Completion("fine")
 
 
-def pool_of(*providers: object) -> WorkerPool:
-    return WorkerPool([Worker(provider, name=f"w{i}") for i, provider in enumerate(providers)])  # type: ignore[arg-type]
+def by_step(**acts: Any) -> Scripted:
+    """A provider with an answer for each step (``s0`` …): an answer, or a function of the call."""
+    return Scripted(script_of(**acts))
 
 
-def plan(accesses: Sequence[object], workers: Sequence[int] | None = None) -> Workflow:
+def script_of(**acts: Any) -> Callable[[ScriptedCall], Any]:
+    async def answer(call: ScriptedCall) -> Any:
+        step = call.context.step
+        act = acts.get(f"s{step}", acts.get("otherwise", f"answer {step}"))
+        if callable(act):
+            act = act(call)
+        return await act if inspect.isawaitable(act) else act
+
+    return answer
+
+
+def steps_of(provider: Scripted) -> list[int | None]:
+    return [call.context.step for call in provider.calls]
+
+
+def plan(accesses: Sequence[object], worker: int = 0) -> Workflow:
     steps: list[Step] = []
     for index, access in enumerate(accesses):
-        steps.append(Step(workers[index] if workers else 0, f"Subtask {index}.", access))  # type: ignore[arg-type]
+        steps.append(Step(worker, f"Subtask {index}.", access))  # type: ignore[arg-type]
     return Workflow(steps)
 
 
@@ -92,7 +80,7 @@ async def run(
     return await asyncio.wait_for(execute(plan(accesses), pool_of(provider), "Why?", **options), 5)  # type: ignore[arg-type]
 
 
-async def never(call: CallContext) -> str:
+async def never(call: ScriptedCall) -> str:
     await asyncio.Event().wait()
     return "never"
 
@@ -100,10 +88,20 @@ async def never(call: CallContext) -> str:
 # ── order ─────────────────────────────────────────────────────────────────────────────────────────
 async def test_a_step_waits_for_what_it_sees_and_for_nothing_else() -> None:
     gate = asyncio.Event()
-    # Step 1 is held until step 2, which sees only step 0, has run; by levels it would deadlock.
-    provider = Scripted(s1=lambda call: gate.wait(), s2=lambda call: gate.set())
-    await run(provider)
-    assert provider.ended == [0, 2, 1, 3, 4]
+    ended: list[int | None] = []
+
+    async def act(call: ScriptedCall) -> str:
+        step = call.context.step
+        # Step 1 is held until step 2, which sees only step 0, has run; by levels it would deadlock.
+        if step == 1:
+            await gate.wait()
+        elif step == 2:
+            gate.set()
+        ended.append(step)
+        return "done"
+
+    await run(Scripted(act))
+    assert ended == [0, 2, 1, 3, 4]
 
 
 def accesses_of(size: int) -> st.SearchStrategy[tuple[object, ...]]:
@@ -119,12 +117,13 @@ def test_whatever_the_timing_each_step_gets_what_a_serial_execution_gives_it(
 ) -> None:
     naps = [random.randrange(4) for _ in accesses]
 
-    async def nap(call: CallContext) -> str:
-        for _ in range(naps[call.step or 0]):
+    async def nap(call: ScriptedCall) -> str:
+        step = call.context.step
+        for _ in range(naps[step or 0]):
             await asyncio.sleep(0)
-        return f"answer {call.step}"
+        return f"answer {step}"
 
-    transcript = asyncio.run(run(Scripted(otherwise=nap), accesses))
+    transcript = asyncio.run(run(Scripted(nap), accesses))
     assert transcript.answer == f"answer {len(accesses) - 1}"
     for index, result in enumerate(transcript.results):
         texts = ["Why?"]
@@ -138,9 +137,10 @@ def test_whatever_the_timing_each_step_gets_what_a_serial_execution_gives_it(
 async def test_calls_say_which_episode_step_and_sample_they_are() -> None:
     provider = Scripted()
     await run(provider, [[], [0]], context=CallContext(sample=3))
-    (episode,) = {call.episode for call, _ in provider.calls}
+    contexts = [received.context for received in provider.calls]
+    (episode,) = {call.episode for call in contexts}
     assert len(episode) == 32
-    for step, (call, _) in enumerate(provider.calls):
+    for step, call in enumerate(contexts):
         expected = CallContext(episode, step=step, sample=3, subtask=f"Subtask {step}.")
         own = {"last": step == 1, "origin": call.origin, "on_event": call.on_event}
         assert call == replace(expected, **own)  # type: ignore[arg-type]
@@ -165,10 +165,10 @@ async def test_a_hand_built_workflow_is_validated(workflow: Workflow, reason: st
 # ── failure ───────────────────────────────────────────────────────────────────────────────────────
 async def test_a_failure_cancels_the_other_steps_and_stands_in_the_transcript() -> None:
     events: list[Event] = []
-    provider = Scripted(s0=errors.RateLimited("slow down"), s1=never)
+    provider = by_step(s0=errors.RateLimited("slow down"), s1=never)
     transcript = await run(provider, on_event=events.append)
     assert isinstance(transcript.error, errors.RateLimited) and transcript.error.worker == "w0"
-    assert transcript.answer is None and provider.cancelled == [1]
+    assert transcript.answer is None and provider.cancelled == 1
     failed, cancelled, *unreached = transcript.results
     assert failed.error is transcript.error and failed.ended is not None
     assert cancelled.error is None and cancelled.completion is None
@@ -179,12 +179,12 @@ async def test_a_failure_cancels_the_other_steps_and_stands_in_the_transcript() 
 
 
 async def test_an_answer_of_an_independent_last_step_does_not_hide_a_failure() -> None:
-    async def late(call: CallContext) -> object:
+    async def late(call: ScriptedCall) -> Exception:
         for _ in range(5):
             await asyncio.sleep(0)
         return errors.WorkerError("broken")
 
-    assert isinstance((await run(Scripted(s0=late), [[], []])).error, errors.WorkerError)
+    assert isinstance((await run(by_step(s0=late), [[], []])).error, errors.WorkerError)
 
 
 @pytest.mark.parametrize(
@@ -200,7 +200,7 @@ async def test_an_answer_of_an_independent_last_step_does_not_hide_a_failure() -
 async def test_what_is_no_answer_is_an_error(
     completion: Completion, kind: type, retryable: bool
 ) -> None:
-    transcript = await run(Scripted(s0=completion), [[]])
+    transcript = await run(Scripted(completion), [[]])
     error = transcript.error
     assert type(error) is kind and transcript.answer is None
     assert (error.worker, error.retryable) == ("w0", retryable)
@@ -212,17 +212,17 @@ async def test_cancelling_execute_however_often_waits_for_its_steps(times: int) 
     cleaned: list[int | None] = []
     both_run = asyncio.Event()
 
-    async def cleans_up(call: CallContext) -> str:
-        if call.step == 1:
+    async def cleans_up(call: ScriptedCall) -> str:
+        if call.context.step == 1:
             both_run.set()
         try:
             return await never(call)
         finally:
             for _ in range(10):
                 await asyncio.sleep(0)
-            cleaned.append(call.step)
+            cleaned.append(call.context.step)
 
-    provider = Scripted(otherwise=cleans_up)
+    provider = Scripted(cleans_up)
     task = asyncio.create_task(execute(plan([[], [], [0, 1]]), pool_of(provider), "Why?"))
     await both_run.wait()
     for _ in range(times):
@@ -237,26 +237,29 @@ async def test_cancelling_execute_however_often_waits_for_its_steps(times: int) 
 async def test_nothing_begins_after_a_cancellation_that_a_worker_swallowed() -> None:
     both_run = asyncio.Event()
 
-    def waits(call: CallContext) -> object:
-        both_run.set()
-        return never(call)
+    async def waits(call: ScriptedCall) -> str:
+        if call.context.step == 1:
+            both_run.set()
+        return await never(call)
 
-    provider = Scripted(s0=never, s1=waits, swallows=asyncio.CancelledError)
+    provider = Swallowing(asyncio.CancelledError, waits)
     task = asyncio.create_task(run(provider, [[], [], [0], [1]]))
     await both_run.wait()
     task.cancel()
     with pytest.raises(asyncio.CancelledError):
         await task
-    assert sorted(call.step or 0 for call, _ in provider.calls) == [0, 1]
+    assert steps_of(provider) == [0, 1]
 
 
 # ── fallback ──────────────────────────────────────────────────────────────────────────────────────
 async def test_fallback_goes_on_in_ordinal_order_around_the_pool() -> None:
-    outcomes = (None, errors.RateLimited("down"), errors.ContextTooLong("down"), Completion(""))
-    providers = [Scripted(otherwise=outcome) for outcome in outcomes]
+    down = (errors.RateLimited("down"), errors.ContextTooLong("down"), Completion(""))
+    providers = [Scripted("answer 0"), *map(Scripted, down)]
     events: list[Event] = []
     pool = pool_of(*providers, Scripted()).subset([0, 1, 2, 3])
-    transcript = await execute(plan([[]], [1]), pool, "Why?", fallback=True, on_event=events.append)
+    transcript = await execute(
+        plan([[]], worker=1), pool, "Why?", fallback=True, on_event=events.append
+    )
     assert [event.worker for event in events if isinstance(event, StepStarted)] == [1, 2, 3, 0]
     assert sum(isinstance(event, StepEnded) for event in events) == 1
     (result,) = transcript.results
@@ -268,7 +271,7 @@ async def test_fallback_goes_on_in_ordinal_order_around_the_pool() -> None:
 # ── events ────────────────────────────────────────────────────────────────────────────────────────
 async def test_events_tell_what_happens_in_order() -> None:
     events: list[Event] = []
-    transcript = await run(Scripted(otherwise="one two"), [[], [0]], on_event=events.append)
+    transcript = await run(Scripted(("one", "two")), [[], [0]], on_event=events.append)
     step = [StepStarted, StepText, StepText, CallEnded, StepEnded]
     assert [type(event) for event in events] == [Asked, *step, *step, RoundEnded, Answered]
     assert [event.text for event in events if isinstance(event, StepText)] == ["one", "two"] * 2
@@ -294,23 +297,25 @@ def failing(kind: type, failure: BaseException, step: int | None = None) -> Call
 )
 @pytest.mark.parametrize("kind", [StepStarted, StepText, StepEnded])
 async def test_a_failing_sink_cancels_the_other_steps(failure: Exception, kind: type) -> None:
-    provider = Scripted(s0=never)
+    provider = by_step(s0=never)
     with pytest.raises(type(failure)) as caught:
         await run(provider, on_event=failing(kind, failure, 1))
-    assert caught.value is failure and 0 not in provider.ended
+    assert caught.value is failure
+    assert provider.cancelled >= 1
 
 
 @pytest.mark.parametrize("dresses", [True, False])
 async def test_a_sink_that_fails_in_the_middle_of_a_stream_is_not_hidden_by_the_provider(
     dresses: bool,
 ) -> None:
-    provider = Scripted(swallows=Exception, dresses=dresses)
+    provider = Swallowing(Exception)
+    provider.dresses = dresses
     with pytest.raises(errors.JournalError, match="disk full"):
         await run(provider, [[], [0]], on_event=failing(StepText, errors.JournalError("disk full")))
 
 
 async def test_a_sink_that_fails_while_a_failure_closes_the_other_steps_is_heard() -> None:
-    provider = Scripted(s0=never, s1=errors.Refused("no"))
+    provider = by_step(s0=never, s1=errors.Refused("no"))
     sink = failing(StepEnded, errors.JournalError("disk full"), 0)
     with pytest.raises(errors.JournalError, match="disk full"):
         await run(provider, [[], []], on_event=sink)

@@ -15,7 +15,8 @@ from openconductor.events import Answered, Event, RoundEnded, StepEnded
 from openconductor.pool import Worker, WorkerPool
 from openconductor.prompt import render_workflow
 from openconductor.protocols import Provider
-from openconductor.types import Budget, Completion, Price, Sampling, Step, Usage, Workflow
+from openconductor.testing import Scripted, ScriptedCall
+from openconductor.types import Budget, Price, Sampling, Step, Usage, Workflow
 
 PRICE = Price(input=Decimal(1_000_000), output=Decimal(1_000_000))  # a dollar a token
 BROKE = Budget(dollars=Decimal(0))
@@ -24,32 +25,18 @@ CHAIN = Workflow([Step(0, "Do."), Step(0, "Check.", [0]), Step(0, "Decide.", [1]
 PAIR = Workflow([Step(0, "Do."), Step(0, "Do."), Step(0, "Decide.", [0, 1])])
 
 
-class Costly(Provider):
-    """Ten tokens a call, after some time; counts the calls and the cancelled ones."""
-
-    def __init__(self, seconds: float = 0.0, tokens: int = 10, text: str = "42") -> None:
-        self._seconds, self._tokens, self._text = seconds, tokens, text
-        self.calls = 0
-        self.cancelled = 0
-
-    async def complete(self, messages, sampling, *, call, on_text=None) -> Completion:
-        self.calls += 1
-        try:
-            await asyncio.sleep(self._seconds)
-        except asyncio.CancelledError:
-            self.cancelled += 1
-            raise
-        return Completion(self._text, usage=Usage(output_tokens=self._tokens))
+def spender(seconds: float = 0.0, text: str = "42") -> Scripted:
+    """A provider whose calls take ten tokens, and some time."""
+    return Scripted((seconds, text), usage=Usage(output_tokens=10))
 
 
-def pool_of(*providers: object, price: Price | None = None) -> WorkerPool:
-    return WorkerPool(
-        [Worker(provider, name=f"w{i}", price=price) for i, provider in enumerate(providers)]
-    )  # type: ignore[arg-type]
+def pool_of(*providers: Provider | Conductor, price: Price | None = None) -> WorkerPool:
+    workers = [Worker(provider, name=f"w{i}", price=price) for i, provider in enumerate(providers)]
+    return WorkerPool(workers)
 
 
-def plans(workflow: Workflow, **options: int) -> Costly:
-    return Costly(text=render_workflow(workflow), **options)
+def plans(workflow: Workflow) -> Scripted:
+    return spender(text=render_workflow(workflow))
 
 
 def planner(workflow: Workflow) -> Worker:
@@ -71,11 +58,11 @@ def planner(workflow: Workflow) -> Worker:
 async def test_a_limit_ends_the_episode_which_holds_what_was_paid_for(
     budget: Budget, limit: str, said: str
 ) -> None:
-    worker = Costly()
+    worker = spender()
     with pytest.raises(BudgetExceeded, match=said) as caught:
         await execute(CHAIN, pool_of(worker, price=PRICE), "Why?", budget=budget)
     episode = caught.value.episode
-    assert (caught.value.limit, worker.calls) == (limit, 2)
+    assert (caught.value.limit, len(worker.calls)) == (limit, 2)
     assert episode is not None and episode.usage.tokens == 20 and episode.error is caught.value
     transcript = episode.rounds[0].transcript
     assert [bool(result.completion) for result in transcript.results] == [True, True, False]
@@ -83,24 +70,25 @@ async def test_a_limit_ends_the_episode_which_holds_what_was_paid_for(
 
 async def test_no_dollars_at_all_still_pay_for_a_worker_that_is_free() -> None:
     free = Price(Decimal(0), Decimal(0))
-    assert (await execute(CHAIN, pool_of(Costly(), price=free), "Why?", budget=BROKE)).answer
+    assert (await execute(CHAIN, pool_of(spender(), price=free), "Why?", budget=BROKE)).answer
 
 
 async def test_no_dollars_at_all_refuse_a_worker_with_a_price_before_it_is_called() -> None:
-    costly = Costly()
+    costly = spender()
     message = "0 dollars used, 0 allowed; the next call may use 3 dollars"
     with pytest.raises(BudgetExceeded, match=message):
         await execute(ONE_STEP, pool_of(costly, price=PRICE), "Why", budget=BROKE)
-    assert costly.calls == 0
+    assert not costly.calls
 
 
 async def test_a_dollar_budget_over_a_worker_without_a_price_is_refused_before_any_call() -> None:
-    priced, unpriced = Costly(), Costly()
+    priced, unpriced = spender(), spender()
     pool = WorkerPool([Worker(priced, name="a", price=PRICE), Worker(unpriced, name="b")])
     workflow = Workflow([Step(0, "Do."), Step(1, "Do.")])
     with pytest.raises(ConfigError, match="'b' has no price"):
         await execute(workflow, pool, "Why?", budget=Budget(dollars=Decimal(5)))
-    assert priced.calls == unpriced.calls == 0
+    assert not priced.calls
+    assert not unpriced.calls
     budget = Budget(dollars=Decimal(10))
     assert await execute(ONE_STEP, pool, "Why?", budget=budget)
     with pytest.raises(ConfigError):  # a fallback could reach it
@@ -109,11 +97,11 @@ async def test_a_dollar_budget_over_a_worker_without_a_price_is_refused_before_a
 
 @pytest.mark.parametrize("workflow", [CHAIN, PAIR])
 def test_seconds_end_calls_in_flight(in_virtual_time: Callable, workflow: Workflow) -> None:
-    worker = Costly(seconds=3600.0)
+    worker = spender(seconds=3600.0)
     with pytest.raises(BudgetExceeded) as caught:
         in_virtual_time(execute(workflow, pool_of(worker), "Why?", budget=Budget(seconds=90.0)))
     assert caught.value.limit == "seconds"
-    assert worker.cancelled == worker.calls == (1 if workflow is CHAIN else 2)
+    assert worker.cancelled == len(worker.calls) == (1 if workflow is CHAIN else 2)
     assert caught.value.episode.seconds == pytest.approx(90.0, abs=0.1)
 
 
@@ -125,7 +113,7 @@ def test_a_sink_that_fails_while_the_budgets_seconds_end_is_heard(
             raise JournalError("disk full")
 
     async def ask() -> None:
-        conductor = Conductor(plans(PAIR), pool=pool_of(Costly(5.0)))
+        conductor = Conductor(plans(PAIR), pool=pool_of(spender(5.0)))
         with pytest.raises(JournalError, match="disk full") as caught:
             await conductor.ask("Why?", budget=Budget(seconds=1.0), on_event=sink)
         assert caught.value.episode.usage.tokens == 10
@@ -147,12 +135,12 @@ def test_a_sink_that_fails_while_the_budgets_seconds_end_is_heard(
 )
 async def test_a_budget_below_nothing_is_no_budget(budget: Budget) -> None:
     with pytest.raises(ConfigError, match="Budget"):
-        await execute(ONE_STEP, pool_of(Costly(), price=PRICE), "Why?", budget=budget)
+        await execute(ONE_STEP, pool_of(spender(), price=PRICE), "Why?", budget=budget)
 
 
 # ── a question ────────────────────────────────────────────────────────────────────────────────────
 async def test_the_planners_calls_count_too() -> None:
-    worker = Costly()
+    worker = spender()
     conductor = Conductor(planner(CHAIN), pool=pool_of(worker))
     assert (await conductor.ask("Why?", budget=Budget(calls=4, tokens=40))).answer == "42"
     with pytest.raises(BudgetExceeded):
@@ -163,7 +151,7 @@ async def test_the_planners_calls_count_too() -> None:
 
 async def test_a_budget_is_shared_by_all_rounds_and_its_end_is_raised_and_told() -> None:
     events: list[Event] = []
-    conductor = Conductor(plans(ONE_STEP), pool=pool_of(Costly()), max_rounds=3)
+    conductor = Conductor(plans(ONE_STEP), pool=pool_of(spender()), max_rounds=3)
     with pytest.raises(BudgetExceeded) as caught:
         await conductor.ask("Why?", budget=Budget(calls=5), on_event=events.append)
     episode = caught.value.episode
@@ -174,7 +162,7 @@ async def test_a_budget_is_shared_by_all_rounds_and_its_end_is_raised_and_told()
 
 
 async def test_without_a_limit_of_rounds_the_budgets_end_returns_the_answer_that_stands() -> None:
-    conductor = Conductor(plans(ONE_STEP), pool=pool_of(Costly()), max_rounds=None)
+    conductor = Conductor(plans(ONE_STEP), pool=pool_of(spender()), max_rounds=None)
     episode = await conductor.ask("Why?", budget=Budget(calls=5))
     assert (episode.answer, episode.error) == ("42", None)
     *answered, last = episode.rounds
@@ -183,14 +171,8 @@ async def test_without_a_limit_of_rounds_the_budgets_end_returns_the_answer_that
 
 
 async def test_a_budget_that_steps_side_by_side_meet_at_once_is_still_its_own_end() -> None:
-    class Widening(Provider):
-        """One step first, then three side by side."""
-
-        async def complete(self, messages, sampling, *, call, on_text=None) -> Completion:
-            steps = 3 if call.round else 1
-            return Completion(render_workflow(Workflow([Step(0, "Do.")] * steps)))
-
-    conductor = Conductor(Widening(), pool=pool_of(Costly()), max_rounds=None)
+    widening = Scripted([ONE_STEP, Workflow([Step(0, "Do.")] * 3)])
+    conductor = Conductor(widening, pool=pool_of(spender()), max_rounds=None)
     episode = await conductor.ask("Why?", budget=Budget(calls=4))
     assert (episode.answer, episode.error) == ("42", None)
     assert isinstance(episode.rounds[1].error, BudgetExceeded)
@@ -198,13 +180,13 @@ async def test_a_budget_that_steps_side_by_side_meet_at_once_is_still_its_own_en
 
 @pytest.mark.parametrize("budget", [None, Budget()])
 async def test_without_a_limit_of_rounds_a_budget_is_needed(budget: Budget | None) -> None:
-    conductor = Conductor(plans(ONE_STEP), pool=pool_of(Costly()), max_rounds=None)
+    conductor = Conductor(plans(ONE_STEP), pool=pool_of(spender()), max_rounds=None)
     with pytest.raises(ConfigError, match="max_rounds"):
         await conductor.ask("Why?", budget=budget)
 
 
 # ── orchestrators as workers ──────────────────────────────────────────────────────────────────────
-def nested(inner_worker: Costly, price: Price | None = None) -> WorkerPool:
+def nested(inner_worker: Scripted, price: Price | None = None) -> WorkerPool:
     """A pool whose one worker is a Conductor: its planner and its worker spend ten tokens each."""
     return pool_of(Conductor(planner(ONE_STEP), pool=pool_of(inner_worker, price=price)))
 
@@ -212,28 +194,28 @@ def nested(inner_worker: Costly, price: Price | None = None) -> WorkerPool:
 async def test_what_an_inner_orchestrator_uses_is_counted_once() -> None:
     # The calls are the step itself, and inside it the inner planner and the inner step.
     budget = Budget(tokens=20, calls=3)
-    transcript = await execute(ONE_STEP, nested(Costly()), "Why?", budget=budget)
+    transcript = await execute(ONE_STEP, nested(spender()), "Why?", budget=budget)
     assert transcript.usage.tokens == 20
     with pytest.raises(BudgetExceeded):
-        await execute(ONE_STEP, nested(Costly()), "Why?", budget=Budget(tokens=19))
+        await execute(ONE_STEP, nested(spender()), "Why?", budget=Budget(tokens=19))
 
 
 async def test_an_orchestrator_needs_no_price_but_its_workers_do() -> None:
     budget = Budget(dollars=Decimal(15))
-    transcript = await execute(ONE_STEP, nested(Costly(), price=PRICE), "Why?", budget=budget)
+    transcript = await execute(ONE_STEP, nested(spender(), price=PRICE), "Why?", budget=budget)
     assert transcript.usage.dollars == 10
     with pytest.raises(ConfigError, match="has no price"):
-        await execute(ONE_STEP, nested(Costly()), "Why?", budget=budget)
+        await execute(ONE_STEP, nested(spender()), "Why?", budget=budget)
 
 
 # ── reservations ──────────────────────────────────────────────────────────────────────────────────
 def limited(*, price: Price | None = None) -> WorkerPool:
     """A worker that may write 30 tokens and writes ten."""
-    return WorkerPool([Worker(Costly(), name="w", price=price, sampling=Sampling(max_tokens=30))])
+    return WorkerPool([Worker(spender(), name="w", price=price, sampling=Sampling(max_tokens=30))])
 
 
 async def test_a_call_waits_for_those_in_flight_where_only_what_they_hold_is_in_its_way() -> None:
-    worker = Costly(seconds=0.001)
+    worker = spender(seconds=0.001)
     pool = WorkerPool([Worker(worker, name="w", sampling=Sampling(max_tokens=30))])
     # Two at once would hold 62.
     transcript = await execute(PAIR, pool, "Why?", budget=Budget(tokens=60))
@@ -250,26 +232,22 @@ async def test_a_dollar_budget_is_never_passed_where_every_worker_has_a_token_li
 
 
 async def test_another_attempt_has_to_fit_beside_what_the_first_was_billed() -> None:
-    class Blank(Costly):
-        async def complete(self, *given, **named) -> Completion:
-            raise EmptyResponse("blank", usage=(await super().complete(*given, **named)).usage)
-
-    blank, sampling = Blank(), Sampling(max_tokens=10)
+    blank = Scripted(EmptyResponse("blank", usage=Usage(output_tokens=10)))
+    sampling = Sampling(max_tokens=10)
     worker = Worker(blank, name="w0", price=PRICE, sampling=sampling, retries=3)
     with pytest.raises(BudgetExceeded):
         await execute(ONE_STEP, WorkerPool([worker]), "Why?", budget=Budget(dollars=Decimal(19)))
-    assert blank.calls == 1
+    assert len(blank.calls) == 1
 
 
 async def test_a_question_inside_a_call_is_paid_by_it_and_not_kept_out_by_its_reservation() -> None:
-    inner = Conductor(planner(ONE_STEP), pool=pool_of(Costly()))
+    inner = Conductor(planner(ONE_STEP), pool=pool_of(spender()))
 
-    class Asks(Provider):
-        async def complete(self, messages, sampling, *, call, on_text=None) -> Completion:
-            episode = await inner.ask("Why?", context=call)
-            return Completion(episode.answer or "", usage=Usage(output_tokens=20))
+    async def asks(call: ScriptedCall) -> str:
+        return (await inner.ask("Why?", context=call.context)).answer or ""
 
-    outer = WorkerPool([Worker(Asks(), name="asks", sampling=Sampling(max_tokens=30))])
+    provider = Scripted(asks, usage=Usage(output_tokens=20))
+    outer = WorkerPool([Worker(provider, name="asks", sampling=Sampling(max_tokens=30))])
 
     async def ask(calls: int) -> str | None:
         budget = Budget(calls=calls, tokens=35)
