@@ -5,13 +5,11 @@ from __future__ import annotations
 from decimal import Decimal
 
 from hypothesis import given, strategies as st
-from journaled import Sayer
 
 from openconductor.conductor import Conductor
 from openconductor.errors import WorkerTimeout
 from openconductor.ledger import draw_up
-from openconductor.pool import Worker, WorkerPool
-from openconductor.prompt import render_workflow
+from openconductor.testing import Scripted, pool_of
 from openconductor.types import (
     Call,
     Completion,
@@ -104,15 +102,16 @@ YES = Completion("yes", usage=Usage(10, output_tokens=4))
 PRICE = Price(Decimal(1), Decimal(2))
 
 
-def asked(worker: Worker) -> Episode:
-    plan = render_workflow(Workflow((Step(0, "Say yes."),)))
-    return Conductor(lambda messages: plan, pool=WorkerPool([worker])).ask_sync("Yes?")
+def asked(*script: Completion | WorkerTimeout, price: Price | None = None) -> Episode:
+    plan = Workflow((Step(0, "Say yes."),))
+    pool = pool_of(Scripted(list(script)), price=price)
+    return Conductor(Scripted(plan), pool=pool).ask_sync("Yes?")
 
 
 def test_a_price_that_is_not_known_is_counted_and_is_not_zero() -> None:
-    ledger = draw_up(asked(Worker(Sayer(YES), name="plain")))
+    ledger = draw_up(asked(YES))
     assert (ledger.workers.dollars, ledger.workers.unpriced_calls) == (0, 1)
-    failed = asked(Worker(Sayer(WorkerTimeout("slow"), YES), name="slow", price=PRICE))
+    failed = asked(WorkerTimeout("slow"), YES, price=PRICE)
     assert draw_up(failed).wasted.unpriced_calls == 1  # a timeout may have cost anything
 
 

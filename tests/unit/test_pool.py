@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import math
 from dataclasses import replace
 from decimal import Decimal
 from pathlib import Path
@@ -57,10 +56,6 @@ async def test_a_worker_names_itself_in_an_error_that_names_nobody() -> None:
 
 
 # ── deadlines ─────────────────────────────────────────────────────────────────────────────────────
-async def test_the_workers_timeout_is_a_total_deadline() -> None:
-    with pytest.raises(errors.WorkerTimeout) as caught:
-        await Worker(Scripted((math.inf,)), name="w", timeout_s=0.01).complete(HELLO, call=CALL)
-    assert caught.value.worker == "w"
 
 
 async def test_the_nearer_of_the_two_deadlines_holds_and_is_told_to_the_provider() -> None:

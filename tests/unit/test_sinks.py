@@ -6,10 +6,10 @@ from openconductor.conductor import Conductor
 from openconductor.episode import FanOut
 from openconductor.events import Answered, CallEnded, Event, StepText
 from openconductor.pool import Worker, WorkerPool
-from openconductor.prompt import render_workflow
+from openconductor.testing import Scripted, pool_of
 from openconductor.types import Step, Workflow
 
-PLAN = render_workflow(Workflow((Step(0, "Say yes."),)))
+PLAN = Workflow((Step(0, "Say yes."),))
 
 
 class Sink:
@@ -28,10 +28,8 @@ class Sink:
 
 
 def nested_conductor() -> Conductor:
-    inner = Conductor(
-        lambda messages: PLAN, pool=WorkerPool([Worker(lambda messages: "yes", name="hand")])
-    )
-    return Conductor(lambda messages: PLAN, pool=WorkerPool([Worker(inner, name="inner")]))
+    inner = Conductor(Scripted(PLAN), pool=pool_of("yes"))
+    return Conductor(Scripted(PLAN), pool=WorkerPool([Worker(inner, name="inner")]))
 
 
 def test_each_sink_gets_what_it_wants_of_this_episode_in_order_and_is_waited_for() -> None:

@@ -5,9 +5,9 @@ from __future__ import annotations
 import asyncio
 import inspect
 import random
-import threading
 from collections import Counter
 from collections.abc import Callable, Coroutine
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -471,7 +471,9 @@ async def test_calls_that_wait_for_their_turn_are_not_sent_once_the_circuit_open
 
 
 def test_limits_hold_over_threads_and_survive_a_loop_that_died() -> None:
-    limits, at_once, most = policies.CallLimits(max_concurrency=1), list[int](), list[int]()
+    limits = policies.CallLimits(max_concurrency=1)
+    at_once: list[int] = []
+    most: list[int] = []
 
     async def one() -> None:
         turn = await limits.take(HELLO, Sampling(), None)
@@ -484,11 +486,9 @@ def test_limits_hold_over_threads_and_survive_a_loop_that_died() -> None:
     async def several() -> None:
         await asyncio.gather(*(one() for _ in range(5)))
 
-    threads = [threading.Thread(target=lambda: asyncio.run(several())) for _ in range(6)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join(20)
+    with ThreadPoolExecutor(6) as threads:
+        for _ in range(6):
+            threads.submit(asyncio.run, several())
     assert (len(most), max(most)) == (30, 1)
 
     held = asyncio.run(limits.take(HELLO, Sampling(), None))

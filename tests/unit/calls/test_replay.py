@@ -5,17 +5,19 @@ from __future__ import annotations
 import asyncio
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from decimal import Decimal
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from openconductor.conductor import Conductor
 from openconductor.events import CallEnded, Event
 from openconductor.pool import Worker, WorkerPool
-from openconductor.protocols import CallContext, OnText, Provider
+from openconductor.protocols import CallContext, OnText
 from openconductor.store import Journal, call_key
+from openconductor.testing import Scripted
 from openconductor.types import Call, Completion, Message, Price, Sampling, Usage
 
 HELLO = (Message("user", "hello"),)
@@ -26,31 +28,26 @@ SAID = Completion(
 )
 
 
-@dataclass
-class Desk(Provider):
+class Desk(Scripted):
     """A server that numbers its answers, behind a journal in memory that may hold one."""
 
-    said: Completion | None = SAID
-    identity: str = "gpt at x"
-    sampling: Sampling = field(default_factory=Sampling)
-    calls: int = 0
+    def __init__(self, said: Completion | None = SAID, identity: str = "gpt at x") -> None:
+        super().__init__(lambda call: f"answer {call.number + 1}", identity=identity)
+        self.said = said
 
     def find_completion(self, key: str) -> Completion | None:
-        return self.said if key == call_key("w", "gpt at x", HELLO, Sampling(), CALL) else None
-
-    async def complete(self, messages, sampling, *, call, on_text=None) -> Completion:
-        self.calls += 1
-        said = f"answer {self.calls}"
-        await asyncio.sleep(0)
-        return Completion(said)
+        known = call_key("w", "gpt at x", HELLO, Sampling(), CALL)
+        return self.said if key == known else None
 
     async def ask(
         self,
         call: CallContext = CALL,
+        *,
         messages: Sequence[Message] = HELLO,
         on_text: OnText | None = None,
+        **options: Any,
     ) -> str:
-        worker = Worker(self, name="w", price=PRICE, sampling=self.sampling).replaying(self)
+        worker = Worker(self, name="w", price=PRICE, **options).replaying(self)
         return (await worker.complete(messages, call=call, on_text=on_text)).text
 
 
@@ -58,7 +55,7 @@ class Desk(Provider):
 async def test_neither_episode_nor_attempt_nor_time_makes_it_another_call(name: str) -> None:
     desk = Desk()
     assert await desk.ask(replace(CALL, **{name: 9.0})) == SAID.text  # type: ignore[arg-type]
-    assert desk.calls == 0
+    assert not desk.calls
 
 
 @pytest.mark.parametrize("name", ["sample", "round", "step"])
@@ -70,7 +67,7 @@ async def test_what_stands_elsewhere_in_the_question_is_another_call(name, value
 async def test_what_is_asked_of_something_else_or_otherwise_is_another_call() -> None:
     assert await Desk(identity="gpt at y").ask() == "answer 1"
     assert await Desk().ask(messages=(Message("user", "hullo"),)) == "answer 1"
-    assert await Desk(sampling=Sampling(temperature=0.5)).ask() == "answer 1"
+    assert await Desk().ask(sampling=Sampling(temperature=0.5)) == "answer 1"
 
 
 async def test_equal_calls_at_the_same_time_are_both_made() -> None:
@@ -84,9 +81,10 @@ async def test_equal_calls_at_the_same_time_are_both_made() -> None:
 async def test_a_replayed_call_is_told_of_with_what_it_cost_and_its_text_comes_in_one_piece(
     finish, outcome
 ) -> None:
-    desk, events, heard = Desk(replace(SAID, finish_reason=finish)), list[Event](), list[str]()
-    now = asyncio.get_running_loop().time()
-    call = replace(CALL, on_event=events.append, origin=now)
+    desk = Desk(replace(SAID, finish_reason=finish))
+    events: list[Event] = []
+    heard: list[str] = []
+    call = replace(CALL, on_event=events.append, origin=asyncio.get_running_loop().time())
     await desk.ask(call, on_text=heard.append)
     (event,) = events
     assert isinstance(event, CallEnded)
@@ -111,11 +109,9 @@ class House:
         self.asked: list[str] = []
 
     def conductor(self, journal: Journal) -> Conductor:
-        """One that replays, as a process that starts anew would make it."""
-        inner = Conductor(
-            self.server("inner", PLAN),
-            pool=WorkerPool([self.server("deep"), self.server("deeper")]),
-        )
+        """Return one that replays, as a process that starts anew would make it."""
+        inner_pool = WorkerPool([self.server("deep"), self.server("deeper")])
+        inner = Conductor(self.server("inner", PLAN), pool=inner_pool)
         pool = WorkerPool([self.server("plain"), Worker(inner, name="nested")])
         return Conductor(self.server("planner", PLAN), pool=pool).replaying(journal)
 

@@ -5,21 +5,21 @@ from __future__ import annotations
 from decimal import Decimal
 
 import pytest
-from journaled import Sayer
 
 from openconductor.errors import AuthFailed, WorkerError
 from openconductor.events import CallEnded, Event
 from openconductor.pool import Worker
 from openconductor.protocols import CallContext
+from openconductor.testing import Scripted
 from openconductor.types import Call, Episode, Message, Usage
 
 
 async def told_of(failure: Exception) -> Call:
     events: list[Event] = []
+    call = CallContext(on_event=events.append)
+    worker = Worker(Scripted(failure), name="w")
     with pytest.raises((type(failure), WorkerError)):
-        await Worker(Sayer(failure), name="w").complete(
-            (Message("user", "Why?"),), call=CallContext(on_event=events.append)
-        )
+        await worker.complete((Message("user", "Why?"),), call=call)
     (event,) = events
     assert isinstance(event, CallEnded)
     return event.call

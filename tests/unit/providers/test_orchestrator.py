@@ -37,9 +37,10 @@ class Inner:
         *,
         error: errors.OpenConductorError | None = None,
         raises: errors.OpenConductorError | None = None,
-        usage: Usage = SPENT,
     ) -> None:
-        self.answer, self.error, self.raises, self.usage = answer, error, raises, usage
+        self.answer = answer
+        self.error = error
+        self.raises = raises
         self.asked: list[tuple[Question, Budget | None, int]] = []
         self.pool: WorkerPool | None = None
 
@@ -51,7 +52,7 @@ class Inner:
             # In a task of its own, as an executor runs its steps.
             said = await asyncio.create_task(self.pool[0].complete(HELLO, call=context))
             return Episode(question, (), said.text, None, said.usage, 0.0)
-        return Episode(question, (), self.answer, self.error, self.usage, 0.0)
+        return Episode(question, (), self.answer, self.error, SPENT, 0.0)
 
 
 async def complete(inner: Inner, call: CallContext | None = None) -> Completion:

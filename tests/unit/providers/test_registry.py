@@ -10,15 +10,8 @@ import pytest
 from openconductor.errors import ConfigError
 from openconductor.protocols import CallContext, Provider
 from openconductor.providers import PROVIDERS, create, resolve
-from openconductor.providers.function import FunctionProvider
 from openconductor.providers.openai_compatible import OpenAICompatibleProvider
-from openconductor.providers.orchestrator import OrchestratorProvider
-from openconductor.types import Completion, Episode, Message, Sampling, Usage
-
-
-class Asks:
-    async def ask(self, question, *, budget=None, on_event=None, context=None) -> Episode:
-        return Episode(question, (), "x", None, Usage(), 0.0)
+from openconductor.types import Completion, Message, Sampling
 
 
 class FromFolder(Provider):
@@ -38,15 +31,6 @@ def test_a_string_names_a_provider_and_a_model_that_may_hold_colons() -> None:
     assert isinstance(provider, OpenAICompatibleProvider)
     assert provider.model == "qwen3:8b"
     assert provider.base_url == "http://localhost:11434/v1"
-
-
-def test_functions_and_orchestrators_are_wrapped() -> None:
-    async def later(messages: list[Message]) -> str:
-        return "x"
-
-    assert isinstance(resolve(lambda messages: "x"), FunctionProvider)
-    assert isinstance(resolve(later), FunctionProvider)
-    assert isinstance(resolve(Asks()), OrchestratorProvider)
 
 
 @pytest.mark.parametrize(

@@ -12,7 +12,6 @@ import pytest
 from journaled import (
     PLAN,
     PRICE,
-    Talker,
     ask,
     everything_in,
     key_for,
@@ -20,6 +19,7 @@ from journaled import (
     pool_of,
     rows,
     says,
+    talker,
 )
 
 from openconductor import Conductor, Worker, WorkerPool
@@ -36,9 +36,9 @@ async def test_without_content_there_are_hashes_and_numbers_and_no_text(path: Pa
     answer = says(
         words[2], reasoning=words[4], body_sent={"model": "m", "messages": [], "x": words[0]}
     )
-    pool = pool_of(Talker(answer), Talker(ServerFailed(words[3])), retries=0)
+    pool = pool_of(talker(answer), talker(ServerFailed(words[3])), retries=0)
     with Journal(path, content="none") as journal:
-        planner = Worker(Talker(says(plan)), name="conductor", price=PRICE)
+        planner = Worker(talker(says(plan)), name="conductor", price=PRICE)
         episode = await Conductor(planner, pool=pool).ask(words[0], on_event=journal)
         calls = list(journal.calls())
         assert [journal.find_completion(call.key or "") for call in calls] == [None] * len(calls)
@@ -54,10 +54,10 @@ async def test_without_content_there_are_hashes_and_numbers_and_no_text(path: Pa
 
 
 async def test_redaction_is_done_before_anything_is_written(path: Path) -> None:
-    pool = pool_of(Talker(says("Dear Ms Smith")), Talker(says("4")))
+    pool = pool_of(talker(says("Dear Ms Smith")), talker(says("4")))
     with Journal(path, redact=lambda text: text.replace("Smith", "***")) as journal:
         planner = Worker(
-            Talker(says(PLAN.replace("Think", "Greet Smith"))), name="conductor", price=PRICE
+            talker(says(PLAN.replace("Think", "Greet Smith"))), name="conductor", price=PRICE
         )
         await Conductor(planner, pool=pool).ask(
             (Message("user", "I am Smith", ({"text": "Smith"},)),), on_event=journal
@@ -103,10 +103,10 @@ async def test_keys_of_the_environment_never_reach_the_file(path, secret, monkey
     }
     echo = " ".join(f"<{shape}>" for shape in sorted(shapes))
     answer = says(echo, reasoning=echo, body_sent={secret: [echo], "messages": secret})
-    failing = Worker(Talker(ServerFailed(f"bad key {echo}")), name=f"w {secret}", retries=0)
+    failing = Worker(talker(ServerFailed(f"bad key {echo}")), name=f"w {secret}", retries=0)
     with Journal(path) as journal:
-        planner = Talker(says(PLAN.replace("Think", repr(echo)[1:-1].replace("'", "\\'"))))
-        conductor = Conductor(planner, pool=WorkerPool([Worker(Talker(answer), name="a"), failing]))
+        planner = talker(says(PLAN.replace("Think", repr(echo)[1:-1].replace("'", "\\'"))))
+        conductor = Conductor(planner, pool=WorkerPool([Worker(talker(answer), name="a"), failing]))
         await conductor.ask((Message("user", echo, ({secret: {"url": echo}},)),), on_event=journal)
         written = everything_in(path.parent)
     written += everything_in(path.parent)
@@ -122,9 +122,9 @@ async def test_a_key_that_is_set_while_the_journal_is_open_is_kept_out_too(
     with Journal(path) as journal:
         await ask(journal)
         monkeypatch.setenv("LATE_TOKEN", "canary-came-late")
-        await ask(journal, pool=pool_of(Talker(says("canary-came-late")), Talker(says("4"))))
+        await ask(journal, pool=pool_of(talker(says("canary-came-late")), talker(says("4"))))
         monkeypatch.delenv("LATE_TOKEN")
-        await ask(journal, pool=pool_of(Talker(says("canary-came-late!")), Talker(says("4"))))
+        await ask(journal, pool=pool_of(talker(says("canary-came-late!")), talker(says("4"))))
     assert b"canary" not in everything_in(path.parent)
 
 
