@@ -8,6 +8,7 @@ is sampled. They are exact but for one thing: two mistakes of different steps ne
 from __future__ import annotations
 
 import random
+from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 
 from openconductor.gym.questions import GymQuestion
@@ -52,8 +53,8 @@ def answer_chances(
     for index, step in enumerate(workflow):
         shown = before[-1:] if step.access == "all" else ()
         instruction = step.subtask.rsplit("\n\n", 1)[-1]
-        is_used = index == len(workflow) - 1 or last_use[index] > index
-        after: dict[_State, float] = {}
+        is_used = last_use[index] > index
+        after: dict[_State, float] = defaultdict(float)
         for state, weight in states.items():
             seen = (*shown, *(state[earlier] for earlier in workflow.visible(index)))
             view = View(question, instruction, seen, STEPS * len(before) + index)
@@ -61,17 +62,21 @@ def answer_chances(
             for likely in outcomes(offered[step.worker], view):
                 if likely.chance > 0:
                     key = (*kept, likely.seen if is_used else None)
-                    after[key] = after.get(key, 0.0) + weight * likely.chance
+                    after[key] += weight * likely.chance
         states = after
-    answers: dict[Seen, float] = {}
+    answers: dict[Seen, float] = defaultdict(float)
     for state, weight in states.items():
-        answers[state[-1]] = answers.get(state[-1], 0.0) + weight
+        answers[state[-1]] += weight
     return answers
 
 
 def _last_uses(workflow: Workflow) -> list[int]:
-    """Return for each step the last step that sees it; itself if none does."""
+    """Return for each step the last step that sees it; itself if none does.
+
+    The answer is used after all steps.
+    """
     last = list(range(len(workflow)))
+    last[-1] = len(workflow)
     for later in range(len(workflow)):
         for index in workflow.visible(later):
             last[index] = max(last[index], later)
@@ -109,12 +114,8 @@ def oracle_workflow(
     """
     # The chances depend on the operations and on whether the list is smudged, not on the numbers in
     # it.
-    key = (
-        question.composition,
-        question.smudged,
-        tuple(map(repr, sorted(offered.items()))),
-        max_steps,
-    )
+    workers = tuple(map(repr, sorted(offered.items())))
+    key = (question.composition, question.smudged, workers, max_steps)
     if key not in _ORACLE:
         best: tuple[Workflow, float] | None = None
         for plan in _plans(question, offered, max_steps):
@@ -163,7 +164,8 @@ def _plans(question: GymQuestion, profiles: Offered, max_steps: int) -> Iterator
     for count in range(1, max_steps + 1):
         if referees:
             for steps, finished in search.bundles(count - 1):
-                yield Workflow((*steps, Step(referees[0], COMPARE[0], finished)))
+                comparison = Step(referees[0], COMPARE[0], finished)
+                yield Workflow((*steps, comparison))
         for steps, finished in search.bundles(count):
             if len(finished) == 1:
                 yield Workflow(steps)

@@ -132,9 +132,8 @@ def _best_plan(question: GymQuestion, constant: Constant) -> tuple[_Plan, float]
     """Return the best of all plans for the constant's steps, and its expected accuracy."""
     shape = shape_of(question)
     if (shape, constant) not in _PLANS:
-        bounds = {
-            plan: _bound(question, constant, plan) for plan in _PlanSearch(shape, constant).plans()
-        }
+        plans = _PlanSearch(shape, constant).plans()
+        bounds = {plan: _bound(question, constant, plan) for plan in plans}
         best: tuple[_Plan, float] = ((NOTHING,) * len(constant.workers), 0.0)
         for plan in sorted(bounds, key=lambda plan: -bounds[plan]):
             if bounds[plan] > best[1]:
@@ -154,8 +153,9 @@ class _PlanSearch:
         self._all: _Work = frozenset(range(len(skills)))
         # By the work that is done at its end: the work that was done before a step, and its part.
         self._ways: dict[_Work, list[tuple[_Work, tuple[int, ...]]]] = {}
+        places = range(len(skills) + 1)
         for order in orders:
-            for start, end in combinations(range(len(order) + 1), 2):
+            for start, end in combinations(places, 2):
                 ways = self._ways.setdefault(frozenset(order[:end]), [])
                 ways.append((frozenset(order[:start]), order[start:end]))
 
@@ -199,13 +199,15 @@ def _bound(question: GymQuestion, constant: Constant, plan: _Plan) -> float:
     chances: list[float] = []
     for worker, seen, part in zip(constant.workers, constant.access, plan, strict=True):
         if part == COMPARE[0]:
-            chances.append(min(1.0, sum(chances[step] for step in seen)))
+            either = sum(chances[step] for step in seen)
+            chances.append(min(1.0, either))
         elif isinstance(part, str):
             chances.append(0.0)
         else:
             successes = [success for success, _ in _best_phrases(question, worker, part)]
+            further = FURTHER ** (len(part) - 1)
             before = chances[seen[-1]] if seen else 1.0
-            chances.append(prod(successes) * FURTHER ** (len(part) - 1) * before)
+            chances.append(prod(successes) * further * before)
     return chances[-1]
 
 
@@ -215,7 +217,8 @@ def _workflow(question: GymQuestion, constant: Constant, plan: _Plan) -> Workflo
     for worker, seen, part in zip(constant.workers, constant.access, plan, strict=True):
         subtask = part
         if not isinstance(subtask, str):
-            subtask = ", then ".join(text for _, text in _best_phrases(question, worker, subtask))
+            phrases = [text for _, text in _best_phrases(question, worker, subtask)]
+            subtask = ", then ".join(phrases)
         steps.append(Step(worker, subtask, seen))
     return Workflow(tuple(steps))
 

@@ -5,20 +5,22 @@ from __future__ import annotations
 import asyncio
 import random
 from collections import defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from itertools import chain
 from statistics import fmean
-from typing import TYPE_CHECKING, Literal, NamedTuple
+from typing import TYPE_CHECKING, Literal
 
 from openconductor.errors import WorkflowError
 from openconductor.gym.exact import Offered, answer_chances, expected_accuracy, oracle_workflow
 from openconductor.gym.questions import GymQuestion
+from openconductor.gym.sampling import answered_round
 from openconductor.gym.workers import LOST, REFUSES, Seen
 from openconductor.gym.world import write_value
 from openconductor.parser import parse_workflow
 from openconductor.prompt import render_prompt
 from openconductor.protocols import CallContext
-from openconductor.types import Completion, Episode, Round, StepResult, Transcript, Workflow
+from openconductor.types import Episode, Workflow
 
 if TYPE_CHECKING:
     from openconductor.conductor import Conductor
@@ -115,6 +117,7 @@ class _State:
     """A possible course of a question.
 
     Attributes:
+        question: the question.
         workflow: the last one.
         answer: its answer. None: an admitted failure.
         was_right: True if the first answer was right.
@@ -122,6 +125,7 @@ class _State:
         ended: why no further round follows. "": one does.
     """
 
+    question: GymQuestion
     workflow: Workflow
     answer: Seen
     was_right: bool
@@ -129,79 +133,57 @@ class _State:
     ended: Literal["", "accepted", "failed"] = ""
 
 
-_Chances = Mapping[_State, float]
-
-
-class _Course(NamedTuple):
-    """A question with the chances of its states after each round."""
-
-    question: GymQuestion
-    rounds: list[_Chances]
-
-
-class _Outcome(NamedTuple):
-    """A state of a question after some round, with its chance."""
-
-    question: GymQuestion
-    state: _State
-    chance: float
-
-    @property
-    def is_right(self) -> bool:
-        return self.state.answer == self.question.answer
+_Chances = Sequence[tuple[_State, float]]
+"""States, each with its chance."""
 
 
 def recursion(
     conductor: Conductor, questions: Sequence[GymQuestion], offered: Offered, depth: int
 ) -> list[Recursion]:
     """Measure 0, 1, … ``depth`` further rounds. A question without a first answer stays without."""
-    return asyncio.run(_recursion(conductor, questions, offered, depth))
+    rounds = asyncio.run(_play_all(conductor, questions, offered, depth))
+    return [_measure(rounds, len(questions), offered, number) for number in range(depth + 1)]
 
 
-async def _recursion(
+async def _play_all(
     conductor: Conductor, questions: Sequence[GymQuestion], offered: Offered, depth: int
-) -> list[Recursion]:
+) -> list[_Chances]:
+    """Return the states of all questions after each round."""
     plays = (_play(conductor, question, offered, depth) for question in questions)
-    courses = await asyncio.gather(*plays)
-    return [_measure(courses, offered, number) for number in range(depth + 1)]
+    by_question = await asyncio.gather(*plays)
+    return [list(chain.from_iterable(states)) for states in zip(*by_question, strict=True)]
 
 
-def _measure(courses: Sequence[_Course], offered: Offered, depth: int) -> Recursion:
-    firsts, lasts = _outcomes_after(courses, 0), _outcomes_after(courses, depth)
-    right = sum(first.chance for first in firsts if first.state.was_right)
-    wrong = sum(first.chance for first in firsts if not first.state.was_right)
-    kept = fixed = 0.0
-    for last in lasts:
-        if last.is_right and last.state.was_right:
-            kept += last.chance
-        elif last.is_right:
-            fixed += last.chance
+def _measure(rounds: Sequence[_Chances], count: int, offered: Offered, depth: int) -> Recursion:
+    right = wrong = mendable = 0.0
+    for state, chance in rounds[0]:
+        if state.was_right:
+            right += chance
+        else:
+            wrong += chance
+        if state.answer is None:
+            mendable += chance * _mended(state.question, offered, depth)
+    kept = fixed = calls = 0.0
+    for state, chance in rounds[depth]:
+        calls += chance * state.calls
+        is_right = state.answer == state.question.answer
+        if is_right and state.was_right:
+            kept += chance
+        elif is_right:
+            fixed += chance
     accepted = 0.0
-    for outcome in _outcomes_after(courses, min(1, depth)):
-        if outcome.state.was_right and outcome.state.ended == "accepted":
-            accepted += outcome.chance
-    mendable = 0.0
-    for first in firsts:
-        if first.state.answer is None:
-            mendable += first.chance * _mended(first.question, offered, depth)
-    calls = sum(last.chance * last.state.calls for last in lasts)
+    for state, chance in rounds[min(1, depth)]:
+        if state.was_right and state.ended == "accepted":
+            accepted += chance
     return Recursion(
         depth=depth,
-        accuracy=(kept + fixed) / len(courses),
+        accuracy=(kept + fixed) / count,
         fixed=_share(fixed, wrong),
         broken=1 - kept / right if right else None,
         accepted=_share(accepted, right),
         calls=_share(calls, right + wrong),
         ceiling=_share(mendable, wrong),
     )
-
-
-def _outcomes_after(courses: Sequence[_Course], number: int) -> list[_Outcome]:
-    outcomes: list[_Outcome] = []
-    for question, rounds in courses:
-        for state, chance in rounds[number].items():
-            outcomes.append(_Outcome(question, state, chance))
-    return outcomes
 
 
 def _share(part: float, whole: float) -> float | None:
@@ -218,21 +200,22 @@ def _mended(question: GymQuestion, offered: Offered, rounds: int) -> float:
 
 async def _play(
     conductor: Conductor, question: GymQuestion, offered: Offered, depth: int
-) -> _Course:
-    """Follow a question's chances over the rounds."""
+) -> list[_Chances]:
+    """Return a question's states after each round."""
     workflow = await _plan(conductor, question, None)
     states: dict[_State, float] = {}
     if workflow is not None:
         answered = (1 - REFUSES) ** len(workflow)
         for answer, chance in answer_chances(question, workflow, offered).items():
-            state = _State(workflow, answer, answer == question.answer, len(workflow))
+            was_right = answer == question.answer
+            state = _State(question, workflow, answer, was_right, len(workflow))
             states[state] = answered * chance
-    rounds: list[_Chances] = [states]
+    rounds: list[_Chances] = [list(states.items())]
     # A Conductor sees only the last workflow and answer, so that equal ones get equal plans.
     plans: dict[tuple[Workflow, Seen], Workflow | None] = {}
     for number in range(depth):
         after: dict[_State, float] = defaultdict(float)
-        for state, chance in rounds[-1].items():
+        for state, chance in rounds[-1]:
             if state.ended:
                 after[state] += chance
                 continue
@@ -249,12 +232,13 @@ async def _play(
                 answers = answer_chances(question, workflow, offered, before=before)
                 answered = (1 - REFUSES) ** len(workflow)
                 calls = state.calls + len(workflow)
-                after[replace(state, calls=calls, ended="failed")] += chance * (1 - answered)
+                refused = replace(state, calls=calls, ended="failed")
+                after[refused] += chance * (1 - answered)
                 for answer, share in answers.items():
-                    following = _State(workflow, answer, state.was_right, calls)
-                    after[following] += chance * answered * share
-        rounds.append(after)
-    return _Course(question, rounds)
+                    played = replace(state, workflow=workflow, answer=answer, calls=calls)
+                    after[played] += chance * answered * share
+        rounds.append(list(after.items()))
+    return rounds
 
 
 async def _plan(
@@ -262,15 +246,19 @@ async def _plan(
 ) -> Workflow | None:
     """Return the Conductor's workflow; without steps it accepts the last answer. None: invalid."""
     pool, max_steps = conductor.pool, conductor.max_steps
+    previous = None
+    if state is not None:
+        answer = LOST if state.answer is None else write_value(state.answer)
+        previous = answered_round(state.workflow, answer)
     messages = render_prompt(
         question.text,
         pool.ordinals,
         options=conductor.prompt,
         max_steps=max_steps,
         cards=pool.cards,
-        previous=None if state is None else _round_of(state),
+        previous=previous,
     )
-    is_later = state is not None
+    is_later = previous is not None
     call = CallContext(round=int(is_later))
     completion = await conductor.planner.complete(messages, call=call)
     if completion.finish_reason == "length":
@@ -281,11 +269,3 @@ async def _plan(
         )
     except WorkflowError:
         return None
-
-
-def _round_of(state: _State) -> Round:
-    """Return the round that the Conductor is shown."""
-    results = [StepResult(step) for step in state.workflow]
-    answer = LOST if state.answer is None else write_value(state.answer)
-    results[-1] = replace(results[-1], completion=Completion(answer))
-    return Round(None, state.workflow, Transcript(state.workflow, tuple(results)))

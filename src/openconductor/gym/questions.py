@@ -114,9 +114,11 @@ def read_question(text: str) -> GymQuestion | None:
     if numbers is None or not 1 <= len(operations) <= 3:
         return None
     value = tuple(numbers.group().split())
-    if len(value) > 2 * max(_LENGTHS) or any(len(item) > 6 for item in value):
+    longest = max(len(item) for item in value)
+    if len(value) > 2 * max(_LENGTHS) or longest > 6:
         return None
-    if any(operation.skill == "writing" for operation, _ in operations[:-1]):
+    skills = [operation.skill for operation, _ in operations]
+    if "writing" in skills[:-1]:
         return None
     return GymQuestion(text, value, operations, SMUDGED in text)
 

@@ -63,12 +63,17 @@ def random_round(
     workflow = random_workflow(rng, question, ordinals, max_steps=max_steps)
     wrong = list(question.answer)
     place = rng.randrange(len(wrong))
-    numbers = [str(number) for number in range(1, LARGEST + 1)]
+    numbers = map(str, range(1, LARGEST + 1))
     wrong[place] = rng.choice([number for number in numbers if number != wrong[place]])
     answer = rng.choice((write_value(question.answer), write_value(tuple(wrong)), LOST))
-    results = [StepResult(step) for step in workflow]
-    results[-1] = StepResult(workflow.steps[-1], Completion(answer))
-    return Round(Completion(""), workflow, Transcript(workflow, tuple(results)))
+    return answered_round(workflow, answer)
+
+
+def answered_round(workflow: Workflow, answer: str) -> Round:
+    """Return the round in which a workflow gave an answer, as a Conductor is shown it."""
+    *earlier, last = workflow
+    results = (*map(StepResult, earlier), StepResult(last, Completion(answer)))
+    return Round(Completion(""), workflow, Transcript(workflow, results))
 
 
 def draw_categories(

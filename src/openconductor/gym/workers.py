@@ -84,67 +84,57 @@ class Profile:
 
 
 def _skills(other: float, **own: float) -> Mapping[Skill, float]:
-    return {skill: own.get(skill, other) for skill in ("order", "sums", "units", "writing")}
+    return {skill: own.get(skill, other) for skill in SKILLS}
 
 
 def _price(input_: str, output: str) -> Price:
     return Price(Decimal(input_), Decimal(output))
 
 
-_MAVEN = Profile(
-    "maven",
-    "generalist, good if asked formally",
-    _skills(0.45),
-    "formal",
-    0.3,
-    _price("3", "15"),
-    2.0,
-)
-_COUNTER = Profile("counter", "sums", _skills(0.1, sums=0.97), "plain", 0.5, _price("1", "4"), 0.8)
-_NOVICE = Profile(
-    "novice",
-    "cheap and weak at everything",
-    _skills(0.2),
-    None,
-    1.0,
-    _price("0.02", "0.05"),
-    0.2,
-)
-_LISTER = Profile(
-    "lister", "order of lists", _skills(0.1, order=0.97), "formal", 0.5, _price("1", "4"), 0.9
-)
-_REFEREE = Profile(
-    "referee",
-    "compares answers",
-    _skills(0.1),
-    None,
-    1.0,
-    _price("1.5", "6"),
-    1.0,
-    referee=True,
-)
-_SCRIBE = Profile(
-    "scribe",
-    "ways of writing",
-    _skills(0.1, writing=0.97),
-    "formal",
-    0.5,
-    _price("0.8", "3"),
-    1.1,
-)
-_JACK = Profile("jack", "cheap all-rounder", _skills(0.35), None, 1.0, _price("0.1", "0.4"), 0.5)
-_CONVERTER = Profile(
-    "converter", "units", _skills(0.1, units=0.97), "plain", 0.5, _price("1", "4"), 0.7
-)
 PROFILES: tuple[Profile, ...] = (
-    _MAVEN,
-    _COUNTER,
-    _NOVICE,
-    _LISTER,
-    _REFEREE,
-    _SCRIBE,
-    _JACK,
-    _CONVERTER,
+    Profile(
+        "maven",
+        "generalist, good if asked formally",
+        _skills(0.45),
+        "formal",
+        0.3,
+        _price("3", "15"),
+        2.0,
+    ),
+    Profile("counter", "sums", _skills(0.1, sums=0.97), "plain", 0.5, _price("1", "4"), 0.8),
+    Profile(
+        "novice",
+        "cheap and weak at everything",
+        _skills(0.2),
+        None,
+        1.0,
+        _price("0.02", "0.05"),
+        0.2,
+    ),
+    Profile(
+        "lister", "order of lists", _skills(0.1, order=0.97), "formal", 0.5, _price("1", "4"), 0.9
+    ),
+    Profile(
+        "referee",
+        "compares answers",
+        _skills(0.1),
+        None,
+        1.0,
+        _price("1.5", "6"),
+        1.0,
+        referee=True,
+    ),
+    Profile(
+        "scribe",
+        "ways of writing",
+        _skills(0.1, writing=0.97),
+        "formal",
+        0.5,
+        _price("0.8", "3"),
+        1.1,
+    ),
+    Profile("jack", "cheap all-rounder", _skills(0.35), None, 1.0, _price("0.1", "0.4"), 0.5),
+    Profile("converter", "units", _skills(0.1, units=0.97), "plain", 0.5, _price("1", "4"), 0.7),
 )
 
 
@@ -191,12 +181,10 @@ def outcomes(profile: Profile, view: View) -> list[Likely]:
         return [Likely(1.0, None)]
     if view.seen or not view.question.smudged:
         return _with_failures(chance, done, view)
-    likely = _with_failures(chance, done, view, 1 - MISREAD)
-    likely.append(Likely(MISREAD * chance, mistaken(view), mistake=True))
-    _, *failures = _with_failures(chance, done, view)
-    for failure in failures:
-        likely.append(failure._replace(chance=MISREAD * failure.chance))
-    return likely
+    well_read = _with_failures(chance, done, view, 1 - MISREAD)
+    _, *failures = _with_failures(chance, done, view, MISREAD)
+    misread = Likely(MISREAD * chance, mistaken(view), mistake=True)
+    return [*well_read, misread, *failures]
 
 
 def _with_failures(chance: float, done: Value, view: View, weight: float = 1.0) -> list[Likely]:
@@ -229,8 +217,9 @@ def _compare(view: View, *, spots: float, steady: float) -> list[Likely]:
         likely = _with_failures(steady, right, view, spots)
     else:
         likely = [Likely(spots, None)]
+    guessed = (1 - spots) / len(candidates)
     for candidate in candidates:
-        likely += _with_failures(steady, candidate, view, (1 - spots) / len(candidates))
+        likely += _with_failures(steady, candidate, view, guessed)
     return likely
 
 
@@ -242,7 +231,8 @@ class SimulatedWorker(Provider):
         self.seed = seed
         name = profile.name
         if profile not in PROFILES:  # a journal must tell the worlds apart
-            name += f" ({blake2b(repr(profile).encode(), digest_size=8).hexdigest()})"
+            digest = blake2b(repr(profile).encode(), digest_size=8).hexdigest()
+            name += f" ({digest})"
         self.identity = f"gym {name} {seed}"
 
     async def complete(
@@ -279,15 +269,14 @@ class SimulatedWorker(Provider):
         draw = blake2b(key.encode(), digest_size=24, person=b"gym-draw").digest()
         if _fraction(draw[16:]) < REFUSES:
             return None
-        replies = tuple(
-            read_value(message.content) for message in messages if message.role == "assistant"
-        )
-        view = View(question, instruction, replies, STEPS * call.round + step)
+        replies = [message.content for message in messages if message.role == "assistant"]
+        seen = tuple(map(read_value, replies))
+        view = View(question, instruction, seen, STEPS * call.round + step)
         outcome = _pick(outcomes(self.profile, view), _fraction(draw[:8]))
-        seen = outcome.seen
+        answer = outcome.seen
         if outcome.mistake:
-            seen = mistaken(view, int.from_bytes(draw[8:16], "big"))
-        return LOST if seen is None else write_value(seen)
+            answer = mistaken(view, int.from_bytes(draw[8:16], "big"))
+        return LOST if answer is None else write_value(answer)
 
 
 def _fraction(digest: bytes) -> float:
@@ -318,7 +307,8 @@ def mistaken(view: View, draw: int = 0) -> Value:
     slip = f"x{item}"
     if item.isdigit():
         rounds, step = divmod(view.step, STEPS)
-        slip = str(int(item) + 1 + step + STEPS * ((draw // 64 + rounds) % 4))
+        number = (draw // 64 + rounds) % 4
+        slip = str(int(item) + 1 + step + STEPS * number)
     wrong = (*start[:index], slip, *start[index + 1 :])
     if asks_to_compare(view.instruction):
         return wrong
@@ -384,7 +374,8 @@ def _drawn_worker(world: str, number: int) -> Profile:
     shape = rng.choices(("one", "two", "all", "referee"), (0.4, 0.2, 0.25, 0.15))[0]
     level = rng.uniform(0.2, 0.5) if shape == "all" else rng.uniform(0.75, 0.98)
     own = {"one": 1, "two": 2, "all": len(SKILLS), "referee": 0}[shape]
-    price = Decimal(str(round(10 ** rng.uniform(-1, 1), 2)))
+    dollars = 10 ** rng.uniform(-1, 1)
+    price = Decimal(str(round(dollars, 2)))
     return Profile(
         name=f"worker-{number}",
         description=shape,
@@ -404,7 +395,8 @@ def _card(profile: Profile, rng: random.Random) -> str:
     chances = {COMPARING: _chance(profile, "turn it around", COMPARE[0], (right, wrong))}
     for operation in OPERATIONS.values():
         for wording in WORDINGS:
-            chances[f"{operation.skill} {wording}"] = _chance(profile, operation.phrase(wording))
+            category = f"{operation.skill} {wording}"
+            chances[category] = _chance(profile, operation.phrase(wording))
     rates: dict[str, float] = {}
     for category, chance in chances.items():
         solved = sum(rng.random() < chance for _ in range(PROBED))

@@ -55,35 +55,40 @@ def _spell(number: int) -> str:
     return "-".join(_DIGITS[int(digit)] for digit in str(number))
 
 
-_REVERSE = Operation(
-    "reverse", "order", "reverse the list", "turn it around", lambda v: v[::-1], numeric=False
+_ALL = (
+    Operation(
+        "reverse", "order", "reverse the list", "turn it around", lambda v: v[::-1], numeric=False
+    ),
+    Operation("sort", "order", "sort the list", "put it in order", _sorted, numeric=False),
+    Operation(
+        "double", "sums", "double every number", "make each twice as big", _each(lambda n: 2 * n)
+    ),
+    Operation(
+        "increment", "sums", "increment every number", "add one to each", _each(lambda n: n + 1)
+    ),
+    Operation(
+        "minutes",
+        "units",
+        "convert hours to minutes",
+        "say the hours in minutes",
+        _each(lambda n: 60 * n),
+    ),
+    Operation(
+        "centimetres",
+        "units",
+        "convert metres to centimetres",
+        "say the metres in centimetres",
+        _each(lambda n: 100 * n),
+    ),
+    Operation("spell", "writing", "spell every digit", "read the digits aloud", _each(_spell)),
+    Operation(
+        "binary",
+        "writing",
+        "write in binary",
+        "use only zeros and ones",
+        _each(lambda n: f"{n:b}b"),
+    ),
 )
-_SORT = Operation("sort", "order", "sort the list", "put it in order", _sorted, numeric=False)
-_DOUBLE = Operation(
-    "double", "sums", "double every number", "make each twice as big", _each(lambda n: 2 * n)
-)
-_INCREMENT = Operation(
-    "increment", "sums", "increment every number", "add one to each", _each(lambda n: n + 1)
-)
-_MINUTES = Operation(
-    "minutes",
-    "units",
-    "convert hours to minutes",
-    "say the hours in minutes",
-    _each(lambda n: 60 * n),
-)
-_CENTIMETRES = Operation(
-    "centimetres",
-    "units",
-    "convert metres to centimetres",
-    "say the metres in centimetres",
-    _each(lambda n: 100 * n),
-)
-_SPELL = Operation("spell", "writing", "spell every digit", "read the digits aloud", _each(_spell))
-_BINARY = Operation(
-    "binary", "writing", "write in binary", "use only zeros and ones", _each(lambda n: f"{n:b}b")
-)
-_ALL = (_REVERSE, _SORT, _DOUBLE, _INCREMENT, _MINUTES, _CENTIMETRES, _SPELL, _BINARY)
 OPERATIONS: dict[str, Operation] = {operation.name: operation for operation in _ALL}
 
 COMPARE: tuple[str, ...] = ("compare the answers", "check the answers")
@@ -94,7 +99,8 @@ _BY_PHRASE: dict[str, tuple[Operation, Wording]] = {
     for operation in OPERATIONS.values()
     for wording in WORDINGS
 }
-_PHRASE = re.compile("|".join(sorted(map(re.escape, _BY_PHRASE), key=len, reverse=True)))
+_LONGEST_FIRST = sorted(map(re.escape, _BY_PHRASE), key=len, reverse=True)
+_PHRASE = re.compile("|".join(_LONGEST_FIRST))
 _COMPARE = re.compile("|".join(COMPARE))
 
 

@@ -6,11 +6,11 @@ exact: they are the chance that the written workflows answer, not a count of ans
 
 from __future__ import annotations
 
+import asyncio
 import json
 import os
-import subprocess
 import sys
-import time
+from asyncio.subprocess import DEVNULL
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from statistics import fmean, median
@@ -23,6 +23,7 @@ from openconductor.store.storage import write_whole
 from openconductor.tasks.simulated import Simulation, find_simulation
 from openconductor.training.curves import Record
 from openconductor.training.run import keep_quiet
+from openconductor.training.scoring import gather_or_cancel
 from openconductor.training.setup import HELD_OUT_SEED
 from openconductor.training.train_config import (
     TrainConfig,
@@ -34,7 +35,6 @@ from openconductor.types import Problem
 
 CONTROLS = ("shuffled", "flipped")
 PHASES = ("start", "sampled", "greedy")
-_POLL = 0.5  # seconds
 
 
 def study(
@@ -87,7 +87,7 @@ def study(
             _check_recipe(run, recipe)
         if not finished:
             unfinished[run] = recipe
-    _Runner(jobs, on_progress or keep_quiet).run_all(unfinished)
+    asyncio.run(_train_all(unfinished, jobs, on_progress or keep_quiet))
     pool = simulated.draw(config.seed)
     problems = simulation.draw(simulation.tested, config.held_out.questions, seed=HELD_OUT_SEED)
     results: list[Record] = []
@@ -122,53 +122,42 @@ def _check_recipe(run: Path, recipe: TrainConfig) -> None:
         )
 
 
-class _Runner:
-    """Trains runs as processes, some at a time, with a log beside each run's folder."""
+async def _train_all(
+    recipes: Mapping[Path, TrainConfig], jobs: int, say: Callable[[str], None]
+) -> None:
+    """Train recipes as processes, ``jobs`` at a time; the first failure ends the others."""
+    waiting = iter(recipes.items())
 
-    def __init__(self, jobs: int, say: Callable[[str], None]) -> None:
-        self.jobs = max(1, jobs)
-        self.say = say
-        self.running: dict[Path, subprocess.Popen[bytes]] = {}
+    async def train_next() -> None:
+        for run, recipe in waiting:
+            await _train(run, recipe, say)
 
-    def run_all(self, recipes: Mapping[Path, TrainConfig]) -> None:
-        """Train all; the first failure ends the others."""
-        waiting = list(recipes)
-        try:
-            while waiting or self.running:
-                while waiting and len(self.running) < self.jobs:
-                    run = waiting.pop(0)
-                    self._start(run, recipes[run])
-                time.sleep(_POLL)
-                self._collect()
-        finally:
-            for process in self.running.values():
-                process.terminate()
-                process.wait()
+    await gather_or_cancel(train_next() for _ in range(jobs))
 
-    def _start(self, run: Path, config: TrainConfig) -> None:
-        recipe = run.with_suffix(".toml")
-        write_whole(recipe, dump_train_config(config))
-        command = [sys.executable, "-m", "openconductor", "train", str(recipe), "--out", str(run)]
-        if (run / "config.toml").is_file():
-            command.append("--resume")
-        environment = {**os.environ, "OMP_NUM_THREADS": "1", "TOKENIZERS_PARALLELISM": "false"}
-        with run.with_suffix(".log").open("ab") as log:
-            self.running[run] = subprocess.Popen(  # noqa: S603 - our own command line
-                command, stdout=log, stderr=log, stdin=subprocess.DEVNULL, env=environment
-            )
-        self.say(f"{run.name}: started")
 
-    def _collect(self) -> None:
-        """Take out the runs that have ended."""
-        for run, process in list(self.running.items()):
-            code = process.poll()
-            if code is None:
-                continue
-            del self.running[run]
-            if code != 0:
-                log = run.with_suffix(".log").read_text(encoding="utf-8", errors="replace")
-                raise OpenConductorError(f"run {run}: exit {code}: {log[-2000:]}")
-            self.say(f"{run.name}: done")
+async def _train(run: Path, config: TrainConfig, say: Callable[[str], None]) -> None:
+    """Train a recipe as a process, with a log beside the run's folder."""
+    recipe, log = run.with_suffix(".toml"), run.with_suffix(".log")
+    write_whole(recipe, dump_train_config(config))
+    arguments = ["-m", "openconductor", "train", str(recipe), "--out", str(run)]
+    if (run / "config.toml").is_file():
+        arguments.append("--resume")
+    environment = {**os.environ, "OMP_NUM_THREADS": "1", "TOKENIZERS_PARALLELISM": "false"}
+    with log.open("ab") as output:
+        process = await asyncio.create_subprocess_exec(
+            sys.executable, *arguments, stdin=DEVNULL, stdout=output, stderr=output, env=environment
+        )
+    say(f"{run.name}: started")
+    try:
+        code = await process.wait()
+    except asyncio.CancelledError:
+        process.terminate()
+        await process.wait()
+        raise
+    if code != 0:
+        text = log.read_text(encoding="utf-8", errors="replace")
+        raise OpenConductorError(f"run {run}: exit {code}: {text[-2000:]}")
+    say(f"{run.name}: done")
 
 
 # ── results ───────────────────────────────────────────────────────────────────────────────────────
