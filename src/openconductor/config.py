@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from pydantic_core import ErrorDetails
 
 T = TypeVar("T")
+N = TypeVar("N", bound=str)
 Table = dict[str, object]
 
 SHOWN_PROBLEMS = 5
@@ -139,8 +140,8 @@ def needing(where: str, extra: str = "") -> Generator[None]:
         raise ConfigError(message) from error
 
 
-def one_of(where: str, value: str, known: Iterable[str]) -> str:
-    """Return a value if it is one of those that are known.
+def one_of(where: str, value: str, known: Iterable[N]) -> N:
+    """Return the known name that a value is.
 
     Raises:
         ConfigError: it is not; names the nearest.
@@ -148,7 +149,7 @@ def one_of(where: str, value: str, known: Iterable[str]) -> str:
     names = list(known)
     if value not in names:
         raise ConfigError(f"{where}: got {value!r}, {_expect(names, str(value))}")
-    return value
+    return cast("N", value)
 
 
 def check_option(option: str, known: Iterable[str], where: str) -> None:

@@ -64,14 +64,14 @@ def ask(  # noqa: PLR0913, PLR0917 - the options of a command
 ) -> None:
     """Ask one question: a Conductor plans, workers answer."""
     text = _read_question(question)
-    budget = options.make_budget(calls, tokens, dollars, seconds)
+    budget = oc.Budget(calls, tokens, dollars, seconds)
     if fresh and journal is None:
         raise oc.ConfigError("--fresh requires --journal")
     workers = _load_pool(text, pool, seed)
     planner = find_planner(
         conductor, workers, base_url=base_url, key_env=key_env, simulated=pool is None
     )
-    asked = oc.Conductor(
+    orchestrator = oc.Conductor(
         planner, pool=workers, max_steps=max_steps, max_rounds=rounds, fallback=fallback
     )
     names = {ordinal: worker.name for ordinal, worker in workers}
@@ -79,9 +79,9 @@ def ask(  # noqa: PLR0913, PLR0917 - the options of a command
     try:
         with nullcontext() if journal is None else open_store(journal) as sink:
             if sink is not None and not fresh:
-                asked = asked.replaying(sink)
+                orchestrator = orchestrator.replaying(sink)
             on_event = listener if sink is None else FanOut(sink, listener)
-            episode = _ask(asked, text, budget, on_event, simulated=pool is None)
+            episode = _ask(orchestrator, text, budget, on_event, simulated=pool is None)
     except KeyboardInterrupt:
         _say_how_to_resume(listener, journal, fresh)
         raise

@@ -53,11 +53,11 @@ def grade(
     kind and tolerance; choice, a letter or an index, with choices), or `tests` (code, with
     entry_point). Verdicts are {id, correct, extracted, note}; correct is null if undecided.
     """
-    kind = cast("Kind", one_of("--grader", grader, get_args(Kind)))
+    kind: Kind = one_of("--grader", grader, get_args(Kind))
     if kind != "code" and (mode is not None or unsafe):
         option = "--mode" if mode is not None else "--unsafe-code-exec"
         raise ConfigError(f"{option} requires --grader code; got --grader {kind}")
-    chosen = cast("Mode", one_of("--mode", mode or "strict", get_args(Mode)))
+    chosen: Mode = one_of("--mode", mode or "strict", get_args(Mode))
     if sys.stdin.isatty():
         console.say("reading JSON lines from the terminal; Ctrl-D ends them")
     sandbox = _open_sandbox(unsafe) if kind == "code" else None

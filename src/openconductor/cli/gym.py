@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Annotated, cast
+from typing import Annotated
 
 import typer
 from rich.text import Text
@@ -17,11 +17,11 @@ from openconductor.config import one_of
 from openconductor.gym.exact import oracle_workflow, random_accuracy
 from openconductor.gym.questions import (
     EQUAL_MIX,
+    EXAMPLE,
     KINDS,
     SPLITS,
     GymQuestion,
     Kind as GymKind,
-    Split as GymSplit,
     draw_questions,
     read_question,
 )
@@ -153,18 +153,17 @@ def _find_question(
     if text is None:
         return _draw(1, seed, index, split, kind)[0]
     check_question(text)
-    found = read_question(text)
-    if found is None:
-        example = _draw(1, seed, index, "test", None)[0].text
-        console.fail(f"the gym cannot read this question; one that it can read: {example}")
-    return found
+    question = read_question(text)
+    if question is None:
+        console.fail(f"the gym cannot read this question; one that it can read: {EXAMPLE}")
+    return question
 
 
 def _draw(count: int, seed: int, start: int, split: str, kind: str | None) -> list[GymQuestion]:
-    part = cast("GymSplit", one_of("--split", split, SPLITS))
     mix: Mapping[GymKind, float] = EQUAL_MIX
     if kind is not None:
-        mix = {cast("GymKind", one_of("--kind", kind, KINDS)): 1.0}
+        mix = {one_of("--kind", kind, KINDS): 1.0}
+    part = one_of("--split", split, SPLITS)
     return draw_questions(part, count, seed=seed, mix=mix, start=start)
 
 

@@ -7,7 +7,7 @@ its state or answer, and its cost.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Generator, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 
@@ -52,25 +52,24 @@ SPINNER = "⠋⠙⠹⠸⠼⠴⠦⠧⠇⠏"
 
 @dataclass(slots=True)
 class StepView:
-    """A step as far as it is known; ``failures`` are the outcomes of failed attempts."""
+    """A step as far as it is known; ``failure`` is the outcome of the last failed attempt."""
 
     step: Step
     worker: int
     text: str = ""
     started: bool = False
-    ended: bool = False
     result: StepResult | None = None
-    failures: list[str] = field(default_factory=list[str])
+    failure: str = ""
 
 
 @dataclass(slots=True)
 class RoundView:
-    """A round as far as it is known; ``failures`` are outcomes of the Conductor's own attempts."""
+    """A round as far as it is known; ``failure`` is that of the Conductor's last failed attempt."""
 
     planned: Planned | None = None
     steps: list[StepView] = field(default_factory=list[StepView])
     outcome: Round | None = None
-    failures: list[str] = field(default_factory=list[str])
+    failure: str = ""
 
 
 @dataclass(slots=True)
@@ -117,13 +116,11 @@ class EpisodeView:
                 step.result = event.result
             case RoundEnded():
                 view.outcome = event.outcome
-                for step in view.steps:
-                    step.ended = True
             case Answered():
                 self.episode = event.outcome
             case CallEnded() if event.call.error is not None:
                 caller = view if event.step is None else view.steps[event.step]
-                caller.failures.append(event.call.outcome)
+                caller.failure = event.call.outcome
             case _:
                 pass
 
@@ -150,10 +147,10 @@ class EpisodeView:
         head.append(f"  {cost(planned.completion.usage)}", "dim")
         tree.add(_quote(planned.completion))
         for index, step in enumerate(view.steps):
-            tree.add(self._draw_step(index, step))
+            tree.add(self._draw_step(index, step, ended=view.outcome is not None))
         return tree
 
-    def _draw_step(self, index: int, view: StepView) -> Text:
+    def _draw_step(self, index: int, view: StepView, *, ended: bool) -> Text:
         """Draw a step in two lines, which are cut at the edge of the terminal."""
         text = Text(f"{index}  ", no_wrap=True, overflow="ellipsis")
         text.append_text(self._worker_text(view))
@@ -163,13 +160,13 @@ class EpisodeView:
         text.append(f"  {_one_line(view.step.subtask)}\n")
         if view.result is not None:
             text.append(f"{cost(view.result.usage)}  ", "dim")
-        return text.append_text(self._response(view))
+        return text.append_text(self._response(view, ended=ended))
 
     def _unplanned_text(self, view: RoundView) -> Text:
         """Say what the Conductor does as long as it has written nothing, or why it failed."""
         if view.outcome is not None and view.outcome.error is not None:
             return Text(f"✗ {printable(str(view.outcome.error))}", style="red")
-        text = _failures_text(view.failures)
+        text = _failure_text(view.failure)
         if self.episode is None:
             text.append(f"{self._spinner()} writes a workflow", "dim")
         return text
@@ -180,21 +177,20 @@ class EpisodeView:
             name += " (instead)"
         return Text(name, style=f"bold {colour_of(view.worker)}")
 
-    def _response(self, view: StepView) -> Text:
+    def _response(self, view: StepView, *, ended: bool) -> Text:
         """Return the step's answer or error, or what it does."""
+        failure = _failure_text(view.failure)
         if view.result is not None:
             completion = view.result.completion
-            if completion is not None:
-                answer = _one_line(completion.text)
-                return Text.assemble(_failures_text(view.failures), ("→ ", "dim"), answer)
-            error = f"✗ {_one_line(str(view.result.error))}"
-            return Text.assemble(_failures_text(view.failures[:-1]), (error, "red"))
-        if view.ended:
+            if completion is None:
+                return Text(f"✗ {_one_line(str(view.result.error))}", style="red")
+            return Text.assemble(failure, ("→ ", "dim"), _one_line(completion.text))
+        if ended:
             return Text("cancelled" if view.started else "not reached", style="dim")
         if not view.started:
             return Text("waits", style="dim")
         text = _one_line(view.text[-TAIL:]) or "works"
-        return Text.assemble(_failures_text(view.failures), (f"{self._spinner()} {text}", "dim"))
+        return Text.assemble(failure, (f"{self._spinner()} {text}", "dim"))
 
     def _spinner(self) -> str:
         return SPINNER[int(self.clock() * 12) % len(SPINNER)]
@@ -240,7 +236,7 @@ def live_view(view: EpisodeView, console: Console) -> Generator[None]:
 
 def _planned_text(planned: Planned, view: RoundView) -> Text:
     """Say what the Conductor's text means."""
-    text = _failures_text(view.failures)
+    text = _failure_text(view.failure)
     if planned.workflow is None:
         return text.append(f"✗ no workflow: {printable(str(planned.error))}", "red")
     if not planned.workflow:
@@ -256,13 +252,9 @@ def _quote(completion: Completion) -> Text:
     return Text("\n".join(lines), style="italic")
 
 
-def _failures_text(failures: Sequence[str]) -> Text:
-    """Name the failed attempts, of many the last two."""
-    if not failures:
-        return Text()
-    if len(failures) > 3:
-        failures = ["…", *failures[-2:]]
-    return Text.assemble((f"after {', '.join(failures)}: ", "yellow"))
+def _failure_text(failure: str) -> Text:
+    """Name the last failed attempt; all of them are on the bill."""
+    return Text(f"after {failure}: " if failure else "", style="yellow")
 
 
 def _one_line(text: str) -> str:

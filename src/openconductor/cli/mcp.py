@@ -39,8 +39,8 @@ def mcp(  # noqa: PLR0913, PLR0917 - the options of a command
     with console.only_results_on_stdout():
         workers = oc.WorkerPool.from_toml(pool)
         planner = find_planner(conductor, workers, base_url=base_url, key_env=key_env)
-        asked = oc.Conductor(
+        orchestrator = oc.Conductor(
             planner, pool=workers, max_steps=max_steps, max_rounds=rounds, fallback=fallback
         )
-    budget = options.make_budget(calls, tokens, dollars, seconds)
-    asyncio.run(serve(asked, budget, oc.__version__))
+    budget = oc.Budget(calls, tokens, dollars, seconds)
+    asyncio.run(serve(orchestrator, budget, oc.__version__))

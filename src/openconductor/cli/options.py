@@ -9,17 +9,14 @@ from typing import Annotated
 import typer
 
 from openconductor.errors import ConfigError
-from openconductor.types import Budget
 
 
-def check_dollars(text: str | None) -> str | None:
-    """Return an amount of US dollars as plain digits.
+def read_dollars(text: str) -> Decimal:
+    """Return an amount of US dollars.
 
     Raises:
         ConfigError: the text is not an amount.
     """
-    if text is None:
-        return None
     try:
         amount = Decimal(text.removeprefix("$"))
     except InvalidOperation:
@@ -28,15 +25,7 @@ def check_dollars(text: str | None) -> str | None:
         raise ConfigError(
             f"--budget-dollars: got {text!r}, expected an amount of US dollars such as 2.50"
         )
-    return format(amount, "f")
-
-
-def make_budget(
-    calls: int | None, tokens: int | None, dollars: str | None, seconds: float | None
-) -> Budget:
-    """Return the budget of one answer."""
-    amount = None if dollars is None else Decimal(dollars)
-    return Budget(calls, tokens, amount, seconds)
+    return amount
 
 
 AsJson = Annotated[bool, typer.Option("--json", help="Print JSON.")]
@@ -63,8 +52,10 @@ AnswerTokens = Annotated[
     typer.Option("--budget-tokens", min=0, help="The most tokens, read and written."),
 ]
 AnswerDollars = Annotated[
-    str | None,
-    typer.Option("--budget-dollars", callback=check_dollars, help="The most US dollars."),
+    Decimal | None,
+    typer.Option(
+        "--budget-dollars", parser=read_dollars, metavar="AMOUNT", help="The most US dollars."
+    ),
 ]
 AnswerSeconds = Annotated[
     float | None, typer.Option("--budget-seconds", min=0, help="The most seconds.")
@@ -80,9 +71,12 @@ Rounds = Annotated[
     int, typer.Option("--rounds", min=1, help="The most rounds; with 1 nothing is revised.")
 ]
 Dollars = Annotated[
-    str | None,
+    Decimal | None,
     typer.Option(
-        "--budget-dollars", callback=check_dollars, help="The most US dollars of all runs together."
+        "--budget-dollars",
+        parser=read_dollars,
+        metavar="AMOUNT",
+        help="The most US dollars of all runs together.",
     ),
 ]
 Out = Annotated[

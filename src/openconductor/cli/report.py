@@ -99,9 +99,8 @@ def report(
     else:
         wanted = counterfactual > 0
     if wanted:
-        budget = None if dollars is None else Decimal(dollars)
         with interruptible(folder, again, (JOURNAL, JOURNAL_OF_REPLAYS)):
-            replays = _replay(results, folder, name, counterfactual, budget)
+            replays = _replay(results, folder, name, counterfactual, dollars)
     made = make_report(
         results, system=name, before=untrained, training_folder=training, found=replays
     )
