@@ -677,7 +677,8 @@ class LiveEpisode:
     def _close_round(self, error: OpenConductorError | None = None) -> None:
         if self._open is None:
             return
-        ended, self._open = self._open, None
+        ended = self._open
+        self._open = None
         transcript = None
         if ended.execution is not None:
             transcript = ended.execution.transcript()

@@ -69,7 +69,8 @@ class Account:
         """End a reservation, and wake the calls that wait for room."""
         self.reserved["tokens"] -= most.tokens
         self.reserved["dollars"] -= most.dollars
-        waiting, self._waiting = self._waiting, []
+        waiting = self._waiting
+        self._waiting = []
         for loop, event in waiting:
             loop.call_soon_threadsafe(event.set)
 
@@ -300,7 +301,8 @@ class Reservation:
 
     def release(self) -> None:
         """End the reservation: the call has ended, or a question inside it reserves for itself."""
-        most, self._most = self._most, _NOTHING
+        most = self._most
+        self._most = _NOTHING
         if most is not _NOTHING:
             for account in self.accounts:
                 account.release(most)
@@ -316,7 +318,8 @@ class Reservation:
     def charge(self, usage: Usage) -> None:
         """Charge the bill of one attempt, less what was already charged from inside it."""
         self._sent = True
-        inside, self._used_inside = self._used_inside, _NOTHING
+        inside = self._used_inside
+        self._used_inside = _NOTHING
         tokens = max(0, usage.tokens - inside.tokens)
         dollars = max(Decimal(0), usage.dollars - inside.dollars)
         for account in self.accounts:

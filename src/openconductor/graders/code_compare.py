@@ -29,7 +29,8 @@ TUPLE = '{"tuple": '
 
 def wrong_output(test: IoTest, stdout: str, mode: Mode) -> str:
     """Return what is wrong with the printed text; "" if it is right."""
-    lines, expected = _lines(stdout), _lines(test.expected)
+    lines = _lines(stdout)
+    expected = _lines(test.expected)
     if len(lines) != len(expected):
         return f"wrong output: {len(lines)} lines, expected {len(expected)}"
     same = _same_line if mode == "strict" else _same_line_as_livecodebench
@@ -68,7 +69,8 @@ def _lines(text: str) -> list[str]:
 
 
 def _same_line(line: str, expected: str) -> bool:
-    tokens, expected_tokens = line.split(), expected.split()
+    tokens = line.split()
+    expected_tokens = expected.split()
     if len(tokens) != len(expected_tokens):
         return False
     if not all(map(_same_token, tokens, expected_tokens)):

@@ -236,7 +236,8 @@ class _Conversion:
         expected = None
         match test:
             case ast.Compare(ast.Call(), [ast.Eq()], [right]) if condition.startswith("_ == "):
-                expected, condition = evaluate(right, self._values), None
+                expected = evaluate(right, self._values)
+                condition = None
             case _:
                 _check_condition(condition)
         encode((arguments, keywords, expected))

@@ -108,14 +108,17 @@ def strip_thoughts(reply: str) -> str:
     'It is 4.'
     """
     kept: list[str] = []
-    place, inside, thought_before = 0, False, False
+    place = 0
+    inside = False
+    thought_before = False
     for tag in _TAG.finditer(reply):
         if not inside:
             kept.append(reply[place : tag.start()])
         if not tag[1]:
             inside = True
         elif inside:
-            inside, thought_before = False, True
+            inside = False
+            thought_before = True
         elif not thought_before:
             kept.clear()
             thought_before = True

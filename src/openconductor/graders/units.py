@@ -124,7 +124,8 @@ def read_unit(text: str, *, letters: bool = False) -> Unit | None:
     text = text.strip(" .")
     powers: Counter[str] = Counter()
     size = Fraction(1)
-    place, sign = 0, 1
+    place = 0
+    sign = 1
     while place < len(text):
         factor = _FACTOR.match(text, place)
         if factor is None:

@@ -352,7 +352,8 @@ def _turns(messages: Sequence[Message]) -> list[form.ModelMessage]:
         if message.role == "assistant":
             calls: list[form.ToolCallPart] = []
             for call in fields.get("tool_calls", ()):
-                name, arguments = call["function"]["name"], call["function"]["arguments"]
+                name = call["function"]["name"]
+                arguments = call["function"]["arguments"]
                 calls.append(form.ToolCallPart(name, arguments, tool_call_id=call["id"]))
                 tool_names[call["id"]] = name
             turns.append(form.ModelResponse(parts=[*map(form.TextPart, text), *calls]))

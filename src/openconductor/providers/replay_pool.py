@@ -270,7 +270,8 @@ class ReplayPoolProvider(Provider):
         """
         row = self._find_row(messages)
         if self.prices_itself:
-            letter, usage = self._aggregate(row, messages, sampling.seed or 0), Usage()
+            letter = self._aggregate(row, messages, sampling.seed or 0)
+            usage = Usage()
         else:
             letter, usage = self._recall(row, call.sample)
         text = f"{self._name}: Answer: {letter}" if letter else f"No answer by {self._name}."

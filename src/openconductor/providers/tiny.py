@@ -202,9 +202,11 @@ class Checkpoint:
         Returns:
             The mixed values [B x T, C], and the layer's keys and values with the new positions.
         """
-        batch, new = seen.shape[0], seen.shape[3]
+        batch = seen.shape[0]
+        new = seen.shape[3]
         past_keys, past_values = past
-        shared, units = past_keys.shape[1], past_keys.shape[3]
+        shared = past_keys.shape[1]
+        units = past_keys.shape[3]
 
         def heads(part: str) -> Floats:  # [B x T, heads x D] to [B, heads, T, D]
             projected = self._linear(f"{name}.{part}", x)
@@ -347,7 +349,8 @@ class TinyProvider(BatchingProvider):
                     self._take(row, token)
                 kept = [index for index, row in enumerate(rows) if not row.over]
                 rows = [rows[index] for index in kept]
-                ids, places = tokens[kept, None], places[kept, -1:] + 1
+                ids = tokens[kept, None]
+                places = places[kept, -1:] + 1
                 mask = np.hstack((mask[kept], np.ones_like(ids)))
                 cache = [held[kept] for held in cache]
 

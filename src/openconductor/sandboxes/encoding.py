@@ -59,7 +59,8 @@ def encode(value: object, depth: int = 0) -> str:
     if issubclass(kind, bytes):
         return f'{{"bytes": "{bytes.hex(value)}"}}'  # type: ignore[arg-type]
     if issubclass(kind, complex):
-        real, imag = complex.real.__get__(value), complex.imag.__get__(value)  # type: ignore[attr-defined]
+        real = complex.real.__get__(value)  # type: ignore[attr-defined]
+        imag = complex.imag.__get__(value)  # type: ignore[attr-defined]
         return f'{{"complex": [{encode(real)}, {encode(imag)}]}}'
     if issubclass(kind, list):
         items = [encode(item, depth + 1) for item in list.__iter__(value)]  # type: ignore[arg-type]

@@ -63,7 +63,8 @@ class Place:
 
     def untouched(self) -> bool:
         """Return True if the folder is empty and unchanged, so that the next run may use it."""
-        before, now = self._status, os.fstat(self._descriptor)
+        before = self._status
+        now = os.fstat(self._descriptor)
         if now.st_mode != before.st_mode or now.st_ctime_ns != before.st_ctime_ns:
             return False
         return not os.listdir(self._descriptor)

@@ -201,10 +201,12 @@ class Batch:
             replies = tuple(reply.split("\n")[:-1])
             status = cast(int, answer["status"])
             if answer["stopped"]:
-                verdict, exit_code = Verdict(answer["stopped"]), None
+                verdict = Verdict(answer["stopped"])
+                exit_code = None
             else:
                 replied = len(replies) == len(run.calls)
-                verdict, exit_code = verdict_of(status, stderr, replied), status
+                verdict = verdict_of(status, stderr, replied)
+                exit_code = status
             result = RunResult(
                 stdout=stdout,
                 stderr=stderr,
@@ -232,7 +234,8 @@ class Batch:
     def _ask(self, frame: dict[str, Any], answers: BinaryIO, timeout_s: float) -> dict[str, Any]:
         """Send a frame and return its answer."""
         self._send(marshal.dumps(frame, 2), timeout_s)  # a format of every Python 3
-        line, answer = b"", None
+        line = b""
+        answer = None
         try:
             line = answers.readline(HEAD_BYTES)
             if line.endswith(b"\n"):
@@ -287,7 +290,8 @@ class BatchedSandbox(ABC):
     async def aclose(self) -> None:
         """Wait for the runs under way (each is bounded) and release the threads."""
         if self._threads is not None:
-            threads, self._threads = self._threads, None
+            threads = self._threads
+            self._threads = None
             await asyncio.to_thread(threads.shutdown, cancel_futures=True)
 
 

@@ -142,7 +142,8 @@ def _with_sign(text: str, signs: str) -> str:
 
 def _outer_marks(text: str) -> list[re.Match[str]]:
     """Return the marks of a text that are in no brackets, closing ones included."""
-    marks, depth = [], 0
+    marks = []
+    depth = 0
     for mark in _MARK.finditer(text):
         if mark[0] in _OPENING:
             depth += 1
@@ -158,7 +159,8 @@ def _split(text: str, mark: str) -> list[str]:
     numbers = []
     if mark == ",":
         numbers = [number.span() for number in _THOUSANDS.finditer(text)]
-    pieces, start = [], 0
+    pieces = []
+    start = 0
     for match in _outer_marks(text):
         place = match.start()
         if match[0] == mark and not any(first < place < last for first, last in numbers):
@@ -182,7 +184,8 @@ def _split_items(text: str) -> list[str]:
 
 def _split_brackets(text: str) -> tuple[str, str]:
     """Return the brackets that enclose a whole text, and the text inside; "" without brackets."""
-    opening, outer = _MARK.match(text), _outer_marks(text)
+    opening = _MARK.match(text)
+    outer = _outer_marks(text)
     if opening is None or opening[0] not in _OPENING - {r"\begin"}:
         return "", text
     if len(outer) != 1 or outer[0].end() < len(text):
@@ -281,7 +284,8 @@ def same(gold, answer, tolerance: float | None = None) -> bool:
         return same(gold.items[0], answer, tolerance)
     elif isinstance(answer, Group) and len(answer.items) == 1:
         return same(gold, answer.items[0], tolerance)
-    gold_set, answer_set = _as_set(gold), _as_set(answer)
+    gold_set = _as_set(gold)
+    answer_set = _as_set(answer)
     if gold_set is None or answer_set is None:
         return False
     return gold_set == answer_set or sympy.simplify(gold_set) == sympy.simplify(answer_set)
@@ -384,7 +388,8 @@ def _same_equation(gold, answer) -> bool:
     """Return True if one is a multiple of the other, or both have the same solutions, if any."""
     if not all(isinstance(side, sympy.Expr) for side in (*gold.args, *answer.args)):
         return _verify(gold, answer)
-    wanted, got = gold.lhs - gold.rhs, answer.lhs - answer.rhs
+    wanted = gold.lhs - gold.rhs
+    got = answer.lhs - answer.rhs
     if wanted.free_symbols != got.free_symbols or got == 0:
         return False
     ratio = sympy.simplify(wanted / got)
@@ -404,7 +409,8 @@ def _same_at_a_point(gold, answer) -> bool:
     point = {}
     for place, letter in enumerate(letters):
         point[letter] = sympy.Rational(17 + 2 * place, 11 + place)
-    wanted, got = gold.subs(point), answer.subs(point)
+    wanted = gold.subs(point)
+    got = answer.subs(point)
     if not _is_number(wanted) or not _is_number(got) or wanted.has(sympy.nan, sympy.zoo):
         return True
     return _near(wanted, got)
@@ -436,7 +442,8 @@ def _near(wanted, got, tolerance: sympy.Rational | None = None) -> bool:
 
     Without a tolerance quotients must be equal, and other numbers agree to all digits.
     """
-    wanted, got = wanted.doit(), got.doit()
+    wanted = wanted.doit()
+    got = got.doit()
     if wanted == got:
         return True
     if tolerance is None and wanted.is_Rational and got.is_Rational:
@@ -452,7 +459,8 @@ def _stands_for(wanted, got, tolerance: float | None) -> bool:
     inexact = tolerance is not None and not wanted.is_Integer
     if inexact and _near(wanted, got, sympy.Rational(str(tolerance))):
         return True
-    places, other_places = _decimal_places(wanted.doit()), _decimal_places(got.doit())
+    places = _decimal_places(wanted.doit())
+    other_places = _decimal_places(got.doit())
     if (places is None) == (other_places is None):
         return False
     last_place = sympy.Rational(1, 10 ** (places or other_places))
@@ -493,7 +501,8 @@ def judge(
 
 def main() -> None:
     """Answer messages until the other end closes."""
-    pipe, memory = Connection(int(sys.argv[1])), int(sys.argv[2])
+    pipe = Connection(int(sys.argv[1]))
+    memory = int(sys.argv[2])
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
     with suppress(OSError, ValueError):  # not every system limits address space
         resource.setrlimit(resource.RLIMIT_AS, (memory, memory))

@@ -354,7 +354,8 @@ def read_object(raw: bytes) -> Json:
         MalformedResponse: it is something else.
     """
     raw = raw.removeprefix(BOM_UTF8).strip()
-    reason, cut = "no object, or more than one", False
+    reason = "no object, or more than one"
+    cut = False
     try:
         text = raw.decode()
         data, end = _DECODE(text)
@@ -431,7 +432,8 @@ def _texts(content: object) -> tuple[str, str]:
         return content or "", ""
     if not isinstance(content, list):
         raise _garbage("`content`", content)
-    text, reasoning = "", ""
+    text = ""
+    reasoning = ""
     for part in cast("list[_Node]", content):
         if isinstance(part, dict):
             text += _text(part, "text")

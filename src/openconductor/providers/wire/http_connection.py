@@ -320,7 +320,8 @@ class Connection(asyncio.BufferedProtocol):
         status = self._parser.get_status_code()
         if not 100 <= status <= 999 or status == 101:
             raise ValueError(f"status {status}")
-        fields, self._fields = self._fields, []
+        fields = self._fields
+        self._fields = []
         if status < 200:
             return
         headers: dict[str, str] = {}
