@@ -550,7 +550,8 @@ class LiveEpisode:
                 # A sink's failure comes first: it can fail while other steps are cancelled.
                 self.end_round(raised)
                 error = self._error_left_by(raised)
-                stop = error if error is not None and self._is_stop(error) else None
+                if error is not None and self._is_stop(error):
+                    stop = error
             self.episode = self._outcome(error)
             if stop is not None:
                 stop.episode = self.episode

@@ -124,11 +124,10 @@ class WorkerPool:
             await worker.resolved.aclose()
 
     def __getitem__(self, ordinal: int) -> Worker:
-        worker = self._workers.get(ordinal) if type(ordinal) is int else None
-        if worker is None:
+        if ordinal not in self:
             known = list(self.ordinals)
             raise ConfigError(f"worker {ordinal!r} is not in the pool; expected one of {known}")
-        return worker
+        return self._workers[ordinal]
 
     def __contains__(self, ordinal: object) -> bool:
         return type(ordinal) is int and ordinal in self._workers

@@ -137,9 +137,9 @@ class Meter:
         on_text: OnText | None,
     ) -> Completion:
         now = asyncio.get_running_loop().time()
-        deadline = math.inf if self._timeout_s is None else now + self._timeout_s
-        if call.deadline is not None:
-            deadline = min(deadline, call.deadline)
+        deadline = math.inf if call.deadline is None else call.deadline
+        if self._timeout_s is not None:
+            deadline = min(deadline, now + self._timeout_s)
         if deadline <= now:
             raise WorkerTimeout("the deadline had passed before the call began", usage=_FREE)
         scope = asyncio.timeout_at(deadline)

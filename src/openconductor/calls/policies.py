@@ -121,10 +121,9 @@ class Circuit:
     def fail(self, error: WorkerError, deadline: float | None) -> None:
         """Note a failure of a call that had until ``deadline``."""
         now = _now()
-        at_deadline = deadline is not None and now + _CLOCK_SLACK_S >= deadline
-        proves_nothing = isinstance(error, RateLimited) or (
-            isinstance(error, WorkerTimeout) and at_deadline
-        )
+        proves_nothing = isinstance(error, RateLimited)
+        if isinstance(error, WorkerTimeout) and deadline is not None:
+            proves_nothing = now + _CLOCK_SLACK_S >= deadline
         if proves_nothing or not error.retryable:
             if error.status is not None:
                 self.succeed()
@@ -186,7 +185,9 @@ class CallLimits:
         """
         loop = asyncio.get_running_loop()
         self._check_pause(loop.time(), deadline)
-        slot = _Slot(0 if self._tpm is None else sum(guess_tokens(messages, sampling)))
+        slot = _Slot(0)
+        if self._tpm is not None:
+            slot.tokens = sum(guess_tokens(messages, sampling))
         waiter = loop, asyncio.Event()
         with self._lock:
             self._queue.append(waiter)
@@ -424,7 +425,9 @@ class _Listener:
 
 def _is_unreached(error: WorkerError) -> bool:
     """Return True if nothing of the call reached the worker."""
-    return isinstance(error, CircuitOpen) or (isinstance(error, Unreachable) and not error.sent)
+    if isinstance(error, Unreachable):
+        return not error.sent
+    return isinstance(error, CircuitOpen)
 
 
 def _tokens_used(error: WorkerError) -> int | None:

@@ -20,7 +20,7 @@ from dataclasses import replace
 from importlib import resources
 from typing import cast, get_args
 
-from openconductor.config import one_of
+from openconductor.config import one_of, shorten
 from openconductor.errors import GradingError, SandboxError
 from openconductor.graders.code_compare import Mode, wrong_output, wrong_value
 from openconductor.graders.code_tests import CallTest, CodeTests, IoTest
@@ -66,9 +66,9 @@ class CodeGrader:
         """
         tests = problem.reference
         if not isinstance(tests, CodeTests) or not (tests.tests or tests.unittest):
-            got = str(tests)[:SHOWN]
             raise GradingError(
-                f"problem {problem.id}: got the reference {got!r}, expected CodeTests with tests"
+                f"problem {problem.id}: got the reference {shorten(tests)}, "
+                "expected CodeTests with tests"
             )
         program = program_of(answer)
         if program is None:

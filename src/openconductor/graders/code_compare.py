@@ -16,6 +16,7 @@ import re
 from decimal import Decimal, InvalidOperation
 from typing import Literal
 
+from openconductor.config import shorten
 from openconductor.graders.code_expressions import FAILURES, evaluate
 from openconductor.graders.code_tests import HOLE, CallTest, IoTest
 from openconductor.sandboxes.encoding import NotPlain, canonical, decode, encode
@@ -23,7 +24,6 @@ from openconductor.sandboxes.encoding import NotPlain, canonical, decode, encode
 Mode = Literal["strict", "lcb-compat"]
 
 NUMBER = re.compile(r"[+-]?(?:\d+\.?\d*|\.\d+)(?:[eE][+-]?\d+)?", re.ASCII)
-SHOWN = 60
 TUPLE = '{"tuple": '
 
 
@@ -36,8 +36,7 @@ def wrong_output(test: IoTest, stdout: str, mode: Mode) -> str:
     same = _same_line if mode == "strict" else _same_line_as_livecodebench
     for number, (line, expected_line) in enumerate(zip(lines, expected, strict=True), start=1):
         if line != expected_line and not same(line, expected_line):
-            shown = line if len(line) <= SHOWN else line[:SHOWN] + "…"
-            return f"wrong output: line {number} is {shown!r}"
+            return f"wrong output: line {number} is {shorten(line)}"
     return ""
 
 

@@ -139,7 +139,7 @@ def find_boxed(text: str) -> Extraction | None:
     last = boxes.pop()
     content = braced(text, last.end())
     if content is None:
-        opened = text[last.end() : last.end() + 1] == "{"
+        opened = text.startswith("{", last.end())
         return Extraction(
             reason="the last box is not closed" if opened else "the last box has no braces"
         )
@@ -161,7 +161,7 @@ def find_boxed(text: str) -> Extraction | None:
 
 def braced(text: str, start: int) -> str | None:
     """Return the content of the braces that open at ``start``; None if none open or close."""
-    if text[start : start + 1] != "{":
+    if not text.startswith("{", start):
         return None
     depth = 0
     for brace in _BRACE.finditer(text, start):
@@ -214,7 +214,8 @@ def _leading_formulas(text: str) -> str:
     place = 0
     formula = _MATH.match(text)
     while formula is not None:
-        items.append(next(group for group in formula.groups() if group is not None).strip())
+        inside = formula[formula.lastindex or 0]  # one group of each kind of delimiters
+        items.append(inside.strip())
         place = formula.end()
         joint = _MATH_LIST.match(text, place)
         if joint is None or not joint[0].strip():

@@ -111,7 +111,9 @@ def read_numeral(text: str, *, letters: bool = False, comma: bool = False) -> Nu
             continue
         if sign[2] and not numeral.unit:
             numeral = replace(numeral, unit=read_unit(_CURRENCIES.get(sign[2], "dollar")))
-        return replace(numeral, value=-numeral.value) if sign[1] == "-" else numeral
+        if sign[1] == "-":
+            return replace(numeral, value=-numeral.value)
+        return numeral
     return None
 
 

@@ -199,11 +199,12 @@ class BatchingProvider(Provider):
         count = len(row.prompt)
         if not count:
             raise Rejected(f"{self!r}: the prompt is empty, expected some text")
-        if count >= self._positions:
+        room = self._positions - count
+        if room < 1:
             raise ContextTooLong(
                 f"{self!r}: a prompt of {count} tokens, expected at most {self._positions - 1}"
             )
-        row.limit = min(row.sampling.max_tokens or self._max_tokens, self._positions - count)
+        row.limit = min(row.sampling.max_tokens or self._max_tokens, room)
         if row.sampling.temperature:
             row.draws = _random_numbers(row)
 

@@ -67,9 +67,9 @@ class OpenAICompatibleProvider(http.Closing, Provider):
         self.base_url = http.checked_url(base_url)
         host = urlsplit(self.base_url).hostname
         at_openai = host == urlsplit(OPENAI_URL).hostname
-        self.api_key_env = http.checked_variable(
-            OPENAI_KEY if api_key_env is None and at_openai else api_key_env
-        )
+        if api_key_env is None and at_openai:
+            api_key_env = OPENAI_KEY
+        self.api_key_env = http.checked_variable(api_key_env)
         self._timeout_s = http.checked_seconds("timeout_s", timeout_s)
         # OpenAI's reasoning models refuse max_tokens; many other servers know nothing else.
         self._limit_key = "max_completion_tokens" if at_openai else "max_tokens"

@@ -7,7 +7,7 @@ fractions; an unknown price is null. An error has its class, its message and wha
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import fields, is_dataclass
 from decimal import Decimal
 from functools import cache
@@ -52,8 +52,10 @@ def dumps(value: object) -> str:
 
 def compact(value: object) -> str:
     """Return JSON in the order of the fields; many times as fast as ``dumps``."""
+    from pydantic_core import to_json
+
     try:
-        return _load_encoder()(value, fallback=_simplify).decode()
+        return to_json(value, fallback=_simplify).decode()
     except ValueError:  # a lone surrogate
         return dumps(value)
 
@@ -111,13 +113,6 @@ def load_error(data: Mapping[str, Any] | None) -> OpenConductorError | None:
     if kind is errors.BudgetExceeded:
         return kind(message, limit="")  # which limit it was is not kept
     return kind(message)
-
-
-@cache
-def _load_encoder() -> Callable[..., bytes]:
-    from pydantic_core import to_json
-
-    return to_json
 
 
 @cache

@@ -139,8 +139,9 @@ def _workers_that_answered(rounds: Iterable[_RoundParts]) -> dict[int, str]:
     workers: dict[int, str] = {}
     for parts in rounds:
         for index, row in parts.steps.items():
-            if row["answered_by"] is not None and parts.calls[index]:
-                workers[row["answered_by"]] = parts.calls[index][-1].worker
+            calls = parts.calls[index]
+            if row["answered_by"] is not None and calls:
+                workers[row["answered_by"]] = calls[-1].worker
     return workers
 
 

@@ -168,7 +168,7 @@ def _unwrap(text: str) -> str:
         match = _DELIMITED.fullmatch(text) or _BOLD.fullmatch(text)
         if match is None:
             return text
-        text = next(group for group in reversed(match.groups()) if group is not None)
+        text = match[match.lastindex or 0]
 
 
 def _brace_arguments(text: str) -> str:

@@ -292,8 +292,7 @@ class Reply:
         return error
 
     def _add_message(self, message: _Node) -> str:
-        content = message.get("content")
-        text, reasoning = (content, "") if isinstance(content, str) else _texts(content)
+        text, reasoning = _texts(message.get("content"))
         # DeepSeek and vLLM use the first name; OpenRouter and newer vLLM the second
         reasoning += _text(message, "reasoning_content") or _text(message, "reasoning")
         if reasoning:
@@ -325,7 +324,9 @@ class Reply:
         """
         if _is_deeper(piece, 100):  # whoever keeps it walks down into it
             raise _garbage("`tool_calls`", "lists in lists without end")
-        index: int = piece["index"] if isinstance(piece.get("index"), int) else position
+        index = piece.get("index")
+        if not isinstance(index, int):
+            index = position
         function = _inner(piece, "function")
         call = self._calls.get(index)
         begins = bool(function.get("name") and piece.get("id"))

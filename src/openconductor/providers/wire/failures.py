@@ -133,7 +133,7 @@ def _read_error(data: Json) -> tuple[str, str]:
 
 
 def _classify(status: int, code: str, words: str, wait: float | None) -> errors.WorkerError:
-    message = f"status {status}: {words}" if words else f"status {status} and no message"
+    message = f"status {status}: {words or 'no message'}"
     code = code.lower()
     if status in (429, 402) or code in _LIMIT_CODES:
         spent = status == 402 or code in _QUOTA_CODES

@@ -168,7 +168,8 @@ class HttpClient:
             async with scope:
                 return await self._dial(pool)
         except (OSError, UnicodeError) as error:  # TimeoutError and ssl.SSLError are OSErrors
-            words = f"no connection: {excerpt(f'{type(error).__name__}: {error}')}"
+            reason = f"{type(error).__name__}: {error}"
+            words = f"no connection: {excerpt(reason)}"
             final = isinstance(error, ssl.SSLCertVerificationError | UnicodeError)
         if scope.expired():
             words = f"no connection within {CONNECT_SECONDS} s"
