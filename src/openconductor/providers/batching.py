@@ -21,6 +21,7 @@ from functools import cache
 from hashlib import blake2b
 
 import numpy as np
+from numpy.typing import NDArray
 
 from openconductor.errors import ConfigError, ContextTooLong, Rejected, WorkerError
 from openconductor.protocols import CallContext, OnText, Provider
@@ -228,6 +229,20 @@ class BatchingProvider(Provider):
                 input_tokens=len(row.prompt), output_tokens=len(row.ids), seconds=row.seconds
             )
             row.reply(Completion(text, usage=usage, finish_reason="stop" if ended else "length"))
+
+
+def pad_prompts(
+    rows: Sequence[BatchRow], filler: int
+) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    """Return the prompts of a batch, padded on the left, and the mask: 0 at padding, else 1."""
+    longest = max(len(row.prompt) for row in rows)
+    ids = np.full((len(rows), longest), filler, np.int64)
+    mask = np.zeros_like(ids)
+    for index, row in enumerate(rows):
+        start = longest - len(row.prompt)
+        ids[index, start:] = row.prompt
+        mask[index, start:] = 1
+    return ids, mask
 
 
 def _random_numbers(row: BatchRow) -> np.random.Generator:

@@ -25,7 +25,7 @@ from tokenizers import Tokenizer
 
 from openconductor.config import shorten, validate
 from openconductor.errors import ConfigError
-from openconductor.providers.batching import BatchingProvider, BatchRow
+from openconductor.providers.batching import BatchingProvider, BatchRow, pad_prompts
 from openconductor.providers.conductor_file import ConductorFile, read_conductor_file
 from openconductor.types import Sampling
 
@@ -329,13 +329,7 @@ class TinyProvider(BatchingProvider):
 
     def _generate(self, rows: list[BatchRow]) -> None:
         checkpoint = self._checkpoint
-        pad = checkpoint.shape.pad_token_id
-        longest = max(len(row.prompt) for row in rows)
-        ids = np.full((len(rows), longest), pad, np.int64)
-        mask = np.zeros_like(ids)
-        for index, row in enumerate(rows):  # padded on the left
-            ids[index, longest - len(row.prompt) :] = row.prompt
-            mask[index, longest - len(row.prompt) :] = 1
+        ids, mask = pad_prompts(rows, checkpoint.shape.pad_token_id)
         places = np.maximum(np.cumsum(mask, axis=-1) - 1, 0)
         cache = checkpoint.empty_cache(len(rows))
         with threadpool_limits(1, "blas"):

@@ -24,7 +24,7 @@ from jinja2 import TemplateError
 
 from openconductor.config import one_of
 from openconductor.errors import ConfigError, Rejected
-from openconductor.providers.batching import BatchingProvider, BatchRow
+from openconductor.providers.batching import BatchingProvider, BatchRow, pad_prompts
 from openconductor.providers.conductor_file import NAME as CONDUCTOR_FILE, read_conductor_file
 from openconductor.types import Sampling
 
@@ -116,13 +116,7 @@ class TransformersProvider(BatchingProvider):
 
     def _generate(self, rows: list[BatchRow]) -> None:
         filler = min(self._ends, default=0)  # hidden by the mask
-        longest = max(len(row.prompt) for row in rows)
-        ids: list[list[int]] = []
-        mask: list[list[int]] = []
-        for row in rows:  # padded on the left
-            padding = longest - len(row.prompt)
-            ids.append([filler] * padding + row.prompt)
-            mask.append([0] * padding + [1] * len(row.prompt))
+        ids, mask = pad_prompts(rows, filler)
         settings = hf.GenerationConfig(
             max_new_tokens=max(row.limit for row in rows),
             do_sample=False,
