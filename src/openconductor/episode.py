@@ -414,20 +414,13 @@ class Execution:
             error=failure,
             messages=assignment.messages,
             worker=assignment.worker,
-            usage=_sum_usage(calls),
+            usage=sum((call.usage for call in calls), Usage()),
             started=started,
             ended=None if started is None else self._dispatcher.now(),
             calls=calls,
         )
         if report:
             self._dispatcher.emit(StepEnded, index, self._results[index])
-
-
-def _sum_usage(calls: Sequence[Call]) -> Usage:
-    """Return what calls used; a sum of one is that one, because this is asked for each step."""
-    if len(calls) == 1:
-        return calls[0].usage
-    return sum((call.usage for call in calls), Usage())
 
 
 async def _cancel(tasks: Iterable[asyncio.Task[list[int]]]) -> None:

@@ -37,10 +37,6 @@ class Meter:
         self._name = name
         self._price = price
         self._timeout_s = timeout_s
-        self._prices_itself = provider.prices_itself
-        self._nested = provider.nests
-        self._blank = provider.may_be_blank
-        self._identity = provider.identity
 
     async def complete(
         self,
@@ -61,7 +57,7 @@ class Meter:
         begun = time.perf_counter()
         started = asyncio.get_running_loop().time() - call.origin
         inside = _NestedUsage()
-        inner = replace(call, on_event=inside) if self._nested else call
+        inner = replace(call, on_event=inside) if self._provider.nests else call
         completion: Completion | None = None
         failure: OpenConductorError | None = None
         try:
@@ -123,8 +119,8 @@ class Meter:
                         usage=usage,
                         price=self._price,
                         started=started,
-                        identity=self._identity,
-                        nested=self._nested,
+                        identity=self._provider.identity,
+                        nested=self._provider.nests,
                     )
                     ended = started + seconds
                     call.on_event(CallEnded(call.episode, call.round, ended, call.step, record))
@@ -154,13 +150,15 @@ class Meter:
             raise WorkerTimeout(message) from error
 
     def _may_be_blank(self, completion: Completion) -> bool:
-        return self._blank or bool(completion.tool_calls) or completion.finish_reason == "length"
+        if self._provider.may_be_blank or completion.tool_calls:
+            return True
+        return completion.finish_reason == "length"
 
     def _bill(self, used: Usage, seconds: float) -> Usage:
         """Return the usage with its price; without a price or tokens it is unknown, not zero."""
         dollars = used.dollars
         unpriced_calls = used.unpriced_calls
-        if not (self._prices_itself or dollars or unpriced_calls):
+        if not (self._provider.prices_itself or dollars or unpriced_calls):
             if self._price is not None and used.tokens:
                 dollars = self._price.dollars(used)
             else:
@@ -185,7 +183,7 @@ class Meter:
             inside: what calls of a nested episode reported.
             seconds: how long it took.
         """
-        if self._nested:
+        if self._provider.nests:
             if inside == _FREE and failure is not None and failure.episode is not None:
                 return failure.episode.usage
             return inside
@@ -195,7 +193,7 @@ class Meter:
                 return self._bill(usage, seconds)
             if usage is not None or is_free(failure):
                 return Usage(seconds=seconds)
-        return Usage(unpriced_calls=0 if self._prices_itself else 1, seconds=seconds)
+        return Usage(unpriced_calls=0 if self._provider.prices_itself else 1, seconds=seconds)
 
 
 class _NestedUsage:

@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import Sequence
 from dataclasses import replace
 
-from openconductor.errors import BudgetExceeded, EmptyResponse, WorkerError, WorkerTimeout
+from openconductor.errors import BudgetExceeded, WorkerError, WorkerTimeout
 from openconductor.protocols import CallContext, OnText, Orchestrator, Provider
 from openconductor.types import Budget, Completion, Episode, Message, Sampling
 
@@ -68,7 +68,7 @@ class OrchestratorProvider(Provider):
                 raise
             message = f"the inner episode did not end by the call's deadline: {error}"
             raise WorkerTimeout(message) from error
-        if episode.answer is None or not episode.answer.strip():
+        if episode.answer is None:
             raise _failure_of(episode)
         if on_text is not None:
             on_text(episode.answer)
@@ -76,10 +76,8 @@ class OrchestratorProvider(Provider):
 
 
 def _failure_of(episode: Episode) -> WorkerError:
-    """Return the error of an inner episode that has no answer, or a blank one."""
-    if episode.answer is not None:
-        failure = EmptyResponse("the inner episode's answer is blank")
-    elif isinstance(episode.error, WorkerError):
+    """Return the error of an inner episode that has no answer."""
+    if isinstance(episode.error, WorkerError):
         failure = episode.error
     else:
         failure = WorkerError(f"the inner episode ended without an answer: {episode.error}")

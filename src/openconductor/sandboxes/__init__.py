@@ -11,7 +11,7 @@ import importlib
 import math
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from enum import StrEnum
 from typing import TYPE_CHECKING, Protocol
 
@@ -69,8 +69,7 @@ class Limits:
     processes: int = 32
 
     def __post_init__(self) -> None:
-        for name in ("cpu_s", "wall_s", "memory_mb", "output_bytes", "file_mb", "processes"):
-            value = getattr(self, name)
+        for name, value in asdict(self).items():
             if value is not None and not (math.isfinite(value) and value > 0):
                 raise ConfigError(f"Limits.{name}: got {value!r}, expected a positive number")
 

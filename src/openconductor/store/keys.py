@@ -11,7 +11,7 @@ import hashlib
 from collections.abc import Sequence
 
 from openconductor.protocols import CallContext
-from openconductor.store.serialisation import dumps, plain
+from openconductor.store.serialisation import dumps
 from openconductor.types import Message, Sampling
 
 _CHUNK = 2047  # bytes; from 2048 on hashlib releases the GIL, and the writer waits to get it back
@@ -48,25 +48,14 @@ def request_hash(messages: Sequence[Message], sampling: Sampling) -> str:
         (turn.role, digest(turn.content), digest(dumps(turn.parts)) if turn.parts else "")
         for turn in messages
     ]
-    scalars = (sampling.temperature, sampling.max_tokens, sampling.seed)
+    settings: dict[str, object] = {}
+    for name in ("temperature", "max_tokens", "seed"):
+        value: object = getattr(sampling, name)
+        if value is not None:
+            settings[name] = value
     if sampling.body:
-        settings = dumps({**_set_scalars(*scalars), "body": plain(sampling.body)})
-    else:
-        settings = _scalars_json(*scalars)
-    return digest(f"{turns!a}{settings}")
-
-
-@functools.lru_cache(256, typed=True)
-def _scalars_json(temperature: float | None, max_tokens: int | None, seed: int | None) -> str:
-    return dumps(_set_scalars(temperature, max_tokens, seed))
-
-
-def _set_scalars(
-    temperature: float | None, max_tokens: int | None, seed: int | None
-) -> dict[str, object]:
-    """Return the settings that are set, by name."""
-    settings = {"temperature": temperature, "max_tokens": max_tokens, "seed": seed}
-    return {name: value for name, value in settings.items() if value is not None}
+        settings["body"] = sampling.body
+    return digest(f"{turns!a}{dumps(settings)}")
 
 
 def hash_text(text: str) -> str:

@@ -10,7 +10,7 @@ from functools import partial
 
 import pytest
 
-from openconductor.errors import RateLimited, WorkerError, WorkerTimeout
+from openconductor.errors import EmptyResponse, RateLimited, WorkerError, WorkerTimeout
 from openconductor.pool import Worker
 from openconductor.protocols import CallContext
 from openconductor.providers.function import FunctionProvider
@@ -84,6 +84,11 @@ async def test_a_return_that_is_no_string_is_a_worker_error_that_a_retry_does_no
     with pytest.raises(WorkerError, match="expected str") as caught:
         await call(lambda messages: wrong)  # type: ignore[arg-type, return-value]
     assert not caught.value.retryable
+
+
+async def test_a_blank_return_is_an_empty_response() -> None:
+    with pytest.raises(EmptyResponse):
+        await Worker(lambda messages: "  ", name="mute").complete(TURNS, call=CallContext())
 
 
 async def test_the_answer_is_streamed_in_one_piece() -> None:

@@ -108,7 +108,7 @@ async def test_an_inner_plan_that_is_no_workflow_is_a_worker_error() -> None:
 
 async def test_a_blank_inner_answer_is_an_empty_response() -> None:
     with pytest.raises(errors.EmptyResponse):
-        await complete(Inner(" "))
+        await Worker(Inner(" "), name="inner").complete(HELLO, call=CallContext())
 
 
 async def test_an_orchestrator_in_its_own_pool_ends_at_the_depth_limit() -> None:
