@@ -328,7 +328,8 @@ class _Run:
         await self._journal.wait_durable()
         self._done += 1
         if self._on_progress is not None:
-            self._on_progress(Progress(record, self._done, self._plan.total, self._sink.spent))
+            progress = Progress(record, self._done, self._plan.total, self._sink.spent)
+            self._on_progress(progress)
 
 
 def _kept_cells(

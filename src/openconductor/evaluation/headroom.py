@@ -297,7 +297,8 @@ def _worker_rows(
 def _share(holds: Frame) -> Estimate:
     """Return the share of questions for which a condition holds."""
     values = holds.astype(float).tolist()
-    return Estimate(fmean(values), *share_interval(values, len(values)), len(values))
+    questions = len(values)
+    return Estimate(fmean(values), *share_interval(values, questions), questions)
 
 
 def _spreads(best: str, scores: Mapping[str, Scores]) -> list[float]:

@@ -126,5 +126,5 @@ def _add_output(entry: dict[str, Any], model: str, recorded: Mapping[Recorded, S
     letter = entry["pred"] if "pred" in entry else extract_choice(text, style="mmlu-pro")
     right = LETTERS[LETTERS.index(entry["answer"])]
     question = Recorded(f"mmlu_pro/{entry['question_id']}", str(entry["category"]), right)
-    tokens = -(-len(text) // 4)  # four characters a token, rounded up
-    recorded[question][model].append((letter or "", Usage(output_tokens=tokens)))
+    usage = Usage(output_tokens=-(-len(text) // 4))  # four characters a token, rounded up
+    recorded[question][model].append((letter or "", usage))

@@ -140,9 +140,11 @@ class Record:
         if not self.rounds or not self.rounds[0].planned:
             return None
         first = self.rounds[0]
-        if first.workflow is None and not first.reason and self.status in MASKED:
+        if first.workflow is not None:
+            return True
+        if self.status in MASKED and not first.reason:
             return None
-        return first.workflow is not None
+        return False
 
     @property
     def cut(self) -> bool:
@@ -153,7 +155,7 @@ class Record:
     def workflows(self) -> tuple[Workflow, ...]:
         """The workflows of all rounds, without those that only accept."""
         workflows = [one.workflow for one in self.rounds]
-        return tuple(workflow for workflow in workflows if workflow is not None and workflow.steps)
+        return tuple(workflow for workflow in workflows if workflow)
 
 
 def record_of(outcome: Outcome, *, system: str, task: str | None = None) -> Record:
@@ -262,7 +264,8 @@ def check_folder(folder: Path, config: EvalConfig, inputs: Plain) -> None:
         _check_new(folder)
         return
     before, environment = read_folder(folder)
-    changed = differences(before, config) or what_differs(environment.get("inputs"), inputs)
+    changed = differences(before, config)
+    changed = changed or what_differs(environment.get("inputs"), inputs)
     if changed:
         raise ConfigError(
             f"{folder}: holds another evaluation: {'; '.join(changed)}; "
@@ -400,7 +403,8 @@ class Results:
             ConfigError: the recipe names an unknown system, or two records are of the same cell.
         """
         tasks = [table.name for table in config.task]
-        systems = tuple(spec.name for spec in expand(config.specs, workers.values()))
+        specs = expand(config.specs, workers.values())
+        systems = tuple(spec.name for spec in specs)
         ordered = sorted(records, key=lambda record: (record.problem, record.sample))
         _check_distinct(ordered)
         evaluated = [record for record in ordered if record.task in tasks]
@@ -441,8 +445,8 @@ class Results:
     @property
     def missing(self) -> int:
         """The number of records that a whole evaluation has beyond these."""
-        expected = sum(self.expected.get(task, 0) for task in self.tasks)
-        return max(0, expected * len(self.systems) - len(self.records))
+        whole = sum(self.expected.values()) * len(self.systems)
+        return max(0, whole - len(self.records))
 
     def frame(self) -> DataFrame:
         """Return a pandas frame of ``records``, with a row an answer; it needs the extra ``eval``.
@@ -590,13 +594,6 @@ COLUMNS = {
     "error": "string",
 }
 """The columns of a frame of answers, with their dtypes."""
-_OF_USAGE = (
-    "input_tokens",
-    "cached_tokens",
-    "output_tokens",
-    "reasoning_tokens",
-    "unpriced_calls",
-)
 
 
 _SURROGATES = re.compile("[\ud800-\udfff]")
@@ -630,7 +627,7 @@ def _row(record: Record) -> dict[str, object]:
         if column in computed:
             row[column] = computed[column]
         else:
-            source = record.usage if column in _OF_USAGE else record
+            source = record if hasattr(record, column) else record.usage
             value = getattr(source, column)
             row[column] = plain_text(value) if isinstance(value, str) else value
     return row

@@ -136,7 +136,8 @@ def _check_ids(name: str, problems: Sequence[Problem]) -> None:
     """Check that there are problems, each with an id of its own."""
     if not problems:
         raise TaskError(f"task {name}: got no problem, expected problems with an id each")
-    problem_id, count = Counter(problem.id for problem in problems).most_common(1)[0]
+    ids = Counter(problem.id for problem in problems)
+    problem_id, count = ids.most_common(1)[0]
     if count > 1:
         raise TaskError(
             f"task {name}: got {count} problems of the id {problem_id!r}, "

@@ -191,8 +191,9 @@ def bootstrap_mean(
     error = math.sqrt(variance(values) / count)
     if not beyond and error:
         t = max(t, fmean(values) / error)
-    low, high = means[outside], means[-1 - outside]
-    return MeanTest(float(low), float(high), two_sided(t, count - 1))
+    low = float(means[outside])
+    high = float(means[-1 - outside])
+    return MeanTest(low, high, two_sided(t, count - 1))
 
 
 def _resampled_means(values: Sequence[float], seed: int, resamples: int) -> NDArray[Any]:
@@ -287,7 +288,9 @@ def p_of_interval(value: float, low: float, high: float) -> float:
     """
     if not value:
         return 1.0
-    reach = value - low if value > 0 else high - value
+    reach = value - low
+    if value < 0:
+        reach = high - value
     if not reach:
         return 0.0
     z = _REACH * abs(value) / reach

@@ -159,7 +159,8 @@ def make_table(results: Results) -> Table:
     for system in results.systems:
         own: list[TableRow] = []
         for task in results.tasks:
-            own.append(make_row(system, task, records[system, task], config.repeats))
+            row = make_row(system, task, records[system, task], config.repeats)
+            own.append(row)
         rows += own
         if len(own) > 1:
             rows.append(_average(own))

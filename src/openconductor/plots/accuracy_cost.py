@@ -18,7 +18,7 @@ from openconductor.evaluation.records import Record
 from openconductor.evaluation.statistics import Estimate
 from openconductor.plots.estimates import accuracy, mean_cost
 from openconductor.plots.material import NO_RECORD, Material, labels, spanned
-from openconductor.plots.sheet import GREY, Drawn, Look, in_percent, opened, point
+from openconductor.plots.sheet import DOTTED, GREY, Drawn, Look, in_percent, opened, point
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -84,11 +84,10 @@ def accuracy_cost(material: Material) -> Drawn:
     )
     if any(place.group == ABLATIONS for place in places):
         caption += " The front is without these."
-    caption += _name_lines_and_hidden(material, places, hidden)
     if unit != DOLLARS:
         why = "not every price is known" if unpriced else "nothing costs any"
         caption += f" Not in dollars: {why}."
-    return figure, caption + _name_left_out(material, places, unit)
+    return figure, caption + _name_others(material, places, hidden, unit)
 
 
 def _decided_tasks(records: Sequence[Record]) -> set[str]:
@@ -154,7 +153,7 @@ def _draw_places(panel: Axes, material: Material, places: Sequence[_Place]) -> l
     for place in places:
         name, look = written[place.name], material.look_of(place.name)
         if place.group == GROUP_OF_BOUNDS:
-            line: Look = {"color": look["color"], "linestyle": (0, (1, 1)), "zorder": 1}
+            line: Look = {"color": look["color"], "linestyle": DOTTED, "zorder": 1}
             panel.axhline(place.right.value, label=name, **line)
         elif any(_is_near(place, other) for other in drawn):
             hidden.append(name)
@@ -186,29 +185,21 @@ def _write_axes(panel: Axes, unit: str) -> None:
     in_percent(panel, "y", "right (%)")
 
 
-def _name_lines_and_hidden(
-    material: Material, places: Sequence[_Place], hidden: Sequence[str]
+def _name_others(
+    material: Material, places: Sequence[_Place], hidden: Sequence[str], unit: str
 ) -> str:
-    """Name the systems that are lines, and those that are hidden, in the caption."""
+    """Name in the caption the systems that are lines, are hidden, or have no place."""
     written = labels(material.by_system)
-    names = {place.name for place in places} - {material.ours}
+    group_of_place = {place.name: place.group for place in places}
+    bounds = [written[name] for name in BOUNDS if group_of_place.get(name) == GROUP_OF_BOUNDS]
+    left_out = [text for name, text in written.items() if name not in group_of_place]
     text = ""
-    bounds = [written[name] for name in BOUNDS if name in names]
     if bounds:
         text += f" Lines, for they know the answers or the workers: {', '.join(bounds)}."
     if hidden:
         text += f" Not drawn, for they would lie on another marker: {', '.join(hidden)}."
+    if left_out:
+        lack = unit.partition(" a ")[0]
+        names = ", ".join(left_out)
+        text += f" Not drawn, for lack of {lack} or of a decided answer to some task: {names}."
     return text
-
-
-def _name_left_out(material: Material, places: Sequence[_Place], unit: str) -> str:
-    """Name the systems that have no place, in the caption."""
-    names = {place.name for place in places}
-    left_out = [text for name, text in labels(material.by_system).items() if name not in names]
-    if not left_out:
-        return ""
-    lack = unit.partition(" a ")[0]
-    return (
-        f" Not drawn, for lack of {lack} or of a decided answer to some task: "
-        f"{', '.join(left_out)}."
-    )

@@ -28,7 +28,8 @@ def accuracy(records: Sequence[Record]) -> Estimate | None:
     scores = statistics.scores_by_problem(records)
     if not scores:
         return None
-    return statistics.estimate(scores, masked=sum(record.correct is None for record in records))
+    masked = sum(record.correct is None for record in records)
+    return statistics.estimate(scores, masked)
 
 
 def share(counts: Sequence[float], totals: Sequence[float]) -> Estimate | None:
@@ -57,7 +58,8 @@ def share(counts: Sequence[float], totals: Sequence[float]) -> Estimate | None:
     if variance >= 1e-12:  # rounding may leave 1e-33 of a spread of zero
         effective = value * (1 - value) / variance
         worth = min(everything, max(1.0, effective))
-    low, high = statistics.wilson_interval(min(value * worth, worth), worth)
+    of_kind = min(value * worth, worth)
+    low, high = statistics.wilson_interval(of_kind, worth)
     return Estimate(value, low, high, questions)
 
 
@@ -83,18 +85,20 @@ def mean_cost(records: Iterable[Record], measure: Callable[[Record], float]) -> 
     The interval is normal on the logarithm's scale (delta method), so it never reaches below zero.
     None: there are no records.
     """
-    costs = by_task(grouped((record.key, measure(record)) for record in records))
+    by_question = grouped((record.key, measure(record)) for record in records)
+    costs = by_task(by_question)
     if not costs:
         return None
     task_means: list[float] = []
     variances: list[float] = []
     for by_problem in costs.values():
-        task_means.append(fmean(cost for repeats in by_problem.values() for cost in repeats))
+        all_costs = [cost for repeats in by_problem.values() for cost in repeats]
+        task_means.append(fmean(all_costs))
         means = [fmean(repeats) for repeats in by_problem.values()]
         if len(means) > 1:
             variances.append(statistics.variance(means) / len(means))
     value = fmean(task_means)
-    problems = sum(len(by_problem) for by_problem in costs.values())
+    problems = len(by_question)
     if value <= 0:
         return Estimate(value, value, value, problems)
     spread = math.sqrt(math.fsum(variances))

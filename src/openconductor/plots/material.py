@@ -76,7 +76,8 @@ class Material:
         """All known workers: by ordinal, then those of the curve alone, then others."""
         workflows = [workflow for record in self.records for workflow in record.workflows]
         used = {step.worker for workflow in workflows for step in workflow}
-        names = [self.worker(ordinal) for ordinal in sorted({*self.workers, *used})]
+        ordinals = sorted({*self.workers, *used})
+        names = [self.worker(ordinal) for ordinal in ordinals]
         for iteration in self.curve:
             names += iteration.worker_share
         names += [name.removeprefix(ALONE) for name in self.alone]
@@ -127,7 +128,7 @@ def first_workflows(records: Iterable[Record]) -> dict[Key, list[Workflow]]:
     for record in records:
         of_question = workflows.setdefault(record.key, [])
         first = record.rounds[0].workflow if record.rounds else None
-        if first is not None and first.steps:
+        if first:
             of_question.append(first)
     return workflows
 
@@ -224,9 +225,10 @@ def labels(names: Iterable[str]) -> dict[str, str]:
     """Return the label of each name, never two alike."""
     written: dict[str, str] = {}
     for name in dict.fromkeys(names):
-        text, number = label(name), 2
+        text, number = label(name), 1
         while text in written.values():
-            text, number = f"{label(name)} ({number})", number + 1
+            number += 1
+            text = f"{label(name)} ({number})"
         written[name] = text
     return written
 
@@ -237,7 +239,8 @@ def spanned(counts: Iterable[int]) -> str:
     >>> spanned([100, 100]), spanned([1000, 30])
     ('100', '30 to 1,000')
     """
-    sizes = sorted(counts)
-    if sizes[0] == sizes[-1]:
-        return f"{sizes[0]:,}"
-    return f"{sizes[0]:,} to {sizes[-1]:,}"
+    counts = set(counts)
+    fewest, most = min(counts), max(counts)
+    if fewest == most:
+        return f"{most:,}"
+    return f"{fewest:,} to {most:,}"

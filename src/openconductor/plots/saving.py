@@ -128,10 +128,12 @@ def draw(name: str, material: Material) -> Drawing:
     title, plot = FIGURES[name]
     with styled():
         drawn = plot(material)
-        empty = isinstance(drawn, str)
-        figure, caption = (in_words(drawn), drawn) if isinstance(drawn, str) else drawn
+        if isinstance(drawn, str):
+            figure, caption = in_words(drawn), drawn
+        else:
+            figure, caption = drawn
         finish(figure, title)
-    return Drawing(title, caption, empty, figure)
+    return Drawing(title, caption, isinstance(drawn, str), figure)
 
 
 def rendered(drawing: Drawing, form: Literal["svg", "png"]) -> bytes:

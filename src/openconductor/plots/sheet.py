@@ -24,6 +24,7 @@ if TYPE_CHECKING:
 WIDTH = 3.5  # inches: one column of a two-column page
 LEGEND_LINE = 0.13  # inches
 INK, GREY, FAINT = "#303030", "#8A8A8A", "#D9D9D9"
+DOTTED = (0, (1, 1))
 _STYLING = threading.RLock()
 Look = dict[str, Any]
 """The look of a series: keyword arguments of matplotlib."""

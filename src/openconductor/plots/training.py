@@ -18,7 +18,7 @@ from openconductor.evaluation.eval_config import HINDSIGHT, ORACLE, UNTRAINED
 from openconductor.plots.estimates import accuracy
 from openconductor.plots.iterations import Iteration, smoothed, window_of
 from openconductor.plots.material import Material, label, labels, look, spanned
-from openconductor.plots.sheet import GREY, Drawn, Look, in_percent, opened, point
+from openconductor.plots.sheet import DOTTED, GREY, Drawn, Look, in_percent, opened, point
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -101,7 +101,7 @@ def _weigh_kinds(material: Material) -> tuple[Sequence[Iteration], str]:
 
 def _draw_levels(panel: Axes, material: Material) -> str:
     """Draw the levels of workers and bounds as lines, and the Conductor's as points; say so."""
-    bound = next((name for name in (ORACLE, HINDSIGHT) if name in material.by_system), "")
+    bound = ORACLE if ORACLE in material.by_system else HINDSIGHT
     levels: dict[str, Estimate] = {}
     for name in (*material.alone, bound, "best_fixed"):
         level = accuracy(material.by_system.get(name, []))
@@ -115,10 +115,11 @@ def _draw_levels(panel: Axes, material: Material) -> str:
         if name in workers and name != best:
             panel.axhline(level.value, color=GREY, linewidth=0.5, zorder=1)
             continue
-        written = f"best worker, {label(name)}" if name == best else label(name)
         own: Look = {"color": material.look_of(name)["color"], "zorder": 1}
-        text = f"{written} {100 * level.value:.1f} %"
-        panel.axhline(level.value, linestyle=(0, (1, 1)), label=text, **own)
+        text = f"{label(name)} {100 * level.value:.1f} %"
+        if name == best:
+            text = f"best worker, {text}"
+        panel.axhline(level.value, linestyle=DOTTED, label=text, **own)
         panel.axhspan(level.low, level.high, alpha=0.1, linewidth=0, **own)
     _draw_end(panel, material, UNTRAINED, material.curve[0].number)
     _draw_end(panel, material, material.ours, material.curve[-1].number)
@@ -155,12 +156,14 @@ def worker_share(material: Material) -> Drawn:
     for place, name in enumerate(named):
         own = look(material.names.index(name))
         text = f"{written[name]} {{:.1%}}"
-        _draw(panel, curve, _shares(curve, [name]), own, label=text, place=place, dots=False)
+        shares = _shares(curve, [name])
+        _draw(panel, curve, shares, own, label=text, place=place, dots=False)
     if others:
         text = f"{len(others)} others together {{:.1%}}"
         own = {"color": GREY, "linestyle": ":"}
         place = len(named)
-        _draw(panel, curve, _shares(curve, others), own, label=text, place=place, dots=False)
+        shares = _shares(curve, others)
+        _draw(panel, curve, shares, own, label=text, place=place, dots=False)
     _along(panel, curve)
     in_percent(panel, "y", "share of steps (%)")
     return figure, (
@@ -210,7 +213,8 @@ def _nothing(curve: Sequence[Iteration], values: Sequence[object]) -> str:
 
 def _explain(curve: Sequence[Iteration], *, dots: bool = True) -> str:
     """Say how much a curve rests on, and what its lines are: the end of a caption."""
-    masked, window = sum(iteration.masked for iteration in curve), window_of(len(curve))
+    masked = sum(iteration.masked for iteration in curve)
+    window = window_of(len(curve))
     rollouts = spanned(iteration.rollouts for iteration in curve)
     text = (
         f"n = {len(curve):,} iteration{'s' if len(curve) > 1 else ''} of {rollouts} rollouts, "
@@ -247,7 +251,8 @@ def _draw(
         dots: draw single iterations and the band, too.
     """
     numbers = [iteration.number for iteration in curve]
-    means, lows, highs = zip(*smoothed(values, window_of(len(curve))), strict=True)
+    points = smoothed(values, window_of(len(curve)))
+    means, lows, highs = zip(*points, strict=True)
     if dots:
         single = [math.nan if value is None else value for value in values]
         band: Look = {"color": look["color"], "alpha": 0.2, "linewidth": 0}
@@ -263,15 +268,18 @@ def _draw(
         "markersize": 3.4,
         "markevery": (place * step // 4, step),
     }
-    panel.plot(numbers, means, label=label.format(last).replace("%", " %"), **own)
+    text = label.format(last).replace("%", " %")
+    panel.plot(numbers, means, label=text, **own)
 
 
 def _along(panel: Axes, curve: Sequence[Iteration]) -> None:
     """Name the axis of iterations, with whole numbers and room to either side."""
     from matplotlib.ticker import MaxNLocator
 
-    first, last = curve[0].number, curve[-1].number
+    first = curve[0].number
+    last = curve[-1].number
     margin = max(0.5, 0.015 * (last - first))
     panel.set_xlim(first - margin, last + margin)
-    panel.xaxis.set_major_locator(MaxNLocator(6, integer=True, min_n_ticks=1, steps=[1, 2, 5, 10]))
+    ticks = MaxNLocator(6, integer=True, min_n_ticks=1, steps=[1, 2, 5, 10])
+    panel.xaxis.set_major_locator(ticks)
     panel.set_xlabel("iteration")

@@ -35,14 +35,19 @@ def worker_kind(material: Material) -> Drawn:
     decided = [cell for row in rows for cell in row if cell is not None]
     if not decided:
         return "Neither a worker alone nor a system that plans has a decided answer."
-    figure, (panel,) = opened(0.9 + 0.17 * len(systems))
+    height = 0.9 + 0.17 * len(systems)
+    figure, (panel,) = opened(height)
     _draw_heat_map(panel, rows)
     in_rows(panel, list(labels(systems).values()))
-    turned: Look = {"rotation": 20, "ha": "right"} if len(parts) > 5 else {}
-    panel.set_xticks(range(len(parts)), list(labels(parts).values()), **turned)
+    turned: Look = {}
+    if len(parts) > 5:
+        turned = {"rotation": 20, "ha": "right"}
+    names = list(labels(parts).values())
+    panel.set_xticks(range(len(parts)), names, **turned)
     sizes: list[str] = []
     for name, records in parts.items():
-        sizes.append(f"{name} {len({record.key for record in records})}")
+        questions = {record.key for record in records}
+        sizes.append(f"{name} {len(questions)}")
     masked = sum(cell.masked for cell in decided)
     caption = (
         f"Right answers in percent; n, questions: {', '.join(sizes)}. {masked:,} records are "
@@ -58,7 +63,8 @@ def _accuracies(system: str, parts: Mapping[str, Sequence[Record]]) -> list[Esti
     """Return a system's accuracy in each part; None: nothing was decided."""
     cells: list[Estimate | None] = []
     for records in parts.values():
-        cells.append(accuracy([record for record in records if record.system == system]))
+        own = [record for record in records if record.system == system]
+        cells.append(accuracy(own))
     return cells
 
 
@@ -77,7 +83,8 @@ def _draw_heat_map(panel: Axes, rows: Sequence[Sequence[Estimate | None]]) -> No
     for y, row in enumerate(values):
         for x, value in enumerate(row):
             text = "–" if math.isnan(value) else f"{100 * value:.0f}"
-            panel.text(x, y, text, color="white" if value > 0.6 else "black", **own)
+            color = "white" if value > 0.6 else "black"
+            panel.text(x, y, text, color=color, **own)
 
 
 # ── steps by round ────────────────────────────────────────────────────────────────────────────────
@@ -94,7 +101,8 @@ def worker_rounds(material: Material) -> Drawn:
     later = _step_shares(material, records, later=True)
     used = {worker for worker, share in (*first.items(), *later.items()) if share.value}
     workers = [worker for worker in material.names if worker in used][:MOST_ROWS]
-    figure, (panel,) = opened(0.7 + 0.2 * len(workers))
+    height = 0.7 + 0.2 * len(workers)
+    figure, (panel,) = opened(height)
     _draw_shares(panel, workers, first, offset=-0.17, look=_FIRST, name="first round")
     _draw_shares(panel, workers, later, offset=0.17, look=_LATER, name="later rounds")
     in_rows(panel, list(labels(workers).values()))

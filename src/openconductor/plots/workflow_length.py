@@ -25,10 +25,12 @@ def workflow_length(material: Material) -> Drawn:
     ours = material.by_system[material.ours]
     parts = by_part(ours)
     plans = _make_frame(parts)
-    figure, (panel,) = opened(0.8 + 0.21 * len(parts))
+    height = 0.8 + 0.21 * len(parts)
+    figure, (panel,) = opened(height)
     lengths = plans["steps"].clip(upper=len(_COLOURS))
     counts = plans.groupby(["part", lengths]).size().unstack(fill_value=0)
-    shares = counts.div(counts.sum(axis=1), axis=0).reindex(parts, fill_value=0.0)
+    shares = counts.div(counts.sum(axis=1), axis=0)
+    shares = shares.reindex(parts, fill_value=0.0)
     start = [0.0] * len(parts)
     for steps in shares.columns:
         widths = shares[steps].tolist()
@@ -41,7 +43,8 @@ def workflow_length(material: Material) -> Drawn:
         dark = steps > 4
         panel.bar_label(bars, texts, label_type="center", color="white" if dark else "black")
         start = [low + width for low, width in zip(start, widths, strict=True)]
-    in_rows(panel, [label(name) for name in parts], _counts_and_means(plans, list(parts)))
+    names = [label(part) for part in parts]
+    in_rows(panel, names, _counts_and_means(plans, list(parts)))
     in_percent(panel, "x", "workflows (%)")
     panel.set_xlim(0, 1)
     questions = len({record.key for record in ours})
@@ -58,7 +61,8 @@ def _make_frame(parts: Mapping[str, Sequence[Record]]) -> Frame:
     rows: list[tuple[str, str, int]] = []
     for part, records in parts.items():
         for key, workflows in first_workflows(records).items():
-            rows += [(part, "\0".join(key), len(workflow)) for workflow in workflows]
+            question = "\0".join(key)
+            rows += [(part, question, len(workflow)) for workflow in workflows]
     return pd.DataFrame(rows, columns=["part", "question", "steps"])
 
 

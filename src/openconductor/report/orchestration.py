@@ -188,7 +188,8 @@ class Orchestration:
     @property
     def masked(self) -> int:
         """The number of the system's records that could not be decided."""
-        return sum(self.counts[self.system].get(status, 0) for status in MASKED)
+        counts = self.counts[self.system]
+        return sum(counts[status] for status in MASKED)
 
     @property
     def no_validity(self) -> str:
@@ -241,9 +242,11 @@ def measure_orchestration(
     alone = {
         name: scores for name, scores in lineup.scores.items() if name.startswith(ALONE) and scores
     }
-    bound = next((name for name in ORACLES if lineup.scores.get(name)), None)
-    oracle_scores = naive_oracle(alone) if bound is None else lineup.scores[bound]
-    oracle = lineup.bare_level(HINDSIGHT, oracle_scores) if bound is None else levels[bound]
+    oracle_scores: Scores = naive_oracle(alone)
+    oracle = lineup.bare_level(HINDSIGHT, oracle_scores)
+    for name in reversed(ORACLES):
+        if lineup.scores.get(name):
+            oracle, oracle_scores = levels[name], lineup.scores[name]
     planner = _planner_alone(system)
     placed = {system, planner, "random", "best_fixed", *ORACLES, *alone}
     asked = Counter(record.key for record in ours)
@@ -376,7 +379,7 @@ def _count_reasons(records: Iterable[Record]) -> dict[str, int]:
 def _timed_plans(records: Iterable[Record]) -> Iterable[TimedPlan]:
     for record in records:
         for workflow in record.workflows:
-            yield TimedPlan(workflow, 0, record.correct, f"{record.task}/{record.problem}")
+            yield TimedPlan(workflow, 0, record.correct, "/".join(record.key))
 
 
 def _estimate(scores: Scores) -> Estimate | None:
@@ -417,7 +420,9 @@ def _choose_by_group(groups: Mapping[Key, str], first: Scores, second: Scores) -
         keys = [key for key in shared if groups[key] == group]
         even, odd = keys[::2], keys[1::2]
         for half, other_half in ((even, odd), (odd, even)):
-            better = first if _mean(first, other_half) >= _mean(second, other_half) else second
+            better = first
+            if _mean(second, other_half) > _mean(first, other_half):
+                better = second
             chosen |= {key: better[key] for key in half}
     return chosen
 
@@ -448,4 +453,5 @@ def _share_of_headroom(ours: Scores, best: BestSingle, oracle: Scores) -> Captur
     if not keys or fmean(oracle_leads) <= 0:
         return None
     low, high = statistics.ratio_interval(our_leads, oracle_leads) or (None, None)
-    return Captured(fmean(our_leads) / fmean(oracle_leads), low, high, len(keys))
+    won = fmean(our_leads) / fmean(oracle_leads)
+    return Captured(won, low, high, len(keys))

@@ -74,9 +74,9 @@ def write_report(
     make_folder(out)
     values = json.dumps(report.to_json(), indent=2, ensure_ascii=False, allow_nan=False)
     write_whole(out / "report.json", values + "\n")
-    written: dict[str, Any] = {"report": str(out / "report.json"), "page": None, "figures": {}}
+    written: dict[str, Any] = {"report": str(out / "report.json")}
     if not can_draw():
-        return written
+        return {**written, "page": None, "figures": {}}
     from openconductor.plots import save_all
 
     system = report.orchestration.system
@@ -85,15 +85,16 @@ def write_report(
         earlier = old.of(system) or old.of(CONDUCTOR)
         records += [replace(record, system=UNTRAINED) for record in earlier]
     pictures = save_all(records, out / "figures", curves, workers=results.workers, system=system)
-    write_whole(out / "report.html", render(report, pictures, results, read_folder(folder)[1]))
-    written["page"] = str(out / "report.html")
-    written["figures"] = {name: str(picture.svg) for name, picture in pictures.items()}
-    return written
+    _, environment = read_folder(folder)
+    page = render(report, pictures, results, environment)
+    write_whole(out / "report.html", page)
+    figures = {name: str(picture.svg) for name, picture in pictures.items()}
+    return {**written, "page": str(out / "report.html"), "figures": figures}
 
 
 def can_draw() -> bool:
     """Return True if the extra ``plots`` is installed."""
-    return find_spec("matplotlib") is not None and find_spec("jinja2") is not None
+    return all(find_spec(name) for name in ("matplotlib", "jinja2"))
 
 
 def render(

@@ -8,7 +8,7 @@ folders must say the same of their inputs.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, cast
@@ -17,7 +17,7 @@ from openconductor.errors import ConfigError
 from openconductor.evaluation.counterfactual import Counterfactuals
 from openconductor.evaluation.eval_config import CONDUCTOR
 from openconductor.evaluation.headroom import Headroom, headroom
-from openconductor.evaluation.records import Results, read_folder
+from openconductor.evaluation.records import Record, Results, read_folder
 from openconductor.plots.material import Material
 from openconductor.report.orchestration import Orchestration, measure_orchestration
 from openconductor.report.training import Training, read_training
@@ -86,13 +86,16 @@ def make_report(
         ConfigError: there is no record of the system, before or after, or no curve.
         JournalError: a journal cannot be read.
     """
-    system, seed = choose_system(results, system), results.config.seed or 0
-    earlier = () if before is None else before.of(system) or before.of(CONDUCTOR)
-    if before is not None and not earlier:
-        known = ", ".join(before.systems)
-        raise ConfigError(
-            f"before: no record of {system!r} or 'conductor', expected one of {known}"
-        )
+    system = choose_system(results, system)
+    seed = results.config.seed or 0
+    earlier: Sequence[Record] = ()
+    if before is not None:
+        earlier = before.of(system) or before.of(CONDUCTOR)
+        if not earlier:
+            known = ", ".join(before.systems)
+            raise ConfigError(
+                f"before: no record of {system!r} or 'conductor', expected one of {known}"
+            )
     figures = measure_orchestration(
         results.records,
         system=system,

@@ -223,8 +223,10 @@ def find_effort(
         best: the system ``worker:NAME`` of the best worker.
         seed: of the bootstrap.
     """
-    unit = _unit(by_system[system], by_system[best])
-    system_cost, worker_cost = cost(by_system[system], unit), cost(by_system[best], unit)
+    ours, workers = by_system[system], by_system[best]
+    unit = _unit(ours, workers)
+    system_cost = cost(ours, unit)
+    worker_cost = cost(workers, unit)
     if system_cost <= 0 or worker_cost <= 0:
         return None
     own = list(_rivals(by_system, best, unit, system_cost))
@@ -243,7 +245,7 @@ def find_effort(
         name=chosen.name,
         worker=best.removeprefix(ALONE),
         accuracy=estimate(chosen.scores),
-        lead=difference(scores_by_problem(by_system[system]), chosen.scores, seed),
+        lead=difference(scores_by_problem(ours), chosen.scores, seed),
         cost=chosen.cost,
         votes=chosen.votes,
         wanted=system_cost / worker_cost,
@@ -263,19 +265,22 @@ def _rivals(
     records = by_system[alone]
     if not _comparable(records, unit):
         return
-    scores, share = scores_by_problem(records), cost(records, unit) / system_cost
+    scores = scores_by_problem(records)
+    share = cost(records, unit) / system_cost
     yield _Rival(f"{worker} alone", 1, scores, share)
     repeats = min(len(answers) for answers in scores.values())
     for times in range(3, repeats + 1):  # a vote of two is the first one's answer
-        votes = _votes(records, times)
-        yield _Rival(f"{worker}, a vote of {times}", times, votes, times * share)
+        name = f"{worker}, a vote of {times}"
+        yield _Rival(name, times, _votes(records, times), times * share)
 
 
 def _comparable(records: Sequence[Record], unit: str) -> bool:
     """Return True if a system has a decided answer and a cost in the unit."""
     if unit == "dollars" and _has_unknown_price(records):
         return False
-    return cost(records, unit) > 0 and bool(scores_by_problem(records))
+    if not scores_by_problem(records):
+        return False
+    return cost(records, unit) > 0
 
 
 def _votes(records: Sequence[Record], times: int) -> Scores:

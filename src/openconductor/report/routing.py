@@ -105,7 +105,8 @@ def measure_routing(
     for workflows in _plans_by_question(records).values():
         used |= {step.worker for workflow in workflows for step in workflow}
         steps.append(sum(len(workflow) for workflow in workflows))
-        unused.append(sum(len(unused_steps(workflow)) for workflow in workflows))
+        idle = [len(unused_steps(workflow)) for workflow in workflows]
+        unused.append(sum(idle))
     ordinals = sorted({*workers, *used})
     names = {ordinal: workers.get(ordinal, str(ordinal)) for ordinal in ordinals}
     by_task = group_by(records, lambda record: record.task)
@@ -169,7 +170,8 @@ def _mean_steps(plans: Sequence[Sequence[Workflow]]) -> Estimate | None:
     if not plans:
         return None
     means = [fmean(map(len, workflows)) for workflows in plans]
-    low, high = 1.0, float(max(map(len, plans[0])))
+    low = 1.0
+    high = float(max(map(len, plans[0])))
     if len(means) > 1:
         low, high = mean_interval(means)
     return Estimate(fmean(means), max(1.0, low), high, len(means))

@@ -120,7 +120,9 @@ def compare(level: Level, text: str) -> Finding:
     if level.lead is None:
         return Finding("no", text)
     if not is_better(level.lead):
-        return Finding("no", text) if is_no_gain(level.lead) else leave_open(level.lead, text)
+        if is_no_gain(level.lead):
+            return Finding("no", text)
+        return leave_open(level.lead, text)
     if level.strict is None or is_better(level.strict):
         return Finding("yes", text)
     strict = gain_with_interval(level.strict)
@@ -138,14 +140,17 @@ def leave_open(lead: Difference | Estimate, text: str) -> Finding:
 
 def _say_questions_needed(lead: Difference | Estimate) -> str:
     """Say how many questions would show the gain that is seen, or exclude a gain of the margin."""
-    if lead.problems < 2 or (isinstance(lead, Difference) and is_better(lead)):
+    if lead.problems < 2:
         return ""
+    if isinstance(lead, Difference) and is_better(lead):
+        return ""
+    margin = RULES.margin
     error = (lead.high - lead.low) / 2 / 1.96
     variance = error**2 * lead.problems
-    if lead.value > RULES.margin:
+    if lead.value > margin:
         count = max(RULES.fewest, questions_needed(lead.value, variance))
         return f"; about {count:,} questions would show a gain like this one"
-    distance = max(RULES.margin - lead.value, RULES.margin / 2)
+    distance = max(margin - lead.value, margin / 2)
     enough = math.ceil(variance * (1.645 / distance) ** 2)
     count = max(RULES.fewest, enough)
-    return f"; about {count:,} questions would exclude a gain of {100 * RULES.margin:g} point"
+    return f"; about {count:,} questions would exclude a gain of {100 * margin:g} point"

@@ -73,7 +73,9 @@ class Section:
 def heading(report: Report) -> str:
     """Write the system, the tasks and the questions of a report."""
     figures = report.orchestration
-    often = "once" if figures.repeats == 1 else f"up to {figures.repeats} times"
+    often = "once"
+    if figures.repeats > 1:
+        often = f"up to {figures.repeats} times"
     questions = counted(figures.questions, "question")
     text = f"{figures.system} on {', '.join(figures.tasks)}: {questions}, asked {often}"
     if report.missing:
@@ -120,20 +122,24 @@ def _levels(figures: Orchestration) -> Section:
     """Make every level with its interval, and the lead over it."""
     system = figures.system
     ours = Level(system, figures.accuracy, None)
-    levels = [(name, level) for name, level in _named_levels(figures, ours) if level is not None]
-    tested = [level.lead.p for _, level in levels if level.lead is not None and _is_tested(level)]
-    p_values = iter(holm(tested))
+    levels = _name_levels(figures, ours)
+    # Hindsight chose by the very answers that score it: it is only a bound, and not tested.
+    tested = {
+        name: level.lead.p
+        for name, level in levels.items()
+        if level.lead is not None and level.system != HINDSIGHT
+    }
+    p_values = holm(list(tested.values()))
+    adjusted = dict(zip(tested, p_values, strict=True))
     rows: list[Sequence[str]] = []
     groups: list[str] = []
-    for name, level in levels:
+    for name, level in levels.items():
         accuracy = (name, percent(level.accuracy), interval(level.accuracy))
         if level is ours:
             rows.append((*accuracy, "", "", ""))
             groups.append(GROUPS[0])
             continue
-        p = NOTHING
-        if level.lead is not None and _is_tested(level):
-            p = say.chance(next(p_values))
+        p = say.chance(adjusted[name]) if name in adjusted else NOTHING
         rows.append((*accuracy, points(level.lead), span(level.lead), p))
         groups.append(group_of(level.system.partition(",")[0]))
     return Section(
@@ -141,35 +147,31 @@ def _levels(figures: Orchestration) -> Section:
         _level_lines(figures),
         ("", "right, %", INTERVAL, f"lead of {system}", INTERVAL, "p (Holm)"),
         rows,
-        marked=[level for _, level in levels].index(ours),
-        drawn=[level.lead for _, level in levels],
+        marked=list(levels).index(system),
+        drawn=[level.lead for level in levels.values()],
         figures=("accuracy_cost",),
         groups=groups,
     )
 
 
-def _is_tested(level: Level) -> bool:
-    """Return False for hindsight, which chose by the very answers that score it: only a bound."""
-    return level.system != HINDSIGHT
-
-
-def _named_levels(figures: Orchestration, ours: Level) -> Iterator[tuple[str, Level | None]]:
-    """Yield each level with its name in words, the highest bound first."""
+def _name_levels(figures: Orchestration, ours: Level) -> dict[str, Level]:
+    """Return each level by its name in words, the highest bound first."""
     best, fitted, oracle = figures.best_single, figures.best_fitted, figures.oracle
+    levels: dict[str, Level | None] = {}
     if oracle is not None and oracle.system != ours.system:
         hindsight = "best worker of each question, in hindsight"
-        yield hindsight if oracle.system == HINDSIGHT else "oracle", oracle
-    yield "best worker of each question, without luck", figures.oracle_corrected
-    yield ours.system, ours
-    yield "the planner alone, without any worker", figures.planner_alone
+        levels[hindsight if oracle.system == HINDSIGHT else "oracle"] = oracle
+    levels["best worker of each question, without luck"] = figures.oracle_corrected
+    levels[ours.system] = ours
+    levels["the planner alone, without any worker"] = figures.planner_alone
     if best is not None:
-        yield f"{best.name} alone, the best worker on these questions", best
+        levels[f"{best.name} alone, the best worker on these questions"] = best
     if fitted is not None:
-        yield f"best worker chosen on other questions (mostly {fitted.name})", fitted
-    yield "best fixed workflow", figures.best_fixed
-    yield "random workflows", figures.random
-    for level in figures.others:
-        yield level.system, level
+        levels[f"best worker chosen on other questions (mostly {fitted.name})"] = fitted
+    levels["best fixed workflow"] = figures.best_fixed
+    levels["random workflows"] = figures.random
+    levels |= {level.system: level for level in figures.others}
+    return {name: level for name, level in levels.items() if level is not None}
 
 
 def _level_lines(figures: Orchestration) -> list[str]:
@@ -227,7 +229,8 @@ def _form(figures: Orchestration) -> Section:
     """Make the share of valid plans, and the reasons of the others."""
     if figures.validity is None:
         return Section("Form", (f"There is no validity: {figures.no_validity}.",))
-    valid, right = say.share(figures.validity), say.share(figures.given_valid)
+    valid = say.share(figures.validity)
+    right = say.share(figures.given_valid)
     lines = [f"Valid plans: {valid}. Of these, {right} are right."]
     if figures.invalid:
         reasons = [f"{reason or 'unknown'} {count}" for reason, count in figures.invalid.items()]
@@ -244,16 +247,19 @@ def _change(change: Change) -> Section:
     }
     rows: list[Sequence[str]] = []
     for name, lead in differences.items():
-        p, problems = NOTHING, NOTHING
+        p = problems = NOTHING
         if lead is not None:
-            p, problems = say.chance(lead.p), f"{lead.problems:,}"
+            p = say.chance(lead.p)
+            problems = f"{lead.problems:,}"
         rows.append((name, points(lead), span(lead), p, problems))
     both = counted(change.questions, "question")
-    before, after = say.number(change.entropy_before), say.number(change.entropy_after)
+    before = say.number(change.entropy_before)
+    after = say.number(change.entropy_after)
     untrained = f"untrained, which gets {say.share(change.before)} right"
     lines = [f"Trained less {untrained}, on {both} that both were asked."]
     if change.by_form is not None:
-        form, skill = say.gain(change.by_form), say.gain(change.by_skill)
+        form = say.gain(change.by_form)
+        skill = say.gain(change.by_skill)
         lines.append(f"Of the gain, {form} are more valid plans and {skill} better ones.")
     lines.append(f"Routing entropy: {before} bits before, {after} after.")
     head = ("", "points", INTERVAL, "p", "questions")
@@ -334,7 +340,8 @@ def _counterfactuals(replays: Counterfactuals) -> Section:
     if replays.shuffled is not None:
         lines.append(f"With another question's plan: {say.gain(replays.shuffled)}.")
     if replays.strangers is not None and replays.silent is not None:
-        strangers, silent = say.gain(replays.strangers), say.gain(replays.silent)
+        strangers = say.gain(replays.strangers)
+        silent = say.gain(replays.silent)
         lines.append(f"With every step done by another worker: {strangers}.")
         lines.append(f"With every step only told to solve the question: {silent}.")
     rows: list[Sequence[str]] = []
@@ -367,16 +374,18 @@ def gain(room: Headroom) -> str:
     The oracle without luck is compared with a worker chosen without luck.
     """
     if room.room_corrected is None or room.oracle_corrected is None:
-        lead, oracle, single, luck = room.room_naive, room.oracle_naive, room.best_naive, True
+        lead, oracle, single = room.room_naive, room.oracle_naive, room.best_naive
         whose = f"{room.best}, the best worker on these questions"
+        ends = f"{span(lead)}, luck included"
     else:
-        lead, oracle, luck = room.room_corrected, room.oracle_corrected, False
-        single, whose = room.best_fitted, "the worker that other questions would choose"
+        lead, oracle, single = room.room_corrected, room.oracle_corrected, room.best_fitted
+        whose = "the worker that other questions would choose"
+        ends = span(lead)
     text = f"{points(lead)} points"
     if lead.problems != oracle.problems:
         text += f" on the {lead.problems:,} questions that both have decided"
     text += f" over {whose} ({percent(single)} %), to {percent(oracle)} %"
-    return f"{text} (95 % interval of the gain {span(lead)}{', luck included' if luck else ''})"
+    return f"{text} (95 % interval of the gain {ends})"
 
 
 def _pool(room: Headroom, *lines: str) -> Section:
@@ -462,8 +471,9 @@ def _training(training: Training) -> Section:
     )
     lines = [line.rstrip()]
     if training.diversity:
-        tenths = ", ".join(f"{tenth.strategies:.1f}" for tenth in training.diversity)
-        lines.append(f"Effective number of strategies in each tenth of the training: {tenths}.")
+        tenths = [f"{tenth.strategies:.1f}" for tenth in training.diversity]
+        numbers = ", ".join(tenths)
+        lines.append(f"Effective number of strategies in each tenth of the training: {numbers}.")
     return Section(
         "The training",
         lines,

@@ -162,5 +162,6 @@ def _count(plan: str, answer: str) -> int:
     if not answer:
         return 0
     # Blanks are doubled, so that neighbours do not share one.
-    spaced, phrase = plan.replace(" ", "  "), answer.replace(" ", "  ")
+    spaced = plan.replace(" ", "  ")
+    phrase = answer.replace(" ", "  ")
     return f"  {spaced}  ".count(f" {phrase} ")

@@ -161,7 +161,4 @@ def read_completions(folder: Path, *, iterations: range) -> Completions:
 def _fate(record: Mapping[str, Any]) -> str:
     """Return whether a workflow's answer was right, wrong or masked."""
     fates = {True: "right", False: "wrong", None: "masked"}
-    if "correct" in record:
-        return fates[record["correct"]]
-    by_reward = {1.0: "right", 0.5: "wrong"}  # older journals have the reward alone
-    return by_reward.get(record["reward"], "masked")
+    return fates[record.get("correct")]

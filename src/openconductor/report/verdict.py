@@ -145,9 +145,9 @@ def _uneven_lead(figures: Orchestration) -> str:
             text += f"; the gain is carried by {largest} ({lead})"
     lost = [name for name, lead in parts.items() if lead.high < 0]
     level = [name for name, lead in parts.items() if lead.value <= 0 <= lead.high]
-    return (
-        text + _list_parts("lost on", lost, figures) + _list_parts("not ahead on", level, figures)
-    )
+    text += _list_parts("lost on", lost, figures)
+    text += _list_parts("not ahead on", level, figures)
+    return text
 
 
 def _list_parts(word: str, names: Sequence[str], figures: Orchestration) -> str:

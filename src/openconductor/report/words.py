@@ -19,7 +19,9 @@ def percent(share: Estimate | None) -> str:
     >>> percent(Estimate(0.805, 0.744, 0.854, 200))
     '80.5'
     """
-    return NOTHING if share is None else f"{100 * share.value:.1f}"
+    if share is None:
+        return NOTHING
+    return f"{100 * share.value:.1f}"
 
 
 def interval(share: Estimate | None) -> str:
@@ -79,7 +81,8 @@ def signed(value: float) -> str:
 
 def below(lead: Difference) -> tuple[str, str]:
     """Write a lead turned around: the points below, and their interval."""
-    low, high = _rounded(-lead.high), _rounded(-lead.low)
+    low = _rounded(-lead.high)
+    high = _rounded(-lead.low)
     return f"{_rounded(-lead.value):.1f}", f"{low:.1f} to {high:.1f}"
 
 
@@ -117,7 +120,9 @@ def counted(count: int, noun: str) -> str:
     >>> counted(1, "question"), counted(2400, "question")
     ('1 question', '2,400 questions')
     """
-    return f"{count:,} {noun if count == 1 else noun + 's'}"
+    if count != 1:
+        noun += "s"
+    return f"{count:,} {noun}"
 
 
 def about(what: str) -> str:
