@@ -91,6 +91,11 @@ class Ran:
     def json(self) -> Any:
         return json.loads(self.out)
 
+    def assert_refused(self, message: str, *, code: int = 2) -> None:
+        """Check that nothing was printed and the error says this."""
+        assert (self.code, self.out) == (code, "")
+        assert message.strip() in " ".join(self.err.split())
+
 
 @pytest.fixture
 def run(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> Callable[..., Ran]:

@@ -7,13 +7,11 @@ from pathlib import Path
 
 import pytest
 from chat_server import Answer, ChatServer, completion, says, write_pool
-from test_cli import CONDUCTOR, QUESTION, in_a_terminal, plans, scripted, serving
+from test_cli import CONDUCTOR, QUESTION, plans, scripted, serving
 
 from openconductor.types import Step, Workflow
 
 CHAIN = Workflow((Step(1, "Work it out."), Step(2, "Check it.", (0,))))
-ALONE = Workflow((Step(1, "Work it out."),))
-BAD = says({"error": {"message": "no"}}, status=400)
 CALL = Decimal("0.000022")
 
 
@@ -64,14 +62,3 @@ def test_a_journal_that_cannot_be_used_is_one_message(run, tmp_path, monkeypatch
     ran = run("ask", QUESTION, *CONDUCTOR, "http://127.0.0.1:9/v1", "--journal", journal)
     assert (ran.code, ran.out, ran.err.count("error:")) == (1, "", 1)
     assert ran.err.startswith("error: ") and journal in ran.err
-
-
-def test_a_terminal_sees_a_short_bill_with_what_was_wasted(tmp_path) -> None:
-    environment = {"NO_COLOR": "1", "COLUMNS": "160"}
-    with serving(plans(ALONE), BAD, answers("42"), answers("42")) as server:
-        code, shown = in_a_terminal(*asking(tmp_path, server), env=environment)
-        _, replayed = in_a_terminal(*asking(tmp_path, server), env=environment)
-    assert code == 0
-    assert "bob (instead)" in shown and "after rejected: " in shown
-    assert "Bill" in shown and "wasted: rejected" in shown
-    assert "replayed, not paid again" in replayed

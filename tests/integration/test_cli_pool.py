@@ -200,9 +200,7 @@ def test_a_worker_that_is_wrong_exits_with_2_and_its_fix(run, tmp_path, line) ->
 
 
 def test_a_file_that_is_absent_exits_with_2(run, tmp_path) -> None:
-    ran = run("pool", "check", tmp_path / "pool.toml", "--offline")
-    assert (ran.code, ran.out) == (2, "")
-    assert "no such file" in ran.err
+    run("pool", "check", tmp_path / "pool.toml", "--offline").assert_refused("no such file")
 
 
 # ── init ──────────────────────────────────────────────────────────────────────────────────────────
@@ -243,9 +241,7 @@ def test_init_never_writes_over_a_file_unless_it_is_told_to(run, bare, monkeypat
     monkeypatch.setenv("OPENAI_API_KEY", " ")  # a blank key is none
     monkeypatch.setenv("GOOGLE_API_KEY", CANARY)
     Path("mine.toml").write_text("# mine\n", "utf-8")
-    ran = run("pool", "init", "mine.toml")
-    assert (ran.code, ran.out) == (2, "")
-    assert "--force" in ran.err
+    run("pool", "init", "mine.toml").assert_refused("--force")
     assert Path("mine.toml").read_text("utf-8") == "# mine\n"
     drafted = run("pool", "init", "mine.toml", "--force", "--json").json()["workers"]
     written = [worker.name for _, worker in WorkerPool.from_toml("mine.toml")]

@@ -22,22 +22,10 @@ EMPTY = CodeTests((IoTest("", "nothing"),))
 TWICE = CodeTests((CallTest((3,), 6), CallTest((), 8, {"n": 4})), "twice")
 ADD = CodeTests((CallTest((1, 2), 3), CallTest((), 4, {"a": 2, "b": 2})), "add")
 
+TESTS = {"Sum": SUM, "Double": TWICE, "Big output": BIG, "Long input": LONG, "No input": EMPTY}
+TESTS["A name of the preamble"] = ADD
 PROGRAMS = read_programs("styles")
-STYLES = {name: (SUM, program) for name, program in PROGRAMS["Sum"].items()}
-STYLES |= {name: (TWICE, program) for name, program in PROGRAMS["Double"].items()}
-STYLES |= {
-    "big output": (BIG, "n = int(input())\nfor number in range(n // 2):\n    print(number)"),
-    "big output at once": (BIG, "print('\\n'.join(map(str, range(int(input()) // 2))))"),
-    "big input": (LONG, "print(sum(map(int, input().split())))"),
-    "input that is not read": (LONG, "print(2100000)"),
-    "empty input": (EMPTY, "import sys\nprint(sys.stdin.read() or 'nothing')"),
-    "end of input": (EMPTY, "try:\n    input()\nexcept EOFError:\n    print('nothing')"),
-    # ``from operator import *`` of the preamble brings another function of this name.
-    "a method of the preamble's name": (
-        ADD,
-        "class Solution:\n    def add(self, a, b):\n        return a + b",
-    ),
-}
+STYLES = [(section, name) for section, programs in PROGRAMS.items() for name in programs]
 
 
 @pytest.fixture(scope="module", params=get_args(Mode))
@@ -45,8 +33,10 @@ def grader(request: pytest.FixtureRequest, sandbox: Sandbox) -> CodeGrader:
     return CodeGrader(request.param, sandbox)
 
 
-@pytest.mark.parametrize("style", STYLES)
-async def test_a_program_in_this_style_is_right(style: str, grader: CodeGrader) -> None:
-    tests, program = STYLES[style]
-    grade = await grader.grade(Problem(style, "", tests, "styles"), f"```python\n{program}\n```")
+@pytest.mark.parametrize(("section", "name"), STYLES)
+async def test_a_program_in_this_style_is_right(
+    section: str, name: str, grader: CodeGrader
+) -> None:
+    problem = Problem(name, "", TESTS[section], "styles")
+    grade = await grader.grade(problem, f"```python\n{PROGRAMS[section][name]}\n```")
     assert grade.correct is True, grade.note

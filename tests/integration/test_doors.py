@@ -10,6 +10,7 @@ import re
 import sys
 from collections.abc import Iterator
 from pathlib import Path
+from statistics import fmean
 
 import pytest
 
@@ -38,11 +39,10 @@ NAMED = {
     "short": "fewer_steps",
 }
 LAW = [
-    {"ask": f"Is {n} even?", "options": ["No", "Yes"], "right": "AB"[n % 2 == 0]} for n in range(4)
+    {"ask": f"Is {n} even?", "options": ["No", "Yes"], "right": right}
+    for n, right in enumerate("BABA")
 ]
-CHOICE = [
-    {"question": row["ask"], "choices": row["options"], "answer": row["right"]} for row in LAW
-]
+CHOICE = [{"question": "Even?", "choices": ["No", "Yes"], "answer": right} for right in "BABA"]
 ODD = """
 from openconductor import Baseline, Benchmark, Dataset
 class Bare(Baseline): pass
@@ -126,8 +126,7 @@ def test_what_others_bring_is_evaluated_end_to_end(way: str, place: Path, run) -
     rows = run(*words.split()).json()["rows"]
     accuracies = {(row["system"], row["task"]): row["accuracy"] for row in rows}
     assert accuracies["worker:yes", law] == accuracies["worker:no", law] == 0.5
-    assert accuracies["worker:yes", city] == 0.0
-    assert accuracies[f"{checked}:no", city] == 1.0
+    assert (accuracies["worker:yes", city], accuracies[f"{checked}:no", city]) == (0.0, 1.0)
     assert run("eval", "--out", "run", "--json").json()["rows"] == rows, "it is resumed"
     checked_task = run("task", "check", law, "--path", "law.jsonl", "--json").json()
     assert checked_task["accepted"] == 4
@@ -138,12 +137,8 @@ def test_two_local_files_of_one_shape_are_two_tasks_under_their_own_names(place:
     pool = write_pool(place, "desk:always")
     law = write_rows(place / "choice.jsonl", CHOICE)
     tax = write_rows(place / "tax" / "test.jsonl", CHOICE[:1]).parent
-    folders = {
-        "one": [("my-law", law), ("tax", tax)],
-        "two": [("tax", tax)],
-        "three": [("tax", law)],
-    }
-    for folder, tasks in folders.items():
+    my_law, my_tax, other = ("my-law", law), ("tax", tax), ("tax", law)
+    for folder, tasks in {"one": [my_law, my_tax], "two": [my_tax], "three": [other]}.items():
         words = f"eval worker:yes --pool {pool} --out {folder}"
         for name, path in tasks:
             words += f" --task {name}=mmlu --task-path {name}={path}"
@@ -222,9 +217,9 @@ def test_a_reward_of_ones_own_trains_and_what_is_right_stays_the_graders(
         kept = [record.value for record in journal.records()]
     for number, line in enumerate((folder / "curves.jsonl").read_text("utf-8").splitlines()):
         curve = json.loads(line)
-        own = [one for one in kept if one["training"] == f"iteration {number}"]
-        assert curve["accuracy"] == sum(one["correct"] for one in own) / len(own)
-        assert curve["reward"] == pytest.approx(sum(one["reward"] for one in own) / len(own))
-    worth = {(one["correct"], one["reward"]) for one in kept}
+        own = [record for record in kept if record["training"] == f"iteration {number}"]
+        assert curve["accuracy"] == fmean(record["correct"] for record in own)
+        assert curve["reward"] == pytest.approx(fmean(record["reward"] for record in own))
+    worth = {(record["correct"], record["reward"]) for record in kept}
     assert worth >= {(False, 0.0), (True, 1.0), (True, 0.5)}
     assert worth <= {(False, 0.0), *((True, 1 / steps) for steps in range(1, 6))}

@@ -224,21 +224,17 @@ def test_a_kill_at_any_moment_repeats_no_acknowledged_call_and_changes_no_byte_o
 
 
 def test_a_command_that_is_interrupted_goes_on_where_it_was(peace, server, tmp_path) -> None:
-    folder = tmp_path / "run"
-    watch = Watch(peace, server, folder)
-    command = [sys.executable, "-m", "openconductor", *peace.command(folder)]
+    watch = Watch(peace, server, tmp_path / "run")
+    command = [sys.executable, "-m", "openconductor", *peace.command(watch.folder)]
     process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
     server.wait_for(peace.requests.total() // 2)
     process.send_signal(signal.SIGINT)
     out, err = process.communicate(timeout=60)
     assert (process.returncode, out) == (130, "")
-    assert "Traceback" not in err
     told = r"interrupted after \d+ calls, .*; finished calls are not paid for again\n"
-    assert re.search(told, err)
-    assert f"resume with: openconductor eval --out {folder}\n" in err
+    assert re.match(f"(.*\n)*{told}resume with: openconductor eval --out {watch.folder}\n", err)
     watch.check()
-    assert 0 < watch.held.total() < peace.requests.total()
-    assert cli.main(peace.command(folder)) == 0
+    assert cli.main(peace.command(watch.folder)) == 0
     watch.check()
     assert watch.wasted() <= AT_ONCE * SIDE_BY_SIDE
 

@@ -60,9 +60,10 @@ Say = Callable[[Server, asyncio.StreamReader, asyncio.StreamWriter], Awaitable[N
 
 async def read_request(reader: asyncio.StreamReader) -> tuple[str, dict[str, str]]:
     line, *fields = (await reader.readuntil(b"\r\n\r\n")).decode().strip().split("\r\n")
-    headers = {
-        name.lower(): value.strip() for name, _, value in (one.partition(":") for one in fields)
-    }
+    headers: dict[str, str] = {}
+    for text in fields:
+        name, _, value = text.partition(":")
+        headers[name.lower()] = value.strip()
     await reader.readexactly(int(headers.get("content-length", "0")))
     return line, headers
 
@@ -74,6 +75,19 @@ async def answers(
     while True:
         server.requests.append(await read_request(reader))
         writer.write(answer())
+
+
+def replies(*texts: bytes) -> Say:
+    """Answer a request with each of these, then hang up."""
+
+    async def say(
+        server: Server, reader: asyncio.StreamReader, writer: asyncio.StreamWriter
+    ) -> None:
+        for text in texts:
+            server.requests.append(await read_request(reader))
+            writer.write(text)
+
+    return say
 
 
 async def mute(server: Server, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
@@ -226,10 +240,8 @@ async def tunnels(
 
 
 def credentials(given: dict[str, str]) -> bool:
-    return (
-        given.get("proxy-authorization")
-        == f"Basic {b64encode(f'user:{PASSWORD}'.encode()).decode()}"
-    )
+    expected = b64encode(f"user:{PASSWORD}".encode()).decode()
+    return given.get("proxy-authorization") == f"Basic {expected}"
 
 
 async def test_plain_http_goes_through_the_proxy_that_the_environment_names(
@@ -284,13 +296,7 @@ async def test_a_host_that_the_environment_excepts_is_asked_directly(
 async def test_a_proxy_that_refuses_leaves_no_connection(
     reply: bytes, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    async def refuses(
-        server: Server, reader: asyncio.StreamReader, writer: asyncio.StreamWriter
-    ) -> None:
-        await read_request(reader)
-        writer.write(reply)
-
-    async with serve(refuses) as proxy:
+    async with serve(replies(reply)) as proxy:
         monkeypatch.setenv("HTTPS_PROXY", f"http://user:{PASSWORD}@127.0.0.1:{proxy.port}")
         error = await fail("https://api.example/v1")
     assert (type(error), error.retryable, error.unbilled) == (Unreachable, True, True)
@@ -326,9 +332,9 @@ async def test_many_calls_at_once_look_a_name_up_once(looked_up: list[str]) -> N
         calls = [asyncio.create_task(ask(provider)) for _ in range(20)]
         await asyncio.sleep(0)
         calls[0].cancel()  # it was the one that asked first
-        said = await asyncio.gather(*calls, return_exceptions=True)
+        results = await asyncio.gather(*calls, return_exceptions=True)
     assert looked_up.count("api.example") == 1
-    assert [one.text for one in said if isinstance(one, Completion)] == ["4"] * 19
+    assert sum(isinstance(result, Completion) for result in results) == 19
 
 
 async def test_a_name_that_failed_is_looked_up_again(looked_up: list[str]) -> None:
@@ -355,13 +361,7 @@ async def test_a_connection_that_waited_for_long_is_closed_and_not_used_again(
 
 
 async def test_a_connection_that_the_server_closed_while_it_was_idle_is_not_used() -> None:
-    async def once(
-        server: Server, reader: asyncio.StreamReader, writer: asyncio.StreamWriter
-    ) -> None:
-        server.requests.append(await read_request(reader))
-        writer.write(answer())
-
-    async with serve(once) as server, client(server.url) as provider:
+    async with serve(replies(answer())) as server, client(server.url) as provider:
         for _ in range(3):
             await ask(provider)
             await asyncio.sleep(0.03)
@@ -369,15 +369,8 @@ async def test_a_connection_that_the_server_closed_while_it_was_idle_is_not_used
 
 
 async def test_a_request_that_may_have_been_read_is_never_sent_a_second_time() -> None:
-    async def second_time_mute(
-        server: Server, reader: asyncio.StreamReader, writer: asyncio.StreamWriter
-    ) -> None:
-        for reply in (answer(), b""):
-            server.requests.append(await read_request(reader))
-            writer.write(reply)
-
     async with (
-        serve(second_time_mute) as server,
+        serve(replies(answer(), b"")) as server,
         client(server.url) as provider,
     ):
         await ask(provider)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import re
 from collections.abc import Sequence
 from fractions import Fraction
 
@@ -44,24 +45,27 @@ async def graded(
     )
 
 
-@pytest.mark.parametrize(
-    ("verdict", "gold_read", "correct", "note"),
-    [
-        *(("equal", True, True, "math-verify"), ("different", True, False, "math-verify")),
-        *(("unread answer", True, False, "unreadable"), ("unread gold", True, None, "undecided")),
-        *(
-            ("cpu", True, False, "timeout"),
-            ("memory", True, False, "out of memory"),
-            ("crash", True, False, "crash"),
-        ),
-        *((verdict, False, None, "undecided") for verdict in ("cpu", "memory", "crash")),
-    ],
-)
-async def test_a_bomb_is_the_answers_fault_and_an_unread_reference_nobodys(
-    verdict, gold_read, correct, note
-) -> None:
-    grade = await graded(ScriptedWorkers(verdict, gold_read=gold_read), "x+1", r"\boxed{1+x}")
-    assert (grade.correct, grade.extracted) == (correct, "1+x") and grade.note.startswith(note)
+VERDICTS = """
+equal         True  True   math-verify
+different     True  False  math-verify
+unread answer True  False  unreadable
+unread gold   True  None   undecided
+cpu           True  False  timeout
+memory        True  False  out of memory
+crash         True  False  crash
+cpu           False None   undecided
+memory        False None   undecided
+crash         False None   undecided
+"""
+
+
+@pytest.mark.parametrize("line", VERDICTS.strip().splitlines())
+async def test_a_bomb_is_the_answers_fault_and_an_unread_reference_nobodys(line: str) -> None:
+    verdict, gold_read, correct, note = re.split(r" +(True|False) +(\w+) +", line)
+    workers = ScriptedWorkers(verdict, gold_read=gold_read == "True")  # type: ignore[arg-type]
+    grade = await graded(workers, "x+1", r"\boxed{1+x}")
+    assert (str(grade.correct), grade.extracted) == (correct, "1+x")
+    assert grade.note.startswith(note)
 
 
 async def test_an_answer_to_a_plain_number_that_cannot_be_read_is_wrong() -> None:

@@ -20,7 +20,6 @@ from openconductor.gym.exact import (
 )
 from openconductor.gym.levels import fixed_accuracy
 from openconductor.gym.questions import GymQuestion, draw_questions, read_question
-from openconductor.gym.sampling import random_workflow
 from openconductor.gym.workers import PROFILES, REFUSES, gym_pool
 from openconductor.gym.world import COMPARE, WORDINGS, read_value, write_value
 from openconductor.protocols import CallContext
@@ -81,21 +80,19 @@ def phrases_of(question: GymQuestion) -> list[str]:
     return [operation.phrase(wording) for operation in operations for wording in WORDINGS]
 
 
-def add_odd_cases() -> None:
-    """Add workflows that nobody would write: any worker, any wording, any operation, any access."""
-    rng = random.Random(5)
-    for index in range(8):
-        question = (SINGLE, PAIR, TRIPLE, SMUDGED)[index % 4]
-        texts = [*phrases_of(question) * 2, *COMPARE]
-        steps: list[Step] = []
-        for place in range(rng.randint(2, 5)):
-            worker, text = rng.choice((3, 1, 5, 7, 4, 0)), rng.choice(texts)
-            access = [earlier for earlier in range(place) if rng.random() < 0.6]
-            steps.append(Step(worker, text, access))
-        CASES[f"odd {index}"] = (question, Workflow(tuple(steps)))
+def odd_case(number: int) -> tuple[GymQuestion, Workflow]:
+    """Draw a workflow that nobody would write: any worker, wording, operation and access."""
+    rng = random.Random(number)
+    question = (SINGLE, PAIR, TRIPLE, SMUDGED)[number % 4]
+    texts = [*phrases_of(question) * 2, *COMPARE]
+    steps: list[Step] = []
+    for place in range(rng.randint(2, 5)):
+        access = [earlier for earlier in range(place) if rng.random() < 0.6]
+        steps.append(Step(rng.choice((3, 1, 5, 7, 4, 0)), rng.choice(texts), access))
+    return question, Workflow(tuple(steps))
 
 
-add_odd_cases()
+CASES |= {f"odd {number}": odd_case(number) for number in range(8)}
 SLOW = [pytest.param(name, marks=pytest.mark.slow) for name in CASES if name not in QUICK]
 
 
@@ -156,16 +153,12 @@ def test_no_single_change_improves_the_oracle(question: GymQuestion) -> None:
         assert expected_accuracy(question, changed) <= accuracy + 1e-9, changed
 
 
-def test_the_oracle_is_at_least_every_other_level_on_each_question() -> None:
-    rng = random.Random(1)
+def test_the_oracle_is_at_least_a_worker_alone_a_fixed_workflow_and_the_best_of_fewer() -> None:
     few = {ordinal: ALL[ordinal] for ordinal in (0, 2, 6)}
-    for question in draw_questions("test", 60, seed=9):
+    for question in draw_questions("test", 30, seed=9):
         _, oracle = oracle_workflow(question)
         assert all(alone_accuracy(question, profile) <= oracle for profile in PROFILES)
         assert fixed_accuracy(question) <= oracle + 1e-9
         smaller, accuracy = oracle_workflow(question, few)
         assert accuracy <= oracle
         assert {step.worker for step in smaller} <= set(few)
-        for _ in range(5):
-            workflow = random_workflow(rng, question, tuple(ALL))
-            assert expected_accuracy(question, workflow) <= oracle + 1e-9

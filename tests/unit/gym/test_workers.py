@@ -22,7 +22,7 @@ from openconductor.gym.workers import (
     profiles_of,
     world_of,
 )
-from openconductor.gym.world import COMPARE, OPERATIONS
+from openconductor.gym.world import COMPARE, OPERATIONS, read_value
 from openconductor.pool import read_card
 from openconductor.protocols import CallContext
 from openconductor.types import Message, Sampling, Step, Workflow
@@ -121,29 +121,24 @@ async def answer(
     return completion.text
 
 
-@pytest.mark.parametrize(
-    ("worker", "instruction", "seen", "result", "chance"),
-    [
-        ("lister", "sort the list", (), ("4", "9", "17"), 0.97),
-        ("lister", "put it in order", (), ("4", "9", "17"), 0.485),
-        ("jack", "sort the list, then add one to each", (), ("5", "10", "18"), 0.35 * 0.35 * 0.6),
-        ("counter", "add one to each", (("1", "2"), ("5", "6")), ("6", "7"), 0.97),
-        ("counter", "add one to each", (("1", "2"), None), None, 1.0),
-        ("maven", "solve the question", (), None, 1.0),
-        ("referee", COMPARE[0], (None, None), None, 1.0),
-    ],
-    ids=[
-        "liked",
-        "the other wording",
-        "two at once",
-        "the last one seen",
-        "an apology seen",
-        "nothing known",
-        "none",
-    ],
-)
-def test_the_chance_of_a_result(worker, instruction, seen, result, chance) -> None:
-    assert chances(BY_NAME[worker], instruction, *seen)[result] == pytest.approx(chance)
+CHANCES = {  # a worker, its instruction, the values it sees, and the chance of a result
+    "liked": ("lister", "sort the list", (), "4 9 17", 0.97),
+    "the other wording": ("lister", "put it in order", (), "4 9 17", 0.485),
+    "two at once": ("jack", "sort the list, then add one to each", (), "5 10 18", 0.0735),
+    "the last one seen": ("counter", "add one to each", ("1 2", "5 6"), "6 7", 0.97),
+    "an apology seen": ("counter", "add one to each", ("1 2", ""), "", 1.0),
+    "nothing known": ("maven", "solve the question", (), "", 1.0),
+    "none": ("referee", COMPARE[0], ("", ""), "", 1.0),
+}
+
+
+@pytest.mark.parametrize("name", CHANCES)
+def test_the_chance_of_a_result(name: str) -> None:
+    worker, instruction, seen, result, chance = CHANCES[name]
+    values = [read_value(text) for text in seen]
+    assert chances(BY_NAME[worker], instruction, *values)[read_value(result)] == pytest.approx(
+        chance
+    )
 
 
 def test_only_a_referee_recognises_the_right_one_of_two_answers() -> None:

@@ -65,24 +65,26 @@ def test_of_a_value_that_is_not_plain_only_its_truth_can_be_had(sandbox: PlainSa
     assert truth.replies == ("true",)
 
 
-@pytest.mark.parametrize(
-    ("program", "code", "verdict", "said"),
-    [
-        ("import sys\nsys.exit(3)", 3, Verdict.RUNTIME_ERROR, ""),
-        ("exit('no')", 1, Verdict.RUNTIME_ERROR, "no\n"),
-        ("1 / 0", 1, Verdict.RUNTIME_ERROR, "ZeroDivisionError: division by zero\n"),
-        ("def f(:", 1, Verdict.RUNTIME_ERROR, "SyntaxError: invalid syntax\n"),
-        ("raise SystemExit", 0, Verdict.OK, ""),
-        ("import os\nos.abort()", -6, Verdict.RUNTIME_ERROR, ""),
-        ("import sys\nsys.stdout.close()", 0, Verdict.OK, ""),
-        ("\0", 1, Verdict.RUNTIME_ERROR, "null bytes\n"),
-        ("\ud800", 1, Verdict.RUNTIME_ERROR, "surrogates not allowed\n"),
-    ],
-)
-def test_an_end_is_reported_as_it_was(sandbox, program, code, verdict, said) -> None:
-    result = sandbox.run_now(program, [Run()], limits=Limits())[0]
-    assert (result.exit_code, result.verdict) == (code, verdict)
-    assert result.stderr.endswith(said)
+ENDS = r"""
+import sys; sys.exit(3)        | 3  | runtime_error |
+exit('no')                     | 1  | runtime_error | no\n
+1 / 0                          | 1  | runtime_error | ZeroDivisionError: division by zero\n
+def f(:                        | 1  | runtime_error | SyntaxError: invalid syntax\n
+raise SystemExit               | 0  | ok            |
+import os; os.abort()          | -6 | runtime_error |
+import sys; sys.stdout.close() | 0  | ok            |
+\0                             | 1  | runtime_error | null bytes\n
+\ud800                         | 1  | runtime_error | surrogates not allowed\n
+"""
+
+
+@pytest.mark.parametrize("line", ENDS.strip().splitlines())
+def test_an_end_is_reported_as_it_was(sandbox: PlainSandbox, line: str) -> None:
+    program, code, verdict, message = map(str.strip, line.split("|"))
+    text = program.encode().decode("unicode_escape")
+    (result,) = sandbox.run_now(text, [Run()], limits=Limits())
+    assert (result.exit_code, result.verdict) == (int(code), verdict)
+    assert result.stderr.endswith(message.replace(r"\n", "\n"))
 
 
 def test_limits_on_time_and_output_hold(sandbox: PlainSandbox) -> None:

@@ -5,15 +5,13 @@ from __future__ import annotations
 import json
 import random
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
 from written_rows import write_rows
 
-from openconductor.calls.worker import Worker
 from openconductor.errors import GradingError, SandboxError, TaskError
-from openconductor.pool import WorkerPool
 from openconductor.reward import RewardFunction
 from openconductor.sandboxes import open_sandbox
 from openconductor.tasks import load_task
@@ -21,6 +19,7 @@ from openconductor.tasks.data.items import Benchmark, Item
 from openconductor.tasks.data.selection import POOL, select
 from openconductor.tasks.paper_mix import PARTS, PROBLEMS, read_pass_rates
 from openconductor.tasks.prompts import boxed, fenced
+from openconductor.testing import pool_of
 from openconductor.types import Problem
 
 _WORDS = "sum angle circle prime divisor matrix limit urn graph tree cell gene law"
@@ -29,30 +28,22 @@ TESTS = json.dumps([{"input": "1\n", "output": "1\n", "testtype": "stdin"}])
 SIZE = 60
 
 
-def math_row(number: int, text: str) -> dict[str, object]:
-    kind = ("Algebra", "Geometry")[number % 2]
-    solution = f"It is \\boxed{{{number}}}."
+def math_row(number: int) -> dict[str, object]:
+    level, kind = f"Level {1 + number % 5}", ("Algebra", "Geometry")[number % 2]
+    return {"level": level, "type": kind, "solution": f"It is \\boxed{{{number}}}."}
+
+
+def mmlu_row(number: int) -> dict[str, object]:
+    return {"subject": f"s{number % 7}", "choices": ["a", "b", "c", "d"], "answer": number % 4}
+
+
+def rlpr_row(number: int) -> dict[str, object]:
+    return {"id": f"r{number}", "answer": f"{number} m"}
+
+
+def livecodebench_row(number: int) -> dict[str, object]:
     return {
-        "problem": text,
-        "level": f"Level {1 + number % 5}",
-        "type": kind,
-        "solution": solution,
-    }
-
-
-def mmlu_row(number: int, text: str) -> dict[str, object]:
-    subject, choices = f"s{number % 7}", ["a", "b", "c", "d"]
-    return {"question": text, "subject": subject, "choices": choices, "answer": number % 4}
-
-
-def rlpr_row(number: int, text: str) -> dict[str, object]:
-    return {"id": f"r{number}", "question": text, "answer": f"{number} m"}
-
-
-def livecodebench_row(number: int, text: str) -> dict[str, object]:
-    return {
-        "question_id": "abc350_c" if number == 0 else f"abc{number}",  # the first one is faulty
-        "question_content": text,
+        "question_id": f"abc{number}" if number else "abc350_c",  # the first one is faulty
         "platform": "atcoder",
         "difficulty": ("easy", "medium", "hard")[number % 3],
         "public_test_cases": TESTS,
@@ -61,19 +52,20 @@ def livecodebench_row(number: int, text: str) -> dict[str, object]:
     }
 
 
-MAKERS: dict[str, Callable[[int, str], dict[str, object]]] = {
-    "math": math_row,
-    "mmlu": mmlu_row,
-    "rlpr": rlpr_row,
-    "livecodebench_v1": livecodebench_row,
+MAKERS = {
+    "math": (math_row, "problem"),
+    "mmlu": (mmlu_row, "question"),
+    "rlpr": (rlpr_row, "question"),
+    "livecodebench_v1": (livecodebench_row, "question_content"),
 }
 
 
 @pytest.fixture
 def folder(tmp_path: Path) -> Path:
     draw = random.Random(5)
-    for name, make in MAKERS.items():
-        rows = [make(number, " ".join(draw.choices(WORDS, k=9))) for number in range(SIZE)]
+    for name, (make, field) in MAKERS.items():
+        texts = [" ".join(draw.choices(WORDS, k=9)) for _ in range(SIZE)]
+        rows = [{**make(number), field: text} for number, text in enumerate(texts)]
         write_rows(tmp_path / f"{name}.jsonl", rows)
     return tmp_path
 
@@ -113,9 +105,7 @@ async def test_every_parts_answer_is_decided_by_its_own_judge_and_rewarded(folde
     rewards: dict[str, list[float | None]] = {}
     for item in task.read().items:
         problem = item.problem
-        replies = (item.canonical or fenced("print(input())"), WRONG[problem.task])
-        right, wrong = (lambda _, reply=reply: reply for reply in replies)
-        pool = WorkerPool([Worker(right, name="right"), Worker(wrong, name="wrong")])
+        pool = pool_of(item.canonical or fenced("print(input())"), WRONG[problem.task])
         score = RewardFunction(pool, task.grader)
         rewards[problem.task] = [(await score(problem, plan)).reward for plan in PLANS]
     assert rewards == {name: [1.0, 0.5] for name in MAKERS}
@@ -213,13 +203,6 @@ def test_those_that_tie_with_the_last_go_on_with_it() -> None:
     assert all(name.startswith("hard") for name in names)
     # A pool of exactly 12 would leave 18 of the 30 hard ones without a chance.
     assert len(names) > POOL * 3
-
-
-def test_the_lowest_measured_pass_rates_come_first() -> None:
-    items = [item(f"p{number}", difficulty=number / 99) for number in range(100)]
-    rates = {f"p{number}": 0.9 - number / 100 for number in range(20)}
-    hardest = {f"p{n}" for n in range(20 - POOL * 3, 20)}
-    assert set(chosen(items, 3, seed=0, pass_rates=rates)) <= hardest
 
 
 def test_unmeasured_problems_come_next_then_those_that_nobody_and_that_all_solved() -> None:

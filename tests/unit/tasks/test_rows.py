@@ -98,28 +98,27 @@ def test_parquet_is_read_with_the_extra(tmp_path: Path) -> None:
 
 
 # ── fields ────────────────────────────────────────────────────────────────────────────────────────
-@pytest.mark.parametrize(
-    ("reader", "value", "message"),
-    [
-        ("text", 5, "data, line 7: field 'a': got 5, expected a text"),
-        ("text", "  ", "field 'a': got '  ', expected a text that is not blank"),
-        ("text", None, "field 'a': got None, expected a text"),
-        ("text_or_number", True, "field 'a': got True, expected a text"),
-        ("amount", "1", "field 'a': got '1', expected a number"),
-        ("texts", "ab", "field 'a': got 'ab', expected a list of texts"),
-        ("texts", ["a", 1], "field 'a': got 1, expected only texts in the list"),
-        ("objects", [], "expected a list of objects, of at least one"),
-        ("objects", [{}, 1], "field 'a': got 1, expected only objects in the list"),
-        ("identity", 1.5, "field 'a': got 1.5, expected a text"),
-        ("identity", "", "expected a text that is not blank"),
-    ],
-)
-def test_a_wrong_field_is_an_error_that_says_everything(
-    reader: str, value: object, message: str
-) -> None:
-    row = Row({"a": value}, "data, line 7")
+WRONG_FIELDS = """
+text           | 5         | data, line 7: field 'a': got 5, expected a text
+text           | "  "      | field 'a': got '  ', expected a text that is not blank
+text           | null      | field 'a': got None, expected a text
+text_or_number | true      | field 'a': got True, expected a text
+amount         | "1"       | field 'a': got '1', expected a number
+texts          | "ab"      | field 'a': got 'ab', expected a list of texts
+texts          | ["a", 1]  | field 'a': got 1, expected only texts in the list
+objects        | []        | expected a list of objects, of at least one
+objects        | [{}, 1]   | field 'a': got 1, expected only objects in the list
+identity       | 1.5       | field 'a': got 1.5, expected a text
+identity       | ""        | expected a text that is not blank
+"""
+
+
+@pytest.mark.parametrize("line", WRONG_FIELDS.strip().splitlines())
+def test_a_wrong_field_is_an_error_that_says_everything(line: str) -> None:
+    reader, value, message = line.split(" | ")
+    row = Row({"a": json.loads(value)}, "data, line 7")
     with pytest.raises(TaskError, match=re.escape(message)):
-        getattr(row, reader)("a")
+        getattr(row, reader.strip())("a")
 
 
 def test_a_missing_field_names_the_others_and_a_long_value_is_cut_in_its_error() -> None:

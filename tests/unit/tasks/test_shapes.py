@@ -12,7 +12,7 @@ from written_rows import ROWS, items_of, read_cases, task_of
 from openconductor.errors import TaskError
 from openconductor.graders.code_text import program_of
 from openconductor.graders.extraction import find_answer
-from openconductor.gym.questions import draw_questions, read_question
+from openconductor.gym.questions import draw_questions
 from openconductor.gym.world import write_value
 from openconductor.tasks.data.items import Item, LeftOut
 from openconductor.tasks.gym import GymTask
@@ -28,6 +28,8 @@ def test_each_shape_becomes_a_problem(tmp_path: Path, case: dict[str, Any]) -> N
     assert (problem.id, problem.kind, problem.task) == (case["id"], case["kind"], case["task"])
     assert str(problem.reference) == case["reference"]
     assert item.canonical == case.get("canonical", item.canonical)
+    assert [text for text in case.get("shows", ()) if text not in problem.question] == []
+    assert [text for text in case.get("hides", ()) if text in problem.question] == []
 
 
 @pytest.mark.parametrize("case", read_cases("wrong_rows"), ids=lambda case: case["message"])
@@ -60,10 +62,8 @@ async def test_the_grader_accepts_the_canonical_reply_and_no_other(
     for item in task.read().items:
         assert item.canonical is not None
         assert (await task.grader.grade(item.problem, item.canonical)).correct is True, item
-    if name == "aime25":  # leading zeros do not count
-        assert (await task.grader.grade(task.load()[0], "\\boxed{70}")).correct is True
+    wrong = "Answer: A" if name == "mmlu" else boxed("71")
     if name != "rlpr":
-        wrong = "Answer: A" if name == "mmlu" else boxed("71")
         assert (await task.grader.grade(task.load()[0], wrong)).correct is False
 
 
@@ -105,25 +105,19 @@ def test_a_choice_that_speaks_of_the_others_by_place_is_not_moved(
 
 
 # ── programs ──────────────────────────────────────────────────────────────────────────────────────
-def test_programs_show_what_is_to_be_completed_and_hide_the_tests(tmp_path: Path) -> None:
+def test_the_canonical_program_is_whole(tmp_path: Path) -> None:
     (item,) = items_of(tmp_path, "humaneval", ROWS["humaneval"])
-    assert ROWS["humaneval"]["prompt"].strip() in item.problem.question
-    program, namespace = program_of(item.canonical or ""), dict[str, object]()
-    exec(program or "", namespace)  # our own two lines
+    namespace: dict[str, object] = {}
+    exec(program_of(item.canonical or "") or "", namespace)  # our own two lines
     assert callable(namespace["add"])
-    (item,) = items_of(tmp_path, "mbpp", ROWS["mbpp"])
-    assert "assert add(1, 2) == 3" in item.problem.question
-    assert "add(2, 2)" not in item.problem.question
-    assert "`add`" in item.problem.question
     (item,) = items_of(tmp_path, "bigcodebench_hard", ROWS["bigcodebench_hard"])
-    assert "Do it." in item.problem.question
     assert (item.canonical or "").endswith("    return os.sep\n```")
+
+
+def test_a_stated_entry_point_goes_before_that_of_the_starter_code(tmp_path: Path) -> None:
     function = {**ROWS["function"], "starter_code": STARTER, "entry_point": "other"}
     (item,) = items_of(tmp_path, "humaneval", function)
-    assert STARTER in item.problem.question
     assert item.problem.reference.entry_point == "other"
-    (item,) = items_of(tmp_path, "livecodebench_v1", ROWS["program"])
-    assert "standard input" in item.problem.question
 
 
 def test_mbpps_other_form_calls_the_text_text_and_may_set_up(tmp_path: Path) -> None:
@@ -158,16 +152,15 @@ def test_the_block_that_is_asked_for_is_found_whole(program: str) -> None:
 async def test_the_gyms_problems_are_drawn_by_seed_and_only_the_right_answer_is_accepted() -> None:
     task = GymTask(limit=60, seed=3)
     problems = task.load("validation")
-    drawn = draw_questions("validation", 60, seed=3)
-    assert [problem.question for problem in problems] == [question.text for question in drawn]
+    questions = draw_questions("validation", 60, seed=3)
+    assert [problem.question for problem in problems] == [question.text for question in questions]
     assert {problem.task for problem in problems} == {"gym"}
     assert len({problem.id for problem in problems}) == 60
     assert GymTask(limit=60, seed=4).load("validation") != problems
-    for problem, other in zip(problems, [*problems[1:], problems[0]], strict=True):
-        question = read_question(problem.question)
-        assert (await task.grader.grade(problem, write_value(question.answer))).correct is True
-        assert (await task.grader.grade(problem, str(other.reference))).correct is False
-        assert (await task.grader.grade(problem, write_value(question.value))).correct is False
+    for problem, question in zip(problems, questions, strict=True):
+        answers = (question.answer, question.value)
+        grades = [await task.grader.grade(problem, write_value(answer)) for answer in answers]
+        assert [grade.correct for grade in grades] == [True, False]
     message = "task gym: got the split 'dev', expected one of test, train, validation"
     with pytest.raises(TaskError, match=message):
         task.load("dev")
