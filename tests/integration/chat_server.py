@@ -132,7 +132,7 @@ def raw(body: bytes, *, content_type: str = "application/json") -> Answer:
 
 
 def chunk(text: str | None = None, *, finish: str | None = None, **delta: object) -> bytes:
-    """A chunk of a stream as an event."""
+    """Write a chunk of a stream as an event."""
     said = {**({} if text is None else {"content": text}), **delta}
     return event(
         {

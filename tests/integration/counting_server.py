@@ -26,7 +26,7 @@ Turns = list[tuple[str, str]]
 
 
 def request_id(model: str, turns: Turns) -> str:
-    """What tells one request from another: its model and its turns, 16 hexadecimal digits."""
+    """Return the id of a model and its turns, 16 hexadecimal digits."""
     return blake2b(json.dumps([model, turns]).encode(), digest_size=8).hexdigest()
 
 
@@ -55,7 +55,7 @@ class CountingServer(ABC):
 
     @abstractmethod
     def text(self, model: str, turns: Turns, asked: str) -> str:
-        """The answer to one request; ``asked`` is its id."""
+        """Return the answer to one request; ``asked`` is its id."""
 
     def wait_for(self, requests: int) -> None:
         """Block until so many more have come."""

@@ -45,11 +45,11 @@ class Nursery:
         assert self._answers.readline() == "ready\n"
 
     def begin(self, order: list[str]) -> None:
-        """A child's life begins."""
+        """Begin a child's life."""
         print(json.dumps(order), file=self._orders, flush=True)
 
     def end(self, order: Literal["kill", "wait"]) -> int:
-        """How it ended, as ``os.waitpid`` says it."""
+        """Return how it ended, as ``os.waitpid`` says it."""
         print(order, file=self._orders, flush=True)
         return int(self._answers.readline())
 

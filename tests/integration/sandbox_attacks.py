@@ -75,7 +75,7 @@ ATTACKS = {
 
 @contextlib.contextmanager
 def world() -> Iterator[World]:
-    """Something outside to be stolen, reached or killed."""
+    """Put something outside to be stolen, reached or killed."""
     token = uuid.uuid4().hex
     os.environ["SANDBOX_TEST_SECRET"] = token
     with tempfile.TemporaryDirectory(prefix="outside-") as name, contextlib.ExitStack() as stack:
@@ -114,7 +114,7 @@ def fault(attack: Attack, world: World, sandbox: BatchedSandbox) -> str | None:
 
 
 def damage(world: World) -> str | None:
-    """What became of the folder and the process outside; None where nothing did."""
+    """Describe the damage to the folder and the process outside; None: there is none."""
     names = sorted(path.name for path in world.folder.iterdir())
     if names != ["secret"] or (world.folder / "secret").read_text() != world.token:
         return f"the folder outside now holds {names}"

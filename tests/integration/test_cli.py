@@ -306,7 +306,7 @@ STUDIED = json.loads(
 
 @pytest.fixture
 def learning(monkeypatch: pytest.MonkeyPatch) -> list[tuple[object, ...]]:
-    """The training package without its hours; holds its calls."""
+    """Replace the training package by its calls."""
     asked: list[tuple[object, ...]] = []
 
     def train(config, folder, *, resume=False, on_progress=None) -> dict[str, object]:

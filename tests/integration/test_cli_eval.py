@@ -27,13 +27,13 @@ RUN = Path("run")
 
 @pytest.fixture
 def evaluate(run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[str], Any]:
-    """Runs ``eval`` with words in an empty current directory."""
+    """Run ``eval`` with words in an empty current directory."""
     monkeypatch.chdir(tmp_path)
     return lambda words: run("eval", *words.split())
 
 
 def nobody() -> str:
-    """A pool of one worker behind a port where nobody listens."""
+    """Write a pool of one worker behind a port where nobody listens."""
     return write_pool(Path(), "http://127.0.0.1:9/v1", "local", more="retries = 0")
 
 

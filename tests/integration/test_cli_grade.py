@@ -28,7 +28,7 @@ def right(number: int) -> bytes:
 
 
 def read_line(process: Any) -> dict[str, object]:
-    """The next line of its stdout, within a bounded time."""
+    """Return the next line of its stdout, within a bounded time."""
     data = b""
     while not data.endswith(b"\n"):
         ready, _, _ = select.select([process.stdout], [], [], SECONDS)

@@ -283,7 +283,7 @@ def test_init_without_a_key_or_a_server_says_what_it_looked_for(
 
 # ── calibrate ─────────────────────────────────────────────────────────────────────────────────────
 async def knows_singles(request: web.Request) -> web.Response:
-    """A worker that is right on questions of one operation, unless it is called novice."""
+    """Answer questions of one operation rightly, unless called novice."""
     body = await request.json()
     question = read_question(body["messages"][-1]["content"])
     right = question.kind == "single" and body["model"] != "novice"

@@ -65,7 +65,7 @@ def write_rows(path: Path, rows: list[dict[str, object]]) -> Path:
 
 @pytest.fixture
 def place(tmp_path: Path, root: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
-    """A current directory with the files that the docs show, and data.
+    """Make a current directory with the files that the docs show, and data.
 
     Nothing of it stays on the path.
     """
@@ -86,7 +86,7 @@ def place(tmp_path: Path, root: Path, monkeypatch: pytest.MonkeyPatch) -> Iterat
 
 
 def install(place: Path, points: str = "") -> None:
-    """Make of the files an installed package.
+    """Turn the files into an installed package.
 
     Which is named by its entry points and not found where one is.
     """

@@ -166,7 +166,7 @@ class Watch:
         self._before = len(server.asked)
 
     def check(self) -> None:
-        """After a life: nothing was asked that stood in the journal when it began."""
+        """Check after a life that nothing was asked which stood in the journal when it began."""
         asked = Counter(self._server.asked[self._before :])
         self._before = len(self._server.asked)
         again = asked - (self._peace.requests - self.held)
@@ -175,10 +175,7 @@ class Watch:
         self.asked += asked
 
     def wasted(self) -> int:
-        """At the end: the tables are the same bytes; returns how many calls were made twice.
-
-        Those in flight.
-        """
+        """Check at the end that the tables are the same bytes; return the repeated calls."""
         assert self.held == self._peace.requests
         for name in TABLES:
             assert (self.folder / name).read_bytes() == self._peace.tables[name], name

@@ -71,7 +71,7 @@ class Listener:
 
 
 async def ask(pool: WorkerPool, journal: Journal, *, stream: bool) -> tuple[Episode, Listener]:
-    """One question, journaled; an error whose fate is *stop* ends in its episode, too."""
+    """Ask one question, journaled; an error whose fate is *stop* ends in its episode, too."""
     listener = Listener(wants_text=stream)
     conductor = Conductor(plan_one_step, pool=pool, fallback=False)
     try:

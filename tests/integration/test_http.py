@@ -99,7 +99,7 @@ async def mute(server: Server, reader: asyncio.StreamReader, writer: asyncio.Str
 async def serve(
     say: Say = answers, *, tls: ssl.SSLContext | None = None, host: str = "127.0.0.1"
 ) -> AsyncIterator[Server]:
-    """A server on a free port; it closes each connection when ``say`` is done with it."""
+    """Serve on a free port; each connection is closed when ``say`` is done with it."""
     server, running = Server(), set[asyncio.Task[None]]()
 
     async def handle(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
@@ -218,7 +218,7 @@ async def test_a_handshake_that_never_ends_is_given_up(monkeypatch: pytest.Monke
 async def tunnels(
     server: Server, reader: asyncio.StreamReader, writer: asyncio.StreamWriter
 ) -> None:
-    """A proxy: a tunnel for CONNECT, an answer of its own for the rest."""
+    """Be a proxy: a tunnel for CONNECT, an answer of its own for the rest."""
     line, headers = await read_request(reader)
     server.requests.append((line, headers))
     if not line.startswith("CONNECT "):

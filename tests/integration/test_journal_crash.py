@@ -30,7 +30,6 @@ from openconductor import Conductor, Worker, WorkerPool
 from openconductor.errors import JournalError
 from openconductor.providers.openai_compatible import OpenAICompatibleProvider
 from openconductor.store import Journal
-from openconductor.types import Sampling
 
 AT_A_TIME = 2  # children with a journal and a server of their own
 LONGEST_LIFE = 0.3  # seconds from the fork on; by then most questions of a journal are answered
@@ -60,11 +59,8 @@ def live(order: list[str]) -> int:
     journal_path, acknowledged, url = order
     done = {int(line.split()[0]) for line in Path(acknowledged).read_text("ascii").splitlines()}
     out = os.open(acknowledged, os.O_WRONLY | os.O_APPEND)
-    asyncio.run(
-        answer_all(
-            [number for number in range(QUESTIONS) if number not in done], journal_path, out, url
-        )
-    )
+    numbers = [number for number in range(QUESTIONS) if number not in done]
+    asyncio.run(answer_all(numbers, journal_path, out, url))
     return 0
 
 
@@ -72,18 +68,14 @@ async def answer_all(numbers: list[int], journal_path: str, out: int, url: str) 
     """Answer these questions, and write each one's number and episode as soon as it is
     acknowledged.
     """
-    workers = {
-        name: Worker(OpenAICompatibleProvider(name, base_url=url), name=name)
-        for name in ("w0", "w1")
-    }
-    planner = Worker(
-        OpenAICompatibleProvider("conductor", base_url=url),
-        name="conductor",
-        sampling=Sampling(max_tokens=99),
+    names = ("w0", "w1", "conductor")
+    providers = [OpenAICompatibleProvider(name, base_url=url) for name in names]
+    *workers, planner = (
+        Worker(made, name=name) for name, made in zip(names, providers, strict=True)
     )
     todo = iter(numbers)
     with Journal(journal_path) as journal:
-        conductor = Conductor(planner, pool=WorkerPool(list(workers.values()))).replaying(journal)
+        conductor = Conductor(planner, pool=WorkerPool(workers)).replaying(journal)
 
         async def answer() -> None:
             for number in todo:
@@ -107,9 +99,7 @@ class Found:
 
 
 def checked(journal: Path, acknowledged: Path) -> Found:
-    """What the journal holds; fails where it is not whole, or lacks something that was
-    acknowledged.
-    """
+    """Return what the journal holds, which is whole and lacks nothing that was acknowledged."""
     ids = [line.split()[1] for line in acknowledged.read_text("ascii").splitlines()]
     try:
         reader = Journal.reading(journal)
@@ -152,38 +142,30 @@ class Tally:
 
 
 def lives(folder: Path, kills: int, seed: int) -> Tally:
-    """Journals, one after another, each with a child killed at random moments until all its
-    questions are answered.
-    """
+    """Kill children of one journal after another, until all its questions are answered."""
     draws, tally = random.Random(seed), Tally()
     children, server = Nursery(__file__), Server(seed)
     try:
         while tally.kills < kills:
             tally.journals += 1
-            journal, acknowledged = (
-                folder / f"{tally.journals}.sqlite",
-                folder / f"{tally.journals}.txt",
-            )
+            journal = folder / f"{tally.journals}.sqlite"
+            acknowledged = journal.with_suffix(".txt")
             acknowledged.touch()
             found, status, tried = Found(), int(signal.SIGKILL), 0
             while status == signal.SIGKILL:
                 before, tried = len(server.asked), tried + 1
-                longest = LONGEST_LIFE * 2 ** (
-                    tried // 10
-                )  # on a slow machine lives get longer, so that one ends
+                # On a slow machine lives get longer, so that one ends.
+                longest = LONGEST_LIFE * 2 ** (tried // 10)
                 children.begin([str(journal), str(acknowledged), server.url])
                 time.sleep(draws.uniform(0.0, longest))
                 status = children.end("kill")
                 assert status in (0, signal.SIGKILL)
                 repeated = found.requests.intersection(server.asked[before:])
-                assert not repeated, (
-                    f"{len(repeated)} calls that stood in the journal were made again"
-                )
+                assert not repeated, f"{len(repeated)} calls of the journal were made again"
                 earlier, found = found, checked(journal, acknowledged)
-                tally.kills += status == signal.SIGKILL
-                tally.in_the_middle += (
-                    status == signal.SIGKILL and found.unfinished > earlier.unfinished
-                )
+                if status == signal.SIGKILL:
+                    tally.kills += 1
+                    tally.in_the_middle += found.unfinished > earlier.unfinished
             assert len(acknowledged.read_text("ascii").splitlines()) == QUESTIONS
             tally.replayed += found.replayed
     finally:
@@ -202,10 +184,8 @@ def test_a_kill_at_any_moment_loses_nothing_acknowledged_and_repeats_no_call(
     with ThreadPoolExecutor(AT_A_TIME) as pool:
         seeds = range(SEED, SEED + AT_A_TIME)
         tallies = list(pool.map(lives, folders, [wanted // AT_A_TIME] * AT_A_TIME, seeds))
-    kills, in_the_middle = (
-        sum(tally.kills for tally in tallies),
-        sum(tally.in_the_middle for tally in tallies),
-    )
+    kills = sum(tally.kills for tally in tallies)
+    in_the_middle = sum(tally.in_the_middle for tally in tallies)
     print(f"{kills} kills, {in_the_middle} of them during episodes: {tallies}")
     assert kills >= wanted
     assert in_the_middle >= wanted // 3, (

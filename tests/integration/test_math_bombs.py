@@ -69,7 +69,7 @@ async def grade(workers: MathWorkers | None, reference: str, answer: str) -> Gra
 
 
 def await_end(pids: list[int], seconds: float) -> list[int]:
-    """The processes that still run (are neither gone nor zombies) after so many seconds at most."""
+    """Return the processes that still run after so many seconds at most."""
     deadline = time.monotonic() + seconds
 
     def alive(pid: int) -> bool:
@@ -86,7 +86,7 @@ def await_end(pids: list[int], seconds: float) -> list[int]:
 
 
 def children_cpu() -> float:
-    """CPU time of all processes that were started here and have ended, in seconds."""
+    """Return the CPU time of all processes that were started here and have ended, in seconds."""
     usage = resource.getrusage(resource.RUSAGE_CHILDREN)
     return usage.ru_utime + usage.ru_stime
 

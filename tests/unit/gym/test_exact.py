@@ -75,7 +75,7 @@ QUICK = tuple(CASES)[:5]
 
 
 def phrases_of(question: GymQuestion) -> list[str]:
-    """Every wording of the question's operations."""
+    """Return every wording of the question's operations."""
     operations = [operation for operation, _ in question.operations]
     return [operation.phrase(wording) for operation in operations for wording in WORDINGS]
 
@@ -132,7 +132,7 @@ async def test_in_a_second_round_mistakes_of_the_first_one_are_no_majority() -> 
 
 
 def single_changes(workflow: Workflow, question: GymQuestion) -> Iterator[Workflow]:
-    """Every workflow that differs in one worker, one access or one subtask."""
+    """Yield every workflow that differs in one worker, one access or one subtask."""
     phrases = phrases_of(question)
     texts = [*phrases, ", then ".join(phrases[::2]), *COMPARE]
     for index, step in enumerate(workflow):

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from openconductor.sandboxes import Limits, Run, Verdict
+from openconductor.sandboxes import Limits, Run, RunResult, Verdict
 from openconductor.sandboxes.encoding import decode
 from openconductor.sandboxes.plain import PlainSandbox
 
@@ -16,8 +16,13 @@ def sandbox() -> PlainSandbox:
     return PlainSandbox(unsafe=True)
 
 
+def run(sandbox: PlainSandbox, program: str, *runs: Run, **limits: float) -> list[RunResult]:
+    """Run a program, once without input where no runs are given."""
+    return sandbox.run_now(program, runs or [Run()], limits=Limits(**limits))  # type: ignore[arg-type]
+
+
 def test_a_result_says_that_nothing_was_protected(sandbox: PlainSandbox) -> None:
-    result = sandbox.run_now("print(input())", [Run("hello")], limits=Limits())[0]
+    (result,) = run(sandbox, "print(input())", Run("hello"))
     assert (result.verdict, result.exit_code) == (Verdict.OK, 0)
     assert (result.stdout, result.level) == ("hello\n", "plain")
     assert 0 < result.cpu_s < 5 and 0 < result.wall_s < 60
@@ -45,22 +50,21 @@ def test_a_function_is_called_with_values_and_replies_with_one(
     call = (
         ((1, 2), {}, False) if wanted == 3 else ((1,), {"b": 2}, False)
     )  # an operator takes no keywords
-    (result,) = sandbox.run_now(program, [Run("", entry_point, [call])], limits=Limits())
+    (result,) = run(sandbox, program, Run("", entry_point, [call]))
     assert decode(result.replies[0]) == wanted
 
 
 def test_many_calls_in_one_process_have_a_reply_each(sandbox: PlainSandbox) -> None:
     program = "seen = []\ndef f(n):\n    seen.append(n)\n    return list(seen)"
-    result = sandbox.run_now(
-        program, [Run("", "f", [((n,), {}, n == 1) for n in range(3)])], limits=Limits()
-    )[0]
+    calls = [((n,), {}, n == 1) for n in range(3)]
+    (result,) = run(sandbox, program, Run("", "f", calls))
     assert [decode(reply) for reply in result.replies] == [[0], True, [0, 1, 2]]
 
 
 def test_of_a_value_that_is_not_plain_only_its_truth_can_be_had(sandbox: PlainSandbox) -> None:
     program = "import re\ndef f(text): return re.match('a', text)"
     runs = [Run("", "f", [(("abc",), {}, truth)]) for truth in (False, True)]
-    plain, truth = sandbox.run_now(program, runs, limits=Limits())
+    plain, truth = run(sandbox, program, *runs)
     assert plain.verdict is Verdict.RUNTIME_ERROR and "type Match" in plain.stderr
     assert truth.replies == ("true",)
 
@@ -82,37 +86,34 @@ import sys; sys.stdout.close() | 0  | ok            |
 def test_an_end_is_reported_as_it_was(sandbox: PlainSandbox, line: str) -> None:
     program, code, verdict, message = map(str.strip, line.split("|"))
     text = program.encode().decode("unicode_escape")
-    (result,) = sandbox.run_now(text, [Run()], limits=Limits())
+    (result,) = run(sandbox, text)
     assert (result.exit_code, result.verdict) == (int(code), verdict)
     assert result.stderr.endswith(message.replace(r"\n", "\n"))
 
 
 def test_limits_on_time_and_output_hold(sandbox: PlainSandbox) -> None:
-    limits = Limits(cpu_s=0.3, wall_s=20, output_bytes=1000)
-    (spin,) = sandbox.run_now("while True: pass", [Run()], limits=limits)
+    limits = {"cpu_s": 0.3, "wall_s": 20, "output_bytes": 1000}
+    (spin,) = run(sandbox, "while True: pass", **limits)
     assert spin.verdict is Verdict.CPU_TIMEOUT and spin.cpu_s >= 0.3
-    (endless,) = sandbox.run_now("while True: print('x' * 100)", [Run()], limits=limits)
+    (endless,) = run(sandbox, "while True: print('x' * 100)", **limits)
     assert endless.verdict is Verdict.OUTPUT_LIMIT and len(endless.stdout) == 1000
-    (sleep,) = sandbox.run_now("import time; time.sleep(60)", [Run()], limits=Limits(wall_s=0.2))
+    (sleep,) = run(sandbox, "import time; time.sleep(60)", wall_s=0.2)
     assert sleep.verdict is Verdict.WALL_TIMEOUT and sleep.exit_code is None and sleep.wall_s < 30
 
 
 def test_each_run_finds_an_empty_folder_that_is_gone_afterwards(sandbox: PlainSandbox) -> None:
     program = "import os\nprint(os.getcwd(), os.listdir())\n"
     program += "os.makedirs('a/b')\nopen('a/b/c', 'w').write('x')"
-    results = sandbox.run_now(program, [Run(), Run()], limits=Limits())
+    results = run(sandbox, program, Run(), Run())
     for result in results:
         folder, _, listing = result.stdout.partition(" ")
         assert listing == "[]\n" and not Path(folder).exists()
 
 
 def test_the_runs_that_are_left_can_be_skipped(sandbox: PlainSandbox) -> None:
-    results = sandbox.run_now(
-        "print(input())",
-        [Run(text) for text in "abc"],
-        limits=Limits(),
-        go_on=lambda result: result.stdout != "b\n",
-    )
+    runs = [Run(text) for text in "abc"]
+    go_on = lambda result: result.stdout != "b\n"  # noqa: E731
+    results = sandbox.run_now("print(input())", runs, limits=Limits(), go_on=go_on)
     assert [result.stdout for result in results] == ["a\n", "b\n"]
 
 

@@ -37,7 +37,7 @@ machines = pytest.mark.parametrize("machine", seccomp.MACHINES)
 
 
 def verdict(machine: str, number: int, *arguments: int, arch: int | None = None) -> int:
-    """What the filter returns for a system call."""
+    """Return what the filter returns for a system call."""
     if arch is None:
         arch = seccomp.MACHINES[machine][1]
     six = (*arguments, *[0] * 6)[:6]

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import aclosing
 from typing import Any
 
@@ -29,11 +29,18 @@ def line(**values: object) -> bytes:
     return json.dumps(values).encode() + b"\n"
 
 
-async def collect(verdicts: list[Verdict], lines, read, **options) -> None:
-    """Add all verdicts to a list, which also holds those before an error."""
+async def verdicts_of(
+    lines: Iterable[bytes], read: Callable[[Row], Submission], **options: Any
+) -> list[Verdict]:
     async with aclosing(regrade(lines, read, **options)) as stream:
+        return [verdict async for verdict in stream]
+
+
+async def collect(ids: list[Any], lines: Iterable[bytes]) -> None:
+    """Add the id of each verdict to a list, which also holds those before an error."""
+    async with aclosing(regrade(lines, read_by(SlowGrader()))) as stream:
         async for verdict in stream:
-            verdicts.append(verdict)
+            ids.append(verdict["id"])
 
 
 class SlowGrader:
@@ -63,8 +70,7 @@ def read_by(grader: SlowGrader) -> Callable[[Row], Submission]:
 
 async def test_verdicts_come_in_the_order_of_the_lines_whatever_takes_long() -> None:
     lines = [line(id=number, answer=str((40 - number) * 5)) for number in range(40)]
-    verdicts: list[Verdict] = []
-    await collect(verdicts, lines, read_by(SlowGrader()), concurrency=7)
+    verdicts = await verdicts_of(lines, read_by(SlowGrader()), concurrency=7)
     assert [verdict["id"] for verdict in verdicts] == list(range(40))
 
 
@@ -112,10 +118,10 @@ async def test_a_bad_line_ends_the_stream_after_all_verdicts_before_it(
     bad: bytes, message: str
 ) -> None:
     lines = [line(id=1, answer="50"), b"\n", line(id=2, answer="1"), bad, line(id=3, answer="1")]
-    verdicts: list[Verdict] = []
+    ids: list[Any] = []
     with pytest.raises(ConfigError, match=message):
-        await collect(verdicts, lines, read_by(SlowGrader()))
-    assert [verdict["id"] for verdict in verdicts] == [1, 2]
+        await collect(ids, lines)
+    assert ids == [1, 2]
 
 
 async def test_a_stream_that_breaks_is_an_error_after_all_verdicts_before_it() -> None:
@@ -123,17 +129,15 @@ async def test_a_stream_that_breaks_is_an_error_after_all_verdicts_before_it() -
         yield line(id=1, answer="9")
         raise OSError("disk")
 
-    verdicts: list[Verdict] = []
+    ids: list[Any] = []
     with pytest.raises(OSError, match="disk"):
-        await collect(verdicts, source(), read_by(SlowGrader()))
-    assert [verdict["id"] for verdict in verdicts] == [1]
+        await collect(ids, source())
+    assert ids == [1]
 
 
 async def test_a_grader_that_fails_leaves_its_line_undecided_and_the_others_graded() -> None:
-    verdicts: list[Verdict] = []
     lines = [line(id=1, answer="13"), line(id=2, answer="1")]
-    await collect(verdicts, lines, read_by(SlowGrader()))
-    assert verdicts == [
+    assert await verdicts_of(lines, read_by(SlowGrader())) == [
         {"id": 1, "correct": None, "extracted": None, "note": "undecided: unlucky"},
         {"id": 2, "correct": True, "extracted": "1", "note": ""},
     ]
@@ -160,7 +164,7 @@ async def test_a_missing_extra_ends_the_stream_without_a_sound_of_the_others(cap
 
     lines = [line(id=number, answer="1") for number in range(20)]
     with pytest.raises(ConfigError, match="math-verify is not installed"):
-        await collect([], lines, read_by(Missing()))
+        await verdicts_of(lines, read_by(Missing()))
     await asyncio.sleep(0)
     assert not caplog.records
 
@@ -168,9 +172,8 @@ async def test_a_missing_extra_ends_the_stream_without_a_sound_of_the_others(cap
 # ── the fields of each grader ─────────────────────────────────────────────────────────────────────
 @pytest.mark.parametrize("case", read_cases("submissions"), ids=str)
 async def test_each_grader_has_its_own_fields(case: dict[str, Any]) -> None:
-    verdicts: list[Verdict] = []
-    await collect(verdicts, [line(id=1, **case)], submissions(case["grader"]))
-    assert [verdict["correct"] for verdict in verdicts] == [case["correct"]]
+    (verdict,) = await verdicts_of([line(id=1, **case)], submissions(case["grader"]))
+    assert verdict["correct"] is case["correct"]
 
 
 def submission(grader, mode: Mode = "strict", **values: object) -> Submission:
