@@ -11,10 +11,9 @@ from collections.abc import Callable, Sequence
 from decimal import Decimal
 from typing import Any
 
-from openconductor.evaluation.statistics import wilson_interval
 from openconductor.pool import Worker, WorkerPool
 from openconductor.protocols import CallContext, Orchestrator, Provider
-from openconductor.types import Completion, Episode, Message, Price, Question, Sampling, Usage
+from openconductor.types import Completion, Message, Price, Question, Sampling, Usage
 
 Say = Callable[[Sequence[Message], random.Random], str]
 PRICE = Price(Decimal(1), Decimal(4))
@@ -53,9 +52,10 @@ class Planted(Provider):
 
 
 def planted_pool(**workers: Say) -> WorkerPool:
-    return WorkerPool(
-        [Worker(Planted(name, say), name=name, price=PRICE) for name, say in workers.items()]
-    )
+    pool: list[Worker] = []
+    for name, say in workers.items():
+        pool.append(Worker(Planted(name, say), name=name, price=PRICE))
+    return WorkerPool(pool)
 
 
 def calls_of(pool: WorkerPool) -> int:
@@ -86,16 +86,12 @@ async def hang(messages: Sequence[Message]) -> str:
 async def answers(
     system: Orchestrator, questions: Sequence[Question], *, sample: int = 0
 ) -> list[str | None]:
-    """One answer a question, many asked at once."""
+    """Return one answer a question, many asked at once."""
     gate = asyncio.Semaphore(64)
 
-    async def one(question: Question) -> Episode:
+    async def ask(question: Question) -> str | None:
         async with gate:
-            return await system.ask(question, context=CallContext(sample=sample))
+            episode = await system.ask(question, context=CallContext(sample=sample))
+            return episode.answer
 
-    return [episode.answer for episode in await asyncio.gather(*map(one, questions))]
-
-
-def interval(right: Sequence[bool]) -> tuple[float, float]:
-    """Wilson's 95 % interval of a share."""
-    return wilson_interval(sum(right), len(right))
+    return await asyncio.gather(*map(ask, questions))

@@ -89,7 +89,7 @@ def questions_of(seed: int) -> list[str]:
 
 
 def repeated(make: Callable[[], WorkerPool], system: Callable[[WorkerPool], Orchestrator]) -> Play:
-    """How a case is played whose system learns nothing."""
+    """Return how a case is played whose system learns nothing."""
 
     async def play(seed: int) -> tuple[list[bool], int]:
         pool = make()
@@ -100,52 +100,55 @@ def repeated(make: Callable[[], WorkerPool], system: Callable[[WorkerPool], Orch
 
 
 # ── how cases are played ──────────────────────────────────────────────────────────────────────────
+# ── how cases are played ──────────────────────────────────────────────────────────────────────────
 def watched(pool: WorkerPool, questions: Sequence[str]) -> Observations:
-    """What a pool's workers answer to questions, each alone; right or wrong is judged.
+    """Return what a pool's workers answer to questions, each alone, and what of it is right.
 
-    But Smoothie does not look.
+    Smoothie does not look at the latter.
     """
     alone = [provider_of(pool, ordinal) for ordinal in pool.ordinals]
-    table = tuple(
-        tuple(worker.says([Message("user", question)]) for worker in alone)
-        for question in questions
-    )
-    right = tuple(
-        tuple(float(said == truth(question)) for said in row)
-        for question, row in zip(questions, table, strict=True)
-    )
-    return Observations(tuple(questions), tuple(worker.name for _, worker in pool), right, table)
+    texts: list[tuple[str, ...]] = []
+    right: list[tuple[float, ...]] = []
+    for question in questions:
+        row = tuple(worker.says([Message("user", question)]) for worker in alone)
+        texts.append(row)
+        right.append(tuple(float(text == truth(question)) for text in row))
+    names = tuple(worker.name for _, worker in pool)
+    return Observations(tuple(questions), names, tuple(right), tuple(texts))
+
+
+def topics_of(seed: int) -> tuple[list[str], list[str]]:
+    """Return the questions that are learnt from, and those that are asked."""
+    before = [question for question, _ in draw_topics(LEARNT, seed=100 + seed)]
+    return before, [question for question, _ in draw_topics(ASKED, seed=200 + seed)]
 
 
 def taught(
     make: Callable[[], WorkerPool], system: Callable[[WorkerPool, Observations, int], Orchestrator]
 ) -> Play:
-    """How a case is played whose system learns from what single workers did on other questions."""
+    """Return how a case is played whose system learns from single workers on other questions."""
 
     async def play(seed: int) -> tuple[list[bool], int]:
         pool = make()
-        before = [question for question, _ in draw_topics(LEARNT, seed=100 + seed)]
-        now = [question for question, _ in draw_topics(ASKED, seed=200 + seed)]
+        before, now = topics_of(seed)
         said = await answers(system(pool, watched(pool, before), seed), now)
-        return [one == truth(question) for question, one in zip(now, said, strict=True)], calls_of(
-            pool
-        )
+        right = [answer == truth(question) for question, answer in zip(now, said, strict=True)]
+        return right, calls_of(pool)
 
     return play
 
 
 def teamed(make: Callable[[], WorkerPool], tries: int = 8) -> Play:
-    """How MASRouter is played: the explorer's trials on other questions, then its own."""
+    """Return how MASRouter is played: the explorer's trials on other questions, then its own."""
 
     async def play(seed: int) -> tuple[list[bool], int]:
         pool = make()
-        before = [question for question, _ in draw_topics(LEARNT, seed=100 + seed)]
-        now = [question for question, _ in draw_topics(ASKED, seed=200 + seed)]
+        before, now = topics_of(seed)
+        explorer = Explorer(pool, seed=seed)
         trials: list[Trial] = []
         for sample in range(tries):
-            trials += await asyncio.gather(
-                *(tried(Explorer(pool, seed=seed), question, sample) for question in before)
-            )
+            attempts = (tried(explorer, question, sample) for question in before)
+            trials += await asyncio.gather(*attempts)
         system = MASRouter(pool, trials=trials, seed=seed)
         calls = calls_of(pool)
         said = await answers(system, now)
@@ -156,11 +159,9 @@ def teamed(make: Callable[[], WorkerPool], tries: int = 8) -> Play:
 
 async def tried(explorer: Explorer, question: str, sample: int) -> Trial:
     episode = await explorer.ask(question, context=CallContext(sample=sample))
+    right = float(episode.answer == RIGHT)
     workflow = episode.rounds[0].workflow
-    assert workflow is not None
-    trial = trial_of(
-        question, question, workflow, explorer.pool, right=float(episode.answer == RIGHT)
-    )
+    trial = trial_of(question, question, workflow, explorer.pool, right=right)
     assert trial is not None
     return trial
 
@@ -192,17 +193,19 @@ SHARES = (0.75, 0.7, 0.7, 0.65, 0.6)
 def mixture(pool: str, merge: Say, layers: int, rule: str, predicted: float) -> Case:
     workers = [merging(noisy(share), merge) for share in SHARES]
     play = repeated(pool_of(*workers), lambda made: MixtureOfAgents(made, "w0", layers=layers))
-    name = f"moa, layers = {layers}"
+    pool = f"right {', '.join(map(str, SHARES))}; {pool}"
     calls = layers * len(workers) + 1
-    return Case(
-        name,
-        f"right {', '.join(map(str, SHARES))}; {pool}",
-        rule,
-        predicted,
-        max(SHARES),
-        calls,
-        play,
-    )
+    return Case(f"moa, layers = {layers}", pool, rule, predicted, max(SHARES), calls, play)
+
+
+def context(
+    pool: str, rule: str, predicted: float, single: float, make: Callable[[], Planted]
+) -> Case:
+    play = repeated(lambda: limited_pool(make(), LIMIT), lambda pool: LongContext(pool, "a"))
+    return Case("context, times = 5", pool, rule, predicted, single, 1, play)
+
+
+MEAN, LIMIT = 1000.0, 400
 
 
 def smoothie(pool: str, workers: Sequence[Say], rule: str, predicted: float, single: float) -> Case:
@@ -218,150 +221,94 @@ def routed(pool: WorkerPool, seen: Observations, seed: int) -> RouterDC:
     return RouterDC(pool, observations=seen, seed=seed)
 
 
-def longer(pool: WorkerPool) -> Orchestrator:
-    return LongContext(pool, "a")
+def quick() -> Planted:
+    return Planted("a", noisy(0.6))
 
 
 def cases() -> list[Case]:
-    """Return all cases, in the order of the table: a pool to gain on.
-
-    One that gives no gain.
-    """
-    shares = (0.4, 0.85, 0.65, 0.1)
-    chosen = shares[int(noise_of(shares).argmin())]
-    mean, limit = 1000.0, 400
-    thinker = repeated(lambda: limited_pool(Thinker(mean), limit), longer)
-    quick = repeated(lambda: limited_pool(Planted("a", noisy(0.6)), limit), longer)
-    torn = (majority(0.9, 5) + majority(0.3, 5)) / 2
-    agreeing = [knowing(0.9), knowing(0.9), knowing(0.0)]
-    own = taught(pool_of(*agreeing), lambda pool, seen, seed: Smoothie(pool))
-    experts = taught(pool_of(knowing(0.9, 0.2), knowing(0.2, 0.9), knowing(0.5)), routed)
-    unequal = taught(pool_of(knowing(0.5), knowing(0.8), knowing(0.3)), routed)
-    team = teamed(pool_of(soloist(0.9), opening, closing(0.8)))
-    loners = teamed(pool_of(noisy(0.4), noisy(0.7), noisy(0.2)), tries=4)
-    return [
+    """Return all cases, in the order of the table: a pool to gain on, one that gives no gain."""
+    drawn = [
         consensus(
             "right 0.6, each call anew", noisy(0.6), "binomial majority", majority(0.6, 5), 0.6
         ),
         consensus(
             "right 0.4, each call anew", noisy(0.4), "binomial majority", majority(0.4, 5), 0.4
         ),
-        consensus(
-            "0.9 on half, 0.3 on half", uneven(0.9, 0.3), "mean of two majorities", torn, 0.6
-        ),
+    ]
+    torn = (majority(0.9, 5) + majority(0.3, 5)) / 2
+    uneven_pool = "0.9 on half, 0.3 on half"
+    drawn.append(consensus(uneven_pool, uneven(0.9, 0.3), "mean of two majorities", torn, 0.6))
+    stands = "right 0.6, mends 0.3, breaks 0.2, lets what is right stand"
+    drawn += [
         reflection("right 0.3, mends 0.3, breaks 0", 0.3, 0.3, 0.0),
         reflection("right 0.6, mends 0, breaks 0.1", 0.6, 0.0, 0.1),
-        reflection(
-            "right 0.6, mends 0.3, breaks 0.2, lets what is right stand", 0.6, 0.3, 0.2, [RIGHT]
-        ),
-        mixture("merged by count", by_count, 1, "Poisson-binomial majority", jury(SHARES)),
-        mixture("merged by count", by_count, 2, "the same: layer 2 agrees", jury(SHARES)),
-        mixture("merged by chance", by_chance, 1, "mean of the workers", sum(SHARES) / len(SHARES)),
-        Case(
-            "context, times = 5",
-            "needs 1,000 tokens on average, limit 400",
-            "1 - exp(-5 limit / mean)",
-            1 - exp(-5 * limit / mean),
-            1 - exp(-limit / mean),
-            1,
-            thinker,
-        ),
-        Case(
-            "context, times = 5",
-            "right 0.6 whatever the limit",
-            "the worker alone",
-            0.6,
-            0.6,
-            1,
-            quick,
-        ),
-        smoothie(
-            "right 0.4, 0.85, 0.65, 0.1",
-            [*map(knowing, shares)],
-            "who is least noisy by the formula",
-            chosen,
-            max(shares),
-        ),
-        smoothie(
-            "right 0.9; three that copy an error",
-            [knowing(0.9), lying, lying, lying],
-            "one of the three",
-            0.0,
-            0.9,
-        ),
-        Case(
-            "smoothie-lite, dependent",
-            "0.9, 0.9, 0; nothing observed",
-            "0.9² + 0.9 · 0.1",
-            0.9**2 + 0.9 * 0.1,
-            0.9,
-            3,
-            own,
-        ),
-        Case(
-            "routerdc-lite",
-            "experts 0.9 / 0.2 of two topics, 0.5",
-            "mean of the experts",
-            0.9,
-            0.55,
-            1,
-            experts,
-        ),
-        Case(
-            "routerdc-lite",
-            "0.5, 0.8, 0.3 whatever is asked",
-            "the best worker",
-            0.8,
-            0.8,
-            1,
-            unequal,
-        ),
-        Case(
-            "masrouter-lite",
-            "topic 1: one alone, 0.9; topic 2: a chain of two, 0.8",
-            "mean of the two",
-            0.85,
-            0.45,
-            None,
-            team,
-        ),
-        Case(
-            "masrouter-lite",
-            "who speaks last is right 0.4, 0.7, 0.2",
-            "the best in the last seat",
-            0.7,
-            0.7,
-            None,
-            loners,
-        ),
+        reflection(stands, 0.6, 0.3, 0.2, [RIGHT]),
     ]
+    most = jury(SHARES)
+    drawn += [
+        mixture("merged by count", by_count, 1, "Poisson-binomial majority", most),
+        mixture("merged by count", by_count, 2, "the same: layer 2 agrees", most),
+        mixture("merged by chance", by_chance, 1, "mean of the workers", sum(SHARES) / len(SHARES)),
+    ]
+    thought, more = 1 - exp(-LIMIT / MEAN), 1 - exp(-5 * LIMIT / MEAN)
+    thinking = "needs 1,000 tokens on average, limit 400"
+    drawn += [
+        context(thinking, "1 - exp(-5 limit / mean)", more, thought, lambda: Thinker(MEAN)),
+        context("right 0.6 whatever the limit", "the worker alone", 0.6, 0.6, quick),
+    ]
+    return drawn + learners()
+
+
+def learners() -> list[Case]:
+    """Return the cases of systems that choose among workers."""
+    shares = (0.4, 0.85, 0.65, 0.1)
+    workers = [knowing(share) for share in shares]
+    chosen = shares[int(noise_of(shares).argmin())]
+    least = "who is least noisy by the formula"
+    liars = [knowing(0.9), lying, lying, lying]
+    drawn = [
+        smoothie("right 0.4, 0.85, 0.65, 0.1", workers, least, chosen, max(shares)),
+        smoothie("right 0.9; three that copy an error", liars, "one of the three", 0.0, 0.9),
+    ]
+    agreeing = pool_of(knowing(0.9), knowing(0.9), knowing(0.0))
+    own = taught(agreeing, lambda pool, seen, seed: Smoothie(pool))
+    pool, rule = "0.9, 0.9, 0; nothing observed", "0.9² + 0.9 · 0.1"
+    drawn.append(Case("smoothie-lite, dependent", pool, rule, 0.9**2 + 0.09, 0.9, 3, own))
+    play = taught(pool_of(knowing(0.9, 0.2), knowing(0.2, 0.9), knowing(0.5)), routed)
+    pool = "experts 0.9 / 0.2 of two topics, 0.5"
+    drawn.append(Case("routerdc-lite", pool, "mean of the experts", 0.9, 0.55, 1, play))
+    play = taught(pool_of(knowing(0.5), knowing(0.8), knowing(0.3)), routed)
+    pool = "0.5, 0.8, 0.3 whatever is asked"
+    drawn.append(Case("routerdc-lite", pool, "the best worker", 0.8, 0.8, 1, play))
+    play = teamed(pool_of(soloist(0.9), opening, closing(0.8)))
+    pool = "topic 1: one alone, 0.9; topic 2: a chain of two, 0.8"
+    drawn.append(Case("masrouter-lite", pool, "mean of the two", 0.85, 0.45, None, play))
+    play = teamed(pool_of(noisy(0.4), noisy(0.7), noisy(0.2)), tries=4)
+    pool = "who speaks last is right 0.4, 0.7, 0.2"
+    drawn.append(Case("masrouter-lite", pool, "the best in the last seat", 0.7, 0.7, None, play))
+    return drawn
+
+
+HEADS = (
+    "system | workers | prediction | predicted | measured | 99.9 % interval | best worker | calls"
+)
 
 
 def report() -> None:
     """Play every case over every seed, and print the table."""
-    heads = (
-        "system",
-        "workers",
-        "prediction",
-        "predicted",
-        "measured",
-        "99.9 % interval",
-        "best worker",
-        "calls",
-    )
-    print("|", " | ".join(heads), "|")
-    print("|---" * len(heads) + "|")
+    print(f"| system | workers | prediction | {MEASURED} |")
+    print("|---" * 8 + "|")
     count = ASKED * len(SEEDS)
     for case in cases():
-        outcomes = [asyncio.run(case.play(seed)) for seed in SEEDS]
-        right = sum(sum(rights) for rights, _ in outcomes)
-        calls = sum(calls for _, calls in outcomes)
+        right = calls = 0
+        for seed in SEEDS:
+            rights, made = asyncio.run(case.play(seed))
+            right += sum(rights)
+            calls += made
         low, high = wilson_interval(right, count, confidence=LEVEL)
-        print(
-            f"| `{case.system}` | {case.pool} | {case.rule} | {case.predicted:.3f} "
-            f"| {right / count:.3f} "
-            f"| {low:.3f} to {high:.3f} | {case.single:.2f} | {calls / count:.2g} |"
-        )
+        print(f"| `{case.system}` | {case.pool} | {case.rule} | {case.predicted:.3f}", end=" ")
+        print(f"| {right / count:.3f} | {low:.3f} to {high:.3f} | {case.single:.2f}", end=" ")
+        print(f"| {calls / count:.2g} |")
 
 
 if __name__ == "__main__":

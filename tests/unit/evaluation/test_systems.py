@@ -6,10 +6,8 @@ What is refused before anybody is asked.
 from __future__ import annotations
 
 import json
-import re
 import shutil
 from collections.abc import Mapping
-from contextlib import nullcontext
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -25,15 +23,15 @@ from openconductor.baselines.routers import RouterDC
 from openconductor.conductor import Conductor
 from openconductor.errors import ConfigError, TaskError
 from openconductor.evaluation import systems
-from openconductor.evaluation.eval_config import EvalConfig, Spec, make_eval_config, read_spec
+from openconductor.evaluation.eval_config import EvalConfig, make_eval_config, read_spec
 from openconductor.evaluation.sheets import Sheet, load_learning, load_sheets
 from openconductor.gym.bundled import bundled_folder
 from openconductor.gym.workers import gym_pool
-from openconductor.pool import Worker, WorkerPool
-from openconductor.protocols import Provider
+from openconductor.pool import WorkerPool
 from openconductor.providers.conductor_file import question_digest
 from openconductor.tasks.gym import GymTask
-from openconductor.types import Budget, Completion, Problem
+from openconductor.testing import Scripted, pool_of
+from openconductor.types import Budget, Problem
 
 WORKERS = tuple(worker.name for _, worker in gym_pool())
 LESSONS = systems.Lessons(
@@ -97,16 +95,10 @@ def test_an_option_of_the_conductor_overrules_the_recipe_and_changes_its_prompt(
     assert getattr(made.orchestrator.prompt, asked_for[0]) == asked_for[1]
 
 
-class Closing(Provider):
+class Closing(Scripted):
     """A provider that knows whether it was closed."""
 
-    identity = "closing"
     closed = 0
-
-    async def complete(
-        self, messages: object, sampling: object, *, call: object, on_text: object = None
-    ) -> Completion:
-        raise NotImplementedError
 
     async def aclose(self) -> None:
         self.closed += 1
@@ -119,22 +111,43 @@ async def test_a_planner_is_loaded_once_for_all_its_ablations_and_closed_with_th
 
     def find(named: str | None, pool: WorkerPool, **options: object) -> Closing:
         assert str(named) not in loaded
-        return loaded.setdefault(str(named), Closing())
+        return loaded.setdefault(str(named), Closing(identity="closing"))
 
     monkeypatch.setattr(systems, "find_planner", find)
     provider = Closing()
-    shop = systems.Workshop(
-        make_eval_config({}, where="test"), WorkerPool([Worker(provider, name="w")])
-    )
-    for text in ("conductor", "conductor?rounds=2", "planner:openai:gpt-5?subtasks=false"):
-        shop.make(read_spec(text))
+    shop = systems.Workshop(config(conductor={}), pool_of(provider))
+    texts = ("conductor", "conductor?rounds=2", "planner:openai:gpt-5?subtasks=false", "random")
+    specs = [read_spec(text) for text in texts]
+    for spec in specs:
+        shop.make(spec)
     assert list(loaded) == ["None", "openai:gpt-5"]
-    described = shop.described(
-        [read_spec("conductor?rounds=2"), read_spec("planner:openai:gpt-5"), Spec("random")]
-    )
-    assert described["planners"] == {"conductor": "closing", "openai:gpt-5": "closing"}
+    planners = shop.described(specs)["planners"]
+    assert planners["conductor"] == planners["openai:gpt-5"] == "closing"
     await shop.aclose()
-    assert [one.closed for one in (provider, *loaded.values())] == [1, 1, 1]
+    assert [closing.closed for closing in (provider, *loaded.values())] == [1, 1, 1]
+
+
+def test_systems_are_checked_before_anything_is_learnt() -> None:
+    shop = workshop()
+    for system in (*LEARNERS, "heuristic", "oracle"):
+        shop.check(read_spec(system))
+
+
+LEARNERS = ("routerdc-lite", "smoothie-lite?mode=independent", "masrouter-lite")
+
+
+def test_the_oracle_is_the_gyms() -> None:
+    with pytest.raises(ConfigError, match="expected oracle_observed"):
+        workshop(pool="pool.toml").check(read_spec("oracle"))
+
+
+def of_files(**values: object) -> EvalConfig:
+    """Write a pool and GSM8K's splits; return a recipe over them."""
+    Path("pool.toml").write_text(POOL, "utf-8")
+    write_sums(Path("test.jsonl"), range(1, 5))
+    write_sums(Path("train.jsonl"), range(5, 9))
+    tables = {"pool": "pool.toml", "task": [{"name": "gsm8k", "path": "."}]}
+    return make_eval_config(tables | values, where="test")
 
 
 # ── baselines ─────────────────────────────────────────────────────────────────────────────────────
@@ -213,19 +226,6 @@ def test_what_cannot_be_made_is_refused_with_its_name_and_the_reason(line: str) 
     assert str(refused.value).startswith(f"system {spec!r}: ")
 
 
-def test_systems_are_checked_before_anything_is_learnt_and_the_oracle_is_the_gyms() -> None:
-    for spec in (
-        "routerdc-lite",
-        "smoothie-lite?mode=independent",
-        "masrouter-lite",
-        "heuristic",
-        "oracle",
-    ):
-        workshop().check(read_spec(spec))
-    with pytest.raises(ConfigError, match="expected oracle_observed"):
-        workshop(pool="pool.toml").check(read_spec("oracle"))
-
-
 # ── workers and questions ─────────────────────────────────────────────────────────────────────────
 POOL = """
 [[worker]]
@@ -248,87 +248,72 @@ base_url = "http://127.0.0.1:9/v1"
 """
 
 
-def told(**values: object) -> EvalConfig:
-    Path("pool.toml").write_text(POOL, "utf-8")
-    write_sums(Path("test.jsonl"), range(1, 5))
-    write_sums(Path("train.jsonl"), range(5, 9))
-    values = {
-        "pool": "pool.toml",
-        "task": [{"name": "gsm8k", "path": "."}],
-        **values,
-    }
-    return make_eval_config(values, where="test")
-
-
 def test_the_constrained_setting_lays_limits_over_every_workers_own() -> None:
+    """A limit is never more than the worker's own, and has a default."""
     limits = {"big": {"body": {"reasoning_effort": "minimal"}}, "small": {"max_tokens": 5000}}
-    pool = systems.load_pool(told(setting="constrained", constrained=limits))
-    limits_of = {
-        worker.name: (worker.sampling.max_tokens, dict(worker.sampling.body)) for _, worker in pool
-    }
-    assert limits_of == {
-        "big": (4096, {"reasoning_effort": "minimal", "top_k": 5}),
-        "small": (900, {}),  # never more than its own
-        "free": (4096, {}),  # without a limit of its own
-    }
-    assert pool[0].sampling.temperature == 0.2
+    pool = systems.load_pool(of_files(setting="constrained", constrained=limits))
+    big, small, free = [worker.sampling for _, worker in pool]
+    assert (big.max_tokens, small.max_tokens, free.max_tokens) == (4096, 900, 4096)
+    assert dict(big.body) == {"reasoning_effort": "minimal", "top_k": 5}
+    assert dict(small.body) == dict(free.body) == {}
+    assert big.temperature == 0.2
 
 
 def test_a_pools_description_holds_what_answers_and_costs_depend_on_and_no_key(
     monkeypatch,
 ) -> None:
     monkeypatch.setenv("A_KEY_OF_MINE", "zebra-secret")
-    recipe = told()
-    workshop = systems.Workshop(recipe, systems.load_pool(recipe))
-    described: Any = workshop.described([read_spec("random")])["workers"]
-    assert json.loads(json.dumps(described)) == described
-    big = described[0]
-    assert big["ordinal"] == 0
-    assert big["name"] == "big"
+    recipe = of_files()
+    shop = systems.Workshop(recipe, systems.load_pool(recipe))
+    described: Any = shop.described([read_spec("random")])["workers"]
+    text = json.dumps(described)
+    assert json.loads(text) == described
+    assert "zebra-secret" not in text
+    big, small, _ = described
+    assert (big["ordinal"], big["name"]) == (0, "big")
     assert big["price"] == {"input": "1.5", "output": "2", "cached": None}
     assert big["sampling"]["body"] == {"reasoning_effort": "high", "top_k": 5}
-    assert described[1]["price"] is None
+    assert small["price"] is None
     assert "big-1" in str(big["identity"])
-    assert "zebra-secret" not in json.dumps(described)
 
 
+# ── questions ─────────────────────────────────────────────────────────────────────────────────────
 # ── questions ─────────────────────────────────────────────────────────────────────────────────────
 def test_a_digest_moves_with_everything_that_is_asked_or_right(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     problem = Problem("p", "Q?", "A", "t", kind="easy")
-    others = [
-        replace(problem, **{name: "other"}) for name in ("id", "question", "reference", "kind")
-    ]
-
-    def digest(*problems: Problem) -> object:
-        monkeypatch.setattr(GymTask, "load", lambda self: problems)
-        return load_sheets(make_eval_config({"pool": "pool.toml"}, where="test"))["gym"].described[
-            "digest"
-        ]
-
-    digests = [digest(one) for one in (problem, *others)] + [
-        digest(problem, others[0]),
-        digest(others[0], problem),
-    ]
+    sets = [[problem]]
+    for name in ("id", "question", "reference", "kind"):
+        sets.append([replace(problem, **{name: "other"})])
+    sets += [sets[0] + sets[1], sets[1] + sets[0]]
+    digests: list[object] = []
+    for problems in (*sets, sets[0]):
+        monkeypatch.setattr(GymTask, "load", lambda self, problems=problems: problems)
+        sheet = load_sheets(make_eval_config({"pool": "pool.toml"}, where="test"))["gym"]
+        digests.append(sheet.described["digest"])
     assert len(set(digests)) == 7
-    assert digest(problem) == digests[0]
+    assert digests[-1] == digests[0]
 
 
-def test_every_task_is_loaded_under_its_name_and_its_own_seed_goes_before_the_recipes() -> None:
-    def loaded(seed: int | None, own: Mapping[str, object]) -> Mapping[str, Sheet]:
-        sums = {"name": "gsm8k", "path": ".", "limit": 3}
-        return load_sheets(told(seed=seed, task=[sums, {"name": "gym", "limit": 5, **own}]))
+def sheets_of(seed: int | None = None) -> Mapping[str, Sheet]:
+    """Load GSM8K and the gym."""
+    sums = {"name": "gsm8k", "path": ".", "limit": 3}
+    return load_sheets(of_files(seed=seed, task=[sums, {"name": "gym", "limit": 5}]))
 
-    sheets = loaded(None, {})
+
+def test_every_task_is_loaded_under_its_name() -> None:
+    sheets = sheets_of()
     assert list(sheets) == ["gsm8k", "gym"]
-    assert len(sheets["gsm8k"].problems) == 3
-    assert sheets["gsm8k"].described["problems"] == 3
-    assert "test.jsonl" in json.dumps(sheets["gsm8k"].described["source"])
-    ours, theirs, others = (
-        loaded(*one)["gym"].problems for one in ((4, {"seed": 3}), (3, {}), (4, {}))
-    )
-    assert ours == theirs != others
+    sums = sheets["gsm8k"]
+    assert len(sums.problems) == sums.described["problems"] == 3
+    assert "test.jsonl" in json.dumps(sums.described["source"])
+
+
+def test_a_tasks_own_seed_goes_before_the_recipes() -> None:
+    ours = load_sheets(of_files(seed=4, task=[{"name": "gym", "limit": 5, "seed": 3}]))
+    theirs, others = sheets_of(seed=3), sheets_of(seed=4)
+    assert ours["gym"].problems == theirs["gym"].problems != others["gym"].problems
 
 
 @pytest.mark.parametrize(
@@ -338,19 +323,41 @@ def test_the_gyms_workers_are_asked_nothing_but_the_gym(named: dict[str, object]
     with pytest.raises(
         ConfigError, match=r"can read only the gym's questions; expected a pool file: --pool FILE"
     ):
-        systems.load_pool(told(pool="gym", **named))
-    systems.load_pool(told(**named))
+        systems.load_pool(of_files(pool="gym", **named))
+    systems.load_pool(of_files(**named))
     systems.load_pool(make_eval_config({}, where="test"))
 
 
 # ── what is learnt from ───────────────────────────────────────────────────────────────────────────
+# ── what is learnt from ───────────────────────────────────────────────────────────────────────────
 def test_the_splits_of_a_folder_lie_side_by_side() -> None:
-    recipe = told(learn={"limit": 3})
+    recipe = of_files(learn={"limit": 3})
     sheet = load_learning(recipe, load_sheets(recipe).values())
     assert sheet.name == "learn:gsm8k"
-    assert len(sheet.problems) == 3
-    assert sheet.described["problems"] == 3
+    assert len(sheet.problems) == sheet.described["problems"] == 3
     assert "train.jsonl" in json.dumps(sheet.described["source"])
+
+
+@pytest.fixture
+def learnt() -> Path:
+    """A copy of the bundled Conductor that has learnt from one of the gym's questions alone."""
+    copied = Path(shutil.copytree(bundled_folder(), "conductor"))
+    (problem, *_) = load_sheets(config(task=HELD_OUT))["gym"].problems
+    told = json.loads((copied / "conductor.json").read_text())
+    told |= {"learnt_splits": [], "learnt_questions": [question_digest(problem.question)]}
+    (copied / "conductor.json").write_text(json.dumps(told))
+    return copied
+
+
+HELD_OUT = [{"name": "gym", "limit": 5, "split": "test"}]
+
+TRAIN = [{"name": "gym", "limit": 5, "split": "train"}]
+
+
+def check_held_out(planner: str, task: list[dict[str, object]]) -> None:
+    shop = workshop(conductor={"planner": planner}, task=task)
+    shop.check(read_spec("conductor"))
+    shop.check_held_out(load_sheets(config(task=task)).values())
 
 
 @pytest.mark.parametrize(
@@ -363,38 +370,23 @@ def test_the_splits_of_a_folder_lie_side_by_side() -> None:
 def test_what_is_learnt_from_is_there_and_is_not_evaluated(
     learn: dict[str, str], said: str
 ) -> None:
-    recipe = told(learn=learn)
+    recipe = of_files(learn=learn)
     with pytest.raises(TaskError, match=said):
         load_learning(recipe, load_sheets(recipe).values())
 
 
-def test_what_a_planner_learnt_from_is_not_evaluated_whatever_it_is_called() -> None:
-    table = [{"name": "gym", "limit": 5}]
-    held_out = load_sheets(config(task=table))["gym"]
-    learnt = Path(shutil.copytree(bundled_folder(), "conductor"))
-    said = json.loads((learnt / "conductor.json").read_text())
-    told = {
-        **said,
-        "learnt_splits": [],
-        "learnt_questions": [question_digest(held_out.problems[0].question)],
-    }
-    for planner, conductor_file, split, expected in (
-        ("", said, "test", ""),
-        ("", said, "train", "learnt from (drawn from gym/train)"),
-        (str(learnt), told, "test", "learnt from (1 of 5)"),
-    ):
-        (learnt / "conductor.json").write_text(json.dumps(conductor_file))
-        made = workshop(conductor={"planner": planner}, task=[{**table[0], "split": split}])
-        made.check(read_spec("conductor"))
-        sheets = load_sheets(config(task=[{**table[0], "split": split}])).values()
-        with pytest.raises(TaskError, match=re.escape(expected)) if expected else nullcontext():
-            made.check_held_out(sheets)
+def test_what_a_planner_learnt_from_is_not_evaluated_whatever_it_is_called(learnt: Path) -> None:
+    check_held_out("", HELD_OUT)
+    with pytest.raises(TaskError, match=r"learnt from \(drawn from gym/train\)"):
+        check_held_out("", TRAIN)
+    with pytest.raises(TaskError, match=r"learnt from \(1 of 5\)"):
+        check_held_out(str(learnt), HELD_OUT)
 
 
-async def test_the_model_that_plans_can_be_asked_alone() -> None:
-    for planner, name in (("worker:maven", "maven"), ("", "planner_alone")):
-        system = workshop(conductor={"planner": planner}).make(read_spec("planner_alone"))
-        episode = await system.orchestrator.ask("Question: sum of 1, 2")
-        (result,) = episode.rounds[0].transcript.results
-        assert result.calls[-1].worker == name
-        assert episode.answer == result.completion.text
+@pytest.mark.parametrize(("planner", "name"), [("worker:maven", "maven"), ("", "planner_alone")])
+async def test_the_model_that_plans_can_be_asked_alone(planner: str, name: str) -> None:
+    system = make("planner_alone", conductor={"planner": planner})
+    episode = await system.orchestrator.ask("Question: sum of 1, 2")
+    (result,) = episode.rounds[0].transcript.results
+    assert result.calls[-1].worker == name
+    assert episode.answer == result.completion.text

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
 from pathlib import Path
 
 import pytest
@@ -17,6 +18,7 @@ from openconductor.pool import read_card
 from openconductor.training.checkpoint import build_tokenizer
 from openconductor.training.completions import _Explorer, draw_pool
 from openconductor.training.grpo import grpo_arguments, make_rows
+from openconductor.training.setup import Setup
 from openconductor.training.supervised import reading_row
 from openconductor.training.train_config import load_train_config
 from openconductor.types import Problem
@@ -90,6 +92,13 @@ def test_in_recursion_each_question_has_two_rows(make_setup: MakeSetup) -> None:
     assert [(row["problem"], row["round"]) for row in rows] == [(0, 0), (0, 1), (1, 0), (1, 1)]
 
 
+def cards_for(setup: Setup, question: str) -> tuple[Mapping[int, str], str]:
+    """Return the cards of the workers that are drawn for a question, and as they are shown."""
+    cards = draw_pool(setup.config, setup.pool, question).cards
+    lines = [f"Model {ordinal}: {card}\n" for ordinal, card in cards.items()]
+    return cards, "".join(lines)
+
+
 def test_a_question_offers_a_drawn_subset_of_the_workers_whose_ordinals_stay(
     make_setup: MakeSetup,
 ) -> None:
@@ -98,7 +107,8 @@ def test_a_question_offers_a_drawn_subset_of_the_workers_whose_ordinals_stay(
     assert rows == make_rows(problems(50), setup), "a resumed run offers the same"
     shown: list[list[str]] = []
     for row in rows:
-        shown.append(re.findall(r"^Model (\d+)$", row["prompt"][0]["content"], re.MULTILINE))
+        text = row["prompt"][0]["content"]
+        shown.append(re.findall(r"^Model (\d+)$", text, re.MULTILINE))
     assert {len(ordinals) for ordinals in shown} == {2, 3}
     assert set().union(*shown) == set("01234567")
 
@@ -112,31 +122,30 @@ def test_drawn_workers_are_others_for_each_question_and_shown_with_their_cards(
     shown = [row["prompt"][0]["content"].split("Question: ")[0] for row in rows]
     assert len(set(shown)) == 8
     for index, text in enumerate(shown):
-        cards = draw_pool(setup.config, setup.pool, str(index)).cards
-        lines = [f"Model {ordinal}: {card}\n" for ordinal, card in cards.items()]
-        assert text == "".join(lines)
+        assert text == cards_for(setup, str(index))[1]
 
 
 def test_an_exercise_in_reading_asks_nothing_and_says_who_is_listed(make_setup: MakeSetup) -> None:
     setup = make_setup(pool="gym:drawn", prompt=CARDS)
     tokenizer = build_tokenizer(phrases(cards=True))
     prompt, target = reading_row(tokenizer, setup, "1")
-    cards = draw_pool(setup.config, setup.pool, "1").cards
-    lines = [f"Model {ordinal}: {card}\n" for ordinal, card in cards.items()]
-    assert tokenizer.decode(prompt) == f"{''.join(lines)}Question: ?\n"
+    cards, shown = cards_for(setup, "1")
+    assert tokenizer.decode(prompt) == f"{shown}Question: ?\n"
     assert tokenizer.decode(target, skip_special_tokens=True) == write_index(cards)
     entries = sum(len(read_card(card)) for card in cards.values())
     assert len(target) == 2 * entries + 1, "a category and a worker are a token each"
 
 
 # ── exploring ─────────────────────────────────────────────────────────────────────────────────────
+# ── exploring ─────────────────────────────────────────────────────────────────────────────────────
 def test_a_number_that_comes_first_is_explored_in_some_rows_and_slips_are_not() -> None:
     likely, words = [0.9, 0.0699, 0.00005, 0.03005], [0.3, 0.1, 0.0, 0.6]
-    chances = torch.tensor([likely, likely, words])
+    scores = torch.tensor([likely, likely, words]).log()
     numbers = torch.tensor([True, True, True, False])
-    explorer = _Explorer(torch.tensor([[True], [False], [True]]), 7, numbers, temperature=2.0)
-    explored, other_row, no_number = explorer(torch.zeros(3, 7), chances.log()).softmax(-1)
-    assert explored.tolist() == pytest.approx([0.782, 0.218, 0.0, 0.0], abs=0.001)
-    assert other_row.tolist() == pytest.approx(likely, abs=0.001)
-    assert no_number.tolist() == pytest.approx(words, abs=0.001)
-    assert explorer(torch.zeros(3, 8), chances.log()).equal(chances.log()), "a later token"
+    rows = torch.tensor([[True], [False], [True]])
+    explorer = _Explorer(rows, 7, numbers, temperature=2.0)
+    explored, other_row, no_number = explorer(torch.zeros(3, 7), scores).softmax(-1).tolist()
+    assert explored == pytest.approx([0.782, 0.218, 0.0, 0.0], abs=0.001)
+    assert other_row == pytest.approx(likely, abs=0.001)
+    assert no_number == pytest.approx(words, abs=0.001)
+    assert explorer(torch.zeros(3, 8), scores).equal(scores), "a later token"

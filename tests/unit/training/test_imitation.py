@@ -34,7 +34,8 @@ def drawn(anchor: float) -> dict[str, float]:
     """Return the shares of texts drawn from a kind of which half of the questions is solved."""
     right = [written("q", "a"), written("q", "b")]
     others = [written("r", "c"), written("s", "d")]
-    lessons, rng = _Lessons(1.0, 0.5, right, others), random.Random(0)
+    lessons = _Lessons(1.0, 0.5, right, others)
+    rng = random.Random(0)
     counts = Counter[str]()
     for _ in range(8_000):
         lesson = lessons.draw(rng, anchor)
@@ -55,11 +56,14 @@ def test_a_question_without_a_right_workflow_is_learnt_from_by_the_anchor() -> N
 def test_a_question_that_is_always_right_teaches_nothing_where_only_contested_ones_count() -> None:
     easy = [written("easy", "a"), written("easy", "b")]
     others = [written("contested", "a"), written("contested", "b", 0.5), written("hard", "b", 0.5)]
-    contested, weights = ImitateConfig(contested=True), {"replay": 1.0}
+    contested = ImitateConfig(contested=True)
+    weights = {"replay": 1.0}
     (every,) = choose_lessons([*easy, *others], weights, ImitateConfig())
+    assert every.right == [*easy, others[0]]
+    assert every.solved == pytest.approx(2 / 3)
     (some,) = choose_lessons([*easy, *others], weights, contested)
-    assert every.right == [*easy, others[0]] and every.solved == pytest.approx(2 / 3)
-    assert some.right == others[:1] and some.solved == 0.5
+    assert some.right == others[:1]
+    assert some.solved == 0.5
     assert choose_lessons(easy, weights, contested) == []
 
 
@@ -114,12 +118,18 @@ def test_rounds_end_when_nothing_gets_better_and_nothing_is_lost(
     assert is_settled(_records(**kinds)) is settled
 
 
-def test_the_last_rounds_begin_when_nothing_gets_better_or_when_it_is_time() -> None:
+@pytest.mark.parametrize(
+    ("done", "rising", "still"),
+    [(0, 24, 24), (15, 24, 24), (16, 24, 16), (17, 24, 16), (30, 24, 16)],
+)
+def test_the_last_rounds_begin_when_nothing_gets_better_or_when_it_is_time(
+    done: int, rising: int, still: int
+) -> None:
     settings = ImitateConfig(rounds=30, sharpen=6)
-    rising = _records(single=[0.03 * number for number in range(30)])
-    still = _records(single=[0.9] * 30)
-    assert [settled_after(rising[:done], settings) for done in (0, 16, 24, 30)] == [24] * 4
-    assert [settled_after(still[:done], settings) for done in (15, 16, 17, 24)] == [24, 16, 16, 16]
+    better = _records(single=[0.03 * number for number in range(30)])
+    same = _records(single=[0.9] * 30)
+    assert settled_after(better[:done], settings) == rising
+    assert settled_after(same[:done], settings) == still
 
 
 def test_a_kind_is_lost_that_was_solved_once() -> None:

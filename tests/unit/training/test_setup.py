@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import tomllib
 from collections import Counter
 from collections.abc import Iterable
 from pathlib import Path
@@ -129,38 +130,22 @@ def test_absent_data_say_which_of_the_two_they_are(folder: Path) -> None:
         load_questions(recipe(folder / "nowhere"))
 
 
-@pytest.mark.parametrize(
-    ("values", "said"),
-    [
-        (
-            {"data": {"task": "gym", "path": "rows.jsonl"}},
-            r"data\.path: got 'rows\.jsonl', expected none",
-        ),
-        (
-            {"data": {"task": "gym"}, "held_out": {"path": "rows.jsonl"}},
-            r"held_out\.path: got 'rows\.jsonl', expected none",
-        ),
-        (
-            {"data": {"task": "gym"}, "held_out": {"task": "gsm8k"}},
-            r"held_out\.task: got 'gsm8k', expected the same as data.task 'gym'",
-        ),
-        (
-            {"data": {"task": "gsm8k"}, "held_out": {"task": "gym"}},
-            r"held_out\.task: got 'gym', expected",
-        ),
-        (
-            {"data": {"task": "gsm8k", "mix": [1.0]}},
-            r"data\.mix: got .* expected none",
-        ),
-        ({"data": {"task": "gym", "split": "test"}}, r"data\.split: got 'test', expected 'train'"),
-        (
-            {"data": {"task": "gym"}, "held_out": {"split": "train"}},
-            r"held_out\.split: got 'train', expected 'test'",
-        ),
-    ],
-)
-def test_the_gym_goes_with_itself_alone(values: dict[str, object], said: str) -> None:
-    with pytest.raises(ValueError, match=said):
+ALONE = r"""
+data = {task = "gym", path = "a"}                        → data\.path: got 'a', expected none
+data = {task = "gym"}\nheld_out = {path = "a"}           → held_out\.path: got 'a', expected none
+data = {task = "gym"}\nheld_out = {task = "gsm8k"}       → 'gsm8k', expected the same as data.task
+data = {task = "gsm8k"}\nheld_out = {task = "gym"}       → held_out\.task: got 'gym', expected
+data = {task = "gsm8k", mix = [1.0]}                     → data\.mix: got .* expected none
+data = {task = "gym", split = "test"}                    → data\.split: got 'test', expected 'train'
+data = {task = "gym"}\nheld_out = {split = "train"}      → held_out\.split: got 'train', expected
+"""
+
+
+@pytest.mark.parametrize("line", ALONE.strip().splitlines())
+def test_the_gym_goes_with_itself_alone(line: str) -> None:
+    recipe, message = line.split("→")
+    values = tomllib.loads(recipe.replace(r"\n", "\n"))
+    with pytest.raises(ValueError, match=message.strip()):
         TrainConfig.model_validate(values)
 
 
