@@ -289,9 +289,7 @@ def learners() -> list[Case]:
     return drawn
 
 
-HEADS = (
-    "system | workers | prediction | predicted | measured | 99.9 % interval | best worker | calls"
-)
+MEASURED = "predicted | measured | 99.9 % interval | best worker | calls"
 
 
 def report() -> None:
