@@ -8,13 +8,14 @@ from __future__ import annotations
 
 import asyncio
 import json
-import subprocess
 import sys
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import asdict
 from pathlib import Path
+
+from benchmarks import results
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "tests"))
 
@@ -25,40 +26,17 @@ SECONDS = 600.0
 """It serves no longer, whatever happens."""
 
 
-class FaultProcess:
-    """A running server; ``stop`` ends it and returns its counts."""
-
-    def __init__(self, script: Seeded) -> None:
-        given = json.dumps(
-            {"seed": script.seed, "shares": dict(script.shares), "weights": dict(script.weights)}
-        )
-        command = [sys.executable, __file__, given]
-        self._process = subprocess.Popen(
-            command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
-        )
-        assert self._process.stdout is not None
-        self.url = self._process.stdout.readline().strip()
-
-    def stop(self) -> dict[str, int]:
-        """End it; return the counts of ``summary``."""
-        out, _ = self._process.communicate(timeout=30)
-        return json.loads(out)
-
-    def kill(self) -> None:
-        """End it if it still runs."""
-        if self._process.poll() is None:
-            self._process.kill()
-            self._process.communicate()
-
-
 @contextmanager
-def fault_process(script: Seeded) -> Iterator[FaultProcess]:
-    """Serve a script in a process of its own."""
-    process = FaultProcess(script)
-    try:
-        yield process
-    finally:
-        process.kill()
+def fault_process(script: Seeded) -> Iterator[tuple[str, Callable[[], dict[str, int]]]]:
+    """Serve a script in a process of its own; yield its URL, and what ends it with its counts."""
+    given = {"seed": script.seed, "shares": dict(script.shares), "weights": dict(script.weights)}
+    with results.child("fault_process", json.dumps(given)) as process:
+
+        def stop() -> dict[str, int]:
+            out, _ = process.communicate(timeout=30)
+            return json.loads(out)
+
+        yield results.read_line(process), stop
 
 
 def summary(server: FaultServer) -> dict[str, object]:

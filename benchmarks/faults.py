@@ -31,9 +31,9 @@ from faults.storm import NAMES, RETRIES, Report, storm, storm_script
 
 def measure(*, seed: int, episodes: int, in_flight: int) -> dict[str, Any]:
     """Run one storm."""
-    with fault_process(storm_script(seed)) as process:
-        report = asyncio.run(storm(process.url, seed=seed, episodes=episodes, in_flight=in_flight))
-        server = process.stop()
+    with fault_process(storm_script(seed)) as (url, stop):
+        report = asyncio.run(storm(url, seed=seed, episodes=episodes, in_flight=in_flight))
+        server = stop()
     return {
         "bars": bars(report, server),
         "seed": seed,

@@ -71,18 +71,23 @@ def show(result: dict[str, Any], *, as_json: bool) -> None:
 @contextmanager
 def child(module: str, *words: str, **environment: str) -> Iterator[subprocess.Popen[str]]:
     """Run a module of this folder as a process with pipes, and end it after the block."""
-    process = subprocess.Popen(
-        [sys.executable, "-m", f"benchmarks.{module}", *words],
-        stdin=subprocess.PIPE,
-        stdout=subprocess.PIPE,
-        text=True,
-        env={**os.environ, **environment},
-    )
-    with process:
+    command = (sys.executable, "-m", f"benchmarks.{module}", *words)
+    pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE}
+    with process(*command, env={**os.environ, **environment}, **pipes) as started:
+        yield started
+
+
+@contextmanager
+def process(*command: str, **options: Any) -> Iterator[subprocess.Popen[str]]:
+    """Run a command, and end it after the block."""
+    with subprocess.Popen(command, text=True, **options) as started:
         try:
-            yield process
+            yield started
         finally:
-            process.terminate()
+            started.terminate()
+            with suppress(subprocess.TimeoutExpired):
+                started.wait(15)
+            started.kill()
 
 
 def read_line(process: subprocess.Popen[str]) -> str:

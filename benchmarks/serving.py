@@ -22,7 +22,6 @@ import asyncio
 import json
 import os
 import re
-import signal
 import socket
 import statistics
 import subprocess
@@ -71,19 +70,6 @@ class Workers(server.Server):
 
 
 # ── processes ─────────────────────────────────────────────────────────────────────────────────────
-@contextmanager
-def process(*command: str, **options: Any) -> Iterator[subprocess.Popen[str]]:
-    started = subprocess.Popen(command, text=True, **options)
-    try:
-        yield started
-    finally:
-        started.send_signal(signal.SIGTERM)
-        try:
-            started.wait(15)
-        except subprocess.TimeoutExpired:
-            started.kill()
-
-
 async def wait_for(port: int) -> None:
     for _ in range(600):
         try:
@@ -223,7 +209,7 @@ def p99(values: list[float]) -> float:
 async def measure(options: argparse.Namespace, folder: Path) -> dict[str, Any]:
     with server.served("serving", "--workers", str(options.seconds)) as url:
         port = free_port()
-        with process(*serve_command(folder, url, port)) as ours:
+        with results.process(*serve_command(folder, url, port)) as ours:
             await wait_for(port)
             await many_streams(port, 10)
             figures: dict[str, Any] = {}
@@ -297,7 +283,7 @@ def litellm(binary: str | None, folder: Path, url: str) -> Iterator[Served | Non
     command = (binary, "--config", str(config), "--port", str(port), "--host", "127.0.0.1")
     keyless = {**os.environ, "LITELLM_DANGEROUSLY_PERMIT_WEAK_OR_UNSET_MASTER_KEY": "true"}
     silent: Any = {"stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL, "env": keyless}
-    with process(*command, **silent) as started:
+    with results.process(*command, **silent) as started:
         yield Served(port, "fast", started.pid)
 
 

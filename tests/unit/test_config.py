@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import json
 from dataclasses import dataclass, field
 from decimal import Decimal
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 
 import pytest
 
 from openconductor.config import dump_toml, load_registered, load_toml
 from openconductor.errors import ConfigError
+
+CASES: Any = json.loads(Path(__file__).with_name("config_cases.json").read_text("ascii"))
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,23 +63,7 @@ def test_values_take_their_types_and_nested_tables_their_classes(tmp_path: Path)
 
 @pytest.mark.parametrize(
     ("text", "where", "named"),
-    [
-        ("stpes = 3", "unknown key 'stpes'", "steps"),
-        ("[optim]\nlearning = 1", "unknown key 'optim.learning'", "optim"),
-        ("[optim]\nshedule = 'cosine'", "unknown key 'optim.shedule'", "'schedule'"),
-        ("lr = 1e-6", "unknown key 'lr'", "'optim.lr'"),
-        ("[[row]]\nname = 'x'\nprize = 1", "unknown key 'row.0.prize'", "'price'"),
-        ("[optimm]\nlr = 1", "unknown key 'optimm'", "'optim'"),
-        ('steps = "3"', "steps: ", "expected"),
-        ("steps = 3.5", "steps: ", "expected"),
-        ("steps = true", "steps: ", "expected"),
-        ("sharp = 1", "sharp: ", "expected"),
-        ("name = 3", "name: ", "expected"),
-        ('tags = "a"', "tags: ", "expected"),
-        ("optim = 3", "optim: ", "expected"),
-        ("[optim]\nschedule = 'linear'", "optim.schedule: ", "expected"),
-        ("[[row]]\nprice = 1", "row.0.name: ", "expected"),
-    ],
+    CASES["recipes"],
 )
 def test_an_unknown_key_is_named_with_the_nearest_one_and_a_wrong_value_with_the_expected(
     tmp_path: Path, text: str, where: str, named: str
@@ -124,16 +111,7 @@ def test_the_last_override_wins_over_the_file_and_reaches_into_arrays(tmp_path: 
 
 @pytest.mark.parametrize(
     "override",
-    [
-        "steps",
-        "=3",
-        "steps.=3",
-        "stpes=3",
-        "steps.x=3",
-        "row.7.name=x",
-        "steps=seven",
-        "steps=True",
-    ],
+    CASES["overrides"],
 )
 def test_a_wrong_override_is_a_config_error(tmp_path: Path, override: str) -> None:
     message(tmp_path, "steps = 1\nrow = []\n", override)
@@ -141,15 +119,7 @@ def test_a_wrong_override_is_a_config_error(tmp_path: Path, override: str) -> No
 
 @pytest.mark.parametrize(
     ("text", "overrides"),
-    [
-        ('api_key = "topsecretvalue"', ()),
-        ('[body]\nApi-Key = "topsecretvalue"', ()),
-        ('[[row]]\nname = "x"\ntoken = "topsecretvalue"', ()),
-        ('name = "sk-topsecretvalue0123456789"', ()),
-        ("", ("body.password=topsecretvalue",)),
-        ("", ("name=sk-topsecretvalue0123456789",)),
-        ('[body]\nlist = ["sk-topsecretvalue0123456789"]', ()),
-    ],
+    CASES["secrets"],
 )
 def test_what_looks_like_a_key_is_refused_and_never_shown(tmp_path, text, overrides) -> None:
     said = message(tmp_path, text, *overrides)

@@ -1,8 +1,11 @@
 from __future__ import annotations
 
+import json
 import re
 import warnings
 from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -11,6 +14,7 @@ from openconductor.errors import WorkflowError, WorkflowReason
 from openconductor.parser import MAX_TEXT, parse_workflow, validate_workflow
 from openconductor.types import Step, Workflow
 
+CASES: Any = json.loads(Path(__file__).with_name("parser_cases.json").read_text("ascii"))
 GOOD = 'model_id = [0]\nsubtasks = ["a"]\naccess_list = [[]]'
 
 
@@ -48,61 +52,12 @@ class CountingPattern:
             yield match
 
 
-HOSTILE = [
-    "[",
-    "(",
-    "{0:",
-    "'",
-    '"',
-    '"""',
-    "'''",
-    "model_id = [",
-    "model_id = [(",
-    "model_id = ['",
-    'model_id = ["',
-    "model_id = ['''",
-    "model_id = [\\'''",
-    "model_id = ['\\\n",
-    "model_id = [\"model_id = ['",
-    "model_id = [''''",
-    "model_id = [x'",
-    "model_id = [#",
-    "model_id",
-    "model_id ",
-    "model_id = ",
-    " ",
-    "\\",
-    "\\'",
-    "-",
-    "+1",
-    "0, ",
-    "'' ",
-    "f'",
-    "()",
-    "[0]",
-    "set()",
-    "1.",
-    "\ud800",
-    "not ",
-    "1if ",
-    "'a',\n",
-    "#'\n",
-]
-LEADS = [
-    "",
-    "model_id = [",
-    "subtasks = ['a']\naccess_list = [[]]\nmodel_id = [",
-    "model_id = ['",
-    'model_id = ["""',
-]
-
-
-@pytest.mark.parametrize("unit", HOSTILE)
+@pytest.mark.parametrize("unit", CASES["hostile"])
 @pytest.mark.timeout(60)  # all leads take well under a second; quadratic time would take minutes
 def test_a_hostile_text_is_refused_in_one_forward_pass(
     unit: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    for lead in LEADS:
+    for lead in CASES["leads"]:
         for tail in ("", "]"):
             counting = CountingPattern(parser._TOKEN)
             monkeypatch.setattr(parser, "_TOKEN", counting)
@@ -133,19 +88,7 @@ def test_what_could_exhaust_pythons_parser_is_refused_before_it(
 # ── warnings ──────────────────────────────────────────────────────────────────────────────────────
 @pytest.mark.parametrize(
     ("literal", "value"),
-    [
-        (r'"\d"', r"\d"),
-        (r'"\\d"', r"\d"),
-        (r'"\\\d"', r"\\d"),
-        (r"'\(\)'", r"\(\)"),
-        (r'"""\d"""', r"\d"),
-        (r'u"\d"', r"\d"),
-        (r'r"\d"', r"\d"),
-        (r'R"\d\""', r"\d\""),
-        (r'"\777\400\1"', "\u01ff\u0100\x01"),
-        (r'"\N{BULLET}\u2022\U0001f600"', "\u2022\u2022\U0001f600"),
-        ('"\\\n\\\r\na"', "a"),
-    ],
+    CASES["escapes"],
 )
 @pytest.mark.parametrize("filter_", ["error", "ignore"])
 def test_an_unknown_escape_is_read_as_python_reads_it_and_never_warns(
@@ -163,17 +106,7 @@ def test_an_unknown_escape_is_read_as_python_reads_it_and_never_warns(
 # ── messages ──────────────────────────────────────────────────────────────────────────────────────
 @pytest.mark.parametrize(
     ("text", "parts"),
-    [
-        (GOOD + "\nmodel_id = [7]", ["model_id, step 0", "got 7", "0, 1, 2"]),
-        (GOOD + "\nsubtasks = ['  ']", ["subtasks, step 0", "'  '", "not blank"]),
-        (GOOD + "\naccess_list = [[3]]", ["access_list, step 0", "got 3", "before step 0"]),
-        (GOOD + "\naccess_list = [None]", ["access_list, step 0", "got None", '"all"']),
-        (GOOD + "\nmodel_id = [0, 0]", ["model_id 2, subtasks 1, access_list 1"]),
-        ("model_id = [0]", ["subtasks = [...] and access_list = [...]"]),
-        (GOOD + "\nmodel_id = [best]", ["model_id at character 62", "'best' at character 63"]),
-        (GOOD + "\nmodel_id = [0", ["not closed before the text ends"]),
-        (GOOD + "\nsubtasks = ['a]", ["quote at character"]),
-    ],
+    CASES["messages"],
 )
 def test_a_message_says_where_what_was_got_and_what_was_expected(
     text: str, parts: list[str]

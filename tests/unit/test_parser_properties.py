@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import ast
+import json
 import warnings
+from pathlib import Path
+from typing import Any
 
 from hypothesis import example, given, settings, strategies as st
 
@@ -13,66 +16,10 @@ from openconductor.parser import parse_workflow, validate_workflow
 from openconductor.prompt import render_workflow
 from openconductor.types import Step, Workflow
 
+CASES: Any = json.loads(Path(__file__).with_name("parser_cases.json").read_text("ascii"))
 WORKERS = (0, 2, 5)
 
-FRAGMENTS = st.sampled_from(
-    [
-        "model_id",
-        "subtasks",
-        "access_list",
-        " = ",
-        ": ",
-        "[",
-        "]",
-        "(",
-        ")",
-        "{",
-        "}",
-        "'",
-        '"',
-        "'''",
-        '"""',
-        "\\",
-        "\\\n",
-        "\n",
-        "\r",
-        ", ",
-        "#",
-        "0",
-        "2",
-        "-",
-        "+",
-        "1or ",
-        "True",
-        "None",
-        "set",
-        "all",
-        '"all"',
-        "f'",
-        "b'",
-        "rb'",
-        "don't",
-        "\0",
-        "\ud800",
-        "\U000f0000",
-        "...",
-        "0x",
-        "9" * 5000,
-        "\\N{",
-        "\\x",
-        "\\777",
-        "\\d",
-        "```",
-        "\u00a0",
-        "\x0c",
-        "model_id = [0]",
-        "model_id = [",
-        'subtasks = ["a"]',
-        "subtasks = ['",
-        "access_list = [[]]",
-        "access_list = [[",
-    ]
-)
+FRAGMENTS = st.sampled_from([*CASES["fragments"], "9" * 5000])
 ASSEMBLED = st.lists(FRAGMENTS, max_size=60).map("".join)
 ANY_TEXT = st.text(st.characters(exclude_categories=()), max_size=200)
 PROSE = st.one_of(ASSEMBLED, ANY_TEXT)
@@ -139,51 +86,7 @@ def test_what_is_rendered_is_read_back_whatever_the_thought(
     assert read(render_workflow(workflow, thought)) == workflow
 
 
-LITERAL_PIECES = st.sampled_from(
-    [
-        "[",
-        "]",
-        "(",
-        ")",
-        "{",
-        "}",
-        ",",
-        ":",
-        " ",
-        "\n",
-        "\r\n",
-        "\\\n",
-        "# don't ]\n",
-        "0",
-        "1_0",
-        "0x1f",
-        "1e-5",
-        "-",
-        "+",
-        "2j",
-        ".5",
-        "...",
-        "True",
-        "None",
-        "set()",
-        "'a'",
-        '"b"',
-        "'it\\'s'",
-        "r'\\d\\''",
-        "b'\\d'",
-        "u'\\777'",
-        "rb'x'",
-        "BR'y'",
-        "''",
-        "'''a\n'\n'''",
-        '"""model_id = [1]"""',
-        "'access_list = ['",
-        "'\\\n'",
-        "'\\\\'",
-        "'\\N{BULLET}\\x41'",
-        "'\U000f0000'",
-    ]
-)
+LITERAL_PIECES = st.sampled_from(CASES["literal pieces"])
 
 
 @given(st.lists(LITERAL_PIECES, max_size=8).map("".join))

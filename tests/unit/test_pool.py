@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import asyncio
+import json
+import math
 from dataclasses import replace
 from decimal import Decimal
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -16,6 +19,7 @@ from openconductor.providers.openai_compatible import OpenAICompatibleProvider
 from openconductor.testing import Scripted
 from openconductor.types import Message, Price, Sampling, Usage
 
+CASES: Any = json.loads(Path(__file__).with_name("config_cases.json").read_text("ascii"))
 HELLO = (Message("user", "hello"),)
 CALL = CallContext()
 TOKENS = Usage(input_tokens=1000, cached_tokens=400, output_tokens=500)
@@ -136,25 +140,7 @@ def test_a_pool_of_none_or_of_equals_is_a_config_error() -> None:
 
 @pytest.mark.parametrize(
     "options",
-    [
-        {"name": " "},
-        {"name": 3},
-        {"timeout_s": 0},
-        {"timeout_s": float("inf")},
-        {"read_timeout_s": 0},
-        {"retries": -1},
-        {"retries": True},
-        {"max_concurrency": 0},
-        {"max_concurrency": True},
-        {"rpm": 1.5},
-        {"tpm": -1},
-        {"tags": "fast"},
-        {"price": 3},
-        {"price": {"input": 1}},
-        {"price": {"input": "x", "output": 1}},
-        {"price": {"input": -1, "output": 1}},
-        {"price": {"input": 1, "output": 1, "outptu": 1}},
-    ],
+    [*CASES["worker options"], {"timeout_s": math.inf}],
     ids=str,
 )
 def test_a_worker_with_a_wrong_value_is_a_config_error(options: dict[str, object]) -> None:
@@ -234,28 +220,9 @@ def test_a_workers_options_are_arguments_of_its_provider(
             from_text(tmp_path, f"{table}[worker.options]\n{options}")
 
 
-ONE = '[[worker]]\nname = "solver"\nmodel = "m"\n'
-
-
 @pytest.mark.parametrize(
     ("text", "named"),
-    [
-        ("", "worker"),
-        ("worker = []", "no worker"),
-        (ONE + ONE, "two workers"),
-        (ONE + "max_concurency = 3", "'max_concurrency'"),
-        (ONE + 'provider = "opnai_compatible"', "'openai_compatible'"),
-        (ONE + "timeout_s = '5'", "worker.0.timeout_s"),
-        (ONE + "timeout_s = -5", "timeout_s"),
-        (ONE + "price = { input = 1 }", "worker.0.price.output"),
-        (ONE + "price = { input = 1, output = 2, chached = 3 }", "'cached'"),
-        (ONE + "sampling = { temprature = 1 }", "'temperature'"),
-        (ONE + "base_url = 'nonsense'", "base_url"),
-        (ONE + "api_key_env = 'not a name'", "api_key_env"),
-        ('[[worker]]\nmodel = "m"', "worker.0.name"),
-        ('[[worker]]\nname = "m"', "worker.0.model"),
-        ("[[workers]]\nname = 'm'", "'worker'"),
-    ],
+    CASES["pools"],
 )
 def test_a_wrong_pool_file_says_what_is_wrong_and_in_which_file(
     tmp_path: Path, text: str, named: str

@@ -142,22 +142,19 @@ FATES += [(fault, False, False) for fault in FINAL]
 
 
 @pytest.mark.parametrize(("fault", "again", "opens"), FATES, ids=lambda value: type(value).__name__)
-def test_what_may_heal_is_tried_again_and_what_the_worker_failed_at_in_a_row_opens_the_circuit(
-    in_virtual_time: Runs, fault: BaseException, again: bool, opens: bool
+@virtual
+async def test_what_may_heal_is_tried_again_and_failures_in_a_row_open_the_circuit(
+    fault: BaseException, again: bool, opens: bool
 ) -> None:
     server = Server([fault])
     expected = "hi" if again else type(fault).__name__
-    assert in_virtual_time(ask(Worker(server, name="w"))) == expected
+    assert await ask(Worker(server, name="w")) == expected
     assert len(server.attempts) == 1 + again
 
-    async def run() -> None:
-        server = Server([fault] * 3 * policies.FAILURES)
-        worker = Worker(server, name="w", retries=0)
-        outcomes = [await ask(worker) for _ in range(3 * policies.FAILURES)]
-        assert outcomes.count("CircuitOpen") == (2 * policies.FAILURES if opens else 0)
-        assert worker.healthy is not opens
-
-    in_virtual_time(run())
+    worker = Worker(Server([fault] * 3 * policies.FAILURES), name="w", retries=0)
+    outcomes = [await ask(worker) for _ in range(3 * policies.FAILURES)]
+    assert outcomes.count("CircuitOpen") == (2 * policies.FAILURES if opens else 0)
+    assert worker.healthy is not opens
 
 
 def test_waits_are_random_below_a_bound_that_doubles_up_to_a_cap(in_virtual_time: Runs) -> None:
@@ -185,15 +182,13 @@ def test_once_text_has_been_handed_on_a_failure_is_final(in_virtual_time: Runs) 
     assert (heard, len(server.times)) == (["Once upon"], 1)
 
 
-def test_each_attempt_is_counted_and_a_budget_may_refuse_it(in_virtual_time: Runs) -> None:
-    async def run() -> None:
-        meter = open_meter(Budget(calls=2), now=1000.0)
-        with await meter.reserve_call() as reservation:
-            worker, context = Worker(server, name="w", retries=5), CallContext(budget=reservation)
-            assert await ask(worker, context=context) == "BudgetExceeded"
-
+@virtual
+async def test_each_attempt_is_counted_and_a_budget_may_refuse_it() -> None:
     server = Server([FAULT] * 9)
-    in_virtual_time(run())
+    worker = Worker(server, name="w", retries=5)
+    meter = open_meter(Budget(calls=2), now=1000.0)
+    with await meter.reserve_call() as reservation:
+        assert await ask(worker, context=CallContext(budget=reservation)) == "BudgetExceeded"
     assert len(server.times) == 2
 
 
@@ -204,33 +199,31 @@ def test_each_attempt_is_counted_and_a_budget_may_refuse_it(in_virtual_time: Run
     ids=["unreachable", "loading"],
 )
 @pytest.mark.parametrize(("patience", "heals"), [(None, 6), (policies.RUN_UNREACHABLE_S, 100)])
-def test_a_worker_that_cannot_be_reached_is_retried_for_as_long_as_the_context_says(
-    in_virtual_time: Runs, fault: BaseException, patience: float | None, heals: float
+@virtual
+async def test_a_worker_that_cannot_be_reached_is_retried_for_as_long_as_the_context_says(
+    fault: BaseException, patience: float | None, heals: float
 ) -> None:
-    async def run(server: Server) -> str:
-        context = CallContext(unreachable_s=patience)
-        return await ask(Worker(server, name="w"), context=context)
-
-    assert in_virtual_time(run(Server(down=(0, heals), fault=fault))) == "hi"
+    context = CallContext(unreachable_s=patience)
+    back = Worker(Server(down=(0, heals), fault=fault), name="back")
+    assert await ask(back, context=context) == "hi"
+    began = now()
     server = Server(down=(0, 1e9), fault=fault)
-    assert in_virtual_time(run(server)) in ("Unreachable", "ServerFailed", "CircuitOpen")
+    outcome = await ask(Worker(server, name="w"), context=context)
+    assert outcome in ("Unreachable", "ServerFailed", "CircuitOpen")
     seconds = patience or policies.UNREACHABLE_S
-    last = max(server.times)
+    last = max(server.times) - began
     assert seconds - policies.COOL_DOWN_S - policies.LOOK_S <= last <= seconds + 10
     assert len(server.times) <= policies.FAILURES + 10 + seconds / policies.COOL_DOWN_S
 
 
-def test_nobody_waits_for_one_that_has_been_down_for_long(in_virtual_time, monkeypatch) -> None:
+@virtual
+async def test_nobody_waits_for_one_that_has_been_down_for_long(monkeypatch) -> None:
     monkeypatch.setattr(policies, "_jitter", random.Random(0))
     server = Server(down=(0, 1e9))
-
-    async def run() -> None:
-        worker = Worker(server, name="w")
-        errors = [await ask(worker) for _ in range(1000)]
-        assert errors.count("CircuitOpen") > 980
-        assert now() < 10 + 2 * policies.COOL_DOWN_S  # counted from when the worker went down
-
-    in_virtual_time(run())
+    worker = Worker(server, name="w")
+    outcomes = [await ask(worker) for _ in range(1000)]
+    assert outcomes.count("CircuitOpen") > 980
+    assert now() < 10 + 2 * policies.COOL_DOWN_S  # counted from when the worker went down
     assert len(server.times) < 10
 
 
@@ -293,17 +286,15 @@ async def test_a_success_in_between_and_failures_right_after_one_do_not_open_it(
     assert [await ask(worker), await ask(worker)] == ["Unreachable", "CircuitOpen"]
 
 
-def test_a_timeout_at_the_questions_own_deadline_proves_nothing_against_the_worker(
-    in_virtual_time: Runs,
+@pytest.mark.parametrize(("seconds", "healthy"), [(2.0, True), (9.0, False)])
+@virtual
+async def test_a_timeout_at_the_questions_own_deadline_proves_nothing_against_the_worker(
+    seconds: float, healthy: bool
 ) -> None:
-    async def run(seconds: float) -> bool:
-        worker = Worker(Server(seconds=1e9), name="w", retries=0, timeout_s=5)
-        for _ in range(policies.FAILURES):
-            assert await ask(worker, deadline=now() + seconds) == "WorkerTimeout"
-        return worker.healthy
-
-    assert in_virtual_time(run(2.0))
-    assert not in_virtual_time(run(9.0))
+    worker = Worker(Server(seconds=1e9), name="w", retries=0, timeout_s=5)
+    for _ in range(policies.FAILURES):
+        assert await ask(worker, deadline=now() + seconds) == "WorkerTimeout"
+    assert worker.healthy is healthy
 
 
 @virtual
@@ -374,16 +365,13 @@ async def test_calls_at_once_are_limited_and_get_their_turns_in_order() -> None:
     assert (order, now()) == ([0, 1, 2, 4, 5, 6, 7], 40)
 
 
-def test_no_stretch_of_a_minute_begins_more_calls_than_the_limit(in_virtual_time: Runs) -> None:
+@virtual
+async def test_no_stretch_of_a_minute_begins_more_calls_than_the_limit() -> None:
     server = Server()
-
-    async def run() -> None:
-        worker = limited(server, rpm=3)
-        for _ in range(10):
-            await ask(worker)
-            await asyncio.sleep(7)
-
-    in_virtual_time(run())
+    worker = limited(server, rpm=3)
+    for _ in range(10):
+        await ask(worker)
+        await asyncio.sleep(7)
     for earlier, later in zip(server.times, server.times[3:], strict=False):
         assert later - earlier >= 60
     assert server.times[2] == 14
@@ -418,17 +406,14 @@ async def test_tokens_a_minute_are_corrected_to_what_was_used_and_let_in_who_wai
     ],
     ids=str,
 )
-def test_a_failed_call_counts_as_what_it_is_known_to_have_used(
-    in_virtual_time, fault, waits
+@virtual
+async def test_a_failed_call_counts_as_what_it_is_known_to_have_used(
+    fault: BaseException, waits: int
 ) -> None:
     server = Server([fault])
-
-    async def run() -> None:
-        worker = limited(server, tpm=100)
-        await ask(worker)
-        await ask(worker)
-
-    in_virtual_time(run())
+    worker = limited(server, tpm=100)
+    await ask(worker)
+    await ask(worker)
     assert server.times == [0, waits]
 
 
