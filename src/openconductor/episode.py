@@ -195,10 +195,6 @@ class Dispatcher:
         """Return the seconds since the episode began."""
         return self._clock() - self.context.origin
 
-    def out_of_time(self) -> bool:
-        """Return True if the deadline of the budget has passed."""
-        return self.meter is not None and self.meter.out_of_time()
-
     def _hear(self, calls: list[Call], event: Event) -> None:
         """Keep an attempt at a call of this episode, and hand its event on."""
         if event.episode != self.context.episode:
@@ -394,8 +390,9 @@ class Execution:
         if assignment.started is None:
             return
         # Where the caller is gone, nobody listens. Else each StepStarted has its StepEnded.
-        heard = self._stopping or self._dispatcher.out_of_time()
-        self._keep(index, assignment, report=heard)
+        meter = self._dispatcher.meter
+        late = meter is not None and meter.out_of_time()
+        self._keep(index, assignment, report=self._stopping or late)
 
     def _keep(
         self,

@@ -118,8 +118,14 @@ class Worker:
         for wrap in self.wrappers:
             chain = wrap(chain)
 
-        made = {"provider": provider, "price": price, "tags": tuple(self.tags)}
-        for name, value in {**made, "_circuit": circuit, "_chain": chain}.items():
+        made = {
+            "provider": provider,
+            "price": price,
+            "tags": tuple(self.tags),
+            "_circuit": circuit,
+            "_chain": chain,
+        }
+        for name, value in made.items():
             object.__setattr__(self, name, value)
 
     def _check_settings(self) -> None:

@@ -28,6 +28,20 @@ UNKNOWN = -1
 
 _Row = Mapping[str, Any]
 
+# Columns of a call that hold its fields as they are.
+_COLUMNS = (
+    "worker",
+    "outcome",
+    "attempt",
+    "started",
+    "identity",
+    "episode",
+    "round",
+    "step",
+    "key",
+    "request_hash",
+)
+
 
 def read_call(row: _Row, messages: Sequence[_Row]) -> StoredCall:
     """Return the call of a row.
@@ -42,24 +56,15 @@ def read_call(row: _Row, messages: Sequence[_Row]) -> StoredCall:
     request = row["request"]
     price = row["price"]
     return StoredCall(
-        worker=row["worker"],
-        outcome=row["outcome"],
+        **{name: row[name] for name in _COLUMNS},
         messages=load(tuple[Message, ...], messages),
         sampling=Sampling() if request is None else load(Sampling, request["sampling"]),
         completion=_read_completion(row, messages),
         error=load_error(row["error"]),
-        attempt=row["attempt"],
         usage=load(Usage, row["usage"]),
         price=None if price is None else load(Price, price),
-        started=row["started"],
-        identity=row["identity"],
         nested=bool(row["nested"]),
         replayed=bool(row["replayed"]),
-        episode=row["episode"],
-        round=row["round"],
-        step=row["step"],
-        key=row["key"],
-        request_hash=row["request_hash"],
     )
 
 
