@@ -12,7 +12,15 @@ from pathlib import Path
 import pytest
 
 from openconductor.errors import ConfigError
-from openconductor.sandboxes import Limits, Run, Verdict, open_sandbox, run_untrusted, survey
+from openconductor.sandboxes import (
+    Limits,
+    Run,
+    RunResult,
+    Verdict,
+    open_sandbox,
+    run_untrusted,
+    survey,
+)
 from openconductor.sandboxes.bubblewrap import BubblewrapSandbox
 from openconductor.sandboxes.session import NOT_PRELOADED, BatchedSandbox, preloaded
 
@@ -22,18 +30,30 @@ def sandbox(bubblewrap: BubblewrapSandbox) -> BubblewrapSandbox:
     return bubblewrap
 
 
+def once(sandbox: BatchedSandbox, program: str) -> RunResult:
+    (result,) = sandbox.run_now(program, [Run()], limits=Limits())
+    return result
+
+
 def test_one_program_has_a_door(sandbox: BatchedSandbox) -> None:
     result = run_untrusted("print(input()[::-1])\nimport sys\nsys.exit(3)", stdin="abc")
     assert (result.stdout, result.exit_code, result.verdict) == ("cba\n", 3, Verdict.RUNTIME_ERROR)
     assert result.level in {"bubblewrap", "docker"} and result.cpu_s > 0 and result.wall_s > 0
-    spin = run_untrusted("while True: pass", cpu_s=0.2)
-    assert spin.verdict is Verdict.CPU_TIMEOUT and spin.exit_code is None
-    assert run_untrusted("import time; time.sleep(60)", wall_s=0.2).verdict is Verdict.WALL_TIMEOUT
-    assert (
-        run_untrusted("x = bytearray(b'x') * (600 << 20)", memory_mb=200).verdict is Verdict.MEMORY
-    )
+
+
+@pytest.mark.parametrize(
+    ("program", "limit", "verdict"),
+    [
+        ("while True: pass", {"cpu_s": 0.2}, Verdict.CPU_TIMEOUT),
+        ("import time; time.sleep(60)", {"wall_s": 0.2}, Verdict.WALL_TIMEOUT),
+        ("x = bytearray(b'x') * (600 << 20)", {"memory_mb": 200}, Verdict.MEMORY),
+    ],
+    ids=str,
+)
+def test_the_limits_of_one_program_can_be_set(sandbox, program, limit, verdict) -> None:
+    assert run_untrusted(program, **limit).verdict is verdict
     with pytest.raises(ConfigError):
-        run_untrusted("", cpu_s=0)
+        run_untrusted("", **dict.fromkeys(limit, 0))
 
 
 def test_this_machine_has_a_sandbox(sandbox: BatchedSandbox) -> None:
@@ -67,8 +87,8 @@ def test_random_numbers_differ_between_runs(sandbox: BatchedSandbox) -> None:
 
 
 def test_a_failure_shows_the_programs_own_frames(sandbox: BatchedSandbox) -> None:
-    (result,) = sandbox.run_now("def f():\n    raise KeyError('x')\nf()", [Run()], limits=Limits())
-    assert result.stderr.splitlines()[0] == "Traceback (most recent call last):"
+    result = once(sandbox, "def f():\n    raise KeyError('x')\nf()")
+    assert result.stderr.startswith("Traceback (most recent call last):\n")
     assert "supervisor" not in result.stderr and "candidate" not in result.stderr
     assert result.stderr.endswith("KeyError: 'x'\n")
 
@@ -84,48 +104,41 @@ def test_every_module_that_process_1_may_import_for_a_program_leaves_it_as_it_is
 ) -> None:
     names = sorted(sys.stdlib_module_names - NOT_PRELOADED)
     for start in range(0, len(names), 60):
-        text = "if False:\n" + "".join(f"    import {name}\n" for name in names[start : start + 60])
-        assert len(preloaded(text)) == len(names[start : start + 60])
+        imports = [f"    import {name}\n" for name in names[start : start + 60]]
+        text = "if False:\n" + "".join(imports)
+        assert len(preloaded(text)) == len(imports)
         program = text + "import os, random, threading\nprint(len(os.listdir('/proc/self/task')))"
-        results = sandbox.run_now(program, [Run(), Run()], limits=Limits())
-        assert [(result.verdict, result.stdout) for result in results] == [
-            (Verdict.OK, "1\n")
-        ] * 2, results[0].stderr
+        for result in sandbox.run_now(program, [Run(), Run()], limits=Limits()):
+            assert (result.verdict, result.stdout) == (Verdict.OK, "1\n"), result.stderr
 
 
 def test_installed_packages_can_be_asked_for(sandbox: BatchedSandbox) -> None:
-    without = sandbox.run_now("import pytest", [Run()], limits=Limits())[0]
+    without = once(sandbox, "import pytest")
     assert without.verdict is Verdict.RUNTIME_ERROR and "ModuleNotFoundError" in without.stderr
-    with_packages = BubblewrapSandbox(packages=True)
-    assert (
-        with_packages.run_now("import pytest\nprint(7)", [Run()], limits=Limits())[0].stdout
-        == "7\n"
-    )
+    assert once(BubblewrapSandbox(packages=True), "import pytest\nprint(7)").stdout == "7\n"
 
 
 @pytest.mark.parametrize("under", ["/tmp", "/var/tmp"])
 def test_packages_are_seen_wherever_they_lie_outside(sandbox, monkeypatch, under) -> None:
+    program = "import os, planted_package\n"
+    program += "print(planted_package.ANSWER, os.listdir('/tmp'))\nopen('/tmp/x', 'w')"
     with tempfile.TemporaryDirectory(dir=under) as folder:
         Path(folder).chmod(0o755)
         Path(folder, "planted_package.py").write_text("ANSWER = 7\n")
         monkeypatch.setattr(sysconfig, "get_paths", lambda: {"purelib": folder, "platlib": folder})
-        program = "import os, planted_package\n"
-        program += "print(planted_package.ANSWER, os.listdir('/tmp'))\nopen('/tmp/x', 'w')"
         results = BubblewrapSandbox(packages=True).run_now(program, [Run(), Run()], limits=Limits())
-    assert [(result.verdict, result.stdout) for result in results] == [
-        (Verdict.OK, "7 []\n")
-    ] * 2, results[0].stderr
+    for result in results:
+        assert (result.verdict, result.stdout) == (Verdict.OK, "7 []\n"), result.stderr
 
 
 async def test_a_batch_that_waits_for_a_core_can_be_cancelled(sandbox: BatchedSandbox) -> None:
     single = BubblewrapSandbox()
     single._threads = ThreadPoolExecutor(1)
-    first = asyncio.create_task(
-        single.run_batch("import time\ntime.sleep(0.5)", [Run()], limits=Limits())
+    first, second = (
+        asyncio.create_task(single.run_batch(program, [Run()], limits=Limits()))
+        for program in ("import time\ntime.sleep(0.5)", "print(2)")
     )
     await asyncio.sleep(0.1)
-    second = asyncio.create_task(single.run_batch("print(2)", [Run()], limits=Limits()))
-    await asyncio.sleep(0.05)
     second.cancel()
     with pytest.raises(asyncio.CancelledError):
         await second

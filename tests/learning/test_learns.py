@@ -31,7 +31,7 @@ imitate.rounds=4
 imitate.sharpen=0
 imitate.questions=256
 imitate.steps=30
-data.mix=[1.0, 0.0, 0.0, 0.0]
+data.mix=[1.0,0.0,0.0,0.0]
 rollout.iterations=16
 optim.schedule=constant
 save_every=1000
@@ -42,9 +42,9 @@ start.workflows=8
 
 
 def _short(control: str) -> TrainConfig:
-    """Train a short stretch of the gym's recipe; only the curve is read."""
+    """Return a short stretch of the gym's recipe; only the curve is read."""
     overrides = [f'model.base="{COLD_START.as_posix()}"', f"reward.control={control}"]
-    return load_train_config(RECIPE, [*SHORT.split("\n")[1:-1], *overrides])
+    return load_train_config(RECIPE, [*SHORT.split(), *overrides])
 
 
 def _singles(folder: Path) -> tuple[float, float, float]:
@@ -55,23 +55,7 @@ def _singles(folder: Path) -> tuple[float, float, float]:
     return accuracies[0], accuracies[3], fmean(accuracies[-8:])
 
 
-def test_accuracy_rises_in_both_phases_on_true_rewards(tmp_path: Path) -> None:
-    train(_short("none"), tmp_path / "run")
-    first, imitated, learnt = _singles(tmp_path / "run")
-    assert imitated > 1.25 * first, (first, imitated)
-    assert learnt > 1.1 * imitated, (imitated, learnt)
-
-
-@pytest.mark.parametrize("control", ["shuffled", "flipped"])
-def test_accuracy_does_not_rise_on_broken_rewards(control: str, tmp_path: Path) -> None:
-    train(_short(control), tmp_path / "run")
-    first, imitated, learnt = _singles(tmp_path / "run")
-    assert max(imitated, learnt) <= 1.3 * first, (first, imitated, learnt)
-
-
-def test_a_training_reads_nothing_of_what_it_is_measured_by(tmp_path: Path) -> None:
-    """A training sees no exact level, no worker's profile, and no test question before its end."""
-    code = """
+WATCHED = """
 import sys
 from pathlib import Path
 from openconductor.gym import questions
@@ -93,19 +77,31 @@ run.train(load_train_config(Path(sys.argv[1])), sys.argv[2])
 assert set(splits) == {"train"}, set(splits)
 assert not {"openconductor.gym.exact", "openconductor.gym.levels"} & set(sys.modules)
 """
-    recipe = tmp_path / "recipe.toml"
-    short = _short("none")
-    few = short.imitate.model_copy(update={"rounds": 1, "questions": 8, "steps": 1})
-    config = short.model_copy(
-        update={"imitate": few, "rollout": short.rollout.model_copy(update={"iterations": 1})}
-    )
-    recipe.write_text(dump_train_config(config), encoding="utf-8")
-    subprocess.run(
-        [sys.executable, "-c", code, str(recipe), str(tmp_path / "run")], check=True, timeout=300
-    )
+
+
+def test_accuracy_rises_in_both_phases_on_true_rewards(tmp_path: Path) -> None:
+    train(_short("none"), tmp_path / "run")
+    first, imitated, learnt = _singles(tmp_path / "run")
+    assert imitated > 1.25 * first, (first, imitated)
+    assert learnt > 1.1 * imitated, (imitated, learnt)
+
+
+@pytest.mark.parametrize("control", ["shuffled", "flipped"])
+def test_accuracy_does_not_rise_on_broken_rewards(control: str, tmp_path: Path) -> None:
+    train(_short(control), tmp_path / "run")
+    first, imitated, learnt = _singles(tmp_path / "run")
+    assert max(imitated, learnt) <= 1.3 * first, (first, imitated, learnt)
+
+
+def test_a_training_reads_nothing_of_what_it_is_measured_by(tmp_path: Path) -> None:
+    """A training sees no exact level, no worker's profile, and no test question before its end."""
+    config, recipe = _short("none"), tmp_path / "recipe.toml"
+    few = config.imitate.model_copy(update={"rounds": 1, "questions": 8, "steps": 1})
+    once = config.rollout.model_copy(update={"iterations": 1})
+    short = config.model_copy(update={"imitate": few, "rollout": once})
+    recipe.write_text(dump_train_config(short), encoding="utf-8")
+    command = [sys.executable, "-c", WATCHED, str(recipe), str(tmp_path / "run")]
+    subprocess.run(command, check=True, timeout=300)
     secret = re.compile(r"PROFILES|Profile|gym\.exact|gym\.levels")
-    assert not [
-        one.name
-        for one in Path(run.__file__).parent.glob("*.py")
-        if secret.search(one.read_text("utf-8"))
-    ]
+    for module in Path(run.__file__).parent.glob("*.py"):
+        assert not secret.search(module.read_text("utf-8")), module.name
