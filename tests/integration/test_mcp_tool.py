@@ -26,16 +26,17 @@ COMMAND = [sys.executable, str(Path(__file__).parent / "mcp_tools.py")]
 
 
 async def ask(
-    provider: Any,
-    text: str = "hi",
-    *,
-    body: dict[str, object] | None = None,
-    deadline_s: float | None = None,
+    provider: Any, text: str = "hi", *, body: dict[str, object] | None = None, **call: Any
 ) -> Completion:
-    now = asyncio.get_running_loop().time()
-    call = CallContext(deadline=None if deadline_s is None else now + deadline_s)
     turns = (Message("user", "before"), Message("assistant", "yes?"), Message("user", text))
-    return await provider.complete(turns, Sampling(body=body or {}), call=call)
+    return await provider.complete(turns, Sampling(body=body or {}), call=CallContext(**call))
+
+
+async def still_works(provider: Any) -> bool:
+    """Return True if the session of a provider goes on."""
+    session = await (await provider._held.get()).opened
+    answer = await session.call_tool("shout", {"text": "still here"})
+    return answer.content[0].text == "STILL HERE!"
 
 
 def tool(name: str, **options: Any) -> Any:
@@ -61,11 +62,9 @@ def lives(pid: str) -> bool:
 # ── calls ─────────────────────────────────────────────────────────────────────────────────────────
 async def test_the_last_turns_text_is_the_argument_and_the_answer_is_text() -> None:
     heard: list[str] = []
-    provider = tool("shout")
-    async with provider:
-        got = await provider.complete(
-            (Message("user", "hi"),), Sampling(), call=CallContext(), on_text=heard.append
-        )
+    turns, context = (Message("user", "hi"),), CallContext()
+    async with tool("shout") as provider:
+        got = await provider.complete(turns, Sampling(), call=context, on_text=heard.append)
     assert (got.text, heard) == ("HI!", ["HI!"])
     assert got.body_sent == {"name": "shout", "arguments": {"text": "hi"}}
     assert got.usage.seconds > 0
@@ -88,17 +87,11 @@ async def test_a_tool_may_be_sent_the_subtask_alone(tmp_path: Path) -> None:
     pool = oc.WorkerPool.from_toml(file)
     workflow = oc.Workflow((oc.Step(0, "shout this"), oc.Step(1, "shout this")))
     transcript = await oc.execute(workflow, pool, "What do you say?")
-    both, alone = (result.completion for result in transcript.results)
-    assert (
-        both
-        and alone
-        and (both.text, alone.text) == ("WHAT DO YOU SAY?\n\nSHOUT THIS!", "SHOUT THIS!")
-    )
+    texts = [result.completion.text for result in transcript.results]
+    assert texts == ["WHAT DO YOU SAY?\n\nSHOUT THIS!", "SHOUT THIS!"]
     got = await pool[1].complete((Message("user", "no step asks"),), call=CallContext())
     assert got.text == "NO STEP ASKS!"
-    assert (
-        pool[0].identity != pool[1].identity
-    )  # what is sent differs, so a journal must tell them apart
+    assert pool[0].identity != pool[1].identity, "a journal must tell apart what is sent"
     await pool.aclose()
 
 
@@ -111,11 +104,7 @@ async def test_further_arguments_come_from_the_body_and_the_argument_may_be_name
 @pytest.mark.parametrize(
     ("name", "options", "said"),
     [
-        (
-            "join",
-            {},
-            r"required strings \['left', 'right'\], expected one, or `argument` to name one",
-        ),
+        ("join", {}, r"required strings \['left', 'right'\], expected one, or `argument`"),
         ("count", {}, r"required strings \[\], .*\['number'\]"),
         ("shout", {"argument": "txt"}, "argument of tool 'shout': got 'txt', .*; nearest: 'text'"),
         ("shoot", {}, "got 'shoot', expected a tool of .*: shout, join.*; nearest: 'shout'"),
@@ -134,9 +123,8 @@ async def test_media_in_an_answer_are_noted_and_texts_are_joined() -> None:
 
 # ── failures ──────────────────────────────────────────────────────────────────────────────────────
 async def test_an_error_of_the_tool_is_a_worker_error_that_is_not_repeated() -> None:
-    with pytest.raises(
-        errors.WorkerError, match=r"tool 'fail' of .* reported an error: Error executing tool fail"
-    ) as caught:
+    said = r"tool 'fail' of .* reported an error: Error executing tool fail"
+    with pytest.raises(errors.WorkerError, match=said) as caught:
         await once("fail")
     assert type(caught.value) is errors.WorkerError
     assert not caught.value.retryable
@@ -148,21 +136,17 @@ async def test_a_blank_answer_is_an_empty_response() -> None:
 
 
 async def test_a_turn_with_an_image_is_rejected() -> None:
-    provider = tool("shout")
-    turn = Message(
-        "user", "see", ({"type": "image_url", "image_url": {"url": "data:image/png;base64,AA=="}},)
-    )
+    image = {"type": "image_url", "image_url": {"url": "data:image/png;base64,AA=="}}
+    turns = (Message("user", "see", (image,)),)
     with pytest.raises(errors.Rejected, match="parts"):
-        await provider.complete((turn,), Sampling(), call=CallContext())
+        await tool("shout").complete(turns, Sampling(), call=CallContext())
 
 
 async def test_a_server_that_dies_is_a_lost_connection_and_the_next_call_starts_another() -> None:
-    provider = tool("die")
-    async with provider:
-        with pytest.raises(errors.ConnectionLost):
-            await ask(provider)
-        with pytest.raises(errors.ConnectionLost):
-            await ask(provider)
+    async with tool("die") as provider:
+        for _ in range(2):
+            with pytest.raises(errors.ConnectionLost):
+                await ask(provider)
 
 
 @pytest.mark.parametrize(
@@ -180,32 +164,30 @@ async def test_a_command_that_is_no_server_is_unreachable(command, kind, *, retr
     assert (type(caught.value), caught.value.retryable) == (kind, retryable)
 
 
-async def test_a_servers_stderr_is_kept_from_ours_and_its_end_shown_if_it_does_not_start(
-    capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+NOISE = "import os, sys; print('noise ' * 100_000, file=sys.stderr)"
+
+
+async def test_the_end_of_a_servers_stderr_is_shown_if_it_does_not_start(
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setenv("SEARCH_AUTH", "not-a-real-value-8f3b1c")
-    noise = "import os, sys; print('noise ' * 100_000, file=sys.stderr)"
-    broken = f"{noise}; sys.exit('no index at ' + os.environ['SEARCH_AUTH'])"
+    broken = f"{NOISE}; sys.exit('no index at ' + os.environ['SEARCH_AUTH'])"
     with pytest.raises(errors.Unreachable) as caught:
         await once("shout", command=[sys.executable, "-c", broken], env=["SEARCH_AUTH"])
     said = str(caught.value)
-    assert (
-        "; its standard error ends in: …" in said
-        and said.endswith("no index at [key]")
-        and len(said) < 600
-    )
-    works = f"{noise}; import runpy; runpy.run_path({COMMAND[1]!r}, run_name='__main__')"
+    assert "; its standard error ends in: …" in said
+    assert said.endswith("no index at [key]") and len(said) < 600
+
+
+async def test_a_servers_stderr_is_kept_from_ours(capfd: pytest.CaptureFixture[str]) -> None:
+    works = f"{NOISE}; import runpy; runpy.run_path({COMMAND[1]!r}, run_name='__main__')"
     assert (await once("shout", command=[sys.executable, "-c", works])).text == "HI!"
     assert "noise" not in capfd.readouterr().err
 
 
 @pytest.mark.parametrize(
     ("status", "kind"),
-    [
-        (404, errors.Rejected),
-        (429, errors.RateLimited),
-        (503, errors.ServerFailed),
-    ],
+    [(404, errors.Rejected), (429, errors.RateLimited), (503, errors.ServerFailed)],
 )
 async def test_a_status_of_the_http_server_is_a_typed_failure(
     status: int, kind: type[errors.WorkerError]
@@ -224,62 +206,50 @@ async def test_a_page_that_is_no_server_is_malformed() -> None:
 
 async def test_an_http_server_that_goes_away_is_a_typed_failure() -> None:
     async with serving() as url:
-        provider: Any = create("mcp", "shout", url=url)
+        provider = tool("shout", command=None, url=url, timeout_s=5)
         assert (await ask(provider)).text == "HI!"
-    with pytest.raises(errors.WorkerError) as caught:
-        await ask(provider, deadline_s=5)
-    assert isinstance(caught.value, errors.Unreachable | errors.ConnectionLost)
+    with pytest.raises((errors.Unreachable, errors.ConnectionLost)):
+        await ask(provider)
     await provider.aclose()
 
 
 # ── deadlines, sessions, keys ─────────────────────────────────────────────────────────────────────
-@pytest.mark.parametrize("by", ["timeout_s", "deadline_s"])
+@pytest.mark.parametrize("by", ["timeout_s", "deadline"])
 async def test_a_tool_that_is_late_is_cut_off_at_the_deadline_and_the_session_lives_on(
     by: str,
 ) -> None:
-    provider: Any = create(
-        "mcp", "sleep", command=COMMAND, **({"timeout_s": 2.5} if by == "timeout_s" else {})
-    )
-    async with provider:
+    options = {"timeout_s": 2.5} if by == "timeout_s" else {}
+    deadline = None if options else asyncio.get_running_loop().time() + 2.5
+    async with tool("sleep", **options) as provider:
         with pytest.raises(errors.WorkerTimeout, match="by the deadline"):
-            await ask(provider, deadline_s=2.5 if by == "deadline_s" else None)
-        session = await (await provider._held.get()).opened
-        assert (await session.call_tool("shout", {"text": "still here"})).content[
-            0
-        ].text == "STILL HERE!"
+            await ask(provider, deadline=deadline)
+        assert await still_works(provider)
 
 
 @pytest.mark.parametrize("over", ["stdio", "HTTP"])
 async def test_a_cancelled_call_ends_at_once_and_the_session_lives_on(over: str) -> None:
     async with serving() as url:
-        provider: Any = create(
-            "mcp", "sleep", **({"url": url} if over == "HTTP" else {"command": COMMAND})
-        )
-        async with provider:
-            session = await (await provider._held.get()).opened
+        where = {"command": None, "url": url} if over == "HTTP" else {}
+        async with tool("sleep", **where) as provider:
+            assert await still_works(provider)
             task = asyncio.create_task(ask(provider))
             await asyncio.sleep(0.1)
             task.cancel()
             async with asyncio.timeout(1):
                 with pytest.raises(asyncio.CancelledError):
                     await task
-            assert (await session.call_tool("shout", {"text": "still here"})).content[
-                0
-            ].text == "STILL HERE!"
+            assert await still_works(provider)
 
 
 async def test_one_server_serves_all_calls_and_ends_when_it_is_closed() -> None:
     provider = tool("process")
     answers = await asyncio.gather(*(ask(provider) for _ in range(4)))
-    pids = {got.text.split()[0] for got in answers}
-    assert len(pids) == 1
-    (pid,) = pids
+    (pid,) = {got.text.split()[0] for got in answers}
     assert lives(pid)
     await provider.aclose()
     assert not lives(pid)
-    assert (await ask(provider)).text.split()[
-        0
-    ] != pid  # and another is started where one is needed again
+    another = (await ask(provider)).text.split()[0]
+    assert another != pid, "another is started where one is needed again"
     await provider.aclose()
 
 

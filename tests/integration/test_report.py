@@ -6,6 +6,7 @@ import json
 import re
 import shutil
 from pathlib import Path
+from statistics import fmean
 from typing import Any
 
 import pytest
@@ -93,17 +94,17 @@ def test_json_is_the_report_file_and_says_where_the_files_are(made: Path, run: A
     )
 
 
-def test_a_second_report_resumes_and_any_system_can_be_reported_on_anywhere(
-    made, tmp_path, run
-) -> None:
+def test_a_second_report_resumes(made: Path, run: Any) -> None:
     before = (made / "journal.sqlite").stat().st_size
     assert read(run, "report", recipe(made.parent), "--out", made)["missing"] == 0
     assert (made / "journal.sqlite").stat().st_size == before, "nothing was asked again"
-    there = tmp_path / "there"
-    values = read(run, "report", made, "--system", "best_fixed", "--out", there)
+
+
+def test_any_system_can_be_reported_on_anywhere(made: Path, tmp_path: Path, run: Any) -> None:
+    values = read(run, "report", made, "--system", "best_fixed", "--out", tmp_path / "there")
     assert values["system"] == "best_fixed"
     assert values["verdict"] != "orchestration gain", "a constant plan orchestrates nothing"
-    assert (there / "report.json").is_file()
+    assert (tmp_path / "there" / "report.json").is_file()
 
 
 def test_the_same_evaluation_before_is_compared_with(made: Path, run: Any) -> None:
@@ -121,44 +122,57 @@ def test_what_a_training_began_from_is_evaluated_on_the_same_questions_and_its_s
     study = {"rows": [], "levels": {}, "learnt": 1, "seeds": 1}
     (tmp_path / "study" / "study.json").write_text(json.dumps(study))
     values = read(run, "report", made, "--before", seed, "--training", seed, *UNREPLAYED)
-    change = values["change"]
+    change, training = values["change"], values["training"]
     assert (change["questions"], values["answers"]["format only"]) == (48, "no")
     assert change["before"]["value"] < 0.3 < change["accuracy"]["value"]
     assert (made / "before" / "table.json").is_file()
-    assert values["training"]["study"] == study | {"run": "seed-11"}
-    terms = "In the training each question offered 4 to 8 of the workers."
-    assert values["training"]["terms"] == terms
+    assert training["study"] == study | {"run": "seed-11"}
+    assert training["terms"] == "In the training each question offered 4 to 8 of the workers."
     again = read(run, "report", made, "--before", seed, *UNREPLAYED)
     assert again["change"] == change, "it is evaluated once"
 
 
-def test_an_evaluation_of_other_questions_or_workers_is_refused_though_the_ids_are_the_same(
+def test_an_evaluation_of_other_questions_is_refused_though_their_ids_are_the_same(
     made: Path, tmp_path: Path, run: Any
 ) -> None:
     other = tmp_path / "other"
     assert run("report", recipe(tmp_path, seed=4), "--out", other, *UNREPLAYED).code == 0
-    workers = Path(shutil.copytree(made, tmp_path / "workers"))
-    environment = json.loads((workers / "environment.json").read_text())
+    ran = run("report", made, "--before", other)
+    assert (ran.code, ran.out, "other questions" in ran.err) == (2, "", True)
+
+
+def test_an_evaluation_of_other_workers_is_refused_though_their_names_are_the_same(
+    made: Path, tmp_path: Path, run: Any
+) -> None:
+    other = Path(shutil.copytree(made, tmp_path / "other"))
+    environment = json.loads((other / "environment.json").read_text())
     environment["inputs"]["workers"][0]["identity"] = "somebody else"
-    (workers / "environment.json").write_text(json.dumps(environment))
-    for before, why in ((other, "other questions"), (workers, "other workers")):
-        ran = run("report", made, "--before", before)
-        assert (ran.code, ran.out, why in ran.err) == (2, "", True)
+    (other / "environment.json").write_text(json.dumps(environment))
+    ran = run("report", made, "--before", other)
+    assert (ran.code, ran.out, "other workers" in ran.err) == (2, "", True)
 
 
-def test_what_is_not_there_is_said(made: Path, tmp_path: Path, root: Path, run: Any) -> None:
-    for words, why in (
-        ((tmp_path,), "expected the folder of an evaluation"),
-        ((tmp_path / "nothing",), "does not exist"),
-        ((made, "--system", "condutor"), "expected one of conductor"),
-        ((made, "--budget-dollars", "much"), "expected an amount"),
-        ((made, "--training", tmp_path, *UNREPLAYED), "curve"),
-        ((made, "--nonsense"), "--nonsense"),
-        ((root / "recipes" / "gym.toml",), "recipe of `openconductor train`"),
-    ):
-        ran = run("report", *words)
-        assert (ran.code, ran.out) == (2, ""), words
-        assert why in ran.err
+NOT_THERE = """
+FOLDER                        → expected the folder of an evaluation
+FOLDER/nothing                → does not exist
+MADE --system condutor        → expected one of conductor
+MADE --budget-dollars much    → expected an amount
+MADE --training FOLDER        → curve
+MADE --nonsense               → --nonsense
+ROOT/recipes/gym.toml         → recipe of `openconductor train`
+"""
+
+
+@pytest.mark.parametrize("line", NOT_THERE.strip().splitlines())
+def test_what_is_not_there_is_said(
+    made: Path, tmp_path: Path, root: Path, run: Any, line: str
+) -> None:
+    words, why = line.split("→")
+    for name, path in (("FOLDER", tmp_path), ("MADE", made), ("ROOT", root)):
+        words = words.replace(name, str(path))
+    ran = run("report", *words.split(), *UNREPLAYED)
+    assert (ran.code, ran.out) == (2, "")
+    assert why.strip() in ran.err
 
 
 # ── replays over workers ──────────────────────────────────────────────────────────────────────────
@@ -182,17 +196,17 @@ async def test_replays_pay_for_new_calls_once_and_for_those_of_the_evaluation_ne
         for name in ("_edits", "_shuffled"):
             patched.setattr(counterfactual, name, lambda *_: ())
         replays: Any = await replay_plans(results, paid)
-    ours = results.of("conductor")
+    records = results.of("conductor")
     # Only a refusal is no completion that could be found in the journal.
-    refused = sum(record.status == "refused" for record in ours)
+    refused = sum(record.status == "refused" for record in records)
     assert replay_calls(paid) == refused
-    right = [bool(record.correct) for record in ours if record.workflows]
-    assert replays.unedited.value == pytest.approx(sum(right) / len(right)), "the same answers"
+    right = [bool(record.correct) for record in records if record.workflows]
+    assert replays.unedited.value == pytest.approx(fmean(right)), "the same answers"
     some = await replay_plans(results, paid, limit=6)
     calls = replay_calls(paid)
-    again = await replay_plans(results, paid, limit=6)
-    assert replay_calls(paid) - calls < (calls - refused) / 4, "refusals again, and nothing else"
-    assert again == some
+    assert await replay_plans(results, paid, limit=6) == some
+    again = replay_calls(paid) - calls
+    assert again < (calls - refused) / 4, "refusals again, and nothing else"
 
 
 def test_replays_stop_at_their_budget_and_go_on_from_there(paid: Path, run: Any) -> None:
@@ -202,12 +216,14 @@ def test_replays_stop_at_their_budget_and_go_on_from_there(paid: Path, run: Any)
     assert "budget" in ran.err
     begun = replay_calls(paid)
     assert begun > 0
-    values = read(run, *words)
-    assert values["counterfactuals"]["replays"] > 6
+    assert read(run, *words)["counterfactuals"]["replays"] > 6
     assert replay_calls(paid) > begun
-    unasked = run("report", paid, "--budget-dollars", "0.0005", "--json")
-    assert (unasked.code, unasked.json()["counterfactuals"]) == (0, None)
-    assert "no replays" in unasked.err
+
+
+def test_replays_that_cost_are_made_only_where_they_are_asked_for(paid: Path, run: Any) -> None:
+    ran = run("report", paid, "--budget-dollars", "0.0005", "--json")
+    assert (ran.code, ran.json()["counterfactuals"]) == (0, None)
+    assert "no replays" in ran.err
 
 
 # ── pool headroom ─────────────────────────────────────────────────────────────────────────────────
@@ -217,7 +233,7 @@ HEADROOM = ("pool", "headroom")
 def test_headroom_asks_every_worker_alone_and_goes_on_where_it_was_cut_off(
     tmp_path: Path, run: Any
 ) -> None:
-    words = (*HEADROOM, "--task", "gym", "--limit", "20", "--repeats", "2", "--out", tmp_path / "h")
+    words = (*HEADROOM, "--limit", "20", "--repeats", "2", "--out", tmp_path / "h")
     partial = run(*words, "--budget-calls", "100", "--json")
     assert (partial.code, "budget" in partial.err) == (1, True), "the budget was spent first"
     assert 0 < partial.json()["missing"] < 320

@@ -42,34 +42,34 @@ CONFIG = TrainConfig.model_validate(
     }
 )
 CLOSE = 1e-4  # of a logit; float32 leaves some 1e-6
+QUESTIONS = [question.text for question in draw_questions("train", 50, seed=1)]
+
+
+SHARED_KEYS = {  # query heads share keys, embeddings are not tied, another rotary base
+    "hidden_size": 48,
+    "intermediate_size": 80,
+    "num_hidden_layers": 1,
+    "num_attention_heads": 6,
+    "num_key_value_heads": 2,
+    "max_position_embeddings": 256,
+    "tie_word_embeddings": False,
+    "rope_parameters": {"rope_type": "default", "rope_theta": 500.0},
+    "bos_token_id": None,
+    "eos_token_id": 1,
+    "pad_token_id": 0,
+    "initializer_range": 0.2,
+}
 
 
 def fresh(kind: str) -> Qwen2ForCausalLM:
-    """A model whose biases and norms are shaken, so that leaving one out shows."""
+    """Return a model whose biases and norms are shaken, so that leaving one out shows."""
     tokenizer = build_tokenizer(phrases())
     if kind == "as the recipes build it":
-        model = build_model(
-            ModelConfig(base="", hidden=32, intermediate=64, initializer_range=0.2),
-            tokenizer,
-            seed=0,
-        )
-    else:  # query heads share keys, embeddings are not tied, another rotary base
+        sizes = ModelConfig(base="", hidden=32, intermediate=64, initializer_range=0.2)
+        model = build_model(sizes, tokenizer, seed=0)
+    else:
         torch.manual_seed(1)
-        config = Qwen2Config(
-            vocab_size=len(tokenizer),
-            hidden_size=48,
-            intermediate_size=80,
-            num_hidden_layers=1,
-            num_attention_heads=6,
-            num_key_value_heads=2,
-            max_position_embeddings=256,
-            tie_word_embeddings=False,
-            rope_parameters={"rope_type": "default", "rope_theta": 500.0},
-            bos_token_id=None,
-            eos_token_id=1,
-            pad_token_id=0,
-            initializer_range=0.2,
-        )
+        config = Qwen2Config(vocab_size=len(tokenizer), **SHARED_KEYS)
         model = Qwen2ForCausalLM(config).float()
     torch.manual_seed(3)
     with torch.no_grad():
@@ -123,33 +123,27 @@ def test_the_logits_are_torchs_with_and_without_a_cache(folder: Path, pieces: li
     assert np.abs(expected).max() > 1
 
 
-def test_tokens_texts_and_greedy_completions_are_those_of_training(folder: Path) -> None:
+def test_tokens_and_texts_are_those_of_training(folder: Path) -> None:
+    _, theirs = load_model(folder)
+    ours = Checkpoint.read(folder).tokenizer
+    lists = 'model_id = [0, 11]\nsubtasks = ["a", "b"]\naccess_list = [[], "all"]'
+    for text in (*QUESTIONS, lists, "two  blanks\tand é, 漢 and 🙂"):
+        ids = ours.encode(text, add_special_tokens=False).ids
+        assert ids == theirs(text)["input_ids"]
+        assert ours.decode([*ids, 1]) == theirs.decode([*ids, 1], skip_special_tokens=True)
+
+
+async def test_greedy_completions_are_those_of_training(folder: Path) -> None:
     model, tokenizer = load_model(folder)
     provider = TinyProvider(folder)
-    checkpoint = Checkpoint.read(folder)
-    questions = [question.text for question in draw_questions("train", 50, seed=1)]
-    lists = 'model_id = [0, 11]\nsubtasks = ["a", "b"]\naccess_list = [[], "all"]'
-    for text in (*questions, lists, "two  blanks\tand é, 漢 and 🙂"):
-        ids = checkpoint.tokenizer.encode(text, add_special_tokens=False).ids
-        assert ids == tokenizer(text)["input_ids"]
-        assert checkpoint.tokenizer.decode([*ids, 1]) == tokenizer.decode(
-            [*ids, 1], skip_special_tokens=True
-        )
-    chats = [
-        render_prompt(text, range(8), options=provider.prompt_options) for text in questions[:12]
-    ]
+    options = provider.prompt_options
+    chats = [render_prompt(text, range(8), options=options) for text in QUESTIONS[:12]]
     texts = ["".join(turn.content for turn in chat) for chat in chats]
     expected = complete(model, tokenizer, texts, config=CONFIG, temperature=None, seed=0)
-
-    async def all_of_them() -> list[tuple[str, str, int]]:
-        said = await asyncio.gather(
-            *(provider.complete(chat, Sampling(), call=CallContext()) for chat in chats)
-        )
-        return [(one.text, one.finish_reason, one.usage.output_tokens) for one in said]
-
-    assert asyncio.run(all_of_them()) == [
-        (one.text, one.finish_reason, one.usage.output_tokens) for one in expected
-    ]
+    calls = [provider.complete(chat, Sampling(), call=CallContext()) for chat in chats]
+    for ours, theirs in zip(await asyncio.gather(*calls), expected, strict=True):
+        assert (ours.text, ours.finish_reason) == (theirs.text, theirs.finish_reason)
+        assert ours.usage.output_tokens == theirs.usage.output_tokens
 
 
 # ── what is refused ───────────────────────────────────────────────────────────────────────────────
