@@ -290,7 +290,7 @@ def says(data: bytes, kind: str = "application/json") -> Play:
 
 
 def garbage(x: Exchange) -> None:
-    """What is no JSON, at the end of a stream that began well."""
+    """Send no JSON, at the end of a stream that began well."""
     if not x.request.stream:
         whole(x, b'{"choices": [{"index": 0, "message" = <oops>}]}')
         return

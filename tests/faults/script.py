@@ -18,7 +18,7 @@ HEALTHY = "ok"
 
 @dataclass(frozen=True, slots=True)
 class Request:
-    """What is known of a request.
+    """A request, as far as it is known.
 
     Attributes:
         model: the body's ``model``: the worker.

@@ -100,7 +100,7 @@ class FaultServer:
 
     @property
     def fates(self) -> Counter[str]:
-        """How many requests met which fault."""
+        """The number of requests that met each fault."""
         return Counter(record.fate for record in self.records)
 
     def usage(self, model: str | None = None) -> Tokens:
@@ -112,7 +112,7 @@ class FaultServer:
         return total
 
     def unreported(self) -> int:
-        """How many requests' cost the client cannot know."""
+        """Count the requests whose cost the client cannot know."""
         return sum(record.unreported for record in self.records)
 
     async def until(self, condition: Callable[[FaultServer], bool], seconds: float = 10.0) -> None:

@@ -103,7 +103,7 @@ class Report:
 
     @property
     def episodes(self) -> int:
-        """How many there were."""
+        """The number of episodes."""
         return self.answered + sum(self.errors.values()) + len(self.untyped)
 
     @property

@@ -61,7 +61,7 @@ def worker(server: FaultServer, name: str, **options: Any) -> Worker:
 
 @dataclass
 class Books:
-    """What our side says: every call that was told of, and the episodes as they came back."""
+    """Records our side: every call that was told of, and the episodes as they came back."""
 
     calls: list[Call] = field(default_factory=list[Call])
     episodes: list[Episode] = field(default_factory=list[Episode])

@@ -349,7 +349,7 @@ async def test_a_failed_answer_in_one_piece_is_not_heard_in_parts() -> None:
 
 
 def in_a_loop_of_its_own(work: Callable[[], Awaitable[None]]) -> list[str]:
-    """What an event loop complained about while it ran and closed."""
+    """Run something in an event loop of its own; return what the loop complained about."""
     complaints: list[str] = []
 
     async def main() -> None:

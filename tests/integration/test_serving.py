@@ -103,25 +103,26 @@ def test_a_call_of_a_tool_that_was_not_offered_is_left_out(server: Orchestra) ->
     assert (choice.finish_reason, choice.message.tool_calls) == ("stop", None)
 
 
-def test_tools_go_to_the_last_worker_and_their_results_come_back_to_it(server: Orchestra) -> None:
-    """The clients' own tests hold what the worker is sent; here the server has been restarted."""
+def test_the_results_of_tools_come_back_to_their_worker_after_a_restart(server: Orchestra) -> None:
+    """The tests of clients hold the rest."""
 
     def bert(messages: Any, sampling: Any) -> Any:
-        results = [turn for turn in messages if turn.role == "tool"]
-        return f"it is {results[-1].content}" if results else ["let me see", {"add": {"a": 6}}]
+        if messages[-1].role == "tool":
+            return f"it is {messages[-1].content}"
+        return ["let me see", {"add": {"a": 6}}]
 
     server.play("thought", bert)
     (asking,) = chat(server, tools=[TOOL], temperature=0.3).choices
     (call,) = asking.message.tool_calls
-    assert call.function.to_dict() == {"name": "add", "arguments": '{"a": 6}'}
     server.gateway.history._tool_turns.clear()  # the journal knows
     result = {"role": "tool", "tool_call_id": call.id, "content": "13"}
     (told,) = chat(server, messages=[*ASKED, asking.message, result], tools=[TOOL]).choices
     assert (told.message.content, told.finish_reason) == ("it is 13", "stop")
-    anna, bert_sent = server.workers["anna"].sent, server.workers["bert"].sent
-    assert len(server.planner.sent) == len(anna) == 1, "the worker goes on by itself"
-    assert "tools" not in anna[0][1].body
-    (first, sampling), (second, _) = bert_sent
+    asked = (server.planner, *server.workers.values())
+    assert [len(one.sent) for one in asked] == [1, 1, 2], "the worker goes on by itself"
+    (_, alone) = server.workers["anna"].sent[0]
+    assert "tools" not in alone.body
+    (first, sampling), (second, _) = server.workers["bert"].sent
     assert (sampling.body["tools"], sampling.temperature) == ([TOOL], 0.3)
     assert second[: len(first)] == first
     assert second[-1].parts[0] == {"tool_call_id": "own0"}

@@ -93,9 +93,7 @@ pytestmark = [pytest.mark.slow, pytest.mark.timeout(600)]
 
 @dataclass
 class Work:
-    """What an agent did: its exit status, its events, the folder that it worked in, what it
-    complained of.
-    """
+    """An agent's exit status, its events, the folder that it worked in, and its complaints."""
 
     status: int
     events: list[dict[str, Any]]

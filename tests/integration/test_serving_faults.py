@@ -73,8 +73,8 @@ class Switched:
 
 @dataclass
 class Load:
-    """What clients were told: whole answers by their ids, and the codes of failures; ``silent``
-    must stay empty.
+    """Clients, and what they were told: whole answers by their ids, and the codes of failures;
+    ``silent`` must stay empty.
     """
 
     whole: dict[str, dict[str, Any]] = field(default_factory=dict[str, dict[str, Any]])

@@ -1,5 +1,5 @@
-"""What an answer says that it used, the journal, the metrics, the keys' bills and what the workers
-counted: one figure.
+"""One figure in every book: the answers, the journal, the metrics, the keys' bills, and what the
+workers counted.
 
 Many episodes over workers that fail in every way there is, with retries and fallback; of every API,
 streamed and not, of two keys; some are broken off by their clients, some by their budgets.

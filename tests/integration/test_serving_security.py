@@ -164,23 +164,32 @@ def test_a_second_field_of_one_name_replaces_the_first_for_all_who_read_it(
 
 def test_no_text_of_a_client_gets_into_a_header(server: Orchestra) -> None:
     evil = "x\r\nset-cookie: a=b"
-    answered = [
-        post(server, "chat", body("chat", model=evil)),
-        post(server, "chat", body("chat", user=evil)),
-        post(server, "chat", body("chat"), **{"x-request-id": "mine"}),
-    ]
-    escaped = "x%0d%0aset-cookie:a=b"
-    unknown = [
-        HTTP.get(f"{server.url}/v1/models/{escaped}"),
-        HTTP.get(f"{server.url}/{escaped}"),
-        HTTP.get(f"{server.url}/v1/models/", headers={"host": "[evil/%"}),
-        HTTP.get(f"{server.url}/health/live/", headers={"host": "evil.example"}),
-    ]
-    assert [answer.status_code for answer in answered] == [404, 200, 200]
-    assert {answer.status_code for answer in unknown} == {404}
-    assert not any("set-cookie" in answer.headers for answer in answered + unknown)
-    for answer in answered:
+    for asked, headers, status in (
+        (body("chat", model=evil), {}, 404),
+        (body("chat", user=evil), {}, 200),
+        (body("chat"), {"x-request-id": "mine"}, 200),
+    ):
+        answer = post(server, "chat", asked, **headers)
+        assert answer.status_code == status
+        assert "set-cookie" not in answer.headers
         assert re.fullmatch("[0-9a-f]{32}", answer.headers["x-request-id"])
+
+
+@pytest.mark.parametrize(
+    ("path", "host"),
+    [
+        ("/v1/models/x%0d%0aset-cookie:a=b", "x"),
+        ("/%0d%0aset-cookie:a=b", "x"),
+        ("/v1/models/", "[evil/%"),
+        ("/health/live/", "evil.example"),
+    ],
+)
+def test_no_path_or_host_of_a_client_gets_into_a_header(
+    server: Orchestra, path: str, host: str
+) -> None:
+    answer = HTTP.get(f"{server.url}{path}", headers={"host": host})
+    assert answer.status_code == 404
+    assert "set-cookie" not in answer.headers
 
 
 # ── connections ───────────────────────────────────────────────────────────────────────────────────
@@ -401,14 +410,12 @@ def test_the_id_of_an_episode_under_way_is_none_to_go_on_from(
 
 
 FORGED = [
+    "",
     "call_",
-    "call_x",
     "call_" + "0" * 32 + "00",
     "call_" + "0" * 32 + "9" * 5000,
     "call_" + "0" * 32 + "²²",
-    "call_" + "é" * 32 + "00",
     "call_../../" + "a" * 40,
-    "",
     "resp_" + "0" * 34,
     "\x1f" * 38,
 ]

@@ -1,4 +1,4 @@
-"""What the learning tests share: a recipe small enough for seconds."""
+"""A recipe small enough for seconds, for all learning tests."""
 
 from __future__ import annotations
 

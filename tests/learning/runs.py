@@ -1,4 +1,4 @@
-"""What the learning tests share: recipes as text, and what a run's folder holds."""
+"""Recipes as text, and the contents of a run's folder, for all learning tests."""
 
 from __future__ import annotations
 

@@ -62,11 +62,10 @@ ACCEPTING = "model_id = []\nsubtasks = []\naccess_list = []"
 
 
 def train(folder: Path, base: Path, *overrides: str, steps: int = 2) -> Path:
-    """Train by the command; returns the run's folder."""
-    folder.with_suffix(".toml").write_text(
-        RECIPE.format(base=base.as_posix(), steps=steps), "utf-8"
-    )
-    assert main(["train", str(folder.with_suffix(".toml")), *overrides, "--out", str(folder)]) == 0
+    """Train by the command; return the run's folder."""
+    recipe = folder.with_suffix(".toml")
+    recipe.write_text(RECIPE.format(base=base.as_posix(), steps=steps), "utf-8")
+    assert main(["train", str(recipe), *overrides, "--out", str(folder)]) == 0
     return folder
 
 
@@ -83,9 +82,8 @@ def llama(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def learnt(family: Any, folder: Path) -> Path:
     torch.set_num_threads(1)
-    phrases = [
-        operation.phrase(wording) for operation in OPERATIONS.values() for wording in WORDINGS
-    ]
+    operations = [operation.phrase for operation in OPERATIONS.values()]
+    phrases = [phrase(wording) for phrase in operations for wording in WORDINGS]
     base = save_base(folder / "base", family, servable=True, texts=(*phrases, *COMPARE))
     return train(folder / "run", base, *COLD)
 
@@ -102,7 +100,7 @@ def questions(count: int) -> list[str]:
 
 
 def plans(conductor: oc.Conductor, asked: list[str]) -> list[str]:
-    """What the Conductor writes, right or wrong."""
+    """Return what the Conductor writes, right or wrong."""
 
     async def ask() -> list[oc.Episode]:
         return [await conductor.ask(question) for question in asked]
@@ -118,16 +116,6 @@ def test_a_trained_model_is_asked_as_it_was_trained(run: Path) -> None:
     assert (conductor.planner.sampling.max_tokens, conductor.max_steps) == (96, 2)
     episodes = [asyncio.run(conductor.ask(question)) for question in questions(4)]
     assert sum(episode.answer is not None for episode in episodes) >= 2, "it has learnt the form"
-
-
-@pytest.mark.slow
-def test_eval_takes_its_folder_as_a_conductor(
-    run: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    command = ["eval", "conductor", "random", "--conductor", str(run / "conductor"), "--limit", "8"]
-    assert main([*command, "--out", str(tmp_path / "eval"), "--json"]) == 0
-    systems = json.loads(capsys.readouterr().out)
-    assert "conductor" in json.dumps(systems) and (tmp_path / "eval" / "journal.sqlite").is_file()
 
 
 @pytest.mark.slow
@@ -153,13 +141,10 @@ def test_the_served_model_plans_as_the_one_in_this_process(exported: Path, tmp_p
     pytest.importorskip("fastapi", reason="`transformers serve` needs fastapi, uvicorn and openai")
     asked = questions(8)
     inside = oc.Conductor(exported, pool=gym_pool())
+    greedy = oc.Sampling(temperature=0.0, max_tokens=inside.sampling.max_tokens)
     with served(exported, tmp_path / "log") as url:
-        outside = oc.Conductor(
-            create("openai_compatible", str(exported), base_url=url),
-            pool=gym_pool(),
-            prompt=inside.prompt,
-            sampling=oc.Sampling(temperature=0.0, max_tokens=inside.sampling.max_tokens),
-        )
+        model = create("openai_compatible", str(exported), base_url=url)
+        outside = oc.Conductor(model, pool=gym_pool(), prompt=inside.prompt, sampling=greedy)
         theirs = plans(outside, asked)
     assert theirs == plans(inside, asked) and len(set(theirs)) > 1
 
@@ -183,7 +168,7 @@ def start(request: pytest.FixtureRequest) -> Path:
 
 
 class Seen:
-    """What a trainer was asked to complete, and what it made of the rewards."""
+    """Records what a trainer was asked to complete, and what it made of the rewards."""
 
     def __init__(self, patch: pytest.MonkeyPatch, *, accept: bool = False) -> None:
         self.asked: list[str] = []
@@ -268,16 +253,16 @@ def test_a_prompt_lists_the_workers_on_offer_and_another_one_is_not_to_be_had(
 ) -> None:
     seen = Seen(monkeypatch)
     first, second = train_two_rounds(start, tmp_path / "run", "rollout.offered=[2, 4]")
-    outcomes = first + second
-    assert len({tuple(outcome["offered"]) for outcome in outcomes}) > 1
-    for outcome, prompt in zip(outcomes, seen.asked, strict=True):
+    sizes = {len(outcome["offered"]) for outcome in first + second}
+    assert sizes <= {2, 3, 4}
+    assert len({tuple(outcome["offered"]) for outcome in first + second}) > 1
+    for outcome, prompt in zip(first + second, seen.asked, strict=True):
         offered = outcome["offered"]
-        assert 2 <= len(offered) <= 4
         shown = re.findall(r"^Model (\d+)$", prompt, re.MULTILINE)
         assert [int(ordinal) for ordinal in shown] == offered
         assert outcome["reward"] is not None
         named = re.search(r"model_id = \[([\d, ]+)\]", outcome["completion"])
-        if named and {int(ordinal) for ordinal in named[1].split(",")} - set(offered):
+        if named and not set(json.loads(f"[{named[1]}]")) <= set(offered):
             assert outcome["reward"] == 0.0
 
 

@@ -8,6 +8,7 @@ import subprocess
 import time
 from collections.abc import Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -58,14 +59,14 @@ def left_alone(recipe_file: Path) -> Path:
 
 
 def killed_and_resumed(recipe_file: Path, records: int) -> Path:
-    """A run that is killed once its curve has so many records, and resumed."""
+    """Kill a run once its curve has so many records, and resume it."""
     folder = recipe_file.with_name(f"killed-at-{records}")
     training = start(recipe_file, folder)
-    path = folder / "curves.jsonl"
     deadline = time.monotonic() + 240
     while time.monotonic() < deadline and training.poll() is None:
-        if path.is_file() and path.read_text("utf-8").count("\n") >= records:
-            break
+        with suppress(FileNotFoundError):
+            if (folder / "curves.jsonl").read_text("utf-8").count("\n") >= records:
+                break
         time.sleep(0.005)
     training.send_signal(signal.SIGKILL)
     training.communicate()

@@ -1,5 +1,5 @@
-"""What every script here shares: it reads lines of JSON, does what each names, and writes what came
-of it as JSON.
+"""Drives a script here: reads lines of JSON, does what each names, and writes the outcome as
+JSON.
 """
 
 from __future__ import annotations
