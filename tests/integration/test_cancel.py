@@ -36,9 +36,9 @@ def conductor(server: FaultServer, **options: object) -> Conductor:
     return Conductor(worker(server, "planner"), pool=WorkerPool(workers))
 
 
-async def close(asked: Conductor) -> None:
-    await asked.pool.aclose()
-    await asked.planner.provider.aclose()  # type: ignore[union-attr]
+async def close(system: Conductor) -> None:
+    await system.pool.aclose()
+    await system.planner.provider.aclose()  # type: ignore[union-attr]
 
 
 def silent(event: Event) -> None:
@@ -62,10 +62,10 @@ async def test_the_connections_of_an_episode_that_is_stopped_are_closed(
             texts.append(event.text)
 
     async with fault_server(Played(parts), {"planner": PLAN}) as server:
-        asked = conductor(server)
+        system = conductor(server)
         sink = listen if streams else silent
         budget = Budget(seconds=0.3 if by == "budget" else 60)
-        task = asyncio.create_task(asked.ask("How many?", budget=budget, on_event=sink))
+        task = asyncio.create_task(system.ask("How many?", budget=budget, on_event=sink))
         texts_before = calls if streams else 0
         await server.until(lambda s: len(s.busy) == calls and len(texts) >= texts_before)
         if by == "cancel":
@@ -83,17 +83,17 @@ async def test_the_connections_of_an_episode_that_is_stopped_are_closed(
         await asyncio.sleep(0.05)
         requests = len(server.records)
         assert not server.busy  # nothing was asked again behind our back
-        assert (await asked.ask("How many?", on_event=sink)).answer  # and all is well
+        assert (await system.ask("How many?", on_event=sink)).answer  # and all is well
         assert len(server.records) == requests + 4
-        await close(asked)
+        await close(system)
 
 
 async def test_who_waits_for_a_turn_or_for_another_attempt_is_never_sent_once_cancelled() -> None:
     script = Played({"w": ["hang"], "planner": ["503_wait"]})
     async with fault_server(script, {"planner": PLAN}) as server:
-        asked = conductor(server, max_concurrency=1)
-        waiting = Conductor(worker(server, "planner", retries=2), pool=asked.pool)
-        queued = Conductor(lambda messages: PLAN, pool=asked.pool)
+        system = conductor(server, max_concurrency=1)
+        waiting = Conductor(worker(server, "planner", retries=2), pool=system.pool)
+        queued = Conductor(lambda messages: PLAN, pool=system.pool)
         asking = [one.ask("How many?", on_event=silent) for one in (waiting, queued)]
         tasks = [asyncio.create_task(one) for one in asking]
         await server.until(lambda s: s.fates == {"hang": 1, "503_wait": 1} and len(s.busy) == 1)
@@ -104,5 +104,5 @@ async def test_who_waits_for_a_turn_or_for_another_attempt_is_never_sent_once_ca
         assert all(task.cancelled() for task in tasks)
         await asyncio.sleep(1.6)  # longer than the wait that the server had named, with its jitter
         assert server.fates == {"hang": 1, "503_wait": 1}
-        await close(asked)
+        await close(system)
         await waiting.planner.provider.aclose()  # type: ignore[union-attr]

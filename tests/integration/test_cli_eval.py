@@ -117,8 +117,8 @@ def test_each_evaluation_of_a_day_has_a_folder_of_its_own_and_is_found_again(eva
 def test_the_command_line_overrules_the_recipe(evaluate) -> None:
     recipe = 'name = "mine"\nsystems = ["random"]\nseed = 1\n[[task]]\nname = "gym"\nlimit = 3\n'
     Path("recipe.toml").write_text(recipe)
-    told = "--config recipe.toml --out run --json worker:jack repeats=2 --limit 2"
-    values = evaluate(f"{told} --budget-dollars $9").json()
+    words = "--config recipe.toml --out run --json worker:jack repeats=2 --limit 2"
+    values = evaluate(f"{words} --budget-dollars $9").json()
     assert values["name"] == "mine"
     assert values["repeats"] == 2
     assert [(row["system"], row["n"]) for row in values["rows"]] == [("worker:jack", 2)]
@@ -192,8 +192,8 @@ def test_regrading_calls_nobody_and_lists_what_moved(evaluate, monkeypatch) -> N
 def test_a_terminal_sees_a_bar_with_what_is_done_what_it_cost_and_the_time_left(
     tmp_path: Path,
 ) -> None:
-    told = ("eval", "workers", "random", "--limit", "40", "--out", str(tmp_path / "run"))
-    code, shown = in_a_terminal(*told, env={"NO_COLOR": "1"})
+    words = ("eval", "workers", "random", "--limit", "40", "--out", str(tmp_path / "run"))
+    code, shown = in_a_terminal(*words, env={"NO_COLOR": "1"})
     assert code == 0
     plain = re.sub(r"\x1b\[[0-9;?]*[A-Za-z]", "", shown)
     assert re.search(r"\d+/360", plain)

@@ -244,21 +244,6 @@ def credentials(given: dict[str, str]) -> bool:
     return given.get("proxy-authorization") == f"Basic {expected}"
 
 
-async def test_plain_http_goes_through_the_proxy_that_the_environment_names(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    async with serve(tunnels) as proxy:
-        monkeypatch.setenv("http_proxy", f"http://user:{PASSWORD}@127.0.0.1:{proxy.port}")
-        async with client("http://api.example/v1") as provider:
-            for _ in range(2):
-                assert (await ask(provider)).text == "4"
-    assert proxy.opened == 1
-    for line, headers in proxy.requests:
-        assert line == "POST http://api.example/v1/chat/completions HTTP/1.1"
-        assert headers["host"] == "api.example"
-        assert credentials(headers)
-
-
 async def test_https_goes_through_a_tunnel_and_the_proxy_sees_neither_key_nor_question(
     trusted, monkeypatch
 ) -> None:
@@ -378,23 +363,6 @@ async def test_a_request_that_may_have_been_read_is_never_sent_a_second_time() -
             await ask(provider)
         await asyncio.sleep(0.05)
     assert len(server.requests) == 2
-
-
-async def test_a_server_that_refuses_a_request_before_it_has_read_it_is_heard() -> None:
-    async def too_large(
-        server: Server, reader: asyncio.StreamReader, writer: asyncio.StreamWriter
-    ) -> None:
-        await reader.readuntil(b"\r\n\r\n")
-        writer.write(b"HTTP/1.1 413 Too large\r\nContent-Length: 2\r\n\r\n{}")
-        await reader.read(10)
-
-    image = {"type": "image_url", "image_url": {"url": "A" * 30_000_000}}
-    async with serve(too_large) as server, client(server.url) as provider:
-        with pytest.raises(WorkerError) as caught:
-            await provider.complete(
-                (Message("user", "See:", (image,)),), Sampling(), call=CallContext()
-            )
-    assert caught.value.status == 413 or isinstance(caught.value, Unreachable)
 
 
 async def test_closing_ends_the_calls_that_are_under_way() -> None:

@@ -49,7 +49,7 @@ class Server(CountingServer):
 
     PAUSE_S = (0.0, 0.008)
 
-    def text(self, model: str, turns: Turns, asked: str) -> str:
+    def text(self, model: str, turns: Turns, request: str) -> str:
         return TREE if model == "conductor" else f"Answer {len(self.asked)} to {turns[-1][1][:60]}"
 
 
@@ -88,7 +88,7 @@ async def answer_all(numbers: list[int], journal_path: str, out: int, url: str) 
 
 # ── the tests ─────────────────────────────────────────────────────────────────────────────────────
 @dataclass
-class Found:
+class Held:
     """What stands in a journal after a kill: the requests that were answered, and how much of it
     was unfinished.
     """
@@ -98,15 +98,15 @@ class Found:
     replayed: int = 0
 
 
-def checked(journal: Path, acknowledged: Path) -> Found:
+def checked(journal: Path, acknowledged: Path) -> Held:
     """Return what the journal holds, which is whole and lacks nothing that was acknowledged."""
     ids = [line.split()[1] for line in acknowledged.read_text("ascii").splitlines()]
     try:
         reader = Journal.reading(journal)
     except JournalError:
         assert not ids  # killed before the file was made
-        return Found()
-    found = Found()
+        return Held()
+    held = Held()
     with reader:
         with closing(sqlite3.connect(journal)) as connection:
             assert connection.execute("PRAGMA integrity_check").fetchall() == [("ok",)]
@@ -121,14 +121,14 @@ def checked(journal: Path, acknowledged: Path) -> Found:
         for call in reader.calls():
             if call.outcome == "answered":
                 calls.setdefault(call.episode, []).append(call.step)
-                found.replayed += call.replayed
-        found.requests = set(answered(reader))
+                held.replayed += call.replayed
+        held.requests = set(answered(reader))
     for episode in ids:
         assert outcomes[episode] == "answered"
         assert steps[episode] == STEPS
         assert sorted(calls[episode], key=str) == [0, 1, 2, 3, 4, None]
-    found.unfinished = sum(outcome == "unfinished" for outcome in outcomes.values())
-    return found
+    held.unfinished = sum(outcome == "unfinished" for outcome in outcomes.values())
+    return held
 
 
 @dataclass
@@ -151,7 +151,7 @@ def lives(folder: Path, kills: int, seed: int) -> Tally:
             journal = folder / f"{tally.journals}.sqlite"
             acknowledged = journal.with_suffix(".txt")
             acknowledged.touch()
-            found, status, tried = Found(), int(signal.SIGKILL), 0
+            held, status, tried = Held(), int(signal.SIGKILL), 0
             while status == signal.SIGKILL:
                 before, tried = len(server.asked), tried + 1
                 # On a slow machine lives get longer, so that one ends.
@@ -160,14 +160,14 @@ def lives(folder: Path, kills: int, seed: int) -> Tally:
                 time.sleep(draws.uniform(0.0, longest))
                 status = children.end("kill")
                 assert status in (0, signal.SIGKILL)
-                repeated = found.requests.intersection(server.asked[before:])
+                repeated = held.requests.intersection(server.asked[before:])
                 assert not repeated, f"{len(repeated)} calls of the journal were made again"
-                earlier, found = found, checked(journal, acknowledged)
+                earlier, held = held, checked(journal, acknowledged)
                 if status == signal.SIGKILL:
                     tally.kills += 1
-                    tally.in_the_middle += found.unfinished > earlier.unfinished
+                    tally.in_the_middle += held.unfinished > earlier.unfinished
             assert len(acknowledged.read_text("ascii").splitlines()) == QUESTIONS
-            tally.replayed += found.replayed
+            tally.replayed += held.replayed
     finally:
         children.close()
         server.close()

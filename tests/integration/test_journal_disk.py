@@ -47,7 +47,7 @@ async def ask(journal: Journal, number: int) -> str:
     return episode.id
 
 
-def told(use: Callable[[], object]) -> str | None:
+def failure_of(use: Callable[[], object]) -> str | None:
     """Return the JournalError that a use of the journal raises, as text."""
     try:
         use()
@@ -76,9 +76,9 @@ def write_until_it_fails(path: Path, break_disk: Callable[[], None]) -> dict[str
     return {
         "acknowledged": acknowledged,
         "error": error,
-        "next": told(lambda: asyncio.run(ask(journal, ENOUGH))),
-        "flush": told(journal.flush),
-        "close": told(journal.close),
+        "next": failure_of(lambda: asyncio.run(ask(journal, ENOUGH))),
+        "flush": failure_of(journal.flush),
+        "close": failure_of(journal.close),
         "readable": readable,
         "calls": totals,
     }
@@ -104,9 +104,9 @@ def limited_file(folder: Path) -> dict[str, Any]:
         written = Path(f"{path}-wal").stat().st_size
         resource.setrlimit(resource.RLIMIT_FSIZE, (written + 300_000, hard))
 
-    said = write_until_it_fails(path, break_disk)
+    report = write_until_it_fails(path, break_disk)
     resource.setrlimit(resource.RLIMIT_FSIZE, (hard, hard))
-    return said | start_again(path)
+    return report | start_again(path)
 
 
 def mount_small_disk(folder: Path) -> Callable[[], None]:
@@ -132,15 +132,15 @@ def full_disk(folder: Path) -> dict[str, Any]:
     mount_small_disk(folder)
     ballast = folder / "something else"
     ballast.write_bytes(bytes(2_000_000))
-    said = write_until_it_fails(folder / "journal.sqlite", lambda: None)
+    report = write_until_it_fails(folder / "journal.sqlite", lambda: None)
     with suppress(OSError), (folder / "more").open("wb", buffering=0) as more:
         while more.write(bytes(4096)):  # to the last byte
             pass
-    said["full"] = told(lambda: start_again(folder / "journal.sqlite"))
+    report["full"] = failure_of(lambda: start_again(folder / "journal.sqlite"))
     ballast.unlink()
     (folder / "more").unlink()
-    said |= start_again(folder / "journal.sqlite")
-    return said | {"integrity": integrity(folder / "journal.sqlite")}
+    report |= start_again(folder / "journal.sqlite")
+    return report | {"integrity": integrity(folder / "journal.sqlite")}
 
 
 def read_only_disk(folder: Path) -> dict[str, Any]:
@@ -151,7 +151,7 @@ def read_only_disk(folder: Path) -> dict[str, Any]:
     make_read_only()
     with Journal.reading(path) as reader:
         readable = [one.id for one in reader.episodes(limit=None)]
-    return {"written": written, "readable": readable, "writing": told(lambda: Journal(path))}
+    return {"written": written, "readable": readable, "writing": failure_of(lambda: Journal(path))}
 
 
 def failing_fsync(folder: Path) -> dict[str, Any]:
@@ -214,36 +214,36 @@ def run_case(case: Callable[[Path], dict[str, Any]], folder: Path) -> dict[str, 
     return json.loads(done.stdout)
 
 
-def assert_told_and_kept(said: dict[str, Any]) -> None:
+def assert_told_and_kept(report: dict[str, Any]) -> None:
     """Check that all users of the journal were told, and what was acknowledged can be read."""
-    assert len(said["acknowledged"]) >= 3
-    assert "journal.sqlite" in said["error"]
-    assert said["error"] == said["next"] == said["flush"] == said["close"]
-    assert set(said["acknowledged"]) <= set(said["readable"])
-    assert said["calls"] >= 2 * len(said["acknowledged"])
+    assert len(report["acknowledged"]) >= 3
+    assert "journal.sqlite" in report["error"]
+    assert report["error"] == report["next"] == report["flush"] == report["close"]
+    assert set(report["acknowledged"]) <= set(report["readable"])
+    assert report["calls"] >= 2 * len(report["acknowledged"])
 
 
 @pytest.mark.parametrize("case", [limited_file, full_disk, failing_fsync])
 def test_a_disk_that_fails_is_a_typed_error_and_the_old_data_stay(
     case: Callable[[Path], dict[str, Any]], tmp_path: Path
 ) -> None:
-    said = run_case(case, tmp_path)
-    assert_told_and_kept(said)
+    report = run_case(case, tmp_path)
+    assert_told_and_kept(report)
     if case is failing_fsync:  # the first that could not be synced was the first to fail
-        assert len(said["acknowledged"]) == 3
-        said |= start_again(tmp_path / "journal.sqlite")
+        assert len(report["acknowledged"]) == 3
+        report |= start_again(tmp_path / "journal.sqlite")
     if case is full_disk:
-        assert "journal.sqlite" in said["full"]  # opened while the disk is full
+        assert "journal.sqlite" in report["full"]  # opened while the disk is full
     else:
-        said["integrity"] = integrity(tmp_path / "journal.sqlite")
-    assert said["integrity"] == "ok"
-    assert set(said["acknowledged"]) | set(said["again"]) <= set(said["kept"])
+        report["integrity"] = integrity(tmp_path / "journal.sqlite")
+    assert report["integrity"] == "ok"
+    assert set(report["acknowledged"]) | set(report["again"]) <= set(report["kept"])
 
 
 def test_a_journal_on_a_read_only_disk_can_be_read(tmp_path: Path) -> None:
-    said = run_case(read_only_disk, tmp_path)
-    assert said["readable"] == said["written"][::-1]
-    assert "journal.sqlite" in said["writing"]
+    report = run_case(read_only_disk, tmp_path)
+    assert report["readable"] == report["written"][::-1]
+    assert "journal.sqlite" in report["writing"]
 
 
 if __name__ == "__main__":

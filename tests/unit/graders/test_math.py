@@ -98,7 +98,7 @@ async def test_these_need_no_worker(reference: str, answer: str, correct: bool, 
 
 
 @pytest.mark.parametrize(
-    ("reference", "answer", "asked"),
+    ("reference", "answer", "pair"),
     [
         (
             r"$\dfrac{\pi}{2}\text{ cm}$",
@@ -113,10 +113,10 @@ async def test_these_need_no_worker(reference: str, answer: str, correct: bool, 
         (r"0.\overline{3}", r"\boxed{1-2/3}", (r"\frac{1}{3}", ["1-2/3"])),
     ],
 )
-async def test_workers_get_both_sides_in_one_form_and_in_one_unit(reference, answer, asked) -> None:
+async def test_workers_get_both_sides_in_one_form_and_in_one_unit(reference, answer, pair) -> None:
     workers = ScriptedWorkers("equal")
     await graded(workers, reference, answer, 0.01)
-    assert workers.pairs == [(*asked, 0.01)]
+    assert workers.pairs == [(*pair, 0.01)]
 
 
 @pytest.mark.parametrize("reference", [None, 5, "", "  ", ["5"], r"so \boxed{}", r"so \boxed{5"])

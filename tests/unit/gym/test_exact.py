@@ -29,18 +29,20 @@ SAMPLES = 800
 POOL = gym_pool(11)
 
 
-def asked(text: str) -> GymQuestion:
+def question_of(text: str) -> GymQuestion:
     question = read_question(text)
     assert question is not None
     return question
 
 
-SINGLE = asked("Take 44 17 93 8, spell every digit.")
-PAIR = asked("Take 44 17 93 8, put it in order and then double every number.")
-TRIPLE = asked(
+SINGLE = question_of("Take 44 17 93 8, spell every digit.")
+PAIR = question_of("Take 44 17 93 8, put it in order and then double every number.")
+TRIPLE = question_of(
     "Start with 44 17 93 8, turn it around, next convert hours to minutes, next write in binary."
 )
-SMUDGED = asked("Here is the smudged list 44 17 93 8, add one to each.")
+SMUDGED = question_of("Here is the smudged list 44 17 93 8, add one to each.")
+
+QUESTIONS = [SINGLE, PAIR, TRIPLE, SMUDGED]
 
 
 def attempts(worker: int, subtask: str, count: int, judge: int = 4) -> Workflow:
@@ -48,7 +50,7 @@ def attempts(worker: int, subtask: str, count: int, judge: int = 4) -> Workflow:
 
 
 SORT, DOUBLE = "sort the list", "make each twice as big"
-SORTED = asked("Take 44 17 93 8, sort the list.")
+SORTED = question_of("Take 44 17 93 8, sort the list.")
 TWICE, SPELL, ADD = "double every number", "spell every digit", "add one to each"
 CASES: dict[str, tuple[GymQuestion, Workflow]] = {
     "one step": (SINGLE, Workflow([Step(5, SPELL)])),
@@ -83,7 +85,7 @@ def phrases_of(question: GymQuestion) -> list[str]:
 def odd_case(number: int) -> tuple[GymQuestion, Workflow]:
     """Draw a workflow that nobody would write: any worker, wording, operation and access."""
     rng = random.Random(number)
-    question = (SINGLE, PAIR, TRIPLE, SMUDGED)[number % 4]
+    question = QUESTIONS[number % 4]
     texts = [*phrases_of(question) * 2, *COMPARE]
     steps: list[Step] = []
     for place in range(rng.randint(2, 5)):
@@ -112,7 +114,7 @@ async def test_the_expected_accuracy_is_what_the_executor_finds(name: str) -> No
 
 
 async def test_in_a_second_round_mistakes_of_the_first_one_are_no_majority() -> None:
-    question = asked("Take the smudged list 41 17 93, sort the list.")
+    question = question_of("Take the smudged list 41 17 93, sort the list.")
     first = Workflow([Step(3, SORT)])
     again = attempts(3, SORT, 1)
     right = played = 0
@@ -145,7 +147,9 @@ def single_changes(workflow: Workflow, question: GymQuestion) -> Iterator[Workfl
             yield Workflow((*workflow.steps[:index], change, *workflow.steps[index + 1 :]))
 
 
-@pytest.mark.parametrize("question", [SINGLE, PAIR, TRIPLE, SMUDGED], ids=lambda asked: asked.kind)
+@pytest.mark.parametrize(
+    "question", [SINGLE, PAIR, TRIPLE, SMUDGED], ids=lambda question: question.kind
+)
 def test_no_single_change_improves_the_oracle(question: GymQuestion) -> None:
     workflow, accuracy = oracle_workflow(question)
     assert expected_accuracy(question, workflow) == pytest.approx(accuracy)

@@ -90,7 +90,8 @@ PATTERNS = [
 def test_no_other_subtasks_do_better(text: str, pattern: Constant) -> None:
     question = read_question(f"Take {text}.")
     assert question is not None
-    texts = [operation.phrase(said) for operation, _ in question.operations for said in WORDINGS]
+    operations = [operation for operation, _ in question.operations]
+    texts = [operation.phrase(wording) for operation in operations for wording in WORDINGS]
     accuracy = fixed_accuracy(question, pattern)
     for subtasks in product(
         [*texts, ", then ".join(texts[::2]), COMPARE[0], NOTHING], repeat=len(pattern.workers)

@@ -38,9 +38,9 @@ def test_a_random_workflow_is_valid_and_survives_being_written_and_read(
     workflow = random_workflow(random.Random(seed), question, sorted(subset))  # type: ignore[arg-type]
     validate_workflow(workflow, subset, max_steps=5)
     for step in workflow:
-        found = {operation.name for operation, _ in find_operations(step.subtask)}
-        assert found <= set(question.composition)  # type: ignore[attr-defined]
-        assert bool(found) != asks_to_compare(step.subtask)
+        names = {operation.name for operation, _ in find_operations(step.subtask)}
+        assert names <= set(question.composition)  # type: ignore[attr-defined]
+        assert bool(names) != asks_to_compare(step.subtask)
     written = render_workflow(workflow, write_thought(workflow, question))
     assert parse_workflow(written, subset) == workflow
 

@@ -30,14 +30,14 @@ from openconductor.types import Message, Sampling, Step, Workflow
 BY_NAME = {profile.name: profile for profile in PROFILES}
 
 
-def asked(text: str) -> GymQuestion:
+def question_of(text: str) -> GymQuestion:
     question = read_question(text)
     assert question is not None
     return question
 
 
 RIGHT, WRONG = ("4", "9", "17"), ("4", "9", "18")
-SORT = asked("Take 4 17 9, sort the list.")
+SORT = question_of("Take 4 17 9, sort the list.")
 
 
 def test_another_world_has_the_same_workers_in_other_places_who_like_other_wordings() -> None:

@@ -90,8 +90,10 @@ def test_a_folder_that_was_not_made_for_a_sandbox_is_no_place(
 def test_a_place_is_private_only_for_process_1_that_is_alone(
     monkeypatch, pid, link, listing, wanted
 ) -> None:
-    told = {"getpid": lambda: pid, "readlink": lambda path: link, "listdir": lambda path: listing}
-    monkeypatch.setattr(place, "os", SimpleNamespace(**{**vars(posix), **told}))
+    double = SimpleNamespace(**vars(posix))
+    double.getpid, double.readlink = lambda: pid, lambda path: link
+    double.listdir = lambda path: listing
+    monkeypatch.setattr(place, "os", double)
     assert alone() is wanted
 
 
@@ -124,10 +126,10 @@ def test_everybody_is_ended_by_process_1_of_a_private_place_alone(
     monkeypatch.setattr(Place, "_is_mounted", lambda self, folder: True)
     there, sent = Place(str(scratch), private=private), list[tuple[int, ...]]()
     with monkeypatch.context() as patch:
-        told = SimpleNamespace(
+        doubles = SimpleNamespace(
             getpid=lambda: pid, kill=lambda *to: sent.append(to), killpg=lambda *to: sent.append(to)
         )
-        patch.setattr(place, "os", told)
+        patch.setattr(place, "os", doubles)
         there.end_everybody(first)
     assert sent == wanted
 
@@ -182,12 +184,12 @@ def test_what_a_program_leaves_running_in_its_group_is_ended_and_nobody_else(
 
 def members(session: int) -> list[str]:
     """Return the processes of a session that have not ended."""
-    found: list[str] = []
+    names: list[str] = []
     for status in Path("/proc").glob("[0-9]*/stat"):
         try:
             fields = status.read_text().rpartition(")")[2].split()
         except OSError:
             continue
         if int(fields[3]) == session and fields[0] != "Z":
-            found.append(status.parent.name)
-    return found
+            names.append(status.parent.name)
+    return names

@@ -43,8 +43,8 @@ WAIT = "\nwhile os.read(0, 1 << 20): pass"
 
 def frame(value: object, *parts: bytes) -> bytes:
     """Write an answer as process 1 does; that of a run has three parts."""
-    told = {**value, "sizes": list(map(len, parts))} if parts and isinstance(value, dict) else value
-    return f"{encode(told)}\n".encode() + b"".join(parts)
+    head = {**value, "sizes": list(map(len, parts))} if parts and isinstance(value, dict) else value
+    return f"{encode(head)}\n".encode() + b"".join(parts)
 
 
 def says(*frames: bytes) -> Scripted:
@@ -113,7 +113,7 @@ def test_a_run_that_no_limit_stopped_has_one_verdict(line: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("said", "reply", "verdict"),
+    ("changes", "reply", "verdict"),
     [
         ({}, b"null\n", "ok"),
         ({}, b"null", "no_verdict"),
@@ -121,11 +121,11 @@ def test_a_run_that_no_limit_stopped_has_one_verdict(line: str) -> None:
         ({"status": -9, "stopped": "memory"}, b"", "memory"),
     ],
 )
-def test_a_result_is_what_the_sandbox_answered(said, reply, verdict) -> None:
-    sandbox = says(frame({}), frame({**ANSWER, **said}, b"o\xff", b"", reply))
+def test_a_result_is_what_the_sandbox_answered(changes, reply, verdict) -> None:
+    sandbox = says(frame({}), frame({**ANSWER, **changes}, b"o\xff", b"", reply))
     (result,) = run(sandbox, CALL)
     assert result.verdict == verdict
-    assert result.exit_code == (None if said else ANSWER["status"])
+    assert result.exit_code == (None if changes else ANSWER["status"])
     assert (result.stdout, result.level) == ("o\ufffd", "scripted")
     assert (result.cpu_s, result.wall_s) == (0.5, 1.0)
     assert result.replies == tuple(reply.decode().split("\n")[:-1])
