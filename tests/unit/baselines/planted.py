@@ -1,4 +1,4 @@
-"""What the tests of the baselines share: workers that are a function and a draw.
+"""Workers that are a function and a draw, for tests of the baselines.
 
 Pools made of them.
 """
@@ -46,7 +46,7 @@ class Planted(Provider):
     def says(
         self, messages: Sequence[Message], sample: int = 0, round_: int = 0, step: int = 0
     ) -> str:
-        """What it answers; of the first step of the first sample where nothing is said."""
+        """Return its answer, by default in the first step of the first sample."""
         key = f"{self.identity}/{asked(messages)}/{sample}/{round_}/{step}"
         return self._say(messages, random.Random(key))
 

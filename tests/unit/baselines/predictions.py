@@ -1,4 +1,4 @@
-"""What each baseline must reach on a pool whose workers are known.
+"""Accuracies that each baseline must reach on a pool whose workers are known.
 
 Computed from the baseline's definition.
 

@@ -106,7 +106,7 @@ async def test_a_learnable_pool_is_learnt_and_again_from_its_file(router, file: 
 
 
 async def test_a_router_chooses_among_the_workers_that_are_left(file: Path) -> None:
-    """Of topic 1 all is right; of topic 0 nobody is left who knows it."""
+    """All of topic 1 is right; nobody is left who knows topic 0."""
     smaller = RouterDC(experts().subset([2, 1]), router=file)
     texts = await answers(smaller, ASKED)
     assert texts.count("right") >= 0.95 * len(ASKED) / 2

@@ -1,4 +1,4 @@
-"""What the tests of tables share: records and results made by hand."""
+"""Records and results made by hand, for tests of tables."""
 
 from __future__ import annotations
 

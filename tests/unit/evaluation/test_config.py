@@ -74,25 +74,28 @@ def test_a_wrong_recipe_says_what_is_wrong(line: str) -> None:
 
 
 def test_a_recipe_of_a_training_and_what_no_toml_can_hold_are_refused(root: Path) -> None:
-    said = r"gym\.toml: has \[model\], \[cold_start\].* `openconductor train`; expected"
-    with pytest.raises(ConfigError, match=said):
+    message = r"gym\.toml: has \[model\], \[cold_start\].* `openconductor train`; expected"
+    with pytest.raises(ConfigError, match=message):
         eval_config.load_eval_config(root / "recipes" / "gym.toml")
     limits = replace(made().constrained["gpt 5"], body={"effort": None})
     with pytest.raises(ConfigError, match="NoneType"):
         eval_config.dump_eval_config(replace(made(), constrained={"a": limits}))
 
 
-def test_only_what_answers_depend_on_makes_an_evaluation_another_one() -> None:
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"name": "b", "against": "conductor", "concurrency": 1},
+        {"budget": eval_config.SpendingTable()},
+    ],
+)
+def test_what_answers_do_not_depend_on_makes_no_other_evaluation(changes) -> None:
     config = made()
-    assert (
-        eval_config.differences(
-            config, replace(config, name="b", against="conductor", concurrency=1)
-        )
-        == []
-    )
-    assert (
-        eval_config.differences(config, replace(config, budget=eval_config.SpendingTable())) == []
-    )
+    assert eval_config.differences(config, replace(config, **changes)) == []
+
+
+def test_what_answers_depend_on_makes_an_evaluation_another_one() -> None:
+    config = made()
     assert eval_config.differences(config, replace(config, seed=6, setting="unconstrained")) == [
         "seed: got 6, expected 5",
         'setting: got "unconstrained", expected "constrained"',
@@ -100,29 +103,48 @@ def test_only_what_answers_depend_on_makes_an_evaluation_another_one() -> None:
 
 
 def test_a_pool_file_and_local_data_may_lie_elsewhere_but_the_gym_is_no_file() -> None:
-    config = eval_config.make_eval_config(
-        {"pool": "pool.toml", "task": [{"name": "gsm8k", "path": "a.jsonl"}]}, where="test"
-    )
-    moved = replace(
-        config,
-        pool="/far/pool.toml",
-        task=(replace(config.task[0], path="/far/a.jsonl"),),
-        learn=eval_config.LearnTable(path="b"),
-    )
+    task = [{"name": "gsm8k", "path": "a.jsonl"}]
+    config = eval_config.make_eval_config({"pool": "pool.toml", "task": task}, where="test")
+    (table,) = config.task
+    far = replace(table, path="/far/a.jsonl")
+    learn = eval_config.LearnTable(path="b")
+    moved = replace(config, pool="/far/pool.toml", task=(far,), learn=learn)
     assert eval_config.differences(config, moved) == []
-    assert [
-        one.partition(":")[0] for one in eval_config.differences(config, moved, places=True)
-    ] == [
-        "learn",
-        "pool",
-        "task 0",
-    ]
-    assert eval_config.differences(config, replace(config, pool="gym")) == [
-        'pool: got "gym", expected "pool.toml"'
-    ]
-    assert eval_config.differences(
-        config, replace(moved, task=(replace(moved.task[0], limit=3),))
-    ) == ["task 0: limit: got 3, expected null"]
+    lines = eval_config.differences(config, moved, places=True)
+    assert [line.partition(":")[0] for line in lines] == ["learn", "pool", "task 0"]
+    gym = eval_config.differences(config, replace(config, pool="gym"))
+    assert gym == ['pool: got "gym", expected "pool.toml"']
+    fewer = replace(moved, task=(replace(far, limit=3),))
+    assert eval_config.differences(config, fewer) == ["task 0: limit: got 3, expected null"]
+
+
+def expanded(*texts: str) -> list[str]:
+    specs = [eval_config.read_spec(text) for text in texts]
+    return [spec.name for spec in eval_config.expand(specs, ["a", "b", "c"])]
+
+
+def test_workers_stands_for_every_worker_that_is_not_named_already() -> None:
+    names = ["worker:b", "worker:a", "worker:c", "conductor"]
+    assert expanded("worker:b", "workers", "conductor") == names
+
+
+@pytest.mark.parametrize(
+    ("texts", "message"),
+    [(["moa:a?layers=1", "moa: a?layers=01"], "twice"), (["workers?n=1"], "takes no name")],
+)
+def test_no_system_is_named_twice(texts: list[str], message: str) -> None:
+    with pytest.raises(ConfigError, match=message):
+        expanded(*texts)
+
+
+SYSTEMS = [
+    {"use": "consensus", "worker": "a", "n": 5},
+    {"use": "moa", "aggregator": "a"},
+    {"use": "planner", "model": "openai:gpt-5", "rounds": 2},
+    {"use": "mine:Vote", "worker": "a", "loud": True},
+]
+
+NAMED = ["consensus:a?n=5", "moa:a", "planner:openai:gpt-5?rounds=2", "mine:Vote:a?loud=true"]
 
 
 # ── how systems are named ─────────────────────────────────────────────────────────────────────────
@@ -163,45 +185,27 @@ def test_what_is_no_spec_says_why(line: str) -> None:
         eval_config.read_spec(text.strip())
 
 
-def test_workers_stands_for_every_worker_that_is_not_named_already_and_none_is_named_twice() -> (
-    None
-):
-    names = [
-        spec.name
-        for spec in eval_config.expand(
-            map(eval_config.read_spec, ("worker:b", "workers", "conductor")), ["a", "b", "c"]
-        )
-    ]
-    assert names == ["worker:b", "worker:a", "worker:c", "conductor"]
-    for systems, said in (
-        (["moa:a?layers=1", "moa: a?layers=01"], "twice"),
-        (["workers?n=1"], "takes no name"),
-    ):
-        with pytest.raises(ConfigError, match=said):
-            eval_config.expand(map(eval_config.read_spec, systems), ["a"])
-
-
 def test_tables_of_systems_become_the_same_specs_as_names() -> None:
-    tables = [
-        {"use": "consensus", "worker": "a", "n": 5},
-        {"use": "moa", "aggregator": "a"},
-        {"use": "planner", "model": "openai:gpt-5", "rounds": 2},
-        {"use": "mine:Vote", "worker": "a", "loud": True},
-    ]
-    names = ["consensus:a?n=5", "moa:a", "planner:openai:gpt-5?rounds=2", "mine:Vote:a?loud=true"]
-    config = eval_config.make_eval_config({"system": tables}, where="test")
-    assert config.specs == tuple(map(eval_config.read_spec, names))
+    config = eval_config.make_eval_config({"system": SYSTEMS}, where="test")
+    assert config.specs == tuple(map(eval_config.read_spec, NAMED))
     again = eval_config.make_eval_config(eval_config.plain_config(config), where="test")
     assert again == config
-    both = eval_config.make_eval_config({"systems": ["random"], "system": tables}, where="test")
-    assert [spec.name for spec in both.specs] == ["random", *names]
-    for table, message in (
+    tables = {"systems": ["random"], "system": SYSTEMS}
+    both = eval_config.make_eval_config(tables, where="test")
+    assert [spec.name for spec in both.specs] == ["random", *NAMED]
+
+
+@pytest.mark.parametrize(
+    ("table", "message"),
+    [
         ({"use": "consensu"}, "nearest: 'consensus'"),
         ({"worker": "a"}, "got ''"),
         ({"use": "worker", "worker": 5}, "got 5, expected the name"),
-    ):
-        with pytest.raises(ConfigError, match=message):
-            eval_config.table_spec(table)
+    ],
+)
+def test_a_table_of_no_system_is_refused(table: dict[str, object], message: str) -> None:
+    with pytest.raises(ConfigError, match=message):
+        eval_config.table_spec(table)
 
 
 def test_a_value_is_a_switch_a_number_or_a_word() -> None:

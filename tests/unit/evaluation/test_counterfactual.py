@@ -73,16 +73,13 @@ def test_each_effect_is_the_mean_of_the_exact_changes(of_oracle: Any, kind: str)
     assert change.low <= change.value <= change.high
 
 
-@pytest.mark.parametrize("kind", ["drop", "swap", "blind", "untold"])
-def test_no_edit_makes_an_optimal_plan_better_and_every_kind_hurts(
-    of_oracle: Any, kind: str
-) -> None:
-    found = effect(of_oracle, kind)
-    assert found.change.better == 0, "no plan beats the oracle's"
-    assert found.change.high < 0
-    assert found.p_holm < 0.05
+def test_an_edit_makes_no_optimal_plan_better(of_oracle: Any) -> None:
+    for kind in ("drop", "swap", "blind", "untold"):
+        found = effect(of_oracle, kind)
+        assert found.change.better == 0, kind
+        assert found.change.high < 0, kind
+        assert found.p_holm < 0.05, kind
     assert of_oracle.shuffled.high < 0
-    assert of_oracle.undecided == of_oracle.left_out == 0
 
 
 async def test_replays_over_the_workers_agree_with_the_exact_chances() -> None:
@@ -104,7 +101,7 @@ SINGLE = Workflow([Step(0, "Solve the problem.")])
 
 
 async def test_what_is_asked_for_twice_is_played_once() -> None:
-    """Of each question the plan and two edits; another question's plan is the same one."""
+    """Play the plan and two edits of each question; another question's plan is the same one."""
     played: list[Workflow] = []
     progress: list[tuple[int, int]] = []
 

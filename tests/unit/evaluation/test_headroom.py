@@ -1,7 +1,4 @@
-"""What a pool could give, the best of several with and without luck.
-
-The gym's table of the demo.
-"""
+"""Headroom of a pool, the best of several, and the gym's table of the demo."""
 
 from __future__ import annotations
 
@@ -95,13 +92,6 @@ def test_a_worker_that_is_never_right_is_redundant_and_luck_is_no_headroom() -> 
     room = headroom(answers({name: coin(name, [0.5] * 120, 3) for name in "abcd"}))
     assert room.room_naive.low > 0.15
     assert abs(room.room_corrected.value) < 0.12
-
-
-def test_what_could_not_be_decided_is_left_out_and_counted() -> None:
-    room = headroom(answers({"a": [[True], [None]], "b": [[False], [False]]}))
-    assert room.masked == 1
-    assert room.workers[0].accuracy.value == 1.0
-    assert room.workers[0].accuracy.masked == 1
 
 
 def test_so_many_questions_show_the_gain_four_times_in_five() -> None:

@@ -20,41 +20,52 @@ def outputs(folder: Path, **files: object) -> Path:
     return folder
 
 
+MODELS = ["a", "b", "c"]
+
+
 def test_a_table_of_an_evaluation_of_recorded_workers_is_the_one_that_they_replay(
     tmp_path, run
 ) -> None:
+    """Leave out the aggregator, and the stranger to these questions, whose failures are masked."""
     table, folder, out = write(tmp_path), tmp_path / "run", tmp_path / "again.csv.gz"
-    models = [f"{table}:{name}" for name in ("a", "b", "c", "vote")]
+    models = [f"{table}:{name}" for name in (*MODELS, "vote")]
     pool = write_pool(tmp_path, *models, "mmlu_pro:Yi-34B")
     task = ("--task", "replay", "--task-path", f"replay={table}", "--repeats", 2)
     assert run("eval", "workers", "--pool", pool, *task, "--out", folder).code == 0
-    record = ("pool", "replay", folder, "--out", out, "--json")
-    # Without the aggregator; and without the stranger to these questions, whose failures are
-    # masked, never recorded as wrong.
-    made = {"questions": 2, "left_out": 0, "models": ["a", "b", "c"], "samples": 2}
-    assert run(*record).json() == {"table": str(out), **made}
+    command = ("pool", "replay", folder, "--out", out, "--json")
+    made = run(*command).json()
+    assert made == {
+        "table": str(out),
+        "questions": 2,
+        "left_out": 0,
+        "models": MODELS,
+        "samples": 2,
+    }
     for row in ROWS[-2:]:
         copy = read_table(out).rows[row["id"]]
-        assert [copy[name] for name in ("category", "answer")] == [row["category"], row["answer"]]
+        assert (copy["category"], copy["answer"]) == (row["category"], row["answer"])
         assert copy["split"] == split_of(row["id"])
         assert sorted(copy["a"]) == sorted(row["a"]), "both samples"
         assert copy["a:output_tokens"] == row["a:output_tokens"]
-        assert (copy["c"], copy["c:dollars"]) == (f"{row['c']}|{row['c']}", "1e-7|1e-7")
-    assert run(*record).code == 2, "the table exists"
+        assert copy["c"] == f"{row['c']}|{row['c']}"
+        assert copy["c:dollars"] == "1e-7|1e-7"
+    assert run(*command).code == 2, "the table exists"
 
 
 def test_a_table_of_mmlu_pros_outputs_uses_their_own_extraction(tmp_path, run) -> None:
-    texts = {71: "So the answer is (F). " * 2, 72: "?", 73: "?"}
-    yi = [ENTRY | {"question_id": number, "model_outputs": text} for number, text in texts.items()]
+    yi: list[dict[str, object]] = []
+    for number, text in ((71, "So the answer is (F). " * 2), (72, "?"), (73, "?")):
+        yi.append(ENTRY | {"question_id": number, "model_outputs": text})
     first = ENTRY | {"response": "F", "pred": "B"}
-    other = [first, first | {"question_id": 72, "pred": None}]
-    folder = outputs(tmp_path, **{"model_outputs_Yi-34B_5shots": yi}, other=other)
+    second = first | {"question_id": 72, "pred": None}
+    folder = outputs(tmp_path, **{"model_outputs_Yi-34B_5shots": yi}, other=[first, second])
     out = tmp_path / "made.csv.gz"
     made = run("pool", "replay", folder, "--out", out, "--json").json()
     assert (made["questions"], made["left_out"], made["models"]) == (2, 1, ["Yi-34B", "other"])
     rows = read_table(out).rows
     one, two = rows["mmlu_pro/71"], rows["mmlu_pro/72"]
-    assert [one["Yi-34B"], one["other"], two["Yi-34B"], two["other"]] == ["F", "B", "", ""]
+    assert (one["Yi-34B"], one["other"]) == ("F", "B")
+    assert (two["Yi-34B"], two["other"]) == ("", "")
     assert (one["category"], one["answer"]) == ("business", "F")
     assert one["Yi-34B:output_tokens"] == "11", "four characters a token"
 

@@ -63,7 +63,8 @@ async def test_outcomes_come_in_the_order_of_the_problems_and_their_samples() ->
     known: list[Outcome] = []
     outcomes = await evaluate(Answers(), PROBLEMS, ExactGrader(), samples=2, on_result=known.append)
     keys = [(outcome.problem.id, outcome.sample) for outcome in outcomes]
-    assert keys == list(itertools.product([problem.id for problem in PROBLEMS], range(2)))
+    names = [problem.id for problem in PROBLEMS]
+    assert keys == list(itertools.product(names, range(2)))
     assert known != outcomes
     assert sorted(map(id, known)) == sorted(map(id, outcomes))
     assert all(outcome.correct for outcome in outcomes)

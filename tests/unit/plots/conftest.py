@@ -48,57 +48,65 @@ def write_curve(tmp_path: Path) -> Write:
     def write(*iterations: dict[str, object]) -> Path:
         folder = tmp_path / "run"
         folder.mkdir(exist_ok=True)
-        lines = [
-            json.dumps(make_iteration(number, **changes)) + "\n"
-            for number, changes in enumerate(iterations)
-        ]
+        lines: list[str] = []
+        for number, changes in enumerate(iterations):
+            lines.append(json.dumps(make_iteration(number, **changes)) + "\n")
         (folder / "curves.jsonl").write_text("".join(lines), encoding="utf-8")
         return folder
 
     return write
 
 
+# Of each system: the questions that are right, the price, the workflows.
+SYSTEMS = {
+    "worker:anna": ("01", "0.01", [(0,)] * 4),
+    "worker:bert": ("3", "0.001", [(1,)] * 4),
+    "oracle": ("0123", "0.02", [(0,), (0,), (0, 1), (1,)]),
+    "random": ("2", "0.05", [(1,), (1,), (0, 1), (0,)]),
+    "conductor": ("012", "0.02", [(0,), (0,), (0, 1), (0, 1, 0)]),
+}
+
+
 @pytest.fixture
 def evaluation() -> list[Record]:
     """Workers alone, bounds and a Conductor on four questions of two kinds."""
-    # The questions that are right, the price, the workflows.
-    systems = {
-        "worker:anna": ("01", "0.01", [(0,)] * 4),
-        "worker:bert": ("3", "0.001", [(1,)] * 4),
-        "oracle": ("0123", "0.02", [(0,), (0,), (0, 1), (1,)]),
-        "random": ("2", "0.05", [(1,), (1,), (0, 1), (0,)]),
-        "conductor": ("012", "0.02", [(0,), (0,), (0, 1), (0, 1, 0)]),
-    }
     records: list[Record] = []
-    for system, (right, dollars, plans) in systems.items():
+    for system, (right, dollars, plans) in SYSTEMS.items():
+        planned = system == "conductor"
         for question, plan in enumerate(plans):
             kind = "easy" if question < 2 else "hard"
-            options: dict[str, Any] = {"planned": system == "conductor", "dollars": dollars}
             correct = str(question) in right
-            records.append(make_record(system, question, correct, plan, kind=kind, **options))
+            record = make_record(
+                system, question, correct, plan, kind=kind, planned=planned, dollars=dollars
+            )
+            records.append(record)
     return records
+
+
+TASKS = ("math500", "mmlu", "livecodebench_v6")
+
+GRADES = ("easy", "medium", "hard")
 
 
 @pytest.fixture
 def crowd() -> list[Record]:
     """Twenty workers with long names on three tasks, asked twice; some masked and unpriced."""
     records: list[Record] = []
-    tasks = ("math500", "mmlu", "livecodebench_v6")
     planners = ("conductor?rounds=3", f"conductor?one_worker={LONG_NAMES[3]}", "masrouter")
-    for task, question, sample in product(tasks, range(6), range(2)):
-        kind = ("easy", "medium", "hard")[question % 3]
-        cell: dict[str, Any] = {"task": task, "kind": kind, "sample": sample}
+    for task, question, sample in product(TASKS, range(6), range(2)):
+        cell: dict[str, Any] = {"task": task, "kind": GRADES[question % 3], "sample": sample}
         for ordinal, name in LONG_NAMES.items():
-            right = (ordinal * 7 + question + sample) % 3 == 0
-            correct = None if (ordinal + question) % 11 == 0 else right
+            correct = None
+            if (ordinal + question) % 11:
+                correct = (ordinal * 7 + question + sample) % 3 == 0
             alone = make_record(f"worker:{name}", question, correct, (ordinal,), unpriced=1, **cell)
             records.append(alone)
         first = [(question + step) % 20 for step in range(1 + question % 5)]
+        right = (question + sample) % 2 == 0
         for system in planners:
-            right = (question + sample) % 2 == 0
-            options: dict[str, Any] = {"planned": "?" in system, "tokens": 500 + 10 * len(system)}
-            plans = (first, [question, 19])
-            records.append(make_record(system, question, right, *plans, **options, **cell))
+            cell |= {"planned": "?" in system, "tokens": 500 + 10 * len(system)}
+            record = make_record(system, question, right, first, [question, 19], **cell)
+            records.append(record)
     return records
 
 

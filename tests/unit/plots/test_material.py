@@ -28,18 +28,23 @@ def test_ours_is_the_conductor_else_the_first_that_plans(record: Make) -> None:
     assert Material([other]).ours == ""
 
 
+SYSTEMS = ["conductor", "worker:anna", "worker:bert", "random", "best_fixed", "oracle"]
+
+
 def test_a_worker_looks_the_same_everywhere_and_other_systems_look_like_no_worker(
     record: Make, write_curve: Write
 ) -> None:
-    systems = ["conductor", "worker:anna", "worker:bert", "random", "best_fixed", "oracle"]
-    records = [record(system, 0, True, [0], planned=system == "conductor") for system in systems]
+    records = [record(system, 0, True, [0], planned=system == "conductor") for system in SYSTEMS]
     material = Material(records, {0: "anna", 1: "bert"}, read_iterations(write_curve({})))
     assert material.names == ("anna", "bert")
     assert material.look_of("worker:bert") == look(1)
-    looks = [material.look_of(system) for system in systems]
-    assert len({(own["color"], own["marker"]) for own in looks}) == len(systems)
+    looks = [material.look_of(system) for system in SYSTEMS]
+    assert len({(own["color"], own["marker"]) for own in looks}) == len(SYSTEMS)
     hollow = ["markerfacecolor" in own for own in looks]
     assert hollow == [False, False, False, True, True, True]
+
+
+def test_workers_without_names_are_called_by_their_numbers(record: Make) -> None:
     unnamed = Material([record("conductor", 0, True, [4, 2], planned=True)])
     assert unnamed.names == ("worker 2", "worker 4")
 
@@ -49,9 +54,16 @@ def test_one_task_is_parted_by_kind_from_easy_to_hard_and_several_by_task(record
     assert by_part([hard, easy]) == {"easy": [easy], "hard": [hard]}
     assert list(by_part([hard, record("s", 0, True, task="u")])) == ["t", "u"]
     assert list(by_part([record("s", 0, True)])) == ["t"]
-    order = ["single", "pair", "triple", "smudged"]
+
+
+@pytest.mark.parametrize(
+    "order", [["single", "pair", "triple", "smudged"], ["level 9", "level 10"]]
+)
+def test_kinds_stand_in_the_order_of_their_levels(order: list[str]) -> None:
     assert in_order(set(order)) == order
-    assert in_order({"level 10", "level 9"}) == ["level 9", "level 10"]
+
+
+OKABE_ITO = {"#E69F00", "#56B4E9", "#009E73", "#F0E442", "#0072B2", "#D55E00", "#CC79A7"}
 
 
 def test_the_smallest_parts_are_put_together(record: Make) -> None:
@@ -70,8 +82,12 @@ def test_seventy_series_look_different_in_colours_that_all_can_tell_apart() -> N
     for own, other in pairwise(looks):
         assert own["color"] != other["color"]
         assert own["marker"] != other["marker"]
-    okabe_ito = {"#E69F00", "#56B4E9", "#009E73", "#F0E442", "#0072B2", "#D55E00", "#CC79A7"}
-    assert {own["color"] for own in looks} <= {*okabe_ito, "#595959"}
+    assert {own["color"] for own in looks} <= {*OKABE_ITO, "#595959"}
+
+
+ZERO = {"validity": 0.0, "accuracy": 0.0, "accuracy_given_valid": 0.0, "routing_entropy_bits": 0.0}
+
+NO_WORKFLOW = ZERO | {"worker_share": {"anna": 0.0, "bert": 0.0}, "topology": {}}
 
 
 @pytest.mark.parametrize(
@@ -98,22 +114,22 @@ def test_long_names_stay_different() -> None:
 
 
 def test_what_could_not_be_measured_is_a_gap_and_no_zero(write_curve: Write) -> None:
-    zero = {
-        "validity": 0.0,
-        "accuracy": 0.0,
-        "accuracy_given_valid": 0.0,
-        "worker_share": {"anna": 0.0, "bert": 0.0},
-        "topology": {},
-        "routing_entropy_bits": 0.0,
-    }
-    even = {"topology": {"single": 3, "chain": 3, "dag": 3}}
-    masked, invalid, diverse = read_iterations(write_curve({"masked": 64, **zero}, zero, even))
-    assert (masked.validity, masked.accuracy) == (None, None)
+    masked, invalid = read_iterations(write_curve({"masked": 64, **NO_WORKFLOW}, NO_WORKFLOW))
+    assert (masked.validity, masked.accuracy, masked.diversity) == (None, None, None)
     assert (invalid.validity, invalid.accuracy) == (0.0, 0.0)
     for gap in (masked, invalid):
         assert (gap.given_valid, gap.routing_entropy, gap.worker_share) == (None, None, {})
-    assert masked.diversity is None
-    assert diverse.diversity == pytest.approx(3), "the effective number of shapes"
+
+
+def test_diversity_is_the_effective_number_of_shapes(write_curve: Write) -> None:
+    even = {"topology": {"single": 3, "chain": 3, "dag": 3}}
+    (diverse,) = read_iterations(write_curve(even))
+    assert diverse.diversity == pytest.approx(3)
+
+
+def test_a_window_is_a_fifth_or_twenty_at_most() -> None:
+    windows = [window_of(count) for count in (1, 4, 10, 99, 100, 5000)]
+    assert windows == [1, 1, 2, 19, 20, 20]
 
 
 def test_a_line_that_is_being_written_is_left_out(write_curve: Write) -> None:
@@ -136,8 +152,6 @@ def test_a_file_that_is_no_curve_is_an_error_that_names_the_line(tmp_path: Path,
 
 
 def test_a_mean_looks_back_passes_over_gaps_and_has_students_interval_from_five_values_on() -> None:
-    windows = [window_of(count) for count in (1, 4, 10, 99, 100, 5000)]
-    assert windows == [1, 1, 2, 19, 20, 20]
     means = [mean for mean, _, _ in smoothed([0.0, None, 1.0, 1.0, None, None], 2)]
     assert means[:5] == [0.0, 0.0, 1.0, 1.0, 1.0]
     assert math.isnan(means[5])

@@ -42,9 +42,12 @@ def test_every_figure_that_there_is_material_for_is_written_as_svg_and_png(
         assert (picture.svg, picture.png) == (folder / f"{name}.svg", folder / f"{name}.png")
         assert picture.svg.read_bytes().startswith(b"<?xml")
         assert picture.png.read_bytes().startswith(b"\x89PNG")
+        assert picture.empty == (name == "worker_rounds")
     assert len(list(folder.iterdir())) == 2 * len(FIGURES)
     assert pictures["worker_kind"].title == "Right answers by kind of question"
-    assert [name for name, picture in pictures.items() if picture.empty] == ["worker_rounds"]
+
+
+def test_without_a_curve_there_is_no_figure_of_a_training(evaluation, tmp_path: Path) -> None:
     assert set(save_all(evaluation, tmp_path)) == set(FIGURES) - OF_TRAINING
 
 
@@ -65,15 +68,13 @@ def test_what_cannot_be_drawn_or_written_is_a_typed_error(
 def test_equal_records_give_equal_bytes_however_often_and_in_however_many_threads(
     evaluation,
 ) -> None:
-    def work(_: int) -> list[bytes]:
-        files: list[bytes] = []
-        for name in ("worker_kind", "workflow_length", "accuracy_cost"):
-            drawn = draw(name, Material(list(evaluation), NAMES))
-            files += [rendered(drawn, form) for form in ("png", "svg", "svg")]
-        return files
+    drawn = draw("accuracy_cost", Material(evaluation, NAMES))
 
-    alone = work(0)
-    assert alone[1::3] == alone[2::3], "a figure that is written again lays itself out as before"
+    def work(_: int) -> bytes:
+        return rendered(draw("accuracy_cost", Material(list(evaluation), NAMES)), "svg")
+
+    alone = rendered(drawn, "svg")
+    assert rendered(drawn, "svg") == alone, "written again it lays itself out as before"
     with ThreadPoolExecutor(2) as threads:
         assert list(threads.map(work, range(2))) == [alone] * 2
 

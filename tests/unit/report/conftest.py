@@ -185,7 +185,7 @@ def picture(tmp_path_factory: pytest.TempPathFactory) -> Draw:
 
 @pytest.fixture(scope="session")
 def environment() -> dict[str, object]:
-    """What a run's folder says about where it was made."""
+    """The environment in a run's folder."""
     return ENVIRONMENT
 
 

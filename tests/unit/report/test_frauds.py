@@ -194,12 +194,14 @@ def test_a_fraud_is_called_a_gain_at_most_once_in_twenty_seeds(name: str) -> Non
     assert sum(cause in verdict.line for verdict in verdicts) >= 0.9 * SEEDS
 
 
-def test_a_rival_that_fails_where_it_would_be_right_is_not_beaten() -> None:
-    for name, skill in (("planner_alone", 0.9), ("best_fixed", 0.85), ("moa:anna", 0.85)):
-        shy = alone(0, skill, fails=lambda right: 0.6 if right else 0.0)
-        verdict = judged(played(HONEST, 1, **{name: shy}))
-        assert verdict.label != GAIN
-        assert "could not be decided" in verdict.line
+@pytest.mark.parametrize(
+    ("name", "skill"), [("planner_alone", 0.9), ("best_fixed", 0.85), ("moa:anna", 0.85)]
+)
+def test_a_rival_that_fails_where_it_would_be_right_is_not_beaten(name: str, skill: float) -> None:
+    shy = alone(0, skill, fails=lambda right: 0.6 if right else 0.0)
+    verdict = judged(played(HONEST, 1, **{name: shy}))
+    assert verdict.label != GAIN
+    assert "could not be decided" in verdict.line
 
 
 def test_wrong_answers_that_are_not_there_are_no_lead() -> None:
@@ -219,14 +221,15 @@ def truly_better(gain: float, seed: int, *, questions: int = 1000, apart: float 
     anna = [record for record in records if record.system == "worker:anna"]
     best = {record.problem: record.correct for record in anna}
     right = sum(map(bool, best.values())) / questions
-    lost, won = (apart - gain) / 2 / right, (apart + gain) / 2 / (1 - right)
+    lost = (apart - gain) / 2 / right
+    won = (apart + gain) / 2 / (1 - right)
     rng = random.Random(f"gain/{seed}")
+    fixed = [replace(record, system="best_fixed") for record in anna]
     for place, record in enumerate(records):
         if record.system == "conductor":
             was = best[record.problem]
             flips = rng.random() < (lost if was else won)
             records[place] = replace(record, correct=was != flips)
-    fixed = [replace(record, system="best_fixed") for record in anna]
     return judged([*records, *fixed]).label
 
 
@@ -255,15 +258,25 @@ YES_NO = ("yes", "no", "no")
 
 
 def relabelled(record: Record, answers: Sequence[str], subtask: str = "") -> Record:
-    """The record with a right answer drawn by its question, which the Conductor may tell."""
+    """Return the record with a right answer drawn by its question, which the Conductor may tell."""
     right = answers[random.Random(record.problem).randrange(len(answers))]
     wrong = next(other for other in answers if other != right)
     answer = right if record.correct else wrong
-    rounds = record.rounds
-    if subtask and record.system == "conductor":
-        step = replace(record.workflows[0].steps[-1], subtask=subtask.format(answer), access=())
-        rounds = (replace(rounds[0], workflow=Workflow([step])),)
-    return replace(record, answer=answer, extracted=answer, rounds=rounds)
+    record = replace(record, answer=answer, extracted=answer)
+    if not subtask or record.system != "conductor":
+        return record
+    told = Step(record.workflows[0].steps[-1].worker, subtask.format(answer))
+    return replace(record, rounds=(replace(record.rounds[0], workflow=Workflow([told])),))
+
+
+def drawn(record: Record) -> Record:
+    """Return the record with a plan of the Conductor's that hangs on the question, not its kind."""
+    if record.system != "conductor":
+        return record
+    place = random.Random(record.problem).randrange(4)
+    worker = ROUTED(random.Random(), place)[0]
+    plan = replace(record.rounds[0], workflow=Workflow([Step(worker, "Solve it.")]))
+    return replace(record, rounds=(plan,))
 
 
 @pytest.mark.parametrize(
@@ -300,15 +313,6 @@ def test_an_answer_is_told_in_any_dress(answers, subtask: str) -> None:
 
 def test_a_plan_may_depend_on_what_the_kind_does_not_name() -> None:
     """Asked once, nothing shows it, and nothing is denied; repeats or replays show it."""
-
-    def drawn(record: Record) -> Record:
-        if record.system != "conductor":
-            return record
-        place = random.Random(record.problem).randrange(4)
-        worker = ROUTED(random.Random(), place)[0]
-        plan = replace(record.rounds[0], workflow=Workflow([Step(worker, "Solve it.")]))
-        return replace(record, rounds=(plan,))
-
     once = [drawn(record) for record in played(HONEST, 1)]
     assert judged(once).label == "undecided (not enough to compare with)"
     assert judged(once, counterfactuals=replayed(-0.2)).label == GAIN

@@ -99,7 +99,7 @@ ORCHESTRATOR = {**conductor(0.85), **POOL, **FIXED}
 
 
 def test_a_constant_that_is_lucky_on_these_questions_gains_nothing() -> None:
-    """Of twelve equal constant plans the best on just these questions is handed in."""
+    """Hand in the best, on just these questions, of twelve equal constant plans."""
     constant = Player(flat(0.65), always(0, 1), planned=True)
     rivals = {f"rival{index}": constant for index in range(12)}
     for seed in SEEDS:

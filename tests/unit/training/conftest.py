@@ -1,4 +1,4 @@
-"""What the tests of training share; everything here needs the extra 'train'."""
+"""Setups for tests of training; everything here needs the extra 'train'."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What TRL is given, and what a model is shown and samples."""
+"""Arguments of TRL, and the rows that a model is shown."""
 
 from __future__ import annotations
 

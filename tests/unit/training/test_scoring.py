@@ -1,4 +1,4 @@
-"""What is made of an iteration's completions."""
+"""Rewards of an iteration's completions."""
 
 from __future__ import annotations
 
@@ -17,17 +17,13 @@ from openconductor.errors import (
     BudgetExceeded,
     ConfigError,
     GradingError,
-    SandboxError,
     TrainingStopped,
     WorkerError,
 )
-from openconductor.graders.code import CodeGrader
-from openconductor.graders.code_tests import CodeTests, IoTest
 from openconductor.graders.freeform import FreeFormAnswer, FreeFormGrader
 from openconductor.protocols import Grader
 from openconductor.reward import Scored
 from openconductor.store import open_store, read_store
-from openconductor.tasks.paper_mix import MixGrader
 from openconductor.training import run, scoring
 from openconductor.training.curves import Curve
 from openconductor.training.scoring import Rewards, Sampled, Scorer, check_masked
@@ -204,21 +200,6 @@ def test_a_judge_that_fails_masks_whatever_the_recipe_says(make_scorer: MakeScor
     (scored,) = scorer.score([ATTEMPT], phase="x")
     assert scored.reward is None
     assert scored.grade is not None and "the judge failed" in scored.grade.note
-
-
-def test_a_sandbox_that_fails_masks_whatever_the_recipe_says(
-    make_scorer: MakeScorer, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    async def fail(*_: object) -> str:
-        raise SandboxError("no user namespaces")
-
-    monkeypatch.setattr(CodeGrader, "_run_outside", fail)
-    program = Problem("2", "Print 42.", CodeTests((IoTest("", "42"),)), "code")
-    grader = MixGrader({"code": CodeGrader()})
-    scorer = make_scorer(lambda _: "```python\nprint(42)\n```", grader=grader)
-    (scored,) = scorer.score([replace(ATTEMPT, problem=program)], phase="x")
-    assert scored.reward is None
-    assert scored.grade is not None and "no user namespaces" in scored.grade.note
 
 
 def test_a_judge_must_be_a_worker_of_the_pool(make_scorer: MakeScorer) -> None:

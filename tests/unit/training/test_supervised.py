@@ -55,7 +55,7 @@ def test_a_random_plan_is_valid_for_any_pool_and_favours_no_worker(access: str) 
 def test_a_named_plan_has_the_shape_that_its_thought_names_and_favours_no_worker(
     access: str,
 ) -> None:
-    """Of the attempts before a last step, which stand in the order of their workers, none sees."""
+    """Attempts before a last step see nothing, and stand in the order of their workers."""
     shapes, first, last = Counter[tuple[int, str]](), Counter[int](), Counter[int]()
     for seed in range(1_200):
         plan, thought = shaped_plan(random.Random(seed), range(6), config_of(access))
