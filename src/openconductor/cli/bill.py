@@ -32,7 +32,8 @@ def bill(ledger: Ledger) -> RenderableType:
         table.add_row(printable(worker), calls, tokens_text(usage), dollars)
         for remark in (_wasted_text(attempts[worker]), _replayed_text(attempts[worker])):
             if remark:
-                remarks.append(Text(f"{printable(worker)}: {remark}", style="yellow"))
+                line = f"{printable(worker)}: {remark}"
+                remarks.append(Text(line, style="yellow"))
     return labelled("Bill", Group(table, *remarks))
 
 
@@ -75,7 +76,7 @@ def say_interrupted(calls: int, usage: Usage, command: str, *, kept: bool) -> No
 def cost(usage: Usage) -> str:
     """Return tokens, dollars and seconds, as far as there were any."""
     parts = (tokens_text(usage), dollars_text(usage), seconds_text(usage.seconds))
-    return "  ".join(part for part in parts if part)
+    return "  ".join(filter(None, parts))
 
 
 def tokens_text(usage: Usage) -> str:

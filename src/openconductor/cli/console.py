@@ -133,14 +133,14 @@ class _Column:
         self.is_text = is_text
         self.cells = [_printable_cell(row[place]) for row in rows]
         texts = [str(row[place]) for row in rows]
-        self.widest = max(cell_len(text) for text in [self.title, *texts])
+        self.widest = max(map(cell_len, [self.title, *texts]))
         if is_text:
             words = " ".join([self.title, *texts]).split()
-            longest = max((cell_len(word) for word in words), default=0)
+            longest = max(map(cell_len, words), default=0)
             self.least = min(longest, WIDEST_WORD)
         else:
             pieces = [*self.title.split(), *texts]
-            self.least = max((cell_len(piece) for piece in pieces), default=0)
+            self.least = max(map(cell_len, pieces), default=0)
 
 
 def _printable_cell(cell: str | Text) -> str | Text:
@@ -159,7 +159,8 @@ def _split_columns(fixed: list[_Column], others: list[_Column], width: int) -> l
 
 def _spare(columns: list[_Column], width: int) -> int:
     """Return the cells that columns leave free at their least width."""
-    return width + GAP - sum(column.least + GAP for column in columns)
+    needed = sum(column.least + GAP for column in columns)
+    return width + GAP - needed
 
 
 def show_json(value: object, *, indent: int | None = 2) -> None:
@@ -273,7 +274,8 @@ def say(line: str) -> None:
 def show_error(error: Exception | str, *, hint: str = "") -> None:
     """Print an error, and a hint below it, to stderr."""
     screen = messages()
-    screen.print(Text.assemble(("error: ", "bold red"), printable(str(error))), soft_wrap=True)
+    message = Text.assemble(("error: ", "bold red"), printable(str(error)))
+    screen.print(message, soft_wrap=True)
     if hint:
         screen.print(Text(printable(hint), style="dim"), soft_wrap=True)
 

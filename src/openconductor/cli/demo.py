@@ -56,7 +56,8 @@ def demo(
     """Watch a trained Conductor at work in the gym: no key, no GPU."""
     pool = gym_pool(seed)
     absent = {pool.ordinal_of(name) for name in without or ()}
-    pool = pool.subset([ordinal for ordinal in pool.ordinals if ordinal not in absent])
+    present = [ordinal for ordinal in pool.ordinals if ordinal not in absent]
+    pool = pool.subset(present)
     name = None if conductor is None else str(conductor)
     asked = Conductor(find_planner(name, pool), pool=pool)
     if not quick and not as_json:
@@ -96,7 +97,8 @@ def _play_one(conductor: Conductor, seed: int) -> None:
     question = next((question for question in drawn if question.smudged), drawn[0])
     workers: dict[int, Worker] = {}
     for ordinal, worker in conductor.pool:
-        paced = PacedWorker(resolve(worker.provider), PACE * PROFILES[ordinal].seconds)
+        seconds = PACE * PROFILES[ordinal].seconds
+        paced = PacedWorker(resolve(worker.provider), seconds)
         workers[ordinal] = Worker(paced, name=worker.name, price=worker.price)
     pool = WorkerPool(workers)
     screen = console.messages()
@@ -217,7 +219,8 @@ def _summary(table: GymTable, best: str) -> Text:
 
 
 def _lead_text(table: GymTable, key: str, name: str) -> str:
-    ours, other = table.levels["conductor"], table.levels[key]
+    ours = table.levels["conductor"]
+    other = table.levels[key]
     points = 100 * (ours.value - other.value)
     side = "above" if points >= 0 else "below"
     text = f"{abs(points):.1f} percentage points {side} {name}"
@@ -236,5 +239,6 @@ def bar(share: float) -> str:
     >>> bar(0.25)
     '███▌'
     """
-    full, eighths = divmod(round(8 * BAR * share), 8)
+    cells = round(8 * BAR * share)
+    full, eighths = divmod(cells, 8)
     return "█" * full + " ▏▎▍▌▋▊▉"[eighths].strip()

@@ -143,7 +143,8 @@ def _check_torch() -> Report | None:
     try:
         torch = importlib.import_module("torch")
         cuda = torch.cuda
-        devices = [cast("str", cuda.get_device_name(place)) for place in range(cuda.device_count())]
+        places = range(cuda.device_count())
+        devices: list[str] = [cuda.get_device_name(place) for place in places]
         threads = torch.get_num_threads()
     except (ImportError, OSError, RuntimeError) as error:  # a broken installation or driver
         return {"version": _version("torch"), "error": str(error)}

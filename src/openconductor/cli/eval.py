@@ -135,7 +135,8 @@ def eval(  # noqa: A001, PLR0913, PLR0917 - the options of a command
         config = out / "config.toml"
     if config is None and overrides:
         raise ConfigError(f"{overrides[0]!r}: key=value requires --config")
-    base = plain_config(EvalConfig() if config is None else load_eval_config(config, overrides))
+    read = EvalConfig() if config is None else load_eval_config(config, overrides)
+    base = plain_config(read)
     if names:
         base.pop("system", None)
     values = _overlay(base, changes)
@@ -176,7 +177,8 @@ def _complete_tasks(
     tasks: Sequence[Mapping[str, object]], paths: Mapping[str, str], limit: int | None
 ) -> list[Values]:
     """Return the recipe's tables of tasks, with the paths and the limit of the command line."""
-    unknown = sorted(paths.keys() - {task["name"] for task in tasks})
+    known = {task["name"] for task in tasks}
+    unknown = sorted(paths.keys() - known)
     if unknown:
         raise ConfigError(f"--task-path: no task {unknown[0]!r}; expected the name of a --task")
     tables: list[Values] = []
@@ -204,8 +206,10 @@ def _evaluate(config: EvalConfig, folder: Path, retry_failed: bool, as_json: boo
     if len(masked) == len(results.records):
         message = f"none of {counted(len(masked), 'answer')} could be decided"
         reasons = [record.error or record.note for record in masked]
-        first = next((reason for reason in reasons if reason), None)
-        console.fail(message if first is None else f"{message}; the first: {first}")
+        first = next(filter(None, reasons), None)
+        if first is not None:
+            message += f"; the first: {first}"
+        console.fail(message)
 
 
 def _regrade(folder: Path, as_json: bool) -> None:
@@ -221,9 +225,9 @@ def _say_moves(regraded: Regraded) -> None:
     graded = counted(regraded.graded, "answer")
     console.say(f"{graded} graded again, {counted(len(moves), 'verdict')} changed")
     for move in moves[:SHOWN_MOVES]:
-        place = f"{move.system} {move.task} {move.problem} #{move.sample}"
+        answer = f"{move.system} {move.task} {move.problem} #{move.sample}"
         verdicts = f"{_VERDICTS[move.before]} -> {_VERDICTS[move.now]}"
-        console.say(f"  {place}: {verdicts} {move.note}")
+        console.say(f"  {answer}: {verdicts} {move.note}")
     if len(moves) > SHOWN_MOVES:
         console.say(f"  and {len(moves) - SHOWN_MOVES} more; --json lists them all")
 

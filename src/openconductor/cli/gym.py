@@ -224,6 +224,7 @@ def _worker_row(ordinal: int, profile: Profile) -> list[str | Text]:
     chances = [f"{profile.skills[skill]:.2f}" for skill in SKILLS]
     likes, factor = "either", ""
     if profile.likes is not None:
-        likes, factor = profile.likes, f"x {profile.dislike}"
+        likes = profile.likes
+        factor = f"x {profile.dislike}"
     prices = [str(profile.price.input), str(profile.price.output)]
     return [str(ordinal), name, *chances, likes, factor, *prices, str(profile.seconds)]

@@ -156,7 +156,7 @@ class EpisodeView:
         text.append_text(self._worker_text(view))
         seen = view.step.visible(index)
         if seen:
-            text.append(f"  sees {', '.join(str(place) for place in seen)}", "dim")
+            text.append(f"  sees {', '.join(map(str, seen))}", "dim")
         text.append(f"  {_one_line(view.step.subtask)}\n")
         if view.result is not None:
             text.append(f"{cost(view.result.usage)}  ", "dim")
@@ -193,7 +193,8 @@ class EpisodeView:
         return Text.assemble(failure, (f"{self._spinner()} {text}", "dim"))
 
     def _spinner(self) -> str:
-        return SPINNER[int(self.clock() * 12) % len(SPINNER)]
+        turn = int(self.clock() * 12)
+        return SPINNER[turn % len(SPINNER)]
 
     def _draw_end(self, episode: Episode) -> Iterator[RenderableType]:
         if episode.answer is not None and self.expected is not None:
@@ -208,7 +209,8 @@ class EpisodeView:
         steps = sum(len(played.workflow or ()) for played in episode.rounds)
         parts = [counted(steps, "step"), tokens_text(episode.usage)]
         parts += [dollars_text(episode.usage, zero=True), self._time_text(episode)]
-        yield labelled("Cost", Text(" · ".join(part for part in parts if part), style="dim"))
+        costs = " · ".join(filter(None, parts))
+        yield labelled("Cost", Text(costs, style="dim"))
 
     def _time_text(self, episode: Episode) -> str:
         if not self.simulated:

@@ -81,7 +81,8 @@ def _show_reports(reports: Sequence[WorkerReport], offline: bool) -> None:
             kind = (fault.what, "red" if fault.fatal else "yellow")
             message = f": {fault.message}"
             screen.print(Text.assemble("\n", (report.name, "bold"), " ", kind, message))
-            screen.print(Text(f"  fix: {console.printable(fault.fix)}"), soft_wrap=True)
+            fix = f"  fix: {console.printable(fault.fix)}"
+            screen.print(Text(fix), soft_wrap=True)
 
 
 def _key_text(report: WorkerReport) -> str:

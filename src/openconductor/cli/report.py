@@ -76,7 +76,8 @@ def report(
         return
     again = AGAIN
     if source.is_dir():
-        folder, report_folder = source, out or source / "report"
+        folder = source
+        report_folder = out or source / "report"
         results = Results.load(folder)
     elif source.is_file():
         config = load_eval_config(source)

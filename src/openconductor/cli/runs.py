@@ -30,7 +30,8 @@ def default_folder(config: EvalConfig) -> Path:
     The first of a day and name is ``runs/<date>-<name>``; others end with ``-2``, ``-3`` …
     """
     first = Path("runs") / f"{date.today():%Y-%m-%d}-{config.name}"
-    for folder in (first, *sorted(first.parent.glob(f"{escape(first.name)}-*"))):
+    others = first.parent.glob(f"{escape(first.name)}-*")
+    for folder in (first, *sorted(others)):
         if holds(folder, config):
             return folder
     if not first.exists():
@@ -49,7 +50,8 @@ def evaluate(
         def report(progress: Progress) -> None:
             spent = progress.spent
             dollars = dollars_text(spent.usage, zero=True)
-            advance(progress.done, progress.total, f"{dollars}, {counted(spent.calls, 'call')}")
+            costs = f"{dollars}, {counted(spent.calls, 'call')}"
+            advance(progress.done, progress.total, costs)
 
         return asyncio.run(run_grid(config, folder, retry_failed=retry_failed, on_progress=report))
 

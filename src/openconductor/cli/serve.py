@@ -104,7 +104,8 @@ def _serve(config: ServeConfig, where: str) -> None:
     with open_store(config.journal, content=config.content) as journal:
         gateway = Gateway(conductor, journal, baselines=baselines, reasoning=config.reasoning)
         _say_address(config, model_names(config, pool))
-        if any(key.dollars is not None for key in config.key) and not simulated:
+        has_budget = any(key.dollars is not None for key in config.key)
+        if has_budget and not simulated:
             _warn_of_unlimited(pool)
         run(config, gateway, key_ring.KeyRing(config.key, journal))
 

@@ -125,7 +125,8 @@ def show(
         item.problem.kind,
         item.subject,
     ]
-    console.say(" · ".join(dict.fromkeys(fact for fact in facts if fact)))
+    known = dict.fromkeys(filter(None, facts))
+    console.say(" · ".join(known))
     console.show_text(item.problem.question)
     console.say(f"reference: {_short(_reference(item.problem.reference))}")
     if item.canonical is not None:

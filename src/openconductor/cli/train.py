@@ -212,7 +212,8 @@ def estimate_lines(config: TrainConfig, needs: TrainingNeeds) -> list[str]:
     }
     for cards, memory in needs.memory.items():
         sizes = ", ".join(f"{name} {size:.1f}" for name, size in memory.items() if name != "peak")
-        peak, hours = memory["peak"], needs.hours[cards]
+        peak = memory["peak"]
+        hours = needs.hours[cards]
         name = "1 GPU" if cards == 1 else f"{cards} GPUs"
         parts[name] = f"{peak:.0f} GiB each ({sizes}), {hours:.0f} hours"
     parts["hours"] = (

@@ -49,15 +49,17 @@ def answer_chances(
     see the last one, too.
     """
     last_use = _last_uses(workflow)
+    first = STEPS * len(before)
     states: dict[_State, float] = {(): 1.0}
     for index, step in enumerate(workflow):
         shown = before[-1:] if step.access == "all" else ()
         instruction = step.subtask.rsplit("\n\n", 1)[-1]
         is_used = last_use[index] > index
+        visible = workflow.visible(index)
         after: dict[_State, float] = defaultdict(float)
         for state, weight in states.items():
-            seen = (*shown, *(state[earlier] for earlier in workflow.visible(index)))
-            view = View(question, instruction, seen, STEPS * len(before) + index)
+            seen = (*shown, *(state[earlier] for earlier in visible))
+            view = View(question, instruction, seen, first + index)
             kept = [state[place] if last_use[place] > index else None for place in range(index)]
             for likely in outcomes(offered[step.worker], view):
                 if likely.chance > 0:
@@ -98,7 +100,8 @@ def expected_accuracy(question: GymQuestion, workflow: Workflow, offered: Offere
 def alone_accuracy(question: GymQuestion, profile: Profile) -> float:
     """Return the chance that one worker, sent only the question, answers it."""
     likely = outcomes(profile, View(question, question.text, (), 0))
-    right = sum(outcome.chance for outcome in likely if outcome.seen == question.answer)
+    answer = question.answer
+    right = sum(outcome.chance for outcome in likely if outcome.seen == answer)
     return (1 - REFUSES) * right
 
 

@@ -227,4 +227,5 @@ def _best_phrases(
     question: GymQuestion, worker: int, part: Sequence[int]
 ) -> list[tuple[float, str]]:
     """Return the worker's chance and wording for each operation of a part."""
-    return [ALL[worker].best_phrase(question.operations[index][0]) for index in part]
+    profile = ALL[worker]
+    return [profile.best_phrase(question.operations[index][0]) for index in part]

@@ -157,7 +157,8 @@ def draw_question(split: Split, kind: Kind, rng: random.Random) -> GymQuestion:
         subject = write_value(tuple(str(number) for number in numbers))
         if kind == "smudged":
             subject = f"{SMUDGED} {subject}"
-        text = f"{rng.choice(OPENERS)} {subject}, {joiner.join(phrases)}."
+        opener = rng.choice(OPENERS)
+        text = f"{opener} {subject}, {joiner.join(phrases)}."
         question = read_question(text)
         assert question is not None, text
         same_split = split_of(kind, question.composition, text) == split
@@ -194,7 +195,8 @@ def draw_questions(
 
 def _kind_at(index: int, mix: Mapping[Kind, float]) -> Kind:
     # The golden ratio spreads any stretch of indices evenly.
-    point = (index * 0.6180339887498949) % 1.0 * sum(mix.values())
+    total = sum(mix.values())
+    point = (index * 0.6180339887498949) % 1.0 * total
     for kind in KINDS:
         point -= mix.get(kind, 0.0)
         if point < 0:

@@ -49,7 +49,8 @@ def random_workflow(
             phrases = [operation.phrase(rng.choice(WORDINGS)) for operation in named]
             steps.append(Step(worker, ", then ".join(phrases), access))
     if compares:
-        steps.append(Step(rng.choice(ordinals), rng.choice(COMPARE), "all"))
+        worker = rng.choice(ordinals)
+        steps.append(Step(worker, rng.choice(COMPARE), "all"))
     return Workflow(tuple(steps))
 
 
@@ -94,7 +95,8 @@ def write_index(cards: Mapping[int, str]) -> str:
     text = ""
     for category in CATEGORIES:
         listed = [ordinal for ordinal in rates if category in rates[ordinal]]
-        for ordinal in sorted(listed, key=lambda ordinal: -rates[ordinal][category]):
+        listed.sort(key=lambda ordinal: -rates[ordinal][category])
+        for ordinal in listed:
             text += f"{WANTED.format(category)}: {ordinal}"
     return text
 
@@ -133,9 +135,10 @@ def phrases(*, cards: bool = False) -> list[str]:
     operations = [
         operation.phrase(wording) for operation in OPERATIONS.values() for wording in WORDINGS
     ]
-    thoughts = [f" {SMUDGED}", REMARK, *map(count_steps, range(6))]
-    numbers = [f" {number}" for number in range(LARGEST + 1)]
-    texts = [*OPENERS, *JOINERS, *thoughts, *operations, *COMPARE, *numbers]
+    texts = [*OPENERS, *JOINERS, f" {SMUDGED}", REMARK]
+    texts += map(count_steps, range(6))
+    texts += [*operations, *COMPARE]
+    texts += [f" {number}" for number in range(LARGEST + 1)]
     if cards:
         texts += [f"Model {ordinal}: " for ordinal in range(16)]
         texts += [WANTED.format(category) for category in CATEGORIES]

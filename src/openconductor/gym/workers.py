@@ -391,7 +391,8 @@ def _drawn_worker(world: str, number: int) -> Profile:
 def _card(profile: Profile, rng: random.Random) -> str:
     """Return the card that a probe of ``PROBED`` questions of each category makes of a worker."""
     # The probe compares a right answer with a wrong one, which no slip makes right.
-    right, wrong = ("9", "17", "4"), ("1", "17", "4")
+    right = ("9", "17", "4")
+    wrong = ("1", "17", "4")
     chances = {COMPARING: _chance(profile, "turn it around", COMPARE[0], (right, wrong))}
     for operation in OPERATIONS.values():
         for wording in WORDINGS:
@@ -412,13 +413,15 @@ def _chance(
     assert question is not None
     view = View(question, instruction or asked, seen, 0)
     likely = outcomes(profile, view)
-    return sum(outcome.chance for outcome in likely if outcome.seen == question.answer)
+    answer = question.answer
+    return sum(outcome.chance for outcome in likely if outcome.seen == answer)
 
 
 def gym_pool(seed: int = 0, world: World = 0) -> WorkerPool:
     """Return the eight workers of a world, with cards; the same seed draws the same answers."""
     workers: list[Worker] = []
-    for profile, card in zip(profiles_of(world), _cards(seed, world), strict=True):
+    profiles = profiles_of(world)
+    for profile, card in zip(profiles, _cards(seed, world), strict=True):
         provider = SimulatedWorker(profile, seed)
         workers.append(Worker(provider, name=profile.name, description=card, price=profile.price))
     return WorkerPool(workers)

@@ -122,7 +122,8 @@ def perform(operations: Iterable[Operation], value: Value | None) -> Value | Non
 
 def _can_compute(value: Value) -> bool:
     """Return True if the items are numbers, and not too long to compute with."""
-    return is_numeric(value) and sum(len(item) for item in value) < 100
+    length = sum(map(len, value))
+    return is_numeric(value) and length < 100
 
 
 def asks_to_compare(text: str) -> bool:

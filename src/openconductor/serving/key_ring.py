@@ -92,7 +92,8 @@ def past_charges(
     for record in store.records():
         if not record.key.startswith(SERVED):
             continue
-        name, began = record.value["key"], record.value["began"]
+        name = record.value["key"]
+        began = record.value["began"]
         if name not in since or began < since[name]:
             continue
         charged = record.value["charged"]

@@ -51,7 +51,8 @@ class CheckReport:
     @property
     def ok(self) -> bool:
         """True if none was refused, and not all were left undecided."""
-        return not self.refused and (self.accepted > 0 or not self.undecided)
+        decided = self.accepted > 0 or not self.undecided
+        return decided and not self.refused
 
 
 async def check_task(

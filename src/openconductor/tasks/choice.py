@@ -73,7 +73,8 @@ def _gpqa(row: Row) -> Item:
     choices = [row.text(column).strip() for column in columns]
     subdomain = row.text_or("Subdomain")
     subject = row.text_or("High-level domain", subdomain)
-    return _item(row, row.text("Question"), choices, "A", subject, row.seed or 0)
+    question = row.text("Question")
+    return _item(row, question, choices, "A", subject, row.seed or 0)
 
 
 def _item(

@@ -45,7 +45,8 @@ def _asserted(row: Row, field: str, source: str, entry_point: str | None) -> Cod
 
 
 def _local(row: Row) -> Item:
-    tests, question = row_tests(row), row.text("question")
+    tests = row_tests(row)
+    question = row.text("question")
     if tests.entry_point:
         text = function_prompt(question, starter=row.text_or("starter_code"))
     else:

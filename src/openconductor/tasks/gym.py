@@ -14,6 +14,7 @@ from openconductor.errors import ConfigError
 from openconductor.graders.exact import ExactGrader
 from openconductor.gym import sampling
 from openconductor.gym.questions import (
+    EQUAL_MIX,
     KINDS,
     OPENERS,
     SPLITS,
@@ -45,7 +46,8 @@ class GymTask(Benchmark):
     def __init__(self, *, limit: int = 400, seed: int | None = None, split: str = "test") -> None:
         about = "drawn questions about lists, for simulated workers; no data needed"
         super().__init__("gym", about, SPLITS, ExactGrader(), split=split, limit=limit)
-        self._count, self._seed = limit, seed or 0
+        self._count = limit
+        self._seed = seed or 0
 
     def _read(self, split: str) -> Loaded:
         items = tuple(
@@ -140,10 +142,9 @@ class GymSimulation(Simulation):
         mix: Mapping[str, float] | None = None,
     ) -> list[Problem]:
         """Draw problems of a split."""
-        weights: dict[Kind, float] = {
-            kind: 1.0 if mix is None else mix.get(kind, 0.0) for kind in KINDS
-        }
-        questions = draw_questions(cast("Split", split), count, seed=seed, mix=weights, start=start)
+        weights = EQUAL_MIX if mix is None else cast("Mapping[Kind, float]", mix)
+        part = cast("Split", split)
+        questions = draw_questions(part, count, seed=seed, mix=weights, start=start)
         return [question.problem() for question in questions]
 
     def phrases(self, *, cards: bool = False) -> list[str]:
@@ -213,7 +214,8 @@ class GymSimulation(Simulation):
         if asked.smudged and referees:
             worker, subtask = parts[0]
             attempts = [Step(worker, subtask)] * 4
-            return Workflow((*attempts, Step(referees[0], COMPARE[0], range(4))))
+            comparison = Step(referees[0], COMPARE[0], range(4))
+            return Workflow((*attempts, comparison))
         steps: list[Step] = []
         for index, (worker, subtask) in enumerate(parts):
             access = (index - 1,) if index else ()

@@ -119,7 +119,8 @@ def _published(row: Row) -> Item:
     kinds = {test.testtype for test in tests}
     content = row.text("question_content")
     if kinds == {"stdin"}:
-        reference = CodeTests(tuple(IoTest(test.input, test.output) for test in tests))
+        pairs = [IoTest(test.input, test.output) for test in tests]
+        reference = CodeTests(tuple(pairs))
         text = program_prompt(content)
     elif kinds == {"functional"}:
         reference = _functional_tests(row, tests)

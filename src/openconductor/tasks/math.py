@@ -50,7 +50,8 @@ def _item(row: Row, problem: str, answer: str) -> Item:
     if level is None:
         return item
     problem_of_level = replace(item.problem, kind=f"level {level[1]}")
-    return replace(item, problem=problem_of_level, difficulty=(int(level[1]) - 1) / 4)
+    difficulty = (int(level[1]) - 1) / 4
+    return replace(item, problem=problem_of_level, difficulty=difficulty)
 
 
 SHAPES = (

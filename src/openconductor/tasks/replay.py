@@ -53,8 +53,8 @@ class ReplayTask(Benchmark):
         table = read_table(path)
         rows = [row for row in table.rows.values() if row["split"] == split]
         if self._limit is not None:
-            drawn = sorted(rows, key=lambda row: draw_key(self._seed, row["id"]))[: self._limit]
-            chosen = {row["id"] for row in drawn}
+            rows_by_draw = sorted(rows, key=lambda row: draw_key(self._seed, row["id"]))
+            chosen = {row["id"] for row in rows_by_draw[: self._limit]}
             rows = [row for row in rows if row["id"] in chosen]
         items = tuple(_item(row, texts) for row in rows)
         source, licence, digest = (table.note[name] for name in ("source", "licence", "sha256"))
@@ -75,7 +75,9 @@ def _read_texts(folder: Path) -> dict[str, Problem]:
 
 def _item(row: Mapping[str, str], texts: Mapping[str, Problem] | None) -> Item:
     """Make an item of a recorded question, with its text if there are texts."""
-    name, kind, answer = row["id"], row["category"], row["answer"]
+    name = row["id"]
+    kind = row["category"]
+    answer = row["answer"]
     question = f"[{name}] {kind}"
     if texts is not None:
         text = texts.get(name) or texts.get(name.rpartition("/")[2])

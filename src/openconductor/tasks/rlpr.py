@@ -49,8 +49,9 @@ def _published(row: Row) -> Item:
     fields = cast("dict[str, object]", judged if isinstance(judged, dict) else {})
     answer = fields.get("ground_truth")
     if not isinstance(answer, str) or not answer.strip():
-        got = row.values["reward_model"]
-        raise row.wrong("reward_model", got, "an object with the text ground_truth")
+        raise row.wrong(
+            "reward_model", row.values["reward_model"], "an object with the text ground_truth"
+        )
     return _item(row, question, FreeFormAnswer(answer), row.text_or("ability"))
 
 

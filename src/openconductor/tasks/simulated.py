@@ -163,18 +163,17 @@ class Simulation(ABC):
 
 def find_simulation(name: str) -> Simulation | None:
     """Return the simulation that belongs to the task of this name; None: it is not simulated."""
-    if name not in SIMULATIONS:
-        return None
-    return cast("Simulation", load_registered(SIMULATIONS, name, what="simulation"))
+    return _load(name) if name in SIMULATIONS else None
 
 
 @cache
 def simulations() -> tuple[Simulation, ...]:
     """Return all simulations."""
-    return tuple(
-        cast("Simulation", load_registered(SIMULATIONS, name, what="simulation"))
-        for name in SIMULATIONS
-    )
+    return tuple(map(_load, SIMULATIONS))
+
+
+def _load(name: str) -> Simulation:
+    return cast("Simulation", load_registered(SIMULATIONS, name, what="simulation"))
 
 
 def simulation_of(question: Question) -> Simulation | None:

@@ -245,7 +245,7 @@ def whole_weights(trainer: Trainer) -> tuple[PreTrainedModel, dict[str, torch.Te
     # DeepSpeed's engine alone can gather its weights.
     sharded = cast("Any", trainer).deepspeed or trainer.model
     state = cast("dict[str, torch.Tensor]", accelerator.get_state_dict(sharded))
-    model = cast("Any", accelerator.unwrap_model(trainer.model))
+    model: Any = accelerator.unwrap_model(trainer.model)
     if not hasattr(model, "merge_and_unload") or not accelerator.is_main_process:
         return model, state
     from peft import get_peft_model
@@ -255,7 +255,7 @@ def whole_weights(trainer: Trainer) -> tuple[PreTrainedModel, dict[str, torch.Te
     fresh = AutoModelForCausalLM.from_config(base.config, dtype=torch.float32)
     plain = cast("PreTrainedModel", fresh)
     plain.generation_config = base.generation_config
-    adapted = cast("Any", get_peft_model(plain, model.peft_config["default"]))
+    adapted: Any = get_peft_model(plain, model.peft_config["default"])
     adapted.load_state_dict(state)
     merged = cast("PreTrainedModel", adapted.merge_and_unload())
     return merged, merged.state_dict()

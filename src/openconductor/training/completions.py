@@ -137,11 +137,12 @@ def complete(
         pad_token_id=cast("int", tokenizer.pad_token_id),
     )
     was_training = model.training
-    model.eval()
+    sampler: Any = model.eval()
     completions: list[Completion] = []
     for start in range(0, len(prompts), size):
+        end = start + size
         batch = tokenizer(
-            list(prompts[start : start + size]),
+            list(prompts[start:end]),
             return_tensors="pt",
             padding=True,
             padding_side="left",
@@ -151,11 +152,11 @@ def complete(
         width = batch["input_ids"].shape[1]
         processors = LogitsProcessorList()
         if numbers is not None:
-            rows = torch.tensor(explored[start : start + size]).unsqueeze(1)
+            rows = torch.tensor(explored[start:end]).unsqueeze(1)
             processors.append(cast("Any", _Explorer(rows, width, numbers, explore)))
         bfloat16 = torch.autocast(model.device.type, torch.bfloat16, enabled=config.optim.bf16)
         with torch.no_grad(), bfloat16:
-            ids = cast("Any", model).generate(
+            ids = sampler.generate(
                 **batch.to(model.device), generation_config=settings, logits_processor=processors
             )
         for row in ids[:, width:].tolist():
@@ -206,7 +207,8 @@ class _Explorer:
             return scores
         numbers = self.numbers.to(scores.device)
         chances = torch.softmax(scores.float(), -1)
-        mostly_numbers = (chances * numbers).sum(-1, keepdim=True) > 0.5
+        chance_of_number = (chances * numbers).sum(-1, keepdim=True)
+        applies = self.rows.to(scores.device) & (chance_of_number > 0.5)
         slips = ~(numbers & (chances >= LIKELY))
         even = (scores / self.temperature).masked_fill(slips, float("-inf"))
-        return torch.where(self.rows.to(scores.device) & mostly_numbers, even, scores)
+        return torch.where(applies, even, scores)

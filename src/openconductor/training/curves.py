@@ -109,13 +109,13 @@ def measure(
 
 def _share_without_spread(scored: Sequence[Scored], group: int) -> float:
     """Return the share of groups that teach nothing, because all their rewards are the same."""
-    groups = [scored[start : start + group] for start in range(0, len(scored), group)]
+    starts = range(0, len(scored), group)
     without = 0
-    for members in groups:
+    for start in starts:
+        members = scored[start : start + group]
         rewards = {result.reward for result in members if result.reward is not None}
-        if len(rewards) < 2:
-            without += 1
-    return without / max(1, len(groups))
+        without += len(rewards) < 2
+    return without / max(1, len(starts))
 
 
 def _entropy_by_subtask(steps: Sequence[Step]) -> float:
@@ -132,6 +132,16 @@ def _means(values: Iterable[tuple[str, float]]) -> dict[str, float]:
     for kind, value in values:
         by_kind[kind].append(value)
     return {kind: fmean(by_kind[kind]) for kind in sorted(by_kind)}
+
+
+def read_record(path: Path) -> Record:
+    """Return the record that a file of the run holds."""
+    return json.loads(path.read_text(encoding="utf-8"))
+
+
+def write_record(path: Path, record: Record) -> None:
+    """Write a record as a file of the run, whole or not at all."""
+    write_whole(path, json.dumps(record, indent=2) + "\n")
 
 
 # ── curves ────────────────────────────────────────────────────────────────────────────────────────
@@ -169,7 +179,8 @@ class Curve:
     def open(cls, path: Path, *, done: int, after: int = 0) -> Curve:
         """Open the curve of a phase after ``done`` iterations; later records are cut off."""
         records = read_curve(path)[: after + done]
-        write_whole(path, "".join(json.dumps(record) + "\n" for record in records))
+        lines = [json.dumps(record) + "\n" for record in records]
+        write_whole(path, "".join(lines))
         return cls(path, records, after)
 
     def append(self, record: Record) -> list[str]:
@@ -186,9 +197,11 @@ def warnings(records: Sequence[Record]) -> list[str]:
     """Return what is worrying in the last window of a curve; [] within a window."""
     if len(records) < 2 * WINDOW or len(records) % WINDOW:
         return []
-    before, latest = records[-2 * WINDOW : -WINDOW], records[-WINDOW:]
+    before = records[-2 * WINDOW : -WINDOW]
+    latest = records[-WINDOW:]
     messages: list[str] = []
-    valid_before, valid = _mean(before, "validity"), _mean(latest, "validity")
+    valid_before = _mean(before, "validity")
+    valid = _mean(latest, "validity")
     # Without a valid workflow in both windows nothing is known about accuracy given valid.
     if valid_before > 0 and valid > valid_before + _RISE:
         right_before = _mean(before, "accuracy_given_valid")

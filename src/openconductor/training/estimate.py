@@ -223,7 +223,8 @@ class _ModelNeeds:
     def _activations(self, cards: int) -> float:
         """Return the bytes of the activations of a micro-batch."""
         config = self.config
-        layers, hidden = int(self.shape.num_hidden_layers), int(self.shape.hidden_size)
+        layers = int(self.shape.num_hidden_layers)
+        hidden = int(self.shape.hidden_size)
         kept = (2 if config.optim.checkpointing else 34) * hidden * layers
         rows = self._rows(cards, config.optim.micro_batch)
         if config.imitate.rounds:

@@ -7,7 +7,7 @@ import shutil
 from collections.abc import Sequence
 from pathlib import Path
 from statistics import fmean
-from typing import Literal, cast
+from typing import Literal
 
 import torch
 
@@ -19,7 +19,7 @@ from openconductor.training.checkpoint import (
     servers_read_alike,
     storing,
 )
-from openconductor.training.curves import WINDOW, Record, read_curve
+from openconductor.training.curves import WINDOW, Record, read_curve, read_record
 from openconductor.training.train_config import load_train_config
 
 _SERVED = """Served by
@@ -66,8 +66,7 @@ def export(
         model.save_pretrained(part)
         tokenizer.save_pretrained(part)
         shutil.copy(conductor / "conductor.json", part)
-        reached = cast("Record", json.loads(results.read_text(encoding="utf-8")))
-        card = model_card(run, reached, served=servers_read_alike(part))
+        card = model_card(run, read_record(results), served=servers_read_alike(part))
         (part / "README.md").write_text(card, encoding="utf-8")
         part.replace(folder)
     return folder
@@ -85,7 +84,7 @@ def model_card(run: Path, results: Record, *, served: bool) -> str:
     config = load_train_config(run / "config.toml")
     curve = read_curve(run / "curves.jsonl")
     last_phase = [record for record in curve if record["phase"] == curve[-1]["phase"]]
-    told = json.loads((run / "conductor" / "conductor.json").read_text(encoding="utf-8"))
+    told = read_record(run / "conductor" / "conductor.json")
     base = config.model.base or "a fresh model"
     serving = _SERVED if served else _NOT_SERVED
     tested = ", ".join(config.held_out.tasks) or config.data.task

@@ -206,7 +206,7 @@ class ConductorTrainer(WholeCheckpoints, GRPOTrainer):
     ) -> list[Sampled]:
         """Return the samples of rows; ``first`` is the place of the first row in its batch."""
         group = self.config.rollout.completions
-        tokenizer = cast("Any", self.processing_class)
+        tokenizer: Any = self.processing_class
         texts: list[str] = tokenizer.batch_decode(list(ids), skip_special_tokens=True)
         samples: list[Sampled] = []
         for place, (row, text, tokens) in enumerate(zip(rows, texts, ids, strict=True), first):
@@ -258,7 +258,7 @@ class ConductorTrainer(WholeCheckpoints, GRPOTrainer):
         del prompts, completions
         start = self.accelerator.process_index * len(inputs)
         samples = self.make_samples(inputs, completion_ids_list, start)
-        rounds = [cast("int", row["round"]) for row in inputs]
+        rounds = [row["round"] for row in inputs]
         everything = gathered(list(zip(samples, rounds, strict=True)))
         rewards = on_first(lambda: self._reward_all(everything))
         values = [[float("nan") if reward is None else reward] for reward in rewards]
@@ -302,16 +302,18 @@ def _sample_two_rounds(prompts: list[Any], trainer: GRPOTrainer) -> dict[str, An
     The rows of a process are whole questions: G first rounds, then G second ones.
     """
     assert isinstance(trainer, ConductorTrainer)
-    trl = cast("Any", trainer)  # its own steps, of which a rollout_func is made
+    trl: Any = trainer  # its own steps, of which a rollout_func is made
     rows, group = trainer.rows, trainer.config.rollout.completions
     places = [place for place, row in enumerate(rows) if row["round"] == 0]
-    first_prompts, *_ = trl._tokenize_prompts([prompts[place] for place in places])
+    shown = [prompts[place] for place in places]
+    first_prompts, *_ = trl._tokenize_prompts(shown)
     first_ids, first_logprobs, *_ = trl._generate_single_turn(first_prompts, None, {}, group)
     start = trainer.accelerator.process_index * len(places)
     samples = trainer.make_samples([rows[place] for place in places], first_ids, start)
     everything = gathered(samples)
     chats = on_first(lambda: _play_first_rounds(trainer, everything))
-    second_prompts, *_ = trl._tokenize_prompts(chats[start : start + len(places)])
+    own = chats[start : start + len(places)]
+    second_prompts, *_ = trl._tokenize_prompts(own)
     second_ids, second_logprobs, *_ = trl._generate_single_turn(second_prompts, None, {}, 1)
 
     def in_order(first: Sequence[T], second: Sequence[T]) -> list[T]:

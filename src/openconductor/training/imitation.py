@@ -57,7 +57,9 @@ _LEAST = 0.25  # weight of a kind that is always right; up to half right the wei
 
 def imitate(setup: Setup, learner: Learner) -> Trainer:
     """Train in rounds, from the last whole one on; return the trainer."""
-    config, settings, path = setup.config, setup.config.imitate, setup.curve_path
+    config = setup.config
+    settings = setup.config.imitate
+    path = setup.curve_path
     state = PartialState()
     _, steps_done = last_checkpoint(learner.checkpoints)
     done = steps_done // settings.steps
@@ -142,17 +144,19 @@ def choose_lessons(
     questions no workflow is learnt that accepts an answer, because that answer is wrong.
     """
     lessons: list[_Lessons] = []
+    decided = [text for text in written if text.reward is not None]
     for kind, weight in weights.items():
-        mine = [one for one in written if one.kind == kind and one.reward is not None]
+        mine = [text for text in decided if text.kind == kind]
         if settings.contested:
-            contested = {one.prompt for one in mine if one.reward != 1}
-            mine = [one for one in mine if one.prompt in contested]
-        right = [one for one in mine if one.reward == 1 and one.workflow is not None]
-        solved = {one.prompt for one in right}
-        others = [one for one in mine if one.workflow and one.prompt not in solved]
+            contested = {text.prompt for text in mine if text.reward != 1}
+            mine = [text for text in mine if text.prompt in contested]
+        right = [text for text in mine if text.reward == 1 and text.workflow is not None]
+        solved = {text.prompt for text in right}
+        others = [text for text in mine if text.workflow and text.prompt not in solved]
         if right or (others and settings.anchor):
-            questions = {one.prompt for one in mine}
-            lessons.append(_Lessons(weight, len(solved) / len(questions), right, others))
+            questions = {text.prompt for text in mine}
+            share = len(solved) / len(questions)
+            lessons.append(_Lessons(weight, share, right, others))
     return lessons
 
 
@@ -214,7 +218,8 @@ class _Referee:
         for place, attempt in enumerate(self._attempts):
             episode = self._scored[place].episode
             if episode.answer is not None:
-                prompts[place] = attempt.prompt(self._tokenizer, self._config, episode.rounds[-1])
+                previous = episode.rounds[-1]
+                prompts[place] = attempt.prompt(self._tokenizer, self._config, previous)
         return prompts
 
     def play_again(self, sampled: Sequence[Sampled], places: Sequence[int]) -> None:
@@ -249,7 +254,9 @@ class _Imitation(WholeCheckpoints):
         self, setup: Setup, tokenizer: PreTrainedTokenizerBase, curve: Curve, **options: Any
     ) -> None:
         super().__init__(**options)
-        self.setup, self.tokenizer, self.curve = setup, tokenizer, curve
+        self.setup = setup
+        self.tokenizer = tokenizer
+        self.curve = curve
         self.round = -1
         self.lessons: list[_Lessons] = []
 
@@ -271,7 +278,8 @@ class _Imitation(WholeCheckpoints):
         return batches, cast("Any", self)._get_num_items_in_batch(batches, device)
 
     def _draw_row(self, index: int) -> Row:
-        config, settings = self.setup.config, self.setup.config.imitate
+        config = self.setup.config
+        settings = self.setup.config.imitate
         rng = random.Random(f"imitate/{config.seed}/{index}")
         if settings.reading and rng.random() < settings.reading:
             return reading_row(self.tokenizer, self.setup, f"imitate/{index}")
@@ -291,11 +299,13 @@ class _Imitation(WholeCheckpoints):
         Raises:
             TrainingStopped: nothing can be learnt.
         """
-        config, settings = self.setup.config, self.setup.config.imitate
+        config = self.setup.config
+        settings = self.setup.config.imitate
         records = read_curve(self.curve.path)[:number]
         exploring = number < settled_after(records, settings)
         sample = partial(self._sample, model, number, settings.explore if exploring else 1.0)
-        attempts = self._attempts(number, _kind_weights(records[-1]) if records else {})
+        weights = _kind_weights(records[-1]) if records else {}
+        attempts = self._attempts(number, weights)
         rewards = Rewards(self.setup, [attempt.problem for attempt in attempts], self.curve)
         referee = _Referee(rewards, self.tokenizer, attempts, number)
 
@@ -308,7 +318,8 @@ class _Imitation(WholeCheckpoints):
             again = [attempts[place] for place in places]
             later = sample(again, list(second.values()), seed=500)
             on_first(lambda: referee.play_again(later, places))
-            sampled, prompts = sampled + later, [*prompts, *second.values()]
+            sampled += later
+            prompts += second.values()
             kinds += [kind_of(attempt.problem, again=True) for attempt in again]
 
         results = on_first(lambda: referee.finish(kinds))

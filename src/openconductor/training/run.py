@@ -12,7 +12,6 @@ from __future__ import annotations
 
 import gc
 import hashlib
-import json
 import os
 import platform
 import shutil
@@ -47,7 +46,14 @@ from openconductor.training.checkpoint import (
     save_trained,
 )
 from openconductor.training.completions import complete, draw_pool, why_invalid, write_prompt
-from openconductor.training.curves import Record, kind_of, measure, read_curve
+from openconductor.training.curves import (
+    Record,
+    kind_of,
+    measure,
+    read_curve,
+    read_record,
+    write_record,
+)
 from openconductor.training.grpo import GRPO, TIMEOUT_S
 from openconductor.training.imitation import IMITATION, lost_kinds
 from openconductor.training.scoring import Sampled, Scorer, check_masked
@@ -137,7 +143,7 @@ def train(
         results = folder / "results.json"
         if results.is_file():
             say(f"the run in {folder} is finished; these are its results")
-            return json.loads(results.read_text(encoding="utf-8"))
+            return read_record(results)
         pool = open_pool(config.pool, config.seed)
         scorer: Scorer | None = None
         if state.is_main_process:
@@ -151,7 +157,7 @@ def train(
             config = config.model_copy(update={"optim": optim})
         _run(Setup(config, folder, pool, questions, scorer, say), state, phases)
         state.wait_for_everyone()
-        return json.loads(results.read_text(encoding="utf-8"))
+        return read_record(results)
 
 
 def _run(setup: Setup, state: PartialState, phases: Sequence[Phase]) -> None:
@@ -190,12 +196,12 @@ def _run(setup: Setup, state: PartialState, phases: Sequence[Phase]) -> None:
         "seed": config.seed,
         "control": config.reward.control,
         "lost": _lost_kinds(setup),
-        "start": json.loads((folder / "start.json").read_text(encoding="utf-8")),
+        "start": read_record(folder / "start.json"),
         "sampled": _score(setup, sampled, phase="sampled"),
         "greedy": _score(setup, greedy, phase="greedy"),
         "seconds": {"start": started - begun, "learning": learnt_at - started},
     }
-    write_whole(folder / "results.json", json.dumps(results, indent=2) + "\n")
+    write_record(folder / "results.json", results)
 
 
 # ── phases ────────────────────────────────────────────────────────────────────────────────────────
@@ -264,9 +270,10 @@ def _measure_start(
     Raises:
         TrainingStopped: it writes too few valid workflows.
     """
-    path, settings = setup.folder / "start.json", setup.config.start
+    path = setup.folder / "start.json"
+    settings = setup.config.start
     if path.is_file():
-        return json.loads(path.read_text(encoding="utf-8"))
+        return read_record(path)
     count = max(settings.prompts, settings.workflows)
     sampled = _plan_held_out(setup, model, tokenizer, count, temperature=1.0)
     reasons: list[str] = []
@@ -286,7 +293,7 @@ def _measure_start(
         )
     record = _score(setup, sampled[: settings.workflows], phase="start")
     record["format"] = {"prompts": count, "validity": valid / count}
-    write_whole(path, json.dumps(record, indent=2) + "\n")
+    write_record(path, record)
     return record
 
 
@@ -303,7 +310,8 @@ def _plan_held_out(
     ``count`` completions, the questions in turn; None: one of each. All workers are offered, unless
     each question has workers of its own.
     """
-    config, problems = setup.config, held_out_problems(setup.config, setup.questions)
+    config = setup.config
+    problems = held_out_problems(setup.config, setup.questions)
     simulated = simulated_pool(config.pool)
     redrawn = simulated is not None and simulated.redrawn
     asked = [problems[index % len(problems)] for index in range(count or len(problems))]
@@ -400,7 +408,8 @@ def _open_folder(config: TrainConfig, folder: Path, *, resume: bool) -> str:
 
 def _make_folder(config: TrainConfig, folder: Path, *, resume: bool) -> None:
     """Make a new run's folder. Files of a run that was killed while it began may be there."""
-    environment, stored = folder / "environment.json", folder / "config.toml"
+    environment = folder / "environment.json"
+    stored = folder / "config.toml"
     if folder.is_dir():
         for path in folder.iterdir():
             if not path.name.startswith((environment.name, stored.name)):
@@ -410,28 +419,27 @@ def _make_folder(config: TrainConfig, folder: Path, *, resume: bool) -> None:
     if resume:
         raise ConfigError(f"run folder {folder}: holds no run to resume")
     folder.mkdir(parents=True, exist_ok=True)
-    write_whole(environment, json.dumps(_environment(), indent=2) + "\n")
+    write_record(environment, _environment())
     write_whole(stored, dump_train_config(config))
 
 
 def _note_environment(path: Path) -> str:
     """Note in a resumed run's file with what it goes on; return what is different, for people."""
-    begun = json.loads(path.read_text(encoding="utf-8"))
+    begun = read_record(path)
     now = _environment()
     earlier = begun.get("resumed", [])
     latest = earlier[-1] if earlier else begun
     changed = [name for name in now if latest.get(name) != now[name]]
     if not changed:
         return ""
-    noted = {**begun, "resumed": [*earlier, now]}
-    write_whole(path, json.dumps(noted, indent=2) + "\n")
+    write_record(path, {**begun, "resumed": [*earlier, now]})
     return (
         f"resumed with another {', '.join(changed)} than before (environment.json): the curve may "
         "differ from an uninterrupted one"
     )
 
 
-def _environment() -> dict[str, object]:
+def _environment() -> Record:
     """Return the versions and the machine that a run is made with."""
     installed = [package for package in distributions() if package.name in _PACKAGES]
     return {

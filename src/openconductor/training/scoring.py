@@ -87,7 +87,9 @@ class Scorer:
     def __init__(
         self, config: TrainConfig, pool: WorkerPool, grader: Grader, journal: Store
     ) -> None:
-        self._config, self._pool, self._journal = config, pool, journal
+        self._config = config
+        self._pool = pool
+        self._journal = journal
         limits = Budget(dollars=config.budget.dollars, calls=config.budget.calls)
         budget = None
         if limits != Budget():
@@ -119,9 +121,11 @@ class Scorer:
             BudgetExceeded: the training's budget is spent.
             ConfigError, AuthFailed, TaskError, JournalError: nothing that follows can succeed.
         """
-        scored = self._runner.run(gather_or_cancel(self._score(one) for one in sampled))
+        scoring = gather_or_cancel(map(self._score, sampled))
+        scored = self._runner.run(scoring)
         for place, (attempt, result) in enumerate(zip(sampled, scored, strict=True)):
-            self._journal.put_record(f"{phase}/{place}", self._record(attempt, result, phase))
+            record = self._record(attempt, result, phase)
+            self._journal.put_record(f"{phase}/{place}", record)
         self._journal.flush()
         return scored
 
@@ -247,7 +251,9 @@ class _Judge:
     """A worker as a judge; its calls are billed and replayed like those of workflows."""
 
     def __init__(self, worker: SingleWorker, on_event: OnEvent, context: CallContext) -> None:
-        self._worker, self._on_event, self._context = worker, on_event, context
+        self._worker = worker
+        self._on_event = on_event
+        self._context = context
 
     async def complete(self, messages: Sequence[Message], *, call: CallContext) -> Completion:
         del call
@@ -312,15 +318,17 @@ class Rewards:
         elif config.reward.dollars or config.reward.seconds:
             rewards = []
             for start in range(0, len(scored), group):
+                members = scored[start : start + group]
                 rewards += priced_rewards(
-                    scored[start : start + group],
+                    members,
                     dollars=config.reward.dollars,
                     seconds=config.reward.seconds,
                 )
         if config.reward.control == "flipped":
             return [None if reward is None else 1.0 - reward for reward in rewards]
         if config.reward.control == "shuffled":
-            random.Random(f"shuffled/{config.seed}/{iteration}").shuffle(rewards)
+            rng = random.Random(f"shuffled/{config.seed}/{iteration}")
+            rng.shuffle(rewards)
         return rewards
 
     def _record(

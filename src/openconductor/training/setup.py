@@ -252,6 +252,7 @@ def _shuffle(
     order = list(problems)
     chosen: list[Problem] = []
     while len(chosen) < count:
-        random.Random(f"{config.data.seed}/{split}/{len(chosen)}").shuffle(order)
+        rng = random.Random(f"{config.data.seed}/{split}/{len(chosen)}")
+        rng.shuffle(order)
         chosen += order
     return chosen[:count]

@@ -7,7 +7,6 @@ exact: they are the chance that the written workflows answer, not a count of ans
 from __future__ import annotations
 
 import asyncio
-import json
 import os
 import sys
 from asyncio.subprocess import DEVNULL
@@ -21,7 +20,7 @@ from openconductor.pool import WorkerPool, simulated_pool
 from openconductor.store import read_store
 from openconductor.store.storage import write_whole
 from openconductor.tasks.simulated import Simulation, find_simulation
-from openconductor.training.curves import Record
+from openconductor.training.curves import Record, read_record, write_record
 from openconductor.training.run import keep_quiet
 from openconductor.training.scoring import gather_or_cancel
 from openconductor.training.setup import HELD_OUT_SEED
@@ -92,11 +91,11 @@ def study(
     problems = simulation.draw(simulation.tested, config.held_out.questions, seed=HELD_OUT_SEED)
     results: list[Record] = []
     for run in runs:
-        result = json.loads((run / "results.json").read_text(encoding="utf-8"))
+        result = read_record(run / "results.json")
         result["exact"] = exact_accuracies(run, problems, simulation, pool)
         results.append(result)
     summary = summarise(results, simulation.levels(problems, pool))
-    write_whole(folder / "study.json", json.dumps(summary, indent=2) + "\n")
+    write_record(folder / "study.json", summary)
     return summary
 
 
@@ -137,15 +136,16 @@ async def _train_all(
 
 async def _train(run: Path, config: TrainConfig, say: Callable[[str], None]) -> None:
     """Train a recipe as a process, with a log beside the run's folder."""
-    recipe, log = run.with_suffix(".toml"), run.with_suffix(".log")
+    recipe = run.with_suffix(".toml")
+    log = run.with_suffix(".log")
     write_whole(recipe, dump_train_config(config))
     arguments = ["-m", "openconductor", "train", str(recipe), "--out", str(run)]
     if (run / "config.toml").is_file():
         arguments.append("--resume")
     environment = {**os.environ, "OMP_NUM_THREADS": "1", "TOKENIZERS_PARALLELISM": "false"}
-    with log.open("ab") as output:
+    with log.open("ab") as file:
         process = await asyncio.create_subprocess_exec(
-            sys.executable, *arguments, stdin=DEVNULL, stdout=output, stderr=output, env=environment
+            sys.executable, *arguments, stdin=DEVNULL, stdout=file, stderr=file, env=environment
         )
     say(f"{run.name}: started")
     try:
@@ -155,8 +155,8 @@ async def _train(run: Path, config: TrainConfig, say: Callable[[str], None]) -> 
         await process.wait()
         raise
     if code != 0:
-        text = log.read_text(encoding="utf-8", errors="replace")
-        raise OpenConductorError(f"run {run}: exit {code}: {text[-2000:]}")
+        output = log.read_text(encoding="utf-8", errors="replace")
+        raise OpenConductorError(f"run {run}: exit {code}: {output[-2000:]}")
     say(f"{run.name}: done")
 
 

@@ -165,7 +165,8 @@ def random_plan(
         worker = rng.choice(list(ordinals))
         subtask = rng.choice(LATER if access else FIRST)
         steps.append(Step(worker, subtask, access))
-    return Workflow(tuple(steps)), rng.choice(THOUGHTS).format(count_steps(size))
+    thought = rng.choice(THOUGHTS).format(count_steps(size))
+    return Workflow(tuple(steps)), thought
 
 
 def shaped_plan(
@@ -181,7 +182,8 @@ def shaped_plan(
     size = rng.randint(1, min(config.rollout.max_steps, len(ordinals)))
     shape = min(size - 1, rng.randint(1, 2))
     *before, last = rng.sample(list(ordinals), size)
-    chain, attempts = shape == 1, shape == 2
+    chain = shape == 1
+    attempts = shape == 2
     if attempts:
         before.sort()
     steps: list[Step] = []
@@ -189,7 +191,8 @@ def shaped_plan(
         seen = tuple(range(index)) if chain or index == size - 1 else ()
         access: Access = "all" if seen and config.prompt.access == "binary" else seen
         steps.append(Step(worker, rng.choice(LATER if seen else FIRST), access))
-    return Workflow(tuple(steps)), SHAPES[shape].format(count_steps(size))
+    thought = SHAPES[shape].format(count_steps(size))
+    return Workflow(tuple(steps)), thought
 
 
 class _LossReport(TrainerCallback):
@@ -203,7 +206,8 @@ class _LossReport(TrainerCallback):
     ) -> None:
         """Report the loss that was logged."""
         del args, control
-        step, logged = state.global_step - 1, options.get("logs") or {}
+        step = state.global_step - 1
+        logged = options.get("logs") or {}
         if not state.is_world_process_zero or "loss" not in logged:
             return
         if step % max(1, self._steps // 10) == 0:
@@ -345,7 +349,8 @@ def collate(rows: Sequence[Row], pad: int) -> dict[str, torch.Tensor]:
     """Return rows as tensors [B, T], padded on the right; only completions have labels."""
     longest = max(len(prompt) + len(completion) for prompt, completion in rows)
     shape = (len(rows), longest)
-    ids, labels = torch.full(shape, pad), torch.full(shape, _IGNORED)
+    ids = torch.full(shape, pad)
+    labels = torch.full(shape, _IGNORED)
     mask = torch.zeros(shape, dtype=torch.long)
     for index, (prompt, completion) in enumerate(rows):
         end = len(prompt) + len(completion)

@@ -212,10 +212,12 @@ def _read_image(part: Json, where: str) -> Json:
     image = as_object(part.get("image_url"))
     where = f"{where}.image_url"
     if image:
-        url, detail = image.get("url"), image.get("detail")
+        url = image.get("url")
+        detail = image.get("detail")
         where += ".url"
     else:  # Responses have the URL itself there
-        url, detail = part.get("image_url"), part.get("detail")
+        url = part.get("image_url")
+        detail = part.get("detail")
     return image_part(url, where, detail if detail in ("auto", "low", "high") else None)
 
 

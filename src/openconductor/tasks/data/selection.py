@@ -44,7 +44,8 @@ def select(
         seed: draws what difficulty and diversity leave open.
         pass_rates: measured, by id: the fraction of answers that were right, 0 to 1.
     """
-    hardness = {item.problem.id: _hardness(item, pass_rates or {}) for item in items}
+    rates = pass_rates or {}
+    hardness = {item.problem.id: _hardness(item, rates) for item in items}
 
     def rank(item: Item) -> tuple[tuple[int, float], bytes]:
         name = item.problem.id
@@ -91,9 +92,10 @@ def _spread(items: Sequence[Item], count: int, seed: int) -> list[Item]:
         item = min(left, key=rank)
         chosen.append(item)
         left.remove(item)
+        given = vectors[item.problem.id]
         for other in left:
             name = other.problem.id
-            likeness[name] = max(likeness[name], cosine(vectors[name], vectors[item.problem.id]))
+            likeness[name] = max(likeness[name], cosine(vectors[name], given))
         if left:
             turns.append(subject)
     return chosen
@@ -107,11 +109,12 @@ def tf_idf(texts: Sequence[str]) -> list[Vector]:
     """
     counts = [_count_words(text) for text in texts]
     known_in = Counter(word for count in counts for word in count)
+    total = 1 + len(texts)
     vectors: list[Vector] = []
     for count in counts:
         weights: dict[str, float] = {}
         for word, times in count.items():
-            rarity = math.log((1 + len(texts)) / (1 + known_in[word]))
+            rarity = math.log(total / (1 + known_in[word]))
             weights[word] = (1 + math.log(times)) * rarity
         length = math.sqrt(sum(weight * weight for weight in weights.values()))
         vectors.append({word: weight / length for word, weight in weights.items() if weight})
