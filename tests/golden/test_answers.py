@@ -28,26 +28,22 @@ def named(name: str) -> pytest.MarkDecorator:
 @named("math")
 async def test_a_golden_formula_is_graded_as_it_should(case: dict[str, Any]) -> None:
     pytest.importorskip("math_verify")
-    grade = await MathGrader(case.get("tolerance")).grade(
-        Problem("p", "", case["reference"], "t"), case["answer"]
-    )
+    problem = Problem("p", "", case["reference"], "t")
+    grade = await MathGrader(case.get("tolerance")).grade(problem, case["answer"])
+    unparsed = case.get("unparsed", False)
     assert grade.correct is case["correct"], (case["why"], grade)
-    assert grade.note.startswith("unparsed") is case.get("unparsed", False)
-    assert (grade.extracted is None) is case.get("unparsed", False)
+    assert grade.note.startswith("unparsed") is unparsed
+    assert (grade.extracted is None) is unparsed
 
 
 @named("choice")
 async def test_a_golden_choice_is_read_as_it_should(case: dict[str, Any]) -> None:
     grader = ChoiceGrader(case["letters"], style=case["style"])
-    grades = [
-        await grader.grade(Problem("p", "", letter, "t"), case["answer"])
-        for letter in case["letters"]
-    ]
-    assert [grade.extracted for grade in grades] == [case["letter"]] * len(grades), case["why"]
-    assert [grade.correct for grade in grades] == [
-        letter == case["letter"] for letter in case["letters"]
-    ]
-    assert all(grade.note.startswith("unparsed") is (case["letter"] is None) for grade in grades)
+    for letter in case["letters"]:
+        grade = await grader.grade(Problem("p", "", letter, "t"), case["answer"])
+        assert grade.extracted == case["letter"], case["why"]
+        assert grade.correct is (letter == case["letter"])
+        assert grade.note.startswith("unparsed") is (case["letter"] is None)
 
 
 @named("freeform")

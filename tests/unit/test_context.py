@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import itertools
+
 import pytest
 
 from openconductor.context import join_turns, open_context, step_context
@@ -22,23 +24,24 @@ RESPONSES = ["x = 2", "x = 3", "right", "wrong", ""]
 
 
 def turns(*texts: str) -> tuple[Message, ...]:
-    """The user's and the assistant's turns by turns."""
-    return tuple(Message("assistant" if at % 2 else "user", text) for at, text in enumerate(texts))
+    """Return the user's and the assistant's turns, by turns."""
+    roles = itertools.cycle(["user", "assistant"])
+    return tuple(Message(role, text) for role, text in zip(roles, texts, strict=False))
 
 
-@pytest.mark.parametrize(
-    ("workflow", "step", "shown"),
-    [
-        (TREE, 1, ["What is x?\n\nSolve by geometry."]),  # neighbouring turns of one role are one
-        # In step order, whatever the order of the list; a list does not show the previous answer.
-        (TREE, 4, [f"What is x?\n\n{CHECK}", "right", "Check the geometry.", "wrong", "Decide."]),
-        # "all": the previous answer right after the question.
-        (PAIR, 0, ["What is x?", "x = 9", "Revise."]),
-        (PAIR, 1, ["What is x?", "x = 9", "Revise.", "x = 2", "Decide."]),
-    ],
-)
+SHOWN = [
+    (TREE, 1, ["What is x?\n\nSolve by geometry."]),  # neighbouring turns of one role are one
+    # In step order, whatever the order of the list; a list does not show the previous answer.
+    (TREE, 4, [f"What is x?\n\n{CHECK}", "right", "Check the geometry.", "wrong", "Decide."]),
+    # "all": the previous answer right after the question.
+    (PAIR, 0, ["What is x?", "x = 9", "Revise."]),
+    (PAIR, 1, ["What is x?", "x = 9", "Revise.", "x = 2", "Decide."]),
+]
+
+
+@pytest.mark.parametrize(("workflow", "step", "shown"), SHOWN)
 def test_a_step_sees_the_question_what_its_access_grants_and_its_subtask(
-    workflow, step, shown
+    workflow: Workflow, step: int, shown: list[str]
 ) -> None:
     opening = open_context("What is x?")
     assert step_context(workflow, step, opening, RESPONSES, "x = 9") == turns(*shown)

@@ -291,13 +291,10 @@ def outcome(
 @pytest.mark.parametrize("content", ["full", "none"])
 def test_what_was_spent_before_a_restart_is_read_from_the_journal(tmp_path: Path, content) -> None:
     with Journal(tmp_path / "j.sqlite", content=content) as journal:
-        for episode, began, key, charged in (
-            ("a", NOON, "ann", "0.25"),
-            ("b", NOON, "bob", "7"),
-            ("c", 0, "ann", "9"),
-        ):
-            outcome(journal, episode, began, None, key)
-            outcome(journal, episode, began, charged, key)
+        outcome(journal, "a", NOON, None)
+        outcome(journal, "a", NOON, "0.25")
+        outcome(journal, "b", NOON, "7", key="bob")
+        outcome(journal, "c", 0, "9")
         journal(Asked("killed", 0, 0.0, "Q"))
         outcome(journal, "killed", NOON, None)
         journal(ended(call(8, 5, priced(2, 1)), "killed"))
@@ -306,14 +303,13 @@ def test_what_was_spent_before_a_restart_is_read_from_the_journal(tmp_path: Path
         journal.put_record("not/ours", {"key": "ann", "began": NOON, "charged": "5"}, texts=False)
         journal.flush()
         killed = (70 if content == "full" else 12) * MILLE  # what cannot be read cannot be guessed
-        found = list(past_charges(journal, {"ann": NOON}))
-        assert found == [("ann", NOON, Decimal("0.25")), ("ann", NOON, killed)]
-        tenant = Clock().tenant(journal=journal, dollars=Decimal("0.25") + killed)
+        charges = list(past_charges(journal, {"ann": NOON}))
+        assert charges == [("ann", NOON, Decimal("0.25")), ("ann", NOON, killed)]
+        spent = Decimal("0.25") + killed
+        tenant = Clock().tenant(journal=journal, dollars=spent)
         assert refusal(tenant).status == 402
-        assert (
-            Clock().tenant(journal=journal, dollars=Decimal(9), period="total")._period.spent
-            == 9 + found[0][2] + killed
-        )
+        lasting = Clock().tenant(journal=journal, dollars=Decimal(9), period="total")
+        assert lasting._period.spent == 9 + spent
 
 
 def test_a_restart_before_the_clock_is_right_gives_nothing_back(tmp_path: Path) -> None:

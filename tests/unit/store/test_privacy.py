@@ -97,10 +97,8 @@ async def test_keys_of_the_environment_never_reach_the_file(path, secret, monkey
     monkeypatch.setenv("SOME_PROVIDERS_API_KEY", secret)
     shapes = {secret, quote(secret, safe=""), json.dumps(json.dumps(secret)[1:-1])}
     shapes |= {json.dumps({"k": secret}, ensure_ascii=ascii_only) for ascii_only in (True, False)}
-    shapes |= {
-        b64encode(text.encode()).decode()
-        for text in (f"user:{secret}", f"x{secret}y", f"Bearer {secret}!")
-    }
+    for text in (f"user:{secret}", f"x{secret}y", f"Bearer {secret}!"):
+        shapes.add(b64encode(text.encode()).decode())
     echo = " ".join(f"<{shape}>" for shape in sorted(shapes))
     answer = says(echo, reasoning=echo, body_sent={secret: [echo], "messages": secret})
     failing = Worker(talker(ServerFailed(f"bad key {echo}")), name=f"w {secret}", retries=0)
