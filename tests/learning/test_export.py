@@ -141,7 +141,7 @@ def test_the_served_model_plans_as_the_one_in_this_process(exported: Path, tmp_p
     pytest.importorskip("fastapi", reason="`transformers serve` needs fastapi, uvicorn and openai")
     asked = questions(8)
     inside = oc.Conductor(exported, pool=gym_pool())
-    greedy = oc.Sampling(temperature=0.0, max_tokens=inside.sampling.max_tokens)
+    greedy = oc.Sampling(temperature=0.0, max_tokens=inside.planner.sampling.max_tokens)
     with served(exported, tmp_path / "log") as url:
         model = create("openai_compatible", str(exported), base_url=url)
         outside = oc.Conductor(model, pool=gym_pool(), prompt=inside.prompt, sampling=greedy)
