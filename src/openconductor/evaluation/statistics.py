@@ -27,7 +27,7 @@ RESAMPLES = 10_000
 CONFIDENCE = 0.95
 _AT_ONCE = 1_000_000
 """Numbers that the bootstrap draws at a time."""
-_REACH = NormalDist().inv_cdf((1 + CONFIDENCE) / 2)
+REACH = NormalDist().inv_cdf((1 + CONFIDENCE) / 2)
 """Standard errors from the middle of an interval to its ends."""
 
 Key = tuple[str, str]
@@ -293,7 +293,7 @@ def p_of_interval(value: float, low: float, high: float) -> float:
         reach = high - value
     if not reach:
         return 0.0
-    z = _REACH * abs(value) / reach
+    z = REACH * abs(value) / reach
     return min(1.0, math.erfc(z / math.sqrt(2)))
 
 

@@ -54,8 +54,10 @@ def accuracy_cost(material: Material) -> Drawn:
         return NO_RECORD
     tasks = _decided_tasks(material.records)
     if not tasks:
-        masked = f"{len(material.records):,} records are masked (ungraded or failed)."
-        return f"Nothing could be decided: all {masked}"
+        return (
+            f"Nothing could be decided: all {len(material.records):,} records are masked "
+            "(ungraded or failed)."
+        )
     # A mean over other tasks says nothing, so only systems that were decided on all are compared.
     compared = {
         name: records
@@ -168,7 +170,7 @@ def _draw_places(panel: Axes, material: Material, places: Sequence[_Place]) -> l
 
 def _is_near(place: _Place, other: _Place) -> bool:
     """Return True if two markers lie on each other."""
-    distance = abs(math.log10(place.cost.value) - math.log10(other.cost.value))
+    distance = abs(math.log10(place.cost.value / other.cost.value))
     return distance < NEAR_COST and abs(place.right.value - other.right.value) < NEAR_SHARE
 
 

@@ -9,14 +9,13 @@ from __future__ import annotations
 import math
 from collections import Counter
 from collections.abc import Callable, Hashable, Iterable, Sequence
-from statistics import NormalDist, fmean
+from statistics import fmean
 from typing import TypeVar
 
 from openconductor.evaluation import statistics
 from openconductor.evaluation.records import Record
 from openconductor.evaluation.statistics import Estimate, by_task, grouped
 
-Z = NormalDist().inv_cdf(0.975)
 Name = TypeVar("Name", bound=Hashable)
 
 
@@ -102,5 +101,5 @@ def mean_cost(records: Iterable[Record], measure: Callable[[Record], float]) -> 
     if value <= 0:
         return Estimate(value, value, value, problems)
     spread = math.sqrt(math.fsum(variances))
-    factor = math.exp(Z * spread / len(costs) / value)
+    factor = math.exp(statistics.REACH * spread / len(costs) / value)
     return Estimate(value, value / factor, value * factor, problems)

@@ -39,9 +39,7 @@ def worker_kind(material: Material) -> Drawn:
     figure, (panel,) = opened(height)
     _draw_heat_map(panel, rows)
     in_rows(panel, list(labels(systems).values()))
-    turned: Look = {}
-    if len(parts) > 5:
-        turned = {"rotation": 20, "ha": "right"}
+    turned: Look = {"rotation": 20, "ha": "right"} if len(parts) > 5 else {}
     names = list(labels(parts).values())
     panel.set_xticks(range(len(parts)), names, **turned)
     sizes: list[str] = []

@@ -29,8 +29,7 @@ def workflow_length(material: Material) -> Drawn:
     figure, (panel,) = opened(height)
     lengths = plans["steps"].clip(upper=len(_COLOURS))
     counts = plans.groupby(["part", lengths]).size().unstack(fill_value=0)
-    shares = counts.div(counts.sum(axis=1), axis=0)
-    shares = shares.reindex(parts, fill_value=0.0)
+    shares = counts.div(counts.sum(axis=1), axis=0).reindex(parts, fill_value=0.0)
     start = [0.0] * len(parts)
     for steps in shares.columns:
         widths = shares[steps].tolist()
