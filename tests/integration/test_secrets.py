@@ -13,6 +13,7 @@ import base64
 import json
 import logging
 import traceback
+from collections.abc import Callable
 from pathlib import Path
 from urllib.parse import quote
 
@@ -78,14 +79,13 @@ class Leaks:
 
 def forms(canary: str) -> dict[str, bytes]:
     raw = canary.encode()
-    return {
-        "plain": raw,
-        "its first half": raw[: len(raw) // 2],
-        "its second half": raw[len(raw) // 2 :],
-        "quoted": quote(canary, safe="").encode(),
-        "Base64": base64.b64encode(raw)[:-4],
-        "in JSON": json.dumps(canary)[1:-1].encode(),
-    }
+    half = len(raw) // 2
+    written = json.dumps(canary)
+    found = {"plain": raw, "its first half": raw[:half], "its second half": raw[half:]}
+    found["quoted"] = quote(canary, safe="").encode()
+    found["Base64"] = base64.b64encode(raw)[:-4]
+    found["in JSON"] = written[1:-1].encode()
+    return found
 
 
 # ── the talkative gateway ─────────────────────────────────────────────────────────────────────────
@@ -112,12 +112,14 @@ def says(text: str, kind: str = "application/json", status: int = 200) -> Play:
 def streams(text: str) -> Play:
     """Half an answer, then this event."""
     said = piece(b"data: %s\n\n" % text.replace("KEYS", IN_JSON).encode())
-    return lambda x: x.send(head(STREAM, extra=HEADERS) + delta("Half an") + said + END, status=200)
+    response = head(STREAM, extra=HEADERS) + delta("Half an") + said + END
+    return lambda x: x.send(response, status=200)
 
 
 def on_the_wire(text: str) -> Play:
-    """These bytes for a response, whatever HTTP thinks of them; ``OK`` begins one well."""
-    said = text.replace("OK\r\n", "HTTP/1.1 200 OK\r\n").replace("KEYS", WORDS)
+    """These lines for a response, whatever HTTP thinks of them; ``OK`` begins one well."""
+    whole = text.replace("OK⏎", "HTTP/1.1 200 OK⏎").replace("⏎", "\r\n")
+    said = whole.replace("KEYS", WORDS)
 
     def play(x: Exchange) -> None:
         x.send(said.encode("latin-1", "replace"), status=200)
@@ -128,47 +130,51 @@ def on_the_wire(text: str) -> Play:
 
 CODES = (302, 400, 401, 402, 403, 404, 408, 413, 422, 429, 500, 503)
 ERROR = '{"error": {"message": "KEYS", "code": "KEYS", "type": "KEYS"}}'
+BODIES = """
+error under 200         → {"error": {"message": "KEYS", "code": "KEYS"}}
+no JSON                 → KEYS
+another shape           → {"KEYS": "KEYS"}
+a list                  → ["KEYS"]
+choices that are none   → {"choices": "KEYS"}
+a content that is none  → {"choices": [{"message": {"content": {"KEYS": 1}}}]}
+a refusal → {"choices": [{"message": {"refusal": "KEYS"}, "finish_reason": "stop"}]}
+a filter  → {"choices": [{"message": {"content": ""}, "finish_reason": "content_filter: KEYS"}]}
+"""
+RESPONSES = """
+a status line           → HTTP/1.1 500 KEYS⏎Content-Length: 0⏎⏎
+a version that is none  → HTTP/9 KEYS⏎⏎
+another place           → HTTP/1.1 302 X⏎Location: http://127.0.0.1:9/KEYS⏎Content-Length: 0⏎⏎
+no status line          → KEYS⏎⏎
+a header that is none   → OK⏎KEYS⏎Content-Length: 0⏎⏎
+a length that is none   → OK⏎Content-Length: KEYS⏎⏎
+an encoding that is none → OK⏎Content-Encoding: KEYS⏎Content-Length: 4⏎⏎KEYS
+a chunk that is none    → OK⏎Transfer-Encoding: chunked⏎⏎KEYS⏎KEYS⏎
+a body cut short        → OK⏎Content-Type: text/event-stream⏎Content-Length: 9999⏎⏎KEYS
+"""
+
+
+def by_name(table: str, play: Callable[[str], Play]) -> dict[str, Play]:
+    """Make a play of each line of a table."""
+    rows = [line.split("→") for line in table.strip().splitlines()]
+    return {name.strip(): play(text.strip()) for name, text in rows}
+
+
 ECHOES: dict[str, Play] = {
-    **{f"status {code}": says(ERROR, status=code) for code in CODES},
     "list under 500": says('[{"error": {"message": "KEYS"}}]', status=500),
     "html under 500": says("<html><title>KEYS</title></html>", "text/html", 500),
     "text under 500": says("KEYS", status=500),
     "odd under 500": says('{"detail": {"request": "KEYS"}}', status=500),
 }
+ECHOES |= {f"status {code}": says(ERROR, status=code) for code in CODES}
+ECHOES |= by_name(BODIES, says)
+ECHOES |= by_name(RESPONSES, on_the_wire)
 ECHOES |= {
-    "error under 200": says('{"error": {"message": "KEYS", "code": "KEYS"}}'),
-    "no JSON": says("KEYS"),
-    "another shape": says('{"KEYS": "KEYS"}'),
-    "a list": says('["KEYS"]'),
-    "choices that are none": says('{"choices": "KEYS"}'),
-    "a content that is none": says('{"choices": [{"message": {"content": {"KEYS": 1}}}]}'),
-    "a refusal": says('{"choices": [{"message": {"refusal": "KEYS"}, "finish_reason": "stop"}]}'),
-    "a filter": says(
-        '{"choices": [{"message": {"content": ""}, "finish_reason": "content_filter: KEYS"}]}'
-    ),
     "HTML": says("<html>KEYS</html>", "text/html"),
     "a content type": says("KEYS", f"text/{SENT}"),
     "an error in a stream": streams('{"error": {"message": "KEYS"}}'),
     "no JSON in a stream": streams("KEYS"),
-    "a finish reason": lambda x: plays.answer(x, text="4", finish=WORDS),
 }
-ECHOES |= {
-    "a status line": on_the_wire("HTTP/1.1 500 KEYS\r\nContent-Length: 0\r\n\r\n"),
-    "a version that is none": on_the_wire("HTTP/9 KEYS\r\n\r\n"),
-    "another place": on_the_wire(
-        "HTTP/1.1 302 X\r\nLocation: http://127.0.0.1:9/KEYS\r\nContent-Length: 0\r\n\r\n"
-    ),
-    "no status line": on_the_wire("KEYS\r\n\r\n"),
-    "a header that is none": on_the_wire("OK\r\nKEYS\r\nContent-Length: 0\r\n\r\n"),
-    "a length that is none": on_the_wire("OK\r\nContent-Length: KEYS\r\n\r\n"),
-    "an encoding that is none": on_the_wire(
-        "HTTP/1.1 200 OK\r\nContent-Encoding: KEYS\r\nContent-Length: 4\r\n\r\nKEYS"
-    ),
-    "a chunk that is none": on_the_wire("OK\r\nTransfer-Encoding: chunked\r\n\r\nKEYS\r\nKEYS\r\n"),
-    "a body cut short": on_the_wire(
-        "HTTP/1.1 200 OK\r\nContent-Type: text/event-stream\r\nContent-Length: 9999\r\n\r\nKEYS"
-    ),
-}
+ECHOES["a finish reason"] = lambda x: plays.answer(x, text="4", finish=WORDS)
 
 
 def worker(server: FaultServer) -> Worker:
@@ -206,7 +212,8 @@ async def test_a_key_that_the_server_repeats_is_nowhere(
     leaks.look("the episode", repr(episode))
     leaks.look("the events", repr(events))
     leaks.look("--json", json.dumps(episode_json(episode, pool.names)))
-    leaks.look("the pool", repr(pool) + repr(pool[0]) + repr(pool[0].provider))
+    for part in (pool, pool[0], pool[0].provider):
+        leaks.look("the pool", repr(part))
     leaks.look("the log", caplog.text)
     leaks.look("stdout and stderr", "".join(capfd.readouterr()))
     leaks.none()
@@ -223,7 +230,8 @@ async def test_a_key_in_an_answer_is_the_answer_but_does_not_reach_the_journal(
         await pool.aclose()
     assert SENT in episode.answer
     kept = everything_in(tmp_path)
-    assert SENT.encode() not in kept and OTHER.encode() not in kept  # they are in the environment
+    for key in VARIABLES.values():
+        assert key.encode() not in kept
 
 
 # ── the pool file ─────────────────────────────────────────────────────────────────────────────────

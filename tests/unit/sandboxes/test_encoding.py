@@ -5,34 +5,36 @@ from __future__ import annotations
 import json
 import math
 import time
+from ast import literal_eval
 from collections import Counter, OrderedDict, defaultdict, namedtuple
 from enum import IntEnum
+from typing import Any
 
 import pytest
 from hypothesis import HealthCheck, given, settings, strategies as st
 
 from openconductor.sandboxes.encoding import MAX_HASHED, NotPlain, canonical, decode, encode
 
-hashable = st.recursive(
-    st.none()
-    | st.booleans()
-    | st.integers()
-    | st.floats(allow_nan=False)
-    | st.text()
-    | st.binary(),
-    lambda inner: st.tuples(inner, inner) | st.frozensets(inner, max_size=4),
-    max_leaves=6,
-)
-values = st.recursive(
-    hashable | st.complex_numbers(allow_nan=False),
-    lambda inner: (
-        st.lists(inner, max_size=4)
-        | st.tuples(inner, inner)
-        | st.sets(hashable, max_size=4)
-        | st.dictionaries(hashable, inner, max_size=4)
-    ),
-    max_leaves=12,
-)
+Strategy = st.SearchStrategy[Any]
+SIMPLE: Strategy = st.none() | st.booleans() | st.integers()
+
+
+def frozen(inner: Strategy) -> Strategy:
+    return st.tuples(inner, inner) | st.frozensets(inner, max_size=4)
+
+
+atoms = SIMPLE | st.floats(allow_nan=False) | st.text() | st.binary()
+hashable = st.recursive(atoms, frozen, max_leaves=6)
+
+
+def containers(inner: Strategy) -> Strategy:
+    sequences = st.lists(inner, max_size=4) | st.tuples(inner, inner)
+    sets = st.sets(hashable, max_size=4)
+    return sequences | sets | st.dictionaries(hashable, inner, max_size=4)
+
+
+numbers = st.complex_numbers(allow_nan=False)
+values = st.recursive(hashable | numbers, containers, max_leaves=12)
 
 
 def same(value: object, other: object, **rules: bool) -> bool:
@@ -43,7 +45,8 @@ def same(value: object, other: object, **rules: bool) -> bool:
 @given(values)
 def test_a_plain_value_is_one_line_of_json_and_comes_back_as_it_was(value: object) -> None:
     text = encode(value)
-    assert "\n" not in text and text.isascii()
+    assert "\n" not in text
+    assert text.isascii()
     json.loads(text)
     back = decode(text)
     assert back == value
@@ -59,18 +62,15 @@ def test_by_value_the_normal_forms_are_equal_exactly_where_python_says_so(
     assert same(value, other, by_value=True) is (value == other)
 
 
-TREES = st.recursive(
-    st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=5),
-    lambda inner: (
-        st.lists(inner, max_size=3)
-        | st.dictionaries(
-            st.sampled_from(["dict", "set", "tuple", "int", "bytes", "complex", "x"]),
-            inner,
-            max_size=2,
-        )
-    ),
-    max_leaves=8,
-)
+NAMES = st.sampled_from(["dict", "set", "tuple", "int", "bytes", "complex", "x"])
+
+
+def branches(inner: Strategy) -> Strategy:
+    return st.lists(inner, max_size=3) | st.dictionaries(NAMES, inner, max_size=2)
+
+
+leaves = SIMPLE | st.floats() | st.text(max_size=5)
+TREES = st.recursive(leaves, branches, max_leaves=8)
 
 
 @given(st.text(max_size=60) | TREES.map(json.dumps))
@@ -92,41 +92,61 @@ def test_a_value_at_an_edge_comes_back(value: object) -> None:
 def test_what_python_cannot_print_or_compare_comes_back() -> None:
     assert decode(encode(-(10**20_000))) == -(10**20_000)
     back = decode(encode(math.nan))
-    assert isinstance(back, float) and math.isnan(back)
+    assert isinstance(back, float)
+    assert math.isnan(back)
     assert same([math.nan], [-math.nan])
 
 
+def read_values(text: str) -> list[Any]:
+    """Read a Python literal a line."""
+    return [literal_eval(line) for line in text.strip().splitlines()]
+
+
+ALIKE = """
+[1, 2]
+(1, 2)
+{1, 2}
+{1: 2}
+[1.0, 2.0]
+[True, 2]
+"12"
+b"12"
+[2, 1]
+"""
+
+
 def test_types_and_the_order_of_sequences_are_told_apart() -> None:
-    alike = [
-        [1, 2],
-        (1, 2),
-        {1, 2},
-        frozenset({1, 2}),
-        {1: 2},
-        [1.0, 2.0],
-        [True, 2],
-        "12",
-        b"12",
-        [2, 1],
-    ]
-    assert len({canonical(encode(value)) for value in alike}) == len(alike)
-    assert same({"a": 1, "b": 2}, {"b": 2, "a": 1}) and same({3, 1, 2}, {1, 2, 3})
+    alike = [frozenset({1, 2}), *read_values(ALIKE)]
+    forms = {canonical(encode(value)) for value in alike}
+    assert len(forms) == len(alike) == 10
+    assert same({"a": 1, "b": 2}, {"b": 2, "a": 1})
+    assert same({3, 1, 2}, {1, 2, 3})
     assert same([0.0, 0j], [-0.0, complex(-0.0, -0.0)]), "zero has no sign in normal form"
     assert list(decode(encode({"b": 1, "a": 2}))) == ["b", "a"]  # type: ignore[call-overload]
 
 
+EQUAL = """
+1, 1.0
+1, True
+0.0, -0.0
+2, 2 + 0j
+{1: "a"}, {True: "a"}
+"""
+DIFFERENT = """
+9007199254740992, 9007199254740994.0
+1.5, 1
+(1,), [1]
+"1", 1
+None, 0
+1j, 1
+"""
+
+
 def test_by_value_numbers_and_kinds_of_sets_are_one() -> None:
-    for value, other in [
-        (1, 1.0),
-        (1, True),
-        (0.0, -0.0),
-        (2, 2 + 0j),
-        ({1}, frozenset({1.0})),
-        ({1: "a"}, {True: "a"}),
-    ]:
+    assert same({1}, frozenset({1.0}), by_value=True)
+    for value, other in read_values(EQUAL):
         assert same(value, other, by_value=True)
-    different = [(2**53, 2.0**53 + 2), (1.5, 1), ((1,), [1]), ("1", 1), (None, 0), (1j, 1)]
-    for value, other in different:
+    for value, other in read_values(DIFFERENT):
         assert not same(value, other, by_value=True)
 
 
@@ -151,17 +171,20 @@ def test_a_subclass_counts_as_what_it_extends_by_the_base_classs_methods() -> No
         RED = 3
 
     point = namedtuple("Point", "x y")(1, 2)  # type: ignore[misc]
-    for value, plain in [
-        (Liar([1, 2]), [1, 2]),
-        (Number(5), 5),
-        (Colour.RED, 3),
-        (point, (1, 2)),
-        (Counter("aab"), {"a": 2, "b": 1}),
-        (OrderedDict(a=1), {"a": 1}),
-        (defaultdict(list, {1: [2]}), {1: [2]}),
-    ]:
-        back = decode(encode(value))
-        assert back == plain and type(back) is type(plain)
+    check_plain(Liar([1, 2]), [1, 2])
+    check_plain(Number(5), 5)
+    check_plain(Colour.RED, 3)
+    check_plain(point, (1, 2))
+    check_plain(Counter("aab"), {"a": 2, "b": 1})
+    check_plain(OrderedDict(a=1), {"a": 1})
+    check_plain(defaultdict(list, {1: [2]}), {1: [2]})
+
+
+def check_plain(value: object, plain: object) -> None:
+    """Check that a value comes back as this plain one."""
+    back = decode(encode(value))
+    assert back == plain
+    assert type(back) is type(plain)
 
 
 class Claims:
