@@ -39,8 +39,11 @@ CALL = {
     "type": "function",
     "function": {"name": "weather", "arguments": '{"city": "Paris"}'},
 }
-REJECTED = says({"error": {"message": "this model takes text alone"}}, status=400)
 SILENT = {key: value for key, value in completion("1\n2\n3").items() if key != "usage"}
+
+
+def refuses(status: int, message: str, **more: str) -> Answer:
+    return says({"error": {"message": message, **more}}, status=status)
 
 
 def kind(body: dict) -> str:
@@ -52,35 +55,40 @@ def kind(body: dict) -> str:
     return "images" if isinstance(body["messages"][-1]["content"], list) else "plain"
 
 
+UNCOUNTED = streams([*COUNTED, DONE])
+USED = event({"choices": [], "usage": WIRE_USAGE})
 WHOLE: dict[str, Answer] = {
     "plain": says(completion("1\n2\n3")),
-    "stream": streams([*COUNTED, event({"choices": [], "usage": WIRE_USAGE}), DONE]),
+    "stream": streams([*COUNTED, USED, DONE]),
     "tools": says(completion(None, finish="tool_calls", tool_calls=[CALL])),
     "images": says(completion("white")),
 }
 SHY = {
     "plain": says(SILENT),
-    "stream": streams([*COUNTED, DONE]),
+    "stream": UNCOUNTED,
     "tools": says(completion("It is sunny.")),
 }
+REJECTED = refuses(400, "this model takes text alone")
 HOUSE: dict[str, dict[str, Answer]] = {
     "whole": {},
     "shy": SHY,
-    "half": {"stream": streams([*COUNTED, DONE])},
+    "half": {"stream": UNCOUNTED},
     "text": {"tools": REJECTED, "images": REJECTED},
-    "lumpy": {"stream": says(completion("1\n2\n3"))},
-    "cutter": {"plain": says(completion("1\n2", finish=None))},
-    "stream-cutter": {"stream": streams([chunk("1\n"), chunk("2\n"), DONE])},
-    "website": {"plain": raw(b"<html>Welcome</html>", content_type="text/html")},
-    "locked": {"plain": says({"error": {"message": "no such key"}}, status=401)},
-    "unknown": {"plain": says({"error": {"message": "no such model"}}, status=404)},
-    "broke": {
-        "plain": says({"error": {"code": "insufficient_quota", "message": "pay"}}, status=429)
-    },
-    "silent": {"plain": says(completion(""))},
-    "down": {"plain": says({"error": {"message": "overloaded"}}, status=503)},
+    "lumpy": {"stream": WHOLE["plain"]},
 }
-USABLE = 5  # the first ones
+"""What models that can be used answer otherwise."""
+USABLE = len(HOUSE)
+HOUSE["cutter"] = {"plain": says(completion("1\n2", finish=None))}
+HOUSE["stream-cutter"] = {"stream": streams([*COUNTED[:2], DONE])}
+USELESS = {
+    "website": raw(b"<html>Welcome</html>", content_type="text/html"),
+    "locked": refuses(401, "no such key"),
+    "unknown": refuses(404, "no such model"),
+    "broke": refuses(429, "pay", code="insufficient_quota"),
+    "silent": says(completion("")),
+    "down": refuses(503, "overloaded"),
+}
+HOUSE |= {name: {"plain": answer} for name, answer in USELESS.items()}
 
 
 async def houses(request: web.Request) -> web.StreamResponse:
@@ -88,7 +96,8 @@ async def houses(request: web.Request) -> web.StreamResponse:
     body = await request.json()
     if body["model"] == "sleepy":
         return await hangs()(request)
-    return await {**WHOLE, **HOUSE[body["model"]]}[kind(body)](request)
+    answers = {**WHOLE, **HOUSE[body["model"]]}
+    return await answers[kind(body)](request)
 
 
 OTHERS = """
@@ -128,7 +137,8 @@ def test_each_worker_is_reported_with_its_faults_their_fixes_and_what_its_check_
     for worker in ran.json()["workers"]:
         for fault in worker["faults"]:
             fix = " ".join(fault["fix"].split())
-            assert f"{worker['name']} {fault['what']}: " in text and f"fix: {fix}" in text
+            assert f"{worker['name']} {fault['what']}: " in text
+            assert f"fix: {fix}" in text
     assert CANARY not in ran.out + ran.err + shown.out + shown.err
 
 
@@ -157,7 +167,8 @@ def test_offline_no_call_is_made_and_a_known_price_comes_as_the_line_to_paste(
     assert (ran.code, ran.json()["calls"]) == (0, 0)
     check("pool-check-offline", ran.out, str(tmp_path))
     line = "price = { input = 1.25, cached = 0.125, output = 10 }"
-    assert f"fix: {line}" in shown.out and "2 of 2 workers can be used" in shown.err
+    assert f"fix: {line}" in shown.out
+    assert "2 of 2 workers can be used" in shown.err
 
 
 WORKER = '[[worker]]\nname = "a"\nmodel = "m"\nbase_url = "http://127.0.0.1:9/v1"\n'
@@ -196,7 +207,8 @@ def test_a_worker_that_is_wrong_exits_with_2_and_its_fix(run, tmp_path, line) ->
     setting, _, message = line.partition("→")
     shown = " ".join(check_offline(run, tmp_path, f"WORKER; {setting}").out.split())
     assert message.strip() in shown
-    assert "a settings: " in shown and "fix: change the worker 'a' in" in shown
+    assert "a settings: " in shown
+    assert "fix: change the worker 'a' in" in shown
 
 
 def test_a_file_that_is_absent_exits_with_2(run, tmp_path) -> None:
@@ -232,7 +244,8 @@ def test_init_writes_a_pool_that_loads_explains_itself_and_holds_no_key(
     head, _, tables = text.partition("[[worker]]")
     settings = set(re.findall(r"^(\w+) = ", tables, re.MULTILINE))
     unexplained = [name for name in settings if head.count(f"#   {name} ") != 1]
-    assert settings and not unexplained
+    assert settings
+    assert not unexplained
     checked = run("pool", "check", "pool.toml", "--offline", "--json").json()["workers"]
     assert not any(worker["faults"] for worker in checked)  # each has a price, among other things
 
@@ -253,7 +266,8 @@ def test_init_takes_the_models_of_a_local_server_and_leaves_out_names_that_are_n
     run, bare, monkeypatch
 ) -> None:
     names = ['"]\nevil = 1', "org/qwen3", 7, "qwen3", "x" * 500, "llama3:8b", "one-too-many"]
-    with serving(says({"object": "list", "data": [{"id": name} for name in names]})) as server:
+    models = [{"id": name} for name in names]
+    with serving(says({"object": "list", "data": models})) as server:
         monkeypatch.setattr(
             pool_init, "LOCAL", {"ollama": server.url, "vllm": "http://127.0.0.1:9/v1"}
         )
@@ -277,7 +291,8 @@ def test_init_without_a_key_or_a_server_says_what_it_looked_for(
         monkeypatch.setattr(pool_init, "LOCAL", {"vllm": server.url})
         ran = run("pool", "init")
     assert (ran.code, ran.out) == (1, "")
-    assert "OPENAI_API_KEY" in ran.err and server.url in ran.err
+    assert "OPENAI_API_KEY" in ran.err
+    assert server.url in ran.err
     assert not Path("pool.toml").exists()
 
 
@@ -287,16 +302,16 @@ async def knows_singles(request: web.Request) -> web.Response:
     body = await request.json()
     question = read_question(body["messages"][-1]["content"])
     right = question.kind == "single" and body["model"] != "novice"
-    return web.json_response(completion(write_value(question.answer) if right else "7"))
+    text = write_value(question.answer) if right else "7"
+    return web.json_response(completion(text))
 
 
 def test_calibrate_writes_what_was_measured_and_leaves_the_rest_of_the_file(
     tmp_path: Path, run: Any
 ) -> None:
     with serving(*[knows_singles] * 200) as server:
-        pool = Path(
-            write_pool(tmp_path, server.url, "solver", "novice", more=f"{PRICE}  # by hand")
-        )
+        more = f"{PRICE}  # by hand"
+        pool = Path(write_pool(tmp_path, server.url, "solver", "novice", more=more))
         before = pool.read_text("utf-8")
         options = ("--task", "gym", "--limit", "100", "--out", str(tmp_path / "run"))
         words = ("pool", "calibrate", str(pool), *options)
@@ -313,4 +328,5 @@ def test_calibrate_writes_what_was_measured_and_leaves_the_rest_of_the_file(
     assert set(read_card(cards["novice"]).values()) == {0.0}
     assert WorkerPool.from_toml(pool).cards == {0: cards["solver"], 1: cards["novice"]}
     after = pool.read_text("utf-8").splitlines()
-    assert [line for line in after if not line.startswith("description")] == before.splitlines()
+    kept = [line for line in after if not line.startswith("description")]
+    assert kept == before.splitlines()

@@ -10,6 +10,7 @@ Dollars are worked out here from the server's tokens, in fractions.
 from __future__ import annotations
 
 import asyncio
+import json
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -32,16 +33,19 @@ from openconductor.providers.openai_compatible import OpenAICompatibleProvider
 from openconductor.store import Journal
 from openconductor.types import Budget, Call, Episode, Step, Usage, Workflow
 
-PRICES = served.PRICES | {  # US dollars a million tokens; awkward on purpose
-    "inner-planner": {"input": "0.5", "output": "0.25"},
-    "good": {"input": "0.07", "output": "0.29", "cached": "0.035"},
-    "inner": {"input": "2.5", "output": "7.77"},
-    "mute": {"input": "3", "output": "4"},
-    "dead": {"input": "3", "output": "4"},
-}
-TREE = Workflow(
-    (Step(0, "A."), Step(1, "B."), Step(2, "C.", [0]), Step(0, "D.", [1]), Step(1, "E.", [2, 3]))
-)
+PRICES = served.PRICES | json.loads("""{
+  "inner-planner": {"input": "0.5", "output": "0.25"},
+  "good": {"input": "0.07", "output": "0.29", "cached": "0.035"},
+  "inner": {"input": "2.5", "output": "7.77"},
+  "mute": {"input": "3", "output": "4"},
+  "dead": {"input": "3", "output": "4"}
+}""")
+"""US dollars a million tokens; awkward on purpose."""
+TREE = """
+model_id = [0, 1, 2, 0, 1]
+subtasks = ["A.", "B.", "C.", "D.", "E."]
+access_list = [[], [], [0], [1], [2, 3]]
+"""
 SILENT = ("hang", "hang_midway", "drip_head", "drip_text", "drip_nothing")
 WEIGHTS = {name: 1.0 for name in FAULTS if name not in ("ok", "401", "403", "huge", "endless")}
 WEIGHTS |= dict.fromkeys(SILENT, 0.1)  # each takes a whole timeout
@@ -115,12 +119,15 @@ def check(server: FaultServer, books: Books, journal: Journal, inside: Sequence[
     outside = [call for call in books.calls if call.worker not in (*inside, "dead")]
     models = [record.request.model for record in server.records]
     models = [model for model in models if model not in inside]
-    assert len([call for call in outside if not call.nested]) == len(models)
+    direct = [call for call in outside if not call.nested]
+    assert len(direct) == len(models)
     for model in set(models):
         used = server.usage(model)
-        tokens = (used.input, used.cached, used.output, used.reasoning, bill(PRICES[model], used))
-        assert exact(totals.by_worker[model].usage)[:5] == tokens, model
-        assert totals.by_worker[model].calls == models.count(model), model
+        dollars = bill(PRICES[model], used)
+        tokens = (used.input, used.cached, used.output, used.reasoning, dollars)
+        kept = totals.by_worker[model]
+        assert exact(kept.usage)[:5] == tokens, model
+        assert kept.calls == models.count(model), model
 
 
 @pytest.mark.parametrize(
@@ -131,7 +138,7 @@ async def test_with_retries_fallbacks_and_an_orchestrator_among_the_workers(
 ) -> None:
     shares = {"planner": 0.1, "a": 0.5, "b": 0.5, "c": 0.3, "inner": 0.4}
     inner_plan = render_workflow(Workflow((Step(0, "Think."), Step(1, "Answer.", "all"))))
-    texts = {"planner": render_workflow(TREE), "inner-planner": inner_plan}
+    texts = {"planner": TREE, "inner-planner": inner_plan}
     async with fault_server(Seeded(seed, shares, WEIGHTS), texts) as server:
         inner_pool = WorkerPool([worker(server, "inner"), worker(server, "good")])
         inner = Conductor(worker(server, "inner-planner"), pool=inner_pool, fallback=True)
@@ -139,14 +146,16 @@ async def test_with_retries_fallbacks_and_an_orchestrator_among_the_workers(
         dead = worker(server, "dead", retries=0)
         pool = WorkerPool([a, b, Worker(inner, name="team"), c, dead, good])
         conductor = Conductor(worker(server, "planner"), pool=pool, fallback=True)
-        books, lanes = Books(), asyncio.Semaphore(8)
+        books = Books()
+        lanes = asyncio.Semaphore(8)
         with Journal(tmp_path / "journal.sqlite") as journal:
 
             async def ask(number: int) -> None:
                 async with lanes:
                     await books.ask(conductor, number, journal)
 
-            await asyncio.gather(*(ask(number) for number in range(40)))
+            asking = [ask(number) for number in range(40)]
+            await asyncio.gather(*asking)
             assert len(server.fates) > 20  # or nothing was tested
             check(server, books, journal, inside=("inner", "inner-planner", "good"))
             assert exact(books.ledger) == counted(server, PRICES)
@@ -172,13 +181,16 @@ async def test_of_a_call_that_was_stopped_nobody_knows_the_price(
     plan = render_workflow(Workflow((Step(0, "Look.", []), Step(1, "Wait.", []))))
     script = {name: [how] if fate == "STOPPED" else fate for name, fate in fates.items()}
     async with fault_server(Played(script), {"planner": plan}) as server:
-        books, budget = Books(), Budget(seconds=1.0) if end == "budget" else None
-        pool = WorkerPool([worker(server, "a"), worker(server, "mute", retries=0, timeout_s=None)])
+        books = Books()
+        budget = Budget(seconds=1.0) if end == "budget" else None
+        mute = worker(server, "mute", retries=0, timeout_s=None)
+        pool = WorkerPool([worker(server, "a"), mute])
         conductor = Conductor(worker(server, "planner", timeout_s=None), pool=pool)
         with Journal(tmp_path / "journal.sqlite") as journal:
             asking = [books.ask(conductor, number, journal, budget) for number in range(10)]
             tasks = [asyncio.create_task(one) for one in asking]
-            await server.until(lambda s: len(s.busy) == 10 and len(books.calls) == calls)
+            await server.until(lambda s: len(books.calls) == calls)
+            await server.until(lambda s: len(s.busy) == 10)
             if end == "cancel":  # such an ask returns no episode
                 for task in tasks:
                     task.cancel()

@@ -14,6 +14,7 @@ import socket
 import struct
 from decimal import Decimal
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -29,13 +30,19 @@ SECONDS = 1.0
 
 KEY = new_key()
 WHERE = {
-    "planning": {"planner": ["hang", "ok"]},
-    "step": {"b": ["hang", "ok"]},
-    "amid a step": {"b": ["hang_midway", "ok"]},
-    "answer": {"c": ["hang", "ok"]},
-    "amid the answer": {"c": ["hang_midway", "ok"]},
-    "a dripping answer": {"c": ["drip_text", "ok"]},
+    "planning": ("planner", "hang"),
+    "step": ("b", "hang"),
+    "amid a step": ("b", "hang_midway"),
+    "answer": ("c", "hang"),
+    "amid the answer": ("c", "hang_midway"),
+    "a dripping answer": ("c", "drip_text"),
 }
+"""The worker that does not come to an end, and how."""
+
+
+def asked_models(faults: FaultServer) -> list[str]:
+    """Return the models of the requests that are under way."""
+    return [record.request.model for record in faults.busy]
 
 
 async def ask_and_leave(
@@ -44,20 +51,23 @@ async def ask_and_leave(
     """Send a request on a connection of its own, and leave when its worker hangs; return when that
     was.
     """
-    body = json.dumps(request_body(api, stream=stream)).encode()
+    asked = request_body(api, stream=stream)
+    body = json.dumps(asked).encode()
     host, port = server.url.removeprefix("http://").split(":")
     reader, writer = await asyncio.open_connection(host, int(port))
     head = f"POST {PATHS[api]} HTTP/1.1\r\nHost: x\r\nX-Api-Key: {KEY[0]}\r\n"
-    writer.write(f"{head}Content-Length: {len(body)}\r\n\r\n".encode() + body)
-    (hanging,) = WHERE[where]
-    await faults.until(lambda one: any(record.request.model == hanging for record in one.busy))
+    head += f"Content-Length: {len(body)}\r\n\r\n"
+    writer.write(head.encode() + body)
+    hanging, _ = WHERE[where]
+    await faults.until(lambda one: hanging in asked_models(one))
     if stream and where in ("amid the answer", "a dripping answer"):
         said = b""
         while said.count(b"delta") < 8:
             said += await asyncio.wait_for(reader.read(65536), 5)
     if stream != (api == "messages"):  # one way or the other
         sock = writer.get_extra_info("socket")
-        sock.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+        at_once = struct.pack("ii", 1, 0)
+        sock.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, at_once)
         writer.transport.abort()
     else:
         writer.close()
@@ -79,8 +89,10 @@ async def test_who_leaves_is_worked_for_no_more_and_pays_what_was_done(
     tmp_path: Path, api: str, where: str, stream: bool
 ) -> None:
     table = KeyTable("ann", KEY[1], dollars=Decimal(1), period="total")
+    hanging, fault = WHERE[where]
+    script = Played({hanging: [fault, "ok"]})
     async with (
-        fault_server(Played(WHERE[where]), {"planner": PLAN}) as faults,
+        fault_server(script, {"planner": PLAN}) as faults,
         served(tmp_path, faults, key=[table]) as server,
     ):
         left = await ask_and_leave(server, faults, api, where, stream=stream)
@@ -92,7 +104,8 @@ async def test_who_leaves_is_worked_for_no_more_and_pays_what_was_done(
         assert episode.outcome == "unfinished"
         check_bill(server, faults, episode.id)
         requests = len(faults.records)
-        assert (await server.ask(api, key=KEY[0], stream=stream)).status_code == 200
+        answer = await server.ask(api, key=KEY[0], stream=stream)
+        assert answer.status_code == 200
         assert len(faults.records) == requests + 4, "nothing was asked again behind anyone's back"
 
 
@@ -119,15 +132,15 @@ async def test_many_that_leave_at_once_leave_no_socket(tmp_path: Path, api: str)
         served(tmp_path, faults) as server,
         asyncio.TaskGroup() as group,
     ):
-        questions = [f"{number}?" for number in range(24)]
-        asking = [
-            group.create_task(server.ask(api, stream=True, question=question))
-            for question in questions
-        ]
-        await faults.until(lambda one: [r.request.model for r in one.busy] == ["c"] * 24)
+        asking: list[asyncio.Task[Any]] = []
+        for number in range(24):
+            call = server.ask(api, stream=True, question=f"{number}?")
+            asking.append(group.create_task(call))
+        await faults.until(lambda one: asked_models(one) == ["c"] * 24)
         for task in asking:
             task.cancel()
         await faults.until(lambda one: not one.busy, 2 * SECONDS)
         await server.until_idle(SECONDS)
         assert faults.unreported() == 24
-        assert server.journal.totals().spent.usage.unpriced_calls == 24
+        spent = server.journal.totals().spent
+        assert spent.usage.unpriced_calls == 24

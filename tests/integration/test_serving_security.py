@@ -84,6 +84,16 @@ def tool(api: str, parameters: Any) -> dict[str, Any]:
     }[api]
 
 
+def last_question(server: Orchestra) -> str:
+    """Return what bert was asked last."""
+    messages, _ = server.workers["bert"].sent[-1]
+    return messages[0].content
+
+
+def nest(depth: int) -> bytes:
+    return b"[" * depth + b"]" * depth
+
+
 # ── bodies ────────────────────────────────────────────────────────────────────────────────────────
 @pytest.mark.parametrize("api", PATHS)
 def test_a_body_that_would_break_what_comes_after_it_is_refused_and_breaks_nothing(
@@ -95,16 +105,18 @@ def test_a_body_that_would_break_what_comes_after_it_is_refused_and_breaks_nothi
         return whole.replace(b'{"x": 0}', b'{"x": %b}' % value)
 
     # A depth of 900 once ended the journal for everybody.
-    nested = [hidden(b"[" * depth + b"]" * depth) for depth in (150, 400, 900)]
+    nested = [hidden(nest(depth)) for depth in (150, 400, 900)]
     numbers = [hidden(number) for number in (b"1e999", b"NaN", b"9" * 5000)]
     utf_16 = whole.decode().encode("utf-16")
     texts = [whole.replace(b"6", b"\xed\xa0\x80"), whole[:-1], b"", utf_16]
     many = json.dumps(body(api, ["1"] * 200_000)).encode()
     server.play("thought", "42")
-    for sent in [*nested, *numbers, *texts, b"[" * 100_000, b'{"a":' * 50_000, many]:
+    endless = [b"[" * 100_000, b'{"a":' * 50_000]
+    for sent in [*nested, *numbers, *texts, *endless, many]:
         assert post(server, api, sent).status_code == 400, sent[:300]
     assert not server.planner.sent
-    assert post(server, api, hidden(b"[" * 80 + b"]" * 80)).status_code == 200
+    shallow = post(server, api, hidden(nest(80)))
+    assert shallow.status_code == 200
 
 
 @pytest.mark.parametrize("api", PATHS)
@@ -126,13 +138,17 @@ def test_half_a_character_or_none_becomes_a_question_mark_in_whatever_field_it_s
     """Clients cut texts amid an emoji, and read files that are no text."""
     named = {"tools": [tool(api, {"~": "~"})], "user": "~", "stop": ["~"], "metadata": {"~": "~"}}
     for content in ("cut ~", [{"type": "text", "text": "cut ~"}]):
-        assert post(server, api, cut(body(api, content, **named), half)).status_code == 200
-        assert "cut ?" in server.workers["bert"].sent[-1][0][0].content
+        asked = cut(body(api, content, **named), half)
+        assert post(server, api, asked).status_code == 200
+        assert "cut ?" in last_question(server)
     for wrong in ({"conductor": {"~": 1}}, {"tool_choice": {"type": "~"}}):
-        assert post(server, api, cut(body(api, **wrong), half)).status_code == 400
-    assert post(server, api, cut(body(api, model="~"), half)).status_code == 404
-    counted = cut(body("messages", conductor={"~": 1}), half)
-    assert HTTP.post(f"{server.url}/v1/messages/count_tokens", content=counted).status_code == 400
+        asked = cut(body(api, **wrong), half)
+        assert post(server, api, asked).status_code == 400
+    asked = cut(body(api, model="~"), half)
+    assert post(server, api, asked).status_code == 404
+    asked = cut(body("messages", conductor={"~": 1}), half)
+    counted = HTTP.post(f"{server.url}/v1/messages/count_tokens", content=asked)
+    assert counted.status_code == 400
 
 
 def test_half_a_character_in_a_name_that_is_too_long_becomes_a_question_mark(
@@ -150,7 +166,7 @@ def test_a_text_that_says_how_a_character_is_written_stays_as_it_is(
 ) -> None:
     text = "whole \U0001f600 " + r"\u0000 \\ud83d"
     assert post(server, api, body(api, text)).status_code == 200
-    assert text in server.workers["bert"].sent[-1][0][0].content
+    assert text in last_question(server)
 
 
 def test_a_second_field_of_one_name_replaces_the_first_for_all_who_read_it(
@@ -159,18 +175,18 @@ def test_a_second_field_of_one_name_replaces_the_first_for_all_who_read_it(
     raw = json.dumps(body("chat"))[:-1] + ', "model": "direct:anna", "model": "direct:bert"}'
     server.play("a", "b")
     answer = post(server, "chat", raw.encode()).json()
-    assert (answer["model"], answer["choices"][0]["message"]["content"]) == ("direct:bert", "b")
+    assert answer["model"] == "direct:bert"
+    assert answer["choices"][0]["message"]["content"] == "b"
 
 
 def test_no_text_of_a_client_gets_into_a_header(server: Orchestra) -> None:
     evil = "x\r\nset-cookie: a=b"
-    for asked, headers, status in (
-        (body("chat", model=evil), {}, 404),
-        (body("chat", user=evil), {}, 200),
-        (body("chat"), {"x-request-id": "mine"}, 200),
-    ):
-        answer = post(server, "chat", asked, **headers)
-        assert answer.status_code == status
+    unknown = post(server, "chat", body("chat", model=evil))
+    assert unknown.status_code == 404
+    user = post(server, "chat", body("chat", user=evil))
+    named = post(server, "chat", body("chat"), **{"x-request-id": "mine"})
+    assert user.status_code == named.status_code == 200
+    for answer in (unknown, user, named):
         assert "set-cookie" not in answer.headers
         assert re.fullmatch("[0-9a-f]{32}", answer.headers["x-request-id"])
 
@@ -304,7 +320,8 @@ def test_many_connections_at_once_and_clients_that_leave_at_any_moment_leave_not
             idle.enter_context(connect(server))
         for number in range(60):  # from amid the head to after the end
             with connect(server) as client:
-                client.sendall(whole[: len(whole) * (number + 1) // 30])
+                end = len(whole) * (number + 1) // 30
+                client.sendall(whole[:end])
                 time.sleep(0.002 * (number % 20))
                 if number % 3:
                     client.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, b"\1\0\0\0\0\0\0\0")
@@ -348,19 +365,23 @@ def shared(tmp_path: Path) -> Iterator[tuple[Orchestra, str]]:
     tools = [{"type": "function", "name": name} for name in "fg"]
     with orchestra(tmp_path, "thought", calling, key=keys()) as server:
         asked = body("responses", "ann's question", tools=tools)
-        yield server, post(server, "responses", asked, **as_(ANN)).headers["x-request-id"]
+        answer = post(server, "responses", asked, **as_(ANN))
+        yield server, answer.headers["x-request-id"]
 
 
 def test_a_key_reads_no_episode_of_another_one(shared: tuple[Orchestra, str]) -> None:
     server, episode = shared
     folder = f"{server.url}/v1/episodes"
-    assert HTTP.get(f"{folder}/{episode}", headers=as_(ANN)).json()["id"] == episode
-    assert HTTP.get(f"{folder}/{episode}").status_code == 401
+    own = HTTP.get(f"{folder}/{episode}", headers=as_(ANN))
+    assert own.json()["id"] == episode
+    keyless = HTTP.get(f"{folder}/{episode}")
+    assert keyless.status_code == 401
     refused = HTTP.get(f"{folder}/{episode}", headers=as_(BEN))
     assert code(refused) == (404, "episode_not_found")
     forged = (f"{episode}/", f"{episode}%00", episode.upper(), f"../episodes/{episode}", "%")
     for identifier in forged:
-        assert HTTP.get(f"{folder}/{identifier}", headers=as_(BEN)).status_code in (307, 404)
+        refused = HTTP.get(f"{folder}/{identifier}", headers=as_(BEN))
+        assert refused.status_code in (307, 404)
 
 
 def test_a_key_goes_on_from_no_answer_of_another_one(shared: tuple[Orchestra, str]) -> None:
@@ -387,7 +408,8 @@ def test_a_call_of_another_key_s_is_nobody_s_and_is_planned(
     answer = post(server, "chat", body("chat", messages=turns, tools=TOOLS), **as_(BEN))
     assert answer.status_code == 200
     assert len(server.planner.sent) == 2
-    assert "ann's question" not in answer.text + str(server.workers["bert"].sent[-1])
+    assert "ann's question" not in answer.text
+    assert "ann's question" not in str(server.workers["bert"].sent[-1])
     of_ann = HTTP.get(f"{server.url}/v1/episodes/{episode}", headers=as_(ANN)).text
     assert "ben's question" not in of_ann
 
@@ -409,14 +431,15 @@ def test_the_id_of_an_episode_under_way_is_none_to_go_on_from(
         assert "completed" not in told.text
 
 
+NOBODYS = "call_00000000000000000000000000000000"
 FORGED = [
     "",
     "call_",
-    "call_" + "0" * 32 + "00",
-    "call_" + "0" * 32 + "9" * 5000,
-    "call_" + "0" * 32 + "²²",
-    "call_../../" + "a" * 40,
-    "resp_" + "0" * 34,
+    f"{NOBODYS}00",
+    NOBODYS + "9" * 5000,
+    f"{NOBODYS}²²",
+    "call_../../aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa",
+    "resp_0000000000000000000000000000000000",
     "\x1f" * 38,
 ]
 
@@ -451,9 +474,8 @@ def test_results_that_come_twice_or_are_missing_or_have_a_wrong_number_reach_the
     for ids in ([first], [first, first], [second, first], [wrong], [first, second, foreign]):
         answer = go_on(called, ids).json()["choices"][0]["message"]
         assert answer["content"] == f"got {['r'] * len(ids)}"
-    numbered = [
-        {**called["tool_calls"][0], "id": f"{wrong[:-2]}{i % 100:02d}"} for i in range(1000)
-    ]
+    ids = [f"{wrong[:-2]}{number % 100:02d}" for number in range(1000)]
+    numbered = [{**call, "id": identifier} for identifier in ids]
     assert go_on({**called, "tool_calls": numbered}, [first]).status_code == 200
 
 
@@ -554,7 +576,8 @@ def test_no_address_of_a_client_s_is_ever_fetched(tmp_path: Path) -> None:
             answer = post(server, api, body(api, f"Read {url}", **with_addresses(api, url)))
             assert answer.status_code == 200, answer.text
             for model in (url, f"direct:{url}", f"openai_compatible:{url}", "../anna"):
-                assert code(post(server, api, body(api, model=model)))[0] == 404
+                answer = post(server, api, body(api, model=model))
+                assert answer.status_code == 404
         assert "mcp" not in str(server.workers["bert"].sent)
         with pytest.raises(TimeoutError):
             trap.accept()
@@ -565,14 +588,14 @@ def with_addresses(api: str, url: str) -> dict[str, Any]:
     mcp = {"type": "mcp", "server_url": url, "server_label": "x", "url": url, "name": "x"}
     search = {"type": "web_search", "url": url}
     schema = {"type": "object", "properties": {"a": {"$ref": url}}}
-    fields = dict.fromkeys(("base_url", "api_base", "callback", "webhook"), url)
-    return {
-        **fields,
-        "tools": [mcp, search, tool(api, schema)],
-        "mcp_servers": [mcp],
-        "metadata": {"url": url},
-        "response_format": {"type": "json_schema", "json_schema": {"name": "a", "schema": schema}},
-    }
+    names = ("base_url", "api_base", "callback", "webhook")
+    fields: dict[str, Any] = dict.fromkeys(names, url)
+    fields["tools"] = [mcp, search, tool(api, schema)]
+    fields["mcp_servers"] = [mcp]
+    fields["metadata"] = {"url": url}
+    form = {"name": "a", "schema": schema}
+    fields["response_format"] = {"type": "json_schema", "json_schema": form}
+    return fields
 
 
 # ── cost ──────────────────────────────────────────────────────────────────────────────────────────
@@ -580,13 +603,13 @@ def test_requests_at_once_cannot_spend_a_key_s_money_twice(tmp_path: Path) -> No
     """Twelve at once, with room for one: each waits for what the one before may cost, until too
     little is left.
     """
-    most, real = (500 * 15 + 10 * 3) / 1e6, (60 * 3 + 40 * 0.3 + 20 * 15) / 1e6
+    most = (500 * 15 + 10 * 3) / 1e6
+    real = (60 * 3 + 40 * 0.3 + 20 * 15) / 1e6
     money = Decimal(f"{most + 3.5 * real:f}")
     with orchestra(tmp_path, [0.1, "t"], key=keys(dollars=money, period="total")) as server:
         answers = at_once(server, 12)
-        assert sorted(answer.status_code for answer in answers) == [200] * 4 + [402] * 8
-        refused = [code(answer) for answer in answers if answer.status_code == 402]
-        assert set(refused) == {(402, "insufficient_quota")}
+        refused = [code(answer) for answer in answers if answer.status_code != 200]
+        assert refused == [(402, "insufficient_quota")] * 8
         assert len(server.workers["anna"].sent) == 4
         assert post(server, "chat", body("chat"), **as_(BEN)).status_code == 200
 
@@ -594,8 +617,12 @@ def test_requests_at_once_cannot_spend_a_key_s_money_twice(tmp_path: Path) -> No
 def at_once(server: Orchestra, times: int) -> list[httpx.Response]:
     """Return the answers to this many requests of ann's at once."""
     asked = body("chat", model="direct:anna")
+
+    def ask(number: int) -> httpx.Response:
+        return post(server, "chat", asked, **as_(ANN))
+
     with ThreadPoolExecutor(times) as many:
-        return list(many.map(lambda _: post(server, "chat", asked, **as_(ANN)), range(times)))
+        return list(many.map(ask, range(times)))
 
 
 def test_a_key_s_rate_and_number_at_once_are_limits_with_a_time_to_come_back(
@@ -632,7 +659,7 @@ async def test_an_answer_of_a_worker_that_would_break_the_journal_is_that_worker
     tmp_path: Path, stream: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     function = '"function": {"name": "f", "arguments": "{}"}'
-    nested = "[" * 900 + "]" * 900
+    nested = nest(900).decode()
     call = f'{{"index": 0, "id": "x", "type": "function", {function}, "more": {nested}}}'
     message = f'{{"content": "so", "tool_calls": [{call}]}}'
     part = "delta" if stream else "message"
@@ -649,7 +676,9 @@ async def test_an_answer_of_a_worker_that_would_break_the_journal_is_that_worker
         fault_server(Played({"c": ["deep", "ok"]}), {"planner": served.PLAN}) as faults,
         served.served(tmp_path, faults) as server,
     ):
-        answer = await server.ask("chat", stream=stream, tools=TOOLS)
-        assert '"worker_failed"' in answer.text
-        assert (await server.client.get(f"{server.url}/health/ready")).status_code == 200
-        assert '"worker_failed"' not in (await server.ask("chat", stream=stream, tools=TOOLS)).text
+        broken = await server.ask("chat", stream=stream, tools=TOOLS)
+        assert '"worker_failed"' in broken.text
+        ready = await server.client.get(f"{server.url}/health/ready")
+        assert ready.status_code == 200
+        whole = await server.ask("chat", stream=stream, tools=TOOLS)
+        assert '"worker_failed"' not in whole.text

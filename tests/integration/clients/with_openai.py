@@ -34,14 +34,15 @@ def chat(job: Job, turns: Any, **options: Any) -> Any:
             "message": message,
             "used": answer.usage,
         }
-    message, used = told.pop("message"), told.pop("used")
+    message = told.pop("message")
+    used = told.pop("used")
     calls = message.tool_calls or ()
-    return told | {
-        "calls": [(call.id, json.loads(call.function.arguments)) for call in calls],
-        "usage": [used.prompt_tokens, used.completion_tokens, used.total_tokens],
-        "said": [message.model_dump(exclude_none=True, include={"role", "content", "tool_calls"})],
-        "details": used.model_dump(),
-    }
+    told["calls"] = [(call.id, json.loads(call.function.arguments)) for call in calls]
+    told["usage"] = [used.prompt_tokens, used.completion_tokens, used.total_tokens]
+    told["details"] = used.model_dump()
+    said = {"role", "content", "tool_calls"}
+    told["said"] = [message.model_dump(exclude_none=True, include=said)]
+    return told
 
 
 def chat_stream(completions: Any, options: Any) -> Any:
@@ -51,9 +52,10 @@ def chat_stream(completions: Any, options: Any) -> Any:
     deltas = [chunk.choices[0].delta for chunk in chunks if chunk.choices]
     pieces = [delta.content for delta in deltas if delta.content]
     thoughts = [getattr(delta, "reasoning_content", None) or "" for delta in deltas]
-    assert message.content == ("".join(pieces) or None)
+    text = "".join(pieces)
+    assert message.content == (text or None)
     return {
-        "text": "".join(pieces),
+        "text": text,
         "pieces": len(pieces),
         "thoughts": "".join(thoughts),
         "message": message,
@@ -82,16 +84,13 @@ def respond(job: Job, turns: Any, **options: Any) -> Any:
     thoughts = [item.summary for item in answer.output if item.type == "reasoning"]
     calls = [item for item in answer.output if item.type == "function_call"]
     used = answer.usage
-    return {
-        "text": answer.output_text,
-        "pieces": len(pieces),
-        "thoughts": "\n".join(part.text for summary in thoughts for part in summary),
-        "calls": [(call.call_id, json.loads(call.arguments)) for call in calls],
-        "usage": [used.input_tokens, used.output_tokens, used.total_tokens],
-        "said": [item.model_dump(exclude_none=True) for item in answer.output],
-        "id": answer.id,
-        "details": used.model_dump(),
-    }
+    told: dict[str, Any] = {"id": answer.id, "text": answer.output_text, "pieces": len(pieces)}
+    told["thoughts"] = "\n".join(part.text for summary in thoughts for part in summary)
+    told["calls"] = [(call.call_id, json.loads(call.arguments)) for call in calls]
+    told["usage"] = [used.input_tokens, used.output_tokens, used.total_tokens]
+    told["details"] = used.model_dump()
+    told["said"] = [item.model_dump(exclude_none=True) for item in answer.output]
+    return told
 
 
 def outputs(calls: Any) -> list[Any]:
