@@ -38,11 +38,15 @@ NAMED = {
     "desk": "always",
     "short": "fewer_steps",
 }
-LAW = [
-    {"ask": f"Is {n} even?", "options": ["No", "Yes"], "right": right}
-    for n, right in enumerate("BABA")
-]
-CHOICE = [{"question": "Even?", "choices": ["No", "Yes"], "answer": right} for right in "BABA"]
+LAW = """
+{"ask": "Is 0 even?", "options": ["No", "Yes"], "right": "B"}
+{"ask": "Is 1 even?", "options": ["No", "Yes"], "right": "A"}
+{"ask": "Is 2 even?", "options": ["No", "Yes"], "right": "B"}
+{"ask": "Is 3 even?", "options": ["No", "Yes"], "right": "A"}
+"""
+CITY = '{"ask": "What is the capital of France?", "answer": "Paris"}'
+CHOICE = '{"question": "Even?", "choices": ["No", "Yes"], "answer": "A"}\n'
+CHOICES = CHOICE.replace('"A"', '"B"') + CHOICE
 ODD = """
 from openconductor import Baseline, Benchmark, Dataset
 class Bare(Baseline): pass
@@ -57,12 +61,6 @@ def bare(pool): return Bare(pool, "bare")
 """
 
 
-def write_rows(path: Path, rows: list[dict[str, object]]) -> Path:
-    path.parent.mkdir(exist_ok=True)
-    path.write_text("".join(json.dumps(row) + "\n" for row in rows), "utf-8")
-    return path
-
-
 @pytest.fixture
 def place(tmp_path: Path, root: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     """Make a current directory with the files that the docs show, and data.
@@ -72,16 +70,15 @@ def place(tmp_path: Path, root: Path, monkeypatch: pytest.MonkeyPatch) -> Iterat
     pages = "".join(page.read_text("utf-8") for page in (root / "docs").glob("*.md"))
     files = {name: code for code, name in BLOCK.findall(pages)}
     assert set(files) == set(NAMED)
-    for name, code in {**files, "odd": ODD, "broken": "import a_thing_that_is_absent"}.items():
+    files |= {"odd": ODD, "broken": "import a_thing_that_is_absent"}
+    for name, code in files.items():
         (tmp_path / f"{name}.py").write_text(code, "utf-8")
-    write_rows(tmp_path / "law.jsonl", LAW)
-    write_rows(
-        tmp_path / "city.jsonl", [{"ask": "What is the capital of France?", "answer": "Paris"}]
-    )
+    (tmp_path / "law.jsonl").write_text(LAW.lstrip())
+    (tmp_path / "city.jsonl").write_text(CITY)
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(sys, "path", [one for one in sys.path if one])
     yield tmp_path
-    for name in (*files, "odd", "broken"):
+    for name in files:
         sys.modules.pop(name, None)
 
 
@@ -93,23 +90,29 @@ def install(place: Path, points: str = "") -> None:
     info = place.parent / f"{place.name}-site" / "others-1.0.dist-info"
     info.mkdir(parents=True)
     (info / "METADATA").write_text("Metadata-Version: 2.1\nName: others\nVersion: 1.0\n")
-    every = (
-        f"[openconductor.{WHAT[name]}]\n{name} = {name}:{target}\n"
-        for name, target in NAMED.items()
-    )
-    (info / "entry_points.txt").write_text(points or "".join(every))
-    for name in NAMED:
+    every = ""
+    for name, target in NAMED.items():
+        every += f"[openconductor.{WHAT[name]}]\n{name} = {name}:{target}\n"
         (place / f"{name}.py").rename(info.parent / f"{name}.py")
+    (info / "entry_points.txt").write_text(points or every)
     sys.path.insert(0, str(info.parent))
 
 
+POOL = """
+[[worker]]
+name = "yes"
+provider = "PROVIDER"
+model = "Answer: B"
+[[worker]]
+name = "no"
+provider = "PROVIDER"
+model = "It is Paris. Answer: A"
+"""
+
+
 def write_pool(folder: Path, provider: str) -> Path:
-    says = {"yes": "Answer: B", "no": "It is Paris. Answer: A"}
-    table = '[[worker]]\nname = "{}"\nprovider = "{}"\nmodel = "{}"\n'
     path = folder / "pool.toml"
-    path.write_text(
-        "".join(table.format(name, provider, text) for name, text in says.items()), "utf-8"
-    )
+    path.write_text(POOL.replace("PROVIDER", provider), "utf-8")
     return path
 
 
@@ -126,8 +129,10 @@ def test_what_others_bring_is_evaluated_end_to_end(way: str, place: Path, run) -
     rows = run(*words.split()).json()["rows"]
     accuracies = {(row["system"], row["task"]): row["accuracy"] for row in rows}
     assert accuracies["worker:yes", law] == accuracies["worker:no", law] == 0.5
-    assert (accuracies["worker:yes", city], accuracies[f"{checked}:no", city]) == (0.0, 1.0)
-    assert run("eval", "--out", "run", "--json").json()["rows"] == rows, "it is resumed"
+    assert accuracies["worker:yes", city] == 0.0
+    assert accuracies[f"{checked}:no", city] == 1.0
+    resumed = run("eval", "--out", "run", "--json").json()
+    assert resumed["rows"] == rows
     checked_task = run("task", "check", law, "--path", "law.jsonl", "--json").json()
     assert checked_task["accepted"] == 4
     assert (f"{law} " in run("task", "list").out) is installed
@@ -135,19 +140,24 @@ def test_what_others_bring_is_evaluated_end_to_end(way: str, place: Path, run) -
 
 def test_two_local_files_of_one_shape_are_two_tasks_under_their_own_names(place: Path, run) -> None:
     pool = write_pool(place, "desk:always")
-    law = write_rows(place / "choice.jsonl", CHOICE)
-    tax = write_rows(place / "tax" / "test.jsonl", CHOICE[:1]).parent
-    my_law, my_tax, other = ("my-law", law), ("tax", tax), ("tax", law)
-    for folder, tasks in {"one": [my_law, my_tax], "two": [my_tax], "three": [other]}.items():
+    law, tax = place / "choice.jsonl", place / "tax"
+    tax.mkdir()
+    law.write_text(CHOICES * 2)
+    (tax / "test.jsonl").write_text(CHOICES.splitlines()[0])
+
+    def evaluate(folder: str, **tasks: Path) -> None:
         words = f"eval worker:yes --pool {pool} --out {folder}"
-        for name, path in tasks:
+        for name, path in tasks.items():
             words += f" --task {name}=mmlu --task-path {name}={path}"
         assert run(*words.split()).code == 0
-    rows = json.loads(Path("one/table.json").read_text("utf-8"))["rows"]
-    assert [(row["task"], row["n"], row["accuracy"]) for row in rows[:2]] == [
-        ("my-law", 4, 0.5),
-        ("tax", 1, 1.0),
-    ]
+
+    evaluate("one", **{"my-law": law, "tax": tax})
+    evaluate("two", tax=tax)
+    evaluate("three", tax=law)
+    table = json.loads(Path("one/table.json").read_text("utf-8"))
+    of_law, of_tax = table["rows"][:2]
+    assert (of_law["task"], of_law["n"], of_law["accuracy"]) == ("my-law", 4, 0.5)
+    assert (of_tax["task"], of_tax["n"], of_tax["accuracy"]) == ("tax", 1, 1.0)
     assert same_questions(Path("one"), Path("two")).tasks == ("tax",)
     with pytest.raises(ConfigError, match="task tax: got 4 other questions than the 1 of"):
         same_questions(Path("one"), Path("three"))
@@ -215,11 +225,14 @@ def test_a_reward_of_ones_own_trains_and_what_is_right_stays_the_graders(
     assert run(*words, "reward.function=short:fewer_steps").code == 0
     with JournalReader(folder / "journal.sqlite") as journal:
         kept = [record.value for record in journal.records()]
-    for number, line in enumerate((folder / "curves.jsonl").read_text("utf-8").splitlines()):
+    lines = (folder / "curves.jsonl").read_text("utf-8").splitlines()
+    for number, line in enumerate(lines):
         curve = json.loads(line)
         own = [record for record in kept if record["training"] == f"iteration {number}"]
         assert curve["accuracy"] == fmean(record["correct"] for record in own)
-        assert curve["reward"] == pytest.approx(fmean(record["reward"] for record in own))
+        mean = fmean(record["reward"] for record in own)
+        assert curve["reward"] == pytest.approx(mean)
     worth = {(record["correct"], record["reward"]) for record in kept}
+    possible = {(True, 1 / steps) for steps in range(1, 6)}
     assert worth >= {(False, 0.0), (True, 1.0), (True, 0.5)}
-    assert worth <= {(False, 0.0), *((True, 1 / steps) for steps in range(1, 6))}
+    assert worth <= {(False, 0.0), *possible}

@@ -43,13 +43,17 @@ PNG = "data:image/png;base64,AAAA"
 HELLO = (Message("system", "Be brief."), Message("user", "What is 2 + 2?"))
 FOUR = {"anthropic": says(message(text("4"))), "google": says(response({"text": "4"}))}
 FOUR_STREAMED = {
-    "anthropic": streams([start(), *said("4"), *end()]),
-    "google": streams([data(response({"text": "4"}))]),
+    "anthropic": [start(), *said("4"), *end()],
+    "google": [data(response({"text": "4"}))],
 }
-HALF = {
-    "anthropic": [start(), *said("one ", "two")[:-1]],
-    "google": [data(response({"text": "one"}, finish=None))],
-}
+
+
+def part_of_google(words: str, **more: bool) -> bytes:
+    """Return an event of Google's that is not the last one."""
+    return data(response({"text": words, **more}, finish=None))
+
+
+HALF = {"anthropic": [start(), *said("one ", "two")[:-1]], "google": [part_of_google("one")]}
 each_vendor = pytest.mark.parametrize("vendor", VENDORS)
 
 
@@ -71,14 +75,14 @@ async def ask(
     """One call; (completion, server, pieces of text)."""
     pieces: list[str] = []
     on_text = pieces.append if stream else None
+    options.setdefault("api_key_env", VARIABLE)
+    asked = sampling or Sampling()
     async with (
         native_server(*answers) as server,
-        create(vendor, "m-1", **{"base_url": server.url, "api_key_env": VARIABLE, **options}) as it,
+        create(vendor, "m-1", **{"base_url": server.url, **options}) as it,
     ):
         try:
-            call = it.complete(
-                messages, sampling or Sampling(), call=CallContext(), on_text=on_text
-            )
+            call = it.complete(messages, asked, call=CallContext(), on_text=on_text)
             return await call, server, pieces
         finally:
             assert len(server.bodies) <= 1  # a call is one request
@@ -152,7 +156,8 @@ async def test_a_key_that_is_not_set_is_named_before_anything_is_sent(
         await Worker("anthropic:claude", name="c").complete(HELLO, call=CallContext())
     monkeypatch.delenv(VARIABLE)
     for vendor in VENDORS:
-        assert VARIABLE in str(await failure(vendor, FOUR[vendor]))
+        error = await failure(vendor, FOUR[vendor])
+        assert VARIABLE in str(error)
 
 
 @each_vendor
@@ -160,7 +165,8 @@ async def test_the_key_goes_out_in_one_header_alone(vendor: str) -> None:
     got, server, _ = await ask(vendor, FOUR[vendor])
     (header,) = [name for name, value in server.headers[0].items() if KEY in value]
     assert header in ("x-api-key", "authorization", "x-goog-api-key")
-    assert KEY not in server.paths[0] + json.dumps(server.bodies) + repr(got)
+    for shown in (server.paths[0], json.dumps(server.bodies), repr(got)):
+        assert KEY not in shown
 
 
 @each_vendor
@@ -179,12 +185,15 @@ async def test_what_the_user_set_is_sent_to_anthropic_and_on_record() -> None:
     sampling = Sampling(max_tokens=2048, seed=7, body={**thinking, "top_k": 3})
     got, server, _ = await ask("anthropic", FOUR["anthropic"], sampling=sampling)
     sent = server.bodies[0]
-    assert (server.paths, sent["model"], sent["system"]) == (["/v1/messages"], "m-1", "Be brief.")
+    assert server.paths == ["/v1/messages"]
+    assert (sent["model"], sent["system"]) == ("m-1", "Be brief.")
     assert sent["messages"] == [{"role": "user", "content": [text("What is 2 + 2?")]}]
-    assert sent.items() >= {"max_tokens": 2048, **thinking, "top_k": 3}.items()
+    set_by_body = {**thinking, "top_k": 3}
+    assert sent.items() >= set_by_body.items()
+    assert sent["max_tokens"] == 2048
     assert got.body_sent["model"] == "anthropic:m-1"
     assert got.body_sent["max_tokens"] == 2048
-    assert got.body_sent["extra_body"] == {**thinking, "top_k": 3}
+    assert got.body_sent["extra_body"] == set_by_body
 
 
 async def test_what_the_user_set_is_sent_to_google_and_on_record() -> None:
@@ -221,18 +230,17 @@ ADD = {"name": "add", "description": "Adds.", "parameters": {"type": "object"}}
 TOOLS = Sampling(body={"tools": [{"type": "function", "function": ADD}]})
 IMAGE = {"type": "image_url", "image_url": {"url": PNG}}
 CALL = {"id": "t1", "type": "function", "function": {"name": "add", "arguments": '{"x":2}'}}
-TURNS = (
-    Message("user", "See:", (IMAGE, {"type": "text", "text": "it"})),
-    Message("assistant", "", ({"tool_calls": [CALL]},)),
-    Message("tool", "2", ({"tool_call_id": "t1"},)),
-)
+SHOWN = Message("user", "See:", (IMAGE, {"type": "text", "text": "it"}))
+CALLED = Message("assistant", "", ({"tool_calls": [CALL]},))
+TURNS = (SHOWN, CALLED, Message("tool", "2", ({"tool_call_id": "t1"},)))
 
 
 async def test_turns_images_tools_and_their_results_have_the_form_of_anthropic() -> None:
     _, server, _ = await ask("anthropic", FOUR["anthropic"], messages=TURNS, sampling=TOOLS)
     seen, asked, answered = server.bodies[0]["messages"]
     source = {"type": "base64", "media_type": "image/png", "data": "AAAA"}
-    assert seen["content"] == [text("See:"), {"type": "image", "source": source}, text("it")]
+    image = {"type": "image", "source": source}
+    assert seen["content"] == [text("See:"), image, text("it")]
     assert asked["content"] == [{"type": "tool_use", "id": "t1", "name": "add", "input": {"x": 2}}]
     assert (answered["role"], answered["content"][0]["tool_use_id"]) == ("user", "t1")
     assert server.bodies[0]["tools"][0]["name"] == "add"
@@ -275,12 +283,19 @@ THOUGHT = {
 }
 
 
+def check_said(got: Completion, words: str, finish: str) -> None:
+    """Check what a completion says after the thought above, and how it ends."""
+    assert got.text == words
+    assert got.reasoning == "two and two"
+    assert got.finish_reason == finish
+
+
 async def test_text_thinking_tool_calls_and_usage_of_anthropic_are_kept_apart() -> None:
     called = {"type": "tool_use", "id": "t1", "name": "add", "input": {"x": 2}}
     blocks = [THOUGHT["anthropic"], text("I "), text("add."), called]
     used = {"cache_read_input_tokens": 40, "cache_creation_input_tokens": 3, "output_tokens": 50}
     got, _, _ = await ask("anthropic", says(message(*blocks, stop="tool_use", **used)))
-    assert (got.text, got.reasoning, got.finish_reason) == ("I add.", "two and two", "tool_calls")
+    check_said(got, "I add.", "tool_calls")
     assert got.tool_calls == (CALL,)
     assert got.usage == Usage(55, 40, 50, seconds=got.usage.seconds)
     assert got.usage.seconds > 0
@@ -296,28 +311,27 @@ async def test_text_thinking_tool_calls_and_usage_of_google_are_kept_apart() -> 
     }
     answer = response(THOUGHT["google"], {"text": "I add."}, called, usage=used)
     got, _, _ = await ask("google", says(answer))
-    assert (got.text, got.reasoning, got.finish_reason) == ("I add.", "two and two", "tool_calls")
+    check_said(got, "I add.", "tool_calls")
     assert got.tool_calls == ({**CALL, "id": "call_0"},)
     assert got.usage == Usage(100, 40, 50, 30, seconds=got.usage.seconds)
 
 
 THINKING = {"type": "thinking", "thinking": "", "signature": ""}
 COUNTS = {"promptTokenCount": 52, "candidatesTokenCount": 6, "thoughtsTokenCount": 3}
-STREAMS = {
-    "anthropic": [
-        start(cache_read_input_tokens=40),
-        event("ping"),
-        *block(0, THINKING, {"type": "thinking_delta", "thinking": "hm"}),
-        *said("Grüße, ", "世界 🌍", index=1),
-        *end(output_tokens=9),
-    ],
-    "google": [
-        data(response({"text": "hm", "thought": True}, finish=None)),
-        data(response({"text": "Grüße, "}, finish=None)),
-        data(response({"text": "世界 🌍"})),
-        data({"usageMetadata": COUNTS}),
-    ],
-}
+STREAM_OF_ANTHROPIC = [
+    start(cache_read_input_tokens=40),
+    event("ping"),
+    *block(0, THINKING, {"type": "thinking_delta", "thinking": "hm"}),
+    *said("Grüße, ", "世界 🌍", index=1),
+    *end(output_tokens=9),
+]
+STREAM_OF_GOOGLE = [
+    part_of_google("hm", thought=True),
+    part_of_google("Grüße, "),
+    data(response({"text": "世界 🌍"})),
+    data({"usageMetadata": COUNTS}),
+]
+STREAMS = {"anthropic": STREAM_OF_ANTHROPIC, "google": STREAM_OF_GOOGLE}
 PATHS = {
     "anthropic": "/v1/messages",
     "google": "/v1beta/models/m-1:streamGenerateContent?alt=sse",
@@ -327,7 +341,8 @@ PATHS = {
 @each_vendor
 async def test_a_stream_is_put_together_however_its_bytes_are_cut(vendor: str) -> None:
     stream = b"".join(STREAMS[vendor])
-    pieces = [stream[start : start + 7] for start in range(0, len(stream), 7)]
+    starts = range(0, len(stream), 7)
+    pieces = [stream[start : start + 7] for start in starts]
     got, server, heard = await ask(vendor, streams(pieces), stream=True)
     assert server.paths == [PATHS[vendor]]
     assert got.text == "Grüße, 世界 🌍" == "".join(heard)
@@ -346,7 +361,7 @@ async def test_an_answer_cut_at_its_token_limit_is_a_completion_even_before_its_
     vendor: str,
 ) -> None:
     got, _, _ = await ask(vendor, CUT[vendor])
-    assert (got.text, got.reasoning, got.finish_reason) == ("", "two and two", "length")
+    check_said(got, "", "length")
 
 
 # ── failures ──────────────────────────────────────────────────────────────────────────────────────
@@ -390,7 +405,8 @@ async def test_what_is_no_whole_answer_under_status_200_is_a_typed_failure(
 @each_vendor
 @pytest.mark.parametrize("body", [b"", b"<html>502</html>", b'{"a": "b'])
 async def test_what_is_no_answer_at_all_is_a_typed_failure(vendor: str, body: bytes) -> None:
-    assert isinstance(await failure(vendor, raw(body)), NO_ANSWER)
+    error = await failure(vendor, raw(body))
+    assert isinstance(error, NO_ANSWER)
 
 
 BROKEN = event("error", error=OVERLOADED["error"])
@@ -414,7 +430,8 @@ BROKEN = event("error", error=OVERLOADED["error"])
     ],
 )
 async def test_a_stream_that_does_not_say_its_end_is_a_typed_failure(vendor, pieces, kind) -> None:
-    assert isinstance(await failure(vendor, streams(pieces), stream=True), kind)
+    error = await failure(vendor, streams(pieces), stream=True)
+    assert isinstance(error, kind)
 
 
 @each_vendor
@@ -436,8 +453,9 @@ async def test_a_connection_that_breaks_off_in_a_stream_is_lost(vendor: str) -> 
 async def test_a_status_is_a_typed_failure_and_is_asked_for_once(
     vendor, status, words, kind, *, retryable
 ) -> None:
-    body, headers = {"error": {"message": f"{words} {KEY}"}}, {"Retry-After": "3"}
-    error = await failure(vendor, *[says(body, status=status, headers=headers)] * 3)
+    body = {"error": {"message": f"{words} {KEY}"}}
+    answer = says(body, status=status, headers={"Retry-After": "3"})
+    error = await failure(vendor, answer, answer, answer)
     assert (type(error), error.status, error.retryable) == (kind, status, retryable)
     assert words in str(error)
     if isinstance(error, errors.RateLimited | errors.ServerFailed):
@@ -447,14 +465,17 @@ async def test_a_status_is_a_typed_failure_and_is_asked_for_once(
 @each_vendor
 async def test_a_server_that_is_not_there_is_unreachable_and_nothing_is_owed(vendor: str) -> None:
     error = await failure(vendor, base_url="http://127.0.0.1:1")
-    assert (type(error), error.sent, error.unbilled) == (errors.Unreachable, False, True)
+    assert type(error) is errors.Unreachable
+    assert not error.sent
+    assert error.unbilled
 
 
 # ── deadlines and connections ─────────────────────────────────────────────────────────────────────
 @each_vendor
 @pytest.mark.parametrize("by", ["timeout_s", "read_timeout_s"])
 async def test_a_server_that_says_nothing_is_cut_off(vendor: str, by: str) -> None:
-    assert type(await failure(vendor, hangs(), **{by: 0.2})) is errors.WorkerTimeout
+    error = await failure(vendor, hangs(), **{by: 0.2})
+    assert type(error) is errors.WorkerTimeout
 
 
 @each_vendor
@@ -482,7 +503,7 @@ async def test_what_on_text_raises_ends_the_call_as_it_is(vendor: str) -> None:
         raise KeyError("mine")
 
     async with (
-        native_server(FOUR_STREAMED[vendor]) as server,
+        native_server(streams(FOUR_STREAMED[vendor])) as server,
         create(vendor, "m-1", base_url=server.url) as client,
     ):
         with pytest.raises(KeyError, match="mine"):
