@@ -50,15 +50,15 @@ def test_a_step_sees_the_question_what_its_access_grants_and_its_subtask(
 def test_a_chat_opens_the_context_whole_and_its_turns_of_one_role_are_joined() -> None:
     system = Message("system", "Be brief.")
     chat = (system, *turns("Hello.", "Hello.", "Look at this."), Message("user", "What is x?"))
-    assert step_context(TREE, 0, open_context(chat), RESPONSES) == (
-        system,
-        *turns("Hello.", "Hello.", "Look at this.\n\nWhat is x?\n\nSolve by algebra."),
-    )
+    shown = turns("Hello.", "Hello.", "Look at this.\n\nWhat is x?\n\nSolve by algebra.")
+    assert step_context(TREE, 0, open_context(chat), RESPONSES) == (system, *shown)
 
 
 def test_joined_turns_keep_all_parts_in_order_and_results_of_tools_stay_apart() -> None:
-    image, sound = {"type": "image_url"}, {"type": "input_audio"}
-    see, hear = Message("user", "See.", (image,)), Message("user", "", (sound,))
+    image = {"type": "image_url"}
+    sound = {"type": "input_audio"}
+    see = Message("user", "See.", (image,))
+    hear = Message("user", "", (sound,))
     joined = join_turns([see, hear, Message("user", "Say.")])
     assert joined == (Message("user", "See.\n\nSay.", (image, sound)),)
     calls = [Message("assistant", "", ({"tool_calls": [{"id": name}]},)) for name in "ab"]

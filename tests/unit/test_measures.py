@@ -36,25 +36,35 @@ def accesses_of(size: int) -> st.SearchStrategy[tuple[object, ...]]:
 accesses = st.integers(0, 6).flatmap(accesses_of)
 
 
-@pytest.mark.parametrize(
-    ("shape", "name"),
-    [
-        ((), "accept"),
-        (("all",), "single"),
-        (([], "all", "all", "all"), "chain"),
-        (([], [0], [0, 1]), "chain"),
-        (([], []), "parallel"),
-        (([], [], "all"), "aggregate"),
-        (([], [], [0], [1], [2, 3]), "tree"),
-        (([], [], [0, 1], "all"), "tree"),
-        (([], [0], [0], [1, 2]), "dag"),
-        (([], [0], []), "dag"),
-        (([], [], [], [0, 1]), "dag"),
-    ],
-    ids=str,
-)
-def test_each_shape_has_its_name(shape: tuple[object, ...], name: str) -> None:
-    assert topology(plan(*shape)) == name
+# A name, and what each step sees: - for nothing.
+SHAPES = """
+accept
+single all
+chain - all all all
+chain - 0 0,1
+parallel - -
+aggregate - - all
+tree - - 0 1 2,3
+tree - - 0,1 all
+dag - 0 0 1,2
+dag - 0 -
+dag - - - 0,1
+"""
+
+
+def access_of(word: str) -> object:
+    """Read an access of the table."""
+    if word == "all":
+        return word
+    if word == "-":
+        return []
+    return [int(step) for step in word.split(",")]
+
+
+@pytest.mark.parametrize("line", SHAPES.strip().splitlines())
+def test_each_shape_has_its_name(line: str) -> None:
+    name, *words = line.split()
+    assert topology(plan(*map(access_of, words))) == name
 
 
 @given(accesses)
@@ -74,7 +84,8 @@ def test_steps_that_cannot_reach_the_answer_are_unused() -> None:
 
 
 def test_entropy_is_zero_for_one_and_log_n_for_an_even_spread() -> None:
-    assert entropy_bits([5]) == 0.0 and math.copysign(1, entropy_bits([5])) == 1.0
+    assert entropy_bits([5]) == 0.0
+    assert math.copysign(1, entropy_bits([5])) == 1.0
     assert entropy_bits([]) == entropy_bits([0, 0]) == 0.0
     assert entropy_bits([1] * 8) == pytest.approx(3.0)
 
@@ -84,7 +95,9 @@ def test_shares_are_over_steps_and_in_order_of_ordinals() -> None:
     assert list(worker_shares(workflows).items()) == [(1, 0.75), (3, 0.25)]
     assert routing_entropy_bits(workflows) == pytest.approx(0.8113, abs=1e-4)
     assert mean_steps(workflows) == pytest.approx(4 / 3)
-    assert worker_shares([]) == {} and mean_steps([]) is None and routing_entropy_bits([]) == 0.0
+    assert worker_shares([]) == {}
+    assert mean_steps([]) is None
+    assert routing_entropy_bits([]) == 0.0
     assert topology_shares(workflows) == {
         "chain": pytest.approx(1 / 3),
         "single": pytest.approx(2 / 3),
