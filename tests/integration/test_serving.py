@@ -22,18 +22,17 @@ from openconductor.serving.serve_config import KeyTable
 from openconductor.types import Step, Workflow
 
 ASKED: Any = [{"role": "user", "content": "What is 6 * 7?"}]
-TOOL: Any = {
-    "type": "function",
-    "function": {
-        "name": "add",
-        "parameters": {"type": "object", "properties": {"a": {"type": "integer"}}},
-    },
-}
+SCHEMA = {"type": "object", "properties": {"a": {"type": "integer"}}}
+TOOL: Any = {"type": "function", "function": {"name": "add", "parameters": SCHEMA}}
 IMAGE = "data:image/png;base64,iVBORw0KGgo="
 
 
 def user_says(*parts: Any) -> Any:
     return [{"role": "user", "content": list(parts)}]
+
+
+def image_at(url: str) -> Any:
+    return {"type": "image_url", "image_url": {"url": url}}
 
 
 def client(server: Orchestra, api_key: str = "none") -> openai.OpenAI:
@@ -51,16 +50,21 @@ def test_an_answer_says_who_did_what_and_what_it_cost(server: Orchestra) -> None
     server.play("thought", "42")
     answer = chat(server)
     (choice,) = answer.choices
-    assert (choice.message.content, choice.finish_reason) == ("42", "stop")
+    assert choice.message.content == "42"
+    assert choice.finish_reason == "stop"
     plan = "1. anna: Think about it.\n2. bert (sees 1): Answer the question.\n\nStep 1: anna is at"
     assert choice.message.reasoning_content.startswith(plan)
     usage = answer.usage
-    assert (usage.prompt_tokens, usage.completion_tokens, usage.total_tokens) == (300, 60, 360)
+    assert usage.prompt_tokens == 300
+    assert usage.completion_tokens == 60
+    assert usage.total_tokens == 360
     assert usage.prompt_tokens_details.cached_tokens == 120
     assert usage.completion_tokens_details.reasoning_tokens == 15
-    calls, each = usage.orchestration["calls"], (60 * 3 + 40 * 0.3 + 20 * 15) / 1e6
+    calls = usage.orchestration["calls"]
+    each = (60 * 3 + 40 * 0.3 + 20 * 15) / 1e6
     assert [entry["worker"] for entry in calls] == ["conductor", "anna", "bert"]
-    assert [float(entry["dollars"]) for entry in calls] == [pytest.approx(each)] * 3
+    for entry in calls:
+        assert float(entry["dollars"]) == pytest.approx(each)
     assert float(usage.orchestration["dollars"]) == pytest.approx(3 * each)
 
 
@@ -94,13 +98,15 @@ def test_a_call_of_a_tool_that_was_cut_is_not_told_as_whole(
 ) -> None:
     server.play("thought", ["let me see", {"add": {"a": 6}}])
     server.workers["bert"].finish = finish
-    assert chat(server, tools=[TOOL]).choices[0].finish_reason == told
+    answer = chat(server, tools=[TOOL])
+    assert answer.choices[0].finish_reason == told
 
 
 def test_a_call_of_a_tool_that_was_not_offered_is_left_out(server: Orchestra) -> None:
     server.play("thought", ["let me see", {"add": {"a": 6}}])
     (choice,) = chat(server).choices
-    assert (choice.finish_reason, choice.message.tool_calls) == ("stop", None)
+    assert choice.finish_reason == "stop"
+    assert choice.message.tool_calls is None
 
 
 def test_the_results_of_tools_come_back_to_their_worker_after_a_restart(server: Orchestra) -> None:
@@ -117,13 +123,15 @@ def test_the_results_of_tools_come_back_to_their_worker_after_a_restart(server: 
     server.gateway.history._tool_turns.clear()  # the journal knows
     result = {"role": "tool", "tool_call_id": call.id, "content": "13"}
     (told,) = chat(server, messages=[*ASKED, asking.message, result], tools=[TOOL]).choices
-    assert (told.message.content, told.finish_reason) == ("it is 13", "stop")
+    assert told.message.content == "it is 13"
+    assert told.finish_reason == "stop"
     asked = (server.planner, *server.workers.values())
     assert [len(one.sent) for one in asked] == [1, 1, 2], "the worker goes on by itself"
     (_, alone) = server.workers["anna"].sent[0]
     assert "tools" not in alone.body
     (first, sampling), (second, _) = server.workers["bert"].sent
-    assert (sampling.body["tools"], sampling.temperature) == ([TOOL], 0.3)
+    assert sampling.body["tools"] == [TOOL]
+    assert sampling.temperature == 0.3
     assert second[: len(first)] == first
     assert second[-1].parts[0] == {"tool_call_id": "own0"}
 
@@ -142,17 +150,20 @@ def test_where_the_worker_that_called_tools_fails_the_conductor_plans_anew(
     again = chat(server, messages=[*ASKED, message, result], tools=[TOOL])
     assert again.choices[0].message.content == "planned anew"
     read = server.planner.sent[-1][0][-1].content
-    assert "[calls add(" in read and "[result]\n13" in read
+    assert "[calls add(" in read
+    assert "[result]\n13" in read
     roles = {turn.role for turn in server.workers["anna"].sent[-1][0]}
     assert "tool" not in roles, "who is offered no tools reads of them"
 
 
 @pytest.mark.parametrize("chosen", [{"workers": ["bert"]}, {"tags": ["b"]}], ids=str)
 def test_a_request_chooses_its_workers(server: Orchestra, chosen: dict[str, Any]) -> None:
-    server.play(plan=render_workflow(Workflow((Step(1, "Answer.", []),))))
+    plan = Workflow((Step(1, "Answer.", []),))
+    server.play(plan=render_workflow(plan))
     chat(server, extra_body={"conductor": chosen})
     rules = server.planner.sent[-1][0][0].content
-    assert "Model 1" in rules and "Model 0" not in rules
+    assert "Model 1" in rules
+    assert "Model 0" not in rules
 
 
 @pytest.mark.parametrize(
@@ -214,9 +225,11 @@ def test_a_worker_alone_and_a_baseline_are_models_too(tmp_path: Path) -> None:
         names = ["conductor", "moa", "direct:anna", "direct:bert"]
         assert [model.id for model in models.list()] == names
         assert models.retrieve("moa").id == "moa"
-        assert chat(server, model="moa").choices[0].message.content == "bert's"
+        voted = chat(server, model="moa")
+        assert voted.choices[0].message.content == "bert's"
         streamed = chat(server, model="direct:anna", stream=True)
-        assert "".join(chunk.choices[0].delta.content or "" for chunk in streamed) == "anna's"
+        pieces = [chunk.choices[0].delta.content or "" for chunk in streamed]
+        assert "".join(pieces) == "anna's"
         with pytest.raises(openai.BadRequestError, match="cannot call tools"):
             chat(server, model="moa", tools=[TOOL])
 
@@ -227,17 +240,19 @@ def test_a_silent_step_is_bridged_by_heartbeats(tmp_path: Path) -> None:
     body = {"model": "conductor", "messages": ASKED, "stream": True}
     lines: list[str] = []
     with orchestra(tmp_path, [silence, "thought"], "42", heartbeat_s=0.1) as server:
-        began, first = time.monotonic(), 0.0
+        began = time.monotonic()
+        first = 0.0
         with httpx.stream("POST", f"{server.url}/v1/chat/completions", json=body) as response:
             for line in response.iter_lines():
                 first = first or time.monotonic() - began
                 lines.append(line)
-    assert sum('"delta":{},"logprobs":null,"finish_reason":null' in line for line in lines) >= 3
+    beats = [line for line in lines if '"delta":{},"logprobs":null,"finish_reason":null' in line]
+    assert len(beats) >= 3
     assert first < silence, "headers and the first bytes come at once"
     assert lines[-2] == "data: [DONE]"
 
 
-ELSEWHERE = {"type": "image_url", "image_url": {"url": "http://127.0.0.1/a"}}
+ELSEWHERE = image_at("http://127.0.0.1/a")
 
 
 @pytest.mark.parametrize(
@@ -257,17 +272,20 @@ def test_a_wrong_body_gets_an_error_that_names_the_field(
 ) -> None:
     body = {"model": "conductor", "messages": ASKED, **wrong}
     answer = httpx.post(f"{server.url}/v1/chat/completions", json=body)
-    assert (answer.status_code, answer.json()["error"]["param"]) == (400, field)
+    assert answer.status_code == 400
+    assert answer.json()["error"]["param"] == field
     assert not server.planner.sent
 
 
 def test_what_is_no_request_gets_an_error(tmp_path: Path) -> None:
     with orchestra(tmp_path, body_mb=0.001) as server, httpx.Client(base_url=server.url) as http:
         for body, status in ((b"[]", 400), (b"\xff", 400), (b"x" * 2000, 413)):
-            assert http.post("/v1/chat/completions", content=body).status_code == status
+            answer = http.post("/v1/chat/completions", content=body)
+            assert answer.status_code == status
         assert http.get("/v1/chat/completions").status_code == 405
         assert http.get("/v1/nothing").status_code == 404
-        assert http.get("/v1/episodes/abc").json()["error"]["code"] == "episode_not_found"
+        missing = http.get("/v1/episodes/abc").json()
+        assert missing["error"]["code"] == "episode_not_found"
         blank = {"messages": [{"role": "user", "content": " "}], "stream": True}
         asked = {"model": "conductor", **blank}
         assert http.post("/v1/chat/completions", json=asked).status_code == 400
@@ -287,7 +305,7 @@ def test_tokens_are_counted_for_a_client_that_would_upgrade_its_connection(
 
 
 def test_unknown_parameters_and_tools_are_tolerated_and_images_go_along(server: Orchestra) -> None:
-    image = {"type": "image_url", "image_url": {"url": IMAGE}}
+    image = image_at(IMAGE)
     shown = user_says({"type": "text", "text": "What is it?"}, image)
     messages = [{"role": "developer", "content": "Be brief."}, *shown]
     tools = [{"type": "web_search"}, TOOL]
@@ -311,11 +329,13 @@ def test_later_rounds_are_shown_when_they_are_over(server: Orchestra) -> None:
 
 def test_a_conversation_goes_on_from_an_answer_or_from_its_parts_by_name(tmp_path: Path) -> None:
     keys = [KeyTable(name, hash_key(name)) for name in ("ann", "ben")]
-    one, two = ({"role": "user", "content": text} for text in ("One.", "Two."))
+    one: Any = {"role": "user", "content": "One."}
+    two: Any = {"role": "user", "content": "Two."}
     with orchestra(tmp_path, "thought", "42", key=keys) as server:
         ask = client(server, api_key="ann").responses.create
         first = ask(model="conductor", input="One.", instructions="Be short.")
-        assert first.output_text == "42" and first.id == f"resp_{first._request_id}"
+        assert first.output_text == "42"
+        assert first.id == f"resp_{first._request_id}"
         named: Any = [{"type": "item_reference", "id": item.id} for item in first.output]
         ask(model="direct:bert", input="Two.", previous_response_id=first.id)
         ask(model="direct:bert", input=[one, *named, two])
