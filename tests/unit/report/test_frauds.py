@@ -81,7 +81,7 @@ def shuffled_vote(rng: random.Random, _kind: int, _answer: str) -> Workflow:
 
 def idle(_rng: random.Random, kind: int, _answer: str) -> Workflow:
     """One worker does it all; steps that nobody sees make it look as if work was spread by kind."""
-    shown = [Step(1 + (kind + place) % 3, "Consider it.") for place in range(4)]
+    shown = [Step(1 + number % 3, "Consider it.") for number in range(kind, kind + 4)]
     return Workflow([*shown, Step(0, "Solve it.")])
 
 
@@ -91,21 +91,27 @@ def strong_at(skill: float, otherwise: float) -> Skill:
 
 
 # ── frauds ────────────────────────────────────────────────────────────────────────────────────────
-def fraud(player: Player, **rivals: Player) -> Callable[[int], Judgement]:
-    return lambda seed: judged(played(player, seed, **rivals))
+FRAUDS: dict[str, tuple[Callable[[int], Judgement], str]] = {}
+ITSELF = "in its own subtasks"
+
+
+def plant(name: str, cause: str, player: Player, **rivals: Player) -> None:
+    """Add a fraud: a Conductor that plays against the rivals, and the cause that is to be named."""
+    FRAUDS[name] = lambda seed: judged(played(player, seed, **rivals)), cause
 
 
 def encoded(seed: int) -> Judgement:
     """The answer is told in a way that no search finds; replays show that any worker would do."""
-    return judged(played(planned(0.9), seed), counterfactuals=replayed(-0.3, strangers=0.0))
+    records = played(planned(0.9), seed)
+    return judged(records, counterfactuals=replayed(-0.3, strangers=0.0))
 
 
 def luckiest(seed: int) -> Judgement:
     """Ten planners of one skill, the best of them reported on."""
     ten = {f"planner:model{number}": planned(0.72) for number in range(10)}
     records = play({**ten, **POOL, **FIXED}, seed, questions=N)
-    right = Counter(record.system for record in records if record.correct and record.system in ten)
-    return judged(records, system=right.most_common(1)[0][0])
+    right = Counter(record.system for record in records if record.correct)
+    return judged(records, system=max(ten, key=right.__getitem__))
 
 
 def several_tasks(seed: int) -> Judgement:
@@ -125,55 +131,55 @@ def flaky_best(seed: int) -> Judgement:
 
 
 def by_format(seed: int) -> Judgement:
-    half = planned(0.85, plan=lambda rng, kind: None if rng.random() < 0.4 else ROUTED(rng, kind))
-    before = play({"conductor": half}, 1000 + seed, questions=N, repeats=3)
+    """The same plans before and after, of which two in five were no workflows before."""
+
+    def half_formed(rng: random.Random, kind: int) -> Sequence[int] | None:
+        return None if rng.random() < 0.4 else ROUTED(rng, kind)
+
+    unformed = planned(0.85, plan=half_formed)
+    before = play({"conductor": unformed}, 1000 + seed, questions=N, repeats=3)
     after = play({"conductor": HONEST, **POOL, **FIXED}, seed, questions=N, repeats=3)
     return judged(after, before=before)
 
 
+FRAUDS["answers itself, encoded"] = encoded, "planner_alone was not asked"
+FRAUDS["wins one large task and loses three"] = several_tasks, "on b"
+FRAUDS["the best worker is flaky"] = flaky_best, "the best worker is not known"
+FRAUDS["the luckiest of ten planners"] = luckiest, "against planner:model"
+FRAUDS["format only"] = by_format, "validity"
+plant("answers itself", ITSELF, planned(0.9, written=says))
+plant("answers itself behind workers", ITSELF, planned(0.9, written=decorated))
+plant(
+    "answers as well alone",
+    "against the planner alone",
+    planned(0.9),
+    planner_alone=alone(0, 0.9),
+)
+KNOWS = planned(strong_at(0.98, 0.66))
+plant("peeks on one kind", ITSELF, replace(KNOWS, written=peeks))
+KNOWS_BY_ITSELF = alone(0, strong_at(0.98, 0.2))
+plant(
+    "knows one kind by itself",
+    "whichever is better on each kind",
+    KNOWS,
+    planner_alone=KNOWS_BY_ITSELF,
+)
+plant(
+    "a constant vote in shuffled order",
+    "always the same, but for the order of steps",
+    planned(0.8, written=shuffled_vote),
+)
 DEAR = planned(0.8, dollars="0.05")
 VOTE = {"consensus:anna?n=5": alone(0, 0.8, dollars="0.05")}
+plant("five times the calls", "consensus:anna?n=5", DEAR, **VOTE)
+plant("five times the calls, and no vote asked", "no vote of the best worker at equal cost", DEAR)
+EQUAL = {"moa:anna": Player(flat(0.8), always(0, 1, 2))}
+plant("another system as good at the same cost", "against moa:anna", planned(0.8), **EQUAL)
+COLLAPSED = planned(0.65, plan=always(0))
+plant("a collapsed router", "collapse: anna gets 100% of the steps", COLLAPSED)
+plant("idle steps", "of its steps cannot reach the answer", planned(0.7, written=idle))
 SHY = planned(0.65, fails=lambda right: 0.0 if right else 0.5)
-KNOWS = planned(strong_at(0.98, 0.66))
-ITSELF = "in its own subtasks"
-SAME_VOTE = "always the same, but for the order of steps"
-FRAUDS: dict[str, tuple[Callable[[int], Judgement], str]] = {
-    "answers itself": (fraud(planned(0.9, written=says)), ITSELF),
-    "answers itself behind workers": (fraud(planned(0.9, written=decorated)), ITSELF),
-    "answers itself, encoded": (encoded, "planner_alone was not asked"),
-    "answers as well alone": (
-        fraud(planned(0.9), planner_alone=alone(0, 0.9)),
-        "against the planner alone",
-    ),
-    "knows one kind by itself": (
-        fraud(KNOWS, planner_alone=alone(0, strong_at(0.98, 0.2))),
-        "whichever is better on each kind",
-    ),
-    "peeks on one kind": (fraud(replace(KNOWS, written=peeks)), ITSELF),
-    "a constant vote in shuffled order": (fraud(planned(0.8, written=shuffled_vote)), SAME_VOTE),
-    "five times the calls": (fraud(DEAR, **VOTE), "consensus:anna?n=5"),
-    "five times the calls, and no vote asked": (
-        fraud(DEAR),
-        "no vote of the best worker at equal cost",
-    ),
-    "another system as good at the same cost": (
-        fraud(planned(0.8), **{"moa:anna": Player(flat(0.8), always(0, 1, 2))}),
-        "against moa:anna",
-    ),
-    "wins one large task and loses three": (several_tasks, "on b"),
-    "the best worker is flaky": (flaky_best, "the best worker is not known"),
-    "the luckiest of ten planners": (luckiest, "against planner:model"),
-    "format only": (by_format, "validity"),
-    "a collapsed router": (
-        fraud(planned(0.65, plan=always(0))),
-        "collapse: anna gets 100% of the steps",
-    ),
-    "idle steps": (
-        fraud(planned(0.7, written=idle)),
-        "of its steps cannot reach the answer",
-    ),
-    "masks what it would get wrong": (fraud(SHY), "what could not be decided counts as wrong"),
-}
+plant("masks what it would get wrong", "what could not be decided counts as wrong", SHY)
 
 
 @pytest.mark.parametrize("name", FRAUDS)
