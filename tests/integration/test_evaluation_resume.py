@@ -22,6 +22,7 @@ from collections.abc import Iterator
 from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import pytest
 from chat_server import write_pool
@@ -32,7 +33,7 @@ from openconductor import cli
 from openconductor.errors import JournalError
 from openconductor.store import JournalReader
 
-KILLS = 7  # of each of two evaluations
+KILLS, KILLS_SHARED = 7, 3  # where systems ask on their own, and where they share equal calls
 TO_BEGIN = 0.3  # seconds, in about which a child has read its recipe and asks
 SEED = 20_261_121
 AT_ONCE = 4
@@ -89,9 +90,10 @@ class Peace:
 
 
 @pytest.fixture(scope="module")
-def peace(server: Server, tmp_path_factory: pytest.TempPathFactory) -> Peace:
-    """A recipe, and what comes of it."""
-    return in_peace(server, tmp_path_factory.mktemp("peace"))
+def peace(server: Server, tmp_path_factory: pytest.TempPathFactory, request: Any) -> Peace:
+    """A recipe, and what comes of it; its parameter: whether systems share equal calls."""
+    shared = getattr(request, "param", False)
+    return in_peace(server, tmp_path_factory.mktemp("peace"), shared=shared)
 
 
 def write_sums(path: Path, numbers: range) -> None:
@@ -102,7 +104,7 @@ def write_sums(path: Path, numbers: range) -> None:
     path.write_text(rows, "utf-8")
 
 
-def in_peace(server: Server, folder: Path) -> Peace:
+def in_peace(server: Server, folder: Path, *, shared: bool) -> Peace:
     price = "price = { input = 1, output = 2 }"
     pool = write_pool(folder, server.url, "boss", "ada", "bob", more=price)
     write_sums(folder / "test.jsonl", range(QUESTIONS))
@@ -110,7 +112,7 @@ def in_peace(server: Server, folder: Path) -> Peace:
     recipe = folder / "recipe.toml"
     recipe.write_text(
         f'name = "resumed"\nsystems = {json.dumps(SYSTEMS)}\npool = "{pool}"\n'
-        f"concurrency = {AT_ONCE}\nseed = 3\n"
+        f"concurrency = {AT_ONCE}\nseed = 3\nshare_calls = {json.dumps(shared)}\n"
         f'[[task]]\nname = "gsm8k"\npath = "{folder}"\n[conductor]\nplanner = "worker:boss"\n'
         f"[learn]\nlimit = {LEARNT}\n",
         "utf-8",
@@ -183,14 +185,17 @@ class Watch:
 
 
 # ── the tests ─────────────────────────────────────────────────────────────────────────────────────
+@pytest.mark.parametrize(
+    ("peace", "kills"), [(False, KILLS), (True, KILLS_SHARED)], indirect=["peace"]
+)
 def test_a_kill_at_any_moment_repeats_no_acknowledged_call_and_changes_no_byte_of_the_tables(
-    peace: Peace, server: Server, tmp_path: Path
+    peace: Peace, kills: int, server: Server, tmp_path: Path
 ) -> None:
     draws = random.Random(SEED)
     children = Nursery(__file__)
     watch, in_the_middle = Watch(peace, server, tmp_path / "run"), 0
     try:
-        for kill in range(KILLS):
+        for kill in range(kills):
             before = watch.held.total()
             children.begin(peace.command(watch.folder))
             left = (peace.requests - watch.held).total()
@@ -211,11 +216,11 @@ def test_a_kill_at_any_moment_repeats_no_acknowledged_call_and_changes_no_byte_o
         children.close()
     wasted = watch.wasted()
     print(
-        f"{KILLS} kills, {in_the_middle} while calls were made; "
+        f"{kills} kills, {in_the_middle} while calls were made; "
         f"{wasted} calls in flight were repeated"
     )
-    assert wasted <= KILLS * AT_ONCE * SIDE_BY_SIDE
-    assert in_the_middle >= KILLS // 2, (
+    assert wasted <= kills * AT_ONCE * SIDE_BY_SIDE
+    assert in_the_middle >= kills // 2, (
         "too few of the kills came while calls were made: the test lost its power"
     )
 
