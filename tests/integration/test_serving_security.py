@@ -106,6 +106,7 @@ def test_a_body_that_would_break_what_comes_after_it_is_refused_and_breaks_nothi
 
     # A depth of 900 once ended the journal for everybody.
     nested = [hidden(nest(depth)) for depth in (150, 400, 900)]
+    nested.append(hidden(b'{"a":' * 150 + b"0" + b"}" * 150))
     numbers = [hidden(number) for number in (b"1e999", b"NaN", b"9" * 5000)]
     utf_16 = whole.decode().encode("utf-16")
     texts = [whole.replace(b"6", b"\xed\xa0\x80"), whole[:-1], b"", utf_16]

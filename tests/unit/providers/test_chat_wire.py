@@ -186,6 +186,18 @@ def test_an_error_in_a_stream_is_a_refusal_of_the_call_or_a_cut_of_the_answer(
     assert caught.value.status == 200  # what had come is paid for
 
 
+@pytest.mark.parametrize(("opening", "closing"), [("[", "]"), ('{"a": ', "}")])
+def test_a_piece_of_a_tool_call_has_a_hundred_levels_at_most(opening: str, closing: str) -> None:
+    def read(levels: int) -> Completion:
+        value = json.loads(opening * levels + "0" + closing * levels)
+        call = {"id": "c", "function": {"name": "look", "arguments": "{}"}, "more": value}
+        return read_stream(delta({"tool_calls": [call]}, "tool_calls"))
+
+    assert read(90).tool_calls
+    with pytest.raises(errors.MalformedResponse, match="without end"):
+        read(110)
+
+
 def test_json_that_is_cut_anywhere_is_called_so() -> None:
     whole = b'{"choices": [{"message": {"content": "4"}}], "n": -1.5e3}'
     for end in range(1, len(whole)):

@@ -23,10 +23,10 @@ from planted_records import (
 
 from openconductor.evaluation.counterfactual import Counterfactuals
 from openconductor.evaluation.records import Record
-from openconductor.evaluation.statistics import Difference
+from openconductor.evaluation.statistics import Difference, Estimate
 from openconductor.report import Orchestration, verdict
 from openconductor.report.rivals import vote
-from openconductor.report.rules import Finding
+from openconductor.report.rules import RULES, Finding, Rules, leave_open
 from openconductor.report.verdict_questions import (
     BetterAtEqualCost,
     BetterThanBest,
@@ -251,3 +251,41 @@ def test_where_nothing_was_decided_the_line_says_so_and_blames_nobody_else() -> 
 
 
 # ── false differences ─────────────────────────────────────────────────────────────────────────────
+
+
+# ── thresholds ────────────────────────────────────────────────────────────────────────────────────
+def test_the_thresholds_are_those_that_the_docs_promise() -> None:
+    assert (
+        Rules(
+            alpha=0.05,
+            fewest=30,
+            skill_alpha=0.01,
+            margin=0.01,
+            form_margin=0.10,
+            idle=0.05,
+            told=0.02,
+            dependence_alpha=0.01,
+            dependence_bits=0.1,
+            dependence_questions=100,
+            collapsed=0.8,
+            paired=50,
+        )
+        == RULES
+    )
+
+
+@pytest.mark.parametrize(
+    ("value", "problems", "reason"),
+    [
+        (0.0, 100, "too wide to tell; about 7,045 questions would exclude a gain of 1 point"),
+        (0.0, 20, "too few questions to tell (20); about 1,409 questions would exclude"),
+        (0.05, 100, "too wide to tell; about 815 questions would show a gain like this one"),
+    ],
+)
+def test_an_open_answer_says_how_many_questions_might_do(
+    value: float, problems: int, reason: str
+) -> None:
+    # The spread of a question is .051 x the root of their number. 7,045 questions make the half
+    # width of a 90 % interval one point; 815 show five points in 80 of 100 tests at 5 %.
+    lead = Estimate(value, value - 0.1, value + 0.1, problems)
+    assert leave_open(lead, "it leads").reason.startswith(f"it leads: {reason}")
