@@ -6,6 +6,7 @@ to wait to get it back, so that a statement for every row would be slower than t
 
 from __future__ import annotations
 
+import functools
 import sqlite3
 from collections import defaultdict
 from collections.abc import Sequence
@@ -114,9 +115,14 @@ class BatchWriter:
         for size in _SIZES:
             while len(added) - done >= size:
                 chunk = added[done : done + size]
-                columns = ", ".join(chunk[0])
-                marks = ", ".join("?" * len(chunk[0]))
-                places = f"({columns}) VALUES {', '.join([f'({marks})'] * size)}"
                 values = chain.from_iterable(row.values() for row in chunk)
-                self._connection.execute(statement.format(places), tuple(values))
+                self._connection.execute(_sql(statement, tuple(chunk[0]), size), tuple(values))
                 done += size
+
+
+@functools.cache
+def _sql(statement: str, columns: Sequence[str], size: int) -> str:
+    """Return the SQL that adds ``size`` rows with these columns."""
+    marks = ", ".join("?" * len(columns))
+    values = ", ".join([f"({marks})"] * size)
+    return statement.format(f"({', '.join(columns)}) VALUES {values}")
