@@ -6,11 +6,16 @@ SHELL := bash
 .DELETE_ON_ERROR:
 .PHONY: help demo setup sandbox test test-slow check format learn real bench docs clean
 
+# The tests start hundreds of interpreters: what one has compiled, the next must find.
+unexport PYTHONDONTWRITEBYTECODE
+
 PYTHON ?= python3
 VENV ?= .venv
 DEMO_VENV ?= .venv-demo
 # Processes of `make test`: two suit two cores; trained models and servers are shared within one.
 TEST_JOBS ?= 2
+# Files with tests that measure real time: they run by themselves.
+ALONE := $(shell grep -rl --include='*.py' 'pytest.mark.alone' tests)
 # pytest ends with 5 where TEST_FLAGS choose none of its tests.
 NONE_CHOSEN := [ $$? = 5 ]
 BENCH ?= orchestration load providers journal faults sandbox evaluation serving
@@ -31,7 +36,7 @@ setup: $(VENV)/.ready sandbox  ## an environment with everything for development
 
 test: setup  ## all tests (TEST_FLAGS="-k parser" for some)
 	$(BIN)/python -m pytest -n $(TEST_JOBS) --dist loadfile -m "not slow and not alone" $(TEST_FLAGS) </dev/null || $(NONE_CHOSEN)
-	$(BIN)/python -m pytest -m "alone and not slow" $(TEST_FLAGS) </dev/null || $(NONE_CHOSEN)
+	$(BIN)/python -m pytest -m "alone and not slow" $(TEST_FLAGS) $(ALONE) </dev/null || $(NONE_CHOSEN)
 
 test-slow: setup  ## the tests that take long: statistics over grids, kills by the hundred, load, trainings
 	$(BIN)/python -m pytest -m slow $(TEST_FLAGS) </dev/null
