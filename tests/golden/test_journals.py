@@ -19,6 +19,7 @@ from openconductor.protocols import Provider
 from openconductor.serving.key_ring import past_charges
 from openconductor.store import open_store, read_store
 from openconductor.store.episode_json import episode_json
+from openconductor.store.sqlite_file import VERSION
 
 FOLDER = Path(__file__).parent / "journals"
 EXPECTED: dict[str, Any] = json.loads((FOLDER / "expected.json").read_text("utf-8"))
@@ -98,7 +99,7 @@ async def test_calls_of_an_earlier_version_are_replayed_and_new_ones_appended(
         query = "SELECT count(*), count(hash) FROM messages"
         numbered, hashed = connection.execute(query).fetchone()
         assert 0 < hashed < numbered
-        assert connection.execute("PRAGMA user_version").fetchone() == (6,)
+        assert connection.execute("PRAGMA user_version").fetchone() == (VERSION,)
     assert turns(path)[-1][2] == "user"
 
 

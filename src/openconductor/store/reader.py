@@ -12,7 +12,7 @@ from dataclasses import fields
 from decimal import Decimal
 from pathlib import Path
 from types import MappingProxyType
-from typing import Any, Self
+from typing import Any, Self, cast
 
 from openconductor.errors import JournalError
 from openconductor.store.serialisation import load
@@ -25,7 +25,7 @@ from openconductor.store.store import (
     StoredRecord,
     Totals,
 )
-from openconductor.store.values import read_call, read_episode
+from openconductor.store.values import join_pieces, read_call, read_episode
 from openconductor.types import Completion, Usage, Workflow
 
 _Columns = dict[str, Any]
@@ -53,13 +53,18 @@ _SUMS = f"""SELECT worker, outcome, json_extract(usage, '$.dollars') AS paid, co
     FROM calls WHERE NOT replayed GROUP BY worker, outcome, paid"""  # noqa: S608 - our own names
 _MESSAGES = """SELECT number, message FROM messages
     WHERE number IN (SELECT value FROM json_each(?))"""
+_TEXTS = "SELECT number, text FROM texts WHERE number IN (SELECT value FROM json_each(?))"
 _EPISODES = """SELECT * FROM episodes
     WHERE number < coalesce((SELECT number FROM episodes WHERE id = :before), 9e18)
     AND outcome = coalesce(:outcome, outcome)
     AND (:text IS NULL OR answer LIKE :text ESCAPE '!' OR EXISTS (
         SELECT 1 FROM json_tree(question)
-        WHERE (key IS NULL OR key = 'content') AND atom LIKE :text ESCAPE '!'))
+        WHERE (key IS NULL OR key = 'content') AND atom LIKE :text ESCAPE '!'){})
     ORDER BY number DESC LIMIT :limit"""
+_IN_TURNS = """ OR EXISTS (
+        SELECT 1 FROM json_each(question) AS turn JOIN whole_messages AS whole
+        ON turn.type = 'integer' AND whole.number = turn.value
+        WHERE json_extract(message, '$.content') LIKE :text ESCAPE '!')"""
 
 
 class JournalReader:
@@ -136,7 +141,9 @@ class JournalReader:
             "text": None if text is None else _like(text),
             "limit": -1 if limit is None else limit,
         }
-        return [self._episode(row) for row in self._rows(_EPISODES, values)]
+        has_turns = bool(self._rows("SELECT 1 FROM sqlite_master WHERE name = 'whole_messages'"))
+        query = _EPISODES.format(_IN_TURNS if has_turns else "")
+        return [self._episode(row) for row in self._rows(query, values)]
 
     def episode(self, identifier: str, *, rounds: bool = True) -> StoredEpisode | None:
         """Return the episode of this id. None: unknown.
@@ -148,8 +155,9 @@ class JournalReader:
             return None
         if rounds:
             return self._episode(rows[0])
+        row = self._with_turns(rows[0])
         with self._explained():
-            return read_episode(rows[0])
+            return read_episode(row)
 
     def calls(self, episode: str | None = None) -> Iterator[StoredCall]:
         """Return all calls, or those of one episode, in the order in which they ended."""
@@ -213,19 +221,49 @@ class JournalReader:
             last = rows[-1]["number"]
 
     def _call(self, row: _Columns) -> StoredCall:
+        request = row["request"]
+        messages: list[_Columns] = []
         with self._explained():
-            return read_call(row, self._messages(row["request"]))
+            if request is not None:
+                messages = self._messages(request["messages"])
+                request["sampling"], row["body_sent"] = self._whole(
+                    [request["sampling"], row["body_sent"]]
+                )
+            return read_call(row, messages)
 
-    def _messages(self, request: Mapping[str, Any] | None) -> list[_Columns]:
-        """Return the messages of a request, which names them by number."""
-        numbers = None if request is None else request["messages"]
+    def _with_turns(self, episode: _Columns) -> _Columns:
+        """Return an episode's row with its question's messages in place of their numbers."""
+        question = episode["question"]
+        if isinstance(question, list) and question and isinstance(question[0], int):
+            numbers = cast("list[int]", question)
+            with self._explained():
+                episode["question"] = self._messages(numbers)
+        return episode
+
+    def _messages(self, numbers: Sequence[int]) -> list[_Columns]:
+        """Return messages by their numbers."""
         if not numbers:
             return []
         rows = self._rows(_MESSAGES, (json.dumps(numbers),))
-        messages = {row["number"]: row["message"] for row in rows}
+        whole = self._whole([row["message"] for row in rows])
+        messages = {row["number"]: message for row, message in zip(rows, whole, strict=True)}
         return [messages[number] for number in numbers]
 
+    def _whole(self, documents: Sequence[Any]) -> list[Any]:
+        """Return the values of documents, some of which are stored in pieces."""
+        numbers: set[int] = set()
+        for document in documents:
+            if isinstance(document, list):
+                pieces = cast("list[str | int]", document)
+                numbers.update(piece for piece in pieces if isinstance(piece, int))
+        texts: dict[int, str] = {}
+        if numbers:
+            rows = self._rows(_TEXTS, (json.dumps(sorted(numbers)),))
+            texts = {row["number"]: row["text"] for row in rows}
+        return [join_pieces(document, texts) for document in documents]
+
     def _episode(self, row: _Columns) -> StoredEpisode:
+        row = self._with_turns(row)
         by_id = (row["id"],)
         rounds = self._rows("SELECT * FROM rounds WHERE episode = ?", by_id)
         steps = self._rows("SELECT * FROM steps WHERE episode = ?", by_id)
@@ -238,7 +276,7 @@ class JournalReader:
         """Turn the disk's errors, and values of the wrong form, into a JournalError."""
         try:
             yield
-        except (sqlite3.Error, ValueError) as error:
+        except (sqlite3.Error, ValueError, KeyError) as error:
             raise JournalError(f"journal {self.path}: cannot be read: {explain(error)}") from error
 
 

@@ -8,7 +8,7 @@ they have ended.
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import cast
 
@@ -18,12 +18,17 @@ from openconductor.privacy import Privacy
 from openconductor.store.keys import hash_text, key_of, request_hash
 from openconductor.store.serialisation import compact, outcome_of, plain
 from openconductor.store.store import SUCCESSES, StoredRecord
-from openconductor.types import Call, Completion, Message, StepResult, Workflow
+from openconductor.types import Call, Completion, Message, Sampling, StepResult, Workflow
 
 _NAME_LENGTH = 20  # digits of a message's hash, 80 bits: a collision is likely after 2**40 messages
 
 
+LONG = 64
+"""Characters from which on a text of a question is stored once for all that holds it."""
+
 Row = dict[str, object]
+SharedText = tuple[str, int]
+"""A text that the store holds, as it stands in JSON, and its number."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,13 +79,79 @@ class TextPolicy:
         return compact(self.privacy.value(json.loads(document)))
 
 
-def episode_start(event: Asked, now: float, texts: TextPolicy) -> Row:
-    """Return what is known of an episode that began at ``now``, in seconds since 1970."""
+def long_texts(message: Message, texts: TextPolicy) -> list[str]:
+    """Return the long texts of a message, as they stand in its JSON.
+
+    Of an image, only its Base64 is returned, because APIs write what stands before it differently.
+    """
+    found: list[str] = []
+    for string in _strings((message.content, *message.parts)):
+        text = string
+        if string.startswith("data:"):
+            text = string.partition(";base64,")[2]
+        if len(text) >= LONG:
+            found.append(texts.clean(compact(text))[1:-1])
+    return found
+
+
+def _strings(value: object) -> Iterator[str]:
+    """Yield the strings in a value of JSON's types, but for the names of its fields."""
+    if isinstance(value, str):
+        yield value
+    elif isinstance(value, Mapping):
+        yield from _strings(tuple(cast("Mapping[str, object]", value).values()))
+    elif isinstance(value, list | tuple):
+        for item in cast("Sequence[object]", value):
+            yield from _strings(item)
+
+
+def long_settings(sampling: Sampling, texts: TextPolicy) -> list[str]:
+    """Return the long values of a sampling's body (the client's tools), as JSON."""
+    documents = [texts.clean(compact(value)) for value in sampling.body.values()]
+    return [document for document in documents if len(document) >= LONG]
+
+
+def in_pieces(document: str, shared: Sequence[SharedText]) -> str:
+    """Return a JSON document with numbers in place of the shared texts in it.
+
+    It becomes a list of its pieces. Without a shared text it is returned as it is.
+    """
+    spans: list[tuple[int, int, int]] = []
+    end = 0
+    for text, number in shared:
+        if len(text) > len(document):
+            continue
+        start = document.find(text, end)
+        if start < 0:  # texts may stand in another order than in the question
+            start = document.find(text, 0, end)
+        if start >= 0:
+            end = start + len(text)
+            spans.append((start, end, number))
+    pieces: list[str | int] = []
+    done = 0
+    for start, end, number in sorted(spans):
+        if start >= done:
+            pieces += [document[done:start], number]
+            done = end
+    return compact([*pieces, document[done:]]) if pieces else document
+
+
+def episode_start(
+    event: Asked, now: float, turns: Sequence[int | str] | None, texts: TextPolicy
+) -> Row:
+    """Return what is known of an episode that began at ``now``, in seconds since 1970.
+
+    Args:
+        event: the beginning.
+        now: its time.
+        turns: name the messages of its question; None: it is a text.
+        texts: cleans the texts.
+    """
     return {
         "id": event.episode,
         "sample": event.sample,
         "started": now,
-        "question": texts.json(event.question),
+        "question": texts.json(event.question) if turns is None else compact(turns),
         "workers": texts.clean(compact(event.workers)),
     }
 
@@ -151,7 +222,11 @@ def step_row(
 
 
 def call_row(
-    event: CallEnded, sample: int | None, names: Sequence[str | int], texts: TextPolicy
+    event: CallEnded,
+    sample: int | None,
+    names: Sequence[str | int],
+    texts: TextPolicy,
+    shared: Sequence[SharedText] = (),
 ) -> Row:
     """Return the row of an attempt at a call; ``request`` has names in place of its messages.
 
@@ -161,6 +236,7 @@ def call_row(
             call has no key.
         names: name the messages of the call, by hash (``message_row``) or by a number of the store.
         texts: cleans the texts.
+        shared: texts that the store holds already.
     """
     call = event.call
     asked = request_hash(call.messages, call.sampling)
@@ -170,8 +246,9 @@ def call_row(
     response, is_whole = _response_json(call.completion, texts)
     request = None
     if texts.content:
-        sampling = texts.clean(compact(call.sampling))
+        sampling = in_pieces(texts.clean(compact(call.sampling)), shared)
         request = f'{{"messages":{compact(names)},"sampling":{sampling}}}'
+    body = _body_json(call, texts)
     paid_here = call.outcome in SUCCESSES and not call.replayed
     return {
         "episode": event.episode,
@@ -192,18 +269,24 @@ def call_row(
         "error": texts.error(call.error),
         "request": request,
         "response": response,
-        "body_sent": _body_json(call, texts),
+        "body_sent": None if body is None else in_pieces(body, shared),
     }
 
 
-def message_row(number: int, message: Message, texts: TextPolicy) -> Row:
+def message_row(
+    number: int, message: Message, texts: TextPolicy, shared: Sequence[SharedText] = ()
+) -> Row:
     """Return the row of a message: its number in this store, its JSON and the JSON's hash.
 
-    The hash names it in any store.
+    The hash names it in any store. ``shared`` are texts that the store holds already.
     """
     document = texts.clean(compact(message))
     digest = hash_text(document)
-    return {"number": number, "message": document, "hash": digest[:_NAME_LENGTH]}
+    return {
+        "number": number,
+        "message": in_pieces(document, shared),
+        "hash": digest[:_NAME_LENGTH],
+    }
 
 
 def record_row(record: StoredRecord, texts: TextPolicy) -> Row:

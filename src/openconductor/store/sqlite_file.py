@@ -14,7 +14,7 @@ from pathlib import Path
 
 from openconductor.errors import JournalError
 
-VERSION = 6
+VERSION = 7
 _OLDEST = 5  # version that can be read, and is migrated when it is opened for writing
 _APPLICATION_ID = 0x4F434A4C  # "OCJL"
 _BUSY_SECONDS = 30.0  # a reader's checkpoint or a backup ends within this time
@@ -22,6 +22,7 @@ _BUSY_SECONDS = 30.0  # a reader's checkpoint or a backup ends within this time
 # Short columns come first: a column behind a long one is read through all of its pages. Usage,
 # errors, workflows, requests, messages and responses are JSON (see `serialisation`). A message is
 # there once, however many calls it was part of. The last row of a key in `outcomes` counts.
+# These are the tables of version 5; a later version is a change of the one before.
 _TABLES = """
 CREATE TABLE episodes (
     number INTEGER PRIMARY KEY, id TEXT NOT NULL UNIQUE, sample INTEGER, started REAL,
@@ -59,6 +60,26 @@ ALTER TABLE messages ADD COLUMN hash TEXT;
 ALTER TABLE episodes ADD COLUMN workers TEXT;
 """
 
+# A long text of a question is there once, however many documents hold it: messages, samplings and
+# bodies. Such a document is stored as a list of pieces: parts of its JSON, and numbers of texts.
+_VERSION_7 = """
+CREATE TABLE texts (number INTEGER PRIMARY KEY, text TEXT NOT NULL);
+CREATE VIEW whole_messages AS
+    SELECT number, hash, CASE WHEN json_type(message) = 'object' THEN message ELSE (
+        SELECT group_concat(coalesce(texts.text, piece.value), '') FROM json_each(message) AS piece
+        LEFT JOIN texts ON piece.type = 'integer' AND texts.number = piece.value) END AS message
+    FROM messages;
+DROP VIEW turns;
+CREATE VIEW turns AS
+    SELECT calls.number AS call, turn.key AS turn, json_extract(message, '$.role') AS role,
+        json_extract(message, '$.content') AS content
+    FROM calls JOIN json_each(calls.request, '$.messages') AS turn
+    JOIN whole_messages ON whole_messages.number = turn.value;
+"""
+
+_CHANGES = {6: _VERSION_6, 7: _VERSION_7}
+"""The change that leads to each version."""
+
 
 def open_for_writing(path: Path) -> sqlite3.Connection:
     """Open the writer's connection, which any thread may use. Create or migrate the file.
@@ -78,9 +99,10 @@ def open_for_writing(path: Path) -> sqlite3.Connection:
         connection.execute("PRAGMA wal_autocheckpoint = 4096")
         if version < VERSION:
             tables = _TABLES if version == 0 else ""
+            later = [change for number, change in _CHANGES.items() if number > version]
             # One transaction: the whole schema with its version, or nothing.
             connection.executescript(
-                f"BEGIN IMMEDIATE; {tables} {_VERSION_6}"
+                f"BEGIN IMMEDIATE; {tables} {''.join(later)}"
                 f"PRAGMA application_id = {_APPLICATION_ID};"
                 f"PRAGMA user_version = {VERSION}; COMMIT;"
             )

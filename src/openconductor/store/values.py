@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import json
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from types import MappingProxyType
-from typing import Any
+from typing import Any, cast
 
 from openconductor.store.serialisation import load, load_error
 from openconductor.store.store import SUCCESSES, StoredCall, StoredEpisode
@@ -41,6 +42,26 @@ _COLUMNS = (
     "key",
     "request_hash",
 )
+
+
+def join_pieces(document: Any, texts: Mapping[int, str]) -> Any:
+    """Return a document's value; one that is stored in pieces is put together.
+
+    Args:
+        document: its JSON, or the list of its pieces, parsed.
+        texts: those that the pieces name, by number.
+
+    Raises:
+        ValueError: a text is missing.
+    """
+    if not isinstance(document, list):
+        return document
+    pieces = cast("list[str | int]", document)
+    try:
+        whole = [piece if isinstance(piece, str) else texts[piece] for piece in pieces]
+    except KeyError as error:
+        raise ValueError(f"text {error} is missing") from error
+    return json.loads("".join(whole))
 
 
 def read_call(row: _Row, messages: Sequence[_Row]) -> StoredCall:

@@ -15,7 +15,7 @@ from itertools import chain
 from openconductor.events import Answered, Asked, CallEnded, RoundEnded, StepEnded
 from openconductor.privacy import Privacy
 from openconductor.store import rows
-from openconductor.store.rows import Row, TextPolicy
+from openconductor.store.rows import Row, SharedText, TextPolicy
 from openconductor.store.serialisation import compact
 from openconductor.store.store import StoredRecord
 from openconductor.types import Message
@@ -32,12 +32,14 @@ _STATEMENTS = {
     "steps": "INSERT OR REPLACE INTO steps {}",
     "rounds": "INSERT OR REPLACE INTO rounds {}",
     "episode ends": f"INSERT INTO episodes {{}} {_UPDATE}",
+    "texts": "INSERT INTO texts {}",
     "messages": "INSERT INTO messages {}",
     "records": "INSERT INTO outcomes {}",
 }
 """The statement for each kind of row, in the order of writing; ``{}`` are the columns and rows."""
 _SIZES = (64, 16, 4, 1)  # rows in a statement
-_REMEMBERED = 4_096  # messages whose numbers are kept, until all are forgotten
+_REMEMBERED = 16_384  # messages whose numbers are kept, until all are forgotten
+_HELD = 50_000_000  # characters of texts that are remembered, until all are forgotten
 
 
 class BatchWriter:
@@ -55,8 +57,11 @@ class BatchWriter:
         self._texts = TextPolicy(privacy, content)
         self._samples: dict[str, int] = {}  # by the id of an episode that has not ended
         self._numbers: dict[str | Message, int] = {}  # of messages that are in the file
-        last = connection.execute("SELECT coalesce(max(number), 0) FROM messages").fetchone()
-        self._last_number: int = last[0]
+        self._texts_held: dict[str, SharedText] = {}  # that are in the file
+        self._characters = 0  # of both
+        self._shared: dict[str, list[SharedText]] = {}  # of the question, by the episode's id
+        self._last_message = _last_number(connection, "messages")
+        self._last_text = _last_number(connection, "texts")
         self._rows: defaultdict[str, list[Row]] = defaultdict(list)
 
     def write(self, batch: Sequence[tuple[Item, float]]) -> None:
@@ -66,8 +71,9 @@ class BatchWriter:
             sqlite3.Error: nothing of the batch is committed.
             JournalError: the user's redaction failed.
         """
-        if self._privacy.refresh() or len(self._numbers) > _REMEMBERED:
-            self._numbers.clear()
+        is_full = len(self._numbers) > _REMEMBERED or self._characters > _HELD
+        if self._privacy.refresh() or is_full:
+            self._forget()
         self._rows.clear()
         for item, now in batch:
             self._add(item, now)
@@ -80,11 +86,7 @@ class BatchWriter:
         """Add the rows of an item to those of the batch."""
         texts = self._texts
         if isinstance(item, CallEnded):
-            numbers: list[int] = []
-            if texts.content:
-                numbers = [self._number(message) for message in item.call.messages]
-            sample = self._samples.get(item.episode)
-            self._rows["calls"].append(rows.call_row(item, sample, numbers, texts))
+            self._rows["calls"].append(self._call_row(item))
         elif isinstance(item, StepEnded):
             row = rows.step_row(item.episode, item.round, item.step, item.result, texts)
             self._rows["steps"].append(row)
@@ -93,22 +95,76 @@ class BatchWriter:
             self._rows["steps"] += rows.silent_step_rows(item, texts)
         elif isinstance(item, Answered):
             self._samples.pop(item.episode, None)
+            self._shared.pop(item.episode, None)
             self._rows["episode ends"].append(rows.episode_end(item, texts))
         elif isinstance(item, Asked):
             self._samples[item.episode] = item.sample
-            self._rows["episode starts"].append(rows.episode_start(item, now, texts))
+            turns = self._turns(item)
+            self._rows["episode starts"].append(rows.episode_start(item, now, turns, texts))
         else:
             self._rows["records"].append(rows.record_row(item, texts))
 
-    def _number(self, message: Message) -> int:
+    def _turns(self, event: Asked) -> list[int] | None:
+        """Return the numbers of a question's messages; None: it is a text, or not kept.
+
+        Their long texts are shared with the messages of the episode's calls.
+        """
+        if not self._texts.content:
+            return None
+        shared = self._shared[event.episode] = []
+        if isinstance(event.question, str):
+            question = Message("user", event.question)
+            shared += self._share(rows.long_texts(question, self._texts))
+            return None
+        numbers: list[int] = []
+        for message in event.question:
+            own = self._share(rows.long_texts(message, self._texts))
+            numbers.append(self._number(message, own))
+            shared += own
+        return numbers
+
+    def _call_row(self, event: CallEnded) -> Row:
+        call = event.call
+        shared: list[SharedText] = []
+        numbers: list[int] = []
+        if self._texts.content:
+            shared += self._shared.get(event.episode, ())
+            numbers = [self._number(message, shared) for message in call.messages]
+            if call.sampling.body:
+                shared += self._share(rows.long_settings(call.sampling, self._texts))
+        sample = self._samples.get(event.episode)
+        return rows.call_row(event, sample, numbers, self._texts, shared)
+
+    def _number(self, message: Message, shared: Sequence[SharedText]) -> int:
         """Return the number of a message, which is written with this batch if it is new."""
         known_as = compact(message) if message.parts else message  # parts cannot be hashed
         number = self._numbers.get(known_as)
         if number is None:
-            self._last_number += 1
-            self._numbers[known_as] = number = self._last_number
-            self._rows["messages"].append(rows.message_row(number, message, self._texts))
+            self._last_message += 1
+            self._numbers[known_as] = number = self._last_message
+            self._characters += len(message.content)
+            self._rows["messages"].append(rows.message_row(number, message, self._texts, shared))
         return number
+
+    def _share(self, texts: Sequence[str]) -> list[SharedText]:
+        """Return texts with their numbers; those that are new are written with this batch."""
+        shared: list[SharedText] = []
+        for text in texts:
+            held = self._texts_held.get(text)
+            if held is None:
+                self._last_text += 1
+                self._texts_held[text] = held = (text, self._last_text)
+                self._characters += len(text)
+                self._rows["texts"].append({"number": self._last_text, "text": text})
+            shared.append(held)
+        return shared
+
+    def _forget(self) -> None:
+        """Forget which messages and texts are in the file: they are written again."""
+        self._numbers.clear()
+        self._texts_held.clear()
+        self._shared.clear()
+        self._characters = 0
 
     def _insert(self, statement: str, added: Sequence[Row]) -> None:
         done = 0
@@ -118,6 +174,11 @@ class BatchWriter:
                 values = chain.from_iterable(row.values() for row in chunk)
                 self._connection.execute(_sql(statement, tuple(chunk[0]), size), tuple(values))
                 done += size
+
+
+def _last_number(connection: sqlite3.Connection, table: str) -> int:
+    query = f"SELECT coalesce(max(number), 0) FROM {table}"  # noqa: S608 - our own names
+    return connection.execute(query).fetchone()[0]
 
 
 @functools.cache
