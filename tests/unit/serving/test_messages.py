@@ -14,7 +14,13 @@ import httpx2
 import pytest
 from anthropic.types import ErrorResponse, Message, MessageTokensCount
 
-from openconductor.serving.apis.messages import IMAGE_TOKENS, MESSAGES, SIGNATURE, count_tokens
+from openconductor.serving.apis.messages import (
+    IMAGE_TOKENS,
+    INVALID,
+    MESSAGES,
+    SIGNATURE,
+    count_tokens,
+)
 from openconductor.serving.apis.wire import ClientRequest, RequestFailed, ServedAnswer, call_id
 from openconductor.types import Episode, Usage
 
@@ -120,7 +126,10 @@ def test_an_answer_is_a_message_of_anthropics() -> None:
     thought, said, *uses = body["content"]
     assert thought == {"type": "thinking", "thinking": "A plan.", "signature": SIGNATURE}
     assert said == text("Four.")
-    assert [block["input"] for block in uses] == [{"a": 2}, {}, {}, {}]
+    assert [block["input"] for block in uses] == [
+        {"a": 2},
+        *({INVALID: text} for text in arguments[1:]),
+    ]
     assert uses[0]["id"] == call_id(EPISODE, 0)
     usage = message.usage
     assert (usage.input_tokens, usage.cache_read_input_tokens, usage.output_tokens) == (60, 40, 30)

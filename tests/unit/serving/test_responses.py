@@ -249,6 +249,13 @@ def test_calls_are_streamed_with_their_arguments_and_the_end_is_the_whole_answer
     assert events[2]["item"]["arguments"] == ""
     assert events[2]["item"]["status"] == "in_progress"
     assert events[-2]["item"]["namespace"] == "mcp__sums"
+    done = [entry for entry in events if entry["type"].endswith("call_arguments.done")]
+    assert [entry["name"] for entry in done] == ["add", "add"]
+
+
+def test_arguments_that_are_no_json_are_sent_on_as_they_are() -> None:
+    (item,) = body(answered("", tool_calls=(call(0, arguments='{"a": 1'),)))["output"]
+    assert item["arguments"] == '{"a": 1'
 
 
 @pytest.mark.parametrize("case", CASES["streams"], ids=itemgetter("case"))

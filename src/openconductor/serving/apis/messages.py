@@ -37,6 +37,8 @@ IMAGE_TOKENS = 1600
 
 SHOWN_NEXT = "(It is shown next.)"
 """The text of a tool result that is only an image."""
+INVALID = "INVALID_JSON"
+"""Key under which a tool's input holds arguments that are not a JSON object, as they came."""
 BILLING = "x-anthropic-billing-header:"
 """Prefix of a system text that Claude Code sends for Anthropic alone."""
 
@@ -308,7 +310,11 @@ def _tool_options(body: CountBody) -> Json:
     functions = _functions(body)
     options: Json = {"tools": list(functions.values())} if functions else {}
     choice = body.tool_choice
-    if choice is None or (not functions and choice.type in ("auto", "none")):
+    if choice is None:
+        return options
+    if not body.tools:
+        raise invalid("tool_choice", f"got {choice.type!r}, which requires `tools`")
+    if not functions and choice.type in ("auto", "none"):
         return options
     if not functions or (choice.type == "tool" and choice.name not in functions):
         names = ", ".join(functions) or "none"
@@ -362,12 +368,11 @@ def _functions(body: CountBody) -> dict[str, Json]:
 # ── answers ───────────────────────────────────────────────────────────────────────────────────────
 def _tool_use(call: Json) -> Json:
     function = call["function"]
-    return {
-        "type": "tool_use",
-        "id": call["id"],
-        "name": function["name"],
-        "input": wire.read_arguments(function["arguments"]),
-    }
+    arguments = function["arguments"]
+    given = wire.read_arguments(arguments)
+    if given is None:
+        given = {INVALID: arguments}
+    return {"type": "tool_use", "id": call["id"], "name": function["name"], "input": given}
 
 
 def _usage(answer: ServedAnswer) -> Json:

@@ -179,7 +179,7 @@ class ResponseItems:
         kind, key, prefix = "function_call", "arguments", "fc"
         if tool.custom:
             kind, key, prefix = "custom_tool_call", "input", "ctc"
-            text = read_arguments(arguments).get("input")
+            text = (read_arguments(arguments) or {}).get("input")
             if isinstance(text, str):  # otherwise the worker wrote the text itself
                 arguments = text
         item: Json = {
@@ -193,10 +193,11 @@ class ResponseItems:
         if tool.namespace is not None:
             item["namespace"] = tool.namespace
         sent = self._begin_item(item)
-        name = f"response.{kind}_{key}"
-        sent += self._item_event(f"{name}.delta", delta=arguments)
+        event_name = f"response.{kind}_{key}"
+        sent += self._item_event(f"{event_name}.delta", delta=arguments)
         item[key] = arguments
-        sent += self._item_event(f"{name}.done", **{key: arguments})
+        done = {key: arguments} if tool.custom else {"name": tool.name, key: arguments}
+        sent += self._item_event(f"{event_name}.done", **done)
         return sent + self._close(status)
 
     def _begin_item(self, item: Json) -> bytes:
@@ -238,14 +239,14 @@ class ResponseItems:
             return self._item_event(name, content_index=0, **fields)
         return self._item_event(name, summary_index=len(summary), **fields)
 
-    def _item_event(self, name: str, **fields: Any) -> bytes:
+    def _item_event(self, kind: str, **fields: Any) -> bytes:
         """Return an event of the open item."""
-        return self._event(name, item_id=self._open["id"], output_index=len(self._done), **fields)
+        return self._event(kind, item_id=self._open["id"], output_index=len(self._done), **fields)
 
-    def _event(self, name: str, **fields: Any) -> bytes:
+    def _event(self, kind: str, **fields: Any) -> bytes:
         if self._silent:
             return b""
-        return event({"type": name, "sequence_number": next(self._numbers), **fields}, name)
+        return event({"type": kind, "sequence_number": next(self._numbers), **fields}, kind)
 
 
 def _text_part(text: str) -> Json:

@@ -11,7 +11,15 @@ from hashlib import sha256
 from typing import cast
 
 from openconductor.serving.apis.response_items import ClientTool
-from openconductor.serving.apis.wire import Json, as_object, invalid, read_text, short, unexpected
+from openconductor.serving.apis.wire import (
+    Json,
+    as_list,
+    as_object,
+    invalid,
+    read_text,
+    short,
+    unexpected,
+)
 
 _LONGEST_NAME = 64  # characters of a function's name, at OpenAI and others
 
@@ -102,6 +110,7 @@ def read_tool_options(
             return _offer(tools, names, _function_choice(tools, chosen), parallel)
         entries = as_list(chosen.get("tools"))
         allowed = [_chosen_name(as_object(entry)) for entry in entries]
+        _check_allowed(tools, entries, allowed)
         names = [name for name in names if name in allowed]
         choice = chosen.get("mode")
     if choice not in (None, "auto", "none", "required"):
@@ -110,6 +119,15 @@ def read_tool_options(
     if choice == "required" and not names:
         raise invalid("tool_choice", "got 'required', but no function or custom tool is offered")
     return _offer(tools, names, choice, parallel)
+
+
+def _check_allowed(
+    tools: Mapping[str, ClientTool], entries: Sequence[object], allowed: Sequence[str | None]
+) -> None:
+    """Check that functions and custom tools that a choice allows are on offer."""
+    for entry, name in zip(entries, allowed, strict=True):
+        if name is not None and name not in tools:
+            raise invalid("tool_choice", f"got {short(entry)}, which is not offered in `tools`")
 
 
 def _function_choice(tools: Mapping[str, ClientTool], chosen: Json) -> Json:
@@ -141,8 +159,3 @@ def _chosen_name(entry: Json) -> str | None:
     if entry.get("type") not in ("function", "custom"):
         return None
     return flat_name(str(entry.get("name")), entry.get("namespace"))
-
-
-def as_list(value: object) -> list[object]:
-    """Return a list; in place of anything else an empty one."""
-    return cast("list[object]", value) if isinstance(value, list) else []

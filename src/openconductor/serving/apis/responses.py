@@ -15,15 +15,11 @@ from pydantic import Field, WithJsonSchema
 from openconductor.context import merge_turns
 from openconductor.serving.apis import wire
 from openconductor.serving.apis.response_items import ResponseItems
-from openconductor.serving.apis.response_tools import (
-    as_list,
-    flat_name,
-    read_tool_options,
-    read_tools,
-)
+from openconductor.serving.apis.response_tools import flat_name, read_tool_options, read_tools
 from openconductor.serving.apis.wire import (
     Json,
     RequestFailed,
+    as_list,
     as_object,
     invalid,
     read_text,
@@ -52,12 +48,14 @@ _DEFAULTS: Json = {
     "background": False,
     "completed_at": None,
     "error": None,
+    "frequency_penalty": 0.0,
     "incomplete_details": None,
     "instructions": None,
     "max_output_tokens": None,
     "max_tool_calls": None,
     "metadata": {},
     "parallel_tool_calls": True,
+    "presence_penalty": 0.0,
     "previous_response_id": None,
     "prompt_cache_key": None,
     "safety_identifier": None,
@@ -74,6 +72,7 @@ _DEFAULTS: Json = {
 """Fields of a response that its request left open."""
 _FUNCTION: Json = {"description": None, "parameters": None, "strict": False}
 """Fields of a function that the request left open."""
+_PENALTIES = ("presence_penalty", "frequency_penalty")
 _RESPONSE_ID = re.compile("resp_([0-9a-f]{32})")
 _ITEM_ID = re.compile("(rs|msg)_([0-9a-f]{32})(?:_[0-9]+)?")
 
@@ -86,6 +85,9 @@ class ResponsesBody(wire.Body):
     previous_response_id: str | None = None
     temperature: Annotated[float, Field(ge=0, le=2)] | None = None
     top_p: Annotated[float, Field(ge=0, le=1)] | None = None
+    presence_penalty: Annotated[float, Field(ge=-2, le=2)] | None = None
+    frequency_penalty: Annotated[float, Field(ge=-2, le=2)] | None = None
+    top_logprobs: int | None = None
     max_output_tokens: Annotated[int, Field(ge=1)] | None = None
     tools: list[Json] | None = None
     tool_choice: object = None
@@ -98,6 +100,7 @@ class ResponsesBody(wire.Body):
     user: str | None = None
     prompt_cache_key: str | None = None
     safety_identifier: str | None = None
+    stream_options: Json | None = None
 
 
 _ECHOED = {*_DEFAULTS} & {*ResponsesBody.model_fields}
@@ -121,12 +124,16 @@ class Responses:
         for name in ("background", "conversation", "prompt"):
             if getattr(given, name, None):
                 raise invalid(name, f"got {short(getattr(given, name))}, which is not offered here")
+        if given.top_logprobs:
+            raise invalid("top_logprobs", "answers have no log probabilities; leave it out")
+        wire.check_stream_options(given.stream_options, stream=bool(given.stream))
         turns = _read_input(given.input)
         if given.instructions:
             turns.insert(0, Message("system", given.instructions))
-        options: Json = {}
-        if given.top_p is not None:
-            options["top_p"] = given.top_p
+        options = given.model_dump(include={"top_p", *_PENALTIES}, exclude_none=True)
+        effort = (given.reasoning or {}).get("effort")
+        if effort is not None:
+            options["reasoning_effort"] = read_text(given.reasoning or {}, "effort", "reasoning")
         form = _read_format((given.text or {}).get("format"))
         if form is not None:
             options["response_format"] = form
@@ -209,8 +216,7 @@ def _read_format(given: object) -> Json | None:
     if kind != "json_schema":
         raise unexpected("text.format.type", kind, "text, json_object or json_schema")
     read_text(form, "name", "text.format")
-    if not isinstance(form.get("schema"), dict):
-        raise unexpected("text.format.schema", form.get("schema"), "a JSON schema")
+    wire.check_schema(form.get("schema"), "text.format.schema")
     keys = ("name", "description", "schema", "strict")
     return {"type": kind, kind: {key: form[key] for key in keys if form.get(key) is not None}}
 

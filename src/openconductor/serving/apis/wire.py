@@ -226,6 +226,11 @@ def as_object(value: object) -> Json:
     return cast("Json", value) if isinstance(value, dict) else {}
 
 
+def as_list(value: object) -> list[object]:
+    """Return a list; in place of anything else an empty one."""
+    return cast("list[object]", value) if isinstance(value, list) else []
+
+
 def read_text(entry: Json, key: str, where: str) -> str:
     """Return the string under a key.
 
@@ -236,6 +241,26 @@ def read_text(entry: Json, key: str, where: str) -> str:
     if not isinstance(value, str):
         raise unexpected(f"{where}.{key}", value, "a string")
     return value
+
+
+def check_stream_options(options: Mapping[str, object] | None, *, stream: bool) -> None:
+    """Check that options of a stream belong to a stream.
+
+    Raises:
+        RequestFailed: the answer is not streamed.
+    """
+    if options and not stream:
+        raise invalid("stream_options", f"got {short(options)}, which requires `stream: true`")
+
+
+def check_schema(schema: object, where: str) -> None:
+    """Check that a format's schema is an object.
+
+    Raises:
+        RequestFailed: it is missing, or something else.
+    """
+    if not isinstance(schema, dict):
+        raise unexpected(where, schema, "a JSON schema (an object)")
 
 
 def least(*limits: N | None) -> N | None:
@@ -364,14 +389,14 @@ def parse_call_id(identifier: str) -> tuple[str, int] | None:
     return None if match is None else (match[1], int(match[2]))
 
 
-def read_arguments(text: str) -> Json:
-    """Return the arguments of a tool call; {}: they are not a JSON object."""
+def read_arguments(text: str) -> Json | None:
+    """Return the arguments of a tool call. None: they are not a JSON object."""
     try:
         arguments = json.loads(text)
         json.dumps(arguments, allow_nan=False)
     except (ValueError, RecursionError):
-        return {}
-    return as_object(arguments)
+        return None
+    return cast("Json", arguments) if isinstance(arguments, dict) else None
 
 
 # ── costs ─────────────────────────────────────────────────────────────────────────────────────────
