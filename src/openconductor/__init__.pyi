@@ -46,6 +46,7 @@ from .events import (
     Answered as Answered,
     Asked as Asked,
     CallEnded as CallEnded,
+    Chosen as Chosen,
     Event as Event,
     Planned as Planned,
     RoundEnded as RoundEnded,

@@ -4,25 +4,52 @@ from __future__ import annotations
 
 import asyncio
 import contextvars
+import math
 from collections.abc import Callable, Coroutine, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING, Literal, TypeVar, get_args
 
 from openconductor.calls.budget import check_price
+from openconductor.calls.options import guess_tokens
+from openconductor.config import one_of
 from openconductor.episode import LiveEpisode
-from openconductor.errors import AuthFailed, ConfigError, WorkerError, WorkflowError
+from openconductor.errors import (
+    BudgetExceeded,
+    ConfigError,
+    WorkerError,
+    WorkflowError,
+    WorkflowReason,
+    stops,
+)
 from openconductor.pool import Worker, WorkerPool
-from openconductor.prompt import PromptOptions, render_prompt
+from openconductor.prompt import PromptOptions, check_turns, render_prompt
 from openconductor.protocols import CallContext, OnEvent, Provider, SupportsComplete
 from openconductor.providers import WorkerFunction, resolve
-from openconductor.types import Budget, Episode, Message, Question, Sampling, Step, Workflow
+from openconductor.types import (
+    Budget,
+    Episode,
+    Message,
+    Question,
+    Rule,
+    Sampling,
+    Step,
+    Workflow,
+)
 
 if TYPE_CHECKING:
     from openconductor.store import CompletionStore
 
 T = TypeVar("T")
+
+OnNoPlan = Literal["error", "default_worker"]
+"""What happens where there is no valid plan: the episode ends in an error, or the planner gets one
+more try, and then the pool's default worker answers alone."""
+
+PLAN_TIMEOUT_S = 120.0
+"""The total deadline of one call of a planner behind a network that names none, where a worker can
+answer in its place."""
 
 Planner = Provider | SupportsComplete | Worker | WorkerFunction | str | Path
 """Writes workflows: a Provider, ``"provider:model"``, a checkpoint's folder, a plain function from
@@ -40,6 +67,8 @@ class Conductor:
         max_rounds: the most calls of the planner for a question; None: no limit.
         prompt: how the planner is asked.
         fallback: whether a failed step goes to another worker.
+        on_no_plan: what happens where there is no valid plan.
+        direct_below_tokens: a shorter question is answered without a plan; None: none is.
     """
 
     planner: Worker
@@ -48,6 +77,8 @@ class Conductor:
     max_rounds: int | None
     prompt: PromptOptions
     fallback: bool
+    on_no_plan: OnNoPlan
+    direct_below_tokens: int | None
 
     def __init__(
         self,
@@ -60,6 +91,8 @@ class Conductor:
         sampling: Sampling | None = None,
         timeout_s: float | None = None,
         fallback: bool = False,
+        on_no_plan: OnNoPlan = "error",
+        direct_below_tokens: int | None = None,
     ) -> None:
         """Make a Conductor.
 
@@ -79,13 +112,25 @@ class Conductor:
             timeout_s: the total deadline of one planner call.
             fallback: whether a failed step goes to another worker; leave it off in training and
                 evaluation.
+            on_no_plan: ``error`` for training and evaluation. With ``default_worker`` a text that
+                is not a workflow gets one more try, which shows the planner its text and what is
+                wrong with it. Where that fails, or the planner does not answer, the pool's default
+                worker answers alone (``Round.rule``).
+            direct_below_tokens: a question with fewer tokens (estimated, with the chat before it)
+                is answered by the default worker, without a plan.
 
         Raises:
             ConfigError: a value is out of its range, or the planner cannot be resolved.
         """
-        for name, value in (("max_steps", max_steps), ("max_rounds", max_rounds)):
+        limits = {
+            "max_steps": max_steps,
+            "max_rounds": max_rounds,
+            "direct_below_tokens": direct_below_tokens,
+        }
+        for name, value in limits.items():
             if value is not None and value < 1:
                 raise ConfigError(f"Conductor.{name}: got {value}, expected at least 1")
+        one_of("Conductor.on_no_plan", on_no_plan, get_args(OnNoPlan))
         if not isinstance(planner, Worker):
             provider = resolve(planner)
             prompt = prompt or provider.prompt_options
@@ -94,6 +139,9 @@ class Conductor:
             planner = Worker(provider, name="conductor", sampling=sampling, timeout_s=timeout_s)
         elif timeout_s is not None and (planner.timeout_s is None or timeout_s < planner.timeout_s):
             planner = replace(planner, timeout_s=timeout_s)
+        hangs = planner.resolved.remote and planner.timeout_s is None
+        if hangs and on_no_plan == "default_worker":
+            planner = replace(planner, timeout_s=PLAN_TIMEOUT_S)
         settings = {
             "planner": planner,
             "pool": pool,
@@ -101,6 +149,8 @@ class Conductor:
             "max_rounds": max_rounds,
             "prompt": prompt or PromptOptions(),
             "fallback": fallback,
+            "on_no_plan": on_no_plan,
+            "direct_below_tokens": direct_below_tokens,
         }
         for name, setting in settings.items():
             object.__setattr__(self, name, setting)
@@ -136,6 +186,8 @@ class Conductor:
             The Episode. ``answer`` is None where the first round failed; ``error`` is then the
             WorkflowError or WorkerError. A failure in a later round leaves the previous answer
             standing and marks that Round; so does, with ``max_rounds=None``, the end of the budget.
+            With ``on_no_plan="default_worker"`` an attempt without a plan is a round of its own,
+            beside ``max_rounds``, and the answer may be that of a later one.
 
         Raises:
             ConfigError, AuthFailed, BudgetExceeded: nothing more can be done; ``.episode`` holds
@@ -143,7 +195,11 @@ class Conductor:
         """
         live = self._open_episode(question, on_event, context)
         async with live.play(budget):
-            await self._play_rounds(live, self.max_rounds)
+            self._check_budget(live)
+            if self._is_direct(question):
+                await self._answer_alone(live, "direct")
+            else:
+                await self._play_rounds(live, self.max_rounds)
         return live.episode
 
     async def resume(
@@ -171,6 +227,7 @@ class Conductor:
         """
         live = self._open_episode(question, on_event, context)
         async with live.play(budget):
+            self._check_budget(live)
             await live.run(Workflow((Step(worker, ""),)), opening=opening)
             resumed = live.rounds[-1]
             live.answer = resumed.answer
@@ -206,26 +263,37 @@ class Conductor:
             spent="stop" if self.max_rounds is not None else "answered",
         )
 
-    async def _play_rounds(self, live: LiveEpisode, most_rounds: int | None) -> None:
+    def _check_budget(self, live: LiveEpisode) -> None:
         meter = live.meter
         for _, worker in self.pool:
             check_price(meter, worker)
         check_price(meter, self.planner)
-        if most_rounds is None and (meter is None or not meter.is_limited):
+        if self.max_rounds is None and (meter is None or not meter.is_limited):
             raise ConfigError(
                 "Conductor.max_rounds=None goes on until the budget ends, and requires a budget "
                 "with a limit"
             )
-        while most_rounds is None or len(live.rounds) < most_rounds:
-            try:
+
+    def _is_direct(self, question: Question) -> bool:
+        """Return True if a question is too short to be planned."""
+        if self.direct_below_tokens is None:
+            return False
+        tokens, _ = guess_tokens(check_turns(question), Sampling())
+        return tokens < self.direct_below_tokens
+
+    async def _play_rounds(self, live: LiveEpisode, most_rounds: int | None) -> None:
+        left = math.inf if most_rounds is None else most_rounds - len(live.rounds)
+        while left > 0:
+            await self._play_round(live)
+            if self._lacks_plan(live) and self._may_try_again(live):
                 await self._play_round(live)
-            except (WorkflowError, WorkerError) as error:
-                if isinstance(error, AuthFailed):
-                    raise
-                live.end_round(error)
+            if self._lacks_plan(live):
+                await self._answer_alone(live, "default_worker")
+                break
             last = live.rounds[-1]
             if last.error is not None or last.accepted or last.calls_tools:
                 break
+            left -= 1
 
     async def _play_round(self, live: LiveEpisode) -> None:
         live.begin_round()
@@ -237,8 +305,43 @@ class Conductor:
             cards=self.pool.cards,
             previous=live.rounds[-1] if live.rounds else None,
         )
-        completion = await live.ask_planner(self.planner, messages)
-        await live.follow(completion, max_steps=self.max_steps, subtasks=self.prompt.subtasks)
+        replaceable = self.on_no_plan == "default_worker"
+        try:
+            completion = await live.ask_planner(self.planner, messages, replaceable=replaceable)
+        except (WorkerError, BudgetExceeded) as error:
+            if stops(error) and not (replaceable and live.goes_on_after(error)):
+                raise
+            live.end_round(error)
+            return
+        try:
+            await live.follow(completion, max_steps=self.max_steps, subtasks=self.prompt.subtasks)
+        except WorkflowError as error:
+            live.end_round(error)
+
+    # ── without a plan ────────────────────────────────────────────────────────────────────────────
+    def _lacks_plan(self, live: LiveEpisode) -> bool:
+        """Return True if a worker has to answer without a plan."""
+        if self.on_no_plan == "error" or live.answer is not None:
+            return False
+        return live.rounds[-1].workflow is None
+
+    def _may_try_again(self, live: LiveEpisode) -> bool:
+        """Return True if the planner may be shown what is wrong with its text, and write another.
+
+        A text that was cut would be cut again. The default worker's call must still fit.
+        """
+        last = live.rounds[-1]
+        if not isinstance(last.error, WorkflowError):
+            return False
+        if last.error.reason is WorkflowReason.TRUNCATED:
+            return False
+        default = self.pool[self.pool.default_worker]
+        return live.has_room_for(self.planner, default)
+
+    async def _answer_alone(self, live: LiveEpisode, rule: Rule) -> None:
+        """Let the default worker answer, which is sent only the question."""
+        workflow = Workflow((Step(self.pool.default_worker, ""),))
+        live.answer = await live.answer_by(workflow, rule=rule)
 
 
 def _run_blocking(ask: Callable[[], Coroutine[None, None, T]]) -> T:

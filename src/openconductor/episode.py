@@ -24,6 +24,7 @@ from openconductor.calls.worker import Worker
 from openconductor.context import find_fault, open_context, step_context
 from openconductor.errors import (
     AuthFailed,
+    BudgetExceeded,
     OpenConductorError,
     WorkerError,
     WorkflowError,
@@ -33,6 +34,7 @@ from openconductor.events import (
     Answered,
     Asked,
     CallEnded,
+    Chosen,
     Event,
     Planned,
     RoundEnded,
@@ -52,6 +54,7 @@ from openconductor.types import (
     Message,
     Question,
     Round,
+    Rule,
     Step,
     StepResult,
     Transcript,
@@ -125,14 +128,21 @@ class Dispatcher:
             self.context = replace(self.context, deadline=self.meter.deadline)
 
     async def call(
-        self, worker: Worker, assignment: Assignment, *, unreachable_s: float | None = None
+        self,
+        worker: Worker,
+        assignment: Assignment,
+        *,
+        replaceable: bool = False,
+        deadline: float | None = None,
     ) -> Completion:
         """Return one worker's completion. Every attempt is kept in the assignment.
 
         Args:
             worker: the worker.
             assignment: what it is asked.
-            unreachable_s: how long it is retried if it cannot be reached; default: the episode's.
+            replaceable: True if another worker can be asked instead, so that this one is not waited
+                for if it cannot be reached.
+            deadline: the event loop's time by which it must have answered; None: the episode's.
 
         Raises:
             WorkerError: the worker failed.
@@ -144,7 +154,8 @@ class Dispatcher:
             subtask=assignment.subtask,
             last=assignment.last,
             on_event=partial(self._hear, assignment.calls),
-            unreachable_s=self.context.unreachable_s if unreachable_s is None else unreachable_s,
+            unreachable_s=0.0 if replaceable else self.context.unreachable_s,
+            deadline=self.context.deadline if deadline is None else deadline,
         )
         if self.meter is None:
             return await self._send(worker, assignment, context)
@@ -342,14 +353,9 @@ class Execution:
         raise failure
 
     async def _complete(self, worker: Worker, assignment: Assignment) -> Completion:
-        unreachable_s = None
-        if self._fallback:
-            others = (
-                other.healthy for ordinal, other in self._pool if ordinal != assignment.worker
-            )
-            if any(others):  # another worker is asked instead
-                unreachable_s = 0.0
-        completion = await self._dispatcher.call(worker, assignment, unreachable_s=unreachable_s)
+        others = (other.healthy for ordinal, other in self._pool if ordinal != assignment.worker)
+        replaceable = self._fallback and any(others)
+        completion = await self._dispatcher.call(worker, assignment, replaceable=replaceable)
         if assignment.last:
             return keep_offered_calls(completion, self._dispatcher.context.options)
         return completion
@@ -369,7 +375,7 @@ class Execution:
 
     def _may_fall_back(self, failure: OpenConductorError) -> bool:
         """Return True if another worker may be asked after a failure."""
-        if not isinstance(failure, WorkerError) or isinstance(failure, AuthFailed):
+        if not isinstance(failure, WorkerError):
             return False
         return not self._stopping and self._dispatcher.failure is None
 
@@ -449,6 +455,7 @@ class _OpenRound:
     workflow: Workflow | None = None
     execution: Execution | None = None
     calls: list[Call] = field(default_factory=list[Call])
+    rule: Rule | None = None
 
 
 class LiveEpisode:
@@ -555,18 +562,55 @@ class LiveEpisode:
         if stop is not None:
             raise stop
 
+    def has_room_for(self, *workers: Worker) -> bool:
+        """Return True if the budget has room for a call of each of these workers."""
+        if self.meter is None:
+            return True
+        context = self._dispatcher.context
+        calls = [worker.most(self.opening, context) for worker in workers]
+        return all(account.has_room_for(calls) for account in self.meter.accounts)
+
+    def goes_on_after(self, error: OpenConductorError) -> bool:
+        """Return True if another call may succeed after a planner's error whose fate is *stop*.
+
+        A wrong key is the planner's own, and the call of a worker may fit the question's budget
+        where the planner's did not. Time that is over is over for all.
+        """
+        if isinstance(error, BudgetExceeded):
+            return error.limit != "seconds" and self._ended_budget(error)
+        return isinstance(error, AuthFailed)
+
     def begin_round(self) -> None:
         """Begin a round."""
         self._open = _OpenRound()
         self._number_round()
 
-    async def ask_planner(self, planner: Worker, messages: tuple[Message, ...]) -> Completion:
+    async def ask_planner(
+        self, planner: Worker, messages: tuple[Message, ...], *, replaceable: bool = False
+    ) -> Completion:
         """Return the planner's completion, under the budget, on the bill of the round.
+
+        Args:
+            planner: writes the plan.
+            messages: what it is sent.
+            replaceable: True if a worker answers where there is no plan. The planner then has half
+                of the time that is left, and is not waited for if it cannot be reached while a
+                worker can.
 
         Raises:
             WorkerError, BudgetExceeded: there is none.
         """
-        return await self._dispatcher.call(planner, Assignment(messages, calls=self._round.calls))
+        assignment = Assignment(messages, calls=self._round.calls)
+        if not replaceable:
+            return await self._dispatcher.call(planner, assignment)
+        deadline = None
+        if self.meter is not None and self.meter.deadline is not None:
+            now = asyncio.get_running_loop().time()
+            deadline = now + (self.meter.deadline - now) / 2
+        healthy = any(worker.healthy for _, worker in self.pool)
+        return await self._dispatcher.call(
+            planner, assignment, replaceable=healthy, deadline=deadline
+        )
 
     async def follow(self, completion: Completion, *, max_steps: int, subtasks: bool) -> None:
         """Run the workflow that a planner wrote, to its answer; or accept the answer until now.
@@ -605,6 +649,7 @@ class LiveEpisode:
         *,
         opening: Sequence[Message] | None = None,
         previous: str | None = None,
+        rule: Rule | None = None,
     ) -> Transcript:
         """Execute a workflow, as the round that is open or as a new one, and end the round.
 
@@ -613,6 +658,8 @@ class LiveEpisode:
             opening: turns that open every step's context instead of ``self.opening``: with attempts
                 of earlier rounds, say.
             previous: the previous round's final response, shown to steps whose access is ``"all"``.
+            rule: chose the workflow. A step that fails then goes to another worker, whatever
+                ``fallback`` says.
 
         Returns:
             The transcript; a worker's failure is in it.
@@ -622,10 +669,15 @@ class LiveEpisode:
         """
         if self._open is None:
             self.begin_round()
+        if rule is not None:
+            reason = self.rounds[-1].error if self.rounds else None
+            self._round.rule = rule
+            self._dispatcher.emit(Chosen, rule, workflow, reason)
+        fallback = self._fallback or rule is not None
         if self.meter is not None:
             self.meter.check_limits()
             planned = {step.worker for step in workflow}
-            for ordinal in self.pool.ordinals if self._fallback else planned:
+            for ordinal in self.pool.ordinals if fallback else planned:
                 check_price(self.meter, self.pool[ordinal])
         execution = Execution(
             workflow,
@@ -633,7 +685,7 @@ class LiveEpisode:
             self._dispatcher,
             opening=self.opening if opening is None else tuple(opening),
             previous=previous,
-            fallback=self._fallback,
+            fallback=fallback,
         )
         self._round.workflow = workflow
         self._round.execution = execution
@@ -641,9 +693,11 @@ class LiveEpisode:
         self._close_round()
         return transcript
 
-    async def answer_by(self, workflow: Workflow, *, previous: str | None = None) -> str | None:
+    async def answer_by(
+        self, workflow: Workflow, *, previous: str | None = None, rule: Rule | None = None
+    ) -> str | None:
         """Run a workflow as a round, and return its answer; None: a step failed."""
-        await self.run(workflow, previous=previous)
+        await self.run(workflow, previous=previous, rule=rule)
         return self.rounds[-1].answer
 
     def end_round(self, error: OpenConductorError) -> None:
@@ -674,7 +728,8 @@ class LiveEpisode:
         if ended.execution is not None:
             transcript = ended.execution.transcript()
             error = error or transcript.error
-        outcome = Round(ended.completion, ended.workflow, transcript, error, tuple(ended.calls))
+        calls = tuple(ended.calls)
+        outcome = Round(ended.completion, ended.workflow, transcript, error, calls, rule=ended.rule)
         self.rounds.append(outcome)
         self._dispatcher.emit(RoundEnded, outcome)
 

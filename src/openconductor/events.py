@@ -14,6 +14,7 @@ from openconductor.types import (
     Message,
     Question,
     Round,
+    Rule,
     StepResult,
     Workflow,
 )
@@ -61,6 +62,18 @@ class Planned(Moment):
 
 
 @dataclass(frozen=True, slots=True)
+class Chosen(Moment):
+    """A rule chose the workflow of this round.
+
+    ``reason`` is why there is no plan; None: none was tried.
+    """
+
+    rule: Rule
+    workflow: Workflow
+    reason: OpenConductorError | None = None
+
+
+@dataclass(frozen=True, slots=True)
 class StepStarted(Moment):
     """A step was sent to its worker; ``worker`` is the ordinal."""
 
@@ -99,4 +112,14 @@ class Answered(Moment):
     outcome: Episode
 
 
-Event = Asked | CallEnded | Planned | StepStarted | StepText | StepEnded | RoundEnded | Answered
+Event = (
+    Asked
+    | CallEnded
+    | Planned
+    | Chosen
+    | StepStarted
+    | StepText
+    | StepEnded
+    | RoundEnded
+    | Answered
+)

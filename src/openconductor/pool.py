@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import lru_cache
 from pathlib import Path
+from statistics import fmean
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Protocol, Self, cast
 
@@ -43,16 +44,28 @@ class WorkerPool:
 
     Attributes:
         names: the workers' names, by ordinal.
+        default_worker: the ordinal of the worker that answers alone where there is no plan.
     """
 
     _workers: Mapping[int, Worker]
     names: Mapping[int, str]
+    default_worker: int
 
-    def __init__(self, workers: Sequence[Worker] | Mapping[int, Worker]) -> None:
+    def __init__(
+        self,
+        workers: Sequence[Worker] | Mapping[int, Worker],
+        *,
+        default_worker: str | None = None,
+    ) -> None:
         """Number the workers from 0, or by the ordinals of a mapping.
 
+        Args:
+            workers: the workers.
+            default_worker: the name of the default worker; None: the one whose card has the best
+                mean, else the first.
+
         Raises:
-            ConfigError: there is no worker, or two of one name.
+            ConfigError: there is no worker, two of one name, or none of the default's name.
         """
         numbered = dict(workers if isinstance(workers, Mapping) else enumerate(workers))
         if not numbered:
@@ -67,6 +80,11 @@ class WorkerPool:
             names[ordinal] = worker.name
         object.__setattr__(self, "_workers", MappingProxyType(numbered))
         object.__setattr__(self, "names", MappingProxyType(names))
+        if default_worker is None:
+            default = max(numbered, key=lambda ordinal: _mean_rate(numbered[ordinal]))
+        else:
+            default = self.ordinal_of(default_worker)
+        object.__setattr__(self, "default_worker", default)
 
     @classmethod
     def from_toml(cls, path: str | Path, overrides: Sequence[str] = ()) -> Self:
@@ -76,9 +94,10 @@ class WorkerPool:
             ConfigError: the file is wrong; the message names the file and the worker, and the
                 nearest known key.
         """
-        entries = load_toml(path, PoolFile, overrides).worker
+        file = load_toml(path, PoolFile, overrides)
         try:
-            return cls([entry.build() for entry in entries])
+            workers = [entry.build() for entry in file.worker]
+            return cls(workers, default_worker=file.default_worker)
         except ConfigError as error:
             raise ConfigError(f"{path}: {error}") from error
 
@@ -100,11 +119,14 @@ class WorkerPool:
         """
         if len(set(ordinals)) != len(ordinals):
             raise ConfigError(f"subset {list(ordinals)}: an ordinal twice, expected each once")
-        return WorkerPool({ordinal: self[ordinal] for ordinal in sorted(ordinals)})
+        default = self.names[self.default_worker] if self.default_worker in ordinals else None
+        workers = {ordinal: self[ordinal] for ordinal in sorted(ordinals)}
+        return WorkerPool(workers, default_worker=default)
 
     def replaying(self, journal: CompletionStore) -> WorkerPool:
         """Return the pool with each worker answering from a journal (``Worker.replaying``)."""
-        return WorkerPool({ordinal: worker.replaying(journal) for ordinal, worker in self})
+        workers = {ordinal: worker.replaying(journal) for ordinal, worker in self}
+        return WorkerPool(workers, default_worker=self.names[self.default_worker])
 
     def ordinal_of(self, name: str) -> int:
         """Return the ordinal of the worker of this name.
@@ -228,6 +250,12 @@ def read_card(card: str) -> dict[str, float]:
 _ENTRY = re.compile(r"([^,; ][^,;]*) (\d+)%")
 
 
+def _mean_rate(worker: Worker) -> float:
+    """Return the mean of the shares on a worker's card; -1: it has none."""
+    rates = read_card(worker.description).values()
+    return fmean(rates) if rates else -1.0
+
+
 _PROVIDER_KEYS = (
     "base_url",
     "api_key_env",
@@ -315,6 +343,7 @@ class WorkerTable:
 
 @dataclass(frozen=True, slots=True)
 class PoolFile:
-    """A pool file as it stands."""
+    """A pool file as it stands; ``default_worker`` names the worker that answers without a plan."""
 
     worker: tuple[WorkerTable, ...]
+    default_worker: str | None = None

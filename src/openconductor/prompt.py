@@ -416,6 +416,9 @@ def _later_round(previous: Round, options: PromptOptions) -> str:
     if previous.workflow is None:
         reason = reason or ": it could not be read"
         lines.append(f"It was not a valid workflow, so no worker was asked{reason}")
+        if previous.completion is not None:
+            text = _excerpt(previous.completion.text)
+            lines += ["", "You wrote:", "", "<plan>", text, "</plan>"]
     else:
         lines += ["Your workflow was:", "", render_workflow(previous.workflow), ""]
         if answer is None:

@@ -14,6 +14,9 @@ if TYPE_CHECKING:
 Role = Literal["system", "user", "assistant", "tool"]
 FinishReason = Literal["stop", "length", "tool_calls", "content_filter"]
 Access = tuple[int, ...] | Literal["all"]
+Rule = Literal["default_worker", "direct"]
+"""Chooses a workflow in place of a plan: ``default_worker`` where no plan could be had, ``direct``
+for a question that is too short to be planned. Both ask the pool's default worker alone."""
 
 _NOTHING: Mapping[str, object] = MappingProxyType({})
 
@@ -266,7 +269,8 @@ class Round:
 
     ``completion`` is None only if the Conductor itself could not be reached (then ``error`` says
     why). An *accept* is a round whose workflow has no steps and whose transcript is None. ``calls``
-    are the attempts at the Conductor's own completion.
+    are the attempts at the Conductor's own completion. ``rule`` chose the workflow; None: it was
+    planned, or given.
     """
 
     completion: Completion | None
@@ -274,6 +278,7 @@ class Round:
     transcript: Transcript | None = None
     error: OpenConductorError | None = None
     calls: tuple[Call, ...] = ()
+    rule: Rule | None = None
 
     @property
     def planning(self) -> Usage:
@@ -332,6 +337,21 @@ class Episode:
     usage: Usage
     seconds: float
     id: str = ""
+
+    @property
+    def rule(self) -> Rule | None:
+        """The rule that chose the workflow of the answer; None: the Conductor's own plan."""
+        return next((played.rule for played in self.rounds if played.rule is not None), None)
+
+    @property
+    def no_plan(self) -> OpenConductorError | None:
+        """Why the first attempt at a plan gave none; None: it gave one, or none was needed."""
+        for played in self.rounds:
+            if played.workflow is None:
+                return played.error
+            if played.answer is not None:
+                break
+        return None
 
 
 @dataclass(frozen=True, slots=True)

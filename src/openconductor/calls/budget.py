@@ -11,7 +11,7 @@ of both as it is used, and the bill of that call is reduced by it, so that nothi
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncGenerator, Callable
+from collections.abc import AsyncGenerator, Callable, Sequence
 from contextlib import asynccontextmanager
 from decimal import Decimal
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias
@@ -87,6 +87,15 @@ class Account:
             if needed <= limit < needed + self.reserved[name]:
                 return True
         return False
+
+    def has_room_for(self, calls: Sequence[Usage]) -> bool:
+        """Return True if these calls fit one after the other, without those in flight."""
+        together = sum(calls, Usage())
+        for name, limit in self._limits("calls", "tokens", "dollars"):
+            wanted = len(calls) if name == "calls" else getattr(together, name)
+            if self.used[name] + wanted > limit:
+                return False
+        return True
 
     def check_call(self, most: Usage = _NOTHING, *, retry: bool = False) -> None:
         """Check that one more call fits.

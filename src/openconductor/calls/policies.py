@@ -381,6 +381,8 @@ class Policies:
     ) -> float | None:
         """Return the seconds until the next attempt. None: the call is not retried."""
         now = _now()
+        if isinstance(error, WorkerTimeout) and call.unreachable_s == 0.0:
+            return None  # another worker is asked instead, and need not wait as long again
         if error.retryable and retries < self._retries:
             longest = LONGEST_WAIT_S
         elif self._may_come_back(error):

@@ -70,8 +70,10 @@ def _round(index: int, played: Round, workers: Mapping[int, str], attempts: _Att
         answer = played.transcript.answer
         for number, result in enumerate(played.transcript.results):
             steps.append(_step(number, result, workers, attempts[index, number]))
+    rule = {} if played.rule is None else {"rule": played.rule}
     return {
         "round": index,
+        **rule,
         "conductor": conductor,
         "planning": {"usage": plain(played.planning), "attempts": planning},
         "valid": played.workflow is not None,

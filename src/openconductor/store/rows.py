@@ -179,6 +179,7 @@ def round_row(event: RoundEnded, texts: TextPolicy) -> Row:
         "ended": event.at,
         "valid": workflow is not None,
         "accepted": None if workflow is None else ended.accepted,
+        "rule": ended.rule,
         "error": texts.error(ended.error),
         "workflow": None if workflow is None else _workflow_json(workflow, texts),
         "text": None if ended.completion is None else texts.text(ended.completion.text),

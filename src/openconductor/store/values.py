@@ -173,11 +173,13 @@ def _workers_that_answered(rounds: Iterable[_RoundParts]) -> dict[int, str]:
 
 def _read_round(parts: _RoundParts, ordinals: Mapping[str, int]) -> Round:
     completion = _answer_of(parts.planning)
+    rule = None
     if parts.row is None:
         error = None
         workflow = _known_workflow(parts, ordinals)
     else:
         error = load_error(parts.row["error"])
+        rule = parts.row.get("rule")  # earlier journals have no such column
         workflow = None
         if parts.row["workflow"] is not None:
             workflow = load(Workflow, parts.row["workflow"])
@@ -190,7 +192,7 @@ def _read_round(parts: _RoundParts, ordinals: Mapping[str, int]) -> Round:
             for index, step in enumerate(workflow)
         )
         transcript = Transcript(workflow, results)
-    return Round(completion, workflow, transcript, error, tuple(parts.planning))
+    return Round(completion, workflow, transcript, error, tuple(parts.planning), rule)
 
 
 def _known_workflow(parts: _RoundParts, ordinals: Mapping[str, int]) -> Workflow | None:
