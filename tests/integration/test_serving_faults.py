@@ -281,6 +281,7 @@ def check_books(path: Path, whole: dict[str, dict[str, Any]]) -> Decimal:
     ("signals", "status"),
     [
         ((signal.SIGTERM,), 0),
+        ((signal.SIGHUP,), 0),
         ((signal.SIGTERM, signal.SIGINT), 0),
         ((signal.SIGKILL,), -signal.SIGKILL),
     ],

@@ -272,6 +272,19 @@ def test_who_stops_amid_a_body_is_told_so(
     assert not server.planner.sent
 
 
+def test_who_goes_on_with_a_body_after_its_answer_is_hung_up_on(
+    server: Orchestra, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(connection, "STALLED_S", 0.4)
+    with connect(server) as client:
+        client.sendall(b"POST /v1/nowhere HTTP/1.1\r\nHost: x\r\nContent-Length: 999\r\n\r\n{")
+        assert client.recv(65536).startswith(b"HTTP/1.1 404")
+        with pytest.raises(ConnectionError):  # noqa: PT012
+            for _ in range(100):
+                client.sendall(b" ")
+                time.sleep(0.05)
+
+
 def test_a_body_without_end_is_cut_off_at_the_largest_size(server: Orchestra) -> None:
     head = b"POST /v1/responses HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\n\r\n"
     with connect(server) as client:

@@ -5,6 +5,7 @@ With ``--new-key`` it prints a new key and its table, and does not serve.
 
 from __future__ import annotations
 
+import errno
 from dataclasses import replace
 from pathlib import Path
 from typing import Annotated
@@ -21,6 +22,7 @@ from openconductor.evaluation.systems import Workshop
 from openconductor.gym.questions import EXAMPLE
 from openconductor.gym.workers import gym_pool
 from openconductor.serving import key_ring
+from openconductor.serving.listening import ListeningSocket, listen
 from openconductor.serving.serve_config import ServeConfig, check_serve_config, model_names
 from openconductor.store import open_store
 
@@ -101,13 +103,25 @@ def _serve(config: ServeConfig, where: str) -> None:
     workshop = Workshop(EvalConfig(), pool)
     systems = [workshop.make(read_spec(name)) for name in config.baselines]
     baselines = {system.name: system.orchestrator for system in systems}
+    listeners = _listen(config)
     with open_store(config.journal, content=config.content) as journal:
         gateway = Gateway(conductor, journal, baselines=baselines, reasoning=config.reasoning)
+        config = replace(config, port=listeners[0].getsockname()[1])
         _say_address(config, model_names(config, pool))
         has_budget = any(key.dollars is not None for key in config.key)
         if has_budget and not simulated:
             _warn_of_unlimited(pool)
-        run(config, gateway, key_ring.KeyRing(config.key, journal))
+        run(config, gateway, key_ring.KeyRing(config.key, journal), listeners)
+
+
+def _listen(config: ServeConfig) -> list[ListeningSocket]:
+    try:
+        return listen(config.host, config.port)
+    except OSError as error:
+        message = f"cannot listen at port {config.port} of {config.host}: {error.strerror}"
+        if error.errno == errno.EADDRINUSE:
+            message = f"port {config.port} of {config.host} is in use"
+        console.fail(message, hint="--port chooses another port, --host another address.")
 
 
 def _say_address(config: ServeConfig, models: tuple[str, ...]) -> None:

@@ -9,8 +9,10 @@ import asyncio
 import gc
 import logging
 import math
+import signal
 import time
 import uuid
+from collections.abc import Sequence
 from dataclasses import dataclass
 from types import FrameType
 from typing import Any, cast
@@ -34,6 +36,7 @@ from openconductor.serving.apis.wire import Api, Json, RequestFailed, as_json, r
 from openconductor.serving.connection import ClientConnection, receive_json
 from openconductor.serving.gateway import Gateway, Turn
 from openconductor.serving.key_ring import KeyRing
+from openconductor.serving.listening import ListeningSocket, OutOfFiles
 from openconductor.serving.serve_config import ServeConfig
 from openconductor.serving.turn import ANSWER
 
@@ -309,12 +312,13 @@ class _Server(uvicorn.Server):
         self._drain_s = drain_s
 
     def handle_exit(self, sig: int, frame: FrameType | None) -> None:
-        """Drain at the first signal; end at once at the second.
+        """Drain at the first signal; end at once at the second, unless a terminal hung up.
 
         uvicorn's own handler would raise the signal again when it is done, before the store is
         closed.
         """
-        self.force_exit = self.should_exit
+        if sig != signal.SIGHUP:
+            self.force_exit = self.should_exit
         self.should_exit = True
         if not self._gateway.draining:
             self._gateway.draining = True
@@ -322,14 +326,14 @@ class _Server(uvicorn.Server):
             loop.call_soon_threadsafe(loop.call_later, self._drain_s, self._gateway.stop)
 
 
-def run(config: ServeConfig, gateway: Gateway, keys: KeyRing) -> None:
-    """Serve until SIGTERM or SIGINT, and until the running answers have ended."""
+def run(
+    config: ServeConfig, gateway: Gateway, keys: KeyRing, listeners: Sequence[ListeningSocket]
+) -> None:
+    """Serve until SIGTERM, SIGINT or SIGHUP, and until the running answers have ended."""
     gc.freeze()  # the collector need not look again and again at what exists now,
     gc.set_threshold(10_000)  # nor at the objects of a request before they are gone
     settings = uvicorn.Config(
         build_app(gateway, keys, config),
-        config.host,
-        config.port,
         http=ClientConnection,
         ws="none",
         access_log=False,
@@ -339,11 +343,21 @@ def run(config: ServeConfig, gateway: Gateway, keys: KeyRing) -> None:
         proxy_headers=False,
         timeout_graceful_shutdown=int(config.drain_s + _CANCEL_S),
     )
-    asyncio.run(_serve(_Server(settings, gateway, config.drain_s), gateway))
+    asyncio.run(_serve(_Server(settings, gateway, config.drain_s), gateway, listeners))
 
 
-async def _serve(server: _Server, gateway: Gateway) -> None:
+async def _serve(server: _Server, gateway: Gateway, listeners: Sequence[ListeningSocket]) -> None:
+    loop = asyncio.get_running_loop()
+    loop.set_exception_handler(_report)
+    if signal.getsignal(signal.SIGHUP) != signal.SIG_IGN:  # nohup has it ignored
+        loop.add_signal_handler(signal.SIGHUP, server.handle_exit, signal.SIGHUP, None)
     try:
-        await server.serve()
+        await server.serve(sockets=list(listeners))
     finally:
         await gateway.pool.aclose()
+
+
+def _report(loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
+    """Report a failure in the event loop, but not what a ``ListeningSocket`` has reported."""
+    if not isinstance(context.get("exception"), OutOfFiles):
+        loop.default_exception_handler(context)

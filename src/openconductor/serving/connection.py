@@ -23,62 +23,78 @@ _OFFER = re.compile(rb"(?i)\r\n(?:upgrade|http2-settings):[^\r\n]*")
 
 
 class ClientConnection(HttpToolsProtocol):
-    """Disconnects a client that does not finish its head in time or size, or does not read.
+    """Disconnects a client that does not finish its request in time or size, or does not read.
 
     It also disconnects a client that sends a request before it has its answer: uvicorn would stop
-    reading, and not notice that it leaves.
+    reading, and not notice that it leaves. Headers that come after a chunked body are ignored.
     """
 
     _timeout: asyncio.TimerHandle | None = None
-    _head: int | None = 0  # bytes of the head that is arriving; None: no head is
+    _beside_body = 0  # bytes that arrived since the last piece of a body
 
-    def _start_timeout(self, *, head: int | None) -> None:
+    def _start_timeout(self) -> None:
         self._stop_timeout()
-        self._head = head
         self._timeout = self.loop.call_later(STALLED_S, self.transport.abort)
 
     def _stop_timeout(self) -> None:
-        self._head = None
         if self._timeout is not None:
             self._timeout.cancel()
+            self._timeout = None
+
+    def _is_busy(self) -> bool:
+        """Return True while a request is under way."""
+        return bool(self.cycle and not self.cycle.response_complete)
 
     def connection_made(self, transport: asyncio.Transport) -> None:
         """Wait for a head."""
         super().connection_made(transport)
-        self._start_timeout(head=0)
+        self._start_timeout()
 
     def on_message_begin(self) -> None:
         """Wait for the head of a further request."""
         super().on_message_begin()
-        self._start_timeout(head=0)
+        self._start_timeout()
 
     def data_received(self, data: bytes) -> None:
-        """Count the bytes of a head, and remove its offer of HTTP/2.
+        """Limit the bytes of a head and of a trailer, and remove a head's offer of HTTP/2.
 
         Java's client makes this offer, after which a body would not be HTTP/1.
         """
-        busy = self.cycle and not self.cycle.response_complete
-        end = -1 if busy else data.find(b"\r\n\r\n")
+        end = -1 if self._is_busy() else data.find(b"\r\n\r\n")
         if end > 0:
             data = _OFFER.sub(b"", data[:end]) + data[end:]
+        self._beside_body += len(data)
         super().data_received(data)
-        if self._head is not None:
-            self._head += len(data)
-            if self._head > _HEAD_BYTES:
-                self.send_400_response("The head of the request is too large.")
+        if self._beside_body > _HEAD_BYTES:
+            self.send_400_response("The head or the trailer of the request is too large.")
+        elif self._timeout is None and not self._is_busy():
+            self._start_timeout()  # uvicorn's own ended with the first byte
 
     def on_headers_complete(self) -> None:
         """End the wait for the head."""
         self._stop_timeout()
-        if self.cycle and not self.cycle.response_complete:
+        self._beside_body = 0
+        if self._is_busy():
             self.transport.abort()
         else:
             super().on_headers_complete()
+        self.headers = []  # what follows the body is not the request's
+
+    def on_body(self, body: bytes) -> None:
+        """Take in a piece of the body."""
+        self._beside_body = 0
+        super().on_body(body)
+
+    def on_response_complete(self) -> None:
+        """Give a client that has its answer a while to end its body."""
+        super().on_response_complete()
+        if self.cycle.more_body:
+            self._start_timeout()
 
     def pause_writing(self) -> None:
         """Wait for a client that reads more slowly than the server writes."""
         super().pause_writing()
-        self._start_timeout(head=None)
+        self._start_timeout()
 
     def resume_writing(self) -> None:
         """End the wait: the client has caught up."""

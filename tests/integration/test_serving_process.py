@@ -1,0 +1,180 @@
+"""`openconductor serve` as a process: its memory, its open files, its signals, its log.
+
+The gym is served, so nothing is asked of a network.
+"""
+
+from __future__ import annotations
+
+import re
+import signal
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Generator
+from contextlib import ExitStack, contextmanager, suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+
+from integration.served import request_body
+from openconductor.config import dump_toml
+from openconductor.gym.questions import EXAMPLE
+from openconductor.serving.key_ring import new_key
+
+FILES = 80  # the limit of open files, where a test has one
+KEY, HASH = new_key()
+LAUNCH = """
+import resource, signal, sys
+from openconductor.cli import main
+files, ignored = map(int, sys.argv[1:3])
+if files:
+    resource.setrlimit(resource.RLIMIT_NOFILE, (files // 2, files))
+if ignored:
+    signal.signal(signal.SIGHUP, signal.SIG_IGN)
+sys.exit(main(sys.argv[3:]))
+"""
+
+
+@dataclass
+class Process:
+    """A server under way, and the file that it logs to."""
+
+    process: subprocess.Popen[bytes]
+    port: int
+    log: Path
+
+    @property
+    def url(self) -> str:
+        return f"http://127.0.0.1:{self.port}"
+
+    def connect(self) -> socket.socket:
+        return socket.create_connection(("127.0.0.1", self.port), timeout=10)
+
+    def megabytes(self) -> float:
+        """Return the most memory that it had."""
+        status = Path(f"/proc/{self.process.pid}/status").read_text()
+        return int(re.findall(r"VmHWM:\s+(\d+)", status)[0]) / 1000
+
+
+@contextmanager
+def serve(
+    folder: Path, *options: str, files: int = 0, nohup: bool = False, **config: Any
+) -> Generator[Process]:
+    """Serve the gym on a free port, with this limit of open files."""
+    path = folder / "serve.toml"
+    path.write_text(dump_toml({"port": 0, "journal": str(folder / "serve.sqlite"), **config}))
+    limits = [str(files), str(int(nohup))]
+    command = [sys.executable, "-c", LAUNCH, *limits, "serve", "--config", str(path), *options]
+    log = folder / "log"
+    with log.open("wb") as written, subprocess.Popen(command, stderr=written) as process:
+        try:
+            yield Process(process, find_port(process, log), log)
+        finally:
+            process.kill()
+
+
+def find_port(process: subprocess.Popen[bytes], log: Path) -> int:
+    """Return the port that a server says it serves at, once it does."""
+    ports: list[str] = []
+
+    def said() -> bool:
+        assert process.poll() is None, log.read_text()
+        ports[:] = re.findall(r"serving at http://127\.0\.0\.1:(\d+)", log.read_text())
+        return bool(ports)
+
+    wait_until(said)
+    port = int(ports[0])
+    wait_until(lambda: is_ready(f"http://127.0.0.1:{port}"))
+    return port
+
+
+def is_ready(url: str) -> bool:
+    with suppress(httpx.HTTPError):
+        return httpx.get(f"{url}/health/ready", timeout=5).status_code == 200
+    return False
+
+
+def wait_until(condition: Callable[[], bool], seconds: float = 30) -> None:
+    end = time.monotonic() + seconds
+    while not condition():
+        assert time.monotonic() < end, "it did not happen in time"
+        time.sleep(0.05)
+
+
+# ── memory ────────────────────────────────────────────────────────────────────────────────────────
+CHUNKED = b"POST /v1/responses HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n"
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="reads /proc")
+@pytest.mark.parametrize("line", [b"a: b\r\n", b"x" * 60_000], ids=["lines", "one endless line"])
+def test_what_follows_a_body_is_not_kept_whoever_sends_it(tmp_path: Path, line: bytes) -> None:
+    """60 MB of it with a wrong key once took 1,100 MB."""
+    trailer = line * (1_000_000 // len(line))
+    with serve(tmp_path, key=[{"name": "ann", "hash": HASH}]) as server:
+        before = server.megabytes()
+        with server.connect() as client, suppress(ConnectionError):
+            client.sendall(CHUNKED + b"x: ")
+            for _ in range(60):
+                client.sendall(trailer)
+        assert is_ready(server.url)
+        assert server.megabytes() < before + 30
+
+
+# ── open files ────────────────────────────────────────────────────────────────────────────────────
+def test_a_server_that_is_out_of_files_serves_who_is_connected_and_says_so_once(
+    tmp_path: Path,
+) -> None:
+    """It once wrote 3 MB a second to its log, and answered those connected with 500."""
+    body = request_body("chat", EXAMPLE)
+    with (
+        serve(tmp_path, files=FILES) as server,
+        httpx.Client(base_url=server.url, timeout=20) as connected,
+    ):
+        with ExitStack() as crowd:
+            for _ in range(FILES + 10):
+                assert connected.get("/health/live").status_code == 200
+                crowd.enter_context(server.connect())
+            time.sleep(1.5)  # asyncio tries again after a second
+            answer = connected.post("/v1/chat/completions", json=body)
+            assert answer.status_code == 200, answer.text
+            episode = connected.get(f"/v1/episodes/{answer.headers['x-request-id']}")
+            assert episode.status_code == 200
+        wait_until(lambda: is_ready(server.url))
+        log = server.log.read_text()
+    assert log.count("too many open files") == 1
+    assert len(log) < 5000
+
+
+# ── signals ───────────────────────────────────────────────────────────────────────────────────────
+def test_a_server_whose_terminal_hangs_up_ends_as_one_that_is_told_to(tmp_path: Path) -> None:
+    with serve(tmp_path) as server:
+        for _ in range(2):  # a shell and the terminal itself may both say so
+            server.process.send_signal(signal.SIGHUP)
+        assert server.process.wait(20) == 0
+
+
+def test_a_server_under_nohup_goes_on_when_its_terminal_hangs_up(tmp_path: Path) -> None:
+    with serve(tmp_path, nohup=True) as server:
+        server.process.send_signal(signal.SIGHUP)
+        time.sleep(0.5)
+        assert is_ready(server.url)
+
+
+# ── the port ──────────────────────────────────────────────────────────────────────────────────────
+def test_a_port_in_use_is_one_line_with_the_way_out(tmp_path: Path) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = taken.getsockname()[1]
+        journal = tmp_path / "serve.sqlite"
+        command = ["openconductor", "serve", "--port", str(port), "--journal", str(journal)]
+        words = [sys.executable, "-m", *command]
+        ran = subprocess.run(words, check=False, capture_output=True, timeout=60)
+    assert ran.returncode == 1
+    lines = ran.stderr.decode().splitlines()
+    assert lines[0] == f"error: port {port} of 127.0.0.1 is in use"
+    assert "--port" in lines[1]
+    assert len(lines) == 2
+    assert not journal.exists()
