@@ -1,12 +1,7 @@
-"""Pools: workers with their ordinals, pool files, simulated pools, and cards.
-
-A card names in one line the categories of questions that a worker was measured to be good at, the
-best first. It is the worker's ``description``.
-"""
+"""Pools: workers with their ordinals, pool files, and simulated pools."""
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import lru_cache
@@ -15,6 +10,7 @@ from statistics import fmean
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Protocol, Self, cast
 
+from openconductor.calls.cards import Calibration, read_card, write_card
 from openconductor.calls.worker import Worker
 from openconductor.config import load_registered, load_toml, nearest, shorten
 from openconductor.errors import ConfigError
@@ -61,8 +57,8 @@ class WorkerPool:
 
         Args:
             workers: the workers.
-            default_worker: the name of the default worker; None: the one whose card has the best
-                mean, else the first.
+            default_worker: the name of the default worker; None: the one that calibration found
+                best, else the first.
 
         Raises:
             ConfigError: there is no worker, two of one name, or none of the default's name.
@@ -81,7 +77,7 @@ class WorkerPool:
         object.__setattr__(self, "_workers", MappingProxyType(numbered))
         object.__setattr__(self, "names", MappingProxyType(names))
         if default_worker is None:
-            default = max(numbered, key=lambda ordinal: _mean_rate(numbered[ordinal]))
+            default = _best_measured(numbered)
         else:
             default = self.ordinal_of(default_worker)
         object.__setattr__(self, "default_worker", default)
@@ -95,8 +91,9 @@ class WorkerPool:
                 nearest known key.
         """
         file = load_toml(path, PoolFile, overrides)
+        measured = file.calibration
         try:
-            workers = [entry.build() for entry in file.worker]
+            workers = [entry.build(measured.get(entry.name, {})) for entry in file.worker]
             return cls(workers, default_worker=file.default_worker)
         except ConfigError as error:
             raise ConfigError(f"{path}: {error}") from error
@@ -108,8 +105,8 @@ class WorkerPool:
 
     @property
     def cards(self) -> dict[int, str]:
-        """The workers' descriptions, by ordinal."""
-        return {ordinal: worker.description for ordinal, worker in self}
+        """The workers' cards, by ordinal."""
+        return {ordinal: worker.card for ordinal, worker in self}
 
     def subset(self, ordinals: Sequence[int]) -> WorkerPool:
         """Return the pool of some of the workers, each under its ordinal.
@@ -165,6 +162,23 @@ class WorkerPool:
         return f"WorkerPool({', '.join(workers)})"
 
 
+def _best_measured(workers: Mapping[int, Worker]) -> int:
+    """Return the ordinal of the worker with the best mean rate; of the first if none was measured.
+
+    Workers are compared on the tasks that all measured ones share, or else each on its own.
+    """
+    rates = {ordinal: worker.rates for ordinal, worker in workers.items() if worker.rates}
+    if not rates:
+        return next(iter(workers))
+    shared = set(next(iter(rates.values())))
+    for of_worker in rates.values():
+        shared &= of_worker.keys()
+    means: dict[int, float] = {}
+    for ordinal, of_worker in rates.items():
+        means[ordinal] = fmean(of_worker[task] for task in shared or of_worker)
+    return max(means, key=lambda ordinal: means[ordinal])
+
+
 # ── simulated workers ─────────────────────────────────────────────────────────────────────────────
 POOLS: dict[str, str] = {"gym": "openconductor.gym.workers:read_pool"}
 """Pools that need no file, by the name before the colon; each is a function of the whole name."""
@@ -210,50 +224,6 @@ def open_pool(name: str, seed: int = 0) -> WorkerPool:
     """
     simulated = simulated_pool(name)
     return WorkerPool.from_toml(name) if simulated is None else simulated.draw(seed)
-
-
-# ── cards ─────────────────────────────────────────────────────────────────────────────────────────
-ENTRIES = 5
-"""The most categories on a card."""
-NEAR = 2 / 3
-"""A category is on a card if its rate is at least this share of the best one."""
-
-
-def write_card(rates: Mapping[str, float]) -> str:
-    """Return a worker's card: its best categories with the share that it gets right, in tenths.
-
-    Args:
-        rates: by category, the share of the questions that it got right, 0 to 1; at least one.
-
-    >>> write_card({"algebra": 0.91, "law": 0.4, "history": 0.78})
-    'algebra 90%, history 80%'
-    """
-    best = max(rates.values())
-    ranked = sorted(rates, key=lambda category: -rates[category])
-    kept = [category for category in ranked if rates[category] >= NEAR * best][:ENTRIES]
-    entries: list[str] = []
-    for category in kept:
-        tenths = round(10 * rates[category])
-        entries.append(f"{category.replace(',', '')} {10 * tenths}%")
-    return ", ".join(entries)
-
-
-def read_card(card: str) -> dict[str, float]:
-    """Return the shares that a worker gets right, by category, as its card says; skip other text.
-
-    >>> read_card("algebra 90%, history 80%; $0.003 and 2 s an answer")
-    {'algebra': 0.9, 'history': 0.8}
-    """
-    return {category: int(percent) / 100 for category, percent in _ENTRY.findall(card)}
-
-
-_ENTRY = re.compile(r"([^,; ][^,;]*) (\d+)%")
-
-
-def _mean_rate(worker: Worker) -> float:
-    """Return the mean of the shares on a worker's card; -1: it has none."""
-    rates = read_card(worker.description).values()
-    return fmean(rates) if rates else -1.0
 
 
 _PROVIDER_KEYS = (
@@ -317,8 +287,8 @@ class WorkerTable:
     dtype: str | None = None
     options: dict[str, object] = field(default_factory=dict[str, object])
 
-    def build(self) -> Worker:
-        """Make the worker.
+    def build(self, calibrations: Mapping[str, Calibration] | None = None) -> Worker:
+        """Make the worker, with what was measured of it.
 
         Raises:
             ConfigError: a value is wrong; the message begins with the worker's name.
@@ -337,13 +307,23 @@ class WorkerTable:
         return Worker(
             provider,
             sampling=replace(self.sampling, body=body),
+            calibrations=calibrations or {},
             **{key: getattr(self, key) for key in _WORKER_KEYS},
         )
 
 
 @dataclass(frozen=True, slots=True)
 class PoolFile:
-    """A pool file as it stands; ``default_worker`` names the worker that answers without a plan."""
+    """A pool file as it stands.
+
+    Attributes:
+        worker: the workers, in the order of their ordinals.
+        default_worker: the name of the worker that answers without a plan.
+        calibration: by worker and task, what ``openconductor pool calibrate`` measured.
+    """
 
     worker: tuple[WorkerTable, ...]
     default_worker: str | None = None
+    calibration: dict[str, dict[str, Calibration]] = field(
+        default_factory=dict[str, dict[str, Calibration]]
+    )

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import json
+import datetime as dt
 import re
 from pathlib import Path
 from typing import Any
@@ -297,6 +297,16 @@ def test_init_without_a_key_or_a_server_says_what_it_looked_for(
 
 
 # ── calibrate ─────────────────────────────────────────────────────────────────────────────────────
+OWN_WORDS = 'description = "Adds up."  # my words'
+LAW = """
+[calibration.solver.law]  # last year's
+date = 2025-11-24
+right = 10
+n = 40
+seconds = 2.0
+"""
+
+
 async def knows_singles(request: web.Request) -> web.Response:
     """Answer questions of one operation rightly, unless called novice."""
     body = await request.json()
@@ -306,12 +316,13 @@ async def knows_singles(request: web.Request) -> web.Response:
     return web.json_response(completion(text))
 
 
-def test_calibrate_writes_what_was_measured_and_leaves_the_rest_of_the_file(
+def test_calibrate_adds_a_task_to_the_pool_file_and_leaves_the_rest_as_it_is(
     tmp_path: Path, run: Any
 ) -> None:
     with serving(*[knows_singles] * 200) as server:
-        more = f"{PRICE}  # by hand"
+        more = f"{PRICE}  # by hand\n{OWN_WORDS}"
         pool = Path(write_pool(tmp_path, server.url, "solver", "novice", more=more))
+        pool.write_text(pool.read_text("utf-8") + LAW, "utf-8")
         before = pool.read_text("utf-8")
         options = ("--task", "gym", "--limit", "100", "--out", str(tmp_path / "run"))
         words = ("pool", "calibrate", str(pool), *options)
@@ -319,14 +330,26 @@ def test_calibrate_writes_what_was_measured_and_leaves_the_rest_of_the_file(
         assert (short.code, pool.read_text("utf-8")) == (1, before)
         ran = run(*words, "--json")
         assert ran.code == 0, ran.err
-        again = run(*words, "--json")
+        written = pool.read_text("utf-8")
+        assert run(*words).code == 0
         assert len(server.paths) == 200, "what was asked is not asked again"
-    cards = json.loads(ran.out)["cards"]
-    assert json.loads(again.out)["cards"] == cards
-    assert re.fullmatch(r"single 100%; \$0\.000022 and [\d.]+ s an answer", cards["solver"])
-    assert read_card(cards["solver"]) == {"single": 1.0}
-    assert set(read_card(cards["novice"]).values()) == {0.0}
-    assert WorkerPool.from_toml(pool).cards == {0: cards["solver"], 1: cards["novice"]}
-    after = pool.read_text("utf-8").splitlines()
-    kept = [line for line in after if not line.startswith("description")]
-    assert kept == before.splitlines()
+    assert written.startswith(before)
+    assert pool.read_text("utf-8") == written, "the same measurement takes the place of itself"
+
+    cards = ran.json()["cards"]
+    pattern = r"Adds up; law 20%; gym single 100%; [\d.]+ s an answer"
+    assert re.fullmatch(pattern, cards["solver"])  # what the old figures cost is not known
+    assert read_card(cards["solver"]) == {"law": 0.2, "gym single": 1.0}
+    assert re.fullmatch(r"Adds up; .* 0%; \$0\.000022 and [\d.]+ s an answer", cards["novice"])
+    workers = WorkerPool.from_toml(pool)
+    assert workers.cards == {0: cards["solver"], 1: cards["novice"]}
+    assert workers.default_worker == 0
+    measured = workers[0].calibrations["gym"]
+    assert (measured.date, measured.n) == (dt.date.today(), 100)
+    assert measured.right == measured.categories["single"].n == measured.categories["single"].right
+
+
+def test_local_data_of_several_tasks_is_measured_one_task_at_a_time(tmp_path, run) -> None:
+    pool = write_pool(tmp_path, "http://127.0.0.1:9/v1", "solver")
+    options = ("--task", "gym", "--task", "mmlu", "--task-path", "here")
+    run("pool", "calibrate", pool, *options).assert_refused("--task-path requires exactly one")

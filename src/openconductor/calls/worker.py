@@ -16,6 +16,7 @@ from functools import partial
 from typing import TYPE_CHECKING, TypeVar, cast
 from weakref import WeakValueDictionary
 
+from openconductor.calls.cards import Calibration, describe, read_card
 from openconductor.calls.meter import Meter, outcome_of
 from openconductor.calls.options import guess_tokens, with_options
 from openconductor.calls.policies import CallLimits, Circuit, Policies
@@ -44,6 +45,7 @@ class Worker:
             or a plain function ``(list[Message]) -> str``; a Provider once the worker is made.
         name: the name in pools, errors and tables; not shown to the Conductor.
         description: what it is good at; shown to the Conductor only where cards are on.
+        calibrations: by task, what was measured of it; shown after the description.
         price: US dollars a million tokens (a Price, or a mapping with its fields); None: unknown,
             never free.
         tags: free words to choose workers by.
@@ -71,6 +73,7 @@ class Worker:
     _: KW_ONLY
     name: str
     description: str = ""
+    calibrations: Mapping[str, Calibration] = field(default_factory=dict[str, Calibration])
     price: Price | None = None
     tags: tuple[str, ...] = ()
     sampling: Sampling = field(default_factory=Sampling)
@@ -176,6 +179,21 @@ class Worker:
     def healthy(self) -> bool:
         """True if a call would be sent now, because the worker's circuit is closed."""
         return self._circuit.closed
+
+    @property
+    def card(self) -> str:
+        """The description and what was measured, in one line."""
+        measured = describe(self.calibrations)
+        if self.description and measured:
+            return f"{self.description.rstrip(' .')}; {measured}"
+        return self.description or measured
+
+    @property
+    def rates(self) -> dict[str, float]:
+        """The shares that it gets right, by task, or by category as its description says."""
+        if not self.calibrations:
+            return read_card(self.description)
+        return {task: calibration.rate for task, calibration in self.calibrations.items()}
 
     @property
     def identity(self) -> str:

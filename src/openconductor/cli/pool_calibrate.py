@@ -1,19 +1,24 @@
-"""``openconductor pool calibrate``: measure each worker and write its card into the pool file."""
+"""``openconductor pool calibrate``: measure the workers of a pool file, and write it down there."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
+from datetime import date
 from pathlib import Path
-from typing import Annotated, cast
+from typing import Annotated, Any, cast
 
 import tomlkit
 import typer
+from tomlkit.items import Table
 
+from openconductor.calls.cards import Calibration
 from openconductor.cli import console
 from openconductor.cli.options import AsJson, Dollars, Out, Seed
-from openconductor.cli.pool_headroom import AtOnce, Calls, Limit, TaskName, TaskPath
+from openconductor.cli.pool_headroom import AtOnce, Calls, Limit, TaskPath
 from openconductor.cli.runs import ask_workers
-from openconductor.evaluation.headroom import FEWEST_OF_KIND, alone, card_of
+from openconductor.errors import ConfigError
+from openconductor.evaluation import headroom
+from openconductor.pool import WorkerPool
 from openconductor.store.storage import write_whole
 
 
@@ -21,7 +26,10 @@ def calibrate(
     pool: Annotated[
         Path, typer.Argument(help="The pool file (TOML), which is changed.", show_default=False)
     ],
-    task: TaskName,
+    task: Annotated[
+        list[str],
+        typer.Option("--task", help="A task that questions come from; repeatable."),
+    ],
     task_path: TaskPath = None,
     limit: Limit = 100,
     seed: Seed = 0,
@@ -31,43 +39,75 @@ def calibrate(
     out: Out = None,
     as_json: AsJson = False,
 ) -> None:
-    """Measure what each worker is good at, and write it on its card.
+    """Measure what each worker is good at, and write it into the pool file.
 
-    A card distinguishes the task's kinds of question, or its parts, that have enough answers. It
-    replaces the worker's description. Exit code 1: the budget was spent first, or too few answers
-    could be decided. The file is then left as it is, and the same command resumes.
+    Each worker gets a table [calibration.WORKER.TASK] with date, counts, cost and time. Tables of
+    other tasks and the workers' descriptions stay as they are. Exit code 1: the budget was spent
+    first, or too few answers could be decided. The file is then left as it is, and the same command
+    resumes.
     """
+    if task_path is not None and len(task) > 1:
+        raise ConfigError(
+            "--task-path requires exactly one --task; run the command once for each task with "
+            "local data, because the figures of other tasks are kept"
+        )
     run = ask_workers(
         "calibrate",
         pool,
         out,
-        task={"name": task, "limit": limit, "path": task_path},
+        tasks=[{"name": name, "limit": limit, "path": task_path} for name in dict.fromkeys(task)],
         seed=seed,
         concurrency=concurrency,
         budget={"dollars": dollars, "calls": calls},
     )
     if run.error is not None:
         raise run.error
-    cards: dict[str, str] = {}
-    for name, records in alone(run.results.records).items():
-        card = card_of(records)
-        if card:
-            cards[name] = card
-    if not cards:
-        message = f"no worker has {FEWEST_OF_KIND} decided answers: no card was written"
+    today = date.today()
+    measured: dict[str, dict[str, Calibration]] = {}
+    for name, records in headroom.alone(run.results.records).items():
+        calibrations = headroom.calibrate(records, today)
+        if calibrations:
+            measured[name] = calibrations
+    if not measured:
+        fewest = headroom.FEWEST_OF_KIND
+        message = f"no worker has {fewest} decided answers to a task: nothing was written"
         console.fail(message, hint="Raise --limit.")
-    _write_cards(pool, cards)
+    _write_calibrations(pool, measured)
+    cards = {worker.name: worker.card for _, worker in WorkerPool.from_toml(pool)}
     if as_json:
         console.show_json({"pool": str(pool), "cards": cards, "folder": str(run.folder)})
     else:
         console.show_table(("worker", "card"), list(cards.items()), words=(0, 1))
 
 
-def _write_cards(pool: Path, cards: Mapping[str, str]) -> None:
-    """Write cards into a pool file, as the workers' descriptions; all else stays as it is."""
-    document = tomlkit.parse(pool.read_text(encoding="utf-8"))
-    for table in cast("list[dict[str, object]]", document["worker"]):
-        card = cards.get(str(table["name"]))
-        if card:
-            table["description"] = card
-    write_whole(pool.resolve(), tomlkit.dumps(document))  # pyright: ignore[reportUnknownMemberType]
+def _write_calibrations(pool: Path, measured: Mapping[str, Mapping[str, Calibration]]) -> None:
+    """Write the tables of the measured tasks into a pool file; all else stays as it is."""
+    document = cast("dict[str, Any]", tomlkit.parse(pool.read_text(encoding="utf-8")))
+    tables = document.setdefault("calibration", tomlkit.table(is_super_table=True))
+    for worker, calibrations in measured.items():
+        tasks = tables.setdefault(worker, tomlkit.table(is_super_table=True))
+        for task, calibration in calibrations.items():
+            table = _make_table(calibration)
+            if task in tasks:
+                table.add(tomlkit.nl())  # the new table takes the place of one that another follows
+            tasks[task] = table
+    text = tomlkit.dumps(document)  # pyright: ignore[reportUnknownMemberType]
+    write_whole(pool.resolve(), text.rstrip("\n") + "\n")
+
+
+def _make_table(calibration: Calibration) -> Table:
+    """Return a calibration as a table, with each category on a line."""
+    table = tomlkit.table()
+    for name in ("date", "right", "n", "seconds", "dollars"):
+        value = getattr(calibration, name)
+        if value is not None:
+            table[name] = value
+    if calibration.categories:
+        categories = tomlkit.table()
+        for name, count in calibration.categories.items():
+            line = tomlkit.inline_table()
+            line["right"] = count.right
+            line["n"] = count.n
+            categories[name] = line
+        table["categories"] = categories
+    return table

@@ -63,7 +63,7 @@ def headroom(  # noqa: PLR0913, PLR0917 - the options of a command
         "headroom",
         pool,
         out,
-        task={"name": task, "limit": limit, "path": task_path},
+        tasks=[{"name": task, "limit": limit, "path": task_path}],
         repeats=repeats,
         seed=seed,
         concurrency=concurrency,

@@ -114,7 +114,7 @@ def ask_workers(
     pool: Path | None,
     out: Path | None,
     *,
-    task: Mapping[str, object],
+    tasks: Sequence[Mapping[str, object]],
     **recipe: object,
 ) -> WorkersRun:
     """Ask every worker of a pool file (None: of the gym) alone, or resume the run that did.
@@ -125,7 +125,7 @@ def ask_workers(
         "name": f"{verb}-{GYM if pool is None else pool.stem}",
         "pool": GYM if pool is None else str(pool),
         "systems": ["workers"],
-        "task": [task],
+        "task": tasks,
         **recipe,
     }
     config = make_eval_config(values, where="command line")

@@ -16,9 +16,10 @@ import random
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
-from decimal import Decimal
+from datetime import date
 from statistics import NormalDist, fmean, median
 
+from openconductor.calls.cards import Calibration, Count
 from openconductor.evaluation.eval_config import ALONE
 from openconductor.evaluation.records import Frame, Record, frame_of, plain_text
 from openconductor.evaluation.statistics import (
@@ -34,7 +35,6 @@ from openconductor.evaluation.statistics import (
     variance,
 )
 from openconductor.measures import group_by
-from openconductor.pool import write_card
 
 GAINS = (0.01, 0.02, 0.05, 0.10)
 FEWEST = 30
@@ -331,37 +331,48 @@ def _questions_by_gain(gains: Sequence[float], spreads: Sequence[float]) -> tupl
     return tuple(needed)
 
 
-# ── cards ─────────────────────────────────────────────────────────────────────────────────────────
+# ── calibration ───────────────────────────────────────────────────────────────────────────────────
 FEWEST_OF_KIND = 20
-"""The fewest answers of a kind that a card speaks of: the best of many rare kinds are luck."""
+"""The fewest answers of a task or a kind whose rate is kept: few answers are mostly luck."""
 
 
-def card_of(records: Sequence[Record]) -> str:
-    """Write the card of a worker: what it is good at, in one line.
+def calibrate(records: Sequence[Record], day: date) -> dict[str, Calibration]:
+    """Return the measurement of a worker by task; tasks with too few answers are left out.
 
-    It speaks of the whole task if all kinds are rare; "": there are too few answers for that.
+    Args:
+        records: the worker's answers.
+        day: the day of the measurement.
     """
-    decided = [record for record in records if record.correct is not None]
-    groups = group_by(decided, lambda record: record.kind or record.task)
-    if all(len(of_kind) < FEWEST_OF_KIND for of_kind in groups.values()):
-        groups = group_by(decided, lambda record: record.task)
-    rates: dict[str, float] = {}
-    for name, answers in groups.items():
-        if len(answers) >= FEWEST_OF_KIND:
-            rates[name] = fmean(bool(record.correct) for record in answers)
-    if not rates:
-        return ""
-    cost = ""
-    if not any(record.usage.unpriced_calls for record in records):
-        dollars = fmean(record.usage.dollars for record in records)
-        cost = f"${_two_digits(dollars)} and "
-    seconds = _two_digits(median(record.usage.seconds for record in records))
-    return f"{write_card(rates)}; {cost}{seconds} s an answer"
+    calibrations: dict[str, Calibration] = {}
+    for task, of_task in group_by(records, lambda record: record.task).items():
+        decided = [record for record in of_task if record.correct is not None]
+        if len(decided) < FEWEST_OF_KIND:
+            continue
+        dollars = None
+        if not any(record.usage.unpriced_calls for record in of_task):
+            dollars = float(fmean(record.usage.dollars for record in of_task))
+        calibrations[task] = Calibration(
+            date=day,
+            right=_count_right(decided),
+            n=len(decided),
+            seconds=round(median(record.usage.seconds for record in of_task), 3),
+            dollars=dollars,
+            categories=_categories(decided),
+        )
+    return calibrations
 
 
-def _two_digits(number: float | Decimal) -> str:
-    """Write a number in two digits, without an exponent."""
-    return f"{Decimal(f'{number:.2g}'):f}"
+def _categories(decided: Sequence[Record]) -> dict[str, Count]:
+    """Return the counts of a task's kinds of question that have enough answers."""
+    counts: dict[str, Count] = {}
+    for kind, answers in group_by(decided, lambda record: record.kind).items():
+        if kind and len(answers) >= FEWEST_OF_KIND:
+            counts[kind] = Count(_count_right(answers), len(answers))
+    return counts
+
+
+def _count_right(decided: Sequence[Record]) -> int:
+    return sum(bool(record.correct) for record in decided)
 
 
 # ── the best of several, with and without luck ────────────────────────────────────────────────────
