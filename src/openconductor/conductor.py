@@ -175,7 +175,7 @@ class Conductor:
         """Answer one question.
 
         Args:
-            question: a text, or a chat whose last turn is the user's.
+            question: a text, or a chat.
             budget: what the question may cost: the planner's calls and all steps, in all rounds.
             on_event: gets every event in order. An exception that it raises cancels what runs and
                 comes out of here unchanged, and nothing more is sent to it.

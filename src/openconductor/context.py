@@ -55,6 +55,8 @@ def step_context(
     opening: Sequence[Message],
     responses: Sequence[str],
     previous: str | None = None,
+    *,
+    begun: bool = False,
 ) -> tuple[Message, ...]:
     """Return the turns that a step is sent: the question, the steps that it sees, its own subtask.
 
@@ -65,9 +67,14 @@ def step_context(
         responses: one text a step; only those of visible steps are read.
         previous: the previous round's final response, shown right after the question to a step
             whose access is ``"all"``.
+        begun: whether the opening ends with the beginning of the answer. The last step is sent it
+            at the end, so that its worker goes on from there.
     """
     step = workflow.steps[index]
     turns = list(opening)
+    beginning: list[Message] = []
+    if begun and index == len(workflow) - 1:
+        beginning.append(turns.pop())
     if previous is not None and step.access == "all":
         turns.append(Message("assistant", previous))
     for seen in workflow.visible(index):
@@ -75,7 +82,7 @@ def step_context(
         turns.append(Message("assistant", responses[seen]))
     if step.subtask:
         turns.append(Message("user", step.subtask))
-    return join_turns(turns)
+    return join_turns([*turns, *beginning])
 
 
 def find_fault(completion: Completion) -> WorkerError | None:

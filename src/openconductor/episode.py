@@ -239,6 +239,7 @@ class Execution:
         dispatcher: makes the calls.
         opening: the turns that open every step's context.
         previous: the previous round's final response, shown to steps whose access is ``"all"``.
+        begun: whether the opening ends with the beginning of the answer.
         fallback: whether a failed step goes to another worker.
     """
 
@@ -250,6 +251,7 @@ class Execution:
         *,
         opening: tuple[Message, ...],
         previous: str | None,
+        begun: bool,
         fallback: bool,
     ) -> None:
         self._workflow = workflow
@@ -257,6 +259,7 @@ class Execution:
         self._dispatcher = dispatcher
         self._opening = opening
         self._previous = previous
+        self._begun = begun
         self._fallback = fallback
         self._responses = [""] * len(workflow)
         self._results: list[StepResult | None] = [None] * len(workflow)
@@ -323,7 +326,9 @@ class Execution:
         step = self._workflow.steps[index]
         last = dispatcher.context.depth == 0 and index == len(self._workflow) - 1
         opening = self._opening if last else tools_as_text(self._opening)
-        messages = step_context(self._workflow, index, opening, self._responses, self._previous)
+        messages = step_context(
+            self._workflow, index, opening, self._responses, self._previous, begun=self._begun
+        )
         assignment = Assignment(messages, index, step.subtask, last)
         failure: OpenConductorError | None = None
         for ordinal in self._candidates(step.worker):
@@ -463,7 +468,7 @@ class LiveEpisode:
 
     Args:
         pool: the workers.
-        question: a text, or a chat whose last turn is the user's.
+        question: a text, or a chat.
         context: what the question works for. Its ``sample`` tells repeats of a question apart.
         on_event: gets the events.
         fallback: whether a failed step goes to another worker.
@@ -685,6 +690,7 @@ class LiveEpisode:
             self._dispatcher,
             opening=self.opening if opening is None else tuple(opening),
             previous=previous,
+            begun=opening is None and self.opening[-1].role == "assistant",
             fallback=fallback,
         )
         self._round.workflow = workflow
@@ -796,7 +802,7 @@ async def execute(
     Args:
         workflow: the plan, from the parser or by hand.
         pool: the workers, by ordinal.
-        question: a text, or a chat whose last turn is the user's.
+        question: a text, or a chat.
         previous: the previous round's final response, shown to steps whose access is ``"all"``.
         budget: what the execution may cost; exceeding it cancels what runs.
         on_event: gets every event in order. It is trusted: an exception that it raises cancels what

@@ -62,17 +62,14 @@ def check_question(question: object) -> tuple[Message, ...]:
     Raises:
         ConfigError: its type is wrong (``check_turns``); it is blank, longer than
             ``QUESTION_LIMIT`` characters, or holds a NUL or a lone surrogate (neither can be sent
-            to every provider); or it is a chat without turns, or one that does not end with a
-            user's or a tool's turn.
+            to every provider); or it is a chat without turns, or one that ends with calls of tools.
     """
     turns = check_turns(question)
     if not turns:
         raise ConfigError("the question: got a chat without turns, expected at least one")
     last = turns[-1]
-    if last.role not in ("user", "tool"):
-        raise ConfigError(
-            f"the question, last turn: got role {last.role!r}, expected 'user' or 'tool'"
-        )
+    if any("tool_calls" in part for part in last.parts):
+        raise ConfigError("the question, last turn: got calls of tools, expected their results")
     if not last.content.strip() and not last.parts:
         raise ConfigError("the question: got a blank text, expected a question")
     length = sum(len(turn.content) for turn in turns)
@@ -266,7 +263,7 @@ def tools_as_text(turns: Sequence[Message]) -> tuple[Message, ...]:
 
 
 def _conversation(turns: Sequence[Message]) -> str:
-    """Return the question's text, between the chat before it and the results of tools since."""
+    """Return the question's text, between the chat before it and what was said since."""
     users = [index for index, turn in enumerate(turns) if turn.role == "user"]
     asked_at = users[-1] if users else len(turns) - 1
     shown = [f"[{turn.role}]\n{turn.content or '(an attachment)'}" for turn in tools_as_text(turns)]
@@ -276,12 +273,14 @@ def _conversation(turns: Sequence[Message]) -> str:
     if before:
         text = f"{_BEFORE}\n\n{before}\n\nThe question:\n\n{text}"
     if after:
-        text += f"\n\n{_SINCE}\n\n{after}"
+        has_results = any(turn.role == "tool" for turn in turns[asked_at + 1 :])
+        text += f"\n\n{_DONE_SINCE if has_results else _SAID_SINCE}\n\n{after}"
     return text
 
 
 _BEFORE = "The conversation so far, which every worker sees too:"
-_SINCE = "What was done about it since, with the user's tools:"
+_DONE_SINCE = "What was done about it since, with the user's tools:"
+_SAID_SINCE = "What was said since, from which the answer goes on:"
 
 
 def _worker_lines(ordinals: Iterable[int], cards: Mapping[int, str]) -> str:

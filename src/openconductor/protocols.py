@@ -202,7 +202,7 @@ class Orchestrator(Protocol):
         """Answer the question.
 
         Args:
-            question: a text, or a chat whose last turn is the user's.
+            question: a text, or a chat.
             budget: what this question may cost.
             on_event: gets every event in order.
             context: the call that the question works for, which an orchestrator hands on to what

@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import json
 import time
+from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
@@ -19,7 +20,7 @@ from openconductor.errors import ConnectionLost, ContextTooLong, RateLimited
 from openconductor.prompt import render_workflow
 from openconductor.serving.key_ring import hash_key
 from openconductor.serving.serve_config import KeyTable
-from openconductor.types import Step, Workflow
+from openconductor.types import Step, Usage, Workflow
 
 ASKED: Any = [{"role": "user", "content": "What is 6 * 7?"}]
 SCHEMA = {"type": "object", "properties": {"a": {"type": "integer"}}}
@@ -216,6 +217,24 @@ def test_a_text_that_was_shown_and_then_broken_off_is_begun_by_nobody_else(tmp_p
         assert [len(worker.sent) for worker in server.workers.values()] == [1, 1]
 
 
+def test_a_worker_that_claims_too_much_is_flagged_and_does_not_empty_the_key(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    key = KeyTable("ann", hash_key("ann"), dollars=Decimal(100))
+    with orchestra(tmp_path, key=[key]) as server:
+        server.workers["bert"].usage = Usage(10**9, 0, 10**9)
+        ask = client(server, api_key="ann").chat.completions.create
+        for _ in range(2):
+            answer = ask(model="direct:bert", messages=ASKED)
+            assert answer.choices[0].message.content == "fine"
+        metrics = httpx.get(f"{server.url}/metrics").text
+        charged = [record.value["charged"] for record in server.gateway.store.records()]
+    assert len(charged) == 2
+    assert all(Decimal(dollars) < Decimal("0.01") for dollars in charged)
+    assert 'openconductor_false_claims_total{worker="bert"} 2.0' in metrics
+    assert "worker bert claims 1000000000 input" in caplog.text
+
+
 def test_a_worker_alone_and_a_baseline_are_models_too(tmp_path: Path) -> None:
     def vote(pool: Any) -> Any:
         return {"moa": make_baseline("moa", pool, aggregator="bert")}
@@ -315,6 +334,33 @@ def test_unknown_parameters_and_tools_are_tolerated_and_images_go_along(server: 
     assert sent[0].role == "system"
     assert sent[1].parts[0] == image
     assert sampling.body["tools"] == [TOOL]
+
+
+@pytest.mark.parametrize("role", ["system", "developer", "assistant"])
+@pytest.mark.parametrize("model", ["conductor", "direct:bert"])
+def test_a_conversation_may_end_with_any_turn(server: Orchestra, role: str, model: str) -> None:
+    messages = [*ASKED, {"role": role, "content": "It is"}]
+    assert chat(server, model=model, messages=messages).choices[0].message.content == "fine"
+    sent, _ = server.workers["bert"].sent[-1]
+    assert any(turn.content == "It is" for turn in sent)
+    assert (sent[-1].content == "It is") == (role == "assistant" or model != "conductor")
+
+
+@pytest.mark.parametrize("model", ["conductor", "direct:bert"])
+def test_an_answer_that_a_client_of_anthropics_begins_is_gone_on_with(
+    server: Orchestra, model: str
+) -> None:
+    def ask(beginning: str) -> httpx.Response:
+        turns = [*ASKED, {"role": "assistant", "content": beginning}]
+        body = {"model": model, "max_tokens": 9, "messages": turns}
+        return httpx.post(f"{server.url}/v1/messages", json=body)
+
+    server.play("thought", " 42")
+    (*_, said) = ask("It is").json()["content"]
+    assert said == {"type": "text", "text": " 42"}, "the beginning is not repeated"
+    assert server.workers["bert"].sent[-1][0][-1].content == "It is"
+    wrong = ask("It is ")
+    assert (wrong.status_code, "whitespace" in wrong.text) == (400, True)
 
 
 def test_later_rounds_are_shown_when_they_are_over(server: Orchestra) -> None:

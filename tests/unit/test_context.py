@@ -54,6 +54,16 @@ def test_a_chat_opens_the_context_whole_and_its_turns_of_one_role_are_joined() -
     assert step_context(TREE, 0, open_context(chat), RESPONSES) == (system, *shown)
 
 
+def test_the_beginning_of_the_answer_stays_at_the_end_for_the_last_step() -> None:
+    opening = turns("What is x?", "x =")
+    assert step_context(PAIR, 0, opening, RESPONSES, begun=True) == turns(
+        "What is x?", "x =", "Revise."
+    )
+    shown = turns("What is x?\n\nRevise.", "x = 2", "Decide.", "x =")
+    assert step_context(PAIR, 1, opening, RESPONSES, begun=True) == shown
+    assert step_context(PAIR, 1, opening, RESPONSES)[-1].content == "Decide."
+
+
 def test_joined_turns_keep_all_parts_in_order_and_results_of_tools_stay_apart() -> None:
     image = {"type": "image_url"}
     sound = {"type": "input_audio"}

@@ -85,6 +85,9 @@ def test_a_subtask_is_escaped_only_where_it_must_be(subtask: str, spelt: str) ->
 
 
 # ── the question ──────────────────────────────────────────────────────────────────────────────────
+CALLS = {"tool_calls": [{"function": {"name": "add"}}]}
+
+
 @pytest.mark.parametrize(
     ("question", "says"),
     [
@@ -94,8 +97,8 @@ def test_a_subtask_is_escaped_only_where_it_must_be(subtask: str, spelt: str) ->
         ("ab\ud800", "U+D800 at character 2"),
         ("x" * (QUESTION_LIMIT + 1), "got 1000001 characters"),
         ([], "without turns"),
-        ([Message("user", "a"), Message("assistant", "b")], "got role 'assistant'"),
-        ([Message("system", "a")], "got role 'system'"),
+        ([Message("user", "a"), Message("assistant", "b", (CALLS,))], "got calls of tools"),
+        ([Message("user", "a"), Message("assistant", " ")], "blank"),
         ([Message("system", "a\0"), Message("user", "b")], "turn 0: got a NUL"),
         ([Message("user", "x" * QUESTION_LIMIT), Message("user", "b")], "got 1000001 characters"),
         ([Message("user", " ")], "blank"),
@@ -113,6 +116,30 @@ def test_a_question_that_cannot_be_asked_is_a_config_error_that_says_where(
     assert str(caught.value).encode()
     with pytest.raises(ConfigError):
         render_prompt(question, [0])
+
+
+@pytest.mark.parametrize(
+    ("chat", "shown"),
+    [
+        ("system: Be brief.", "Be brief."),
+        ("user: A?|system: Be brief.", "A?\n\n{since}\n\n[system]\nBe brief."),
+        ("user: C?|assistant: {", "{asked}"),
+        (
+            "user: A?|assistant: B.|user: C?|assistant: {",
+            "{before}\n\n[user]\nA?\n\n[assistant]\nB.\n\nThe question:\n\n{asked}",
+        ),
+    ],
+)
+def test_a_chat_may_end_with_any_turn(chat: str, shown: str) -> None:
+    turns: list[Message] = []
+    for line in chat.split("|"):
+        role, _, text = line.partition(": ")
+        turns.append(Message(role, text))  # type: ignore[arg-type]
+    since = "What was said since, from which the answer goes on:"
+    before = "The conversation so far, which every worker sees too:"
+    expected = shown.replace("{asked}", "C?\n\n{since}\n\n[assistant]\n{")
+    expected = expected.replace("{since}", since).replace("{before}", before)
+    assert render_prompt(turns, [0])[-1].content == expected
 
 
 # ── whole prompts ─────────────────────────────────────────────────────────────────────────────────

@@ -2,16 +2,22 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
 from openconductor.protocols import CallContext
-from openconductor.types import Completion, Message, Sampling
+from openconductor.types import Call, Completion, Message, Sampling, Usage
 
 CHARACTERS_A_TOKEN = 4
 """A guess for English, used until the provider says how many tokens there were."""
 
+LONGEST_ANSWER = 262_144
+"""More tokens than any model writes in one call."""
+
+_OVERHEAD_TOKENS = 8_192  # of a chat template, and of the server's own instructions
+_MEDIA_TOKENS = 65_536  # of an image, at the vendor that counts the most
 _LIMIT_KEYS = ("max_completion_tokens", "max_tokens")
 
 
@@ -64,6 +70,40 @@ def guess_tokens(messages: Sequence[Message], sampling: Sampling) -> tuple[int, 
             break
     characters = sum(len(message.content) for message in messages)
     return characters // CHARACTERS_A_TOKEN, limit or 0
+
+
+def bound_usage(call: Call) -> Usage:
+    """Return the usage that a worker claims for a call, as far as the call can have used it.
+
+    It can write no more than its token limit, and reads at most a token for each byte of its
+    request. In place of a higher claim stands what is reserved for such a call.
+    """
+    claimed = call.usage
+    if call.nested or not call.messages:  # its own calls are counted; the request is not kept
+        return claimed
+    reserved, limit = guess_tokens(call.messages, call.sampling)
+    read = claimed.input_tokens
+    if read > reserved and read > _most_read(call):
+        read = reserved
+    written = claimed.output_tokens
+    if written > (limit or LONGEST_ANSWER):
+        text = "" if call.completion is None else call.completion.text
+        written = limit or len(text) // CHARACTERS_A_TOKEN
+    if (read, written) == (claimed.input_tokens, claimed.output_tokens):
+        return claimed
+    cached = min(claimed.cached_tokens, read)
+    bounded = replace(claimed, input_tokens=read, cached_tokens=cached, output_tokens=written)
+    return bounded if call.price is None else replace(bounded, dollars=call.price.dollars(bounded))
+
+
+def _most_read(call: Call) -> int:
+    """Return the most tokens that a call can have read."""
+    most = _OVERHEAD_TOKENS + len(json.dumps(dict(call.sampling.body), default=str))
+    for message in call.messages:
+        most += len(message.content.encode("utf-8", "replace"))
+        for part in message.parts:
+            most += _MEDIA_TOKENS + len(json.dumps(dict(part), default=str))
+    return most
 
 
 def _lower(limit: Any, other: int | None) -> int | None:

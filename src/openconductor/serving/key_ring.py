@@ -2,7 +2,8 @@
 
 - **Keys.** Only their hashes are kept; a key is shown once, when it is made.
 - **Money.** The requests of a key share a budget. Each call reserves the most that it can cost, and
-  settles when it has ended. A cancelled call whose usage nobody reports is charged the most that it
+  settles when it has ended. A worker that claims more tokens than its call can have used is not
+  believed. A cancelled call whose usage nobody reports is charged the most that it
   can have cost. Otherwise cancelling would be a way to work for nothing.
 - **Periods.** A request belongs to the period in which it began. If the clock is set back, time
   stands still until the clock has caught up, so that no budget is filled twice. The requests of
@@ -27,7 +28,7 @@ from datetime import UTC, datetime, timedelta
 from decimal import Decimal
 
 from openconductor.calls.budget import RunBudget
-from openconductor.calls.options import guess_tokens
+from openconductor.calls.options import bound_usage, guess_tokens
 from openconductor.errors import OpenConductorError
 from openconductor.events import CallEnded
 from openconductor.serving.apis.wire import (
@@ -67,14 +68,16 @@ def hash_key(key: str) -> str:
 def cost_of(call: Call) -> Decimal:
     """Return the US dollars that a key is charged for a call.
 
-    It is the price, or the most that it can be if nobody reports the usage.
+    It is the price of what the call can have used (``bound_usage``), or the most that it can be if
+    nobody reports the usage.
     """
     if call.replayed:
         return Decimal(0)
+    dollars = bound_usage(call).dollars
     if not call.usage.unpriced_calls or call.price is None:
-        return call.usage.dollars
+        return dollars
     read, written = guess_tokens(call.messages, call.sampling)
-    return call.usage.dollars + call.price.dollars(Usage(read, 0, written))
+    return dollars + call.price.dollars(Usage(read, 0, written))
 
 
 def past_charges(

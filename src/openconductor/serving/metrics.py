@@ -48,6 +48,9 @@ class Metrics:
         self._unpriced = self._counter(
             "unpriced_calls", "Calls whose price is not known.", "worker"
         )
+        self._false_claims = self._counter(
+            "false_claims", "Calls whose worker claims more tokens than they may use.", "worker"
+        )
         self._charged = self._counter(
             "key_dollars", "US dollars that a key was charged, by its name.", "key"
         )
@@ -75,6 +78,10 @@ class Metrics:
                 self._tokens.labels(call.worker, kind).inc(tokens)
         self._dollars.labels(call.worker).inc(float(used.dollars))
         self._unpriced.labels(call.worker).inc(used.unpriced_calls)
+
+    def count_false_claim(self, worker: str) -> None:
+        """Count a call whose worker claims more tokens than it may use."""
+        self._false_claims.labels(worker).inc()
 
     def in_flight(self, api: str) -> AbstractContextManager[object]:
         """Count an episode for as long as it runs."""

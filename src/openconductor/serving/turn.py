@@ -10,6 +10,7 @@ from contextlib import ExitStack
 from dataclasses import dataclass
 from decimal import Decimal
 
+from openconductor.calls.options import bound_usage
 from openconductor.episode import FanOut
 from openconductor.errors import OpenConductorError, TruncatedResponse
 from openconductor.events import (
@@ -40,7 +41,7 @@ from openconductor.serving.key_ring import SERVED, Bill
 from openconductor.serving.metrics import Metrics
 from openconductor.serving.narration import Narration
 from openconductor.store import Store
-from openconductor.types import Episode, FinishReason, Message, Sampling
+from openconductor.types import Call, Episode, FinishReason, Message, Sampling
 
 ANSWER = -1
 """In place of the index of a part of the reasoning: the answer's text."""
@@ -236,6 +237,7 @@ class Turn:
                     self._show(ANSWER, event.text)
             case CallEnded():
                 self._metrics.count_call(event.call)
+                self._check_claim(event.call)
                 self._bill.add(event)
             case Asked():
                 self.id = event.episode
@@ -257,6 +259,21 @@ class Turn:
                 self._settle(event.outcome)
             case _:
                 pass
+
+    def _check_claim(self, call: Call) -> None:
+        """Flag a worker that claims more tokens than its call may use."""
+        claimed = call.usage
+        if call.replayed or bound_usage(call) == claimed:
+            return
+        self._metrics.count_false_claim(call.worker)
+        log.warning(
+            "worker %s claims %d input and %d output tokens in request %s, more than its call may "
+            "use; the key is charged what was reserved",
+            call.worker,
+            claimed.input_tokens,
+            claimed.output_tokens,
+            self.id,
+        )
 
     def _begin_answer(self, event: StepStarted) -> None:
         if self._streamed:  # a second attempt cannot take back what the first one wrote

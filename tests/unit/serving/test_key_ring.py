@@ -227,6 +227,46 @@ def test_a_call_that_was_broken_off_costs_the_most_that_it_could_have() -> None:
     assert cost_of(free) == 0  # nobody knows its price: no key with a budget may ask it
 
 
+BILLION = 10**9
+
+
+@pytest.mark.parametrize(
+    ("claimed", "charged"),
+    [
+        ((BILLION, 5), 58),  # the prompt that was reserved, and what was written
+        ((8, BILLION), 58),
+        ((BILLION, BILLION), 58),
+        ((400, 5), 450),  # a guess of the prompt is no bound: a token may be a byte
+    ],
+)
+def test_a_key_pays_for_no_more_than_its_call_can_have_used(
+    claimed: tuple[int, int], charged: int
+) -> None:
+    assert cost_of(call(8, 5, priced(*claimed))) == charged * MILLE
+    nested = call(8, 5, priced(*claimed), nested=True)
+    assert cost_of(nested) == priced(*claimed).dollars, "its own calls were counted"
+
+
+def test_a_false_claim_does_not_empty_a_key() -> None:
+    tenant = Clock().tenant(dollars=Decimal(100))
+    claim = priced(BILLION, BILLION)
+    with tenant.admit() as bill:
+        assert bill.budget is not None
+        bill.budget.charge(claim)
+        bill.add(ended(call(8, 5, claim)))
+        bill.budget.check_used()
+        assert bill.charged == 58 * MILLE
+        assert bill.budget.used["dollars"] == 58 * MILLE
+
+
+def test_images_are_read_without_a_limit_of_their_text() -> None:
+    image = {"type": "image_url", "image_url": {"url": "data:image/png;base64,aGk="}}
+    seen = Call(
+        "w", "answered", (Message("user", "", (image,)),), Sampling(), usage=priced(50_000, 9)
+    )
+    assert cost_of(seen) == seen.usage.dollars
+
+
 def test_a_spent_budget_says_so_and_until_when() -> None:
     tenant = Clock().tenant(dollars=Decimal("2.5"))
     spend(tenant, Decimal("2.75"))

@@ -174,7 +174,7 @@ def _options(chat: ChatBody) -> Json:
     return options
 
 
-def _tool_choice(choice: object, functions: dict[str, Json], *, offered: bool) -> Json:
+def _tool_choice(choice: str | Json, functions: dict[str, Json], *, offered: bool) -> Json:
     """Return the options that a choice among the tools stands for.
 
     Raises:
@@ -185,10 +185,10 @@ def _tool_choice(choice: object, functions: dict[str, Json], *, offered: bool) -
     if choice in ("none", "auto"):
         return {"tool_choice": choice} if functions else {}
     names = list(functions)
-    wanted: list[object] = []
     mode: object = choice
+    wanted: list[object] = []
     if isinstance(choice, dict):
-        mode, wanted = _chosen(cast("Json", choice))
+        mode, wanted = _chosen(choice)
     missing = [name for name in wanted if name not in names]
     if missing or not names:
         wrong = missing[0] if missing else choice
@@ -217,7 +217,9 @@ def _chosen(choice: Json) -> tuple[object, list[object]]:
     if mode not in ("auto", "required"):
         raise unexpected("tool_choice.allowed_tools.mode", mode, "auto or required")
     entries = wire.as_list(allowed.get("tools"))
-    names = [as_object(as_object(entry).get("function")).get("name") for entry in entries]
+    names: list[object] = [
+        as_object(as_object(entry).get("function")).get("name") for entry in entries
+    ]
     if not names:
         raise invalid("tool_choice.allowed_tools.tools", "expected at least one function")
     return mode, names

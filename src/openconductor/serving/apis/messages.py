@@ -218,6 +218,10 @@ def _turns(body: CountBody) -> tuple[Message, ...]:
             rules += [block.text for block in turn.content if isinstance(block, _Text)]
     if not turns:
         raise invalid("messages", "expected a turn of the user at least")
+    begun = turns[-1]
+    if begun.role == "assistant" and begun.content != begun.content.rstrip():
+        where = f"messages.{len(body.messages) - 1}.content"
+        raise invalid(where, "the beginning of the answer cannot end with whitespace")
     system = "\n\n".join(rule for rule in rules if rule.strip())
     if system:
         turns.insert(0, Message("system", system))
