@@ -310,13 +310,20 @@ def _reject_api_keys(node: object, where: str, path: str = "") -> None:
         return
     for name, value in items:
         here = f"{path}.{name}" if path else str(name)
-        if isinstance(value, str) and (_KEY_NAME.fullmatch(str(name)) or _KEY_VALUE.search(value)):
+        if isinstance(value, str) and _looks_like_key(str(name), value):
             message = f"{where}: {here}: looks like a key (not shown); keys come from the "
             message += (
-                "environment only: expected api_key_env with the name of an environment variable"
+                "environment only: expected api_key_env with the name of an environment variable, "
+                'or "$NAME" of one in headers or query'
             )
             raise ConfigError(message)
         _reject_api_keys(value, where, here)
+
+
+def _looks_like_key(name: str, value: str) -> bool:
+    """Return True if a value is an API key by its name, unless it names a variable, or its form."""
+    named = _KEY_NAME.fullmatch(name) and "$" not in value
+    return bool(named or _KEY_VALUE.search(value))
 
 
 def _problem(problem: ErrorDetails, adapter: TypeAdapter[T]) -> str:

@@ -236,6 +236,10 @@ _PROVIDER_KEYS = (
     "send",
     "device",
     "dtype",
+    "headers",
+    "query",
+    "proxy",
+    "client_cert",
 )
 _WORKER_KEYS = (
     "name",
@@ -257,9 +261,10 @@ class WorkerTable:
     """One ``[[worker]]`` of a pool file; ``body`` is sent as it is (reasoning effort, say).
 
     ``base_url`` and ``api_key_env`` are for models behind HTTP; ``command``, ``url``, ``env``,
-    ``argument`` and ``send`` for the tools of an MCP server; ``device`` and ``dtype`` for models
-    that run here. ``[worker.options]`` holds further keyword arguments of the provider. A key or
-    option that the provider does not take is a ConfigError.
+    ``argument`` and ``send`` for the tools of an MCP server; ``headers``, ``query``, ``proxy`` and
+    ``client_cert`` for both, with ``$NAME`` for an environment variable; ``device`` and ``dtype``
+    for models that run here. ``[worker.options]`` holds further keyword arguments of the provider.
+    A key or option that the provider does not take is a ConfigError.
     """
 
     name: str
@@ -285,7 +290,22 @@ class WorkerTable:
     send: str | None = None
     device: str | None = None
     dtype: str | None = None
+    headers: dict[str, str] | None = None
+    query: dict[str, str] | None = None
+    proxy: str | None = None
+    client_cert: str | tuple[str, ...] | None = None
     options: dict[str, object] = field(default_factory=dict[str, object])
+
+    @property
+    def variables(self) -> tuple[str, ...]:
+        """The environment variables that the headers and the query name."""
+        from openconductor.providers.wire.http_settings import variables_of
+
+        names: list[str] = []
+        for values in (self.headers or {}, self.query or {}):
+            for value in values.values():
+                names += variables_of(value)
+        return tuple(names)
 
     def build(self, calibrations: Mapping[str, Calibration] | None = None) -> Worker:
         """Make the worker, with what was measured of it.

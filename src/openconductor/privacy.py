@@ -1,7 +1,7 @@
 """Cleaning of texts before they are written or shown: the user's own redaction, and secrets.
 
-Secrets are the values of environment variables that look like one. They are removed in the forms in
-which servers and logs repeat them.
+Secrets are the values of environment variables that look like one, or that were named as one. They
+are removed in the forms in which servers and logs repeat them.
 """
 
 from __future__ import annotations
@@ -24,15 +24,24 @@ _is_secret = lru_cache(re.compile("KEY|TOKEN|SECRET|PASSWORD", re.IGNORECASE).se
 SHORTEST = 8  # characters
 
 
+_named: set[str] = set()
+
+
+def name_secret(variable: str) -> None:
+    """Count the value of an environment variable as a secret, whatever its name is."""
+    _named.add(variable)
+
+
 def secrets_of_environment() -> frozenset[str]:
     """Return the values of the variables whose names hold KEY, TOKEN, SECRET or PASSWORD.
 
-    Values of fewer than ``SHORTEST`` characters are words, not secrets.
+    Further variables are named by ``name_secret``. Values of fewer than ``SHORTEST`` characters are
+    words, not secrets.
     """
     secrets: set[str] = set()
     for name in os.environ:
         value = os.environ.get(name, "").strip()
-        if _is_secret(name) and len(value) >= SHORTEST:
+        if (name in _named or _is_secret(name)) and len(value) >= SHORTEST:
             secrets.add(value)
     return frozenset(secrets)
 

@@ -180,13 +180,14 @@ def _check_settings(report: WorkerReport, table: WorkerTable, worker: Worker) ->
     """Report the worker's key and price."""
     provider = worker.resolved
     report.base_url = provider.base_url or table.base_url
-    report.key.env = provider.api_key_env or table.api_key_env
-    key = report.key.env
-    if key is not None:
-        report.key.present = bool(os.environ.get(key, "").strip())
-        if not report.key.present:
-            unset = f"the environment variable {key} is not set"
-            report.add(Fault("key", unset, f"export {key}=…"))
+    named = (provider.api_key_env or table.api_key_env, *table.variables)
+    keys = [key for key in named if key]
+    missing = [key for key in keys if not os.environ.get(key, "").strip()]
+    if keys:
+        report.key = KeyReport((missing or keys)[0], not missing)
+    for key in missing:
+        unset = f"the environment variable {key} is not set"
+        report.add(Fault("key", unset, f"export {key}=…"))
     if not provider.prices_itself:
         report.known_price = find_price(table.model, base_url=report.base_url, body=table.body)
         if report.price is None:

@@ -32,6 +32,7 @@ from openconductor.protocols import CallContext, OnText, Provider
 from openconductor.providers.wire import http
 from openconductor.providers.wire.chat import plain
 from openconductor.providers.wire.failures import excerpt, failure, key_of
+from openconductor.providers.wire.http_settings import HttpSettings
 from openconductor.types import Completion, Message, Sampling, Usage
 
 MOST_PAGES = 100  # of a server's list of tools
@@ -126,6 +127,7 @@ class McpToolProvider(http.Closing, Provider):
             asks).
         api_key_env: the environment variable whose value goes to ``url`` as a bearer token. None:
             no token.
+        headers, query, proxy, client_cert: as ``HttpSettings`` takes them, for ``url``.
         env: further environment variables that ``command`` gets, by name.
         timeout_s: total deadline of a call, in seconds. None: no limit. ``call.deadline`` holds
             beside it.
@@ -137,7 +139,7 @@ class McpToolProvider(http.Closing, Provider):
         ConfigError: an option is invalid, or both or neither of ``command`` and ``url`` are given.
     """
 
-    def __init__(
+    def __init__(  # noqa: PLR0913 - each is a key of a pool file
         self,
         tool: str,
         *,
@@ -148,6 +150,10 @@ class McpToolProvider(http.Closing, Provider):
         api_key_env: str | None = None,
         env: Sequence[str] = (),
         timeout_s: float | None = 600.0,
+        headers: Mapping[str, str] | None = None,
+        query: Mapping[str, str] | None = None,
+        proxy: str | None = None,
+        client_cert: str | Sequence[str] | None = None,
     ) -> None:
         if (command is None) == (url is None):
             raise errors.ConfigError(
@@ -164,12 +170,19 @@ class McpToolProvider(http.Closing, Provider):
             raise errors.ConfigError(
                 "api_key_env: a command gets its keys by `env`, expected none beside `command`"
             )
+        self._settings = HttpSettings(headers, query, proxy, client_cert, logs_addresses=True)
+        if self._url is None and self._settings:
+            raise errors.ConfigError(
+                "headers, query, proxy, client_cert: expected none of them beside `command`"
+            )
         self._timeout_s = http.checked_seconds("timeout_s", timeout_s)
         self._held = http.PerLoop(lambda: _Session(self._hold), _Session.aclose)
         self.remote = self._url is not None
         self.identity = f"mcp {self.tool} {self._server}"
         if self._send == "subtask":
             self.identity += " subtask"
+        if self._settings.identity:
+            self.identity += f" {self._settings.identity}"
 
     @property
     def _server(self) -> str:
@@ -289,12 +302,28 @@ class McpToolProvider(http.Closing, Provider):
             server = StdioServerParameters(command=program, args=arguments, env=env)
             transport = stdio_client(server, errlog=tail.errlog)
         else:
-            http_client = _http_client(session, self.api_key_env)
+            http_client = self._http_client(session)
             await stack.enter_async_context(http_client)
             transport = streamable_http_client(cast(str, self._url), http_client=http_client)
         client = await stack.enter_async_context(Client(transport))
         tool = await self._find_tool(client)
         session.schema = cast("Mapping[str, object]", tool.input_schema)
+        return client
+
+    def _http_client(self, session: _Session) -> httpx2.AsyncClient:
+        """Return a session's HTTP client, which notes the statuses that the SDK keeps to itself."""
+
+        async def note(response: httpx2.Response) -> None:
+            if response.status_code >= 400:
+                session.status = response.status_code
+
+        timeout = httpx2.Timeout(None, connect=http.CONNECT_SECONDS)  # a call's deadline ends it
+        client = self._settings.httpx_client(timeout)
+        client.headers["User-Agent"] = "openconductor"
+        key = key_of(self.api_key_env)
+        if key:
+            client.headers["Authorization"] = f"Bearer {key}"
+        client.event_hooks["response"].append(note)
         return client
 
     async def _find_tool(self, client: Client) -> mcp_types.Tool:
@@ -385,21 +414,6 @@ def _text_of(block: mcp_types.ContentBlock) -> str:
     if isinstance(resource, mcp_types.TextResourceContents):
         return resource.text
     return f"[{resource.uri}]"
-
-
-def _http_client(session: _Session, variable: str | None) -> httpx2.AsyncClient:
-    """Return a session's HTTP client, which notes the statuses that the SDK keeps to itself."""
-
-    async def note(response: httpx2.Response) -> None:
-        if response.status_code >= 400:
-            session.status = response.status_code
-
-    headers = {"User-Agent": "openconductor"}
-    key = key_of(variable)
-    if key:
-        headers["Authorization"] = f"Bearer {key}"
-    timeout = httpx2.Timeout(None, connect=http.CONNECT_SECONDS)  # a call's deadline ends it
-    return httpx2.AsyncClient(headers=headers, timeout=timeout, event_hooks={"response": [note]})
 
 
 def _checked_command(command: Sequence[object]) -> tuple[str, ...]:

@@ -7,21 +7,23 @@ key is read from the environment at each call, and is never in an error, a log o
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from functools import partial
 from time import perf_counter
 from urllib.parse import urlsplit
 
-from openconductor.errors import WorkerError, WrongContentType
+from openconductor.errors import ConfigError, WorkerError, WrongContentType
 from openconductor.protocols import CallContext, OnText, Provider
 from openconductor.providers.wire import http
 from openconductor.providers.wire.chat import EventStream, Reply, encode, request_body
 from openconductor.providers.wire.failures import excerpt, failure, key_of, retry_after
 from openconductor.providers.wire.http_connection import Connection
+from openconductor.providers.wire.http_settings import HttpSettings
 from openconductor.types import Completion, Message, Sampling, Usage
 
 OPENAI_URL = "https://api.openai.com/v1"
 OPENAI_KEY = "OPENAI_API_KEY"
+AZURE = ".openai.azure.com"
 OPENROUTER_URL = "https://openrouter.ai/api/v1"
 
 
@@ -44,12 +46,13 @@ class OpenAICompatibleProvider(http.Closing, Provider):
             beside it.
         read_timeout_s: the longest silence of the server, in seconds. None: no limit, because a
             model may think for long.
+        headers, query, proxy, client_cert: as ``HttpSettings`` takes them.
 
     Attributes:
         model: as given.
 
     Raises:
-        ConfigError: the URL, the variable's name or a timeout is invalid.
+        ConfigError: the URL, the variable's name, a timeout or another setting is invalid.
     """
 
     remote = True
@@ -62,22 +65,30 @@ class OpenAICompatibleProvider(http.Closing, Provider):
         api_key_env: str | None = None,
         timeout_s: float | None = 600.0,
         read_timeout_s: float | None = None,
+        headers: Mapping[str, str] | None = None,
+        query: Mapping[str, str] | None = None,
+        proxy: str | None = None,
+        client_cert: str | Sequence[str] | None = None,
     ) -> None:
         self.model = http.checked_name(model, "the model's name at the server")
         self.base_url = http.checked_url(base_url)
-        host = urlsplit(self.base_url).hostname
+        self._settings = HttpSettings(headers, query, proxy, client_cert)
+        host = urlsplit(self.base_url).hostname or ""
         at_openai = host == urlsplit(OPENAI_URL).hostname
-        if api_key_env is None and at_openai:
+        if self._settings.authorizes and api_key_env is not None:
+            raise ConfigError("api_key_env: headers already hold Authorization; keep one of them")
+        if api_key_env is None and at_openai and not self._settings.authorizes:
             api_key_env = OPENAI_KEY
         self.api_key_env = http.checked_variable(api_key_env)
         self._timeout_s = http.checked_seconds("timeout_s", timeout_s)
         # OpenAI's reasoning models refuse max_tokens; many other servers know nothing else.
+        at_openai = at_openai or host.endswith(AZURE)
         self._limit_key = "max_completion_tokens" if at_openai else "max_tokens"
-        self._http = http.HttpClient(
-            self.base_url, http.checked_seconds("read_timeout_s", read_timeout_s)
-        )
+        silence_s = http.checked_seconds("read_timeout_s", read_timeout_s)
+        self._http = http.HttpClient(self.base_url, silence_s, self._settings)
         self._held = self._http.pools
-        self.identity = f"openai_compatible {self.model} {self.base_url}"
+        parts = ("openai_compatible", self.model, self.base_url, self._settings.identity)
+        self.identity = " ".join(parts).strip()
 
     def __repr__(self) -> str:
         return f"{type(self).__name__}({self.model!r}, base_url={self.base_url!r})"
@@ -119,8 +130,9 @@ class OpenAICompatibleProvider(http.Closing, Provider):
         where = f"{self.model} at {self.base_url}"
         try:
             async with http.attempt(where, self._timeout_s, call.deadline):
-                # Nothing is sent without the key; no frame that may raise holds it.
+                # Nothing is sent without the keys; no frame that may raise holds them.
                 key_of(self.api_key_env)
+                self._settings.check_set()
                 with await self._http.connect() as response:
                     await self._exchange(response, payload, reply)
                 return reply.completion(seconds=perf_counter() - started, body_sent=body)
@@ -132,9 +144,7 @@ class OpenAICompatibleProvider(http.Closing, Provider):
     async def _exchange(self, response: Connection, payload: bytes, reply: Reply) -> None:
         """Send the request and read the answer into ``reply``."""
         reply.usage = None
-        response.send(
-            self._http.head("/chat/completions", _headers(self.api_key_env), len(payload)), payload
-        )
+        response.send(self._head(payload), payload)
         await response.answered()
         status = response.status
         if not 200 <= status < 300:
@@ -150,6 +160,16 @@ class OpenAICompatibleProvider(http.Closing, Provider):
             words = f"status {status}, content type {excerpt(kind)!r}, expected JSON: {start!r}"
             raise WrongContentType(words, status=status)
 
+    def _head(self, payload: bytes) -> bytes:
+        """Return the head of a request."""
+        headers = {"Content-Type": "application/json", "User-Agent": "openconductor"}
+        key = key_of(self.api_key_env)
+        if key:
+            headers["Authorization"] = f"Bearer {key}"
+        headers |= self._settings.read_headers()
+        lines = "".join(f"{name}: {value}\r\n" for name, value in headers.items())
+        return self._http.head("/chat/completions", lines, len(payload))
+
 
 async def _read_stream(response: Connection, reply: Reply) -> None:
     events = EventStream()
@@ -160,13 +180,6 @@ async def _read_stream(response: Connection, reply: Reply) -> None:
                 return
     for data in events.feed(b"\n\n"):
         reply.event(data)
-
-
-def _headers(variable: str | None) -> str:
-    """Return the header lines of a call."""
-    key = key_of(variable)
-    authorization = f"Authorization: Bearer {key}\r\n" if key else ""
-    return f"Content-Type: application/json\r\nUser-Agent: openconductor\r\n{authorization}"
 
 
 # A model of a local Ollama; no key.

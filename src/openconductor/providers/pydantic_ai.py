@@ -26,7 +26,6 @@ from pydantic_ai import exceptions as faults, messages as form
 from pydantic_ai.models import (
     Model,
     ModelRequestParameters,
-    create_async_httpx2_client,
     infer_model,
 )
 from pydantic_ai.providers import Provider as Vendor, infer_provider_class
@@ -38,6 +37,7 @@ from openconductor.protocols import CallContext, OnText, Provider
 from openconductor.providers.wire import http
 from openconductor.providers.wire.chat import Reply, encode, plain
 from openconductor.providers.wire.failures import excerpt, failure, key_of
+from openconductor.providers.wire.http_settings import HttpSettings
 from openconductor.types import Completion, Message, Sampling, Usage
 
 NO_KEY = "no-key"  # the key for an SDK that demands one, at an address that no key was named for
@@ -88,13 +88,15 @@ class PydanticAIProvider(http.Closing, Provider):
             beside it.
         read_timeout_s: the longest silence of the server, in seconds. None: no limit, because a
             model may think for long.
+        headers, query, proxy, client_cert: as ``HttpSettings`` takes them.
 
     Attributes:
         model, vendor: as given.
         base_url: as given, or the vendor's own if it is known.
 
     Raises:
-        ConfigError: the model, the vendor, the URL, the variable's name or a timeout is invalid.
+        ConfigError: the model, the vendor, the URL, the variable's name, a timeout or another
+            setting is invalid.
         ImportError: the vendor's SDK is not installed.
     """
 
@@ -109,6 +111,10 @@ class PydanticAIProvider(http.Closing, Provider):
         api_key_env: str | None = None,
         timeout_s: float | None = 600.0,
         read_timeout_s: float | None = None,
+        headers: Mapping[str, str] | None = None,
+        query: Mapping[str, str] | None = None,
+        proxy: str | None = None,
+        client_cert: str | Sequence[str] | None = None,
     ) -> None:
         if not vendor:
             vendor, _, model = model.partition(":")
@@ -128,8 +134,14 @@ class PydanticAIProvider(http.Closing, Provider):
         self.api_key_env = self._key_variable()
         self._timeout_s = http.checked_seconds("timeout_s", timeout_s)
         self._read_timeout_s = http.checked_seconds("read_timeout_s", read_timeout_s)
+        self._http_settings = HttpSettings(headers, query, proxy, client_cert, logs_addresses=True)
+        if self._http_settings and "http_client" not in inspect.signature(self._class).parameters:
+            raise errors.ConfigError(
+                f"headers, query, proxy, client_cert: the SDK of {vendor} takes none of them"
+            )
         self._held = http.PerLoop(self._open, _close)
-        self.identity = f"{self.vendor} {self.model} {self.base_url}".strip()
+        parts = (self.vendor, self.model, self.base_url, self._http_settings.identity)
+        self.identity = " ".join(part for part in parts if part)
 
     def _key_variable(self) -> str | None:
         """Return the variable to read. None: no key is sent, or pydantic-ai knows the variable."""
@@ -166,7 +178,8 @@ class PydanticAIProvider(http.Closing, Provider):
         started = perf_counter()
         where = f"{self.model} at {self.base_url or self.vendor}"
         async with http.attempt(where, self._timeout_s, call.deadline):
-            key_of(self._key_variable())  # nothing is sent without it
+            key_of(self._key_variable())  # nothing is sent without the keys
+            self._http_settings.check_set()
             model, _ = await self._held.get()
             settings, tools = self._settings(sampling, model)
             response = None
@@ -187,8 +200,8 @@ class PydanticAIProvider(http.Closing, Provider):
         """Return pydantic-ai's model for the running event loop, and the client that it uses."""
         silence = self._read_timeout_s or SILENCE_SECONDS
         timeout = httpx2.Timeout(silence, connect=http.CONNECT_SECONDS)
-        client = create_async_httpx2_client(timeout=timeout)
-        client.event_hooks = {"response": [_drop_redirect]}
+        client = self._http_settings.httpx_client(timeout)
+        client.event_hooks["response"].append(_drop_redirect)
         key = key_of(self._key_variable())
         if not key and self._elsewhere:
             key = NO_KEY

@@ -18,7 +18,7 @@ from string import ascii_lowercase, ascii_uppercase
 from typing import cast
 
 from openconductor import errors
-from openconductor.privacy import MARK, forms, secrets_of_environment
+from openconductor.privacy import MARK, forms, name_secret, secrets_of_environment
 
 Json = Mapping[str, object]
 
@@ -69,13 +69,31 @@ def key_of(variable: str | None) -> str:
     """
     if variable is None:
         return ""
-    key = os.environ.get(variable, "").strip()
-    if not key:
-        raise errors.AuthFailed(f"the environment variable {variable} is not set; expected a key")
-    if not (key.isascii() and key.isprintable() and " " not in key):
+    key = secret_of(variable)
+    if " " in key:
         raise errors.AuthFailed(f"the key in {variable} has characters that no header can hold")
-    _keys.add(key)
     return key
+
+
+def secret_of(variable: str) -> str:
+    """Return the value of an environment variable, and let no excerpt or journal show it.
+
+    Raises:
+        AuthFailed: the variable is not set, or holds what no header can.
+    """
+    secret = os.environ.get(variable, "").strip()
+    if not secret:
+        raise errors.AuthFailed(f"the environment variable {variable} is not set; expected a key")
+    if not (secret.isascii() and secret.isprintable()):
+        raise errors.AuthFailed(f"the key in {variable} has characters that no header can hold")
+    hide(secret)
+    name_secret(variable)
+    return secret
+
+
+def hide(secret: str) -> None:
+    """Let no excerpt show a secret."""
+    _keys.add(secret)
 
 
 def _hide_key(key: str, text: str) -> str:

@@ -13,20 +13,24 @@ import asyncio
 import re
 import socket
 import ssl
-from base64 import b64encode
 from collections.abc import AsyncGenerator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from functools import cached_property
 from math import inf
-from typing import Any, Generic, NamedTuple, Self, TypeVar, cast
-from urllib.parse import quote, unquote, urlsplit
-from urllib.request import getproxies_environment, proxy_bypass
+from typing import Any, Generic, Self, TypeVar, cast
+from urllib.parse import quote, urlsplit
 
 from aiohappyeyeballs import start_connection  # pyright: ignore[reportUnknownVariableType]
 
 from openconductor.errors import ConfigError, Unreachable, WorkerError, WorkerTimeout
 from openconductor.providers.wire.failures import excerpt
 from openconductor.providers.wire.http_connection import Connection, Connections
+from openconductor.providers.wire.http_settings import (
+    PORTS,
+    HttpSettings,
+    Server,
+    read_proxy,
+)
 from openconductor.types import Usage
 
 CONNECT_SECONDS = 30.0
@@ -34,27 +38,12 @@ NAMES_SECONDS = 10.0  # time until a name is looked up again
 
 NEXT_ADDRESS_SECONDS = 0.25  # before the next address is tried beside a slow one
 
-_PORTS = {"http": 80, "https": 443}
 _PLAIN = "/%:@!$&'()*+,;=~"  # allowed in a path beside letters, digits and "_.-"
 
 # As ``socket.getaddrinfo`` gives them.
 Addresses = list[tuple[int, int, int, str, tuple[object, ...]]]
 
 T = TypeVar("T")
-
-
-class Server(NamedTuple):
-    """A server or a proxy."""
-
-    scheme: str
-    host: str
-    port: int
-
-    @property
-    def place(self) -> str:
-        """Host and port, as CONNECT names them."""
-        host = f"[{self.host}]" if ":" in self.host else self.host
-        return f"{host}:{self.port}"
 
 
 class PerLoop(Generic[T]):
@@ -125,12 +114,19 @@ class HttpClient:
         base_url: where all paths begin (``checked_url``). The environment's proxy for it is used,
             and the environment's certificates (SSL_CERT_FILE, SSL_CERT_DIR).
         read_timeout_s: the longest silence of the server, in seconds. None: no limit.
+        settings: headers, query, proxy and client certificate. None: none are set.
 
     Raises:
-        ConfigError: the host or the environment's proxy is invalid.
+        ConfigError: the host or the proxy is invalid.
     """
 
-    def __init__(self, base_url: str, read_timeout_s: float | None) -> None:
+    def __init__(
+        self,
+        base_url: str,
+        read_timeout_s: float | None,
+        settings: HttpSettings | None = None,
+    ) -> None:
+        self._settings = settings or HttpSettings()
         parts = urlsplit(base_url)
         host = parts.hostname or ""
         if not host.isascii():
@@ -141,14 +137,14 @@ class HttpClient:
                 raise ConfigError(
                     f"host {shown!r}: expected a name that can be looked up"
                 ) from None
-        self._server = Server(parts.scheme, host, parts.port or _PORTS[parts.scheme])
-        self._authority = self._server.place.removesuffix(f":{_PORTS[parts.scheme]}")
+        self._server = Server(parts.scheme, host, parts.port or PORTS[parts.scheme])
+        self._authority = self._server.place.removesuffix(f":{PORTS[parts.scheme]}")
         self._path = quote(parts.path, safe=_PLAIN)
         self._proxy: Server | None = None
         self._proxy_headers = ""
-        proxy = None if proxy_bypass(host) else getproxies_environment().get(parts.scheme)
+        proxy = self._settings.proxy_url(parts.scheme, host)
         if proxy is not None:
-            self._proxy, self._proxy_headers = _read_proxy(proxy)
+            self._proxy, self._proxy_headers = read_proxy(proxy)
         self._read_timeout_s = read_timeout_s
         self.pools = PerLoop(_Pool, _Pool.aclose)
 
@@ -183,7 +179,7 @@ class HttpClient:
             headers: further header lines.
             size: bytes of the body.
         """
-        target = self._path + path
+        target = self._path + path + self._settings.query_text()
         if self._proxy is not None and self._server.scheme == "http":  # asked of the proxy itself
             target = f"http://{self._authority}{target}"
             headers += self._proxy_headers
@@ -194,9 +190,11 @@ class HttpClient:
 
     @cached_property
     def _tls(self) -> ssl.SSLContext:
-        context = ssl.create_default_context()  # reads the environment's certificates itself
-        context.set_alpn_protocols(["http/1.1"])
-        return context
+        return _speak_http(self._settings.make_tls())
+
+    @cached_property
+    def _proxy_tls(self) -> ssl.SSLContext:
+        return _speak_http(ssl.create_default_context())  # the client certificate is not shown
 
     async def _dial(self, pool: _Pool) -> Connection:
         """Open a connection to the server, through the proxy if there is one."""
@@ -204,12 +202,14 @@ class HttpClient:
         opened = await start_connection(
             await pool.find_addresses(peer), happy_eyeballs_delay=NEXT_ADDRESS_SECONDS, interleave=1
         )
-        secure = peer.scheme == "https"
+        tls = None
+        if peer.scheme == "https":
+            tls = self._tls if self._proxy is None else self._proxy_tls
         _, connection = await asyncio.get_running_loop().create_connection(
             lambda: Connection(pool, self._read_timeout_s),
             sock=opened,
-            ssl=self._tls if secure else None,
-            server_hostname=peer.host if secure else None,
+            ssl=tls,
+            server_hostname=peer.host if tls else None,
         )
         if self._proxy is None or self._server.scheme == "http":
             return connection
@@ -261,24 +261,9 @@ class _Pool(Connections):
         return await asyncio.shield(look_up)  # a cancelled call does not take it from the others
 
 
-def _read_proxy(url: str) -> tuple[Server, str]:
-    """Return a proxy and the header lines that it needs; ``http://`` if its URL has no scheme."""
-    parts = urlsplit(url if "://" in url else f"http://{url}")
-    try:
-        port = parts.port or _PORTS.get(parts.scheme)
-    except ValueError:
-        port = None
-    host = parts.hostname
-    if port is None or not host or parts.scheme not in _PORTS:
-        raise ConfigError(  # the URL is not shown, because it may hold a password
-            "the environment's proxy (not shown): expected http(s)://[user:password@]host[:port]"
-        )
-    server = Server(parts.scheme, host, port)
-    if parts.username is None:
-        return server, ""
-    credentials = f"{unquote(parts.username)}:{unquote(parts.password or '')}"
-    basic = b64encode(credentials.encode()).decode()
-    return server, f"Proxy-Authorization: Basic {basic}\r\n"
+def _speak_http(context: ssl.SSLContext) -> ssl.SSLContext:
+    context.set_alpn_protocols(["http/1.1"])
+    return context
 
 
 # ── options and deadlines of all providers ────────────────────────────────────────────────────────
@@ -299,9 +284,10 @@ def checked_url(url: str) -> str:
         parts = urlsplit("")
     if "@" in parts.netloc or parts.query or parts.fragment:
         raise ConfigError(
-            f"base_url: it has credentials, a query or a fragment (not shown); {expected}"
+            f"base_url: it has credentials, a query or a fragment (not shown); {expected} "
+            "(parameters go into `query`, keys into api_key_env or `headers`)"
         )
-    if parts.scheme not in _PORTS or not parts.hostname:
+    if parts.scheme not in PORTS or not parts.hostname:
         raise ConfigError(f"base_url: got {excerpt(url)!r}, {expected}")
     return url.rstrip("/")
 
