@@ -115,6 +115,7 @@ class Dispatcher:
             origin=self._clock(),
             options=context.options,
             unreachable_s=context.unreachable_s,
+            keep_texts=context.keep_texts,
         )
 
     def open_meter(self, budget: Budget | None, context: CallContext) -> None:
@@ -541,7 +542,8 @@ class LiveEpisode:
         stop: OpenConductorError | None = None
         try:
             try:
-                dispatcher.emit(Asked, self.question, self.sample, self.pool.names)
+                keep_texts = dispatcher.context.keep_texts
+                dispatcher.emit(Asked, self.question, self.sample, self.pool.names, keep_texts)
                 check_question(self.question)
                 self.opening = open_context(self.question)
                 dispatcher.open_meter(budget, self._works_for)

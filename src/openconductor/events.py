@@ -37,11 +37,13 @@ class Asked(Moment):
         question: the question.
         sample: tells repeats of the same question apart.
         workers: the names of the pool's workers, by ordinal.
+        keep_texts: False: a store keeps no texts of the episode.
     """
 
     question: Question
     sample: int = 0
     workers: Mapping[int, str] = field(default_factory=lambda: MappingProxyType({}))
+    keep_texts: bool = True
 
 
 @dataclass(frozen=True, slots=True)

@@ -60,6 +60,7 @@ class CallContext:
             (``calls/options.py``); None: nothing.
         unreachable_s: how long a worker that cannot be reached, or is loading, is retried, in
             seconds since it went down; None: 10 seconds.
+        keep_texts: False: a store keeps no texts of the episode.
     """
 
     episode: str = ""
@@ -76,6 +77,7 @@ class CallContext:
     budget: Payer | None = None
     options: Sampling | None = None
     unreachable_s: float | None = None
+    keep_texts: bool = True
 
 
 class Provider(ABC):

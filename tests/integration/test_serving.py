@@ -394,6 +394,35 @@ def test_a_conversation_goes_on_from_an_answer_or_from_its_parts_by_name(tmp_pat
                 client(server, api_key=key).responses.create(model="conductor", input=[*parts, two])
 
 
+@pytest.mark.parametrize("stream", [False, True])
+@pytest.mark.parametrize("model", ["conductor", "direct:bert"])
+def test_of_an_answer_that_is_not_to_be_stored_no_text_is_kept(
+    tmp_path: Path, model: str, stream: bool
+) -> None:
+    parts = (f"secret{number}" for number in range(1, 6))
+    question, rules, thought, answer, tool = parts
+    plan = render_workflow(Workflow((Step(0, "secret6"), Step(1, "secret7", "all"))))
+    asked: Any = {"model": model, "input": question, "instructions": rules, "stream": stream}
+    asked["tools"] = [{"type": "function", "name": tool}]
+    with orchestra(tmp_path, thought, [answer, {tool: {"a": "secret8"}}], plan=plan) as server:
+        path = f"{server.url}/v1/responses"
+        told = httpx.post(path, json={**asked, "store": False})
+        assert answer in told.text
+        identifier = told.headers["x-request-id"]
+        after = httpx.post(path, json={**asked, "previous_response_id": f"resp_{identifier}"})
+        assert (after.status_code, "previous_response_not_found" in after.text) == (404, True)
+        chosen: Any = {"messages": [{"role": "user", "content": question}], "store": False}
+        chat(server, model=model, **chosen)
+        episode = httpx.get(f"{server.url}/v1/episodes/{identifier}").json()
+        assert Decimal(episode["request"]["charged"]) > 0, "numbers and the bill stay"
+        kept_episode = server.gateway.store.episode(identifier)
+        assert kept_episode is not None
+        assert kept_episode.usage.output_tokens > 0
+    kept = b"".join(file.read_bytes() for file in tmp_path.iterdir())
+    assert identifier.encode() in kept
+    assert b"secret" not in kept
+
+
 def test_the_description_names_every_path(server: Orchestra) -> None:
     document = httpx.get(f"{server.url}/openapi.json").json()
     assert json.dumps(document)

@@ -112,7 +112,8 @@ class History:
         if found is None:
             return None
         record, stored = found
-        if not stored.question or stored.answer is None:
+        is_kept = record.get("store", True) and stored.question
+        if not is_kept or stored.answer is None:
             return None
         if isinstance(stored.question, str):
             turns: Sequence[Message] = (Message("user", stored.question),)

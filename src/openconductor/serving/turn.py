@@ -123,7 +123,9 @@ class Turn:
 
     async def _run(self, ask: Ask, options: Sampling) -> Episode:
         try:
-            context = CallContext(options=options, budget=self._bill.budget)
+            context = CallContext(
+                options=options, budget=self._bill.budget, keep_texts=self.request.store
+            )
             return await ask(on_event=FanOut(self._store, self), context=context)
         finally:
             if self.id and not self._settled:  # cancelled, or stopped without an Answered
@@ -308,6 +310,7 @@ class Turn:
             "began": self._bill.began,
             "tools": tools,
             "instructed": self.request.instructed,
+            "store": self.request.store,
             "charged": None if charged is None else str(charged),
         }
         self._store.put_record(f"{SERVED}{self.id}", record, texts=False)

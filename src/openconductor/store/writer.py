@@ -55,6 +55,8 @@ class BatchWriter:
         self._connection = connection
         self._privacy = privacy
         self._texts = TextPolicy(privacy, content)
+        self._no_texts = TextPolicy(privacy, content=False)
+        self._without_texts: set[str] = set()  # episodes that have not ended
         self._samples: dict[str, int] = {}  # by the id of an episode that has not ended
         self._numbers: dict[str | Message, int] = {}  # of messages that are in the file
         self._texts_held: dict[str, SharedText] = {}  # that are in the file
@@ -84,9 +86,9 @@ class BatchWriter:
 
     def _add(self, item: Item, now: float) -> None:
         """Add the rows of an item to those of the batch."""
-        texts = self._texts
+        texts = self._policy(item)
         if isinstance(item, CallEnded):
-            self._rows["calls"].append(self._call_row(item))
+            self._rows["calls"].append(self._call_row(item, texts))
         elif isinstance(item, StepEnded):
             row = rows.step_row(item.episode, item.round, item.step, item.result, texts)
             self._rows["steps"].append(row)
@@ -96,20 +98,29 @@ class BatchWriter:
         elif isinstance(item, Answered):
             self._samples.pop(item.episode, None)
             self._shared.pop(item.episode, None)
+            self._without_texts.discard(item.episode)
             self._rows["episode ends"].append(rows.episode_end(item, texts))
         elif isinstance(item, Asked):
             self._samples[item.episode] = item.sample
-            turns = self._turns(item)
+            turns = self._turns(item, texts)
             self._rows["episode starts"].append(rows.episode_start(item, now, turns, texts))
         else:
             self._rows["records"].append(rows.record_row(item, texts))
 
-    def _turns(self, event: Asked) -> list[int] | None:
+    def _policy(self, item: Item) -> TextPolicy:
+        """Return which texts of an item are kept."""
+        if isinstance(item, StoredRecord):
+            return self._texts
+        if isinstance(item, Asked) and not item.keep_texts:
+            self._without_texts.add(item.episode)
+        return self._no_texts if item.episode in self._without_texts else self._texts
+
+    def _turns(self, event: Asked, texts: TextPolicy) -> list[int] | None:
         """Return the numbers of a question's messages; None: it is a text, or not kept.
 
         Their long texts are shared with the messages of the episode's calls.
         """
-        if not self._texts.content:
+        if not texts.content:
             return None
         shared = self._shared[event.episode] = []
         if isinstance(event.question, str):
@@ -123,17 +134,17 @@ class BatchWriter:
             shared += own
         return numbers
 
-    def _call_row(self, event: CallEnded) -> Row:
+    def _call_row(self, event: CallEnded, texts: TextPolicy) -> Row:
         call = event.call
         shared: list[SharedText] = []
         numbers: list[int] = []
-        if self._texts.content:
+        if texts.content:
             shared += self._shared.get(event.episode, ())
             numbers = [self._number(message, shared) for message in call.messages]
             if call.sampling.body:
                 shared += self._share(rows.long_settings(call.sampling, self._texts))
         sample = self._samples.get(event.episode)
-        return rows.call_row(event, sample, numbers, self._texts, shared)
+        return rows.call_row(event, sample, numbers, texts, shared)
 
     def _number(self, message: Message, shared: Sequence[SharedText]) -> int:
         """Return the number of a message, which is written with this batch if it is new."""

@@ -126,7 +126,14 @@ class ChatCompletions:
         turns = tuple(_turn(turn, f"messages.{index}") for index, turn in enumerate(chat.messages))
         limit = chat.max_completion_tokens or chat.max_tokens
         options = Sampling(chat.temperature, limit, chat.seed, _options(chat))
-        return wire.ClientRequest(chat, chat.model, turns, options, bool(chat.stream))
+        return wire.ClientRequest(
+            body=chat,
+            model=chat.model,
+            turns=turns,
+            options=options,
+            stream=bool(chat.stream),
+            store=chat.store is not False,
+        )
 
     def answer(
         self, request: wire.ClientRequest, answer: wire.ServedAnswer, *, created: int

@@ -147,6 +147,7 @@ class Responses:
             stream=bool(given.stream),
             previous=_read_previous(given.previous_response_id),
             instructed=1 if given.instructions else 0,
+            store=given.store is not False,
         )
 
     def answer(

@@ -124,6 +124,7 @@ class ClientRequest:
         previous: the episode of an earlier answer, whose conversation comes before ``turns``.
         instructed: how many of the first turns belong to this request only, and not to a later
             conversation.
+        store: False: no texts of the episode are kept, and its id is unknown afterwards.
     """
 
     body: Body
@@ -133,6 +134,7 @@ class ClientRequest:
     stream: bool
     previous: str | None = None
     instructed: int = 0
+    store: bool = True
 
     @property
     def control(self) -> Control:
