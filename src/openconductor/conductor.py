@@ -24,7 +24,14 @@ from openconductor.errors import (
     stops,
 )
 from openconductor.pool import Worker, WorkerPool
-from openconductor.prompt import PromptOptions, check_turns, render_prompt
+from openconductor.prompt import (
+    EXAMPLES,
+    ExampleName,
+    PromptOptions,
+    Template,
+    check_turns,
+    render_prompt,
+)
 from openconductor.protocols import CallContext, OnEvent, Provider, SupportsComplete
 from openconductor.providers import WorkerFunction, resolve
 from openconductor.types import (
@@ -106,7 +113,8 @@ class Conductor:
             max_rounds: the most calls of the planner for a question, an accepting call included.
                 1: no recursion. None: it continues until the planner accepts or the budget ends,
                 and needs a budget that workers do use up.
-            prompt: how the planner is asked; default: the checkpoint's, else ``PromptOptions()``.
+            prompt: how the planner is asked; default: the checkpoint's, else ``PromptOptions()``
+                (``prompted`` has what the command line asks with).
             sampling: how a planner that is not a Worker samples; default: the checkpoint's, else at
                 most 1,024 tokens.
             timeout_s: the total deadline of one planner call.
@@ -137,8 +145,12 @@ class Conductor:
             max_steps = max_steps or provider.max_steps
             sampling = sampling or provider.sampling or Sampling(max_tokens=1024)
             planner = Worker(provider, name="conductor", sampling=sampling, timeout_s=timeout_s)
-        elif timeout_s is not None and (planner.timeout_s is None or timeout_s < planner.timeout_s):
-            planner = replace(planner, timeout_s=timeout_s)
+        else:
+            prompt = prompt or planner.resolved.prompt_options
+            max_steps = max_steps or planner.resolved.max_steps
+            if timeout_s is not None:
+                timeout_s = min(timeout_s, planner.timeout_s or timeout_s)
+                planner = replace(planner, timeout_s=timeout_s)
         hangs = planner.resolved.remote and planner.timeout_s is None
         if hangs and on_no_plan == "default_worker":
             planner = replace(planner, timeout_s=PLAN_TIMEOUT_S)
@@ -302,7 +314,8 @@ class Conductor:
             self.pool.ordinals,
             options=self.prompt,
             max_steps=self.max_steps,
-            cards=self.pool.cards,
+            cards=self.pool.full_cards if self.prompt.template == "brief" else self.pool.cards,
+            names=self.pool.names,
             previous=live.rounds[-1] if live.rounds else None,
         )
         replaceable = self.on_no_plan == "default_worker"
@@ -342,6 +355,48 @@ class Conductor:
         """Let the default worker answer, which is sent only the question."""
         workflow = Workflow((Step(self.pool.default_worker, ""),))
         live.answer = await live.answer_by(workflow, rule=rule)
+
+
+def prompted(
+    conductor: Conductor,
+    *,
+    template: Template | None = None,
+    examples: ExampleName | None = None,
+    cards: bool | None = None,
+) -> Conductor:
+    """Return the Conductor that users are served: brief and with cards, unless it was trained.
+
+    A trained planner is asked as it was trained.
+
+    Args:
+        conductor: the Conductor.
+        template: ``brief`` or ``full``; None: ``brief``.
+        examples: the worked examples, a name in ``prompt.EXAMPLES``; None: the template's own,
+            which are none with ``brief``.
+        cards: whether the planner is shown what is known of the workers; None: yes.
+
+    Raises:
+        ConfigError: something is chosen for a trained planner, or is unknown.
+    """
+    chosen = {"template": template, "examples": examples, "cards": cards}
+    given = [f"{name} {value!r}" for name, value in chosen.items() if value is not None]
+    if conductor.planner.resolved.prompt_options is not None:
+        if given:
+            raise ConfigError(
+                f"prompt: got {', '.join(given)} for a trained Conductor, which is asked as it was "
+                "trained; leave it out"
+            )
+        return conductor
+    if template is None:
+        template = "brief"
+    one_of("template", template, get_args(Template))
+    options = PromptOptions(template, cards=cards is not False)
+    if examples is not None:
+        one_of("examples", examples, EXAMPLES)
+        options = replace(options, examples=EXAMPLES[examples])
+    elif template == "brief":
+        options = replace(options, examples="none")
+    return replace(conductor, prompt=options)
 
 
 def _run_blocking(ask: Callable[[], Coroutine[None, None, T]]) -> T:

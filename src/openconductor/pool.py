@@ -108,6 +108,11 @@ class WorkerPool:
         """The workers' cards, by ordinal."""
         return {ordinal: worker.card for ordinal, worker in self}
 
+    @property
+    def full_cards(self) -> dict[int, str]:
+        """All that is known of each worker beside its name, by ordinal."""
+        return {ordinal: worker.full_card for ordinal, worker in self}
+
     def subset(self, ordinals: Sequence[int]) -> WorkerPool:
         """Return the pool of some of the workers, each under its ordinal.
 

@@ -21,6 +21,10 @@ from openconductor.errors import ConfigError
 from openconductor.types import Message, Question, Round, Step, Workflow
 
 ExampleSet = Literal["none", "in_distribution", "mixed", "out_of_distribution"]
+ExampleName = Literal["none", "in", "mixed", "out"]
+"""A set of worked examples, as the command line and recipes name it."""
+Template = Literal["brief", "full"]
+"""A template for models that are only prompted."""
 
 SOLVE_SUBTASK = "Solve the question and state the final answer clearly."
 """The instruction of every step if the Conductor writes no subtasks (the paper's ablation)."""
@@ -39,21 +43,30 @@ class PromptOptions:
     """How the Conductor is asked. The defaults are the paper's main setting.
 
     Attributes:
-        template: ``full`` for language models; ``compact`` for tiny ones, without instructions, to
-            which the fields from ``examples`` to ``subtasks`` mean nothing.
+        template: ``full`` is the paper's, which models are trained with; ``brief`` is for models
+            that are only prompted; ``compact`` is for tiny ones, without instructions, to which
+            the fields from ``examples`` to ``subtasks`` mean nothing.
         examples: the worked examples: four of tasks that are not trained on, four of those trained
             on, two of each, or none.
         access: whether steps see nothing or all, or what a list of step numbers names.
         subtasks: whether the Conductor writes an instruction for each step, or every step gets
             ``SOLVE_SUBTASK``.
-        cards: whether the workers' descriptions are shown.
+        cards: whether the workers' descriptions are shown. ``brief`` adds their names.
     """
 
-    template: Literal["full", "compact"] = "full"
+    template: Literal["full", "brief", "compact"] = "full"
     examples: ExampleSet = "out_of_distribution"
     access: Literal["binary", "index"] = "binary"
     subtasks: bool = True
     cards: bool = False
+
+
+EXAMPLES: dict[ExampleName, ExampleSet] = {
+    "none": "none",
+    "in": "in_distribution",
+    "mixed": "mixed",
+    "out": "out_of_distribution",
+}
 
 
 def check_question(question: object) -> tuple[Message, ...]:
@@ -117,6 +130,7 @@ def render_prompt(
     options: PromptOptions = PromptOptions(),
     max_steps: int = 5,
     cards: Mapping[int, str] | None = None,
+    names: Mapping[int, str] | None = None,
     previous: Round | None = None,
 ) -> tuple[Message, ...]:
     """Return the turns that the Conductor is asked with: a system and a user message.
@@ -131,6 +145,7 @@ def render_prompt(
         options: how to ask.
         max_steps: the most steps that are asked for.
         cards: descriptions by ordinal, shown if ``options.cards``; a worker may have none.
+        names: the workers' names by ordinal, shown with the cards of the brief template.
         previous: the round before, in recursion.
 
     Raises:
@@ -144,7 +159,11 @@ def render_prompt(
         )
     if max_steps < 1:
         raise ConfigError(f"max_steps: got {max_steps}, expected at least 1")
-    workers = _worker_lines(ordinals, cards if options.cards and cards else {})
+    if not options.cards:
+        cards = None
+    if not options.cards or options.template != "brief":
+        names = None
+    workers = _worker_lines(ordinals, cards or {}, names or {})
     conversation = _conversation(turns)
     media = tuple(part for turn in turns for part in turn.parts if "type" in part)
     if options.template == "compact":
@@ -283,12 +302,19 @@ _DONE_SINCE = "What was done about it since, with the user's tools:"
 _SAID_SINCE = "What was said since, from which the answer goes on:"
 
 
-def _worker_lines(ordinals: Iterable[int], cards: Mapping[int, str]) -> str:
-    """Return one line a worker; line breaks in a description become spaces."""
+def _worker_lines(
+    ordinals: Iterable[int], cards: Mapping[int, str], names: Mapping[int, str]
+) -> str:
+    """Return one line a worker; line breaks in a name or a description become spaces."""
     lines: list[str] = []
     for ordinal in ordinals:
+        line = f"Model {ordinal}"
+        if ordinal in names:
+            line += f" ({' '.join(names[ordinal].split())})"
         card = " ".join(cards.get(ordinal, "").split())
-        lines.append(f"Model {ordinal}: {card}" if card else f"Model {ordinal}")
+        if card:
+            line += f": {card}"
+        lines.append(line)
     return "\n".join(lines)
 
 
@@ -316,12 +342,16 @@ def _compact(workers: str, question: str, previous: Round | None) -> str:
     return f"{prompt}Before:\n{before}\nAnswer: {answer}\n"
 
 
-# ── the full template ─────────────────────────────────────────────────────────────────────────────
+# ── the full and the brief template ───────────────────────────────────────────────────────────────
 # It is the same for all questions of a pool, and the worked examples take a millisecond to write.
 @lru_cache(maxsize=64)
 def _system(workers: str, ordinals: tuple[int, ...], options: PromptOptions, max_steps: int) -> str:
-    sight = _SIGHT_BINARY if options.access == "binary" else _SIGHT_INDEX
-    sections = [_TASK, _format(options, max_steps), sight, f"{_POOL}\n\n{workers}"]
+    if options.template == "brief":
+        pool = _KNOWN_POOL if options.cards else _POOL
+        sections = [_brief(ordinals, options, max_steps), f"{pool}\n\n{workers}"]
+    else:
+        sight = _SIGHT_BINARY if options.access == "binary" else _SIGHT_INDEX
+        sections = [_TASK, _format(options, max_steps), sight, f"{_POOL}\n\n{workers}"]
     for number, example in enumerate(worked_examples(ordinals, options, max_steps=max_steps), 1):
         question, thought, workflow = example
         if number == 1:
@@ -338,8 +368,12 @@ out one instruction. The response of the last step goes to the user as it is, an
 judged by nothing but whether that response is right."""
 
 
+def _count_allowed(max_steps: int) -> str:
+    return "exactly one step" if max_steps == 1 else f"between 1 and {max_steps} steps"
+
+
 def _format(options: PromptOptions, max_steps: int) -> str:
-    steps = "exactly one step" if max_steps == 1 else f"between 1 and {max_steps} steps"
+    steps = _count_allowed(max_steps)
     if options.subtasks:
         subtasks = (
             "- subtasks holds, for each step, the instruction to its worker: a text in double "
@@ -394,6 +428,50 @@ thoughts nor the other workers. Of the earlier steps it sees the instructions an
 exactly those whose numbers its entry lists; the first step has number 0. With [] it sees nothing \
 more, so that its work is independent; with [0, 2] it can build on, compare or check the first and \
 the third step. A step can name only steps before it: the first has []."""
+
+
+def _brief(ordinals: tuple[int, ...], options: PromptOptions, max_steps: int) -> str:
+    """Return the instructions of the brief template, with a workflow of two steps as the form."""
+    subtasks = ("Solve ...", "Check ...")
+    if options.subtasks:
+        written = (
+            "the instruction to the worker, in double quotes on one line. The last one asks for "
+            "the complete final answer, in the form that the question demands"
+        )
+    else:
+        subtasks = (SOLVE_SUBTASK, SOLVE_SUBTASK)
+        written = "always this same instruction, word for word"
+    sees: Sequence[int] | Literal["all"] = "all"
+    sight = '[] for nothing, or "all" for the instructions and responses of all of them'
+    if options.access == "index":
+        sees = [0]
+        sight = "the numbers, from 0, of those whose instructions and responses it sees"
+    steps = [Step(ordinals[0], subtasks[0]), Step(ordinals[-1], subtasks[1], sees)]
+    form = render_workflow(Workflow(tuple(steps[:max_steps])))
+    return f"""\
+You lead a team of AI workers. Do not answer the user's question: plan how the team answers it. \
+The response of the last step goes to the user as it is, and only its being right counts.
+
+Think first, in a sentence or two: what does the question demand, who is best at it, and where is \
+an answer likely to go wrong? Then write the plan as three Python lists of equal length, each on \
+a line of its own, with an entry for each step. Their form:
+
+{form}
+
+- model_id: the number of the worker. A worker may do several steps.
+- subtasks: {written}. A worker sees the user's question and its instruction, not your thoughts.
+- access_list: what the worker sees of earlier steps: {sight}. The first step has [].
+
+Write {_count_allowed(max_steps)}, only as many as help. Often the best worker alone is enough; \
+where mistakes are likely, have independent attempts compared or an answer checked. Write plain \
+literals: no variables, no code, no bold type. Inside a text write \\" for a double quote, \\\\ \
+for a backslash and \\n for a line break. A plan in another form is worth nothing."""
+
+
+_KNOWN_POOL = """\
+## The workers
+
+These are the workers on offer, by number, with what is known of each. Choose by it."""
 
 _POOL = """\
 ## The workers

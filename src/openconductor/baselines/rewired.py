@@ -20,7 +20,7 @@ from openconductor.conductor import Conductor
 from openconductor.config import one_of
 from openconductor.errors import ConfigError, WorkflowError
 from openconductor.parser import parse_workflow
-from openconductor.prompt import ExampleSet, render_workflow
+from openconductor.prompt import EXAMPLES, ExampleName, render_workflow
 from openconductor.protocols import CallContext, OnEvent
 from openconductor.store import CompletionStore
 from openconductor.tasks.simulated import instructions_for
@@ -28,9 +28,6 @@ from openconductor.types import Budget, Completion, Episode, Question, Step, Wor
 
 Access = Literal["index", "none", "binary", "all"]
 """The change of access lists: kept, emptied, ``all`` where there is any, ``all`` everywhere."""
-
-_IN, _OUT = "in_distribution", "out_of_distribution"
-_EXAMPLES: dict[str, ExampleSet] = {"none": "none", "in": _IN, "mixed": "mixed", "out": _OUT}
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,7 +104,7 @@ def ablated(
     *,
     one_worker: int | str | None = None,
     subtasks: bool = True,
-    examples: Literal["none", "in", "mixed", "out"] | None = None,
+    examples: ExampleName | None = None,
     access: Access | None = None,
     rounds: int | Literal["planned"] | None = "planned",
     sequential: bool = False,
@@ -137,15 +134,15 @@ def ablated(
     if access is not None:
         one_of("ablated.access", access, get_args(Access))
     if examples is not None:
-        one_of("ablated.examples", examples, _EXAMPLES)
-    in_words = conductor.prompt.template == "full"
+        one_of("ablated.examples", examples, EXAMPLES)
+    in_words = conductor.prompt.template != "compact"
     if examples is not None and not in_words:
         raise ConfigError(
             "ablated.examples: the compact template has no examples, expected a full one"
         )
     prompt, changed = conductor.prompt, access or "index"
     if examples is not None:
-        prompt = replace(prompt, examples=_EXAMPLES[examples])
+        prompt = replace(prompt, examples=EXAMPLES[examples])
     if in_words and access in ("index", "binary"):
         prompt, changed = replace(prompt, access=access), "index"
     if in_words and not subtasks:

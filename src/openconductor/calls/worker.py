@@ -43,7 +43,7 @@ class Worker:
     Attributes:
         provider: a Provider, a ``"provider:model"`` string, a checkpoint folder, an Orchestrator,
             or a plain function ``(list[Message]) -> str``; a Provider once the worker is made.
-        name: the name in pools, errors and tables; not shown to the Conductor.
+        name: the name in pools, errors and tables; shown to the Conductor only on full cards.
         description: what it is good at; shown to the Conductor only where cards are on.
         calibrations: by task, what was measured of it; shown after the description.
         price: US dollars a million tokens (a Price, or a mapping with its fields); None: unknown,
@@ -187,6 +187,21 @@ class Worker:
         if self.description and measured:
             return f"{self.description.rstrip(' .')}; {measured}"
         return self.description or measured
+
+    @property
+    def full_card(self) -> str:
+        """The card with tags and price. "": nothing is known of the worker.
+
+        >>> Worker(str, name="w", description="Good at law.", tags=("EU", "quick")).full_card
+        'Good at law; tags: EU, quick'
+        """
+        facts = [self.card.rstrip(" .")] if self.card else []
+        if self.tags:
+            facts.append(f"tags: {', '.join(self.tags)}")
+        if self.price is not None:
+            price = self.price
+            facts.append(f"${price.input} read and ${price.output} written per million tokens")
+        return "; ".join(facts)
 
     @property
     def rates(self) -> dict[str, float]:

@@ -19,6 +19,7 @@ import openconductor as oc
 from openconductor.cli import console, options
 from openconductor.cli.bill import bill, say_interrupted
 from openconductor.cli.live import EpisodeView, live_view
+from openconductor.conductor import prompted
 from openconductor.episode import FanOut
 from openconductor.evaluation.eval_config import find_planner
 from openconductor.events import CallEnded, Event, Planned, StepStarted
@@ -44,6 +45,9 @@ def ask(  # noqa: PLR0913, PLR0917 - the options of a command
     key_env: options.KeyEnv = None,
     max_steps: options.MaxSteps = None,
     rounds: options.Rounds = 1,
+    cards: options.Cards = None,
+    examples: options.Examples = None,
+    template: options.PromptTemplate = None,
     calls: options.AnswerCalls = None,
     tokens: options.AnswerTokens = None,
     dollars: options.AnswerDollars = None,
@@ -74,6 +78,7 @@ def ask(  # noqa: PLR0913, PLR0917 - the options of a command
     orchestrator = oc.Conductor(
         planner, pool=workers, max_steps=max_steps, max_rounds=rounds, fallback=fallback
     )
+    orchestrator = prompted(orchestrator, template=template, examples=examples, cards=cards)
     names = {ordinal: worker.name for ordinal, worker in workers}
     listener = Listener(names, verbose=not console.messages().is_interactive)
     try:

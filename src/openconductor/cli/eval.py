@@ -20,6 +20,7 @@ from openconductor.cli.console import counted
 from openconductor.cli.options import (
     AsJson,
     BaseUrl,
+    Cards,
     Dollars,
     KeyEnv,
     Out,
@@ -69,6 +70,7 @@ def eval(  # noqa: A001, PLR0913, PLR0917 - the options of a command
     conductor: PlannerName = None,
     base_url: BaseUrl = None,
     key_env: KeyEnv = None,
+    cards: Cards = None,
     limit: Annotated[
         int | None, typer.Option("--limit", min=1, help="The most problems of each task.")
     ] = None,
@@ -116,7 +118,12 @@ def eval(  # noqa: A001, PLR0913, PLR0917 - the options of a command
         {
             "systems": names or None,
             "pool": None if pool is None else str(pool),
-            "conductor": {"planner": conductor, "base_url": base_url, "api_key_env": key_env},
+            "conductor": {
+                "planner": conductor,
+                "base_url": base_url,
+                "api_key_env": key_env,
+                "cards": cards,
+            },
             "repeats": repeats,
             "seed": seed,
             "setting": setting,

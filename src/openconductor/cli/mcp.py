@@ -10,6 +10,7 @@ import typer
 
 import openconductor as oc
 from openconductor.cli import console, options
+from openconductor.conductor import prompted
 from openconductor.config import needing
 from openconductor.evaluation.eval_config import find_planner
 
@@ -23,6 +24,9 @@ def mcp(  # noqa: PLR0913, PLR0917 - the options of a command
     key_env: options.KeyEnv = None,
     max_steps: options.MaxSteps = None,
     rounds: options.Rounds = 1,
+    cards: options.Cards = None,
+    examples: options.Examples = None,
+    template: options.PromptTemplate = None,
     calls: options.AnswerCalls = None,
     tokens: options.AnswerTokens = None,
     dollars: options.AnswerDollars = None,
@@ -42,5 +46,6 @@ def mcp(  # noqa: PLR0913, PLR0917 - the options of a command
         orchestrator = oc.Conductor(
             planner, pool=workers, max_steps=max_steps, max_rounds=rounds, fallback=fallback
         )
+        orchestrator = prompted(orchestrator, template=template, examples=examples, cards=cards)
     budget = oc.Budget(calls, tokens, dollars, seconds)
     asyncio.run(serve(orchestrator, budget, oc.__version__))

@@ -9,6 +9,7 @@ from typing import Annotated
 import typer
 
 from openconductor.errors import ConfigError
+from openconductor.prompt import ExampleName, Template
 
 
 def read_dollars(text: str) -> Decimal:
@@ -59,6 +60,30 @@ AnswerDollars = Annotated[
 ]
 AnswerSeconds = Annotated[
     float | None, typer.Option("--budget-seconds", min=0, help="The most seconds.")
+]
+Cards = Annotated[
+    bool | None,
+    typer.Option(
+        "--cards/--no-cards",
+        help="Show a prompted Conductor what is known of the workers.",
+        show_default="cards",
+    ),
+]
+Examples = Annotated[
+    ExampleName | None,
+    typer.Option(
+        "--examples",
+        help="The worked examples that a prompted Conductor is shown.",
+        show_default="none",
+    ),
+]
+PromptTemplate = Annotated[
+    Template | None,
+    typer.Option(
+        "--template",
+        help="The instructions of a prompted Conductor; full is the paper's.",
+        show_default="brief",
+    ),
 ]
 Fallback = Annotated[bool, typer.Option(help="Give a failed step to the next healthy worker.")]
 MaxSteps = Annotated[

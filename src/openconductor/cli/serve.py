@@ -15,7 +15,8 @@ import typer
 import openconductor as oc
 from openconductor.calls.options import guess_tokens
 from openconductor.cli import console
-from openconductor.cli.options import PlannerName, PoolFile
+from openconductor.cli.options import Cards, Examples, PlannerName, PoolFile, PromptTemplate
+from openconductor.conductor import prompted
 from openconductor.config import dump_toml, load_toml, needing
 from openconductor.evaluation.eval_config import GYM, EvalConfig, find_planner, read_spec
 from openconductor.evaluation.systems import Workshop
@@ -29,13 +30,16 @@ from openconductor.store import open_store
 QUESTION = "How many primes are there below 1000?"
 
 
-def serve(
+def serve(  # noqa: PLR0913, PLR0917 - the options of a command
     overrides: Annotated[
         list[str] | None, typer.Argument(help="With --config: key=value.", show_default=False)
     ] = None,
     config: Annotated[Path | None, typer.Option("--config", help="A config (TOML).")] = None,
     pool: PoolFile = None,
     conductor: PlannerName = None,
+    cards: Cards = None,
+    examples: Examples = None,
+    template: PromptTemplate = None,
     host: Annotated[
         str | None, typer.Option("--host", help="The address to listen at (default: 127.0.0.1).")
     ] = None,
@@ -53,6 +57,9 @@ def serve(
     """Serve a Conductor behind the OpenAI and Anthropic APIs."""
     options = {
         "conductor": conductor,
+        "cards": cards,
+        "examples": examples,
+        "template": template,
         "host": host,
         "port": port,
         "pool": None if pool is None else str(pool),
@@ -98,6 +105,9 @@ def _serve(config: ServeConfig, where: str) -> None:
         max_steps=config.max_steps,
         max_rounds=config.max_rounds,
         fallback=config.fallback,
+    )
+    conductor = prompted(
+        conductor, template=config.template, examples=config.examples, cards=config.cards
     )
     check_serve_config(config, pool, conductor.planner, where=where)
     workshop = Workshop(EvalConfig(), pool)

@@ -97,6 +97,7 @@ class ConductorTable:
         base_url, api_key_env: of a ``provider:model``.
         max_steps: None: as many as the checkpoint was trained to write, else 5.
         rounds: the most rounds.
+        cards: whether a prompted planner is shown what is known of the workers. None: yes.
     """
 
     planner: str = ""
@@ -104,6 +105,7 @@ class ConductorTable:
     api_key_env: str | None = None
     max_steps: Positive | None = None
     rounds: Positive = 1
+    cards: bool | None = None
 
 
 @dataclass(frozen=True, slots=True)

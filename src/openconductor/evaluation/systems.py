@@ -20,7 +20,7 @@ from openconductor.baselines.observed import Observations, text_of
 from openconductor.baselines.pools import changed_pool, check_count
 from openconductor.baselines.rewired import ablated
 from openconductor.calls.worker import Worker
-from openconductor.conductor import Conductor
+from openconductor.conductor import Conductor, prompted
 from openconductor.config import check_option
 from openconductor.errors import ConfigError, TaskError
 from openconductor.evaluation.eval_config import (
@@ -59,12 +59,14 @@ UNLIMITED = "unlimited"
 ABLATIONS = (
     "access",
     "calls",
+    "cards",
     "examples",
     "max_steps",
     "one_worker",
     "rounds",
     "sequential",
     "subtasks",
+    "template",
 )
 """The options of ``conductor`` and ``planner``; ``calls`` is the budget of a question."""
 
@@ -223,8 +225,9 @@ class Workshop:
     def described(self, specs: Sequence[Spec]) -> Plain:
         """Describe everything that an answer, or its cost, depends on; call it after ``check``.
 
-        These are the workers, the models behind the planners by name, and a digest of each file of
-        a trained baseline by its path. Cards of workers count only where somebody reads them.
+        These are the workers, the models behind the planners by name, the cards that prompted ones
+        are shown, and a digest of each file of a trained baseline by its path. Descriptions of
+        workers count only where somebody reads them.
         """
         fields = ["name", "identity", "price", "sampling"]
         if any(spec.kind != WORKER for spec in specs):
@@ -236,6 +239,9 @@ class Workshop:
         planned = [spec for spec in specs if spec.kind in _PLANNED]
         planners = {spec.argument or CONDUCTOR: self._planner(spec).identity for spec in planned}
         described: dict[str, object] = {"workers": workers, "planners": planners}
+        asked = [self._planner(spec) for spec in planned if spec.kind != PLANNER_ALONE]
+        if any(_provider_of(planner).prompt_options is None for planner in asked):
+            described["cards"] = {str(key): card for key, card in self.pool.full_cards.items()}
         options = [dict(spec.options) for spec in specs]
         paths = sorted({str(given[_TRAINED]) for given in options if _TRAINED in given})
         if paths:
@@ -246,13 +252,17 @@ class Workshop:
         """Close the connections of workers and planners on the running event loop."""
         await self.pool.aclose()
         for planner in self._planners.values():
-            provider = planner.resolved if isinstance(planner, Worker) else planner
-            await provider.aclose()
+            await _provider_of(planner).aclose()
 
     # ── the Conductor and its ablations ───────────────────────────────────────────────────────────
     def _conductor(self, spec: Spec) -> System:
         table = self._config.conductor
-        options: dict[str, Any] = {"rounds": table.rounds, "max_steps": table.max_steps}
+        options: dict[str, Any] = {
+            "rounds": table.rounds,
+            "max_steps": table.max_steps,
+            "cards": table.cards,
+            "template": None,
+        }
         options.update(spec.options)
         if options["rounds"] == UNLIMITED:
             if "calls" not in options:
@@ -262,6 +272,9 @@ class Workshop:
         calls = options.pop("calls", None)
         max_steps = options.pop("max_steps")
         conductor = Conductor(self._planner(spec), pool=self.pool, max_steps=max_steps)
+        conductor = prompted(
+            conductor, template=options.pop("template"), cards=options.pop("cards")
+        )
         if self.journal is not None:
             conductor = conductor.replaying(self.journal)
         budget = None if calls is None else Budget(calls=calls)
@@ -339,6 +352,10 @@ class Workshop:
         return Lessons(Observations(("Question?",), names, right, answers), trials)
 
 
+def _provider_of(planner: Provider | Worker) -> Provider:
+    return planner.resolved if isinstance(planner, Worker) else planner
+
+
 def _overlap(sheet: Sheet, learnt: ConductorFile) -> str:
     """Return what a planner has learnt of the questions of a sheet; "": nothing."""
     split = cast("Plain", sheet.described["source"])["split"]
@@ -361,8 +378,8 @@ def _check_ablation(options: dict[str, Any]) -> None:
     for name in ("calls", "max_steps"):
         if options.get(name) is not None:
             check_count(name, options[name], 1)
-    for name in ("sequential", "subtasks"):
-        if not isinstance(options.get(name, True), bool):
+    for name in ("cards", "sequential", "subtasks"):
+        if not isinstance(options.get(name, True), bool | None):
             raise ConfigError(f"{name} {options[name]!r}, expected true or false")
 
 

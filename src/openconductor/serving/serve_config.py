@@ -25,6 +25,7 @@ from openconductor.evaluation.eval_config import CONDUCTOR, GYM, EvalConfig, rea
 from openconductor.evaluation.systems import Workshop, needs
 from openconductor.pool import WorkerPool
 from openconductor.privacy import secrets_of_environment
+from openconductor.prompt import ExampleName, Template
 from openconductor.serving.apis.wire import Reasoning
 from openconductor.types import Budget
 
@@ -84,6 +85,9 @@ class ServeConfig:
             write, else 5.
         max_rounds: the most rounds, unless a request says; a key can limit it.
         fallback: whether a failed step goes to the next healthy worker.
+        cards: whether a prompted Conductor is shown what is known of the workers. None: yes.
+        examples: the worked examples that it is shown. None: those of its template.
+        template: its instructions. None: ``brief``.
         baselines: models beside the Conductor, as evaluations name them (``consensus:gpt-5?n=5``).
         journal: the file that keeps every call, and the spending of each key.
         content: ``none`` keeps texts out of the journal.
@@ -102,6 +106,9 @@ class ServeConfig:
     max_steps: Positive | None = None
     max_rounds: Positive = 1
     fallback: bool = True
+    cards: bool | None = None
+    examples: ExampleName | None = None
+    template: Template | None = None
     baselines: tuple[str, ...] = ()
     journal: str = "serve.sqlite"
     content: Literal["full", "none"] = "full"
