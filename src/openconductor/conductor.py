@@ -370,10 +370,10 @@ def prompted(
 
     Args:
         conductor: the Conductor.
-        template: ``brief`` or ``full``; None: ``brief``.
-        examples: the worked examples, a name in ``prompt.EXAMPLES``; None: the template's own,
-            which are none with ``brief``.
-        cards: whether the planner is shown what is known of the workers; None: yes.
+        template: ``brief``, or ``full``, which is the paper's; None: ``brief``.
+        examples: the worked examples, a name in ``prompt.EXAMPLES``; None: none with ``brief``, the
+            paper's with ``full``.
+        cards: whether the planner is shown what is known of the workers; None: with ``brief``.
 
     Raises:
         ConfigError: something is chosen for a trained planner, or is unknown.
@@ -389,13 +389,14 @@ def prompted(
         return conductor
     if template is None:
         template = "brief"
+    brief = template == "brief"
+    if examples is None:
+        examples = "none" if brief else "out"
+    if cards is None:
+        cards = brief
     one_of("template", template, get_args(Template))
-    options = PromptOptions(template, cards=cards is not False)
-    if examples is not None:
-        one_of("examples", examples, EXAMPLES)
-        options = replace(options, examples=EXAMPLES[examples])
-    elif template == "brief":
-        options = replace(options, examples="none")
+    one_of("examples", examples, EXAMPLES)
+    options = PromptOptions(template, EXAMPLES[examples], cards=cards)
     return replace(conductor, prompt=options)
 
 

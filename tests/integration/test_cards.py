@@ -75,11 +75,14 @@ def serve(run: Run, monkeypatch: pytest.MonkeyPatch, options: Sequence[str]) -> 
                 got = await client.post("/v1/chat/completions", json=body)
                 right.append(got.json()["choices"][0]["message"]["content"] == "right")
 
-    def run_app(config: Any, gateway: Any, keys: Any) -> None:
+    def run_app(config: Any, gateway: Any, keys: Any, listeners: Any) -> None:
+        for listener in listeners:
+            listener.close()
         asyncio.run(ask_all(app.build_app(gateway, keys, config)))
 
     monkeypatch.setattr(app, "run", run_app)
-    assert run("serve", *PLANNER, *options).code == 0
+    Path("serve.toml").write_text("port = 0", "utf-8")
+    assert run("serve", "--config", "serve.toml", *PLANNER, *options).code == 0
     return right
 
 

@@ -5,11 +5,12 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable
 from decimal import Decimal
+from typing import Any
 
 import pytest
 
 from openconductor import errors
-from openconductor.conductor import Conductor
+from openconductor.conductor import Conductor, prompted
 from openconductor.events import (
     Answered,
     Asked,
@@ -99,6 +100,42 @@ async def test_descriptions_are_shown_only_when_cards_are_on() -> None:
     await Conductor(planner, pool=pool_of(), prompt=PromptOptions(cards=True)).ask("Why?")
     without, with_cards = (call.messages[0].content for call in planner.calls)
     assert "Card 1." not in without and "Card 1." in with_cards
+
+
+@pytest.mark.parametrize(
+    ("chosen", "options"),
+    [
+        ({}, PromptOptions("brief", "none", cards=True)),
+        ({"cards": False}, PromptOptions("brief", "none")),
+        ({"examples": "in"}, PromptOptions("brief", "in_distribution", cards=True)),
+        ({"template": "full"}, PromptOptions()),
+        ({"template": "full", "examples": "none"}, PromptOptions(examples="none")),
+        ({"template": "full", "cards": True}, PromptOptions(cards=True)),
+    ],
+)
+def test_a_planner_that_was_only_prompted_is_asked_as_is_chosen(chosen, options) -> None:
+    conductor = prompted(Conductor(Planner(PLAN), pool=pool_of()), **chosen)
+    assert conductor.prompt == options
+
+
+@pytest.mark.parametrize("as_worker", [False, True])
+def test_a_trained_planner_is_asked_as_it_was_trained(as_worker: bool) -> None:
+    own = PromptOptions(template="compact")
+    planner: Any = Planner(PLAN, prompt_options=own, max_steps=2)
+    if as_worker:
+        planner = Worker(planner, name="trained")
+    conductor = Conductor(planner, pool=pool_of())
+    assert prompted(conductor) is conductor
+    assert (conductor.prompt, conductor.max_steps) == (own, 2)
+    for chosen in ({"cards": True}, {"template": "brief"}, {"examples": "none"}):
+        with pytest.raises(errors.ConfigError, match="asked as it was trained"):
+            prompted(conductor, **chosen)
+
+
+@pytest.mark.parametrize("chosen", [{"template": "compact"}, {"examples": "all"}])
+def test_an_unknown_prompt_is_a_config_error(chosen: Any) -> None:
+    with pytest.raises(errors.ConfigError, match=next(iter(chosen))):
+        prompted(Conductor(Planner(PLAN), pool=pool_of()), **chosen)
 
 
 # ── failures ──────────────────────────────────────────────────────────────────────────────────────

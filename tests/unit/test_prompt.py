@@ -158,6 +158,10 @@ PROMPTS: list[dict[str, Any]] = json.loads(
 )
 
 
+def by_ordinal(texts: dict[str, str]) -> dict[int, str]:
+    return {int(ordinal): text for ordinal, text in texts.items()}
+
+
 @pytest.mark.parametrize("case", PROMPTS, ids=itemgetter("case"))
 def test_a_prompt_is_to_the_letter_what_it_was(case: dict[str, Any]) -> None:
     """Compare with the prompts that Conductors are trained on."""
@@ -169,7 +173,8 @@ def test_a_prompt_is_to_the_letter_what_it_was(case: dict[str, Any]) -> None:
         case["ordinals"],
         options=PromptOptions(**case["options"]),
         max_steps=case.get("max_steps", 5),
-        cards={int(ordinal): card for ordinal, card in case.get("cards", {}).items()},
+        cards=by_ordinal(case.get("cards", {})),
+        names=by_ordinal(case.get("names", {})),
         previous=ROUNDS.get(case.get("previous")),
     )
     rendered = [[turn.role, turn.content.split("\n"), *turn.parts] for turn in messages]
@@ -195,6 +200,16 @@ def test_without_subtasks_every_step_is_to_get_the_same_text_and_the_examples_do
         assert {step.subtask for step in parse_workflow(completion, range(3))} == {SOLVE_SUBTASK}
 
 
+@pytest.mark.parametrize("access", ["binary", "index"])
+@pytest.mark.parametrize("subtasks", [True, False])
+def test_the_form_that_the_brief_template_shows_is_valid(access: Any, subtasks: bool) -> None:
+    for max_steps, ordinals in itertools.product([1, 2, 5], OFFERS):
+        options = {"template": "brief", "access": access, "subtasks": subtasks}
+        text = system(ordinals, max_steps=max_steps, **options)
+        form = text.partition("Their form:\n\n")[2].partition("\n\n")[0]
+        assert render_workflow(parse_workflow(form, ordinals, max_steps=max_steps)) == form
+
+
 # ── the examples ──────────────────────────────────────────────────────────────────────────────────
 OFFERS = [
     [0],
@@ -208,13 +223,14 @@ OFFERS = [
 ]
 
 
+@pytest.mark.parametrize("template", ["full", "brief"])
 @pytest.mark.parametrize("examples", get_args(ExampleSet))
 @pytest.mark.parametrize("access", ["binary", "index"])
 @pytest.mark.parametrize("subtasks", [True, False])
 def test_every_example_is_valid_under_the_options_chosen(
-    examples: Any, access: Any, subtasks: bool
+    template: Any, examples: Any, access: Any, subtasks: bool
 ) -> None:
-    options = {"examples": examples, "access": access, "subtasks": subtasks}
+    options = {"template": template, "examples": examples, "access": access, "subtasks": subtasks}
     for max_steps, ordinals in itertools.product([1, 2, 3, 4, 5, 9], OFFERS):
         completions = shown_completions(system(ordinals, max_steps=max_steps, **options))
         assert len(completions) == (0 if examples == "none" else 4)

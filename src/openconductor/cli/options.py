@@ -65,8 +65,8 @@ Cards = Annotated[
     bool | None,
     typer.Option(
         "--cards/--no-cards",
-        help="Show a prompted Conductor what is known of the workers.",
-        show_default="cards",
+        help="Show a prompted Conductor what is known of the workers (default: with brief).",
+        show_default=False,
     ),
 ]
 Examples = Annotated[

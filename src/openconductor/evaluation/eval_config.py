@@ -97,7 +97,8 @@ class ConductorTable:
         base_url, api_key_env: of a ``provider:model``.
         max_steps: None: as many as the checkpoint was trained to write, else 5.
         rounds: the most rounds.
-        cards: whether a prompted planner is shown what is known of the workers. None: yes.
+        cards: whether a prompted planner is shown what is known of the workers. None: yes, with
+            the brief template.
     """
 
     planner: str = ""

@@ -85,7 +85,8 @@ class ServeConfig:
             write, else 5.
         max_rounds: the most rounds, unless a request says; a key can limit it.
         fallback: whether a failed step goes to the next healthy worker.
-        cards: whether a prompted Conductor is shown what is known of the workers. None: yes.
+        cards: whether a prompted Conductor is shown what is known of the workers. None: with
+            ``brief``.
         examples: the worked examples that it is shown. None: those of its template.
         template: its instructions. None: ``brief``.
         baselines: models beside the Conductor, as evaluations name them (``consensus:gpt-5?n=5``).
