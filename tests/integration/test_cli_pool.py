@@ -31,6 +31,7 @@ from openconductor.gym.world import write_value
 from openconductor.pool import WorkerPool, read_card
 
 CANARY = "canary-0a1b2c3d"
+LOCAL_SERVERS = dict(pool_init.LOCAL)
 PRICE = "price = { input = 1, output = 2 }"
 WIRE_USAGE = {"prompt_tokens": 12, "completion_tokens": 5, "total_tokens": 17}
 COUNTED = [chunk("1\n"), chunk("2\n"), chunk("3", finish="stop")]
@@ -246,6 +247,11 @@ def test_init_writes_a_pool_that_loads_explains_itself_and_holds_no_key(
     unexplained = [name for name in settings if head.count(f"#   {name} ") != 1]
     assert settings
     assert not unexplained
+    assert all(worker.description and worker.tags for worker in workers)
+    assert workers[0].description == (
+        "GPT-5 is OpenAI's flagship model for coding, reasoning, and agentic tasks across domains; "
+        "context of 400,000 tokens"
+    )
     checked = run("pool", "check", "pool.toml", "--offline", "--json").json()["workers"]
     assert not any(worker["faults"] for worker in checked)  # each has a price, among other things
 
@@ -278,7 +284,94 @@ def test_init_takes_the_models_of_a_local_server_and_leaves_out_names_that_are_n
     assert server.paths == ["/v1/models"]
     assert {worker.provider.base_url for worker in workers} == {server.url}
     assert all(worker.price is None for worker in workers)  # not known is not free
+    left_out = "left out 1 model beyond the first 3", "left out 3 models without a usable name"
+    for words in left_out:
+        assert f"{server.url}: {words}" in ran.err
     assert "not known: a server of your own" in Path("pool.toml").read_text("utf-8")
+
+
+ENTRIES = [
+    {
+        "id": "vendor/seer",
+        "name": "Seer",
+        "description": "Sees\nwell. Buy it now!",
+        "context_length": 32768,
+        "architecture": {"input_modalities": ["text", "image"], "output_modalities": ["text"]},
+        "supported_parameters": ["tools", "seed"],
+    },
+    {"id": "plain", "max_model_len": 8192},
+    {"id": "models/local.gguf", "meta": {"n_ctx": 4096}},
+    {"id": "strict", "capabilities": {"function_calling": True, "vision": "no"}},
+    {"id": "odd", "name": 7, "description": ["x"], "context_length": "y", "architecture": "z"},
+    {"id": "text-embedding-3", "architecture": None},
+    {"id": "painter", "architecture": {"output_modalities": ["image"]}},
+]
+DESCRIBED = {
+    "seer": ("Seer: Sees well; context of 32,768 tokens", ("tools", "images")),
+    "plain": ("context of 8,192 tokens", ()),
+    "local": ("context of 4,096 tokens", ()),
+    "strict": ("", ("tools",)),
+    "odd": ("", ()),
+}
+
+
+def test_init_takes_the_models_of_any_endpoint_and_writes_what_it_says_of_them(
+    run, bare, monkeypatch
+) -> None:
+    monkeypatch.setenv("OPENAI_API_KEY", "not asked for, because --url names the server")
+    monkeypatch.setenv("MINE", CANARY)
+    with serving(*[says({"data": ENTRIES})] * 2) as server:
+        words = ("pool", "init", "--url", f"{server.url}/", "--key-env", "MINE")
+        ran = run(*words)
+        again = run(*words, "--force", "--json")
+    assert server.headers[0]["authorization"] == f"Bearer {CANARY}"
+    assert f"{server.url}: left out 2 models that do not chat" in ran.err
+    assert again.json()["left_out"] == {server.url: {"that do not chat": 2}}
+    workers = [worker for _, worker in WorkerPool.from_toml("pool.toml")]
+    written = {worker.name: (worker.description, worker.tags) for worker in workers}
+    assert written == DESCRIBED
+    assert {worker.resolved.api_key_env for worker in workers} == {"MINE"}
+    assert CANARY not in Path("pool.toml").read_text("utf-8") + ran.out + ran.err
+
+
+MOVED = says({}, status=302, headers={"Location": "http://127.0.0.1:9/"})
+
+
+@pytest.mark.parametrize(
+    ("answer", "options", "code", "message"),
+    [
+        (refuses(401, f"bad key {CANARY}"), (), 2, "expected --key-env with the variable"),
+        (refuses(404, "no"), (), 2, "most end in /v1"),
+        (MOVED, (), 2, "HTTP Error 302"),
+        (says({"data": 7}), (), 2, "got no list of models"),
+        (says({"data": [{"id": "whisper-1"}]}), (), 1, "lists no model that can be a worker"),
+        (says({}), ("--key-env", "UNSET_KEY"), 2, "UNSET_KEY is not set"),
+    ],
+)
+def test_init_says_why_an_endpoint_gave_no_models(
+    run, bare, answer: Answer, options: tuple[str, ...], code: int, message: str
+) -> None:
+    with serving(answer) as server:
+        ran = run("pool", "init", "--url", server.url, *options)
+    assert ran.code == code
+    assert message in " ".join(ran.err.split())
+    assert CANARY not in ran.err
+    assert not Path("pool.toml").exists()
+
+
+def test_init_refuses_a_key_without_a_server(run, bare) -> None:
+    run("pool", "init", "--key-env", "MINE").assert_refused("--key-env requires --url")
+
+
+def test_init_knows_the_ports_of_local_servers() -> None:
+    ports = {name: int(url.split(":")[2][:-3]) for name, url in LOCAL_SERVERS.items()}
+    assert ports == {
+        "ollama": 11434,
+        "vllm": 8000,
+        "llama.cpp": 8080,
+        "lm studio": 1234,
+        "sglang": 30000,
+    }
 
 
 @pytest.mark.parametrize(

@@ -9,6 +9,7 @@ holds the price, so that a bill can be drawn up again.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -20,6 +21,9 @@ from openconductor.types import Price
 
 if TYPE_CHECKING:
     from genai_prices.types import ModelInfo, ModelPrice
+
+MOST_DESCRIPTION = 300  # characters of a sentence about a model
+_END_OF_SENTENCE = re.compile(r"(?<=[.!?])\s")
 
 _BY_THE_TOKEN = ("input_mtok", "output_mtok", "cache_read_mtok")
 # Charged only if a request asks for it.
@@ -106,6 +110,38 @@ def find_price(
             notes.append(f"changes on {start.start_date.isoformat()}")
     amounts = (cast("Decimal", listed.get(name)) for name in _BY_THE_TOKEN)
     return FoundPrice(Price(*amounts), notes=tuple(notes), source=source)
+
+
+def find_description(model: str, base_url: str) -> str:
+    """Return what the price list of a server says of a model: name, use and context; "": nothing.
+
+    >>> find_description("claude-haiku-4-5", "https://api.anthropic.com/v1")
+    'Claude Haiku 4.5: Fastest and most intelligent Haiku model; context of 200,000 tokens'
+    """
+    from genai_prices.data_snapshot import get_snapshot
+
+    snapshot = get_snapshot()
+    try:
+        seller = snapshot.find_provider(None, None, base_url)
+    except LookupError:
+        return ""
+    entry = seller.find_model(model, all_providers=snapshot.providers)
+    if entry is None:
+        return ""
+    return describe_model(entry.name or "", entry.description or "", entry.context_window)
+
+
+def describe_model(name: str, use: str, context: int | None) -> str:
+    """Return a worker's description: a model's name, the first sentence of its use, its context."""
+    printable = "".join(letter if letter.isprintable() else " " for letter in f"{use} ")
+    sentence = _END_OF_SENTENCE.split(" ".join(printable.split()), 1)[0].rstrip(".")
+    sentence = sentence[:MOST_DESCRIPTION]
+    parts = [sentence or name]
+    if sentence and name and not sentence.startswith(name):
+        parts = [f"{name}: {sentence}"]
+    if context:
+        parts.append(f"context of {context:,} tokens")
+    return "; ".join(part for part in parts if part)
 
 
 def price_line(price: Price) -> str:
