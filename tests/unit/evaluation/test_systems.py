@@ -78,6 +78,9 @@ def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
             ("examples", "out_of_distribution"),
         ),
         ("conductor?rounds=unlimited&calls=7", 4, None, Budget(calls=7), ("subtasks", True)),
+        ("conductor", 4, 1, None, ("cards", True)),
+        ("conductor?cards=false", 4, 1, None, ("cards", False)),
+        ("conductor?template=full", 4, 1, None, ("template", "full")),
     ],
 )
 def test_an_option_of_the_conductor_overrules_the_recipe_and_changes_its_prompt(
@@ -196,6 +199,8 @@ def test_who_learns_from_what(line: str) -> None:
 REFUSED = """
 conductor?subtask=false           → got the option 'subtask'.*nearest: 'subtasks'
 conductor?subtasks=maybe          → subtasks 'maybe', expected true or false
+conductor?cards=maybe             → cards 'maybe', expected true or false
+conductor?template=compact        → template: got 'compact'
 conductor?rounds=0                → rounds: got 0, expected a whole number from 1
 conductor?rounds=unlimited        → require calls=N
 conductor?examples=few            → got 'few'
@@ -278,6 +283,17 @@ def test_a_pools_description_holds_what_answers_and_costs_depend_on_and_no_key(
 
 
 # ── questions ─────────────────────────────────────────────────────────────────────────────────────
+def test_a_prompted_planners_cards_are_described_and_a_trained_one_has_no_choice() -> None:
+    prompted, trained = workshop(), workshop(conductor={"planner": ""})
+    asked = [read_spec("conductor")]
+    assert prompted.described(asked)["cards"] == {
+        str(ordinal): worker.full_card for ordinal, worker in gym_pool()
+    }
+    assert "cards" not in trained.described(asked)
+    with pytest.raises(ConfigError, match="asked as it was trained"):
+        trained.check(read_spec("conductor?cards=false"))
+
+
 # ── questions ─────────────────────────────────────────────────────────────────────────────────────
 def test_a_digest_moves_with_everything_that_is_asked_or_right(
     monkeypatch: pytest.MonkeyPatch,
