@@ -76,6 +76,7 @@ class Conductor:
         fallback: whether a failed step goes to another worker.
         on_no_plan: what happens where there is no valid plan.
         direct_below_tokens: a shorter question is answered without a plan; None: none is.
+        force: whether a trained planner takes workers that it does not know.
     """
 
     planner: Worker
@@ -86,8 +87,9 @@ class Conductor:
     fallback: bool
     on_no_plan: OnNoPlan
     direct_below_tokens: int | None
+    force: bool
 
-    def __init__(
+    def __init__(  # noqa: PLR0913 - the settings of a Conductor
         self,
         planner: Planner,
         *,
@@ -100,6 +102,7 @@ class Conductor:
         fallback: bool = False,
         on_no_plan: OnNoPlan = "error",
         direct_below_tokens: int | None = None,
+        force: bool = False,
     ) -> None:
         """Make a Conductor.
 
@@ -107,7 +110,7 @@ class Conductor:
             planner: writes the workflows. A checkpoint brings its own prompt and sampling and costs
                 nothing, a Worker its own sampling and price. The price of any other planner's calls
                 is unknown.
-            pool: the workers on offer.
+            pool: the workers on offer. They get the ordinals that a trained planner knows them by.
             max_steps: the most steps that one workflow may have; default: as many as the checkpoint
                 was trained to write, else 5.
             max_rounds: the most calls of the planner for a question, an accepting call included.
@@ -126,9 +129,12 @@ class Conductor:
                 worker answers alone (``Round.rule``).
             direct_below_tokens: a question with fewer tokens (estimated, with the chat before it)
                 is answered by the default worker, without a plan.
+            force: whether a trained planner takes workers that it was not trained with, by their
+                ordinals as they are.
 
         Raises:
-            ConfigError: a value is out of its range, or the planner cannot be resolved.
+            ConfigError: a value is out of its range, the planner cannot be resolved, or it was
+                trained with other workers.
         """
         limits = {
             "max_steps": max_steps,
@@ -154,6 +160,14 @@ class Conductor:
         hangs = planner.resolved.remote and planner.timeout_s is None
         if hangs and on_no_plan == "default_worker":
             planner = replace(planner, timeout_s=PLAN_TIMEOUT_S)
+        provider = planner.resolved
+        trained = provider.trained_with
+        if trained and not force:
+            # A pool file may hold the planner, too, which can only plan.
+            others = [ordinal for ordinal, worker in pool if worker.provider is not provider]
+            if len(others) < len(pool):
+                pool = pool.subset(others)
+            pool = pool.as_trained(trained)
         settings = {
             "planner": planner,
             "pool": pool,
@@ -163,6 +177,7 @@ class Conductor:
             "fallback": fallback,
             "on_no_plan": on_no_plan,
             "direct_below_tokens": direct_below_tokens,
+            "force": force,
         }
         for name, setting in settings.items():
             object.__setattr__(self, name, setting)

@@ -15,7 +15,7 @@ from openconductor.calls.worker import Worker
 from openconductor.config import load_registered, load_toml, nearest, shorten
 from openconductor.errors import ConfigError
 from openconductor.providers import create, takes
-from openconductor.types import Price, Sampling
+from openconductor.types import Price, Sampling, TrainedWorker
 
 if TYPE_CHECKING:
     from openconductor.store import CompletionStore
@@ -124,6 +124,50 @@ class WorkerPool:
         default = self.names[self.default_worker] if self.default_worker in ordinals else None
         workers = {ordinal: self[ordinal] for ordinal in sorted(ordinals)}
         return WorkerPool(workers, default_worker=default)
+
+    def numbered(self, ordinals: Mapping[str, int]) -> WorkerPool:
+        """Return the pool with its workers under these ordinals, by name.
+
+        Workers that are not named get the next free ordinals.
+        """
+        taken = list(ordinals.values())
+        numbered: dict[int, Worker] = {}
+        for _, worker in self:
+            ordinal = ordinals.get(worker.name)
+            if ordinal is None:
+                ordinal = max(taken, default=-1) + 1
+                taken.append(ordinal)
+            numbered[ordinal] = worker
+        if numbered == self._workers:
+            return self
+        default = self.names[self.default_worker]
+        return WorkerPool(dict(sorted(numbered.items())), default_worker=default)
+
+    def as_trained(self, trained: Sequence[TrainedWorker]) -> WorkerPool:
+        """Return the pool with the ordinals that a Conductor was trained with.
+
+        Raises:
+            ConfigError: a worker is unknown to the Conductor, or has another model. The message
+                says what differs, and how to go on.
+        """
+        known = {worker.name: worker for worker in trained}
+        differences: list[str] = []
+        for _, worker in self:
+            model = worker.resolved.model
+            before = known.get(worker.name)
+            if before is None:
+                differences.append(f"{worker.name!r} is unknown to it")
+            elif before.model and model and before.model != model:
+                differences.append(f"{worker.name!r} was {before.model!r} and is {model!r}")
+        if differences:
+            names = ", ".join(repr(name) for name in known)
+            raise ConfigError(
+                f"pool: the Conductor was trained with other workers: {'; '.join(differences)}. "
+                f"Expected only workers of {names}, with the same models. --force (in Python and "
+                "configs force=true) takes the workers by their numbers as they are; a training "
+                "with this pool makes a Conductor for it"
+            )
+        return self.numbered({worker.name: worker.ordinal for worker in trained})
 
     def replaying(self, journal: CompletionStore) -> WorkerPool:
         """Return the pool with each worker answering from a journal (``Worker.replaying``)."""

@@ -17,6 +17,7 @@ from openconductor.types import (
     Problem,
     Question,
     Sampling,
+    TrainedWorker,
 )
 
 if TYPE_CHECKING:
@@ -97,9 +98,11 @@ class Provider(ABC):
         nests: calls run workers of their own, whose calls are counted instead.
         base_url: address of the server. None: no server, or unknown.
         api_key_env: environment variable that holds the key. None: no key.
+        model: the model's name. "": unknown.
         prompt_options: how a trained Conductor is asked. None: the default prompt.
         max_steps: the most steps of a workflow that a trained Conductor writes. None: unknown.
         sampling: how a trained Conductor samples. None: the default.
+        trained_with: the workers that a trained Conductor knows. Empty: it takes any.
     """
 
     __slots__ = ()
@@ -114,6 +117,8 @@ class Provider(ABC):
     prompt_options: PromptOptions | None = None
     max_steps: int | None = None
     sampling: Sampling | None = None
+    model: str = ""
+    trained_with: tuple[TrainedWorker, ...] = ()
 
     @abstractmethod
     async def complete(

@@ -49,6 +49,15 @@ class Sampling:
 
 
 @dataclass(frozen=True, slots=True)
+class TrainedWorker:
+    """A worker that a Conductor was trained with; ``model`` is "" where it is unknown."""
+
+    ordinal: int
+    name: str
+    model: str = ""
+
+
+@dataclass(frozen=True, slots=True)
 class Price:
     """US dollars a million tokens; ``cached`` is for cached input tokens (None: as ``input``)."""
 

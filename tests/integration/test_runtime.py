@@ -18,9 +18,11 @@ from openconductor.errors import ConfigError, JournalError  # noqa: E402
 from openconductor.gym import bundled  # noqa: E402
 from openconductor.gym.questions import draw_questions  # noqa: E402
 from openconductor.gym.sampling import phrases  # noqa: E402
+from openconductor.pool import Worker, WorkerPool  # noqa: E402
 from openconductor.prompt import render_prompt  # noqa: E402
 from openconductor.protocols import CallContext  # noqa: E402
 from openconductor.providers.tiny import Checkpoint, TinyProvider  # noqa: E402
+from openconductor.testing import Scripted  # noqa: E402
 from openconductor.training import checkpoint as saving  # noqa: E402
 from openconductor.training.checkpoint import (  # noqa: E402
     build_model,
@@ -30,7 +32,7 @@ from openconductor.training.checkpoint import (  # noqa: E402
 )
 from openconductor.training.completions import complete  # noqa: E402
 from openconductor.training.train_config import ModelConfig, TrainConfig  # noqa: E402
-from openconductor.types import Sampling  # noqa: E402
+from openconductor.types import Sampling, TrainedWorker  # noqa: E402
 
 pytestmark = pytest.mark.train
 
@@ -144,6 +146,16 @@ async def test_greedy_completions_are_those_of_training(folder: Path) -> None:
     for ours, theirs in zip(await asyncio.gather(*calls), expected, strict=True):
         assert (ours.text, ours.finish_reason) == (theirs.text, theirs.finish_reason)
         assert ours.usage.output_tokens == theirs.usage.output_tokens
+
+
+def test_a_checkpoint_holds_the_workers_unless_each_question_had_its_own(folder, tmp_path) -> None:
+    model, tokenizer = load_model(folder)
+    pool = WorkerPool([Worker(Scripted(model="m-1"), name="big")])
+    for name, known in (("pool.toml", (TrainedWorker(0, "big", "m-1"),)), ("gym:drawn", ())):
+        config = CONFIG.model_copy(update={"pool": name})
+        saved = tmp_path / name
+        save_conductor(model, tokenizer, config, saved, pool=pool)
+        assert TinyProvider(saved).trained_with == known
 
 
 # ── what is refused ───────────────────────────────────────────────────────────────────────────────

@@ -48,6 +48,7 @@ def ask(  # noqa: PLR0913, PLR0917 - the options of a command
     cards: options.Cards = None,
     examples: options.Examples = None,
     template: options.PromptTemplate = None,
+    force: options.Force = False,
     calls: options.AnswerCalls = None,
     tokens: options.AnswerTokens = None,
     dollars: options.AnswerDollars = None,
@@ -76,10 +77,15 @@ def ask(  # noqa: PLR0913, PLR0917 - the options of a command
         conductor, workers, base_url=base_url, key_env=key_env, simulated=pool is None
     )
     orchestrator = oc.Conductor(
-        planner, pool=workers, max_steps=max_steps, max_rounds=rounds, fallback=fallback
+        planner,
+        pool=workers,
+        max_steps=max_steps,
+        max_rounds=rounds,
+        fallback=fallback,
+        force=force,
     )
     orchestrator = prompted(orchestrator, template=template, examples=examples, cards=cards)
-    names = {ordinal: worker.name for ordinal, worker in workers}
+    names = orchestrator.pool.names
     listener = Listener(names, verbose=not console.messages().is_interactive)
     try:
         with nullcontext() if journal is None else open_store(journal) as sink:

@@ -22,6 +22,7 @@ from openconductor.cli.options import (
     BaseUrl,
     Cards,
     Dollars,
+    Force,
     KeyEnv,
     Out,
     PlannerName,
@@ -71,6 +72,7 @@ def eval(  # noqa: A001, PLR0913, PLR0917 - the options of a command
     base_url: BaseUrl = None,
     key_env: KeyEnv = None,
     cards: Cards = None,
+    force: Force = False,
     limit: Annotated[
         int | None, typer.Option("--limit", min=1, help="The most problems of each task.")
     ] = None,
@@ -123,6 +125,7 @@ def eval(  # noqa: A001, PLR0913, PLR0917 - the options of a command
                 "base_url": base_url,
                 "api_key_env": key_env,
                 "cards": cards,
+                "force": force or None,
             },
             "repeats": repeats,
             "seed": seed,

@@ -27,6 +27,7 @@ def mcp(  # noqa: PLR0913, PLR0917 - the options of a command
     cards: options.Cards = None,
     examples: options.Examples = None,
     template: options.PromptTemplate = None,
+    force: options.Force = False,
     calls: options.AnswerCalls = None,
     tokens: options.AnswerTokens = None,
     dollars: options.AnswerDollars = None,
@@ -44,7 +45,12 @@ def mcp(  # noqa: PLR0913, PLR0917 - the options of a command
         workers = oc.WorkerPool.from_toml(pool)
         planner = find_planner(conductor, workers, base_url=base_url, key_env=key_env)
         orchestrator = oc.Conductor(
-            planner, pool=workers, max_steps=max_steps, max_rounds=rounds, fallback=fallback
+            planner,
+            pool=workers,
+            max_steps=max_steps,
+            max_rounds=rounds,
+            fallback=fallback,
+            force=force,
         )
         orchestrator = prompted(orchestrator, template=template, examples=examples, cards=cards)
     budget = oc.Budget(calls, tokens, dollars, seconds)

@@ -86,6 +86,10 @@ PromptTemplate = Annotated[
     ),
 ]
 Fallback = Annotated[bool, typer.Option(help="Give a failed step to the next healthy worker.")]
+Force = Annotated[
+    bool,
+    typer.Option("--force", help="Take workers that the Conductor was not trained with."),
+]
 MaxSteps = Annotated[
     int | None,
     typer.Option(

@@ -15,7 +15,7 @@ import typer
 import openconductor as oc
 from openconductor.calls.options import guess_tokens
 from openconductor.cli import console
-from openconductor.cli.options import Cards, Examples, PlannerName, PoolFile, PromptTemplate
+from openconductor.cli.options import Cards, Examples, Force, PlannerName, PoolFile, PromptTemplate
 from openconductor.conductor import prompted
 from openconductor.config import dump_toml, load_toml, needing
 from openconductor.evaluation.eval_config import GYM, EvalConfig, find_planner, read_spec
@@ -40,6 +40,7 @@ def serve(  # noqa: PLR0913, PLR0917 - the options of a command
     cards: Cards = None,
     examples: Examples = None,
     template: PromptTemplate = None,
+    force: Force = False,
     host: Annotated[
         str | None, typer.Option("--host", help="The address to listen at (default: 127.0.0.1).")
     ] = None,
@@ -60,6 +61,7 @@ def serve(  # noqa: PLR0913, PLR0917 - the options of a command
         "cards": cards,
         "examples": examples,
         "template": template,
+        "force": force or None,
         "host": host,
         "port": port,
         "pool": None if pool is None else str(pool),
@@ -105,10 +107,12 @@ def _serve(config: ServeConfig, where: str) -> None:
         max_steps=config.max_steps,
         max_rounds=config.max_rounds,
         fallback=config.fallback,
+        force=config.force,
     )
     conductor = prompted(
         conductor, template=config.template, examples=config.examples, cards=config.cards
     )
+    pool = conductor.pool
     check_serve_config(config, pool, conductor.planner, where=where)
     workshop = Workshop(EvalConfig(), pool)
     systems = [workshop.make(read_spec(name)) for name in config.baselines]

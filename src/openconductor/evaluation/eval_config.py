@@ -99,6 +99,7 @@ class ConductorTable:
         rounds: the most rounds.
         cards: whether a prompted planner is shown what is known of the workers. None: yes, with
             the brief template.
+        force: whether a trained planner takes workers that it was not trained with.
     """
 
     planner: str = ""
@@ -107,6 +108,7 @@ class ConductorTable:
     max_steps: Positive | None = None
     rounds: Positive = 1
     cards: bool | None = None
+    force: bool = False
 
 
 @dataclass(frozen=True, slots=True)

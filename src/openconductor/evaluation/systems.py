@@ -176,6 +176,7 @@ class Workshop:
         self.journal: CompletionStore | None = None
         self._config = config
         self._seed = config.seed or 0
+        self._numbered = False
         self._planners: dict[str, Provider | Worker] = {}
         self._learnt: dict[str, ConductorFile] = {}
 
@@ -271,7 +272,9 @@ class Workshop:
         _check_ablation(options)
         calls = options.pop("calls", None)
         max_steps = options.pop("max_steps")
-        conductor = Conductor(self._planner(spec), pool=self.pool, max_steps=max_steps)
+        planner = self._planner(spec)
+        conductor = Conductor(planner, pool=self.pool, max_steps=max_steps, force=table.force)
+        self._number_workers(conductor.pool)
         conductor = prompted(
             conductor, template=options.pop("template"), cards=options.pop("cards")
         )
@@ -279,6 +282,22 @@ class Workshop:
             conductor = conductor.replaying(self.journal)
         budget = None if calls is None else Budget(calls=calls)
         return System(spec.name, ablated(conductor, **options), budget)
+
+    def _number_workers(self, pool: WorkerPool) -> None:
+        """Give all systems the ordinals by which a trained planner knows the workers of its pool.
+
+        Raises:
+            ConfigError: another planner knows them by other ordinals.
+        """
+        if all(self.pool.names.get(ordinal) == name for ordinal, name in pool.names.items()):
+            return
+        if self._numbered:
+            raise ConfigError(
+                "the planners were trained with these workers under different numbers; evaluate "
+                "each planner in a run of its own"
+            )
+        self._numbered = True
+        self.pool = self.pool.numbered({name: ordinal for ordinal, name in pool.names.items()})
 
     def _planner(self, spec: Spec) -> Provider | Worker:
         """Return the model that plans, loaded once."""

@@ -14,7 +14,7 @@ from openconductor.config import validate
 from openconductor.errors import ConfigError
 from openconductor.prompt import PromptOptions
 from openconductor.store.serialisation import dumps
-from openconductor.types import Question
+from openconductor.types import Question, TrainedWorker
 
 NAME = "conductor.json"
 
@@ -31,6 +31,8 @@ class ConductorFile:
             tokenizer's chat template.
         learnt_splits: ``task/split`` of the problems that it learnt from.
         learnt_questions: the ``question_digest`` of each of them, except of generated questions.
+        workers: the workers that it was trained with. Empty: they changed from question to
+            question, or the file is of an earlier version.
     """
 
     prompt: PromptOptions
@@ -39,6 +41,12 @@ class ConductorFile:
     chat: Literal["plain", "template"] = "plain"
     learnt_splits: tuple[str, ...] = ()
     learnt_questions: tuple[str, ...] = ()
+    workers: tuple[TrainedWorker, ...] = ()
+
+    @property
+    def trained_with(self) -> tuple[TrainedWorker, ...]:
+        """The workers that it knows by their ordinals. Empty: it takes any, by their cards."""
+        return () if self.prompt.cards else self.workers
 
 
 def question_digest(question: Question) -> str:

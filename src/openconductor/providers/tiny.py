@@ -282,9 +282,9 @@ def _parse_tokenizer(path: Path) -> Tokenizer:
 class TinyProvider(BatchingProvider):
     """A trained Conductor, read from its checkpoint folder, on one thread of this process.
 
-    ``prompt_options``, ``max_steps`` and ``sampling`` (greedy, up to the checkpoint's
-    ``max_tokens``) are those it was trained with. ``identity`` holds the folder, and the size and
-    the time of the weights.
+    ``prompt_options``, ``max_steps``, ``trained_with`` and ``sampling`` (greedy, up to the
+    checkpoint's ``max_tokens``) are those it was trained with. ``identity`` holds the folder, and
+    the size and the time of the weights.
 
     Attributes:
         folder: where it was read from.
@@ -302,6 +302,7 @@ class TinyProvider(BatchingProvider):
         self.prompt_options = described.prompt
         self.sampling = Sampling(max_tokens=described.max_tokens)
         self.max_steps = described.max_steps
+        self.trained_with = described.trained_with
         self.identity = f"tiny {self.folder.resolve()} {weights.st_size} {weights.st_mtime_ns}"
         super().__init__(
             "tiny",  # for all checkpoints: two threads on all cores are ten times slower

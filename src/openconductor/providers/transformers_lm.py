@@ -71,6 +71,7 @@ class TransformersProvider(BatchingProvider):
             trained = read_conductor_file(Path(model))
             self.prompt_options = trained.prompt
             self.max_steps = trained.max_steps
+            self.trained_with = trained.trained_with
             self.sampling = Sampling(max_tokens=trained.max_tokens)
         positions = getattr(config.get_text_config(), "max_position_embeddings", None)
         max_tokens = getattr(self._lm.generation_config, "max_new_tokens", None)

@@ -81,6 +81,7 @@ class ServeConfig:
         pool: a pool file, or ``gym``.
         conductor: ``provider:model``, a checkpoint folder, or ``worker:NAME`` of the pool; "": the
             bundled one.
+        force: whether a trained Conductor takes workers that it was not trained with.
         max_steps: the most steps of a workflow. None: as many as the checkpoint was trained to
             write, else 5.
         max_rounds: the most rounds, unless a request says; a key can limit it.
@@ -104,6 +105,7 @@ class ServeConfig:
     port: Annotated[int, Field(ge=0, le=65535)] = 8080
     pool: str = GYM
     conductor: str = ""
+    force: bool = False
     max_steps: Positive | None = None
     max_rounds: Positive = 1
     fallback: bool = True

@@ -13,6 +13,7 @@ import shutil
 import string
 from collections.abc import Generator, Sequence
 from contextlib import contextmanager
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any, cast
 
@@ -34,11 +35,12 @@ from transformers import (
 )
 
 from openconductor.errors import ConfigError, JournalError
+from openconductor.pool import WorkerPool, simulated_pool
 from openconductor.providers.conductor_file import question_digest
 from openconductor.providers.tiny import PLAIN_CHAT, Checkpoint
 from openconductor.providers.transformers_lm import tokenizer_class
 from openconductor.training.train_config import ModelConfig, TrainConfig
-from openconductor.types import Problem
+from openconductor.types import Problem, TrainedWorker
 
 COMPLETE = "complete"
 """The file that marks a folder as whole; it is written last."""
@@ -333,12 +335,13 @@ def save_trained(
     tokenizer: PreTrainedTokenizerBase,
     config: TrainConfig,
     folder: Path,
+    pool: WorkerPool,
     learnt: Sequence[Problem] = (),
 ) -> None:
     """Save the model of a trainer as ``save_conductor`` does; every process must call it."""
     model, weights = whole_weights(trainer)
     if trainer.accelerator.is_main_process:
-        save_conductor(model, tokenizer, config, folder, weights=weights, learnt=learnt)
+        save_conductor(model, tokenizer, config, folder, pool=pool, weights=weights, learnt=learnt)
     trainer.accelerator.wait_for_everyone()
 
 
@@ -348,12 +351,14 @@ def save_conductor(
     config: TrainConfig,
     folder: Path,
     *,
+    pool: WorkerPool | None = None,
     weights: dict[str, torch.Tensor] | None = None,
     learnt: Sequence[Problem] = (),
 ) -> None:
     """Save weights, tokenizer, and how the Conductor wants to be asked (``conductor.json``).
 
-    That file also says what it learnt from, so that no evaluation takes it for held out. A tiny
+    That file also says what it learnt from, so that no evaluation takes it for held out, and which
+    workers it knows, unless each question had workers of its own. A tiny
     Conductor is read back by the runtime and compared with torch before it takes its place.
 
     Raises:
@@ -369,6 +374,7 @@ def save_conductor(
         "chat": "plain" if is_plain else "template",
         "learnt_splits": sorted({f"{task}/{config.data.split}" for task in tasks}),
         "learnt_questions": sorted({question_digest(problem.question) for problem in learnt}),
+        "workers": [] if pool is None else _describe_workers(config, pool),
     }
     with whole_folder(folder) as part:
         model.save_pretrained(part, state_dict=weights)
@@ -382,6 +388,18 @@ def save_conductor(
                     f"checkpoint {folder}: the runtime's logits differ by {difference:.2g} from "
                     f"torch's, expected at most {TOLERANCE}"
                 )
+
+
+def _describe_workers(config: TrainConfig, pool: WorkerPool) -> list[dict[str, object]]:
+    """Return the workers that a training shows under the same ordinals throughout."""
+    simulated = simulated_pool(config.pool)
+    if simulated is not None and simulated.redrawn:
+        return []
+    workers: list[dict[str, object]] = []
+    for ordinal, worker in pool:
+        described = TrainedWorker(ordinal, worker.name, worker.resolved.model)
+        workers.append(asdict(described))
+    return workers
 
 
 def largest_difference(checkpoint: Checkpoint, model: Qwen2ForCausalLM) -> float:

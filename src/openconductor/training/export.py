@@ -97,7 +97,7 @@ tags: [openconductor, orchestration, grpo]
 
 A Conductor: for each question it writes a workflow over numbered workers. It was trained by
 OpenConductor from {base} on {config.data.task} over the pool `{config.pool}`, seed {config.seed}.
-It plans only for workers in the places that they had in that pool.
+{_describe_workers(told)}
 
 ## What it reached
 
@@ -127,6 +127,17 @@ At most {told["max_tokens"]} tokens and {told["max_steps"]} steps.
 {recipe}
 ```
 """
+
+
+def _describe_workers(told: Record) -> str:
+    """Say for which workers the Conductor of a ``conductor.json`` plans."""
+    if told["prompt"].get("cards"):
+        return "It reads the workers' cards, and plans for any pool that has them."
+    lines = ["It plans only for workers in the places that they had in that pool."]
+    for worker in told.get("workers", ()):
+        model = f" ({worker['model']})" if worker["model"] else ""
+        lines.append(f"- {worker['ordinal']}: {worker['name']}{model}")
+    return "\n".join(lines)
 
 
 def _results_table(results: Record) -> str:

@@ -182,7 +182,7 @@ def _run(setup: Setup, state: PartialState, phases: Sequence[Phase]) -> None:
         model, tokenizer = _load(setup, last)
         if state.is_main_process:
             learnt = setup.questions.learnt
-            save_conductor(model, tokenizer, config, conductor, learnt=learnt)
+            save_conductor(model, tokenizer, config, conductor, pool=setup.pool, learnt=learnt)
         state.wait_for_everyone()
     learnt_at = time.perf_counter()
     if not state.is_main_process:
@@ -237,7 +237,8 @@ def _run_phase(setup: Setup, phase: Phase, base: Path | None) -> None:
     learner = Learner(model, tokenizer, phase.checkpoint_folder(setup.folder))
     trainer = phase.run(setup, learner)
     learnt = setup.questions.learnt if phase.graded else ()
-    save_trained(trainer, tokenizer, setup.config, phase.model_folder(setup.folder), learnt)
+    folder = phase.model_folder(setup.folder)
+    save_trained(trainer, tokenizer, setup.config, folder, setup.pool, learnt)
     del model, learner, trainer
     gc.collect()  # a trainer and its optimiser hold each other
 
