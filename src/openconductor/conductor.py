@@ -9,7 +9,7 @@ from collections.abc import Callable, Coroutine, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal, TypeVar, get_args
+from typing import TYPE_CHECKING, TypeVar, get_args
 
 from openconductor.calls.budget import check_price
 from openconductor.calls.options import guess_tokens
@@ -38,6 +38,7 @@ from openconductor.types import (
     Budget,
     Episode,
     Message,
+    OnNoPlan,
     Question,
     Rule,
     Sampling,
@@ -49,10 +50,6 @@ if TYPE_CHECKING:
     from openconductor.store import CompletionStore
 
 T = TypeVar("T")
-
-OnNoPlan = Literal["error", "default_worker"]
-"""What happens where there is no valid plan: the episode ends in an error, or the planner gets one
-more try, and then the pool's default worker answers alone."""
 
 PLAN_TIMEOUT_S = 120.0
 """The total deadline of one call of a planner behind a network that names none, where a worker can

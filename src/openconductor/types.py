@@ -14,6 +14,9 @@ if TYPE_CHECKING:
 Role = Literal["system", "user", "assistant", "tool"]
 FinishReason = Literal["stop", "length", "tool_calls", "content_filter"]
 Access = tuple[int, ...] | Literal["all"]
+OnNoPlan = Literal["error", "default_worker"]
+"""What happens where there is no valid plan: the episode ends in an error, or the planner gets one
+more try, and then the pool's default worker answers alone."""
 Rule = Literal["default_worker", "direct"]
 """Chooses a workflow in place of a plan: ``default_worker`` where no plan could be had, ``direct``
 for a question that is too short to be planned. Both ask the pool's default worker alone."""

@@ -100,3 +100,13 @@ class Seeded:
     def _draw(self, request: Request) -> float:
         """Uniform in [0, 1)."""
         return digest(f"{self.seed} {request.digest} {request.seen}".encode()) / 2**64
+
+
+@dataclass(slots=True)
+class Switchboard:
+    """The fate of each worker, which a test changes while requests come; others are healthy."""
+
+    fates: dict[str, str] = field(default_factory=dict[str, str])
+
+    def fate(self, request: Request) -> str:
+        return self.fates.get(request.model, HEALTHY)

@@ -178,10 +178,28 @@ def test_ask_goes_through_a_pool_file_and_each_fallback_is_one_line(run, tmp_pat
 
 def test_a_completion_that_is_no_workflow_fails_with_its_reason(run) -> None:
     with serving(says(completion("I would rather not."))) as server:
-        ran = run("ask", QUESTION, *scripted(server), "--json")
+        ran = run("ask", QUESTION, *scripted(server), "--on-no-plan", "error", "--json")
     assert "the Conductor wrote no workflow: missing_list" in ran.err
     assert (ran.code, ran.json()["answer"]) == (1, None)
     assert ran.json()["error"]["reason"] == "missing_list"
+
+
+def test_without_a_plan_ask_says_in_a_line_who_answers_alone_and_why(run, tmp_path) -> None:
+    nonsense = says(completion("I would rather not."))
+    with serving(
+        nonsense, nonsense, says(completion("forty-two")), says(completion("6"))
+    ) as server:
+        pool = write_pool(tmp_path, server.url, "boss", "hand")
+        default = Path(pool).read_text("utf-8")
+        Path(pool).write_text(f'default_worker = "hand"\n{default}', "utf-8")
+        options = ("--pool", pool, "--conductor", "worker:boss")
+        mended = run("ask", "What is 6 * 7?", *options)
+        direct = run("ask", "2 * 3?", *options, "--direct-below-tokens", "5")
+    assert (mended.code, mended.out, direct.out) == (0, "forty-two\n", "6\n")
+    assert [body["model"] for body in server.bodies] == ["boss", "boss", "hand", "hand"]
+    assert mended.err.startswith("no plan: missing_list: ")
+    assert mended.err.endswith("; hand answers alone\n") and mended.err.count("\n") == 1
+    assert direct.err == "the question is short; hand answers alone\n"
 
 
 def test_a_spent_budget_fails_and_the_json_still_holds_what_was_paid(run) -> None:
@@ -194,7 +212,7 @@ def test_a_spent_budget_fails_and_the_json_still_holds_what_was_paid(run) -> Non
 
 def test_an_unreachable_conductor_fails_with_one_message(run, monkeypatch) -> None:
     monkeypatch.setattr(policies, "UNREACHABLE_S", 0.2)
-    ran = run("ask", QUESTION, *CONDUCTOR, "http://127.0.0.1:9/v1")
+    ran = run("ask", QUESTION, *CONDUCTOR, "http://127.0.0.1:9/v1", "--on-no-plan", "error")
     assert (ran.code, ran.out, ran.err.count("error:")) == (1, "", 1)
 
 

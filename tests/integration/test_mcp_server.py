@@ -101,7 +101,7 @@ async def test_failures_are_errors_of_the_tool_with_their_code_and_what_was_spen
         says(completion("I cannot plan.")),
         *planned(says(completion("2 + 2"))),
     ]
-    limits = "--no-fallback --budget-calls 2"
+    limits = "--no-fallback --on-no-plan error --budget-calls 2"
     async with offered(tmp_path, *answers, options=limits) as (client, server):
         text, content = await ask(client, max_dollars=0.013)
         assert text.startswith("budget_exceeded: ")

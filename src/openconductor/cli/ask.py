@@ -22,7 +22,7 @@ from openconductor.cli.live import EpisodeView, live_view
 from openconductor.conductor import prompted
 from openconductor.episode import FanOut
 from openconductor.evaluation.eval_config import find_planner
-from openconductor.events import CallEnded, Event, Planned, StepStarted
+from openconductor.events import CallEnded, Chosen, Event, Planned, StepStarted
 from openconductor.gym.questions import EXAMPLE, read_question
 from openconductor.gym.workers import gym_pool
 from openconductor.ledger import draw_up
@@ -57,6 +57,8 @@ def ask(  # noqa: PLR0913, PLR0917 - the options of a command
         int | None, typer.Option("--seed", help="The seed of the gym's answers (default 0).")
     ] = None,
     fallback: options.Fallback = True,
+    on_no_plan: options.OnNoPlan = None,
+    direct_below_tokens: options.DirectBelow = None,
     journal: Annotated[
         Path | None,
         typer.Option("--journal", help="A file that keeps all calls, so that none is paid twice."),
@@ -83,6 +85,8 @@ def ask(  # noqa: PLR0913, PLR0917 - the options of a command
         max_rounds=rounds,
         fallback=fallback,
         force=force,
+        on_no_plan=on_no_plan or "default_worker",
+        direct_below_tokens=direct_below_tokens,
     )
     orchestrator = prompted(orchestrator, template=template, examples=examples, cards=cards)
     names = orchestrator.pool.names
@@ -220,6 +224,8 @@ class Listener:
                 self.steps = {
                     index: Attempted(step.worker) for index, step in enumerate(workflow or ())
                 }
+            case Chosen():
+                self.steps = {0: Attempted(self._say_choice(event))}
             case StepStarted(step=index, worker=worker):
                 previous = self.steps[index]
                 if worker != previous.worker:
@@ -233,6 +239,14 @@ class Listener:
                     self.steps[index].reason = _reason(call)
             case _:
                 pass
+
+    def _say_choice(self, event: Chosen) -> int:
+        """Say who answers without a plan, and why; return its ordinal."""
+        (step,) = event.workflow
+        if self.verbose:
+            reason = "the question is short" if event.reason is None else f"no plan: {event.reason}"
+            console.say(f"{reason}; {self.names[step.worker]} answers alone")
+        return step.worker
 
     def _say_fallback(self, index: int, previous: Attempted, worker: int) -> None:
         if self.verbose:

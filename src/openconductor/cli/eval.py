@@ -48,6 +48,7 @@ from openconductor.evaluation.tables import (
     make_table,
 )
 from openconductor.store import read_store
+from openconductor.types import OnNoPlan
 
 SYSTEMS = """The systems to ask: conductor, workers, worker:NAME, a baseline (consensus:NAME?n=5, or
 module:attribute), an ablation (conductor?subtasks=false). With --config also key=value."""
@@ -73,6 +74,14 @@ def eval(  # noqa: A001, PLR0913, PLR0917 - the options of a command
     key_env: KeyEnv = None,
     cards: Cards = None,
     force: Force = False,
+    on_no_plan: Annotated[
+        OnNoPlan | None,
+        typer.Option(
+            "--on-no-plan",
+            help="Without a valid plan: error, or default_worker, as `ask` and `serve` do.",
+            show_default="error",
+        ),
+    ] = None,
     limit: Annotated[
         int | None, typer.Option("--limit", min=1, help="The most problems of each task.")
     ] = None,
@@ -126,6 +135,7 @@ def eval(  # noqa: A001, PLR0913, PLR0917 - the options of a command
                 "api_key_env": key_env,
                 "cards": cards,
                 "force": force or None,
+                "on_no_plan": on_no_plan,
             },
             "repeats": repeats,
             "seed": seed,

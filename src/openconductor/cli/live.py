@@ -21,6 +21,7 @@ from openconductor.cli.console import counted, labelled, printable
 from openconductor.events import (
     Answered,
     CallEnded,
+    Chosen,
     Event,
     Planned,
     RoundEnded,
@@ -67,6 +68,7 @@ class RoundView:
     """A round as far as it is known; ``failure`` is that of the Conductor's last failed attempt."""
 
     planned: Planned | None = None
+    chosen: Chosen | None = None
     steps: list[StepView] = field(default_factory=list[StepView])
     outcome: Round | None = None
     failure: str = ""
@@ -103,6 +105,9 @@ class EpisodeView:
             case Planned():
                 view.planned = event
                 view.steps = [StepView(step, step.worker) for step in event.workflow or ()]
+            case Chosen():
+                view.chosen = event
+                view.steps = [StepView(step, step.worker) for step in event.workflow]
             case StepStarted():
                 step = view.steps[event.step]
                 step.worker = event.worker
@@ -138,14 +143,18 @@ class EpisodeView:
 
     def _draw_round(self, name: str, view: RoundView) -> Tree:
         planned = view.planned
+        if view.chosen is not None:
+            name = "Without a plan" if view.chosen.rule == "default_worker" else "Direct"
         head = Text.assemble((name, "bold"), "  ")
         tree = Tree(head, guide_style="dim")
-        if planned is None:
+        if view.chosen is not None:
+            head.append("one worker answers alone", "yellow")
+        elif planned is None:
             head.append_text(self._unplanned_text(view))
-            return tree
-        head.append_text(_planned_text(planned, view))
-        head.append(f"  {cost(planned.completion.usage)}", "dim")
-        tree.add(_quote(planned.completion))
+        else:
+            head.append_text(_planned_text(planned, view))
+            head.append(f"  {cost(planned.completion.usage)}", "dim")
+            tree.add(_quote(planned.completion))
         for index, step in enumerate(view.steps):
             tree.add(self._draw_step(index, step, ended=view.outcome is not None))
         return tree

@@ -33,6 +33,8 @@ def mcp(  # noqa: PLR0913, PLR0917 - the options of a command
     dollars: options.AnswerDollars = None,
     seconds: options.AnswerSeconds = None,
     fallback: options.Fallback = True,
+    on_no_plan: options.OnNoPlan = None,
+    direct_below_tokens: options.DirectBelow = None,
 ) -> None:
     """Offer the pool to coding agents as one MCP tool, over stdio.
 
@@ -51,6 +53,8 @@ def mcp(  # noqa: PLR0913, PLR0917 - the options of a command
             max_rounds=rounds,
             fallback=fallback,
             force=force,
+            on_no_plan=on_no_plan or "default_worker",
+            direct_below_tokens=direct_below_tokens,
         )
         orchestrator = prompted(orchestrator, template=template, examples=examples, cards=cards)
     budget = oc.Budget(calls, tokens, dollars, seconds)

@@ -8,6 +8,7 @@ from typing import Annotated
 
 import typer
 
+from openconductor import types
 from openconductor.errors import ConfigError
 from openconductor.prompt import ExampleName, Template
 
@@ -89,6 +90,22 @@ Fallback = Annotated[bool, typer.Option(help="Give a failed step to the next hea
 Force = Annotated[
     bool,
     typer.Option("--force", help="Take workers that the Conductor was not trained with."),
+]
+OnNoPlan = Annotated[
+    types.OnNoPlan | None,
+    typer.Option(
+        "--on-no-plan",
+        help="Without a valid plan: another try, then the pool's default worker; or an error.",
+        show_default="default_worker",
+    ),
+]
+DirectBelow = Annotated[
+    int | None,
+    typer.Option(
+        "--direct-below-tokens",
+        min=1,
+        help="Shorter questions go to the default worker, without a plan.",
+    ),
 ]
 MaxSteps = Annotated[
     int | None,

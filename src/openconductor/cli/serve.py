@@ -15,7 +15,16 @@ import typer
 import openconductor as oc
 from openconductor.calls.options import guess_tokens
 from openconductor.cli import console
-from openconductor.cli.options import Cards, Examples, Force, PlannerName, PoolFile, PromptTemplate
+from openconductor.cli.options import (
+    Cards,
+    DirectBelow,
+    Examples,
+    Force,
+    OnNoPlan,
+    PlannerName,
+    PoolFile,
+    PromptTemplate,
+)
 from openconductor.conductor import prompted
 from openconductor.config import dump_toml, load_toml, needing
 from openconductor.evaluation.eval_config import GYM, EvalConfig, find_planner, read_spec
@@ -51,6 +60,8 @@ def serve(  # noqa: PLR0913, PLR0917 - the options of a command
         Path | None,
         typer.Option("--journal", help="A file that keeps all calls (default: serve.sqlite)."),
     ] = None,
+    on_no_plan: OnNoPlan = None,
+    direct_below_tokens: DirectBelow = None,
     new_key: Annotated[
         str | None, typer.Option("--new-key", help="Print a key for NAME, and do not serve.")
     ] = None,
@@ -66,6 +77,8 @@ def serve(  # noqa: PLR0913, PLR0917 - the options of a command
         "port": port,
         "pool": None if pool is None else str(pool),
         "journal": None if journal is None else str(journal),
+        "on_no_plan": on_no_plan,
+        "direct_below_tokens": direct_below_tokens,
     }
     given = {name: value for name, value in options.items() if value is not None}
     if new_key is not None:
@@ -108,6 +121,9 @@ def _serve(config: ServeConfig, where: str) -> None:
         max_rounds=config.max_rounds,
         fallback=config.fallback,
         force=config.force,
+        timeout_s=config.plan_timeout_s,
+        on_no_plan=config.on_no_plan,
+        direct_below_tokens=config.direct_below_tokens,
     )
     conductor = prompted(
         conductor, template=config.template, examples=config.examples, cards=config.cards

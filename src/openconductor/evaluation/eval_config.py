@@ -39,7 +39,7 @@ from openconductor.config import (
 from openconductor.errors import ConfigError
 from openconductor.store.serialisation import plain
 from openconductor.tasks.simulated import SIMULATIONS
-from openconductor.types import Budget
+from openconductor.types import Budget, OnNoPlan
 
 if TYPE_CHECKING:
     from openconductor.conductor import Planner
@@ -100,6 +100,7 @@ class ConductorTable:
         cards: whether a prompted planner is shown what is known of the workers. None: yes, with
             the brief template.
         force: whether a trained planner takes workers that it was not trained with.
+        on_no_plan: ``error``, or ``default_worker`` to measure what is served.
     """
 
     planner: str = ""
@@ -109,6 +110,7 @@ class ConductorTable:
     rounds: Positive = 1
     cards: bool | None = None
     force: bool = False
+    on_no_plan: OnNoPlan = "error"
 
 
 @dataclass(frozen=True, slots=True)

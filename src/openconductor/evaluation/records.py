@@ -142,9 +142,16 @@ class Record:
         first = self.rounds[0]
         if first.workflow is not None:
             return True
-        if self.status in MASKED and not first.reason:
+        mended = len(self.rounds) > 1
+        if (mended or self.status in MASKED) and not first.reason:
             return None
         return False
+
+    @property
+    def unplanned(self) -> bool:
+        """True if a Conductor was asked, and its first round had no valid plan."""
+        first = self.rounds[0] if self.rounds else RoundRecord(None)
+        return first.planned and first.workflow is None
 
     @property
     def cut(self) -> bool:

@@ -62,6 +62,7 @@ ABLATIONS = (
     "cards",
     "examples",
     "max_steps",
+    "on_no_plan",
     "one_worker",
     "rounds",
     "sequential",
@@ -261,6 +262,7 @@ class Workshop:
         options: dict[str, Any] = {
             "rounds": table.rounds,
             "max_steps": table.max_steps,
+            "on_no_plan": table.on_no_plan,
             "cards": table.cards,
             "template": None,
         }
@@ -272,8 +274,13 @@ class Workshop:
         _check_ablation(options)
         calls = options.pop("calls", None)
         max_steps = options.pop("max_steps")
-        planner = self._planner(spec)
-        conductor = Conductor(planner, pool=self.pool, max_steps=max_steps, force=table.force)
+        conductor = Conductor(
+            self._planner(spec),
+            pool=self.pool,
+            max_steps=max_steps,
+            on_no_plan=options.pop("on_no_plan"),
+            force=table.force,
+        )
         self._number_workers(conductor.pool)
         conductor = prompted(
             conductor, template=options.pop("template"), cards=options.pop("cards")

@@ -66,6 +66,8 @@ class TableRow:
         right_per_dollar: right answers that a dollar buys.
         validity, accuracy_given_valid: the share of planned first rounds that were workflows, and
             their accuracy.
+        mended: the share of questions whose first round had no valid plan, which ``ask`` would have
+            mended; a planner that did not answer counts here, too.
         routing_entropy_bits, mean_steps: of the workers' shares over steps; steps a workflow.
         unparsed, invalid, refused: records that count as wrong, by reason (``records.Status``).
         ungraded, failed, masked: records that are masked, by reason, and together.
@@ -87,6 +89,7 @@ class TableRow:
     right_per_dollar: float | None
     validity: float | None
     accuracy_given_valid: float | None
+    mended: float | None
     routing_entropy_bits: float | None
     mean_steps: float | None
     unparsed: int
@@ -193,6 +196,7 @@ def make_row(system: str, task: str, records: Sequence[Record], repeats: int) ->
     workflows = [workflow for record in records for workflow in record.workflows]
     planned = [record for record in records if record.valid is not None]
     valid = [record for record in planned if record.valid]
+    asked = [record for record in records if record.rounds and record.rounds[0].planned]
     valid_scores = list(scores_by_problem(valid).values())
     usage = total_usage(records)
     dollars = None if usage.unpriced_calls else _share(usage.dollars, records)
@@ -215,6 +219,7 @@ def make_row(system: str, task: str, records: Sequence[Record], repeats: int) ->
         right_per_dollar=right_per_dollar,
         validity=_share(len(valid), planned),
         accuracy_given_valid=clustered_mean(valid_scores).mean if valid_scores else None,
+        mended=_share(sum(record.unplanned for record in asked), asked),
         routing_entropy_bits=routing_entropy_bits(workflows) if workflows else None,
         mean_steps=mean_steps(workflows),
         **{reason: status[reason] for reason in _REASONS},
@@ -390,6 +395,7 @@ _COLUMNS = {
     "right a dollar": ("right_per_dollar", ".1f"),
     "valid": ("validity", "percent"),
     "given valid": ("accuracy_given_valid", "percent"),
+    "mended": ("mended", "percent"),
     "entropy, bits": ("routing_entropy_bits", ".2f"),
     "steps": ("mean_steps", ".2f"),
     **{name: (name, "") for name in (*_REASONS, "cut")},

@@ -11,7 +11,8 @@ from decimal import Decimal
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
 
-from openconductor.types import Call
+from openconductor.errors import WorkerError, WorkflowError
+from openconductor.types import Call, Episode
 
 _SECONDS = (0.01, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0, 120.0, 300.0, 600.0)
 
@@ -55,6 +56,13 @@ class Metrics:
             "key_dollars", "US dollars that a key was charged, by its name.", "key"
         )
 
+        self._unplanned = self._counter(
+            "unplanned",
+            "Answers without a plan at the first attempt: why, and the rule that led to them.",
+            "rule",
+            "reason",
+        )
+
     def _counter(self, name: str, about: str, *labels: str) -> Counter:
         return Counter(f"openconductor_{name}", about, labels, registry=self._registry)
 
@@ -82,6 +90,18 @@ class Metrics:
     def count_false_claim(self, worker: str) -> None:
         """Count a call whose worker claims more tokens than it may use."""
         self._false_claims.labels(worker).inc()
+
+    def count_unplanned(self, episode: Episode) -> None:
+        """Count an episode that a rule, or a second attempt at a plan, has answered."""
+        error = episode.no_plan
+        if episode.answer is None or (episode.rule is None and error is None):
+            return
+        reason = type(error).__name__ if error is not None else ""
+        if isinstance(error, WorkflowError):
+            reason = error.reason.value
+        elif isinstance(error, WorkerError):
+            reason = error.outcome
+        self._unplanned.labels(episode.rule or "", reason).inc()
 
     def in_flight(self, api: str) -> AbstractContextManager[object]:
         """Count an episode for as long as it runs."""

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 
-from openconductor.events import Planned, StepEnded, StepStarted
+from openconductor.errors import WorkflowError
+from openconductor.events import Chosen, Planned, StepEnded, StepStarted
 from openconductor.serving.apis.wire import Reasoning
 from openconductor.types import StepResult, Workflow
 
@@ -43,6 +44,16 @@ class Narration:
         if self._level == "full":
             lines.insert(0, event.completion.text)
         self._begin("\n".join(lines) or "The answer stands.")
+
+    def add_choice(self, event: Chosen) -> None:
+        """Describe a workflow that a rule chose."""
+        if self._level == "off":
+            return
+        names = ", ".join(self._names[step.worker] for step in event.workflow)
+        text = f"Without a plan: {names} answers alone."
+        if event.reason is not None and not isinstance(event.reason, WorkflowError):
+            text = f"The Conductor does not plan: {event.reason}\n{text}"
+        self._begin(text)
 
     def add_start(self, event: StepStarted) -> None:
         """Say that a worker has begun a step."""

@@ -27,7 +27,7 @@ from openconductor.pool import WorkerPool
 from openconductor.privacy import secrets_of_environment
 from openconductor.prompt import ExampleName, Template
 from openconductor.serving.apis.wire import Reasoning
-from openconductor.types import Budget
+from openconductor.types import Budget, OnNoPlan
 
 DIRECT = "direct:"
 """Prefix of the model that is one worker alone."""
@@ -90,6 +90,11 @@ class ServeConfig:
             ``brief``.
         examples: the worked examples that it is shown. None: those of its template.
         template: its instructions. None: ``brief``.
+        on_no_plan: where there is no valid plan, the pool's default worker answers, or the request
+            fails.
+        plan_timeout_s: how long one call of a planner behind a network may take. None: 120 seconds,
+            or what the pool file says of the worker that plans.
+        direct_below_tokens: shorter conversations go to the default worker without a plan.
         baselines: models beside the Conductor, as evaluations name them (``consensus:gpt-5?n=5``).
         journal: the file that keeps every call, and the spending of each key.
         content: ``none`` keeps texts out of the journal.
@@ -112,6 +117,9 @@ class ServeConfig:
     cards: bool | None = None
     examples: ExampleName | None = None
     template: Template | None = None
+    on_no_plan: OnNoPlan = "default_worker"
+    plan_timeout_s: Seconds | None = None
+    direct_below_tokens: Positive | None = None
     baselines: tuple[str, ...] = ()
     journal: str = "serve.sqlite"
     content: Literal["full", "none"] = "full"

@@ -17,6 +17,7 @@ from openconductor.events import (
     Answered,
     Asked,
     CallEnded,
+    Chosen,
     Event,
     Planned,
     StepEnded,
@@ -249,6 +250,9 @@ class Turn:
                 steps = 0 if event.workflow is None else len(event.workflow)
                 self._last_step = max(steps - 1, 0)
                 self._narration.add_plan(event)
+            case Chosen():
+                self._last_step = len(event.workflow) - 1
+                self._narration.add_choice(event)
             case StepStarted():
                 if event.step == self._last_step:
                     self._begin_answer(event)
@@ -258,6 +262,7 @@ class Turn:
                 if not (is_answer and self.wants_text):
                     self._narration.add_end(event, is_answer=is_answer)
             case Answered():
+                self._metrics.count_unplanned(event.outcome)
                 self._settle(event.outcome)
             case _:
                 pass

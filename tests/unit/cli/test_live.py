@@ -97,6 +97,17 @@ def test_a_conductor_that_wrote_no_workflow_is_shown_with_the_reason() -> None:
     assert "no workflow: missing_list" in text and "I would rather not." in text
 
 
+def test_a_workflow_that_a_rule_chose_is_shown_below_what_it_replaces() -> None:
+    error = oc.WorkflowError(oc.WorkflowReason.MISSING_LIST, "no list")
+    refusing = oc.Planned("e", 0, 0.1, oc.Completion("I would rather not."), None, error)
+    alone = oc.Workflow((oc.Step(1, ""),))
+    view = view_of(refusing, oc.Chosen("e", 1, 0.2, "default_worker", alone, error))
+    view(oc.StepStarted("e", 1, 0.3, 0, 1, ()))
+    text = drawn(view)
+    assert "no workflow: missing_list" in text
+    assert "Without a plan  one worker answers alone" in text and "works" in text
+
+
 def test_an_answered_episode_ends_with_its_cost_and_a_verdict_if_the_answer_is_known(view) -> None:
     ended = [answer(index, "42") for index in range(3)]
     transcript = oc.Transcript(WORKFLOW, tuple(event.result for event in ended))

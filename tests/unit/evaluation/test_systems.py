@@ -96,6 +96,14 @@ def test_an_option_of_the_conductor_overrules_the_recipe_and_changes_its_prompt(
     assert made.orchestrator.max_rounds == max_rounds
     assert made.budget == budget
     assert getattr(made.orchestrator.prompt, asked_for[0]) == asked_for[1]
+    assert made.orchestrator.on_no_plan == "error"
+
+
+def test_what_is_served_can_be_measured() -> None:
+    made = make("conductor?on_no_plan=default_worker").orchestrator
+    assert isinstance(made, Conductor) and made.on_no_plan == "default_worker"
+    with pytest.raises(ConfigError, match="on_no_plan: got 'default'"):
+        make("conductor?on_no_plan=default")
 
 
 class Closing(Scripted):

@@ -128,9 +128,21 @@ def test_validity_counts_texts_and_accuracy_given_valid_leaves_the_others_out() 
     ]
     row = make_row("conductor", "t", answered, 1)
     assert row.validity == pytest.approx(3 / 5)
+    assert row.mended == 3 / 6, "`ask` would have mended these, the planner that is down too"
     assert row.accuracy_given_valid == 0.5
     assert row.mean_steps == pytest.approx(4 / 3)
     assert row.routing_entropy_bits == pytest.approx(0.811278), "three steps of four are ann's"
+
+
+@pytest.mark.parametrize(("reason", "valid"), [("missing_list", False), ("", None)])
+def test_an_answer_of_the_default_worker_is_a_text_that_was_invalid_or_none(
+    reason: str, valid: bool | None
+) -> None:
+    alone = RoundRecord(ONE)
+    mended = record("+", rounds=(*planned(None, reason=reason), alone))
+    assert (mended.valid, mended.unplanned) == (valid, True)
+    assert make_row("conductor", "t", [mended], 1).mended == 1.0
+    assert make_row("ann", "t", [record("+", rounds=(alone,))], 1).mended is None
 
 
 # ── averages ──────────────────────────────────────────────────────────────────────────────────────

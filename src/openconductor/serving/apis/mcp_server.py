@@ -23,7 +23,7 @@ from pydantic import BaseModel, ConfigDict, Field
 
 from openconductor.conductor import Conductor
 from openconductor.errors import OpenConductorError
-from openconductor.events import Event, Planned, StepEnded, StepStarted
+from openconductor.events import Chosen, Event, Planned, StepEnded, StepStarted
 from openconductor.serving.apis.wire import Json, least, orchestration, read_body, request_failure
 from openconductor.types import Budget, Episode, Usage
 
@@ -157,6 +157,9 @@ class _Progress:
                 names = [self._names[step.worker] for step in event.workflow]
                 plan = ", ".join(names) or "the answer stands"
                 line = f"planned: {plan}{_cost(event.completion.usage)}"
+            case Chosen():
+                names = [self._names[step.worker] for step in event.workflow]
+                line = f"without a plan: {', '.join(names)}"
             case StepStarted():
                 line = f"step {event.step + 1} started: {self._names[event.worker]}"
             case StepEnded():

@@ -406,7 +406,8 @@ def orchestration(episode: Episode, names: Mapping[int, str]) -> Json:
     """Return the costs of an episode: totals, and an entry for each planning and each step.
 
     Dollars are exact decimal strings. Calls of unknown price are counted as ``unpriced_calls``, and
-    are in no sum.
+    are in no sum. ``rule`` and ``no_plan`` are there if a rule chose the workflow, and if the first
+    attempt at a plan gave none.
 
     Args:
         episode: the episode.
@@ -427,8 +428,14 @@ def orchestration(episode: Episode, names: Mapping[int, str]) -> Json:
                 **_costs(entry.usage),
             }
         )
+    unplanned: Json = {}
+    if episode.rule is not None:
+        unplanned["rule"] = episode.rule
+    if episode.no_plan is not None:
+        unplanned["no_plan"] = str(episode.no_plan)
     return {
         "episode": episode.id,
+        **unplanned,
         "seconds": round(episode.seconds, 3),
         **_costs(episode.usage),
         "calls": entries,
