@@ -208,6 +208,8 @@ def test_the_form_that_the_brief_template_shows_is_valid(access: Any, subtasks: 
         text = system(ordinals, max_steps=max_steps, **options)
         form = text.partition("Their form:\n\n")[2].partition("\n\n")[0]
         assert render_workflow(parse_workflow(form, ordinals, max_steps=max_steps)) == form
+        instructions = text.partition("\n\nModel ")[0]
+        assert len(instructions) <= 1_600, "500 tokens of SmolLM2, at 3.7 characters each"
 
 
 # ── the examples ──────────────────────────────────────────────────────────────────────────────────

@@ -45,7 +45,9 @@ def served(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> list[SimpleNamesp
     def gateway(conductor, journal, **options) -> SimpleNamespace:
         return SimpleNamespace(conductor=conductor, journal=journal, **options)
 
-    def run(config, gateway, keys) -> None:
+    def run(config, gateway, keys, listeners) -> None:
+        for listener in listeners:
+            listener.close()
         gateways.append(SimpleNamespace(config=config, keys=keys, **vars(gateway)))
 
     for name, module in (
