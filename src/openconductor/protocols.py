@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Protocol
 
 from openconductor.events import Event
@@ -103,6 +104,7 @@ class Provider(ABC):
         max_steps: the most steps of a workflow that a trained Conductor writes. None: unknown.
         sampling: how a trained Conductor samples. None: the default.
         trained_with: the workers that a trained Conductor knows. Empty: it takes any.
+        response_headers: the headers of its server's last response, with names in small letters.
     """
 
     __slots__ = ()
@@ -119,6 +121,7 @@ class Provider(ABC):
     sampling: Sampling | None = None
     model: str = ""
     trained_with: tuple[TrainedWorker, ...] = ()
+    response_headers: Mapping[str, str] = MappingProxyType({})
 
     @abstractmethod
     async def complete(

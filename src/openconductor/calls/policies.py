@@ -1,29 +1,21 @@
-"""Retries, circuit breaker and limits: whether and when a call of a worker is made.
+"""Retries and circuit breaker: whether and when a call of a worker is made.
 
 ``Policies`` wraps a metered provider. Retries are outermost, then the ``Circuit``, then
 ``CallLimits``.
-
-The limits are our own because they hold for the whole process, over event loops and threads: each
-``ask_sync`` brings a loop, and servers bring threads. ``asyncio.Semaphore`` and aiolimiter belong
-to one loop; aiolimiter also lets twice the rate through in the first minute, and cannot correct a
-guess of tokens once a call has ended (``tests/unit/calls/test_policies.py``). All event loops read
-the system's monotonic clock, so times of one loop hold in another.
 """
 
 from __future__ import annotations
 
 import asyncio
 import math
-import threading
 import time
-from collections import deque
 from collections.abc import Sequence
-from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from random import SystemRandom
 
+from openconductor.calls.limits import CallLimits
 from openconductor.calls.meter import is_free
-from openconductor.calls.options import guess_tokens
+from openconductor.calls.throttle import LONGEST_PAUSE_S
 from openconductor.errors import (
     CircuitOpen,
     RateLimited,
@@ -33,7 +25,7 @@ from openconductor.errors import (
     WorkerTimeout,
 )
 from openconductor.protocols import CallContext, OnText, SupportsComplete
-from openconductor.types import Completion, Message, Sampling, Usage
+from openconductor.types import Completion, Message, Sampling
 
 FIRST_WAIT_S = 0.5
 LONGEST_WAIT_S = 20.0
@@ -41,7 +33,11 @@ LONGEST_WAIT_S = 20.0
 it is less (full jitter)."""
 
 LONGEST_RETRY_AFTER_S = 60.0
-"""If a server names a longer wait, the call is not retried."""
+"""If a failing server (503) names a longer wait, the call is not retried."""
+
+OTHERS_WAIT_S = 1.0
+"""The most that a call waits for a server that rejects calls for their rate (429), if another
+worker can be asked."""
 
 LOOK_S = 0.5
 """A call that waits for an open circuit looks again after a random part of this."""
@@ -60,10 +56,8 @@ UNREACHABLE_S = 10.0
 RUN_UNREACHABLE_S = 120.0
 """``CallContext.unreachable_s`` of evaluations and trainings."""
 
-_MINUTE_S = 60.0
 _CLOCK_SLACK_S = 0.001
 _LOADING = (502, 503)  # a proxy whose server is away; a server that loads its model, or has no room
-_FREE = Usage()
 
 _jitter = SystemRandom()  # draws nothing from the generators that results depend on
 
@@ -138,155 +132,16 @@ class Circuit:
             self._next_try = now + COOL_DOWN_S
 
 
-@dataclass(slots=True, eq=False)
-class _Slot:
-    """The part of its worker's limits that one call holds, from the time at which it begins."""
-
-    tokens: int
-    begun: float = math.inf
-
-
-_Waiter = tuple[asyncio.AbstractEventLoop, asyncio.Event]
-"""A call that waits for its slot: its loop, and the event that wakes it."""
-
-
-class CallLimits:
-    """The limits that all calls of a worker share, over loops and threads, in order of arrival.
-
-    Args:
-        max_concurrency: calls at once.
-        rpm: calls begun in any 60 seconds.
-        tpm: tokens, read and written, of the calls begun in any 60 seconds. A call counts as its
-            text / 4 plus its token limit until it ends, then as what was used; one that is larger
-            than the limit goes alone.
-    """
-
-    def __init__(
-        self, max_concurrency: int | None = None, rpm: int | None = None, tpm: int | None = None
-    ) -> None:
-        self._max_concurrency = max_concurrency
-        self._rpm = rpm
-        self._tpm = tpm
-        self._lock = threading.Lock()  # held for a few instructions only, never over an await
-        self._running = 0
-        self._last_minute: deque[_Slot] = deque()
-        self._last_minute_tokens = 0
-        self._paused_until = 0.0
-        self._queue: deque[_Waiter] = deque()
-
-    async def take(
-        self, messages: Sequence[Message], sampling: Sampling, deadline: float | None
-    ) -> _Slot:
-        """Wait for a slot, which must be given back.
-
-        Raises:
-            WorkerTimeout: ``deadline`` passed meanwhile.
-            RateLimited: the server has asked for a pause that lasts beyond ``deadline``.
-        """
-        loop = asyncio.get_running_loop()
-        self._check_pause(loop.time(), deadline)
-        slot = _Slot(0)
-        if self._tpm is not None:
-            slot.tokens = sum(guess_tokens(messages, sampling))
-        waiter = loop, asyncio.Event()
-        with self._lock:
-            self._queue.append(waiter)
-        try:
-            async with asyncio.timeout_at(deadline):
-                while wait := self._enter(slot, waiter):
-                    with suppress(TimeoutError):
-                        async with asyncio.timeout(None if wait == math.inf else wait):
-                            await waiter[1].wait()
-            return slot
-        except TimeoutError:
-            message = (
-                "the deadline passed while the call waited for its turn (a limit of the worker)"
-            )
-            raise WorkerTimeout(message, usage=_FREE) from None
-        finally:
-            with self._lock:
-                with suppress(ValueError):
-                    self._queue.remove(waiter)
-                self._wake_next()
-
-    def give_back(self, slot: _Slot, *, sent: bool, used: int | None) -> None:
-        """Give back a slot.
-
-        Args:
-            slot: the slot.
-            sent: whether the call was sent.
-            used: its tokens; None: unknown, and the guess stands.
-        """
-        with self._lock:
-            self._running -= 1
-            if slot in self._last_minute:
-                tokens = slot.tokens if used is None else used
-                self._last_minute_tokens += (tokens if sent else 0) - slot.tokens
-                slot.tokens = tokens
-                if not sent:
-                    self._last_minute.remove(slot)
-            self._wake_next()
-
-    def pause(self, seconds: float) -> None:
-        """Pause as the server asked (``Retry-After``). Pauses over 60 s are ignored."""
-        if seconds <= LONGEST_RETRY_AFTER_S:
-            end = asyncio.get_running_loop().time() + seconds
-            self._paused_until = max(self._paused_until, end)
-
-    def _check_pause(self, now: float, deadline: float | None) -> None:
-        """Raise RateLimited if a pause lasts beyond the deadline."""
-        left = self._paused_until - now
-        if deadline is not None and left > 0 and self._paused_until >= deadline:
-            message = f"not sent: the server asked for a pause, {left:.1f} s of it are left, "
-            message += "beyond the call's deadline"
-            raise RateLimited(message, retry_after=left)
-
-    def _enter(self, slot: _Slot, waiter: _Waiter) -> float:
-        """Take the slot and return 0, or the seconds until there may be room (inf: a call ends)."""
-        with self._lock:
-            now = waiter[0].time()
-            waiter[1].clear()
-            if self._queue[0] is not waiter:
-                return math.inf
-            if self._max_concurrency is not None and self._running >= self._max_concurrency:
-                return math.inf
-            if now < self._paused_until:
-                return self._paused_until - now
-            while self._last_minute and self._last_minute[0].begun <= now - _MINUTE_S:
-                self._last_minute_tokens -= self._last_minute.popleft().tokens
-            if self._is_over_rate(slot.tokens):
-                return max(self._last_minute[0].begun + _MINUTE_S - now, 0.001)
-            slot.begun = now
-            self._running += 1
-            if self._rpm is not None or self._tpm is not None:
-                self._last_minute.append(slot)
-                self._last_minute_tokens += slot.tokens
-            return 0.0
-
-    def _is_over_rate(self, tokens: int) -> bool:
-        """Return True if a call with these tokens would pass a limit of the last minute."""
-        if self._rpm is not None and len(self._last_minute) >= self._rpm:
-            return True
-        if self._tpm is None or not self._last_minute_tokens:  # a large call goes alone
-            return False
-        return self._last_minute_tokens + tokens > self._tpm
-
-    def _wake_next(self) -> None:
-        while self._queue:
-            loop, event = self._queue[0]
-            try:
-                loop.call_soon_threadsafe(event.set)
-                break
-            except RuntimeError:  # that loop was closed while its call waited
-                self._queue.popleft()
-
-
 class Policies:
     """Calls a provider within its limits while its circuit is closed, and retries.
 
     A call is retried at most ``retries`` times. If the worker cannot be reached or is loading, it
-    is retried until ``call.unreachable_s`` after the worker went down. A call is not retried if the
-    wait would pass ``call.deadline``, if the server names too long a wait, or if a part of the
+    is retried until ``call.unreachable_s`` after the worker went down. If a server behind a network
+    rejects it for its rate, it waits for its turn again, which does not count as a retry: until its
+    deadline, or else until the account got no answer for ``LONGEST_PAUSE_S``. With
+    ``unreachable_s`` 0 another worker can be asked, so it counts, and waits ``OTHERS_WAIT_S`` at
+    most. A call is not retried if
+    the wait would pass ``call.deadline``, if the server names too long a wait, or if a part of the
     answer went to ``on_text``: a user would read its beginning twice.
 
     Args:
@@ -326,7 +181,8 @@ class Policies:
         listener = None if on_text is None else _Listener(on_text)
         while True:
             try:
-                return await self._call(messages, sampling, call, listener)
+                again = isinstance(failure, RateLimited)
+                return await self._call(messages, sampling, call, listener, again=again)
             except WorkerError as error:
                 first_failure = min(first_failure, _now())
                 wait = None
@@ -338,11 +194,14 @@ class Policies:
                 if wait is None:  # a failure of what was sent says more than one of what was not
                     raise failure from failure.__cause__
             await asyncio.sleep(wait)
-            if was_sent:
-                retries += 1
-                call = replace(call, attempt=call.attempt + 1)
-                if call.budget is not None and not _is_unreached(failure):
-                    call.budget.count_attempt()
+            if not was_sent:
+                continue
+            call = replace(call, attempt=call.attempt + 1)
+            if self._is_patient(failure, call):
+                continue
+            retries += 1
+            if call.budget is not None and not _is_unreached(failure):
+                call.budget.count_attempt()
 
     async def _call(
         self,
@@ -350,11 +209,16 @@ class Policies:
         sampling: Sampling,
         call: CallContext,
         on_text: OnText | None,
+        *,
+        again: bool,
     ) -> Completion:
         limits = self._limits
         circuit = self._circuit
         circuit.check(sending=False)
-        slot = await limits.take(messages, sampling, call.deadline)
+        longest_wait = OTHERS_WAIT_S if call.unreachable_s == 0.0 else math.inf
+        slot = await limits.take(
+            messages, sampling, call.deadline, longest_wait=longest_wait, again=again
+        )
         sent = False
         used: int | None = None
         try:
@@ -365,12 +229,13 @@ class Policies:
             )
             used = completion.usage.tokens or None
             circuit.succeed()
+            limits.throttle.succeed(slot.begun, _now())
             return completion
         except WorkerError as error:
             if sent:
                 used = _tokens_used(error)
-                if isinstance(error, RateLimited) and error.retry_after:
-                    limits.pause(error.retry_after)
+                if isinstance(error, RateLimited) and error.retryable:
+                    limits.throttle.reject(slot.begun, _now(), error.retry_after)
                 circuit.fail(error, call.deadline)
             raise
         finally:
@@ -380,6 +245,8 @@ class Policies:
         self, error: WorkerError, call: CallContext, retries: int, first_failure: float
     ) -> float | None:
         """Return the seconds until the next attempt. None: the call is not retried."""
+        if self._is_limited(error):
+            return self._wait_for_turn(error, call, retries)
         now = _now()
         if isinstance(error, WorkerTimeout) and call.unreachable_s == 0.0:
             return None  # another worker is asked instead, and need not wait as long again
@@ -405,6 +272,30 @@ class Policies:
         if call.deadline is not None and now + wait >= call.deadline:
             return None
         return wait
+
+    def _wait_for_turn(self, error: WorkerError, call: CallContext, retries: int) -> float | None:
+        """Return 0 if a call that was rejected for its rate may queue again, else None."""
+        if not self._retries or not error.retryable:
+            return None
+        if (error.retry_after or 0.0) > LONGEST_PAUSE_S:
+            return None
+        throttle = self._limits.throttle
+        latest = throttle.limited_since + LONGEST_PAUSE_S
+        if call.deadline is not None:
+            latest = call.deadline
+        if not self._is_patient(error, call):
+            if retries >= self._retries:
+                return None
+            latest = min(latest, _now() + OTHERS_WAIT_S)
+        return 0.0 if throttle.next_call < latest else None
+
+    def _is_limited(self, error: WorkerError) -> bool:
+        """Return True if a server behind a network rejected a call for its rate."""
+        return isinstance(error, RateLimited) and self._circuit.opens
+
+    def _is_patient(self, error: WorkerError, call: CallContext) -> bool:
+        """Return True if a call waits for its turn again, because no other worker can be asked."""
+        return self._is_limited(error) and call.unreachable_s != 0.0
 
     def _may_come_back(self, error: WorkerError) -> bool:
         """Return True if the worker is behind a network, and could not be reached or is loading."""

@@ -17,9 +17,11 @@ from typing import TYPE_CHECKING, TypeVar, cast
 from weakref import WeakValueDictionary
 
 from openconductor.calls.cards import Calibration, describe, read_card
+from openconductor.calls.limits import CallLimits
 from openconductor.calls.meter import Meter, outcome_of
 from openconductor.calls.options import guess_tokens, with_options
-from openconductor.calls.policies import CallLimits, Circuit, Policies
+from openconductor.calls.policies import Circuit, Policies
+from openconductor.calls.throttle import Throttle
 from openconductor.errors import ConfigError, WorkerError
 from openconductor.events import CallEnded
 from openconductor.protocols import CallContext, OnText, Provider, SupportsComplete
@@ -116,7 +118,9 @@ class Worker:
             provider, name=self.name, price=price, timeout_s=self.timeout_s
         )
         if provider.remote or retries or any(limits):  # else the meter is enough
-            shared = _share((*key, *limits), lambda: CallLimits(*limits))
+            account = ("throttle", provider.identity or id(provider), provider.api_key_env)
+            throttle = _share(account, Throttle)
+            shared = _share((*key, *limits), lambda: CallLimits(*limits, throttle=throttle))
             chain = Policies(chain, retries=retries, limits=shared, circuit=circuit)
         for wrap in self.wrappers:
             chain = wrap(chain)
@@ -337,6 +341,17 @@ def _share(key: tuple[object, ...], make: Callable[[], S]) -> S:
         if shared is None:
             _shared[key] = shared = make()
         return shared
+
+
+def waiting_calls() -> dict[str, int]:
+    """Return how many calls wait for their turn at each worker of the process, by its name."""
+    with _shared_lock:
+        shared = [(key[0], value) for key, value in _shared.items()]
+    waiting: dict[str, int] = {}
+    for name, limits in shared:
+        if isinstance(limits, CallLimits) and limits.waiting:
+            waiting[str(name)] = waiting.get(str(name), 0) + limits.waiting
+    return waiting
 
 
 def _make_price(given: object) -> Price | None:

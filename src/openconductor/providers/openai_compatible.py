@@ -16,7 +16,7 @@ from openconductor.errors import ConfigError, WorkerError, WrongContentType
 from openconductor.protocols import CallContext, OnText, Provider
 from openconductor.providers.wire import http
 from openconductor.providers.wire.chat import EventStream, Reply, encode, request_body
-from openconductor.providers.wire.failures import excerpt, failure, key_of, retry_after
+from openconductor.providers.wire.failures import excerpt, failure, key_of
 from openconductor.providers.wire.http_connection import Connection
 from openconductor.providers.wire.http_settings import HttpSettings
 from openconductor.types import Completion, Message, Sampling, Usage
@@ -106,7 +106,7 @@ class OpenAICompatibleProvider(http.Closing, Provider):
         Raises:
             WorkerError: of the kinds below; ``.usage`` is the usage that the server had reported.
             AuthFailed: 401, 403, or the variable for the key is not set.
-            RateLimited: 429 or a spent quota, with Retry-After if the server names it.
+            RateLimited: 429 or a spent quota, with the wait if the server names one.
             ContextTooLong, Refused: the server says so; a content filter that left nothing.
             Rejected: another status from 300 to 499.
             ServerFailed: 5xx, with Retry-After; an error object.
@@ -146,9 +146,10 @@ class OpenAICompatibleProvider(http.Closing, Provider):
         reply.usage = None
         response.send(self._head(payload), payload)
         await response.answered()
+        self.response_headers = response.headers
         status = response.status
         if not 200 <= status < 300:
-            raise failure(status, await response.start(), wait=retry_after(response.headers))
+            raise failure(status, await response.start(), response.headers)
         content_type = response.headers.get("content-type") or "application/json"
         kind = content_type.partition(";")[0].strip().lower()
         if kind == "text/event-stream":

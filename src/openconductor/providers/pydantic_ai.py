@@ -201,7 +201,7 @@ class PydanticAIProvider(http.Closing, Provider):
         silence = self._read_timeout_s or SILENCE_SECONDS
         timeout = httpx2.Timeout(silence, connect=http.CONNECT_SECONDS)
         client = self._http_settings.httpx_client(timeout)
-        client.event_hooks["response"].append(_drop_redirect)
+        client.event_hooks["response"].append(self._read_head)
         key = key_of(self._key_variable())
         if not key and self._elsewhere:
             key = NO_KEY
@@ -217,6 +217,11 @@ class PydanticAIProvider(http.Closing, Provider):
         else:
             return model, client
         raise errors.AuthFailed(words)  # out here, so that no error of the library is its context
+
+    async def _read_head(self, response: httpx2.Response) -> None:
+        """Keep the headers, and stop a redirect: the key must not go to another host."""
+        response.headers.pop("location", None)
+        self.response_headers = dict(response.headers)
 
     def _settings(
         self, sampling: Sampling, model: Model
@@ -261,11 +266,6 @@ google = partial(PydanticAIProvider, vendor="google")  # a Gemini model at Googl
 
 async def _close(held: tuple[Model, httpx2.AsyncClient]) -> None:
     await held[1].aclose()
-
-
-async def _drop_redirect(response: httpx2.Response) -> None:
-    """Stop a redirect: the key would go to a host that it was not named for."""
-    response.headers.pop("location", None)
 
 
 # ── the request ───────────────────────────────────────────────────────────────────────────────────
@@ -328,7 +328,7 @@ def _failure(error: Exception, begun: bool) -> errors.WorkerError:
     words = excerpt(f"{type(error).__name__}: {error}")
     if isinstance(error, faults.ModelHTTPError):
         body = error.body if isinstance(error.body, str) else json.dumps(error.body, default=str)
-        known = failure(error.status_code, body.encode(), wait=error.retry_after)
+        known = failure(error.status_code, body.encode(), error.headers or {})
         if not begun or isinstance(known, errors.Refused):
             return known
         words = f"the server broke off: {known.message}"

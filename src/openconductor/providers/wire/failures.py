@@ -12,15 +12,22 @@ import json
 import os
 import re
 from collections.abc import Mapping
-from datetime import UTC, datetime
-from email.utils import parsedate_to_datetime
 from string import ascii_lowercase, ascii_uppercase
-from typing import cast
+from types import MappingProxyType
+from typing import NamedTuple, cast
 
 from openconductor import errors
 from openconductor.privacy import MARK, forms, name_secret, secrets_of_environment
+from openconductor.providers.wire.rate_limits import (
+    is_daily_quota,
+    retry_after,
+    wait_for_reset,
+    wait_in_body,
+)
 
 Json = Mapping[str, object]
+
+_NO_HEADERS: Mapping[str, str] = MappingProxyType({})
 
 ECHO_CHARACTERS = 300  # the most characters of a server's words in an error message
 SCANNED_CHARACTERS = 4096  # characters of them that are searched for keys before they are cut
@@ -41,6 +48,7 @@ _REFUSAL_CODES = (
 )
 _REFUSAL_WORDS = re.compile(r"content (management )?policy|usage policy|flagged", re.IGNORECASE)
 _QUOTA_CODES = ("insufficient_quota", "billing_hard_limit_reached")
+_TOO_LARGE = re.compile("request too large", re.IGNORECASE)  # for a limit of tokens a minute
 _LIMIT_CODES = ("rate_limit_exceeded", "rate_limit_error", *_QUOTA_CODES)
 _KEY_CODES = ("invalid_api_key", "authentication_error")
 _KEY_WORDS = re.compile(r"api key not valid|(invalid|incorrect) api key", re.IGNORECASE)
@@ -54,7 +62,6 @@ _KEY_SHAPED = re.compile(
     re.IGNORECASE,
 )
 
-_NUMBER = re.compile(r"[0-9]{1,9}(\.[0-9]+)?")
 _SMALL = str.maketrans(ascii_uppercase, ascii_lowercase)
 
 
@@ -114,13 +121,15 @@ def _hide_key(key: str, text: str) -> str:
     return re.sub("\0+", MARK, "".join(shown))
 
 
-def failure(status: int, raw: bytes, *, wait: float | None = None) -> errors.WorkerError:
+def failure(
+    status: int, raw: bytes, headers: Mapping[str, str] = _NO_HEADERS
+) -> errors.WorkerError:
     """Return the error that a status other than 2xx means.
 
     Args:
         status: the status.
         raw: the body, or the start of it.
-        wait: seconds that Retry-After named.
+        headers: the headers, with names in small letters.
     """
     try:
         data: object = json.loads(raw)
@@ -128,33 +137,52 @@ def failure(status: int, raw: bytes, *, wait: float | None = None) -> errors.Wor
         data = None
     if isinstance(data, list) and data:  # Gemini wraps its errors in a list
         data = cast("list[object]", data)[0]
-    words, code = _read_error(cast(Json, data)) if isinstance(data, dict) else ("", "")
-    return _classify(status, code, excerpt(words or raw), wait)
+    told = _read_error(cast(Json, data)) if isinstance(data, dict) else _Told()
+    wait = retry_after(headers)
+    if wait is None:
+        wait = told.wait
+    if wait is None and status == 429:
+        wait = wait_for_reset(headers)
+    told = told._replace(words=excerpt(told.words or raw), wait=wait)
+    return _classify(status, told)
 
 
 def error_object(data: Json) -> errors.WorkerError:
     """Return the error that an error object under status 200 means; its code may be a status."""
-    words, code = _read_error(data)
+    told = _read_error(data)
+    code = told.code
     status = int(code) if code.isdecimal() and 400 <= int(code) < 600 else 200
-    return _classify(status, code, excerpt(words or repr(data)), None)
+    return _classify(status, told._replace(words=excerpt(told.words or repr(data))))
 
 
-def _read_error(data: Json) -> tuple[str, str]:
-    """Return the message and the code of an error body, in the shapes that are in use."""
+class _Told(NamedTuple):
+    """The words of an error, its code, the wait that it names, and whether a quota is spent."""
+
+    words: str = ""
+    code: str = ""
+    wait: float | None = None
+    spent: bool = False
+
+
+def _read_error(data: Json) -> _Told:
+    """Return what an error body tells, in the shapes that are in use."""
     error = data.get("error", data)
     if not isinstance(error, dict):
-        return str(error), ""
+        return _Told(str(error))
     error = cast(Json, error)
     words = error.get("message") or error.get("detail")
-    code = error.get("code") or error.get("type") or ""
-    return words if isinstance(words, str) else "", str(code)[:ECHO_CHARACTERS]
+    if not isinstance(words, str):
+        words = ""
+    code = str(error.get("code") or error.get("type") or "")[:ECHO_CHARACTERS].lower()
+    spent = code in _QUOTA_CODES or is_daily_quota(error)
+    return _Told(words, code, wait_in_body(error, words), spent)
 
 
-def _classify(status: int, code: str, words: str, wait: float | None) -> errors.WorkerError:
+def _classify(status: int, told: _Told) -> errors.WorkerError:
+    words, code, wait, spent = told
     message = f"status {status}: {words or 'no message'}"
-    code = code.lower()
     if status in (429, 402) or code in _LIMIT_CODES:
-        spent = status == 402 or code in _QUOTA_CODES
+        spent = spent or status == 402 or bool(_TOO_LARGE.match(words))
         return errors.RateLimited(message, status=status, retryable=not spent, retry_after=wait)
     if status == 401 or code in _KEY_CODES or (status == 400 and _KEY_WORDS.search(words)):
         return errors.AuthFailed(message, status=status)
@@ -193,24 +221,3 @@ def excerpt(words: str | bytes, *, end: bool = False) -> str:
     if len(line) <= ECHO_CHARACTERS:
         return line
     return f"…{line[1 - ECHO_CHARACTERS :]}" if end else f"{line[: ECHO_CHARACTERS - 1]}…"
-
-
-def retry_after(headers: Mapping[str, str]) -> float | None:
-    """Return the seconds to wait that a response's headers (names in small letters) name, or None.
-
-    ``retry-after-ms`` (OpenAI, Azure) is finer, so it comes first; ``Retry-After`` is in seconds or
-    an HTTP date (RFC 9110, 10.2.3).
-    """
-    milliseconds = headers.get("retry-after-ms", "").strip()
-    if _NUMBER.fullmatch(milliseconds):
-        return float(milliseconds) / 1000
-    text = headers.get("retry-after", "").strip()
-    if _NUMBER.fullmatch(text):
-        return float(text)
-    try:
-        when = parsedate_to_datetime(text)
-    except (ValueError, OverflowError):
-        return None
-    if when.tzinfo is None:
-        when = when.replace(tzinfo=UTC)
-    return max(0.0, (when - datetime.now(UTC)).total_seconds())

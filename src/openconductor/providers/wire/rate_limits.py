@@ -1,0 +1,172 @@
+"""Rate limits as vendors tell them: the wait after a rejection, and the limits of an account.
+
+Waits are read from ``retry-after-ms`` and ``Retry-After``; from the error's body (Google's
+``retryDelay``, OpenAI's "Please try again in 20s"); from the time at which a used-up limit is full
+again (``x-ratelimit-reset-*``, ``anthropic-ratelimit-*-reset``). The first that is there holds,
+because the last kind names the longest wait: a call can often go before all of a limit is back.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
+from datetime import UTC, datetime
+from email.utils import parsedate_to_datetime
+from typing import NamedTuple, cast
+
+_NUMBER = re.compile(r"[0-9]{1,9}(\.[0-9]+)?")
+_WHOLE = re.compile(r"[0-9]{1,12}")
+_PART = re.compile(r"([0-9]{1,9}(?:\.[0-9]+)?) ?(ms|millis|[dhms])", re.IGNORECASE)
+_DURATION = r"(?:[0-9]{1,9}(?:\.[0-9]+)? ?(?:ms|[dhms])[a-z]* ?)+"
+_AGAIN = re.compile(rf"(?:try again|retry) (?:after|in) ({_DURATION})", re.IGNORECASE)
+_SECONDS = {"ms": 0.001, "millis": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0}
+
+_READ_CHARACTERS = 4096  # characters of a message that are searched for a wait
+
+_OPENAI = "x-ratelimit-{what}-{of}"
+_ANTHROPIC = "anthropic-ratelimit-{of}-{what}"
+_LIMITED = (
+    *((_OPENAI, of) for of in ("requests", "tokens")),
+    *((_ANTHROPIC, of) for of in ("requests", "tokens", "input-tokens", "output-tokens")),
+)
+"""The form of a header's name, and what is limited."""
+
+_LONGEST_RESET_S = 120.0  # until a limit of a minute is full again
+_ROUNDING_S = 1.5  # resets up to this may be rounded up to a whole second
+_HALF_A_DAY_S = 43_200.0
+
+
+class RateLimits(NamedTuple):
+    """Calls and tokens a minute; None: unknown."""
+
+    rpm: int | None = None
+    tpm: int | None = None
+
+
+def read_limits(headers: Mapping[str, str]) -> RateLimits:
+    """Return the limits a minute that a response's headers (names in small letters) tell."""
+    requests = _minute_limit(headers, _OPENAI, "requests")
+    tokens = _minute_limit(headers, _OPENAI, "tokens")
+    if requests is None:
+        requests = _minute_limit(headers, _ANTHROPIC, "requests")
+    for of in ("tokens", "input-tokens"):
+        if tokens is None:
+            tokens = _minute_limit(headers, _ANTHROPIC, of)
+    return RateLimits(requests, tokens)
+
+
+def retry_after(headers: Mapping[str, str]) -> float | None:
+    """Return the seconds to wait that a response's headers (names in small letters) name, or None.
+
+    ``retry-after-ms`` (OpenAI, Azure) is finer, so it comes first; ``Retry-After`` is in seconds or
+    an HTTP date (RFC 9110, 10.2.3).
+    """
+    milliseconds = headers.get("retry-after-ms", "").strip()
+    if _NUMBER.fullmatch(milliseconds):
+        return float(milliseconds) / 1000
+    text = headers.get("retry-after", "").strip()
+    if _NUMBER.fullmatch(text):
+        return float(text)
+    try:
+        when = parsedate_to_datetime(text)
+    except (ValueError, OverflowError):
+        return None
+    return _seconds_until(when)
+
+
+def wait_in_body(error: Mapping[str, object], message: str) -> float | None:
+    """Return the seconds to wait that an error's body names, or None."""
+    for detail in details_of(error):
+        delay = detail.get("retryDelay")
+        if isinstance(delay, str):
+            return _duration(delay)
+    again = _AGAIN.search(message[:_READ_CHARACTERS])
+    return _duration(again[1].strip()) if again else None
+
+
+def wait_for_reset(headers: Mapping[str, str]) -> float | None:
+    """Return the seconds until the used-up limits are full again, or None.
+
+    If no limit is known to be used up, it is the shortest time of all.
+    """
+    used_up: list[float] = []
+    others: list[float] = []
+    for form, of in _LIMITED:
+        wait = _read_reset(headers.get(form.format(what="reset", of=of), ""))
+        if wait is None:
+            continue
+        if headers.get(form.format(what="remaining", of=of), "").strip() == "0":
+            used_up.append(wait)
+        else:
+            others.append(wait)
+    if used_up:
+        return max(used_up)
+    return min(others, default=None)
+
+
+def is_daily_quota(error: Mapping[str, object]) -> bool:
+    """Return True if Google says that the quota of a day is used up."""
+    for detail in details_of(error):
+        for violation in _mappings(detail.get("violations")):
+            if "PerDay" in str(violation.get("quotaId")):
+                return True
+    return False
+
+
+def details_of(error: Mapping[str, object]) -> Iterator[Mapping[str, object]]:
+    """Yield the ``details`` of an error in Google's form."""
+    return _mappings(error.get("details"))
+
+
+def _mappings(value: object) -> Iterator[Mapping[str, object]]:
+    if isinstance(value, list):
+        for item in cast("Sequence[object]", value):
+            if isinstance(item, dict):
+                yield cast("Mapping[str, object]", item)
+
+
+def _minute_limit(headers: Mapping[str, str], form: str, of: str) -> int | None:
+    """Return a limit of a minute; None: unknown, or a limit of a longer period (Groq's of a day).
+
+    The period is guessed: if a limit fills up gradually, the time until its used part is back tells
+    the time of all of it.
+    """
+    limit = _whole(headers, form, "limit", of)
+    if not limit:
+        return None
+    reset = _read_reset(headers.get(form.format(what="reset", of=of), "")) or 0.0
+    remaining = _whole(headers, form, "remaining", of)
+    used = 0 if remaining is None else limit - remaining
+    period = reset * limit / used if used > 0 else 0.0
+    is_daily = reset > _ROUNDING_S and period > _HALF_A_DAY_S
+    return None if is_daily or reset > _LONGEST_RESET_S else limit
+
+
+def _whole(headers: Mapping[str, str], form: str, what: str, of: str) -> int | None:
+    text = headers.get(form.format(what=what, of=of), "").strip()
+    return int(text) if _WHOLE.fullmatch(text) else None
+
+
+def _read_reset(text: str) -> float | None:
+    """Return the seconds of a duration (``6m0s``), or until a time (RFC 3339); None: neither."""
+    text = text.strip()
+    if "T" in text:
+        with suppress(ValueError):
+            return _seconds_until(datetime.fromisoformat(text))
+    return _duration(text)
+
+
+def _duration(text: str) -> float | None:
+    """Return the seconds of ``20ms``, ``6m0s``, ``34.5s``, ``20 seconds`` or ``20``, or None."""
+    if _NUMBER.fullmatch(text):
+        return float(text)
+    if not re.fullmatch(_DURATION, text, re.IGNORECASE):
+        return None
+    return sum(float(count) * _SECONDS[unit.lower()] for count, unit in _PART.findall(text))
+
+
+def _seconds_until(when: datetime) -> float:
+    if when.tzinfo is None:
+        when = when.replace(tzinfo=UTC)
+    return max(0.0, (when - datetime.now(UTC)).total_seconds())
