@@ -14,7 +14,9 @@ import httpx
 import openai
 import pytest
 
+import openconductor as oc
 from integration.orchestra import PLAN, Orchestra, orchestra
+from integration.served import PATHS
 from openconductor.baselines import make_baseline
 from openconductor.errors import ConnectionLost, ContextTooLong, RateLimited
 from openconductor.prompt import render_workflow
@@ -423,9 +425,21 @@ def test_of_an_answer_that_is_not_to_be_stored_no_text_is_kept(
     assert b"secret" not in kept
 
 
+def test_the_first_page_says_what_this_is_and_which_paths_there_are(server: Orchestra) -> None:
+    page = httpx.get(f"{server.url}/").json()
+    assert (page["name"], page["version"]) == ("openconductor", oc.__version__)
+    assert {f"POST {path}" for path in PATHS.values()} < set(page["endpoints"])
+    assert "anna" not in str(page)
+    fixed = [line for line in page["endpoints"] if line.startswith("GET") and "{" not in line]
+    assert len(fixed) >= 6
+    for line in fixed:
+        path = line.removeprefix("GET ")
+        assert httpx.get(f"{server.url}{path}").status_code == 200, path
+
+
 def test_the_description_names_every_path(server: Orchestra) -> None:
     document = httpx.get(f"{server.url}/openapi.json").json()
     assert json.dumps(document)
-    for path in ("/health/live", "/health/ready", "/metrics", "/v1/models"):
+    for path in ("/health", "/health/live", "/health/ready", "/metrics", "/v1/models"):
         assert path in document["paths"]
         assert httpx.get(f"{server.url}{path}").status_code == 200

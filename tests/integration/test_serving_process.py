@@ -5,6 +5,7 @@ The gym is served, so nothing is asked of a network.
 
 from __future__ import annotations
 
+import json
 import re
 import signal
 import socket
@@ -14,13 +15,14 @@ import time
 from collections.abc import Callable, Generator
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass
+from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
 import httpx
 import pytest
 
-from integration.served import request_body
+from integration.served import PATHS, request_body
 from openconductor.config import dump_toml
 from openconductor.gym.questions import EXAMPLE
 from openconductor.serving.key_ring import new_key
@@ -103,6 +105,78 @@ def wait_until(condition: Callable[[], bool], seconds: float = 30) -> None:
     while not condition():
         assert time.monotonic() < end, "it did not happen in time"
         time.sleep(0.05)
+
+
+# ── the log ───────────────────────────────────────────────────────────────────────────────────────
+def log_lines(server: Process, count: int) -> list[dict[str, Any]]:
+    """Return the lines of JSON in the log, once there are so many."""
+
+    def read() -> list[dict[str, Any]]:
+        lines = server.log.read_text().splitlines()
+        return [json.loads(line) for line in lines if line.startswith("{")]
+
+    wait_until(lambda: len(read()) >= count)
+    return read()
+
+
+def test_each_request_is_a_line_of_the_log_without_a_text_or_a_key(tmp_path: Path) -> None:
+    with serve(tmp_path, key=[{"name": "ann", "hash": HASH}]) as server:
+        with httpx.Client(base_url=server.url, timeout=20) as client:
+            identified = {"x-api-key": KEY}
+            whole = client.post(
+                PATHS["chat"], json=request_body("chat", EXAMPLE), headers=identified
+            )
+            alone = request_body("messages", EXAMPLE, stream=True, model="direct:jack")
+            stream = client.post(PATHS["messages"], json=alone, headers=identified)
+            asked = request_body("responses", EXAMPLE, model="sk-mine")
+            client.post(PATHS["responses"], json=asked, headers=identified)
+            refused = client.post(PATHS["chat"], json=request_body("chat", EXAMPLE))
+            client.get("/v1/models/sk-mine?key=sk-mine", headers=identified)
+            client.get("/sk-mine")
+            client.get("/health")
+        lines = log_lines(server, 6)
+        log = server.log.read_text()
+    fields = ("key", "model", "steps", "status")
+    shown = [[line.get(field) for field in fields] for line in lines[:4]]
+    usage = whole.json()["usage"]["orchestration"]
+    steps = len(usage["calls"]) - 1
+    assert shown == [
+        ["ann", "conductor", steps, 200],
+        ["ann", "direct:jack", 1, 200],
+        ["ann", "unknown", 0, 404],
+        [None, "unknown", 0, 401],
+    ]
+    told = [answer.headers["x-request-id"] for answer in (whole, stream, refused)]
+    assert [lines[index]["id"] for index in (0, 1, 3)] == told
+    assert lines[0]["tokens"] == usage["input_tokens"] + usage["output_tokens"]
+    assert Decimal(lines[0]["dollars"]) == Decimal(usage["dollars"])
+    assert lines[0]["ms"] > 0
+    pages = [(line["path"], line["status"]) for line in lines[4:]]
+    assert pages == [("/v1/models/{name}", 404), ("unknown", 404)]
+    for secret in (KEY, HASH, "sk-mine", "sort the list, then"):
+        assert log.count(secret) == log.split("\n{", 1)[0].count(secret), secret
+
+
+def test_the_log_holds_only_what_is_wrong_if_told_so(tmp_path: Path) -> None:
+    with serve(tmp_path, "log_level=warning") as server:
+        assert httpx.get(f"{server.url}/v1/models").status_code == 200
+        with server.connect() as client:
+            client.sendall(b"nonsense\r\n\r\n")
+            assert client.recv(100).startswith(b"HTTP/1.1 400")
+        (line,) = log_lines(server, 1)
+    assert (line["level"], line["message"]) == ("warning", "Invalid HTTP request received.")
+
+
+# ── questions ─────────────────────────────────────────────────────────────────────────────────────
+def test_the_gym_explains_that_it_cannot_read_a_question(tmp_path: Path) -> None:
+    with serve(tmp_path) as server:
+        for api, path in PATHS.items():
+            for model in ("conductor", "direct:jack"):
+                body = request_body(api, "What is 6 * 7?", model=model)
+                answer = httpx.post(f"{server.url}{path}", json=body, timeout=20)
+                assert answer.status_code == 400
+                assert EXAMPLE in answer.json()["error"]["message"]
+                assert "--pool" in answer.json()["error"]["message"]
 
 
 # ── memory ────────────────────────────────────────────────────────────────────────────────────────

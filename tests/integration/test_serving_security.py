@@ -361,6 +361,10 @@ def test_a_web_page_that_is_not_listed_cannot_spend(tmp_path: Path, api: str) ->
         assert "access-control-allow-credentials" not in answer.headers
         preflight = {"origin": "https://evil.example", "access-control-request-method": "POST"}
         assert HTTP.options(f"{server.url}{PATHS[api]}", headers=preflight).status_code == 400
+        private = {"origin": allowed, "access-control-request-private-network": "true"}
+        answer = HTTP.options(f"{server.url}{PATHS[api]}", headers={**preflight, **private})
+        assert answer.status_code == 200
+        assert answer.headers["access-control-allow-private-network"] == "true"
 
 
 # ── tenants ───────────────────────────────────────────────────────────────────────────────────────

@@ -23,7 +23,7 @@ from openconductor.conductor import prompted
 from openconductor.episode import FanOut
 from openconductor.evaluation.eval_config import find_planner
 from openconductor.events import CallEnded, Chosen, Event, Planned, StepStarted
-from openconductor.gym.questions import EXAMPLE, read_question
+from openconductor.gym.questions import UNREADABLE, is_readable
 from openconductor.gym.workers import gym_pool
 from openconductor.ledger import draw_up
 from openconductor.prompt import QUESTION_LIMIT, check_question
@@ -143,10 +143,9 @@ def _load_pool(question: str, pool_file: Path | None, seed: int | None) -> oc.Wo
         if seed is not None:
             raise oc.ConfigError("--seed is for the gym's workers; leave it out with --pool")
         return oc.WorkerPool.from_toml(pool_file)
-    if read_question(question) is None:
+    if not is_readable(question):
         console.fail(
-            "the gym's simulated workers cannot read this question. They know only lists of "
-            f"numbers and a small English, such as: {EXAMPLE}",
+            UNREADABLE,
             hint="`openconductor gym question` shows another. Any other question requires a pool "
             "and a Conductor: --pool pool.toml --conductor openai:MODEL",
         )

@@ -6,6 +6,7 @@ With ``--new-key`` it prints a new key and its table, and does not serve.
 from __future__ import annotations
 
 import errno
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Annotated
@@ -29,11 +30,17 @@ from openconductor.conductor import prompted
 from openconductor.config import dump_toml, load_toml, needing
 from openconductor.evaluation.eval_config import GYM, EvalConfig, find_planner, read_spec
 from openconductor.evaluation.systems import Workshop
-from openconductor.gym.questions import EXAMPLE
+from openconductor.gym.questions import EXAMPLE, UNREADABLE, is_readable
 from openconductor.gym.workers import gym_pool
+from openconductor.prompt import check_question
 from openconductor.serving import key_ring
 from openconductor.serving.listening import ListeningSocket, listen
-from openconductor.serving.serve_config import ServeConfig, check_serve_config, model_names
+from openconductor.serving.serve_config import (
+    LogLevel,
+    ServeConfig,
+    check_serve_config,
+    model_names,
+)
 from openconductor.store import open_store
 
 QUESTION = "How many primes are there below 1000?"
@@ -62,6 +69,10 @@ def serve(  # noqa: PLR0913, PLR0917 - the options of a command
     ] = None,
     on_no_plan: OnNoPlan = None,
     direct_below_tokens: DirectBelow = None,
+    log_level: Annotated[
+        LogLevel | None,
+        typer.Option("--log-level", help="The log on stderr (default: info, a line a request)."),
+    ] = None,
     new_key: Annotated[
         str | None, typer.Option("--new-key", help="Print a key for NAME, and do not serve.")
     ] = None,
@@ -75,6 +86,7 @@ def serve(  # noqa: PLR0913, PLR0917 - the options of a command
         "force": force or None,
         "host": host,
         "port": port,
+        "log_level": log_level,
         "pool": None if pool is None else str(pool),
         "journal": None if journal is None else str(journal),
         "on_no_plan": on_no_plan,
@@ -135,13 +147,35 @@ def _serve(config: ServeConfig, where: str) -> None:
     baselines = {system.name: system.orchestrator for system in systems}
     listeners = _listen(config)
     with open_store(config.journal, content=config.content) as journal:
-        gateway = Gateway(conductor, journal, baselines=baselines, reasoning=config.reasoning)
+        gateway = Gateway(
+            conductor,
+            journal,
+            baselines=baselines,
+            reasoning=config.reasoning,
+            check=check_readable if simulated else check_question,
+        )
         config = replace(config, port=listeners[0].getsockname()[1])
         _say_address(config, model_names(config, pool))
         has_budget = any(key.dollars is not None for key in config.key)
         if has_budget and not simulated:
             _warn_of_unlimited(pool)
         run(config, gateway, key_ring.KeyRing(config.key, journal), listeners)
+
+
+def check_readable(question: Sequence[oc.Message]) -> tuple[oc.Message, ...]:
+    """Return the turns of a question that the gym's workers can read.
+
+    Raises:
+        ConfigError: it cannot be asked, or they cannot read it.
+    """
+    turns = check_question(question)
+    first = next((turn.content for turn in turns if turn.role == "user"), "")
+    if not is_readable(first):
+        raise oc.ConfigError(
+            f"{UNREADABLE} To serve any other question, start the server with a pool and a "
+            "Conductor: --pool pool.toml --conductor openai:MODEL"
+        )
+    return turns
 
 
 def _listen(config: ServeConfig) -> list[ListeningSocket]:

@@ -102,6 +102,17 @@ class GymQuestion:
 _NUMBERS = re.compile(r"[0-9]+(?: [0-9]+)+")
 
 
+UNREADABLE = (
+    "the gym's simulated workers cannot read this question. They know only lists of numbers and a "
+    f"small English, such as: {EXAMPLE}"
+)
+
+
+def is_readable(text: str) -> bool:
+    """Return True if the first paragraph of a text is a question that the workers can read."""
+    return read_question(text.split("\n\n", 1)[0]) is not None
+
+
 @lru_cache(maxsize=65536)
 def read_question(text: str) -> GymQuestion | None:
     """Return the question that a text asks. None: the gym does not understand it.

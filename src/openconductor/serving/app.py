@@ -24,10 +24,12 @@ from starlette.middleware import Middleware
 from starlette.middleware.cors import CORSMiddleware
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
-from starlette.routing import Route
+from starlette.routing import BaseRoute, Route
 from starlette.types import Receive, Scope, Send
 
+import openconductor
 from openconductor.errors import JournalError, OpenConductorError
+from openconductor.serving.access_log import PageLog, configure_log, log_request
 from openconductor.serving.apis.chat import CHAT
 from openconductor.serving.apis.messages import MESSAGES, count_tokens
 from openconductor.serving.apis.openapi import openapi
@@ -35,7 +37,7 @@ from openconductor.serving.apis.responses import RESPONSES
 from openconductor.serving.apis.wire import Api, Json, RequestFailed, as_json, request_failure
 from openconductor.serving.connection import ClientConnection, receive_json
 from openconductor.serving.gateway import Gateway, Turn
-from openconductor.serving.key_ring import KeyRing
+from openconductor.serving.key_ring import KeyRing, Tenant
 from openconductor.serving.listening import ListeningSocket, OutOfFiles
 from openconductor.serving.serve_config import ServeConfig
 from openconductor.serving.turn import ANSWER
@@ -60,8 +62,10 @@ class Endpoint:
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Answer one request."""
         began = time.monotonic()
-        status = 200
+        status = 500
         model = "unknown"
+        identifier = ""
+        tenant: Tenant | None = None
         turn: Turn | None = None
         watch: asyncio.Task[None] | None = None
         metrics = self.gateway.metrics
@@ -73,6 +77,7 @@ class Endpoint:
             if request.model in self.gateway.models:
                 model = request.model
             turn = await self.gateway.open(request, tenant)
+            identifier = turn.id
             watch = asyncio.create_task(_cancel_on_disconnect(turn, receive))
             with metrics.in_flight(self.api.name):
                 if request.stream:
@@ -81,11 +86,13 @@ class Endpoint:
                     body = self.api.answer(request, await turn.answer(), created=turn.created)
                     metrics.first_byte(self.api.name, time.monotonic() - began)
                     await _Json(body, headers=_request_id(turn.id))(scope, receive, send)
+                    status = 200
         except OpenConductorError as error:
             failure = request_failure(error)
             status = failure.status
-            response = _Json(self.api.failure(failure), status, _failure_headers(failure, turn))
-            await response(scope, receive, send)
+            identifier = identifier or uuid.uuid4().hex
+            headers = _failure_headers(failure, identifier, repeatable=turn is None)
+            await _Json(self.api.failure(failure), status, headers)(scope, receive, send)
         finally:
             if watch is not None:
                 watch.cancel()
@@ -95,6 +102,17 @@ class Endpoint:
                 if status != 200:
                     self.gateway.schedule_collection()
             metrics.count_request(self.api.name, model, status, time.monotonic() - began)
+            log_request(
+                began,
+                status,
+                id=identifier,
+                key=tenant.name if tenant else None,
+                api=self.api.name,
+                model=model,
+                steps=turn.steps if turn else 0,
+                tokens=turn.tokens if turn else 0,
+                dollars=f"{turn.charged:f}" if turn else "0",
+            )
 
     def _check_origin(self, headers: Headers) -> None:
         # A browser lets any page send a request, and only keeps the answer from it.
@@ -160,13 +178,15 @@ def _request_id(identifier: str) -> dict[str, str]:
     return {"x-request-id": identifier, "request-id": identifier}
 
 
-def _failure_headers(failure: RequestFailed, turn: Turn | None) -> dict[str, str]:
-    headers = _request_id(turn.id if turn is not None and turn.id else uuid.uuid4().hex)
+def _failure_headers(
+    failure: RequestFailed, identifier: str, *, repeatable: bool
+) -> dict[str, str]:
+    headers = _request_id(identifier)
     if failure.retry_after is not None:
         headers["retry-after"] = str(max(1, math.ceil(failure.retry_after)))
     # The official clients repeat what failed with 409, 429 or 5xx by themselves; an episode that
     # was paid for must not be.
-    repeat = turn is None and failure.status in _RETRIED
+    repeat = repeatable and failure.status in _RETRIED
     headers["x-should-retry"] = "true" if repeat else "false"
     return headers
 
@@ -180,6 +200,17 @@ class _Pages:
         self._keys = keys
         self._config = config
         self._started = int(time.time())
+
+    async def home(self, request: Request) -> Response:
+        """Answer ``GET /``: what this is."""
+        page = {
+            "name": "openconductor",
+            "version": openconductor.__version__,
+            "about": "A Conductor and its workers behind the APIs of OpenAI and Anthropic.",
+            "endpoints": _endpoints(request.app.routes),
+            "docs": "docs/serving.md of the project; /openapi.json is the schema of the API",
+        }
+        return _Json(page)
 
     async def models(self, request: Request) -> Response:
         """Answer ``GET /v1/models``."""
@@ -246,14 +277,15 @@ class _Pages:
 def build_app(gateway: Gateway, keys: KeyRing, config: ServeConfig) -> Starlette:
     """Return the ASGI app."""
     pages = _Pages(gateway, keys, config)
-    routes = [
-        Route(api.path, Endpoint(api, gateway, keys, config), methods=["POST"]) for api in APIS
-    ]
+    endpoints = {api.path: Endpoint(api, gateway, keys, config) for api in APIS}
+    routes = [Route(path, endpoint, methods=["POST"]) for path, endpoint in endpoints.items()]
     routes += [
         Route("/v1/messages/count_tokens", pages.count, methods=["POST"]),
         Route("/v1/models", pages.models),
         Route("/v1/models/{name:path}", pages.model),
         Route("/v1/episodes/{identifier}", pages.episode),
+        Route("/", pages.home),
+        Route("/health", pages.ready),
         Route("/health/live", pages.live),
         Route("/health/ready", pages.ready),
         Route("/metrics", pages.metrics),
@@ -266,9 +298,11 @@ def build_app(gateway: Gateway, keys: KeyRing, config: ServeConfig) -> Starlette
             allow_origins=config.origins,
             allow_methods=("GET", "POST"),
             allow_headers=("*",),
+            allow_private_network=True,  # a public page that is listed may reach this machine
             expose_headers=("x-request-id",),
         )
         middleware.append(cors)
+    middleware.append(Middleware(PageLog, endpoints))
     handlers: Any = {
         RequestFailed: _failure,
         404: _not_found,
@@ -281,18 +315,28 @@ def build_app(gateway: Gateway, keys: KeyRing, config: ServeConfig) -> Starlette
     return app
 
 
+def _endpoints(routes: Sequence[BaseRoute]) -> list[str]:
+    """Return the methods and paths of routes."""
+    listed: list[str] = []
+    for route in routes:
+        if isinstance(route, Route) and route.methods:
+            listed += [f"{method} {route.path_format}" for method in route.methods - {"HEAD"}]
+    return listed
+
+
 async def _failure(request: Request, error: Exception) -> Response:
     """Answer a failure in the form of the API whose path was asked for."""
     failure = cast("RequestFailed", error)
     api = next((api for api in APIS if request.url.path.startswith(api.path)), CHAT)
-    return _Json(api.failure(failure), failure.status, headers=_failure_headers(failure, None))
+    headers = _failure_headers(failure, uuid.uuid4().hex, repeatable=True)
+    return _Json(api.failure(failure), failure.status, headers)
 
 
 async def _not_found(request: Request, error: Exception) -> Response:
     status = cast("Any", error).status_code
     code = "not_found" if status == 404 else "method_not_allowed"
     endpoints = ", ".join(f"POST {api.path}" for api in APIS)
-    message = f"No route for {request.method} {request.url.path}. Endpoints: {endpoints}"
+    message = f"No route for {request.method} {request.url.path}. Endpoints: {endpoints}; see GET /"
     return await _failure(request, RequestFailed(status, code, message))
 
 
@@ -330,6 +374,7 @@ def run(
     config: ServeConfig, gateway: Gateway, keys: KeyRing, listeners: Sequence[ListeningSocket]
 ) -> None:
     """Serve until SIGTERM, SIGINT or SIGHUP, and until the running answers have ended."""
+    configure_log(config.log_level)
     gc.freeze()  # the collector need not look again and again at what exists now,
     gc.set_threshold(10_000)  # nor at the objects of a request before they are gone
     settings = uvicorn.Config(
@@ -337,7 +382,7 @@ def run(
         http=ClientConnection,
         ws="none",
         access_log=False,
-        log_level="warning",
+        log_config=None,
         lifespan="off",
         server_header=False,
         proxy_headers=False,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import gc
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import replace
 from functools import partial
@@ -25,7 +25,7 @@ from openconductor.serving.history import History, resumed_turns
 from openconductor.serving.metrics import Metrics
 from openconductor.serving.serve_config import DIRECT
 from openconductor.serving.turn import Ask, Turn
-from openconductor.types import Budget
+from openconductor.types import Budget, Message
 
 if TYPE_CHECKING:
     from openconductor.calls.worker import Worker
@@ -34,6 +34,8 @@ if TYPE_CHECKING:
     from openconductor.protocols import Orchestrator
     from openconductor.serving.key_ring import Tenant
     from openconductor.store import Store
+
+CheckQuestion = Callable[[Sequence[Message]], tuple[Message, ...]]
 
 COLLECT_S = 0.5
 """Seconds at least between garbage collections after failed requests."""
@@ -47,6 +49,7 @@ class Gateway:
         store: keeps the episodes.
         baselines: answer under other names, by name.
         reasoning: how much is shown, unless a request says.
+        check: returns the turns of a question, or raises ConfigError.
     """
 
     def __init__(
@@ -56,6 +59,7 @@ class Gateway:
         *,
         baselines: Mapping[str, Orchestrator] | None = None,
         reasoning: Reasoning = "summary",
+        check: CheckQuestion = check_question,
     ) -> None:
         self.pool = conductor.pool
         self.conductor = conductor
@@ -64,6 +68,7 @@ class Gateway:
         self.history = History(store)
         self.baselines = dict(baselines or {})
         self.reasoning: Reasoning = reasoning
+        self.check = check
         self.names = conductor.pool.names
         direct = [f"{DIRECT}{name}" for name in self.names.values()]
         self.models = [CONDUCTOR, *self.baselines, *direct]
@@ -86,7 +91,7 @@ class Gateway:
             message = f"model: got {request.model!r}; the nearest of this key is {nearest_name!r}"
             raise RequestFailed(404, "model_not_found", message, param="model")
         turns = await self.history.complete(request, tenant.name)
-        request = replace(request, turns=check_question(turns))
+        request = replace(request, turns=self.check(turns))
         control = tenant.limit(request.control)
         with ExitStack() as place:
             bill = place.enter_context(tenant.admit())

@@ -34,6 +34,7 @@ DIRECT = "direct:"
 Names = Annotated[tuple[str, ...], Field(min_length=1)]
 Positive = Annotated[int, Field(ge=1)]
 Dollars = Annotated[Decimal, Field(ge=0)]
+LogLevel = Literal["debug", "info", "warning", "error"]
 Seconds = Annotated[float, Field(gt=0)]
 
 _HASH = re.compile("sha256:[0-9a-f]{64}")
@@ -101,6 +102,7 @@ class ServeConfig:
         reasoning: how much of the orchestration is shown, unless a request says.
         heartbeat_s: the longest silence of a stream, in seconds.
         drain_s: how long running requests may go on when the server is told to stop, in seconds.
+        log_level: how much is logged on stderr; a line a request at ``info``.
         origins: web pages whose scripts may send requests (CORS).
         body_mb: the largest body of a request, in million bytes.
         key: who may ask; without one anybody may.
@@ -126,6 +128,7 @@ class ServeConfig:
     reasoning: Reasoning = "summary"
     heartbeat_s: Seconds = 0.5
     drain_s: Annotated[float, Field(ge=0)] = 30.0
+    log_level: LogLevel = "info"
     origins: tuple[str, ...] = ()
     body_mb: Positive = 20
     key: tuple[KeyTable, ...] = ()

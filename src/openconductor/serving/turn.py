@@ -78,6 +78,7 @@ class Turn:
     Attributes:
         id: the episode's; "" before it has begun.
         created: seconds since 1970.
+        steps, tokens: what its calls have come to until now.
     """
 
     def __init__(
@@ -94,6 +95,8 @@ class Turn:
     ) -> None:
         self.id = ""
         self.created = int(bill.began)
+        self.steps = 0
+        self.tokens = 0
         self.request = request
         self.wants_text = live
         self._bill = bill
@@ -110,6 +113,11 @@ class Turn:
         self._task: asyncio.Task[Episode]
         self._cancelled_by: RequestFailed | None = None
         self._settled = False
+
+    @property
+    def charged(self) -> Decimal:
+        """US dollars that its key was charged until now."""
+        return self._bill.charged
 
     # ── running ───────────────────────────────────────────────────────────────────────────────────
     def start(self, ask: Ask, options: Sampling, place: ExitStack) -> None:
@@ -239,6 +247,8 @@ class Turn:
                     self._streamed += event.text
                     self._show(ANSWER, event.text)
             case CallEnded():
+                used = event.call.usage
+                self.tokens += used.input_tokens + used.output_tokens
                 self._metrics.count_call(event.call)
                 self._check_claim(event.call)
                 self._bill.add(event)
@@ -258,6 +268,7 @@ class Turn:
                     self._begin_answer(event)
                 self._narration.add_start(event)
             case StepEnded():
+                self.steps += 1
                 is_answer = event.step == self._last_step
                 if not (is_answer and self.wants_text):
                     self._narration.add_end(event, is_answer=is_answer)

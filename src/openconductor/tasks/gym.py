@@ -23,6 +23,7 @@ from openconductor.gym.questions import (
     Split,
     draw_question,
     draw_questions,
+    is_readable,
     read_question,
 )
 from openconductor.gym.workers import Profile, SimulatedWorker
@@ -130,7 +131,7 @@ class GymSimulation(Simulation):
 
     def is_readable(self, text: str) -> bool:
         """Return True if the text's first paragraph holds a list and operations."""
-        return read_question(text.split("\n\n", 1)[0]) is not None
+        return is_readable(text)
 
     def draw(
         self,

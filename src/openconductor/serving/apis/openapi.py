@@ -106,6 +106,7 @@ _GETS: dict[str, tuple[str, str, object]] = {
     "/v1/models": ("", "the models", {"object": "list", "data": [_MODEL]}),
     "/v1/models/{name}": ("name", "a model", _MODEL),
     "/v1/episodes/{identifier}": ("identifier", "an episode, to the key that made it", _EPISODE),
+    "/health": ("", "requests are accepted", _STATUS),
     "/health/live": ("", "the process runs", _STATUS),
     "/health/ready": ("", "requests are accepted", _STATUS),
 }
