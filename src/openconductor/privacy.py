@@ -40,8 +40,10 @@ def secrets_of_environment() -> frozenset[str]:
     """
     secrets: set[str] = set()
     for name in os.environ:
+        if name not in _named and not _is_secret(name):
+            continue
         value = os.environ.get(name, "").strip()
-        if (name in _named or _is_secret(name)) and len(value) >= SHORTEST:
+        if len(value) >= SHORTEST:
             secrets.add(value)
     return frozenset(secrets)
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, Self
 
@@ -88,6 +88,10 @@ class MemoryStore:
         return self._completions.get(key)
 
     # records by key
+    def put_episode(self, events: Sequence[oc.Event]) -> None:
+        for event in events:
+            self(event)
+
     def put_record(self, key: str, value: Mapping[str, object], *, texts: bool = True) -> None:
         self._records.append(StoredRecord(key, value, time.time()))
 

@@ -108,6 +108,7 @@ class Gateway:
                 self.store,
                 self.metrics,
                 self.names,
+                direct=request.model.startswith(DIRECT),
                 live=live and request.stream,
                 reasoning=control.reasoning or self.reasoning,
                 remember=self.history.remember,

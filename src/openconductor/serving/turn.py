@@ -11,7 +11,6 @@ from dataclasses import dataclass
 from decimal import Decimal
 
 from openconductor.calls.options import bound_usage
-from openconductor.episode import FanOut
 from openconductor.errors import OpenConductorError, TruncatedResponse
 from openconductor.events import (
     Answered,
@@ -71,6 +70,8 @@ class Turn:
         store: keeps it.
         metrics: counts its calls.
         names: the workers' names, by ordinal.
+        direct: True if one worker is asked without a plan: such an episode is kept as a whole when
+            it has ended.
         live: True if the text of the last step is the answer for sure, so that it can be streamed.
         reasoning: how much of the orchestration is shown.
         remember: keeps an answer that called tools, with the key's name and the episode's id.
@@ -89,6 +90,7 @@ class Turn:
         metrics: Metrics,
         names: Mapping[int, str],
         *,
+        direct: bool,
         live: bool,
         reasoning: Reasoning,
         remember: Callable[[str, str, ToolTurn], None],
@@ -104,6 +106,7 @@ class Turn:
         self._metrics = metrics
         self._names = names
         self._remember = remember
+        self._events: list[Event] | None = [] if direct else None
         self._narration = Narration(names, reasoning, self._show)
         self._last_step = 0  # its text is the answer
         self._streamed = ""  # of the answer
@@ -135,7 +138,7 @@ class Turn:
             context = CallContext(
                 options=options, budget=self._bill.budget, keep_texts=self.request.store
             )
-            return await ask(on_event=FanOut(self._store, self), context=context)
+            return await ask(on_event=self, context=context)
         finally:
             if self.id and not self._settled:  # cancelled, or stopped without an Answered
                 self._settle(None)
@@ -238,9 +241,15 @@ class Turn:
             )
         return answer.text[len(self._streamed) :]
 
+    async def wait_durable(self) -> None:
+        """Wait until the episode is on the disk."""
+        await self._store.wait_durable()
+
     # ── events ────────────────────────────────────────────────────────────────────────────────────
     def __call__(self, event: Event) -> None:
-        """Take in an event."""
+        """Take in an event, and keep it."""
+        if not isinstance(event, StepText):
+            self._hand_on(event)
         match event:
             case StepText():
                 if self.wants_text and event.step == self._last_step:
@@ -254,7 +263,8 @@ class Turn:
                 self._bill.add(event)
             case Asked():
                 self.id = event.episode
-                self._keep(None, tools=False)
+                if self._events is None:
+                    self._keep(None, tools=False)
                 self._changed.set()
             case Planned():
                 steps = 0 if event.workflow is None else len(event.workflow)
@@ -293,6 +303,13 @@ class Turn:
             self.id,
         )
 
+    def _hand_on(self, event: Event) -> None:
+        """Hand an event to the store: at once, or with the whole episode."""
+        if self._events is None:
+            self._store(event)
+        else:
+            self._events.append(event)
+
     def _begin_answer(self, event: StepStarted) -> None:
         if self._streamed:  # a second attempt cannot take back what the first one wrote
             raise TruncatedResponse(
@@ -318,6 +335,8 @@ class Turn:
             self._remember(self._bill.key.name, self.id, turn)
         self._metrics.count_charge(self._bill.key.name, self._bill.charged)
         self._keep(self._bill.charged, tools=tools)
+        if self._events is not None:  # after the charge, which is exact whatever is lost
+            self._store.put_episode(self._events)
 
     def _keep(self, charged: Decimal | None, *, tools: bool) -> None:
         record: Json = {

@@ -16,19 +16,19 @@ import queue
 import sqlite3
 import threading
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future
 from contextlib import ExitStack, closing, suppress
 from pathlib import Path
 from typing import Literal, NamedTuple
 
 from openconductor.errors import ConfigError, JournalError
-from openconductor.events import Answered, Asked, CallEnded, Event, RoundEnded, StepEnded
+from openconductor.events import Event
 from openconductor.privacy import Privacy
 from openconductor.store.reader import JournalReader
 from openconductor.store.sqlite_file import explain, lock, open_for_writing
 from openconductor.store.store import StoredRecord
-from openconductor.store.writer import BatchWriter, Item
+from openconductor.store.writer import KEPT, BatchWriter, Item, Together
 
 _BATCH = 4096  # events in a transaction, at most
 
@@ -110,8 +110,18 @@ class Journal(JournalReader):
         Raises:
             JournalError: the journal has failed, or is closed.
         """
-        if isinstance(event, Asked | CallEnded | StepEnded | RoundEnded | Answered):
+        if isinstance(event, KEPT):
             self._put(event)
+
+    def put_episode(self, events: Sequence[Event]) -> None:
+        """Take in all events of an episode in one commit; returns at once.
+
+        An episode of one step that nobody planned becomes one row, beside those of its calls.
+
+        Raises:
+            JournalError: the journal has failed, or is closed.
+        """
+        self._put(Together(events))
 
     def put_record(self, key: str, value: Mapping[str, object], *, texts: bool = True) -> None:
         """Keep a value under a key; returns at once, and is durable as events are.

@@ -43,6 +43,7 @@ _JSON_COLUMNS = (
     "body_sent",
     "record",
     "message",
+    "only_step",
 )
 _PAGE = 500  # rows read at a time, so that a slow reader does not hold up the writer's checkpoints
 
@@ -205,9 +206,7 @@ class JournalReader:
             with self._reading:
                 rows = [dict(row) for row in self._connection.execute(query, values)]
             for row in rows:
-                for name in _JSON_COLUMNS:
-                    if row.get(name) is not None:
-                        row[name] = json.loads(row[name])
+                _parse(row)
             return rows
 
     def _pages(self, query: str, *values: object) -> Iterator[_Columns]:
@@ -278,6 +277,15 @@ class JournalReader:
             yield
         except (sqlite3.Error, ValueError, KeyError) as error:
             raise JournalError(f"journal {self.path}: cannot be read: {explain(error)}") from error
+
+
+def _parse(row: _Columns) -> None:
+    """Parse the JSON in a row."""
+    for name in _JSON_COLUMNS:
+        if row.get(name) is not None:
+            row[name] = json.loads(row[name])
+    if row.get("only_step") is not None:
+        _parse(row["only_step"])
 
 
 def _like(text: str) -> str:

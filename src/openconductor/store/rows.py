@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 from typing import cast
 
 from openconductor.errors import OpenConductorError
-from openconductor.events import Answered, Asked, CallEnded, RoundEnded
+from openconductor.events import Answered, Asked, CallEnded, Event, RoundEnded
 from openconductor.privacy import Privacy
 from openconductor.store.keys import hash_text, key_of, request_hash
 from openconductor.store.serialisation import compact, outcome_of, plain
@@ -184,6 +184,25 @@ def round_row(event: RoundEnded, texts: TextPolicy) -> Row:
         "workflow": None if workflow is None else _workflow_json(workflow, texts),
         "text": None if ended.completion is None else texts.text(ended.completion.text),
     }
+
+
+def only_step_row(events: Sequence[Event], texts: TextPolicy) -> Row | None:
+    """Return the row of the only step of an episode, from which its round is known too.
+
+    None: it has not ended, or more happened than one step that no Conductor planned.
+    """
+    rounds = [event for event in events if isinstance(event, RoundEnded)]
+    if len(rounds) != 1 or not isinstance(events[-1], Answered):
+        return None
+    played = rounds[0].outcome
+    transcript = played.transcript
+    if transcript is None or len(transcript.results) != 1:
+        return None
+    (result,) = transcript.results
+    planned = played.completion is not None or played.calls or played.rule is not None
+    if planned or result.started is None or played.error is not result.error:
+        return None
+    return step_row(rounds[0].episode, 0, 0, result, texts)
 
 
 def silent_step_rows(event: RoundEnded, texts: TextPolicy) -> list[Row]:

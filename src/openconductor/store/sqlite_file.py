@@ -14,7 +14,7 @@ from pathlib import Path
 
 from openconductor.errors import JournalError
 
-VERSION = 8
+VERSION = 9
 _OLDEST = 5  # version that can be read, and is migrated when it is opened for writing
 _APPLICATION_ID = 0x4F434A4C  # "OCJL"
 _BUSY_SECONDS = 30.0  # a reader's checkpoint or a backup ends within this time
@@ -80,7 +80,10 @@ CREATE VIEW turns AS
 # The rule that chose the workflow of a round in place of a plan.
 _VERSION_8 = "ALTER TABLE rounds ADD COLUMN rule TEXT;"
 
-_CHANGES = {6: _VERSION_6, 7: _VERSION_7, 8: _VERSION_8}
+# It stands for the rows of the round and the step of an episode that was one call.
+_VERSION_9 = "ALTER TABLE episodes ADD COLUMN only_step TEXT;"
+
+_CHANGES = {6: _VERSION_6, 7: _VERSION_7, 8: _VERSION_8, 9: _VERSION_9}
 """The change that leads to each version."""
 
 

@@ -214,6 +214,14 @@ class StoreReader(CompletionStore, RecordReader, EpisodeReader, Protocol):
 class Store(EventSink, StoreReader, Protocol):
     """A store that is written and read. Reading returns what is durable."""
 
+    def put_episode(self, events: Sequence[Event]) -> None:
+        """Take in all events of an episode at once, as ``__call__`` takes each.
+
+        Raises:
+            JournalError: the store has failed, or is closed.
+        """
+        ...
+
     def put_record(self, key: str, value: Mapping[str, object], *, texts: bool = True) -> None:
         """Keep a value under a key; it is durable after ``wait_durable`` or ``flush``.
 

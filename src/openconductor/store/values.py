@@ -123,6 +123,10 @@ def read_episode(
         ValueError: a column has the wrong form.
     """
     parts: defaultdict[int, _RoundParts] = defaultdict(_RoundParts)
+    only_step = row.get("only_step")
+    if only_step is not None:
+        steps = (only_step,)
+        rounds = (_round_of(only_step),)
     for round_row in rounds:
         parts[round_row["round"]].row = round_row
     for step_row in steps:
@@ -158,6 +162,13 @@ def read_episode(
         outcome=row["outcome"],
         workers=MappingProxyType(workers),
     )
+
+
+def _round_of(step: _Row) -> _Row:
+    """Return the row of a round that was one step, which nobody planned."""
+    planned = {"worker": step["worker"], "subtask": step["subtask"] or "", "access": step["access"]}
+    workflow = {"steps": (planned,)}
+    return {"round": 0, "error": step["error"], "workflow": workflow, "text": None}
 
 
 def _workers_that_answered(rounds: Iterable[_RoundParts]) -> dict[int, str]:

@@ -11,8 +11,9 @@ import sqlite3
 from collections import defaultdict
 from collections.abc import Sequence
 from itertools import chain
+from typing import NamedTuple
 
-from openconductor.events import Answered, Asked, CallEnded, RoundEnded, StepEnded
+from openconductor.events import Answered, Asked, CallEnded, Event, RoundEnded, StepEnded
 from openconductor.privacy import Privacy
 from openconductor.store import rows
 from openconductor.store.rows import Row, SharedText, TextPolicy
@@ -20,14 +21,24 @@ from openconductor.store.serialisation import compact
 from openconductor.store.store import StoredRecord
 from openconductor.types import Message
 
-Item = Asked | CallEnded | StepEnded | RoundEnded | Answered | StoredRecord
+
+class Together(NamedTuple):
+    """The events of one episode, which are kept in one commit."""
+
+    events: Sequence[Event]
+
+
+Item = Asked | CallEnded | StepEnded | RoundEnded | Answered | StoredRecord | Together
 
 _UPDATE = (
     "ON CONFLICT (id) DO UPDATE SET (outcome, seconds, usage, error, answer) = "
     "(excluded.outcome, excluded.seconds, excluded.usage, excluded.error, excluded.answer)"
 )
+KEPT = Asked | CallEnded | StepEnded | RoundEnded | Answered
+"""The events that are kept."""
 _STATEMENTS = {
     "episode starts": "INSERT OR IGNORE INTO episodes {}",
+    "whole episodes": "INSERT OR IGNORE INTO episodes {}",
     "calls": "INSERT INTO calls {}",
     "steps": "INSERT OR REPLACE INTO steps {}",
     "rounds": "INSERT OR REPLACE INTO rounds {}",
@@ -86,6 +97,9 @@ class BatchWriter:
 
     def _add(self, item: Item, now: float) -> None:
         """Add the rows of an item to those of the batch."""
+        if isinstance(item, Together):
+            self._add_together(item.events, now)
+            return
         texts = self._policy(item)
         if isinstance(item, CallEnded):
             self._rows["calls"].append(self._call_row(item, texts))
@@ -107,7 +121,20 @@ class BatchWriter:
         else:
             self._rows["records"].append(rows.record_row(item, texts))
 
-    def _policy(self, item: Item) -> TextPolicy:
+    def _add_together(self, events: Sequence[Event], now: float) -> None:
+        """Add the rows of an episode's events, the last of which happened at ``now``."""
+        only_step = rows.only_step_row(events, self._policy(events[0]))
+        kept = KEPT if only_step is None else Asked | CallEnded | Answered
+        for event in events:
+            if isinstance(event, kept):
+                self._add(event, now - (events[-1].at - event.at))
+        if only_step is not None:
+            start = self._rows["episode starts"].pop()
+            end = self._rows["episode ends"].pop()
+            whole = {**start, **end, "only_step": compact(only_step)}
+            self._rows["whole episodes"].append(whole)
+
+    def _policy(self, item: Event | StoredRecord) -> TextPolicy:
         """Return which texts of an item are kept."""
         if isinstance(item, StoredRecord):
             return self._texts
