@@ -124,9 +124,10 @@ class BatchWriter:
     def _add_together(self, events: Sequence[Event], now: float) -> None:
         """Add the rows of an episode's events, the last of which happened at ``now``."""
         only_step = rows.only_step_row(events, self._policy(events[0]))
-        kept = KEPT if only_step is None else Asked | CallEnded | Answered
         for event in events:
-            if isinstance(event, kept):
+            if only_step is not None and isinstance(event, StepEnded | RoundEnded):
+                continue
+            if isinstance(event, KEPT):
                 self._add(event, now - (events[-1].at - event.at))
         if only_step is not None:
             start = self._rows["episode starts"].pop()
