@@ -78,6 +78,7 @@ PHASES = (
     Phase("planner writes bold type", text=BOLD),
     Phase("planner writes JSON", text=JSON),
     Phase("planner is cut", fate="cut_at_limit"),
+    Phase("planner is over its rate", fate="429"),
     Phase("planner has no quota", fate="429_quota"),
     Phase("planner has a wrong key", fate="401"),
     *(Phase(f"worker {name} killed", killed=(name,)) for name in WORKERS),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable
 from decimal import Decimal
 from pathlib import Path
@@ -139,6 +140,34 @@ def test_a_planner_whose_circuit_is_open_costs_no_time(in_virtual_time: Callable
     episode = in_virtual_time(ask_often())
     assert episode.answer == "one" and episode.seconds < 0.1
     assert isinstance(episode.no_plan, errors.CircuitOpen)
+
+
+def test_at_most_one_request_at_a_time_hangs_with_a_planner_whose_circuit_is_open(
+    in_virtual_time: Callable,
+) -> None:
+    planner = Scripted((float("inf"), "late"), remote=True, identity="hangs again and again")
+    conductor = mending(planner, pool_of("one"), timeout_s=20.0)
+
+    async def ask_for(seconds: float) -> list[float]:
+        took: list[float] = []
+        end = asyncio.get_running_loop().time() + seconds
+        while asyncio.get_running_loop().time() < end:
+            took.append((await conductor.ask("Why?")).seconds)
+            await asyncio.sleep(1.0)
+        return took
+
+    async def clients(seconds: float) -> list[float]:
+        each = await asyncio.gather(*(ask_for(seconds) for _ in range(24)))
+        return [took for one in each for took in one]
+
+    async def first_and_later() -> list[float]:
+        await clients(20.0)
+        planner.most_running = 0
+        return await clients(200.0)
+
+    took = in_virtual_time(first_and_later())
+    assert planner.most_running == 1
+    assert sum(seconds > 1.0 for seconds in took) <= 200 / 20 < len(took) / 100
 
 
 @pytest.mark.parametrize(

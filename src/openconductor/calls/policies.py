@@ -49,7 +49,9 @@ QUIET_S = 1.0
 Of many calls in flight the slow failures end in a row, so a count alone proves little."""
 
 COOL_DOWN_S = 3.0
-"""An open circuit lets one call through every this many seconds."""
+LONGEST_COOL_DOWN_S = 60.0
+"""An open circuit lets one call through every COOL_DOWN_S seconds. If the last failure was a
+timeout, it waits as long as that took, up to LONGEST_COOL_DOWN_S: few calls shall hang."""
 
 UNREACHABLE_S = 10.0
 """How long a worker that cannot be reached is retried, unless the context of the call says."""
@@ -81,6 +83,7 @@ class Circuit:
         self._last_success = -math.inf
         self._last_failure = ""
         self._next_try = 0.0
+        self._cool_down = COOL_DOWN_S
 
     @property
     def closed(self) -> bool:
@@ -104,7 +107,7 @@ class Circuit:
             failed = f"{self._failures} calls in a row failed, the last: {self._last_failure}"
             raise CircuitOpen(f"not sent: {failed}; next try in {left:.1f} s", retry_after=left)
         if sending:
-            self._next_try = _now() + COOL_DOWN_S
+            self._next_try = _now() + self._cool_down
 
     def succeed(self) -> None:
         """Note that the worker has answered."""
@@ -112,8 +115,8 @@ class Circuit:
         self._failures = 0
         self.down_since = None
 
-    def fail(self, error: WorkerError, deadline: float | None) -> None:
-        """Note a failure of a call that had until ``deadline``."""
+    def fail(self, error: WorkerError, deadline: float | None, *, begun: float) -> None:
+        """Note a failure of a call that was sent at ``begun`` and had until ``deadline``."""
         now = _now()
         proves_nothing = isinstance(error, RateLimited)
         if isinstance(error, WorkerTimeout) and deadline is not None:
@@ -126,10 +129,13 @@ class Circuit:
         if isinstance(error, Unreachable):  # what a server says may repeat another caller's prompt
             self._last_failure += f": {error.message}"
         self._failures += 1
+        self._cool_down = COOL_DOWN_S
+        if isinstance(error, WorkerTimeout):
+            self._cool_down = max(COOL_DOWN_S, min(now - begun, LONGEST_COOL_DOWN_S))
         lasting = self._failures >= FAILURES and now - self._last_success >= QUIET_S
         if self.opens and self.down_since is None and lasting:
             self.down_since = now
-            self._next_try = now + COOL_DOWN_S
+            self._next_try = now + self._cool_down
 
 
 class Policies:
@@ -236,7 +242,7 @@ class Policies:
                 used = _tokens_used(error)
                 if isinstance(error, RateLimited) and error.retryable:
                     limits.throttle.reject(slot.begun, _now(), error.retry_after)
-                circuit.fail(error, call.deadline)
+                circuit.fail(error, call.deadline, begun=slot.begun)
             raise
         finally:
             limits.give_back(slot, sent=sent, used=used)
