@@ -36,6 +36,7 @@ from openconductor.events import CallEnded, Event
 from openconductor.pool import PoolFile, WorkerPool, WorkerTable
 from openconductor.protocols import CallContext
 from openconductor.providers.openai_compatible import OpenAICompatibleProvider
+from openconductor.providers.wire.rate_limits import RateLimits, read_limits
 from openconductor.types import Completion, Message, Price, Usage
 
 Able = Literal["yes", "no", "accepted", "failed", "untried"]
@@ -66,7 +67,7 @@ class Fault:
     """A fault of a worker.
 
     Attributes:
-        what: key, settings, answer, streaming, usage or price.
+        what: key, settings, answer, streaming, usage, limits or price.
         message: the observation.
         fix: a command, a line of the pool file, or advice.
         fatal: True if the worker cannot be used.
@@ -109,6 +110,7 @@ class WorkerReport:
         usage_reported: True if the server reported the tokens.
         tools: ``yes`` if it called one; ``accepted`` if it answered without.
         images: ``accepted`` or not.
+        rpm, tpm: the calls and tokens a minute that the server says it takes.
         calls, spent: the calls of the check, and their usage.
     """
 
@@ -128,6 +130,8 @@ class WorkerReport:
     streaming: StreamReport = field(default_factory=StreamReport)
     tools: Able = "untried"
     images: Able = "untried"
+    rpm: int | None = None
+    tpm: int | None = None
     calls: int = 0
     spent: Usage = field(default_factory=Usage)
     faults: list[Fault] = field(default_factory=list[Fault])
@@ -234,6 +238,7 @@ class _Probe:
             limit = min(sampling.max_tokens or MAX_TOKENS, MAX_TOKENS)
             sampling = replace(sampling, max_tokens=limit)
         self.report = report
+        self.limits = RateLimits(worker.rpm, worker.tpm)
         self.worker = replace(
             worker,
             sampling=sampling,
@@ -274,6 +279,7 @@ class _Probe:
             streamed = await self._call(self.worker, _COUNT, stream=True)
         self._report_stream(streamed)
         self._report_usage()
+        self._report_limits()
 
     async def _call(
         self, worker: Worker, messages: Sequence[Message], *, stream: bool = False
@@ -325,6 +331,18 @@ class _Probe:
             "until then its cost is unknown"
         )
         self.report.add(Fault("usage", message, fix, fatal=False))
+
+    def _report_limits(self) -> None:
+        """Report the server's limits, and add a fault if the pool file has none, or higher ones."""
+        known = read_limits(self.worker.resolved.response_headers)
+        self.report.rpm, self.report.tpm = known
+        lines: list[str] = []
+        for name, own, limit in zip(known._fields, self.limits, known, strict=True):
+            if limit is not None and (own is None or own > limit):
+                lines.append(f"{name} = {limit}")
+        if lines:
+            message = "the server says how many calls or tokens a minute it takes"
+            self.report.add(Fault("limits", message, "\n".join(lines), fatal=False))
 
     def _add_failure(self, what: str, error: OpenConductorError | None) -> None:
         message = error.message if isinstance(error, WorkerError) else str(error)

@@ -19,7 +19,15 @@ import typer
 from rich import box
 from rich.cells import cell_len
 from rich.console import Console, RenderableType
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+from rich.progress import (
+    BarColumn,
+    MofNCompleteColumn,
+    Progress,
+    ProgressColumn,
+    Task,
+    TextColumn,
+    TimeRemainingColumn,
+)
 from rich.table import Table
 from rich.text import Text
 
@@ -220,6 +228,7 @@ def _terminal_bar(screen: Console, title: str) -> Generator[Advance]:
         BarColumn(None),
         MofNCompleteColumn(),
         TextColumn("{task.description}"),
+        _BottleneckColumn(),
         TimeRemainingColumn(),
     )
     with Progress(*columns, console=screen, transient=True, expand=True) as bar:
@@ -234,6 +243,25 @@ def _terminal_bar(screen: Console, title: str) -> Generator[Advance]:
         yield advance
 
 
+class _BottleneckColumn(ProgressColumn):
+    """Shows the worker that most calls wait for."""
+
+    def render(self, task: Task) -> Text:
+        """Return the column's text, a few times a second."""
+        return Text(printable(name_bottleneck()), style="yellow")
+
+
+def name_bottleneck() -> str:
+    """Return the worker that most calls wait for, with their number; "": none waits."""
+    from openconductor.calls.worker import waiting_calls
+
+    waiting = waiting_calls()
+    if not waiting:
+        return ""
+    name = max(waiting, key=lambda worker: waiting[worker])
+    return f"waiting for {name}: {counted(waiting[name], 'call')}"
+
+
 class _ProgressLines:
     """Prints progress as lines: one at each tenth, with 30 s to 5 minutes between two lines."""
 
@@ -246,8 +274,9 @@ class _ProgressLines:
     def advance(self, done: int, total: int, description: str = "") -> None:
         """Keep a new line, and print it if it is time."""
         self.line = f"{self.title}: {done:,} of {total:,}"
-        if description:
-            self.line += f", {description}"
+        for part in (description, name_bottleneck()):
+            if part:
+                self.line += f", {part}"
         silence = time.monotonic() - self.printed_at
         has_news = done - self.printed >= total / 10
         if silence >= LONGEST_SILENCE or (silence >= LINE_SECONDS and has_news):

@@ -10,6 +10,7 @@ from io import BytesIO, TextIOWrapper
 from types import SimpleNamespace
 
 import pytest
+from rich.progress import Task, TaskID
 
 from openconductor.cli import console
 from openconductor.errors import ConfigError
@@ -68,6 +69,16 @@ def test_work_that_is_quiet_without_a_terminal_says_nothing(capsys) -> None:
     with console.progress_bar("asking", piped=False) as advance:
         advance(1, 1)
     assert capsys.readouterr().err == ""
+
+
+def test_progress_names_the_worker_that_most_calls_wait_for(monkeypatch, capsys) -> None:
+    waiting = {"quick": 1, "slow": 12}
+    monkeypatch.setattr("openconductor.calls.worker.waiting_calls", lambda: waiting)
+    with console.progress_bar("asking") as advance:
+        advance(1, 1, "$1")
+    assert capsys.readouterr().err == "asking: 1 of 1, $1, waiting for slow: 12 calls\n"
+    shown = console._BottleneckColumn().render(Task(TaskID(0), "", 1, 0, lambda: 0.0))
+    assert shown.plain == "waiting for slow: 12 calls"
 
 
 def test_what_libraries_print_goes_to_stderr_and_results_to_stdout() -> None:
