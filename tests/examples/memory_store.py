@@ -22,6 +22,7 @@ from openconductor.store import (
 class MemoryStore:
     """A Store that is lost with its process. Everything is readable at once, and durable never."""
 
+    keeps_texts = True
     wants_text = False  # no event for each piece of a step's text
 
     def __init__(self) -> None:

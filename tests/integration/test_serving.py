@@ -10,6 +10,7 @@ from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
+import anthropic
 import httpx
 import openai
 import pytest
@@ -437,9 +438,67 @@ def test_the_first_page_says_what_this_is_and_which_paths_there_are(server: Orch
         assert httpx.get(f"{server.url}{path}").status_code == 200, path
 
 
+def test_an_answer_is_read_again_and_deleted(tmp_path: Path) -> None:
+    keys = [KeyTable(name, hash_key(name)) for name in ("ann", "ben")]
+    tool: Any = {"type": "function", "name": "add", "parameters": SCHEMA}
+    asked: Any = {
+        "model": "conductor",
+        "input": [
+            {"role": "user", "content": "One."},
+            {"role": "assistant", "content": "Yes."},
+            {"role": "user", "content": [{"type": "input_image", "image_url": IMAGE}]},
+        ],
+        "instructions": "Be short.",
+        "tools": [tool],
+        "metadata": {"a": "b"},
+        "temperature": 0.5,
+        "text": {"format": {"type": "json_schema", "name": "a", "schema": SCHEMA}},
+    }
+    with orchestra(tmp_path, "thought", ["42", {"add": {"a": 6}}], key=keys) as server:
+        ann = client(server, api_key="ann").responses
+        first = ann.create(**asked)
+        assert ann.retrieve(first.id).to_dict() == first.to_dict()
+        listed = ann.input_items.list(first.id, order="asc", limit=2)
+        kinds = [(item.type, getattr(item, "role", "")) for item in listed]
+        assert kinds == [("message", "user"), ("message", "assistant"), ("message", "user")]
+        (newest,) = ann.input_items.list(first.id, limit=1).data
+        assert newest.to_dict()["content"] == [
+            {"type": "input_image", "image_url": IMAGE, "detail": "auto"}
+        ]
+        wrong = httpx.get(
+            f"{server.url}/v1/responses/{first.id}/input_items?limit=0",
+            headers={"x-api-key": "ann"},
+        )
+        assert wrong.json()["error"]["param"] == "limit"
+        with pytest.raises(openai.NotFoundError):
+            client(server, api_key="ben").responses.retrieve(first.id)
+        ann.delete(first.id)
+        for forget in (ann.retrieve, ann.delete, ann.input_items.list):
+            with pytest.raises(openai.NotFoundError):
+                forget(first.id)
+        with pytest.raises(openai.NotFoundError):
+            ann.create(model="conductor", input="Two.", previous_response_id=first.id)
+
+
+def test_models_have_the_form_of_the_client_that_asks(server: Orchestra) -> None:
+    with anthropic.Anthropic(base_url=server.url, api_key="none", max_retries=0) as asking:
+        models = list(asking.models.list())
+        assert [model.id for model in models] == ["conductor", "direct:anna", "direct:bert"]
+        one = asking.models.retrieve("direct:anna")
+        assert (one.type, one.display_name) == ("model", "direct:anna")
+        with pytest.raises(anthropic.NotFoundError) as caught:
+            asking.models.retrieve("nobody")
+    assert caught.value.body["error"]["type"] == "not_found_error"  # type: ignore[index]
+    assert client(server).models.retrieve("conductor").object == "model"
+
+
 def test_the_description_names_every_path(server: Orchestra) -> None:
     document = httpx.get(f"{server.url}/openapi.json").json()
     assert json.dumps(document)
     for path in ("/health", "/health/live", "/health/ready", "/metrics", "/v1/models"):
+
+
+    assert "delete" in document["paths"]["/v1/responses/{identifier}"]
+    for path in ("/health/live", "/health/ready", "/metrics", "/v1/models"):
         assert path in document["paths"]
         assert httpx.get(f"{server.url}{path}").status_code == 200

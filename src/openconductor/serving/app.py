@@ -31,7 +31,12 @@ import openconductor
 from openconductor.errors import JournalError, OpenConductorError
 from openconductor.serving.access_log import PageLog, configure_log, log_request
 from openconductor.serving.apis.chat import CHAT
-from openconductor.serving.apis.messages import MESSAGES, count_tokens
+from openconductor.serving.apis.messages import (
+    MESSAGES,
+    count_tokens,
+    describe_model,
+    list_models,
+)
 from openconductor.serving.apis.openapi import openapi
 from openconductor.serving.apis.responses import RESPONSES
 from openconductor.serving.apis.wire import Api, Json, RequestFailed, as_json, request_failure
@@ -39,6 +44,7 @@ from openconductor.serving.connection import ClientConnection, receive_json
 from openconductor.serving.gateway import Gateway, Turn
 from openconductor.serving.key_ring import KeyRing, Tenant
 from openconductor.serving.listening import ListeningSocket, OutOfFiles
+from openconductor.serving.response_pages import ResponsePages
 from openconductor.serving.serve_config import ServeConfig
 from openconductor.serving.turn import ANSWER
 
@@ -215,7 +221,10 @@ class _Pages:
     async def models(self, request: Request) -> Response:
         """Answer ``GET /v1/models``."""
         offered = self._gateway.offered(self._keys.find(request.headers))
-        return _Json({"object": "list", "data": [self._model(name) for name in offered]})
+        models = [self._model(name, request) for name in offered]
+        if _speaks_anthropic(request):
+            return _Json(list_models(models))
+        return _Json({"object": "list", "data": models})
 
     async def model(self, request: Request) -> Response:
         """Answer ``GET /v1/models/NAME``."""
@@ -223,7 +232,7 @@ class _Pages:
         if name not in self._gateway.offered(self._keys.find(request.headers)):
             message = f"model: got {name!r}; GET /v1/models lists the models"
             raise RequestFailed(404, "model_not_found", message)
-        return _Json(self._model(name))
+        return _Json(self._model(name, request))
 
     async def episode(self, request: Request) -> Response:
         """Answer ``GET /v1/episodes/ID``, to the key that made it."""
@@ -265,7 +274,9 @@ class _Pages:
         """Answer ``GET /openapi.json``."""
         return _Json(openapi(APIS))
 
-    def _model(self, name: str) -> Json:
+    def _model(self, name: str, request: Request) -> Json:
+        if _speaks_anthropic(request):
+            return describe_model(name, self._started)
         return {
             "id": name,
             "object": "model",
@@ -283,6 +294,7 @@ def build_app(gateway: Gateway, keys: KeyRing, config: ServeConfig) -> Starlette
         Route("/v1/messages/count_tokens", pages.count, methods=["POST"]),
         Route("/v1/models", pages.models),
         Route("/v1/models/{name:path}", pages.model),
+        *ResponsePages(gateway, keys).routes(),
         Route("/v1/episodes/{identifier}", pages.episode),
         Route("/", pages.home),
         Route("/health", pages.ready),
@@ -296,7 +308,7 @@ def build_app(gateway: Gateway, keys: KeyRing, config: ServeConfig) -> Starlette
         cors = Middleware(
             CORSMiddleware,
             allow_origins=config.origins,
-            allow_methods=("GET", "POST"),
+            allow_methods=("GET", "POST", "DELETE"),
             allow_headers=("*",),
             allow_private_network=True,  # a public page that is listed may reach this machine
             expose_headers=("x-request-id",),
@@ -327,9 +339,15 @@ def _endpoints(routes: Sequence[BaseRoute]) -> list[str]:
 async def _failure(request: Request, error: Exception) -> Response:
     """Answer a failure in the form of the API whose path was asked for."""
     failure = cast("RequestFailed", error)
-    api = next((api for api in APIS if request.url.path.startswith(api.path)), CHAT)
+    default = MESSAGES if _speaks_anthropic(request) else CHAT
+    api = next((api for api in APIS if request.url.path.startswith(api.path)), default)
     headers = _failure_headers(failure, uuid.uuid4().hex, repeatable=True)
     return _Json(api.failure(failure), failure.status, headers)
+
+
+def _speaks_anthropic(request: Request) -> bool:
+    """Return True if a request has the header that Anthropic's clients send."""
+    return "anthropic-version" in request.headers
 
 
 async def _not_found(request: Request, error: Exception) -> Response:

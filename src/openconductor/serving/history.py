@@ -6,9 +6,10 @@ import asyncio
 from collections import OrderedDict
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from typing import Any
+from typing import Any, NamedTuple
 
 from openconductor.calls.options import offered_calls
+from openconductor.prompt import check_turns
 from openconductor.serving.apis.wire import (
     RECALLS,
     ClientRequest,
@@ -17,7 +18,7 @@ from openconductor.serving.apis.wire import (
     parse_call_id,
 )
 from openconductor.serving.key_ring import SERVED
-from openconductor.serving.turn import ToolTurn, served_calls
+from openconductor.serving.turn import SHOWN, ToolTurn, served_calls
 from openconductor.store import Store, StoredEpisode
 from openconductor.store.episode_json import episode_json
 from openconductor.types import Message
@@ -26,6 +27,20 @@ REMEMBERED = 256
 """Answers with tool calls that are kept in memory; older ones are read from the store."""
 HELD = 50_000_000
 """The most characters of them."""
+
+
+class KeptResponse(NamedTuple):
+    """An answer of the Responses API, as it was kept.
+
+    Attributes:
+        record: of its request.
+        episode: its episode.
+        shown: the request's settings, and the reasoning.
+    """
+
+    record: Mapping[str, Any]
+    episode: StoredEpisode
+    shown: Mapping[str, Any]
 
 
 class History:
@@ -112,19 +127,31 @@ class History:
         if found is None:
             return None
         record, stored = found
-        is_kept = record.get("store", True) and stored.question
-        if not is_kept or stored.answer is None:
+        if not _is_kept(record, stored):
             return None
-        if isinstance(stored.question, str):
-            turns: Sequence[Message] = (Message("user", stored.question),)
-        else:
-            turns = stored.question[record["instructed"] :]
+        turns = check_turns(stored.question)[record["instructed"] :]
         parts: tuple[Json, ...] = ()
         if record.get("tools"):
             called = await self._tool_turn(episode, key)
             if called is not None:
                 parts = ({"tool_calls": served_calls(called.calls, episode)},)
-        return (*turns, Message("assistant", stored.answer, parts))
+        return (*turns, Message("assistant", stored.answer or "", parts))
+
+    def response(self, identifier: str, key: str) -> KeptResponse | None:
+        """Return an answer of the Responses API. None: unknown, not kept, or deleted."""
+        found = self._find(identifier, key)
+        shown = self._store.find_record(f"{SHOWN}{identifier}")
+        if found is None or shown is None or not _is_kept(*found):
+            return None
+        return KeptResponse(*found, shown)
+
+    def delete(self, identifier: str, key: str) -> None:
+        """Forget an answer: from now on its id is unknown."""
+        record = self._store.find_record(f"{SERVED}{identifier}") or {}
+        self._store.put_record(f"{SERVED}{identifier}", {**record, "store": False}, texts=False)
+        forgotten = self._tool_turns.pop((key, identifier), None)
+        if forgotten is not None:
+            self._held -= _size(forgotten)
 
     def episode(self, identifier: str, key: str) -> Json | None:
         """Return an episode as JSON, with the record of its request; None: unknown."""
@@ -144,6 +171,11 @@ class History:
             return None
         stored = self._store.episode(identifier, rounds=rounds)
         return None if stored is None else (record, stored)
+
+
+def _is_kept(record: Mapping[str, Any], stored: StoredEpisode) -> bool:
+    """Return True if the texts of an answered episode are there."""
+    return bool(record.get("store", True) and stored.question and stored.answer is not None)
 
 
 def _size(turn: ToolTurn) -> int:

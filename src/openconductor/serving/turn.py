@@ -10,7 +10,7 @@ from contextlib import ExitStack
 from dataclasses import dataclass
 from decimal import Decimal
 
-from openconductor.calls.options import bound_usage
+from openconductor.calls.options import bound_usage, offered_calls
 from openconductor.errors import OpenConductorError, TruncatedResponse
 from openconductor.events import (
     Answered,
@@ -48,6 +48,9 @@ ANSWER = -1
 
 Ask = Callable[..., Awaitable[Episode]]
 """The ``ask`` of an orchestrator, or a call that begins further on."""
+
+SHOWN = "response/"
+"""Prefix of the store's key for what a response shows beside its episode; its id follows."""
 
 log = logging.getLogger("openconductor.serving")
 
@@ -208,26 +211,7 @@ class Turn:
         raise self._bill.failure(error)
 
     def _served(self, episode: Episode) -> ServedAnswer:
-        if episode.answer is None:
-            raise request_failure(episode.error or OpenConductorError("no answer and no error"))
-        step = answering_step(episode)
-        completion = None if step is None else step.completion
-        calls: tuple[Json, ...] = ()
-        finish_reason: FinishReason = "stop"
-        # Another text than the last step's is a vote's, or a baseline's own.
-        if completion is not None and completion.text == episode.answer:
-            calls = served_calls(completion.tool_calls, episode.id)
-            finish_reason = completion.finish_reason
-            if finish_reason in ("stop", "tool_calls"):
-                finish_reason = "tool_calls" if calls else "stop"
-        return ServedAnswer(
-            episode=episode,
-            text=episode.answer,
-            tool_calls=calls,
-            finish_reason=finish_reason,
-            thoughts=tuple(self._narration.parts),
-            orchestration=orchestration(episode, self._names),
-        )
+        return served_answer(episode, self._narration.parts, self._names)
 
     def rest_of(self, answer: ServedAnswer) -> str:
         """Return the text of the answer that was not streamed.
@@ -337,6 +321,14 @@ class Turn:
         self._keep(self._bill.charged, tools=tools)
         if self._events is not None:  # after the charge, which is exact whatever is lost
             self._store.put_episode(self._events)
+        settings = self.request.settings
+        if episode is not None and settings is not None and self._keeps_texts:
+            shown = {"settings": settings, "thoughts": self._narration.parts}
+            self._store.put_record(f"{SHOWN}{self.id}", shown)
+
+    @property
+    def _keeps_texts(self) -> bool:
+        return self.request.store and self._store.keeps_texts
 
     def _keep(self, charged: Decimal | None, *, tools: bool) -> None:
         record: Json = {
@@ -349,6 +341,41 @@ class Turn:
             "charged": None if charged is None else str(charged),
         }
         self._store.put_record(f"{SERVED}{self.id}", record, texts=False)
+
+
+def served_answer(
+    episode: Episode, thoughts: Sequence[str], names: Mapping[int, str]
+) -> ServedAnswer:
+    """Return the answer of an episode that has ended, or of one that was kept.
+
+    Args:
+        episode: the episode.
+        thoughts: the reasoning that is shown.
+        names: the workers' names, by ordinal.
+
+    Raises:
+        RequestFailed: the episode has no answer.
+    """
+    if episode.answer is None:
+        raise request_failure(episode.error or OpenConductorError("no answer and no error"))
+    step = answering_step(episode)
+    calls: tuple[Json, ...] = ()
+    finish_reason: FinishReason = "stop"
+    # Another text than the last step's is a vote's, or a baseline's own.
+    if step is not None and step.completion is not None and step.completion.text == episode.answer:
+        finish_reason = step.completion.finish_reason
+        body = step.calls[-1].sampling.body if step.calls else {}
+        calls = served_calls(offered_calls(step.completion.tool_calls, body), episode.id)
+        if finish_reason in ("stop", "tool_calls"):
+            finish_reason = "tool_calls" if calls else "stop"
+    return ServedAnswer(
+        episode=episode,
+        text=episode.answer,
+        tool_calls=calls,
+        finish_reason=finish_reason,
+        thoughts=tuple(thoughts),
+        orchestration=orchestration(episode, names),
+    )
 
 
 def served_calls(calls: Sequence[Mapping[str, object]], episode: str) -> tuple[Json, ...]:

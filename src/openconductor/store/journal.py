@@ -82,7 +82,7 @@ class Journal(JournalReader):
             connection = undone.enter_context(closing(open_for_writing(path)))
             super().__init__(path)
             undone.pop_all()
-        self._keeps_content = content == "full"
+        self.keeps_texts = content == "full"
         self._queue: queue.SimpleQueue[tuple[Item, float] | _Waiter | None] = queue.SimpleQueue()
         self._gate = threading.Lock()
         self._end: _End | None = None
@@ -135,7 +135,7 @@ class Journal(JournalReader):
         Raises:
             JournalError: the journal has failed, is closed, or keeps no content and was given some.
         """
-        if texts and not self._keeps_content:
+        if texts and not self.keeps_texts:
             raise JournalError(
                 f"journal {self.path}: keeps no content, and the record {key!r} holds some"
             )
@@ -210,7 +210,7 @@ class Journal(JournalReader):
         waiting: list[_Waiter] = []
         end = _End("is closed", None)
         try:
-            writer = BatchWriter(connection, privacy, content=self._keeps_content)
+            writer = BatchWriter(connection, privacy, content=self.keeps_texts)
             while self._write_next(writer, waiting):
                 pass
         except (sqlite3.Error, OSError) as error:

@@ -212,7 +212,13 @@ class StoreReader(CompletionStore, RecordReader, EpisodeReader, Protocol):
 
 
 class Store(EventSink, StoreReader, Protocol):
-    """A store that is written and read. Reading returns what is durable."""
+    """A store that is written and read. Reading returns what is durable.
+
+    Attributes:
+        keeps_texts: False: no content is kept.
+    """
+
+    keeps_texts: bool
 
     def put_episode(self, events: Sequence[Event]) -> None:
         """Take in all events of an episode at once, as ``__call__`` takes each.

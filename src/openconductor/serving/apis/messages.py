@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
+from datetime import UTC, datetime
 from typing import Annotated, Final, Literal
 
 from pydantic import BaseModel, BeforeValidator, Field
@@ -177,6 +178,19 @@ class MessagesBody(CountBody):
     temperature: Annotated[float, Field(ge=0, le=1)] | None = None
     top_p: Annotated[float, Field(ge=0, le=1)] | None = None
     stop_sequences: list[str] | None = None
+
+
+def describe_model(name: str, created: float) -> Json:
+    """Return a model, first offered at ``created`` (seconds since 1970)."""
+    moment = datetime.fromtimestamp(created, UTC).isoformat()
+    return {"type": "model", "id": name, "display_name": name, "created_at": moment}
+
+
+def list_models(models: Sequence[Json]) -> Json:
+    """Return the page of all models."""
+    names = [model["id"] for model in models]
+    first, last = (names[0], names[-1]) if names else (None, None)
+    return {"data": models, "has_more": False, "first_id": first, "last_id": last}
 
 
 def count_tokens(body: Json) -> Json:

@@ -102,9 +102,14 @@ ANSWERS = {
 _MODEL = {"id": str, "object": "model", "created": int, "owned_by": str}
 _STATUS = {"status": str}
 _EPISODE = {"id": str, "outcome": str}
+_RESPONSE_PATH = "/v1/responses/{identifier}"
+_DELETED = {"id": str, "object": "response", "deleted": True}
+_ITEMS = {"object": "list", "data": [{"id": str, "type": str}], "has_more": (True, False)}
 _GETS: dict[str, tuple[str, str, object]] = {
     "/v1/models": ("", "the models", {"object": "list", "data": [_MODEL]}),
     "/v1/models/{name}": ("name", "a model", _MODEL),
+    _RESPONSE_PATH: ("identifier", "an earlier answer, to the key that made it", _RESPONSE),
+    f"{_RESPONSE_PATH}/input_items": ("identifier", "its conversation, as items", _ITEMS),
     "/v1/episodes/{identifier}": ("identifier", "an episode, to the key that made it", _EPISODE),
     "/health": ("", "requests are accepted", _STATUS),
     "/health/live": ("", "the process runs", _STATUS),
@@ -133,6 +138,7 @@ def openapi(apis: Sequence[Api]) -> Json:
     paths["/v1/messages/count_tokens"] = _post("count_tokens", CountBody, schemas, streams=False)
     for path, (parameter, description, form) in _GETS.items():
         paths[path] = _get(parameter, description, form)
+    paths[_RESPONSE_PATH] |= {"delete": _get("identifier", "its id is forgotten", _DELETED)["get"]}
     metrics = _response("for Prometheus", _TEXT, "text/plain")
     paths["/metrics"] = {"get": {"responses": {"200": metrics}}}
     security: list[Json] = [{name: []} for name in _KEYS]

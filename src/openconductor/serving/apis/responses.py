@@ -104,6 +104,8 @@ class ResponsesBody(wire.Body):
 
 
 _ECHOED = {*_DEFAULTS} & {*ResponsesBody.model_fields}
+_SETTINGS = (_ECHOED | {"model", "reasoning", "text"}) - {"instructions"}
+"""Fields that are kept for reading an answer again; instructions and tools are kept anyway."""
 
 
 class Responses:
@@ -148,6 +150,7 @@ class Responses:
             previous=_read_previous(given.previous_response_id),
             instructed=1 if given.instructions else 0,
             store=given.store is not False,
+            settings=given.model_dump(include=_SETTINGS, exclude_none=True),
         )
 
     def answer(
@@ -194,16 +197,22 @@ def _write_items(
     return ResponseItems(episode, created, echo, read_tools(body.tools or ()), silent=silent)
 
 
+def read_id(identifier: str) -> str | None:
+    """Return the episode of a response's id. None: it is not such an id."""
+    match = _RESPONSE_ID.fullmatch(identifier)
+    return None if match is None else match[1]
+
+
 def _read_previous(identifier: str | None) -> str | None:
     """Return the episode of an earlier response."""
     if not identifier:
         return None
-    match = _RESPONSE_ID.fullmatch(identifier)
-    if match is None:
+    episode = read_id(identifier)
+    if episode is None:
         where = "previous_response_id"
         message = f"{where}: got {short(identifier)}, which is not the id of an earlier answer"
         raise RequestFailed(404, "previous_response_not_found", message, param=where)
-    return match[1]
+    return episode
 
 
 def _read_format(given: object) -> Json | None:

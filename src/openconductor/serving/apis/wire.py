@@ -125,6 +125,7 @@ class ClientRequest:
         instructed: how many of the first turns belong to this request only, and not to a later
             conversation.
         store: False: no texts of the episode are kept, and its id is unknown afterwards.
+        settings: what is kept of the body, so that the answer can be read again; None: nothing.
     """
 
     body: Body
@@ -135,6 +136,7 @@ class ClientRequest:
     previous: str | None = None
     instructed: int = 0
     store: bool = True
+    settings: Json | None = None
 
     @property
     def control(self) -> Control:
