@@ -364,8 +364,8 @@ def served_answer(
     # Another text than the last step's is a vote's, or a baseline's own.
     if step is not None and step.completion is not None and step.completion.text == episode.answer:
         finish_reason = step.completion.finish_reason
-        body = step.calls[-1].sampling.body if step.calls else {}
-        calls = served_calls(offered_calls(step.completion.tool_calls, body), episode.id)
+        sampling = step.calls[-1].sampling if step.calls else Sampling()
+        calls = served_calls(offered_calls(step.completion.tool_calls, sampling.body), episode.id)
         if finish_reason in ("stop", "tool_calls"):
             finish_reason = "tool_calls" if calls else "stop"
     return ServedAnswer(
