@@ -495,10 +495,7 @@ def test_models_have_the_form_of_the_client_that_asks(server: Orchestra) -> None
 def test_the_description_names_every_path(server: Orchestra) -> None:
     document = httpx.get(f"{server.url}/openapi.json").json()
     assert json.dumps(document)
-    for path in ("/health", "/health/live", "/health/ready", "/metrics", "/v1/models"):
-
-
     assert "delete" in document["paths"]["/v1/responses/{identifier}"]
-    for path in ("/health/live", "/health/ready", "/metrics", "/v1/models"):
+    for path in ("/health", "/health/live", "/health/ready", "/metrics", "/v1/models"):
         assert path in document["paths"]
         assert httpx.get(f"{server.url}{path}").status_code == 200
