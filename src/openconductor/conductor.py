@@ -23,7 +23,7 @@ from openconductor.errors import (
     WorkflowReason,
     stops,
 )
-from openconductor.pool import Worker, WorkerPool
+from openconductor.pool import Worker, WorkerPool, open_pool
 from openconductor.prompt import (
     EXAMPLES,
     ExampleName,
@@ -90,7 +90,7 @@ class Conductor:
         self,
         planner: Planner,
         *,
-        pool: WorkerPool,
+        pool: WorkerPool | str | Path,
         max_steps: int | None = None,
         max_rounds: int | None = 1,
         prompt: PromptOptions | None = None,
@@ -105,9 +105,10 @@ class Conductor:
 
         Args:
             planner: writes the workflows. A checkpoint brings its own prompt and sampling and costs
-                nothing, a Worker its own sampling and price. The price of any other planner's calls
-                is unknown.
-            pool: the workers on offer. They get the ordinals that a trained planner knows them by.
+                nothing, a Worker its own sampling and price; ``"worker:NAME"`` is one of the pool.
+                The price of any other planner's calls is unknown.
+            pool: the workers on offer, or the path of a pool file. They get the ordinals that a
+                trained planner knows them by.
             max_steps: the most steps that one workflow may have; default: as many as the checkpoint
                 was trained to write, else 5.
             max_rounds: the most calls of the planner for a question, an accepting call included.
@@ -142,6 +143,9 @@ class Conductor:
             if value is not None and value < 1:
                 raise ConfigError(f"Conductor.{name}: got {value}, expected at least 1")
         one_of("Conductor.on_no_plan", on_no_plan, get_args(OnNoPlan))
+        if isinstance(pool, str | Path):
+            pool = open_pool(str(pool))
+        planner = find_in_pool(planner, pool)
         if not isinstance(planner, Worker):
             provider = resolve(planner)
             prompt = prompt or provider.prompt_options
@@ -410,6 +414,24 @@ def prompted(
     one_of("examples", examples, EXAMPLES)
     options = PromptOptions(template, EXAMPLES[examples], cards=cards)
     return replace(conductor, prompt=options)
+
+
+def find_in_pool(planner: Planner, pool: WorkerPool) -> Planner:
+    """Return the worker that ``"worker:NAME"`` names; any other planner as it is.
+
+    Raises:
+        ConfigError: there is no such worker, or its name stands there alone.
+    """
+    if not isinstance(planner, str):
+        return planner
+    kind, _, name = planner.partition(":")
+    if kind == "worker" and name:
+        return pool[name]
+    if planner in pool.names.values() and not Path(planner).is_dir():
+        raise ConfigError(
+            f"conductor {planner!r}: is a worker of the pool; expected 'worker:{planner}'"
+        )
+    return planner
 
 
 def _run_blocking(ask: Callable[[], Coroutine[None, None, T]]) -> T:

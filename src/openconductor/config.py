@@ -21,7 +21,6 @@ from typing import TYPE_CHECKING, Any, TypeVar, cast
 from openconductor.errors import ConfigError
 
 if TYPE_CHECKING:
-    from pydantic import TypeAdapter
     from pydantic_core import ErrorDetails
 
 T = TypeVar("T")
@@ -43,6 +42,7 @@ _UNREADABLE: Mapping[type, str] = {
     IsADirectoryError: "is a folder",
     RecursionError: "nested too deeply",
 }
+_MISSING = ("missing", "missing_argument")
 _UNKNOWN = ("extra_forbidden", "unexpected_keyword_argument")
 
 
@@ -265,7 +265,9 @@ def validate(data: Mapping[str, object], model: type[T], *, where: str) -> T:
         return adapter.validate_json(document, strict=True, extra="forbid")
     except ValidationError as error:
         problems = error.errors(include_url=False, include_context=False)
-    lines = [_problem(problem, adapter) for problem in problems[:SHOWN_PROBLEMS]]
+    schema = adapter.json_schema()
+    problems = _without_repeats(problems, schema)
+    lines = [_problem(problem, schema) for problem in problems[:SHOWN_PROBLEMS]]
     if len(problems) > SHOWN_PROBLEMS:
         lines.append(f"and {len(problems) - SHOWN_PROBLEMS} more")
     raise ConfigError(f"{where}: " + "; ".join(lines))
@@ -326,27 +328,61 @@ def _looks_like_key(name: str, value: str) -> bool:
     return bool(named or _KEY_VALUE.search(value))
 
 
-def _problem(problem: ErrorDetails, adapter: TypeAdapter[T]) -> str:
+Schema = Mapping[str, Any]
+
+
+def _without_repeats(problems: Sequence[ErrorDetails], schema: Schema) -> list[ErrorDetails]:
+    """Return the problems without missing keys that an unknown key is a misspelling of."""
+    misspelt: set[str] = set()
+    for problem in problems:
+        if problem["type"] in _UNKNOWN:
+            near = _nearest_key(problem["loc"], schema) or ""
+            table = [str(part) for part in problem["loc"][:-1]]
+            misspelt.add(".".join([*table, near.rpartition(".")[2]]))
+    return [
+        problem
+        for problem in problems
+        if problem["type"] not in _MISSING or _place(problem) not in misspelt
+    ]
+
+
+def _place(problem: ErrorDetails) -> str:
+    return ".".join(str(part) for part in problem["loc"])
+
+
+def _problem(problem: ErrorDetails, schema: Schema) -> str:
     """Return one of pydantic's problems as a sentence: where, what was got, what was expected."""
-    key = ".".join(str(part) for part in problem["loc"])
+    key = _place(problem)
     if problem["type"] in _UNKNOWN:
-        return f"unknown key {key!r}{_suggestion(problem['loc'], adapter)}"
-    if problem["type"] in ("missing", "missing_argument"):
-        return f"{key}: missing; expected a value"
+        return f"unknown key {key!r}{_suggestion(problem['loc'], schema)}"
+    items = schema.get("properties", {}).get(key, {}).get("items", {})
+    if problem["type"] in _MISSING:
+        expected = f"at least one table [[{key}]]" if "$ref" in items else "a value"
+        return f"{key}: missing; expected {expected}"
+    if "$ref" in items and isinstance(problem["input"], dict):
+        return f"{key}: got one table [{key}], expected an array of tables: write [[{key}]]"
     expected = problem["msg"].removeprefix("Value error, ").removeprefix("Input should be ")
     return f"{key or 'the file'}: got {shorten(problem['input'])}, expected {expected}"
 
 
-def _suggestion(location: tuple[int | str, ...], adapter: TypeAdapter[T]) -> str:
-    names = [str(part) for part in location if not isinstance(part, int)]
-    schema = adapter.json_schema()
-    near = nearest(".".join(names), _known_keys(schema, schema.get("$defs", {})))
+def _suggestion(location: Sequence[int | str], schema: Schema) -> str:
+    near = _nearest_key(location, schema)
     if near is None:
         return ""
     table, _, key = near.rpartition(".")
-    if table == ".".join(names[:-1]):
+    if table == ".".join(_names(location)[:-1]):
         return f"; the nearest known key is {key!r}"
     return f"; the nearest known key is {near!r}"
+
+
+def _nearest_key(location: Sequence[int | str], schema: Schema) -> str | None:
+    """Return the known key, dotted and without indices, that is nearest to an unknown one."""
+    keys = _known_keys(schema, schema.get("$defs", {}))
+    return nearest(".".join(_names(location)), keys)
+
+
+def _names(location: Sequence[int | str]) -> list[str]:
+    return [str(part) for part in location if not isinstance(part, int)]
 
 
 def _known_keys(

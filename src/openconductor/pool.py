@@ -36,7 +36,8 @@ __all__ = [
 class WorkerPool:
     """Workers by ordinal, which is all that the Conductor sees of them. Immutable.
 
-    Iteration gives (ordinal, Worker), in order. A subset keeps the ordinals.
+    Iteration gives (ordinal, Worker), in order. A subset keeps the ordinals. ``pool[0]`` and
+    ``pool["name"]`` are its workers.
 
     Attributes:
         names: the workers' names, by ordinal.
@@ -191,7 +192,8 @@ class WorkerPool:
         for _, worker in self:
             await worker.resolved.aclose()
 
-    def __getitem__(self, ordinal: int) -> Worker:
+    def __getitem__(self, key: int | str) -> Worker:
+        ordinal = self.ordinal_of(key) if isinstance(key, str) else key
         if ordinal not in self:
             known = list(self.ordinals)
             raise ConfigError(f"worker {ordinal!r} is not in the pool; expected one of {known}")

@@ -155,9 +155,12 @@ async def check_pool(path: Path, timeout_s: float | None) -> list[WorkerReport]:
         ConfigError: the file cannot be read, has an unknown key, or names a worker twice. Faults of
             a single worker are in its report.
     """
+    tables = load_toml(path, PoolFile).worker
+    if not tables:
+        raise ConfigError(f"{path}: no worker; expected at least one table [[worker]]")
     reports: list[WorkerReport] = []
     built: list[tuple[WorkerReport, Worker]] = []
-    for ordinal, table in enumerate(load_toml(path, PoolFile).worker):
+    for ordinal, table in enumerate(tables):
         report = WorkerReport(
             ordinal, table.name, table.provider, table.model, table.base_url, price=table.price
         )

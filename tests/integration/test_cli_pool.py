@@ -179,6 +179,7 @@ WRONG_FILES = """
 [[worker]]; name = "a"; model = "m"; prise = 1  → .prise'
 WORKER; WORKER                                  → two workers of the name 'a'
                                                 → worker: missing
+worker = []                                     → no worker; expected at least one table [[worker]]
 """
 WRONG_WORKERS = """
 price = { input = -1, output = 2 } → expected US dollars a million tokens, from 0

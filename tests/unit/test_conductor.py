@@ -5,12 +5,14 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable
 from decimal import Decimal
+from pathlib import Path
 from typing import Any
 
 import pytest
 
 from openconductor import errors
 from openconductor.conductor import Conductor, prompted
+from openconductor.evaluation.eval_config import find_planner
 from openconductor.events import (
     Answered,
     Asked,
@@ -21,9 +23,10 @@ from openconductor.events import (
     StepEnded,
     StepStarted,
 )
-from openconductor.pool import Worker, WorkerPool
+from openconductor.pool import Worker, WorkerPool, simulated_pool
 from openconductor.prompt import SOLVE_SUBTASK, PromptOptions, render_workflow
 from openconductor.protocols import CallContext
+from openconductor.providers import resolve
 from openconductor.testing import Scripted
 from openconductor.types import Message, Price, Sampling, Step, Usage, Workflow
 
@@ -32,6 +35,12 @@ ACCEPT = "model_id = []\nsubtasks = []\naccess_list = []"
 
 
 SLOW = errors.RateLimited("slow down")
+POOL_FILE = """
+[[worker]]
+name = "big"
+model = "m"
+base_url = "http://127.0.0.1:9/v1"
+"""
 
 
 def Planner(*script: str | Workflow | Exception, **attributes: object) -> Scripted:
@@ -305,3 +314,42 @@ async def test_an_end_that_cannot_be_made_durable_is_raised_with_the_episode() -
     episode = caught.value.episode
     assert episode.answer is None and episode.usage.tokens == 110
     assert episode.rounds[0].transcript.answer == "re: Decide."
+
+
+# ── names instead of objects ──────────────────────────────────────────────────────────────────────
+def test_a_planner_and_a_pool_can_be_named(tmp_path: Path) -> None:
+    path = tmp_path / "pool.toml"
+    path.write_text(POOL_FILE, "utf-8")
+    for pool in (path, str(path)):
+        conductor = Conductor("worker:big", pool=pool)
+        assert conductor.planner is conductor.pool["big"]
+
+
+@pytest.mark.parametrize(
+    ("planner", "message"),
+    [
+        ("big", "is a worker of the pool; expected 'worker:big'"),
+        ("worker:bug", "the nearest is 'big'"),
+        ("worker:", "provider 'worker:'"),
+    ],
+)
+def test_a_planner_that_is_named_wrongly_is_a_config_error(planner: str, message: str) -> None:
+    pool = WorkerPool([Worker(echo, name="big")])
+    with pytest.raises(errors.ConfigError, match=message):
+        Conductor(planner, pool=pool)
+    with pytest.raises(errors.ConfigError, match=message):
+        resolve(find_planner(planner, pool))  # type: ignore[arg-type]
+
+
+def test_the_folder_of_a_run_stands_for_the_conductor_in_it(tmp_path: Path) -> None:
+    gym = simulated_pool("gym")
+    assert gym is not None
+    trained = Conductor(str(gym.conductor), pool=gym.draw())
+    (tmp_path / "conductor").symlink_to(gym.conductor)
+    for folder in (tmp_path, str(tmp_path)):
+        conductor = Conductor(folder, pool=gym.draw())
+        assert conductor.prompt == trained.prompt
+        assert conductor.max_steps == trained.max_steps
+    (tmp_path / "conductor").unlink()
+    with pytest.raises(errors.ConfigError, match=r"no conductor\.json"):
+        Conductor(tmp_path, pool=gym.draw())

@@ -124,11 +124,19 @@ def test_a_wrong_subset_is_a_config_error(ordinals: list[int]) -> None:
 
 def test_an_unknown_ordinal_or_name_is_a_config_error() -> None:
     pool = WorkerPool(workers("solver", "judge"))
-    for ordinal in (2, -1, True, "0"):
+    for ordinal in (2, -1, True):
         with pytest.raises(errors.ConfigError, match=r"\[0, 1\]"):
             pool[ordinal]  # type: ignore[index]
     with pytest.raises(errors.ConfigError, match="'solver'"):
-        pool.ordinal_of("slover")
+        pool["slover"]
+
+
+async def test_a_worker_is_found_by_its_name_and_asked_alone() -> None:
+    scripted = Scripted("4")
+    pool = WorkerPool([Worker(scripted, name="big")])
+    assert (await pool["big"].ask("2 + 2?")).text == "4"
+    assert (await pool[0].ask(HELLO)).text == "4"
+    assert [call.text for call in scripted.calls] == ["2 + 2?", "hello"]
 
 
 def test_a_pool_of_none_or_of_equals_is_a_config_error() -> None:
@@ -172,6 +180,9 @@ provider = "openai_compatible"
 model = "qwen3:32b"
 base_url = "http://localhost:8000/v1"
 """
+
+
+SOLVER = '[[worker]]\nname = "solver"\n'
 
 
 def from_text(folder: Path, text: str, *overrides: str) -> WorkerPool:
@@ -218,6 +229,21 @@ def test_a_workers_options_are_arguments_of_its_provider(
     ):
         with pytest.raises(errors.ConfigError, match=f"worker 'w': .*{message}"):
             from_text(tmp_path, f"{table}[worker.options]\n{options}")
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ('[worker]\nname = "a"\nmodel = "m"', r"an array of tables: write \[\[worker\]\]"),
+        ("", r"worker: missing; expected at least one table \[\[worker\]\]"),
+        (f'{SOLVER}modle = "m"', "toml: unknown key 'worker.0.modle'; the nearest .* 'model'$"),
+        ('[[workers]]\nname = "a"', "toml: unknown key 'workers'; .* 'worker'$"),
+        (f"{SOLVER}rpms = 3", "worker.0.model: missing.*unknown key 'worker.0.rpms'.*'rpm'$"),
+    ],
+)
+def test_a_mistake_in_a_pool_file_is_told_once_with_its_fix(tmp_path, text, message) -> None:
+    with pytest.raises(errors.ConfigError, match=message):
+        from_text(tmp_path, text)
 
 
 @pytest.mark.parametrize(

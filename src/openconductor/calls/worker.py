@@ -26,7 +26,7 @@ from openconductor.errors import ConfigError, WorkerError
 from openconductor.events import CallEnded
 from openconductor.protocols import CallContext, OnText, Provider, SupportsComplete
 from openconductor.providers import ProviderLike, resolve
-from openconductor.types import Call, Completion, Message, Price, Sampling, Usage
+from openconductor.types import Call, Completion, Message, Price, Question, Sampling, Usage
 
 if TYPE_CHECKING:
     from openconductor.store import CompletionStore
@@ -173,6 +173,17 @@ class Worker:
             if not error.worker:
                 error.worker = self.name
             raise
+
+    async def ask(self, question: Question) -> Completion:
+        """Ask the worker one question, without a plan; raise as ``complete``.
+
+        Args:
+            question: a text, or a chat whose last turn is the user's.
+        """
+        messages = question
+        if isinstance(question, str):
+            messages = (Message("user", question),)
+        return await self.complete(cast("Sequence[Message]", messages), call=CallContext())
 
     @property
     def resolved(self) -> Provider:

@@ -567,6 +567,8 @@ def find_planner(
         ConfigError: the planner is unknown, does not take a URL or a key, or is the bundled one
             over workers that are not simulated.
     """
+    from openconductor.conductor import find_in_pool
+    from openconductor.pool import Worker
     from openconductor.providers import PROVIDERS, create
 
     options = {"base_url": base_url, "api_key_env": key_env}
@@ -577,16 +579,15 @@ def find_planner(
                 "--conductor-base-url, --conductor-key-env: require --conductor provider:model"
             )
         return _bundled_conductor(simulated)
-    kind, colon, name = split_name(named, {WORKER, *PROVIDERS}, "provider")
-    if kind == WORKER and colon:
-        if options:
-            raise ConfigError(
-                f"--conductor {named}: takes its URL and key from the pool file, got them as "
-                "options too"
-            )
-        return pool[pool.ordinal_of(name)]
+    planner = find_in_pool(named, pool)
     if not options:
-        return named
+        return planner
+    if isinstance(planner, Worker):
+        raise ConfigError(
+            f"--conductor {named}: takes its URL and key from the pool file, got them as options "
+            "too"
+        )
+    kind, _, name = split_name(named, PROVIDERS, "provider")
     if not (kind and name):
         raise ConfigError(
             f"--conductor {named!r}: got a URL or a key for it, expected 'provider:model'"

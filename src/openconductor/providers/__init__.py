@@ -130,11 +130,11 @@ def _options_of(signature: inspect.Signature) -> list[str] | None:
 
 def _from_text(text: str | Path, timeouts: Mapping[str, float | None]) -> Provider:
     if str(text).strip() and Path(text).is_dir():
-        from openconductor.providers.conductor_file import read_conductor_file
+        from openconductor.providers.conductor_file import find_checkpoint, read_conductor_file
 
-        if read_conductor_file(Path(text)).chat == "plain":
-            return create("tiny", str(Path(text)))
-        return create("transformers", str(Path(text)))
+        folder = find_checkpoint(Path(text))
+        name = "tiny" if read_conductor_file(folder).chat == "plain" else "transformers"
+        return create(name, str(folder))
     name, colon, model = split_name(str(text), PROVIDERS, "provider")
     is_path = isinstance(text, Path) or os.sep in name or name in ("", ".", "..")
     if is_path or not colon:

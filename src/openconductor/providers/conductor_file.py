@@ -54,13 +54,21 @@ def question_digest(question: Question) -> str:
     return blake2b(dumps(question).encode(), digest_size=8).hexdigest()
 
 
+def find_checkpoint(folder: Path) -> Path:
+    """Return the folder of the Conductor: of a training's run the folder ``conductor`` in it."""
+    inner = folder / "conductor"
+    if not (folder / NAME).is_file() and (inner / NAME).is_file():
+        return inner
+    return folder
+
+
 def read_conductor_file(folder: Path) -> ConductorFile:
-    """Read the file.
+    """Read the file, in a Conductor's folder or in that of its training's run.
 
     Raises:
         ConfigError: it is missing or malformed.
     """
-    path = folder / NAME
+    path = find_checkpoint(folder) / NAME
     if not path.is_file():
         raise ConfigError(
             f"checkpoint folder {str(folder)!r}: no {NAME}, which a training writes into its "
