@@ -58,6 +58,9 @@ class Workers(server.Server):
         self.default = seconds
 
     def answer(self, body: bytes) -> None:
+        if not body:  # LiteLLM's proxy asks for models and health
+            self.write(server.response(b'{"object": "list", "data": []}'))
+            return
         request = json.loads(body)
         model = request["model"]
         pieces = [PLAN] if model == "planner" else [f"{word} " for word in WORDS]
