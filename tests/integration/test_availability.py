@@ -67,7 +67,7 @@ async def check_bills(server: Served, faults: FaultServer, answers: list[httpx.R
         ("ok", BOLD, "missing_list"),
         ("ok", JSON, "missing_list"),
         ("cut_at_limit", PLAN, "truncated"),
-        ("429", "", "rate"),
+        ("429", "", "worker 'planner'"),
         ("429_quota", "", "status 429"),
         ("401", "", "status 401"),
     ],

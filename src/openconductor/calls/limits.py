@@ -22,6 +22,9 @@ from openconductor.calls.throttle import MINUTE_S, Throttle
 from openconductor.errors import RateLimited, WorkerTimeout
 from openconductor.types import Message, Sampling, Usage
 
+LOOK_S = 0.1
+"""A call that may not wait for long looks this often if its turn comes too late."""
+
 _FREE = Usage()
 
 
@@ -96,7 +99,8 @@ class CallLimits:
                 begin before ``deadline``, or within ``longest_wait``.
         """
         loop = asyncio.get_running_loop()
-        self._check_pause(loop.time(), deadline, longest_wait)
+        latest = loop.time() + longest_wait
+        self._check_pause(loop.time(), deadline, latest)
         slot = Slot(0)
         if self._tpm is not None:
             slot.tokens = sum(guess_tokens(messages, sampling))
@@ -109,6 +113,9 @@ class CallLimits:
         try:
             async with asyncio.timeout_at(deadline):
                 while wait := self._enter(slot, waiter):
+                    if latest < math.inf:  # those in front may be sent away meanwhile
+                        self._check_pause(loop.time(), deadline, latest)
+                        wait = min(wait, LOOK_S)
                     with suppress(TimeoutError):
                         async with asyncio.timeout(None if wait == math.inf else wait):
                             await waiter[1].wait()
@@ -144,12 +151,13 @@ class CallLimits:
                     self._last_minute.remove(slot)
             self._wake_next()
 
-    def _check_pause(self, now: float, deadline: float | None, longest_wait: float) -> None:
+    def _check_pause(self, now: float, deadline: float | None, latest: float) -> None:
         """Raise RateLimited if the server takes the next call too late."""
-        left = self.throttle.next_call - now
+        next_call = self.throttle.next_call
+        left = next_call - now
         if left <= 0:
             return
-        if left > longest_wait or (deadline is not None and now + left >= deadline):
+        if next_call > latest or (deadline is not None and next_call >= deadline):
             message = f"not sent: the server rejects calls for their rate, the next in {left:.1f} s"
             raise RateLimited(f"{message}, later than the call can wait", retry_after=left)
 
