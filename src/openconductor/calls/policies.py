@@ -235,7 +235,8 @@ class Policies:
             )
             used = completion.usage.tokens or None
             circuit.succeed()
-            limits.throttle.succeed(slot.begun, _now())
+            if limits.throttle.rate < math.inf:
+                limits.throttle.succeed(slot.begun, _now())
             return completion
         except WorkerError as error:
             if sent:

@@ -11,11 +11,9 @@ from __future__ import annotations
 
 import math
 import threading
-from collections import deque
-from dataclasses import dataclass
 from random import SystemRandom
 
-MINUTE_S = 60.0
+MINUTE_S = 60
 
 LONGEST_PAUSE_S = 600.0
 """If a server names a longer wait, the call fails. A call without a deadline also fails if the
@@ -37,14 +35,6 @@ SLOWEST = 1 / LONGEST_BACKOFF_S
 _jitter = SystemRandom()  # draws nothing from the generators that results depend on
 
 
-@dataclass(slots=True)
-class _Second:
-    """The calls that began in a second and were not rejected."""
-
-    number: int
-    calls: int = 0
-
-
 class Throttle:
     """Holds back the calls of an account while its server rejects them. Safe over threads.
 
@@ -53,48 +43,61 @@ class Throttle:
     Attributes:
         limited_since: when the server rejected a call for the first time since it answered one.
         next_call: no call begins before.
+        rate: the calls a second that the server takes; infinite: as many as there are.
     """
 
     def __init__(self) -> None:
         self.limited_since = 0.0
         self.next_call = 0.0
+        self.rate = math.inf
         self._lock = threading.Lock()  # held for a few instructions only
-        self._rate = math.inf  # calls a second
         self._paused_until = 0.0
         self._last_rejection = -math.inf
         self._rejections = 0  # in a row
-        self._last_minute: deque[_Second] = deque()
+        # Calls that began in a second and were not rejected, for each second of the last minute.
+        # They are counted without the lock: a call that two threads miss does not matter.
+        self._seconds = [-1] * MINUTE_S
+        self._calls = [0] * MINUTE_S
 
     def enter(self, now: float) -> float:
         """Begin a call and return 0, or return the seconds until it may begin."""
-        with self._lock:
-            if self._rate < math.inf:
-                if now > self._learnt_at + MINUTE_S:
-                    self._rate = math.inf
-                    self._rejections = 0
-                wait = self.next_call - now
+        if self.rate < math.inf:
+            with self._lock:
+                wait = self._take_turn(now)
                 if wait > 0:
                     return wait
-                self.next_call = max(self.next_call + 1 / self._rate, now)
-            seconds = self._last_minute
-            if not seconds or seconds[-1].number < int(now):
-                seconds.append(_Second(int(now)))
-                self._drop_old_seconds(now)
-            seconds[-1].calls += 1
+        second = int(now)
+        place = second % MINUTE_S
+        if self._seconds[place] != second:
+            self._seconds[place] = second
+            self._calls[place] = 0
+        self._calls[place] += 1
+        return 0.0
+
+    def _take_turn(self, now: float) -> float:
+        """Return 0 if a call may begin now, or the seconds until it may."""
+        if now > self._learnt_at + MINUTE_S:
+            self.rate = math.inf
+            self._rejections = 0
             return 0.0
+        wait = self.next_call - now
+        if wait <= 0:
+            self.next_call = max(self.next_call + 1 / self.rate, now)
+        return wait
 
     def leave(self, begun: float) -> None:
-        """Note that a call was not sent after all."""
-        with self._lock:
-            self._uncount(begun)
+        """Note that a call was not sent after all, or that the server did not take it."""
+        second = int(begun)
+        place = second % MINUTE_S
+        if self._seconds[place] == second:
+            self._calls[place] -= 1
 
     def succeed(self, begun: float, now: float) -> None:
         """Note an answer to a call that began at a time."""
-        if self._rate == math.inf or begun <= self._last_rejection:
-            return
         with self._lock:
-            self._rejections = 0
-            self._rate += INCREASE * max(0.0, now - self._learnt_at)
+            if begun > self._last_rejection:
+                self._rejections = 0
+                self.rate += INCREASE * max(0.0, now - self._learnt_at)
 
     def reject(self, begun: float, now: float, wait: float | None) -> None:
         """Note that the server rejected a call for its rate.
@@ -105,14 +108,12 @@ class Throttle:
             wait: the seconds that the server named; None: it named none.
         """
         with self._lock:
-            self._uncount(begun)
-            self._drop_old_seconds(now)
-            taken = sum(second.calls for second in self._last_minute) / MINUTE_S
-            lowest = max(SLOWEST, taken)
-            if self._rate == math.inf:
-                self._rate = lowest
-            elif self._rate > lowest:
-                self._rate = max(lowest, DECREASE * self._rate)
+            self.leave(begun)
+            lowest = max(SLOWEST, self._calls_taken(now) / MINUTE_S)
+            if self.rate == math.inf:
+                self.rate = lowest
+            elif self.rate > lowest:
+                self.rate = max(lowest, DECREASE * self.rate)
             is_next = begun > self._last_rejection  # else it was rejected with others, at once
             if is_next:
                 if self._rejections == 0:
@@ -131,12 +132,7 @@ class Throttle:
         """The end of the last pause."""
         return max(self._last_rejection, self._paused_until)
 
-    def _uncount(self, begun: float) -> None:
-        for second in self._last_minute:
-            if second.number == int(begun):
-                second.calls -= 1
-
-    def _drop_old_seconds(self, now: float) -> None:
-        seconds = self._last_minute
-        while seconds and seconds[0].number < now - MINUTE_S:
-            seconds.popleft()
+    def _calls_taken(self, now: float) -> int:
+        """Return the number of calls of the last minute that the server took."""
+        counts = zip(self._seconds, self._calls, strict=True)
+        return sum(calls for second, calls in counts if second > now - MINUTE_S)
