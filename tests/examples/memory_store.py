@@ -96,6 +96,11 @@ class MemoryStore:
     def put_record(self, key: str, value: Mapping[str, object], *, texts: bool = True) -> None:
         self._records.append(StoredRecord(key, value, time.time()))
 
+    def remove_texts(self, episode: str, *, records: Sequence[str] = ()) -> None:
+        self._records = [record for record in self._records if record.key not in records]
+        kept = self._episodes[episode]
+        self._episodes[episode] = replace(kept, question="", rounds=(), answer=None, error=None)
+
     def find_record(self, key: str) -> Mapping[str, Any] | None:
         values = {record.key: record.value for record in self._records}
         return values.get(key)

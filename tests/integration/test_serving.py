@@ -478,6 +478,11 @@ def test_an_answer_is_read_again_and_deleted(tmp_path: Path) -> None:
                 forget(first.id)
         with pytest.raises(openai.NotFoundError):
             ann.create(model="conductor", input="Two.", previous_response_id=first.id)
+        episode = server.gateway.store.episode(first._request_id)
+        assert episode is not None
+        assert (episode.question, episode.answer) == ("", None)
+        assert all(call.completion is None for call in episode.calls)
+        assert episode.usage.output_tokens > 0, "numbers stay"
 
 
 def test_models_have_the_form_of_the_client_that_asks(server: Orchestra) -> None:

@@ -146,9 +146,10 @@ class History:
         return KeptResponse(*found, shown)
 
     def delete(self, identifier: str, key: str) -> None:
-        """Forget an answer: from now on its id is unknown."""
+        """Remove an answer's texts: from now on its id is unknown."""
         record = self._store.find_record(f"{SERVED}{identifier}") or {}
         self._store.put_record(f"{SERVED}{identifier}", {**record, "store": False}, texts=False)
+        self._store.remove_texts(identifier, records=(f"{SHOWN}{identifier}",))
         forgotten = self._tool_turns.pop((key, identifier), None)
         if forgotten is not None:
             self._held -= _size(forgotten)

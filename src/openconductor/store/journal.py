@@ -28,7 +28,7 @@ from openconductor.privacy import Privacy
 from openconductor.store.reader import JournalReader
 from openconductor.store.sqlite_file import explain, lock, open_for_writing
 from openconductor.store.store import StoredRecord
-from openconductor.store.writer import KEPT, BatchWriter, Item, Together
+from openconductor.store.writer import KEPT, BatchWriter, Item, Removal, Together
 
 _BATCH = 4096  # events in a transaction, at most
 
@@ -140,6 +140,16 @@ class Journal(JournalReader):
                 f"journal {self.path}: keeps no content, and the record {key!r} holds some"
             )
         self._put(StoredRecord(key, value, time.time()))
+
+    def remove_texts(self, episode: str, *, records: Sequence[str] = ()) -> None:
+        """Remove the texts of an episode, and all records of some keys; returns at once.
+
+        Its numbers stay. Messages stay in the file until old episodes are removed from it.
+
+        Raises:
+            JournalError: the journal has failed, or is closed.
+        """
+        self._put(Removal(episode, records))
 
     async def wait_durable(self) -> None:
         """Wait until everything that was handed over before is on the disk.

@@ -241,6 +241,14 @@ class Store(EventSink, StoreReader, Protocol):
         """
         ...
 
+    def remove_texts(self, episode: str, *, records: Sequence[str] = ()) -> None:
+        """Remove the texts of an episode, and all records of some keys. Its numbers stay.
+
+        Raises:
+            JournalError: the store has failed, or is closed.
+        """
+        ...
+
     def flush(self) -> None:
         """Wait as ``wait_durable`` does, blocking the thread.
 

@@ -28,7 +28,14 @@ class Together(NamedTuple):
     events: Sequence[Event]
 
 
-Item = Asked | CallEnded | StepEnded | RoundEnded | Answered | StoredRecord | Together
+class Removal(NamedTuple):
+    """The removal of an episode's texts, and of all records of some keys."""
+
+    episode: str
+    records: Sequence[str]
+
+
+Item = Asked | CallEnded | StepEnded | RoundEnded | Answered | StoredRecord | Together | Removal
 
 _UPDATE = (
     "ON CONFLICT (id) DO UPDATE SET (outcome, seconds, usage, error, answer) = "
@@ -48,6 +55,15 @@ _STATEMENTS = {
     "records": "INSERT INTO outcomes {}",
 }
 """The statement for each kind of row, in the order of writing; ``{}`` are the columns and rows."""
+_REMOVALS = (
+    "UPDATE episodes SET (question, answer, error) = (NULL, NULL, NULL) WHERE id = ?",
+    "UPDATE episodes SET only_step = NULL WHERE id = ?",
+    "UPDATE rounds SET (text, workflow, error) = (NULL, NULL, NULL) WHERE episode = ?",
+    "UPDATE steps SET (subtask, error) = (NULL, NULL) WHERE episode = ?",
+    "UPDATE calls SET (request, response, body_sent) = (NULL, NULL, NULL) WHERE episode = ?",
+    "UPDATE calls SET (replayable, error) = (0, NULL) WHERE episode = ?",
+)
+"""They remove the texts of an episode; its numbers stay."""
 _SIZES = (64, 16, 4, 1)  # rows in a statement
 _REMEMBERED = 16_384  # messages whose numbers are kept, until all are forgotten
 _HELD = 50_000_000  # characters of texts that are remembered, until all are forgotten
@@ -76,6 +92,7 @@ class BatchWriter:
         self._last_message = _last_number(connection, "messages")
         self._last_text = _last_number(connection, "texts")
         self._rows: defaultdict[str, list[Row]] = defaultdict(list)
+        self._removals: list[Removal] = []
 
     def write(self, batch: Sequence[tuple[Item, float]]) -> None:
         """Commit items, each with its time (seconds since 1970): then they are on the disk.
@@ -88,17 +105,26 @@ class BatchWriter:
         if self._privacy.refresh() or is_full:
             self._forget()
         self._rows.clear()
+        self._removals.clear()
         for item, now in batch:
             self._add(item, now)
         self._connection.execute("BEGIN IMMEDIATE")
         for kind, statement in _STATEMENTS.items():
             self._insert(statement, self._rows[kind])
+        for removal in self._removals:
+            for statement in _REMOVALS:
+                self._connection.execute(statement, (removal.episode,))
+            for key in removal.records:
+                self._connection.execute("DELETE FROM outcomes WHERE key = ?", (key,))
         self._connection.execute("COMMIT")
 
     def _add(self, item: Item, now: float) -> None:
         """Add the rows of an item to those of the batch."""
         if isinstance(item, Together):
             self._add_together(item.events, now)
+            return
+        if isinstance(item, Removal):
+            self._removals.append(item)
             return
         texts = self._policy(item)
         if isinstance(item, CallEnded):
