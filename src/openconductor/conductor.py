@@ -368,8 +368,17 @@ class Conductor:
         return live.has_room_for(self.planner, default)
 
     async def _answer_alone(self, live: LiveEpisode, rule: Rule) -> None:
-        """Let the default worker answer, which is sent only the question."""
-        workflow = Workflow((Step(self.pool.default_worker, ""),))
+        """Let the default worker answer, which is sent only the question.
+
+        If it is the one that could not plan, it could not answer either: then it is the best of the
+        others.
+        """
+        pool = self.pool
+        provider = self.planner.provider
+        others = [ordinal for ordinal, worker in pool if worker.provider is not provider]
+        if others and live.rounds and isinstance(live.rounds[-1].error, WorkerError):
+            pool = pool.subset(others)
+        workflow = Workflow((Step(pool.default_worker, ""),))
         live.answer = await live.answer_by(workflow, rule=rule)
 
 

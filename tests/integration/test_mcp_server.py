@@ -118,6 +118,15 @@ async def test_failures_are_errors_of_the_tool_with_their_code_and_what_was_spen
     assert not server.answers
 
 
+async def test_without_a_plan_the_tool_answers_by_one_worker_and_says_so(tmp_path: Path) -> None:
+    nonsense = says(completion("I cannot plan."))
+    async with offered(tmp_path, nonsense, nonsense, says(completion("4"))) as (client, server):
+        text, content = await ask(client, workers=["writer"])
+    assert (text, content["orchestration"]["rule"]) == ("4", "default_worker")
+    assert content["orchestration"]["no_plan"].startswith("missing_list: ")
+    assert [body["model"] for body in server.bodies] == ["planner", "planner", "writer"]
+
+
 async def test_a_call_chooses_its_workers_and_a_wrong_argument_is_an_error_of_the_tool(
     tmp_path: Path,
 ) -> None:

@@ -91,6 +91,18 @@ async def test_another_worker_answers_where_the_default_one_fails(failure: Excep
     assert episode.rounds[-1].transcript.results[0].worker == 1
 
 
+@pytest.mark.parametrize(
+    ("says", "answer", "calls"), [(DOWN, "two", 1), (BOLD, BOLD, 3), (NO_KEY, "two", 1)]
+)
+async def test_a_planner_that_is_down_is_not_asked_as_the_default_worker(
+    says: object, answer: str, calls: int
+) -> None:
+    planner = Scripted(says)
+    pool = pool_of(planner, "two")
+    episode = await mending(pool[0], pool).ask("Why?")  # type: ignore[arg-type]
+    assert (episode.answer, len(planner.calls)) == (answer, calls)
+
+
 async def test_a_failure_of_every_worker_ends_the_episode_in_its_error() -> None:
     episode = await mending(Scripted(BOLD), pool_of(DOWN, DOWN)).ask("Why?")
     assert isinstance(episode.error, errors.Unreachable) and episode.answer is None
