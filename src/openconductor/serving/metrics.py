@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from contextlib import AbstractContextManager
 from decimal import Decimal
+from functools import cache
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
 
@@ -64,11 +65,15 @@ class Metrics:
         )
 
     def _counter(self, name: str, about: str, *labels: str) -> Counter:
-        return Counter(f"openconductor_{name}", about, labels, registry=self._registry)
+        counter = Counter(f"openconductor_{name}", about, labels, registry=self._registry)
+        counter.labels = cache(counter.labels)  # it is called some ten times a request
+        return counter
 
     def _histogram(self, name: str, about: str, *labels: str) -> Histogram:
         name = f"openconductor_{name}"
-        return Histogram(name, about, labels, registry=self._registry, buckets=_SECONDS)
+        histogram = Histogram(name, about, labels, registry=self._registry, buckets=_SECONDS)
+        histogram.labels = cache(histogram.labels)
+        return histogram
 
     def count_call(self, call: Call) -> None:
         """Count a call that has ended, unless it was replayed, because that was paid for before.
