@@ -30,6 +30,7 @@ VERBS = {
     "report": "Say whether orchestrating gained anything, with a page and plots.",
     "export": "Write a trained Conductor as a folder that vLLM and transformers serve.",
     "serve": "Serve a Conductor behind the OpenAI and Anthropic APIs.",
+    "store": "Remove what is old from a store.",
     "mcp": "Offer the pool to coding agents as one MCP tool, over stdio.",
     "doctor": "Say what works, and what would install the rest.",
 }

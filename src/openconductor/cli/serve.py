@@ -146,7 +146,10 @@ def _serve(config: ServeConfig, where: str) -> None:
     systems = [workshop.make(read_spec(name)) for name in config.baselines]
     baselines = {system.name: system.orchestrator for system in systems}
     listeners = _listen(config)
-    with open_store(config.journal, content=config.content) as journal:
+    keep_days = config.keep_days
+    with open_store(config.journal, content=config.content, keep_days=keep_days) as journal:
+        if keep_days is not None:
+            key_ring.charge_killed(journal)
         gateway = Gateway(
             conductor,
             journal,

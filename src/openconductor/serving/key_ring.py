@@ -39,7 +39,7 @@ from openconductor.serving.apis.wire import (
     request_failure,
 )
 from openconductor.serving.serve_config import DIRECT, KeyTable
-from openconductor.store import StoreReader
+from openconductor.store import Store, StoreReader
 from openconductor.types import Budget, Call, Usage
 
 SERVED = "serve/"
@@ -105,6 +105,18 @@ def past_charges(
         else:
             dollars = Decimal(charged)
         yield name, began, dollars
+
+
+def charge_killed(store: Store) -> None:
+    """Store the charge of each request whose process was killed, before its calls are removed.
+
+    Nothing may be served meanwhile.
+    """
+    for record in list(store.records()):
+        if record.key.startswith(SERVED) and record.value["charged"] is None:
+            charged = str(_stored_cost(store, record.key.removeprefix(SERVED)))
+            store.put_record(record.key, {**record.value, "charged": charged}, texts=False)
+    store.flush()
 
 
 def _stored_cost(store: StoreReader, identifier: str) -> Decimal:

@@ -99,6 +99,8 @@ class ServeConfig:
         baselines: models beside the Conductor, as evaluations name them (``consensus:gpt-5?n=5``).
         journal: the file that keeps every call, and the spending of each key.
         content: ``none`` keeps texts out of the journal.
+        keep_days: episodes that began longer ago are removed from the journal; what each key was
+            charged stays. None: nothing is removed.
         reasoning: how much of the orchestration is shown, unless a request says.
         heartbeat_s: the longest silence of a stream, in seconds.
         drain_s: how long running requests may go on when the server is told to stop, in seconds.
@@ -125,6 +127,7 @@ class ServeConfig:
     baselines: tuple[str, ...] = ()
     journal: str = "serve.sqlite"
     content: Literal["full", "none"] = "full"
+    keep_days: Annotated[float, Field(ge=1)] | None = None
     reasoning: Reasoning = "summary"
     heartbeat_s: Seconds = 0.5
     drain_s: Annotated[float, Field(ge=0)] = 30.0

@@ -57,6 +57,7 @@ def open_store(
     *,
     content: Literal["full", "none"] = "full",
     redact: Callable[[str], str] | None = None,
+    keep_days: float | None = None,
 ) -> Store:
     """Open a store to write and read it; a new one is created.
 
@@ -64,12 +65,13 @@ def open_store(
         place: the path of a SQLite file.
         content: ``"none"`` keeps no texts (see ``Journal``).
         redact: changes each text before it is kept (see ``Journal``).
+        keep_days: removes older episodes (see ``Journal``).
 
     Raises:
         ConfigError: the place is a URL, or ``content`` has another value.
         JournalError: it cannot be opened.
     """
-    return Journal(_path_of(place), content=content, redact=redact)
+    return Journal(_path_of(place), content=content, redact=redact, keep_days=keep_days)
 
 
 def read_store(place: str | Path) -> StoreReader:

@@ -26,6 +26,7 @@ from openconductor.errors import ConfigError, JournalError
 from openconductor.events import Event
 from openconductor.privacy import Privacy
 from openconductor.store.reader import JournalReader
+from openconductor.store.retention import Retention
 from openconductor.store.sqlite_file import explain, lock, open_for_writing
 from openconductor.store.store import StoredRecord
 from openconductor.store.writer import KEPT, BatchWriter, Item, Removal, Together
@@ -58,6 +59,8 @@ class Journal(JournalReader):
             messages out of it. Hashes, numbers and names stay, and no completion can be replayed.
         redact: changes each text before it is written, on the journal's own thread. A response that
             it changed is not replayed, because what came is no longer there.
+        keep_days: removes episodes that began longer ago, in the background. None: nothing is
+            removed. The space is used again; ``openconductor store prune`` gives it back.
 
     Raises:
         ConfigError: ``content`` has another value.
@@ -73,6 +76,7 @@ class Journal(JournalReader):
         *,
         content: Literal["full", "none"] = "full",
         redact: Callable[[str], str] | None = None,
+        keep_days: float | None = None,
     ) -> None:
         if content not in ("full", "none"):
             raise ConfigError(f"Journal.content: got {content!r}, expected 'full' or 'none'")
@@ -89,7 +93,7 @@ class Journal(JournalReader):
         self._process = os.getpid()
         self._thread = threading.Thread(
             target=self._run,
-            args=(connection, Privacy(redact)),
+            args=(connection, Privacy(redact), keep_days),
             name="openconductor-journal",
             daemon=True,
         )
@@ -216,13 +220,19 @@ class Journal(JournalReader):
             # A new error for everybody: each may carry an episode.
             raise JournalError(f"journal {self.path}: {end.reason}") from end.cause
 
-    def _run(self, connection: sqlite3.Connection, privacy: Privacy) -> None:
+    def _run(
+        self, connection: sqlite3.Connection, privacy: Privacy, keep_days: float | None
+    ) -> None:
         waiting: list[_Waiter] = []
         end = _End("is closed", None)
         try:
             writer = BatchWriter(connection, privacy, content=self.keeps_texts)
-            while self._write_next(writer, waiting):
-                pass
+            retention = None
+            if keep_days is not None:
+                retention = Retention(connection, keep_days, writer.forget)
+            while self._write_next(writer, waiting, retention):
+                if retention is not None:
+                    retention.work()
         except (sqlite3.Error, OSError) as error:
             reason = f"could not be written: {explain(error)}; what was acknowledged before is kept"
             end = _End(reason, error)
@@ -241,10 +251,18 @@ class Journal(JournalReader):
                         waiting.append(item)
             _wake(waiting, end)
 
-    def _write_next(self, writer: BatchWriter, waiting: list[_Waiter]) -> bool:
-        """Write a batch of the queue, and wake its waiters. Return False at the end."""
+    def _write_next(
+        self, writer: BatchWriter, waiting: list[_Waiter], retention: Retention | None
+    ) -> bool:
+        """Write a batch of the queue, and wake its waiters. Return False at the end.
+
+        Without a batch it ends when it is time to remove old episodes.
+        """
         batch: list[tuple[Item, float]] = []
-        item = self._queue.get()
+        try:
+            item = self._queue.get(timeout=None if retention is None else retention.wait_s)
+        except queue.Empty:
+            return True
         while item is not None:
             if isinstance(item, _Waiter):
                 waiting.append(item)

@@ -103,7 +103,7 @@ class BatchWriter:
         """
         is_full = len(self._numbers) > _REMEMBERED or self._characters > _HELD
         if self._privacy.refresh() or is_full:
-            self._forget()
+            self.forget()
         self._rows.clear()
         self._removals.clear()
         for item, now in batch:
@@ -224,7 +224,7 @@ class BatchWriter:
             shared.append(held)
         return shared
 
-    def _forget(self) -> None:
+    def forget(self) -> None:
         """Forget which messages and texts are in the file: they are written again."""
         self._numbers.clear()
         self._texts_held.clear()
