@@ -90,8 +90,6 @@ def prune_steps(
         if old:
             _remove_episodes(connection, old, pruned)
         yield
-    if not pruned.episodes:
-        return
     forget()
     messages = bytearray(_last(connection, "messages") + 1)  # 1: something refers to it
     texts = bytearray(_last(connection, "texts") + 1)
