@@ -104,7 +104,8 @@ _STATUS = {"status": str}
 _EPISODE = {"id": str, "outcome": str}
 _RESPONSE_PATH = "/v1/responses/{identifier}"
 _DELETED = {"id": str, "object": "response", "deleted": True}
-_ITEMS = {"object": "list", "data": [{"id": str, "type": str}], "has_more": (True, False)}
+_ITEM = {"id": str, "type": str}
+_ITEMS = {"object": "list", "data": [_ITEM], "has_more": (True, False)}
 _GETS: dict[str, tuple[str, str, object]] = {
     "/v1/models": ("", "the models", {"object": "list", "data": [_MODEL]}),
     "/v1/models/{name}": ("name", "a model", _MODEL),
@@ -138,7 +139,8 @@ def openapi(apis: Sequence[Api]) -> Json:
     paths["/v1/messages/count_tokens"] = _post("count_tokens", CountBody, schemas, streams=False)
     for path, (parameter, description, form) in _GETS.items():
         paths[path] = _get(parameter, description, form)
-    paths[_RESPONSE_PATH] |= {"delete": _get("identifier", "its id is forgotten", _DELETED)["get"]}
+    deletion = _get("identifier", "its texts are removed", _DELETED)
+    paths[_RESPONSE_PATH]["delete"] = deletion["get"]
     metrics = _response("for Prometheus", _TEXT, "text/plain")
     paths["/metrics"] = {"get": {"responses": {"200": metrics}}}
     security: list[Json] = [{name: []} for name in _KEYS]
