@@ -29,6 +29,8 @@ DECREASE = 0.95
 """The rate after a rejection, as a share of the rate at which calls were taken."""
 INCREASE = 0.004
 """What an answer adds to the rate of calls a second, for each second since the last pause."""
+SLOW_START = 4
+"""An answer multiplies the rate by this as long as the server has taken too few calls to tell."""
 SLOWEST = 1 / LONGEST_BACKOFF_S
 """The lowest rate, in calls a second."""
 
@@ -42,16 +44,17 @@ class Throttle:
 
     Attributes:
         limited_since: when the server rejected a call for the first time since it answered one.
-        next_call: no call begins before.
         rate: the calls a second that the server takes; infinite: as many as there are.
     """
 
     def __init__(self) -> None:
         self.limited_since = 0.0
-        self.next_call = 0.0
         self.rate = math.inf
         self._lock = threading.Lock()  # held for a few instructions only
         self._paused_until = 0.0
+        self._last_turn = 0.0  # when the last call began, since there is a rate
+        self._taken = 0.0  # the calls a second that the server took in the last minute
+        self._is_first = False  # all calls were taken until the last rejections in a row
         self._last_rejection = -math.inf
         self._rejections = 0  # in a row
         # Calls that began in a second and were not rejected, for each second of the last minute.
@@ -82,7 +85,7 @@ class Throttle:
             return 0.0
         wait = self.next_call - now
         if wait <= 0:
-            self.next_call = max(self.next_call + 1 / self.rate, now)
+            self._last_turn = max(self.next_call, now - 1 / self.rate)
         return wait
 
     def leave(self, begun: float) -> None:
@@ -95,9 +98,12 @@ class Throttle:
     def succeed(self, begun: float, now: float) -> None:
         """Note an answer to a call that began at a time."""
         with self._lock:
-            if begun > self._last_rejection:
-                self._rejections = 0
-                self.rate += INCREASE * max(0.0, now - self._learnt_at)
+            if begun <= self._last_rejection:
+                return
+            self._rejections = 0
+            self.rate += INCREASE * max(0.0, now - self._learnt_at)
+            if self._is_first and self._taken < SLOWEST:
+                self.rate *= SLOW_START
 
     def reject(self, begun: float, now: float, wait: float | None) -> None:
         """Note that the server rejected a call for its rate.
@@ -109,7 +115,10 @@ class Throttle:
         """
         with self._lock:
             self.leave(begun)
-            lowest = max(SLOWEST, self._calls_taken(now) / MINUTE_S)
+            self._taken = self._calls_taken(now) / MINUTE_S
+            lowest = max(SLOWEST, self._taken)
+            if self._rejections == 0:
+                self._is_first = self.rate == math.inf
             if self.rate == math.inf:
                 self.rate = lowest
             elif self.rate > lowest:
@@ -125,7 +134,11 @@ class Throttle:
                 wait = min(LONGEST_BACKOFF_S, backoff) * _jitter.uniform(0.5, 1.0)
             if wait is not None and wait <= LONGEST_PAUSE_S:
                 self._paused_until = max(self._paused_until, now + wait)
-                self.next_call = max(self.next_call, self._paused_until)
+
+    @property
+    def next_call(self) -> float:
+        """The time before which no call begins."""
+        return max(self._paused_until, self._last_turn + 1 / self.rate)
 
     @property
     def _learnt_at(self) -> float:

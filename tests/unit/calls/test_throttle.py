@@ -205,6 +205,14 @@ def test_waiting_for_a_turn_uses_neither_retries_nor_calls_of_the_budget(
     in_virtual_time(check())
 
 
+def test_a_server_that_was_overloaded_for_a_moment_is_soon_used_again(
+    in_virtual_time: Runs,
+) -> None:
+    server = Server(Window(1000, used=1000, shift=59.9), seconds=0.1)
+    assert in_virtual_time(ask(Worker(server, name="w"), 30)) == []
+    assert max(server.ended) < 3
+
+
 def test_a_minute_after_the_last_rejection_calls_begin_at_once() -> None:
     throttle = Throttle()
     assert [throttle.enter(0.0) for _ in range(100)] == [0.0] * 100
