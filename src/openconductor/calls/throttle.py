@@ -29,7 +29,7 @@ DECREASE = 0.95
 """The rate after a rejection, as a share of the rate at which calls were taken."""
 INCREASE = 0.004
 """What an answer adds to the rate of calls a second, for each second since the last pause."""
-SLOW_START = 4
+SLOW_START = 10
 """An answer multiplies the rate by this as long as the server has taken too few calls to tell."""
 SLOWEST = 1 / LONGEST_BACKOFF_S
 """The lowest rate, in calls a second."""
