@@ -354,7 +354,7 @@ def _problem(problem: ErrorDetails, schema: Schema) -> str:
     """Return one of pydantic's problems as a sentence: where, what was got, what was expected."""
     key = _place(problem)
     if problem["type"] in _UNKNOWN:
-        return f"unknown key {key!r}{_suggestion(problem['loc'], schema)}"
+        return f"unknown key {key!r}{suggest_key(problem['loc'], schema)}"
     items = schema.get("properties", {}).get(key, {}).get("items", {})
     if problem["type"] in _MISSING:
         expected = f"at least one table [[{key}]]" if "$ref" in items else "a value"
@@ -365,7 +365,8 @@ def _problem(problem: ErrorDetails, schema: Schema) -> str:
     return f"{key or 'the file'}: got {shorten(problem['input'])}, expected {expected}"
 
 
-def _suggestion(location: Sequence[int | str], schema: Schema) -> str:
+def suggest_key(location: Sequence[int | str], schema: Schema) -> str:
+    """Return the end of a message on an unknown key: the known key that is nearest to it."""
     near = _nearest_key(location, schema)
     if near is None:
         return ""

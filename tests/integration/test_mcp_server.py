@@ -21,6 +21,7 @@ from mcp import Client, MCPError, StdioServerParameters, stdio_client
 
 from openconductor.cli import main
 from openconductor.prompt import render_workflow
+from openconductor.store import read_store
 from openconductor.types import Step, Workflow
 
 PLAN = render_workflow(Workflow((Step(1, "Think.", []), Step(2, "Answer.", "all"))))
@@ -127,6 +128,20 @@ async def test_without_a_plan_the_tool_answers_by_one_worker_and_says_so(tmp_pat
     assert [body["model"] for body in server.bodies] == ["planner", "planner", "writer"]
 
 
+async def test_all_answers_together_have_a_budget_and_a_journal(tmp_path: Path) -> None:
+    journal = tmp_path / "mcp.sqlite"
+    answers = [*planned(says(completion("2 + 2")), says(completion("4")))]
+    limits = f"--total-dollars 9 --total-calls 3 --journal {journal}"
+    async with offered(tmp_path, *answers, options=limits) as (client, server):
+        text, _ = await ask(client)
+        assert text == "4"
+        text, _ = await ask(client)
+        assert text.startswith("budget_exceeded: ") and "the run's budget" in text
+    assert not server.answers
+    with read_store(journal) as reader:
+        assert reader.totals().spent.calls == 3
+
+
 async def test_a_call_chooses_its_workers_and_a_wrong_argument_is_an_error_of_the_tool(
     tmp_path: Path,
 ) -> None:
@@ -139,7 +154,8 @@ async def test_a_call_chooses_its_workers_and_a_wrong_argument_is_an_error_of_th
         for wrong, words in (
             ({"workers": ["thinkr"]}, "the nearest is 'thinker'"),
             ({"max_seconds": 0}, "max_seconds: Input should be greater than 0, got 0"),
-            ({"cheap": True}, "cheap: Extra inputs are not permitted"),
+            ({"max_dolars": 1}, "max_dolars: unknown key; the nearest known key is 'max_dollars'"),
+            ({"cheap": True}, "cheap: unknown key; the nearest known key is '"),
         ):
             text, content = await ask(client, **wrong)
             code, _, message = text.partition(": ")

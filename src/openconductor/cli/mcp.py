@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+from contextlib import nullcontext
+from decimal import Decimal
 from pathlib import Path
 from typing import Annotated
 
@@ -13,6 +15,7 @@ from openconductor.cli import console, options
 from openconductor.conductor import prompted
 from openconductor.config import needing
 from openconductor.evaluation.eval_config import find_planner
+from openconductor.store import open_store
 
 
 def mcp(  # noqa: PLR0913, PLR0917 - the options of a command
@@ -32,14 +35,30 @@ def mcp(  # noqa: PLR0913, PLR0917 - the options of a command
     tokens: options.AnswerTokens = None,
     dollars: options.AnswerDollars = None,
     seconds: options.AnswerSeconds = None,
+    total_calls: Annotated[
+        int | None,
+        typer.Option("--total-calls", min=0, help="The most calls of all answers together."),
+    ] = None,
+    total_dollars: Annotated[
+        Decimal | None,
+        typer.Option(
+            "--total-dollars",
+            parser=lambda text: options.read_dollars(text, "--total-dollars"),
+            metavar="AMOUNT",
+            help="The most US dollars of all answers together.",
+        ),
+    ] = None,
     fallback: options.Fallback = True,
     on_no_plan: options.OnNoPlan = None,
     direct_below_tokens: options.DirectBelow = None,
+    journal: Annotated[
+        Path | None, typer.Option("--journal", help="A file that keeps all calls.")
+    ] = None,
 ) -> None:
     """Offer the pool to coding agents as one MCP tool, over stdio.
 
-    The agent starts it: its settings name this command. The limits hold for each answer; a call may
-    set lower ones.
+    The agent starts it: its settings name this command. The limits --budget-… hold for each answer;
+    a call may set lower ones. Those of --total-… hold until the agent stops the command.
     """
     with needing("mcp", "mcp"):
         from openconductor.serving.apis.mcp_server import serve
@@ -58,4 +77,6 @@ def mcp(  # noqa: PLR0913, PLR0917 - the options of a command
         )
         orchestrator = prompted(orchestrator, template=template, examples=examples, cards=cards)
     budget = oc.Budget(calls, tokens, dollars, seconds)
-    asyncio.run(serve(orchestrator, budget, oc.__version__))
+    total = oc.Budget(total_calls, dollars=total_dollars)
+    with nullcontext() if journal is None else open_store(journal) as store:
+        asyncio.run(serve(orchestrator, budget, oc.__version__, total=total, store=store))

@@ -13,7 +13,7 @@ from openconductor.errors import ConfigError
 from openconductor.prompt import ExampleName, Template
 
 
-def read_dollars(text: str) -> Decimal:
+def read_dollars(text: str, option: str = "--budget-dollars") -> Decimal:
     """Return an amount of US dollars.
 
     Raises:
@@ -24,9 +24,7 @@ def read_dollars(text: str) -> Decimal:
     except InvalidOperation:
         amount = Decimal(-1)
     if not amount.is_finite() or amount < 0:
-        raise ConfigError(
-            f"--budget-dollars: got {text!r}, expected an amount of US dollars such as 2.50"
-        )
+        raise ConfigError(f"{option}: got {text!r}, expected an amount of US dollars such as 2.50")
     return amount
 
 

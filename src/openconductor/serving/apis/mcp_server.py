@@ -21,9 +21,12 @@ from mcp.server.lowlevel import Server
 from mcp.server.stdio import stdio_server
 from pydantic import BaseModel, ConfigDict, Field
 
+from openconductor.calls.budget import RunBudget
 from openconductor.conductor import Conductor
+from openconductor.episode import FanOut
 from openconductor.errors import OpenConductorError
 from openconductor.events import Chosen, Event, Planned, StepEnded, StepStarted
+from openconductor.protocols import CallContext, OnEvent
 from openconductor.serving.apis.wire import Json, least, orchestration, read_body, request_failure
 from openconductor.types import Budget, Episode, Usage
 
@@ -55,9 +58,24 @@ class ToolInput(BaseModel):
     max_steps: Annotated[int | None, Field(ge=1, description="The most steps of a plan.")] = None
 
 
-async def serve(conductor: Conductor, budget: Budget, version: str) -> None:
-    """Offer the tool until the client closes stdin; no call may cost more than ``budget``."""
-    tool = _AskTool(conductor, budget)
+async def serve(
+    conductor: Conductor,
+    budget: Budget,
+    version: str,
+    *,
+    total: Budget | None = None,
+    store: OnEvent | None = None,
+) -> None:
+    """Offer the tool until the client closes stdin.
+
+    Args:
+        conductor: answers.
+        budget: the most that one answer may cost.
+        version: the version of this package.
+        total: the most that all answers together may cost; None: no limit.
+        store: keeps all calls.
+    """
+    tool = _AskTool(conductor, budget, RunBudget(total or Budget()), store)
     server = Server(
         "openconductor", version=version, on_list_tools=tool.list_tools, on_call_tool=tool.call
     )
@@ -68,9 +86,13 @@ async def serve(conductor: Conductor, budget: Budget, version: str) -> None:
 class _AskTool:
     """The tool, as the handlers of the server. Several calls may run at once."""
 
-    def __init__(self, conductor: Conductor, budget: Budget) -> None:
+    def __init__(
+        self, conductor: Conductor, budget: Budget, total: RunBudget, store: OnEvent | None
+    ) -> None:
         self._conductor = conductor
         self._budget = budget
+        self._context = CallContext(budget=total)
+        self._store = store
         self._names = conductor.pool.names
 
     async def list_tools(
@@ -117,7 +139,11 @@ class _AskTool:
             seconds=least(self._budget.seconds, given.max_seconds),
         )
         progress = _Progress(self._names)
-        ask = asyncio.create_task(conductor.ask(given.question, budget=budget, on_event=progress))
+        on_event = progress if self._store is None else FanOut(self._store, progress)
+        answer = conductor.ask(
+            given.question, budget=budget, on_event=on_event, context=self._context
+        )
+        ask = asyncio.create_task(answer)
         ask.add_done_callback(lambda _: progress.lines.put_nowait(None))
         try:
             count = 0

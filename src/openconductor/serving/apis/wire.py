@@ -17,6 +17,7 @@ from typing import Annotated, Any, Literal, Protocol, TypeVar, cast
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from openconductor import errors
+from openconductor.config import suggest_key
 from openconductor.ledger import CONDUCTOR, draw_entries
 from openconductor.types import Episode, FinishReason, Message, Sampling, StepResult, Usage
 
@@ -156,7 +157,9 @@ def read_body(kind: type[M], body: Json) -> M:
         first = error.errors(include_url=False, include_context=False)[0]
         where = ".".join(str(part) for part in first["loc"])
         message = f"{where or 'the body'}: {first['msg']}"
-        if first["type"] != "missing":
+        if first["type"] == "extra_forbidden":
+            message = f"{where}: unknown key{suggest_key(first['loc'], kind.model_json_schema())}"
+        elif first["type"] != "missing":
             message += f", got {short(first['input'])}"
         raise RequestFailed(400, "invalid_value", message, param=where) from None
 
