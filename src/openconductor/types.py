@@ -350,6 +350,35 @@ class Episode:
     seconds: float
     id: str = ""
 
+    def __repr__(self) -> str:
+        ending = f"answer={_shorten(self.answer)}"
+        if self.answer is None:
+            ending = f"error={_shorten(self.error)}"
+        rounds = "1 round" if len(self.rounds) == 1 else f"{len(self.rounds)} rounds"
+        cost = f"{self.usage.tokens} tokens, {self.seconds:.1f} s"
+        return f"Episode({_shorten(self._text)}, {rounds}, {ending}, {cost}, id={self.id!r})"
+
+    def show(self) -> None:
+        """Print the question, each round's steps with their answers, the answer and the cost."""
+        lines = [f"Question: {self._text}"]
+        for number, played in enumerate(self.rounds):
+            lines += [f"Round {number}", *_describe_round(played)]
+        if self.answer is None:
+            lines.append(f"No answer: {self.error}")
+        else:
+            lines.append(f"Answer: {self.answer}")
+        usage = self.usage
+        cost = f"Cost: {usage.tokens} tokens, ${usage.dollars:f}, {self.seconds:.1f} s"
+        if usage.unpriced_calls:
+            cost += f"; calls of unknown price: {usage.unpriced_calls}"
+        lines.append(cost)
+        print("\n".join(lines))
+
+    @property
+    def _text(self) -> str:
+        """The question, of a chat the last turn."""
+        return self.question if isinstance(self.question, str) else self.question[-1].content
+
     @property
     def rule(self) -> Rule | None:
         """The rule that chose the workflow of the answer; None: the Conductor's own plan."""
@@ -364,6 +393,32 @@ class Episode:
             if played.answer is not None:
                 break
         return None
+
+
+def _shorten(value: object) -> str:
+    """Return the beginning of a value as Python writes it."""
+    text = repr(value)
+    return text if len(text) <= 40 else f"{text[:36]} ..."
+
+
+def _describe_round(played: Round) -> list[str]:
+    """Return a line for each step of a round and one for its answer, or for what failed."""
+    lines: list[str] = []
+    results = () if played.transcript is None else played.transcript.results
+    for number, result in enumerate(results):
+        worker = result.calls[-1].worker if result.calls else f"worker {result.asked}"
+        seen = ", ".join(str(index) for index in result.step.visible(number))
+        sight = f" (sees {seen})" if seen else ""
+        lines.append(f"  {number}. {worker}{sight}: {result.step.subtask}")
+        if result.completion is not None:
+            lines.append(f"     -> {result.completion.text}")
+        elif result.error is not None:
+            lines.append(f"     failed: {result.error}")
+    if played.accepted:
+        lines.append("  The answer stands.")
+    if played.error is not None and not any(result.error for result in results):
+        lines.append(f"  No workflow: {played.error}")
+    return lines
 
 
 @dataclass(frozen=True, slots=True)

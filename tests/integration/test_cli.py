@@ -374,6 +374,7 @@ def test_the_demo_shows_a_picture_on_stderr_and_the_table_on_stdout(run) -> None
         assert text in ran.err
     assert "95 % interval" in ran.out and "percentage points" in ran.out
     assert "access_list" not in ran.out
+    assert "openconductor ask 'Take 4 17 9" in ran.err
     assert run("demo", "--questions", "24", "--quick").err == ""
 
 

@@ -7,9 +7,11 @@ of the requested verb is imported.
 
 from __future__ import annotations
 
+import platform
 import sys
 from collections.abc import Mapping, Sequence
 from importlib import import_module
+from types import TracebackType
 from typing import Annotated, cast
 
 import typer
@@ -46,6 +48,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     console.prepare_streams()
     if arguments is None:
         arguments = sys.argv[1:]
+        sys.excepthook = _ask_for_report
     try:
         code = _run(list(arguments))
         sys.stdout.flush()
@@ -57,6 +60,20 @@ def main(arguments: Sequence[str] | None = None) -> int:
         console.show_error(f"a file or a stream failed: {error}")
         return console.FAILED
     return code
+
+
+def _ask_for_report(
+    kind: type[BaseException], error: BaseException, trace: TracebackType | None
+) -> None:
+    """Print an error that nothing expected, and what a report of it should hold."""
+    import openconductor
+
+    sys.__excepthook__(kind, error, trace)
+    console.say(
+        f"This is a bug of openconductor {openconductor.__version__} (Python "
+        f"{platform.python_version()}, {platform.system()}). Please report it with the lines "
+        "above and the command."
+    )
 
 
 def build_app(verb: str = "") -> typer.Typer:

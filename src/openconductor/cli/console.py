@@ -8,11 +8,13 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import sys
 import time
 from collections.abc import Callable, Collection, Generator, Sequence
 from contextlib import contextmanager, suppress
 from io import TextIOWrapper
+from pathlib import Path
 from typing import IO, NoReturn, cast
 
 import typer
@@ -36,6 +38,7 @@ from openconductor.store.serialisation import plain
 OK, FAILED, USAGE, INTERRUPTED = 0, 1, 2, 130
 """The exit codes."""
 
+PROGRAM = "openconductor"
 WIDEST = 112  # columns; longer lines are hard to read
 PIPED = 100  # columns if there is no terminal
 WIDEST_WORD = 26  # cells of a word in a table; a longer one, such as a system's name, is broken
@@ -313,6 +316,13 @@ def fail(message: str, *, hint: str = "") -> NoReturn:
     """End the command as failed."""
     show_error(message, hint=hint)
     raise typer.Exit(FAILED)
+
+
+def own_path() -> str:
+    """Return how this program is started: by its name if the shell finds it, else by its path."""
+    started = sys.argv[0]
+    is_ours = Path(started).name == PROGRAM
+    return started if is_ours and shutil.which(PROGRAM) != started else PROGRAM
 
 
 def prepare_streams() -> None:

@@ -6,6 +6,7 @@ The live picture goes to stderr, the table to stdout; with ``--json`` only the t
 from __future__ import annotations
 
 import asyncio
+import shlex
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -21,7 +22,7 @@ from openconductor.cli.options import AsJson
 from openconductor.conductor import Conductor
 from openconductor.evaluation.eval_config import find_planner
 from openconductor.evaluation.gym_table import GymTable, gym_table
-from openconductor.gym.questions import draw_questions
+from openconductor.gym.questions import EXAMPLE, draw_questions
 from openconductor.gym.workers import PROFILES, gym_pool
 from openconductor.pool import Worker, WorkerPool
 from openconductor.protocols import CallContext, OnText, Provider
@@ -68,6 +69,9 @@ def demo(
         console.show_json(table.to_json())
     else:
         show_gym_table(table)
+    if not quick and not as_json:
+        command = shlex.join([console.own_path(), "ask", EXAMPLE])
+        console.say(f"\nAsk a question of your own next:\n  {command}")
 
 
 # ── one question, live ────────────────────────────────────────────────────────────────────────────

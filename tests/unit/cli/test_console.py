@@ -12,6 +12,7 @@ from types import SimpleNamespace
 import pytest
 from rich.progress import Task, TaskID
 
+import openconductor
 from openconductor.cli import console
 from openconductor.errors import ConfigError
 
@@ -96,3 +97,27 @@ def test_what_libraries_print_goes_to_stderr_and_results_to_stdout() -> None:
     )
     assert ran.stdout == "result\n"
     assert set(ran.stderr.split()) == {"python", "library", "child"}
+
+
+# ── the program itself ────────────────────────────────────────────────────────────────────────────
+def test_the_next_command_begins_as_this_one_did(monkeypatch, tmp_path) -> None:
+    program = tmp_path / "openconductor"
+    program.touch(mode=0o755)
+    monkeypatch.setattr(sys, "argv", [str(program)])
+    assert console.own_path() == str(program)
+    monkeypatch.setenv("PATH", str(tmp_path))
+    assert console.own_path() == "openconductor"
+    monkeypatch.setattr(sys, "argv", ["/x/__main__.py"])
+    assert console.own_path() == "openconductor"
+
+
+def test_an_error_that_nothing_expected_asks_for_a_report_with_the_version() -> None:
+    code = (
+        "import sys\nfrom openconductor import cli\n"
+        "cli._run = lambda arguments: 1 / 0\nsys.argv[1:] = ['ask']\ncli.main()"
+    )
+    ran = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    assert ran.returncode == 1
+    trace, _, report = ran.stderr.partition("This is a bug of ")
+    assert "ZeroDivisionError" in trace
+    assert report.startswith(f"openconductor {openconductor.__version__} (Python 3.")
