@@ -182,13 +182,16 @@ class Policies:
             BudgetExceeded: the budget has no room for a further attempt.
         """
         retries = 0
+        begun = _now()
         first_failure = math.inf
         failure: WorkerError | None = None
         listener = None if on_text is None else _Listener(on_text)
         while True:
             try:
                 again = isinstance(failure, RateLimited)
-                return await self._call(messages, sampling, call, listener, again=again)
+                return await self._call(
+                    messages, sampling, call, listener, again=again, waited=_now() - begun
+                )
             except WorkerError as error:
                 first_failure = min(first_failure, _now())
                 wait = None
@@ -217,11 +220,12 @@ class Policies:
         on_text: OnText | None,
         *,
         again: bool,
+        waited: float,
     ) -> Completion:
         limits = self._limits
         circuit = self._circuit
         circuit.check(sending=False)
-        longest_wait = OTHERS_WAIT_S if call.unreachable_s == 0.0 else math.inf
+        longest_wait = OTHERS_WAIT_S - waited if call.unreachable_s == 0.0 else math.inf
         slot = await limits.take(
             messages, sampling, call.deadline, longest_wait=longest_wait, again=again
         )
