@@ -29,28 +29,28 @@ TESTS = sorted([*(ROOT / "tests").rglob("*.py"), *(ROOT / "benchmarks").rglob("*
 
 # Syntax nodes that a folder of the package may have, without docstrings and annotations.
 BUDGET = {
-    "": 14_561,  # the modules at the root
-    "baselines": 5_899,
-    "calls": 5_232,
-    "cli": 15_435,
-    "evaluation": 18_096,
+    "": 16_940,  # the modules at the root
+    "baselines": 5_881,
+    "calls": 7_188,
+    "cli": 17_292,
+    "evaluation": 18_332,
     "graders": 13_412,
-    "gym": 6_687,
+    "gym": 6_709,
     "plots": 6_406,
-    "providers": 15_418,
+    "providers": 17_194,
     "report": 11_896,
     "sandboxes": 7_141,
-    "serving": 15_732,
-    "store": 6_096,
-    "tasks": 8_838,
-    "training": 15_348,
+    "serving": 19_198,
+    "store": 8_181,
+    "tasks": 8_830,
+    "training": 15_491,
 }
-TOTAL_NODES = 166_197
-TEST_NODES = 192_400  # of tests/ and benchmarks/ together
+TOTAL_NODES = 180_091
+TEST_NODES = 210_700  # of tests/ and benchmarks/ together
 FILE_NODES = 2_800
 FUNCTION_STATEMENTS = 60
 FOLDER_FILES = 14
-SHELVES = {".": 21, "cli": 25}  # the machine and its words; a file a verb
+SHELVES = {".": 21, "cli": 26}  # the machine and its words; a file a verb
 # Shelves, whose files may be called like those of another folder.
 ADDED_TO = {"baselines", "cli", "graders", "plots", "providers", "sandboxes", "tasks"}
 ADDED_TO |= {"serving/apis", "tasks/data"}
@@ -69,7 +69,7 @@ RIDDLES_SHARE = 0.02
 TABLES = {"sandboxes/seccomp.py"}  # data in the form of code: may be packed
 
 ASK_MODULES = 32  # of ours, loaded by one ask over an HTTP worker
-EVAL_MODULES = 74  # of ours, loaded by an eval in the gym
+EVAL_MODULES = 75  # of ours, loaded by an eval in the gym
 WRAPPERS = 3  # around a call of a worker
 IMPORT_SECONDS = 0.25
 FORBIDDEN_NAMES = {"utils.py", "util.py", "helpers.py", "common.py", "misc.py"}

@@ -52,8 +52,7 @@ def ask(run: Run, monkeypatch: pytest.MonkeyPatch, options: Sequence[str]) -> li
 def mcp(run: Run, monkeypatch: pytest.MonkeyPatch, options: Sequence[str]) -> list[bool]:
     right: list[bool] = []
 
-    async def serve(conductor: Conductor, budget: Budget, version: str) -> None:
-        del version
+    async def serve(conductor: Conductor, budget: Budget, *_: object, **__: object) -> None:
         for question in ASKED:
             episode = await conductor.ask(question, budget=budget)
             right.append(episode.answer == "right")

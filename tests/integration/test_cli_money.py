@@ -49,7 +49,7 @@ def test_the_gyms_draws_of_another_seed_are_not_taken_from_the_journal(run, tmp_
     plan = Workflow((Step(3, "sort the list"), Step(1, "make each twice as big", (0,))))
     journal = ("--journal", tmp_path / "journal.sqlite")
     with serving(plans(plan)) as server:
-        command = ("ask", QUESTION, *scripted(server), *journal, "--json", "--seed")
+        command = ("ask", QUESTION, *scripted(server), *journal, "--no-cards", "--json", "--seed")
         ledgers = [run(*command, seed).json()["ledger"] for seed in ("1", "2")]
         assert len(server.bodies) == 1  # the plan is the same call
     assert [ledger["replayed"]["attempts"] for ledger in ledgers] == [0, 1]

@@ -177,6 +177,12 @@ ECHOES |= {
 ECHOES["a finish reason"] = lambda x: plays.answer(x, text="4", finish=WORDS)
 
 
+@pytest.fixture(autouse=True)
+def _no_patience(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Keep calls that are rejected for their rate from waiting for a better minute."""
+    monkeypatch.setattr(policies, "PATIENCE_S", 0.1)
+
+
 def worker(server: FaultServer) -> Worker:
     provider = OpenAICompatibleProvider("w", base_url=server.url, api_key_env="CANARY_API_KEY")
     return Worker(provider, name="w", retries=1, timeout_s=10.0)

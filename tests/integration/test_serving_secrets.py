@@ -40,6 +40,7 @@ def environment(monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixtur
         monkeypatch.setitem(plays.FAULTS, name, Fault(play, "", ""))  # type: ignore[arg-type]
     monkeypatch.setattr(policies, "FIRST_WAIT_S", 0.01)
     monkeypatch.setattr(policies, "UNREACHABLE_S", 0.2)
+    monkeypatch.setattr(policies, "PATIENCE_S", 0.1)
     # An open circuit would keep a fault from its turn on a slow machine.
     monkeypatch.setattr(policies, "FAILURES", 10_000)
     monkeypatch.setitem(worker_side.CANARIES, "ann's", ANN[0])

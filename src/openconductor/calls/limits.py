@@ -153,6 +153,8 @@ class CallLimits:
 
     def _check_pause(self, now: float, deadline: float | None, latest: float) -> None:
         """Raise RateLimited if the server takes the next call too late."""
+        if self.throttle.rate == math.inf:
+            return
         next_call = self.throttle.next_call
         left = next_call - now
         if left <= 0:

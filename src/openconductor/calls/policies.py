@@ -15,7 +15,7 @@ from random import SystemRandom
 
 from openconductor.calls.limits import CallLimits
 from openconductor.calls.meter import is_free
-from openconductor.calls.throttle import LONGEST_PAUSE_S
+from openconductor.calls.throttle import LONGEST_PAUSE_S, PATIENCE_S
 from openconductor.errors import (
     CircuitOpen,
     RateLimited,
@@ -144,11 +144,10 @@ class Policies:
     A call is retried at most ``retries`` times. If the worker cannot be reached or is loading, it
     is retried until ``call.unreachable_s`` after the worker went down. If a server behind a network
     rejects it for its rate, it waits for its turn again, which does not count as a retry: until its
-    deadline, or else until the account got no answer for ``LONGEST_PAUSE_S``. With
-    ``unreachable_s`` 0 another worker can be asked, so it counts, and waits ``OTHERS_WAIT_S`` at
-    most. A call is not retried if
-    the wait would pass ``call.deadline``, if the server names too long a wait, or if a part of the
-    answer went to ``on_text``: a user would read its beginning twice.
+    deadline, or else until the account got no answer for ``PATIENCE_S``. With ``unreachable_s`` 0
+    another worker can be asked, so it counts, and waits ``OTHERS_WAIT_S`` at most. A call is not
+    retried if the wait would pass ``call.deadline``, if the server names too long a wait, or if a
+    part of the answer went to ``on_text``: a user would read its beginning twice.
 
     Args:
         provider: each attempt gets its number in ``call.attempt``.
@@ -291,7 +290,7 @@ class Policies:
         if (error.retry_after or 0.0) > LONGEST_PAUSE_S:
             return None
         throttle = self._limits.throttle
-        latest = throttle.limited_since + LONGEST_PAUSE_S
+        latest = throttle.limited_since + (LONGEST_PAUSE_S if error.retry_after else PATIENCE_S)
         if call.deadline is not None:
             latest = call.deadline
         if not self._is_patient(error, call):

@@ -16,8 +16,11 @@ from random import SystemRandom
 MINUTE_S = 60
 
 LONGEST_PAUSE_S = 600.0
-"""If a server names a longer wait, the call fails. A call without a deadline also fails if the
-server has rejected every call of the account for so long."""
+"""If a server names a longer wait, the call fails."""
+
+PATIENCE_S = 120.0
+"""A call without a deadline fails if the server has rejected every call of the account for so long,
+and for ``LONGEST_PAUSE_S`` if it names the waits."""
 
 FIRST_BACKOFF_S = 0.125
 LONGEST_BACKOFF_S = 3.0

@@ -207,8 +207,8 @@ class Worker:
     def full_card(self) -> str:
         """The card with tags and price. "": nothing is known of the worker.
 
-        >>> Worker(str, name="w", description="Good at law.", tags=("EU", "quick")).full_card
-        'Good at law; tags: EU, quick'
+        >>> Worker("openai:x", name="w", description="Good at law.", tags=("quick",)).full_card
+        'Good at law; tags: quick'
         """
         facts = [self.card.rstrip(" .")] if self.card else []
         if self.tags:

@@ -57,8 +57,8 @@ def mcp(  # noqa: PLR0913, PLR0917 - the options of a command
 ) -> None:
     """Offer the pool to coding agents as one MCP tool, over stdio.
 
-    The agent starts it: its settings name this command. The limits --budget-… hold for each answer;
-    a call may set lower ones. Those of --total-… hold until the agent stops the command.
+    The agent starts it: its settings name this command. A budget holds for each answer, and a call
+    may set a lower one. A total holds until the agent stops the command.
     """
     with needing("mcp", "mcp"):
         from openconductor.serving.apis.mcp_server import serve

@@ -39,7 +39,7 @@ def calibrate(
     out: Out = None,
     as_json: AsJson = False,
 ) -> None:
-    """Measure what each worker is good at, and write it into the pool file.
+    """Measure what each worker is good at, for its card.
 
     Each worker gets a table [calibration.WORKER.TASK] with date, counts, cost and time. Tables of
     other tasks and the workers' descriptions stay as they are. Exit code 1: the budget was spent

@@ -157,7 +157,7 @@ def init(
     force: Annotated[bool, typer.Option("--force", help="Overwrite an existing file.")] = False,
     as_json: AsJson = False,
 ) -> None:
-    """Write a pool file from your API keys and local servers, or from one server's models."""
+    """Write a pool file from your API keys and servers."""
     if path.exists() and not force:
         raise ConfigError(f"{path} already exists; name another path, or use --force")
     if key_env is not None and url is None:
