@@ -326,8 +326,8 @@ def test_init_takes_the_models_of_any_endpoint_and_writes_what_it_says_of_them(
         ran = run(*words)
         again = run(*words, "--force", "--json")
     assert server.headers[0]["authorization"] == f"Bearer {CANARY}"
-    assert f"{server.url}: left out 2 models that do not chat" in ran.err
-    assert again.json()["left_out"] == {server.url: {"that do not chat": 2}}
+    assert f"{server.url}: left out 2 models not meant for chat" in ran.err
+    assert again.json()["left_out"] == {server.url: {"not meant for chat": 2}}
     workers = [worker for _, worker in WorkerPool.from_toml("pool.toml")]
     written = {worker.name: (worker.description, worker.tags) for worker in workers}
     assert written == DESCRIBED

@@ -300,7 +300,7 @@ def _draft_models(
         if not isinstance(name, str) or not _MODEL_NAME.fullmatch(name):
             left_out["without a usable name"] += 1
         elif not _can_chat(name, model):
-            left_out["that do not chat"] += 1
+            left_out["not meant for chat"] += 1
         elif len(drafts) == most:
             left_out[f"beyond the first {most}"] += 1
         else:

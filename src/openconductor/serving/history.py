@@ -18,8 +18,8 @@ from openconductor.serving.apis.wire import (
     parse_call_id,
 )
 from openconductor.serving.key_ring import SERVED
-from openconductor.serving.turn import SHOWN, ToolTurn, served_calls
-from openconductor.store import Store, StoredEpisode
+from openconductor.serving.turn import ToolTurn, served_calls
+from openconductor.store import SHOWN, Store, StoredEpisode
 from openconductor.store.episode_json import episode_json
 from openconductor.types import Message
 

@@ -40,7 +40,7 @@ from openconductor.serving.apis.wire import (
 from openconductor.serving.key_ring import SERVED, Bill
 from openconductor.serving.metrics import Metrics
 from openconductor.serving.narration import Narration
-from openconductor.store import Store
+from openconductor.store import SHOWN, Store
 from openconductor.types import Call, Episode, FinishReason, Message, Sampling
 
 ANSWER = -1
@@ -48,9 +48,6 @@ ANSWER = -1
 
 Ask = Callable[..., Awaitable[Episode]]
 """The ``ask`` of an orchestrator, or a call that begins further on."""
-
-SHOWN = "response/"
-"""Prefix of the store's key for what a response shows beside its episode; its id follows."""
 
 log = logging.getLogger("openconductor.serving")
 

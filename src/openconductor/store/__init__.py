@@ -16,6 +16,7 @@ from openconductor.store.journal import Journal
 from openconductor.store.keys import call_key
 from openconductor.store.reader import JournalReader
 from openconductor.store.store import (
+    SHOWN,
     SUCCESSES,
     CompletionStore,
     EpisodeOutcome,
@@ -30,6 +31,7 @@ from openconductor.store.store import (
 )
 
 __all__ = [
+    "SHOWN",
     "SUCCESSES",
     "CompletionStore",
     "EpisodeOutcome",

@@ -1,7 +1,8 @@
 """Retention: old episodes leave the file, with the messages and texts that only they refer to.
 
 Everything happens in small steps, each a transaction of its own, so that the writer of a server can
-go on between them. Records stay: they hold what each key was charged.
+go on between them. Records stay, because they hold what each key was charged. Only those of texts
+(``SHOWN``) go with their episodes.
 """
 
 from __future__ import annotations
@@ -16,6 +17,7 @@ from pathlib import Path
 
 from openconductor.errors import JournalError
 from openconductor.store.sqlite_file import explain, lock, open_for_writing
+from openconductor.store.store import SHOWN
 
 DAY_S = 86_400.0
 EVERY_S = 6 * 3600.0
@@ -161,9 +163,11 @@ def _remove_episodes(
     connection: sqlite3.Connection, identifiers: Sequence[str], pruned: Pruned
 ) -> None:
     names = (json.dumps(identifiers),)
+    shown = (json.dumps([f"{SHOWN}{identifier}" for identifier in identifiers]),)
     connection.execute("BEGIN IMMEDIATE")
     _delete(connection, "rounds", "episode", names)
     _delete(connection, "steps", "episode", names)
+    _delete(connection, "outcomes", "key", shown)
     pruned.calls += _delete(connection, "calls", "episode", names)
     pruned.episodes += _delete(connection, "episodes", "id", names)
     connection.execute("COMMIT")

@@ -19,6 +19,9 @@ from openconductor.types import Call, Completion, Episode, Usage, Workflow
 SUCCESSES = frozenset({"answered", "cut", "refused"})
 """Outcomes of a call whose completion arrived, so that it need not be paid for again."""
 
+SHOWN = "response/"
+"""Prefix of the record with what else was shown of an episode; the id follows. Both go together."""
+
 EpisodeOutcome = Literal["answered", "failed", "unfinished"]
 
 

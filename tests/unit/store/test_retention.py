@@ -16,6 +16,7 @@ from openconductor.serving.key_ring import SERVED, past_charges
 from openconductor.serving.serve_config import ServeConfig
 from openconductor.store.episode_json import episode_json
 from openconductor.store.retention import DAY_S, prune_file
+from openconductor.store.store import SHOWN
 
 PLAN = "model_id = [0, 0]\nsubtasks = ['Think.', 'Say it.']\naccess_list = [[], [0]]"
 SHARED = "This turn is in old and new conversations, and must stay: " + "s" * 40
@@ -37,6 +38,7 @@ async def fill(path: Path, monkeypatch: pytest.MonkeyPatch, **options: Any) -> t
             old = await ask(journal, SHARED, OLD)
             killed = {"key": "k", "model": "conductor", "began": now - 40 * DAY_S}
             journal.put_record(f"{SERVED}{old}", {**killed, "charged": None}, texts=False)
+            journal.put_record(f"{SHOWN}{old}", {"thoughts": [OLD]})
             journal.flush()
         new = await ask(journal, SHARED, NEW)
     return old, new
