@@ -91,7 +91,8 @@ class Machine:
     """One scripted server on a port of its own, which can be killed and started again."""
 
     def __init__(self, name: str) -> None:
-        self.server = FaultServer(Switchboard(), {name: PLAN} if name == "planner" else {})
+        self.script = Switchboard()
+        self.server = FaultServer(self.script, {name: PLAN} if name == "planner" else {})
         self.port = 0
         self._listening: asyncio.Server | None = None
 
@@ -112,9 +113,10 @@ class Machine:
 
 
 async def enter(machines: dict[str, Machine], phase: Phase) -> None:
-    """Let happen what a phase says."""
-    machines["planner"].server.script.fates["planner"] = phase.fate  # type: ignore[attr-defined]
-    machines["planner"].server.texts["planner"] = phase.text  # type: ignore[index]
+    """Set the planner's fault of a phase, and kill its workers."""
+    planner = machines["planner"]
+    planner.script.fates["planner"] = phase.fate
+    planner.server.texts["planner"] = phase.text
     for name, machine in machines.items():
         if name in phase.killed:
             machine.kill()
@@ -157,7 +159,7 @@ async def ask(session: aiohttp.ClientSession, url: str, model: str = "conductor"
 async def ask_for(
     session: aiohttp.ClientSession, url: str, clients: int, seconds: float
 ) -> list[Seen]:
-    """Let so many clients ask, one request after the other."""
+    """Run clients, each of which sends one request after the other."""
     seen: list[Seen] = []
     end = time.monotonic() + seconds
 

@@ -85,7 +85,7 @@ class FaultServer:
     """The server and what it saw; ``texts`` holds the answers of workers with their own."""
 
     script: Script
-    texts: Mapping[str, str] = field(default_factory=dict[str, str])
+    texts: dict[str, str] = field(default_factory=dict[str, str])
     url: str = ""
     records: list[Record] = field(default_factory=list[Record])
     connections: set[Connection] = field(default_factory=set)  # those that are open
@@ -259,7 +259,7 @@ async def fault_server(
     script: Script, texts: Mapping[str, str] | None = None
 ) -> AsyncIterator[FaultServer]:
     """Serve a script on a free port of 127.0.0.1, in this event loop."""
-    server = FaultServer(script, texts or {})
+    server = FaultServer(script, dict(texts or {}))
     listening = await asyncio.get_running_loop().create_server(
         lambda: Connection(server), "127.0.0.1", 0, backlog=1024
     )

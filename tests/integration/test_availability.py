@@ -29,12 +29,13 @@ MENDING = {"on_no_plan": "default_worker", "fallback": True, "timeout_s": 0.3}
 @asynccontextmanager
 async def serving(
     folder: Path, conductor: dict[str, Any] = MENDING
-) -> AsyncIterator[tuple[Served, FaultServer]]:
+) -> AsyncIterator[tuple[Served, FaultServer, Switchboard]]:
+    script = Switchboard()
     async with (
-        fault_server(Switchboard(), {"planner": PLAN}) as faults,
+        fault_server(script, {"planner": PLAN}) as faults,
         served(folder, faults, conductor=conductor, retries=1, timeout_s=0.6) as server,
     ):
-        yield server, faults
+        yield server, faults, script
 
 
 async def ask_all(server: Served) -> list[httpx.Response]:
@@ -75,9 +76,9 @@ async def check_bills(server: Served, faults: FaultServer, answers: list[httpx.R
 async def test_a_request_is_answered_whatever_the_planner_does(
     tmp_path: Path, fate: str, text: str, reason: str
 ) -> None:
-    async with serving(tmp_path) as (server, faults):
-        faults.script.fates["planner"] = fate  # type: ignore[attr-defined]
-        faults.texts["planner"] = text  # type: ignore[index]
+    async with serving(tmp_path) as (server, faults, script):
+        script.fates["planner"] = fate
+        faults.texts["planner"] = text
         answers = await ask_all(server)
         assert {answer.status_code for answer in answers} == {200}, answers[0].text
         assert set(of_orchestration(answers, "rule")) == {"default_worker"}
@@ -93,9 +94,9 @@ async def test_a_request_is_answered_whatever_the_planner_does(
 async def test_a_request_is_answered_while_one_worker_lives(
     tmp_path: Path, fate: str, alive: str
 ) -> None:
-    async with serving(tmp_path) as (server, faults):
+    async with serving(tmp_path) as (server, faults, script):
         fates = dict.fromkeys({*WORKERS, "planner"} - {alive}, fate)
-        faults.script.fates.update(fates)  # type: ignore[attr-defined]
+        script.fates.update(fates)
         answers = await ask_all(server)
         assert {answer.status_code for answer in answers} == {200}, answers[0].text
         await check_bills(server, faults, answers)
@@ -108,7 +109,7 @@ async def test_with_a_healthy_planner_answers_are_those_without_a_default_worker
     for on_no_plan in ("error", "default_worker"):
         folder = tmp_path / on_no_plan
         folder.mkdir()
-        async with serving(folder, {"on_no_plan": on_no_plan}) as (server, faults):
+        async with serving(folder, {"on_no_plan": on_no_plan}) as (server, faults, _):
             answers = await ask_all(server)
             assert of_orchestration(answers, "rule") == [None] * CLIENTS
             assert len(faults.records) == 4 * CLIENTS  # the plan and its three steps
@@ -119,8 +120,8 @@ async def test_with_a_healthy_planner_answers_are_those_without_a_default_worker
 
 @pytest.mark.parametrize("api", ["chat", "responses", "messages"])
 async def test_a_stream_says_that_there_was_no_plan(tmp_path: Path, api: str) -> None:
-    async with serving(tmp_path) as (server, faults):
-        faults.texts["planner"] = BOLD  # type: ignore[index]
+    async with serving(tmp_path) as (server, faults, _):
+        faults.texts["planner"] = BOLD
         answer = await server.ask(api, stream=True)
         assert answer.status_code == 200
         assert "Without a plan: a answers alone." in answer.text
@@ -130,7 +131,7 @@ async def test_a_stream_says_that_there_was_no_plan(tmp_path: Path, api: str) ->
 async def test_a_short_question_goes_to_the_default_worker_and_the_answer_says_so(
     tmp_path: Path,
 ) -> None:
-    async with serving(tmp_path, {"direct_below_tokens": 20}) as (server, faults):
+    async with serving(tmp_path, {"direct_below_tokens": 20}) as (server, faults, _):
         answer = await server.ask("chat", question="Hello!")
         assert of_orchestration([answer], "rule") == ["direct"]
         assert [record.request.model for record in faults.records] == ["a"]

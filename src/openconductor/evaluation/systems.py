@@ -241,8 +241,8 @@ class Workshop:
         planned = [spec for spec in specs if spec.kind in _PLANNED]
         planners = {spec.argument or CONDUCTOR: self._planner(spec).identity for spec in planned}
         described: dict[str, object] = {"workers": workers, "planners": planners}
-        asked = [self._planner(spec) for spec in planned if spec.kind != PLANNER_ALONE]
-        if any(_provider_of(planner).prompt_options is None for planner in asked):
+        writers = [self._planner(spec) for spec in planned if spec.kind != PLANNER_ALONE]
+        if any(_provider_of(writer).prompt_options is None for writer in writers):
             described["cards"] = {str(key): card for key, card in self.pool.full_cards.items()}
         options = [dict(spec.options) for spec in specs]
         paths = sorted({str(given[_TRAINED]) for given in options if _TRAINED in given})

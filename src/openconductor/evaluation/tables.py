@@ -196,7 +196,7 @@ def make_row(system: str, task: str, records: Sequence[Record], repeats: int) ->
     workflows = [workflow for record in records for workflow in record.workflows]
     planned = [record for record in records if record.valid is not None]
     valid = [record for record in planned if record.valid]
-    asked = [record for record in records if record.rounds and record.rounds[0].planned]
+    with_planner = [record for record in records if record.rounds and record.rounds[0].planned]
     valid_scores = list(scores_by_problem(valid).values())
     usage = total_usage(records)
     dollars = None if usage.unpriced_calls else _share(usage.dollars, records)
@@ -219,7 +219,7 @@ def make_row(system: str, task: str, records: Sequence[Record], repeats: int) ->
         right_per_dollar=right_per_dollar,
         validity=_share(len(valid), planned),
         accuracy_given_valid=clustered_mean(valid_scores).mean if valid_scores else None,
-        mended=_share(sum(record.unplanned for record in asked), asked),
+        mended=_share(sum(record.unplanned for record in with_planner), with_planner),
         routing_entropy_bits=routing_entropy_bits(workflows) if workflows else None,
         mean_steps=mean_steps(workflows),
         **{reason: status[reason] for reason in _REASONS},

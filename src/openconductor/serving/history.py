@@ -139,11 +139,11 @@ class History:
 
     def response(self, identifier: str, key: str) -> KeptResponse | None:
         """Return an answer of the Responses API. None: unknown, not kept, or deleted."""
-        found = self._find(identifier, key)
+        answer = self._find(identifier, key)
         shown = self._store.find_record(f"{SHOWN}{identifier}")
-        if found is None or shown is None or not _is_kept(*found):
+        if answer is None or shown is None or not _is_kept(*answer):
             return None
-        return KeptResponse(*found, shown)
+        return KeptResponse(*answer, shown)
 
     def delete(self, identifier: str, key: str) -> None:
         """Remove an answer's texts: from now on its id is unknown."""

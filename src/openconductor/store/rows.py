@@ -28,7 +28,7 @@ LONG = 64
 
 Row = dict[str, object]
 SharedText = tuple[str, int]
-"""A text that the store holds, as it stands in JSON, and its number."""
+"""A text in the store, escaped as in JSON, and its number."""
 
 
 @dataclass(frozen=True, slots=True)
