@@ -46,10 +46,11 @@ _MISSING = ("missing", "missing_argument")
 _UNKNOWN = ("extra_forbidden", "unexpected_keyword_argument")
 
 
-def nearest(name: str, known: Iterable[str]) -> str | None:
-    """Return the known name that is most like ``name``; None: nothing is known.
+def nearest(name: str, known: Iterable[str], *, at_least: float = 0.0) -> str | None:
+    """Return the known name that is most like ``name``; None: nothing is known, or alike.
 
-    Dotted names also match by their last part, so ``lr`` finds ``optim.lr``.
+    Dotted names also match by their last part, so ``lr`` finds ``optim.lr``. The likeness of two
+    names is between 0 and 1.
 
     >>> nearest("max_concurency", ["max_rounds", "max_concurrency"])
     'max_concurrency'
@@ -60,7 +61,8 @@ def nearest(name: str, known: Iterable[str]) -> str | None:
         leaf = _similarity(name.rpartition(".")[2], candidate.rpartition(".")[2])
         return max(whole, leaf - 0.05)
 
-    return max(sorted(known), key=likeness, default=None)
+    best = max(sorted(known), key=likeness, default=None)
+    return best if best is not None and likeness(best) >= at_least else None
 
 
 def _similarity(name: str, other: str) -> float:

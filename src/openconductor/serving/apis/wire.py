@@ -11,13 +11,15 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from decimal import Decimal
+from functools import lru_cache
+from itertools import islice
 from reprlib import repr as short
 from typing import Annotated, Any, Literal, Protocol, TypeVar, cast
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from openconductor import errors
-from openconductor.config import suggest_key
+from openconductor.config import nearest, suggest_key
 from openconductor.ledger import CONDUCTOR, draw_entries
 from openconductor.types import Episode, FinishReason, Message, Sampling, StepResult, Usage
 
@@ -31,6 +33,21 @@ RECALLS = "recalls"
 The gateway replaces the part with the text."""
 Name = Annotated[str, Field(max_length=256)]
 """A longer name is certainly unknown, and would take long to look up."""
+_ALIKE = 0.82
+"""From this likeness on, an unknown key of a body is a known one misspelt. ``top_k`` is below."""
+_OTHERS = frozenset(
+    {
+        "max_new_tokens",
+        "min_completion_tokens",
+        "parse_tool_calls",
+        "reasoning_format",
+        "speed",
+        "top_logprobs_num",
+    }
+)
+"""Keys that other servers know, and that look like those of a body here."""
+_CHECKED_KEYS = 100  # of a body; a request has fewer
+_LONGEST_KEY = 40  # characters of a key that is checked
 _LINE_ENDS = re.compile("[\u0085\u2028\u2029]")
 _CALL_ID = re.compile("call_([0-9a-f]{32})([0-9]{2,8})")
 M = TypeVar("M", bound=BaseModel)
@@ -151,6 +168,10 @@ def read_body(kind: type[M], body: Json) -> M:
     Raises:
         RequestFailed: it is invalid; the message names the first field that is wrong.
     """
+    for key in islice(body, _CHECKED_KEYS):
+        near = _misspelt(key, kind)
+        if near is not None and near not in body:
+            raise invalid(key, f"unknown key; the nearest known key is {near!r}")
     try:
         return kind.model_validate(body)
     except ValidationError as error:
@@ -162,6 +183,14 @@ def read_body(kind: type[M], body: Json) -> M:
         elif first["type"] != "missing":
             message += f", got {short(first['input'])}"
         raise RequestFailed(400, "invalid_value", message, param=where) from None
+
+
+@lru_cache(1024)
+def _misspelt(key: str, kind: type[BaseModel]) -> str | None:
+    """Return the field that an unknown key looks like. None: none, or the key is known."""
+    if key in kind.model_fields or key in _OTHERS or len(key) > _LONGEST_KEY:
+        return None
+    return nearest(key, kind.model_fields, at_least=_ALIKE)
 
 
 def invalid(where: str, problem: str) -> RequestFailed:
