@@ -11,6 +11,7 @@ from typing import Annotated, Literal, cast
 from pydantic import Field
 
 from openconductor.serving.apis import wire
+from openconductor.serving.apis.options import OpenAIBody, ToolChoice, offer_tools, read_format
 from openconductor.serving.apis.wire import (
     Json,
     RequestFailed,
@@ -22,13 +23,8 @@ from openconductor.serving.apis.wire import (
 )
 from openconductor.types import Message, Sampling
 
-Number = Annotated[float, Field(ge=-2, le=2)]
 Count = Annotated[int, Field(ge=1)]
 _OPTIONS = {
-    "tools",
-    "tool_choice",
-    "parallel_tool_calls",
-    "response_format",
     "stop",
     "top_p",
     "presence_penalty",
@@ -67,35 +63,20 @@ class ChatTurn(wire.Open):
     tool_call_id: str | None = None
 
 
-class StreamOptions(wire.Open):
-    """Additions to a stream."""
-
-    include_usage: bool | None = None
-
-
-class ChatBody(wire.Body):
+class ChatBody(OpenAIBody):
     """The body of ``POST /v1/chat/completions``."""
 
     messages: Annotated[list[ChatTurn], Field(min_length=1)]
-    temperature: Annotated[float, Field(ge=0, le=2)] | None = None
-    top_p: Annotated[float, Field(ge=0, le=1)] | None = None
     max_tokens: Count | None = None
     max_completion_tokens: Count | None = None
     stop: str | list[str] | None = None
-    presence_penalty: Number | None = None
-    frequency_penalty: Number | None = None
     seed: int | None = None
     n: Count | None = None
-    logprobs: bool | None = None
-    top_logprobs: int | None = None
     logit_bias: dict[str, float] | None = None
     reasoning_effort: str | None = None
-    store: bool | None = None
     tools: list[ToolEntry] | None = None
     tool_choice: Literal["none", "auto", "required"] | Json | None = None
-    parallel_tool_calls: bool | None = None
     response_format: Json | None = None
-    stream_options: StreamOptions | None = None
 
 
 class ChatCompletions:
@@ -115,14 +96,7 @@ class ChatCompletions:
         chat = wire.read_body(ChatBody, body)
         if chat.n is not None and chat.n > 1:
             raise invalid("n", f"got {chat.n}, expected 1: each answer is a workflow of its own")
-        for name in ("logprobs", "top_logprobs"):
-            if getattr(chat, name):
-                raise invalid(name, "answers have no log probabilities; leave it out")
-        stream_options = chat.stream_options
-        wire.check_stream_options(
-            stream_options and stream_options.model_dump(), stream=bool(chat.stream)
-        )
-        _check_format(chat.response_format)
+        chat.check()
         turns = tuple(_turn(turn, f"messages.{index}") for index, turn in enumerate(chat.messages))
         limit = chat.max_completion_tokens or chat.max_tokens
         options = Sampling(chat.temperature, limit, chat.seed, _options(chat))
@@ -166,87 +140,42 @@ CHAT = ChatCompletions()
 def _options(chat: ChatBody) -> Json:
     """Return the options of the call that answers; only functions are offered to workers."""
     options = chat.model_dump(include=_OPTIONS, exclude_none=True)
-    tools: list[Json] = options.pop("tools", [])
+    if chat.response_format is not None:
+        where = "response_format"
+        described = as_object(chat.response_format.get("json_schema"))
+        kind = chat.response_format.get("type")
+        options |= read_format(kind, described, where, f"{where}.json_schema")
     functions = {
-        tool["function"]["name"]: tool
-        for tool in tools
-        if tool["type"] == "function" and tool.get("function")
+        tool.function.name: tool.model_dump(exclude_none=True)
+        for tool in chat.tools or ()
+        if tool.type == "function" and tool.function
     }
-    choice = options.pop("tool_choice", None)
-    if choice is not None:
-        options |= _tool_choice(choice, functions, offered=bool(tools))
-    if functions:
-        return {"tools": list(functions.values()), **options}
-    options.pop("parallel_tool_calls", None)
-    return options
+    if chat.tool_choice is not None and not chat.tools:
+        raise invalid("tool_choice", f"got {short(chat.tool_choice)}, which requires `tools`")
+    return options | offer_tools(functions, _choice(chat), chat.parallel_tool_calls)
 
 
-def _tool_choice(choice: str | Json, functions: dict[str, Json], *, offered: bool) -> Json:
-    """Return the options that a choice among the tools stands for.
-
-    Raises:
-        RequestFailed: it needs a tool that is not on offer.
-    """
-    if not offered:
-        raise invalid("tool_choice", f"got {short(choice)}, which requires `tools`")
-    if choice in ("none", "auto"):
-        return {"tool_choice": choice} if functions else {}
-    names = list(functions)
-    mode: object = choice
-    wanted: list[object] = []
-    if isinstance(choice, dict):
-        mode, wanted = _chosen(choice)
-    missing = [name for name in wanted if name not in names]
-    if missing or not names:
-        wrong = missing[0] if missing else choice
-        listed = ", ".join(names) or "none"
-        raise invalid("tool_choice", f"got {short(wrong)}; the functions on offer are: {listed}")
-    if mode is None:
-        return {"tool_choice": choice}
-    if wanted:
-        return {"tool_choice": mode, "tools": [functions[str(name)] for name in wanted]}
-    return {"tool_choice": mode}
-
-
-def _chosen(choice: Json) -> tuple[object, list[object]]:
-    """Return the mode of a choice and the names of its functions; one function has no mode.
-
-    Raises:
-        RequestFailed: it is of another kind.
-    """
-    if choice.get("type") == "function":
-        return None, [as_object(choice.get("function")).get("name")]
-    if choice.get("type") != "allowed_tools":
-        expected = "a `function` or `allowed_tools`"
-        raise unexpected("tool_choice.type", choice.get("type"), expected)
+def _choice(chat: ChatBody) -> ToolChoice:
+    choice = chat.tool_choice
+    if not isinstance(choice, dict):
+        return ToolChoice(choice)
+    kind = choice.get("type")
+    if kind == "function":
+        return ToolChoice(function=_function_name(choice))
+    if kind != "allowed_tools":
+        raise unexpected("tool_choice.type", kind, "a `function` or `allowed_tools`")
     allowed = as_object(choice.get("allowed_tools"))
     mode = allowed.get("mode")
     if mode not in ("auto", "required"):
         raise unexpected("tool_choice.allowed_tools.mode", mode, "auto or required")
-    entries = wire.as_list(allowed.get("tools"))
-    names: list[object] = [
-        as_object(as_object(entry).get("function")).get("name") for entry in entries
-    ]
+    names = [_function_name(as_object(entry)) for entry in wire.as_list(allowed.get("tools"))]
     if not names:
         raise invalid("tool_choice.allowed_tools.tools", "expected at least one function")
-    return mode, names
+    return ToolChoice(mode, allowed=names)
 
 
-def _check_format(form: Json | None) -> None:
-    """Check the format of the answer.
-
-    Raises:
-        RequestFailed: it is unknown, or a schema is missing.
-    """
-    if form is None or form.get("type") in ("text", "json_object"):
-        return
-    where = "response_format"
-    if form.get("type") != "json_schema":
-        raise unexpected(f"{where}.type", form.get("type"), "text, json_object or json_schema")
-    where = f"{where}.json_schema"
-    described = as_object(form.get("json_schema"))
-    wire.read_text(described, "name", where)
-    wire.check_schema(described.get("schema"), f"{where}.schema")
+def _function_name(entry: Json) -> str:
+    return str(as_object(entry.get("function")).get("name"))
 
 
 def _turn(turn: ChatTurn, where: str) -> Message:

@@ -19,6 +19,7 @@ from pydantic import BaseModel, BeforeValidator, Field
 
 from openconductor.calls.options import CHARACTERS_A_TOKEN
 from openconductor.serving.apis import wire
+from openconductor.serving.apis.options import ToolChoice, offer_tools
 from openconductor.serving.apis.wire import (
     Json,
     RequestFailed,
@@ -49,7 +50,7 @@ _STOP_REASONS = {
     "tool_calls": "end_turn",
     "content_filter": "refusal",
 }
-_CHOICES = {"auto": "auto", "any": "required", "none": "none"}
+_CHOICES = {"auto": "auto", "any": "required", "none": "none", "tool": None}
 _ERROR_TYPES = {
     401: "authentication_error",
     402: "billing_error",
@@ -313,40 +314,21 @@ def _read_content(blocks: Sequence[_Block], where: str) -> tuple[str, list[Json]
 
 def _options(body: CountBody) -> Json:
     """Return tools and output format, in the form of chat completions."""
-    options = _tool_options(body)
+    parallel: bool | None = None
+    choice = ToolChoice()
+    if body.tool_choice is not None:
+        kind = body.tool_choice.type
+        if not body.tools:
+            raise invalid("tool_choice", f"got {kind!r}, which requires `tools`")
+        choice = ToolChoice(_CHOICES[kind], str(body.tool_choice.name) if kind == "tool" else None)
+        parallel = False if body.tool_choice.disable_parallel_tool_use else None
+    options = offer_tools(_functions(body), choice, parallel)
     output = body.output_format
     if body.output_config is not None and body.output_config.format is not None:
         output = body.output_config.format
     if output is not None:
         schema = {"name": "answer", "schema": output.schema_, "strict": True}
         options["response_format"] = {"type": "json_schema", "json_schema": schema}
-    return options
-
-
-def _tool_options(body: CountBody) -> Json:
-    """Return the tools that the client runs, and its choice among them."""
-    functions = _functions(body)
-    options: Json = {"tools": list(functions.values())} if functions else {}
-    choice = body.tool_choice
-    if choice is None:
-        return options
-    if not body.tools:
-        raise invalid("tool_choice", f"got {choice.type!r}, which requires `tools`")
-    if not functions and choice.type in ("auto", "none"):
-        return options
-    if not functions or (choice.type == "tool" and choice.name not in functions):
-        names = ", ".join(functions) or "none"
-        raise invalid(
-            "tool_choice",
-            f"got {choice.name or choice.type!r}; the client's own tools are: {names}. Anthropic's "
-            "cannot be called here",
-        )
-    if choice.type == "tool":
-        options["tool_choice"] = {"type": "function", "function": {"name": choice.name}}
-    else:
-        options["tool_choice"] = _CHOICES[choice.type]
-    if choice.disable_parallel_tool_use:
-        options["parallel_tool_calls"] = False
     return options
 
 

@@ -6,18 +6,17 @@ Workers know functions only; a call of one goes back in the form in which the to
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from hashlib import sha256
 from typing import cast
 
+from openconductor.serving.apis.options import ToolChoice
 from openconductor.serving.apis.response_items import ClientTool
 from openconductor.serving.apis.wire import (
     Json,
     as_list,
     as_object,
-    invalid,
     read_text,
-    short,
     unexpected,
 )
 
@@ -58,7 +57,8 @@ def read_tools(given: Sequence[Json]) -> dict[str, ClientTool]:
             parameters = function.get("parameters", {})
             if not isinstance(parameters, dict):
                 raise unexpected(f"{where}.parameters", parameters, "a JSON schema")
-        tools[function["name"]] = ClientTool(name, function, namespace, kind == "custom")
+        offered = {"type": "function", "function": function}
+        tools[function["name"]] = ClientTool(name, offered, namespace, kind == "custom")
     return tools
 
 
@@ -95,63 +95,30 @@ def _custom_function(entry: Json) -> Json:
     }
 
 
-def read_tool_options(
-    tools: Mapping[str, ClientTool], choice: object, parallel: bool | None
-) -> Json:
-    """Return the tools on offer and the choice among them, in the form of chat completions.
+def read_choice(choice: object) -> ToolChoice:
+    """Return the choice among the tools. Hosted tools that it allows are left out.
 
     Raises:
-        RequestFailed: the choice is invalid, or names a tool that is not offered.
+        RequestFailed: it is invalid, or demands a hosted tool.
     """
-    names = list(tools)
-    if isinstance(choice, dict):
-        chosen = cast("Json", choice)
-        if chosen.get("type") != "allowed_tools":
-            return _offer(tools, names, _function_choice(tools, chosen), parallel)
-        entries = as_list(chosen.get("tools"))
-        allowed = [_chosen_name(as_object(entry)) for entry in entries]
-        _check_allowed(tools, entries, allowed)
-        names = [name for name in names if name in allowed]
-        choice = chosen.get("mode")
-    if choice not in (None, "auto", "none", "required"):
-        expected = "'auto', 'none', 'required' or one of the tools"
-        raise unexpected("tool_choice", choice, expected)
-    if choice == "required" and not names:
-        raise invalid("tool_choice", "got 'required', but no function or custom tool is offered")
-    return _offer(tools, names, choice, parallel)
-
-
-def _check_allowed(
-    tools: Mapping[str, ClientTool], entries: Sequence[object], allowed: Sequence[str | None]
-) -> None:
-    """Check that functions and custom tools that a choice allows are on offer."""
-    for entry, name in zip(entries, allowed, strict=True):
-        if name is not None and name not in tools:
-            raise invalid("tool_choice", f"got {short(entry)}, which is not offered in `tools`")
-
-
-def _function_choice(tools: Mapping[str, ClientTool], chosen: Json) -> Json:
+    expected = "'auto', 'none', 'required', or a function or custom tool"
+    if not isinstance(choice, dict):
+        return ToolChoice(_read_mode(choice, expected))
+    chosen = cast("Json", choice)
+    if chosen.get("type") == "allowed_tools":
+        names = [_chosen_name(as_object(entry)) for entry in as_list(chosen.get("tools"))]
+        allowed = [name for name in names if name is not None]
+        return ToolChoice(_read_mode(chosen.get("mode"), expected), allowed=allowed)
     name = _chosen_name(chosen)
-    if name not in tools:
-        raise invalid(
-            "tool_choice", f"got {short(chosen)}, which is not a function or custom tool here"
-        )
-    return {"type": "function", "function": {"name": name}}
+    if name is None:
+        raise unexpected("tool_choice", chosen, expected)
+    return ToolChoice(function=name)
 
 
-def _offer(
-    tools: Mapping[str, ClientTool], names: Sequence[str], choice: object, parallel: bool | None
-) -> Json:
-    if not names:
-        return {}
-    options: Json = {
-        "tools": [{"type": "function", "function": tools[name].function} for name in names]
-    }
-    if choice is not None:
-        options["tool_choice"] = choice
-    if parallel is not None:
-        options["parallel_tool_calls"] = parallel
-    return options
+def _read_mode(mode: object, expected: str) -> object:
+    if mode not in (None, "auto", "none", "required"):
+        raise unexpected("tool_choice", mode, expected)
+    return mode
 
 
 def _chosen_name(entry: Json) -> str | None:

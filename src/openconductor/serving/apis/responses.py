@@ -14,8 +14,9 @@ from pydantic import Field, WithJsonSchema
 
 from openconductor.context import merge_turns
 from openconductor.serving.apis import wire
+from openconductor.serving.apis.options import OpenAIBody, offer_tools, read_format
 from openconductor.serving.apis.response_items import ResponseItems
-from openconductor.serving.apis.response_tools import flat_name, read_tool_options, read_tools
+from openconductor.serving.apis.response_tools import flat_name, read_choice, read_tools
 from openconductor.serving.apis.wire import (
     Json,
     RequestFailed,
@@ -77,30 +78,22 @@ _RESPONSE_ID = re.compile("resp_([0-9a-f]{32})")
 _ITEM_ID = re.compile("(rs|msg)_([0-9a-f]{32})(?:_[0-9]+)?")
 
 
-class ResponsesBody(wire.Body):
+class ResponsesBody(OpenAIBody):
     """The body of ``POST /v1/responses``."""
 
     input: Annotated[object, WithJsonSchema({"type": ["string", "array"]})] = None
     instructions: str | None = None
     previous_response_id: str | None = None
-    temperature: Annotated[float, Field(ge=0, le=2)] | None = None
-    top_p: Annotated[float, Field(ge=0, le=1)] | None = None
-    presence_penalty: Annotated[float, Field(ge=-2, le=2)] | None = None
-    frequency_penalty: Annotated[float, Field(ge=-2, le=2)] | None = None
-    top_logprobs: int | None = None
     max_output_tokens: Annotated[int, Field(ge=1)] | None = None
     tools: list[Json] | None = None
     tool_choice: object = None
-    parallel_tool_calls: bool | None = None
     text: Json | None = None
     reasoning: Json | None = None
     metadata: dict[str, str] | None = None
-    store: bool | None = None
     truncation: Literal["auto", "disabled"] | None = None
     user: str | None = None
     prompt_cache_key: str | None = None
     safety_identifier: str | None = None
-    stream_options: Json | None = None
 
 
 _ECHOED = {*_DEFAULTS} & {*ResponsesBody.model_fields}
@@ -126,9 +119,7 @@ class Responses:
         for name in ("background", "conversation", "prompt"):
             if getattr(given, name, None):
                 raise invalid(name, f"got {short(getattr(given, name))}, which is not offered here")
-        if given.top_logprobs:
-            raise invalid("top_logprobs", "answers have no log probabilities; leave it out")
-        wire.check_stream_options(given.stream_options, stream=bool(given.stream))
+        given.check()
         turns = _read_input(given.input)
         if given.instructions:
             turns.insert(0, Message("system", given.instructions))
@@ -136,11 +127,12 @@ class Responses:
         effort = (given.reasoning or {}).get("effort")
         if effort is not None:
             options["reasoning_effort"] = read_text(given.reasoning or {}, "effort", "reasoning")
-        form = _read_format((given.text or {}).get("format"))
-        if form is not None:
-            options["response_format"] = form
+        form = as_object((given.text or {}).get("format") or {"type": "text"})
+        options |= read_format(form.get("type"), form, "text.format", "text.format")
         tools = read_tools(given.tools or ())
-        options |= read_tool_options(tools, given.tool_choice, given.parallel_tool_calls)
+        choice = read_choice(given.tool_choice)
+        functions = {name: tool.function for name, tool in tools.items()}
+        options |= offer_tools(functions, choice, given.parallel_tool_calls)
         return wire.ClientRequest(
             body=given,
             model=given.model,
@@ -213,22 +205,6 @@ def _read_previous(identifier: str | None) -> str | None:
         message = f"{where}: got {short(identifier)}, which is not the id of an earlier answer"
         raise RequestFailed(404, "previous_response_not_found", message, param=where)
     return episode
-
-
-def _read_format(given: object) -> Json | None:
-    """Return the format of the answer, in the form of chat completions; None: text."""
-    form = as_object(given or {"type": "text"})
-    kind = form.get("type")
-    if kind == "text":
-        return None
-    if kind == "json_object":
-        return {"type": kind}
-    if kind != "json_schema":
-        raise unexpected("text.format.type", kind, "text, json_object or json_schema")
-    read_text(form, "name", "text.format")
-    wire.check_schema(form.get("schema"), "text.format.schema")
-    keys = ("name", "description", "schema", "strict")
-    return {"type": kind, kind: {key: form[key] for key in keys if form.get(key) is not None}}
 
 
 # ── turns ─────────────────────────────────────────────────────────────────────────────────────────

@@ -279,26 +279,6 @@ def read_text(entry: Json, key: str, where: str) -> str:
     return value
 
 
-def check_stream_options(options: Mapping[str, object] | None, *, stream: bool) -> None:
-    """Check that options of a stream belong to a stream.
-
-    Raises:
-        RequestFailed: the answer is not streamed.
-    """
-    if options and not stream:
-        raise invalid("stream_options", f"got {short(options)}, which requires `stream: true`")
-
-
-def check_schema(schema: object, where: str) -> None:
-    """Check that a format's schema is an object.
-
-    Raises:
-        RequestFailed: it is missing, or something else.
-    """
-    if not isinstance(schema, dict):
-        raise unexpected(where, schema, "a JSON schema (an object)")
-
-
 def least(*limits: N | None) -> N | None:
     """Return the lowest limit. None: unlimited."""
     return min((limit for limit in limits if limit is not None), default=None)
