@@ -13,26 +13,32 @@ import asyncio
 import math
 import threading
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass
 
-from openconductor.calls.options import guess_tokens
 from openconductor.calls.throttle import MINUTE_S, Throttle
 from openconductor.errors import RateLimited, WorkerTimeout
-from openconductor.types import Message, Sampling, Usage
+from openconductor.types import Usage
 
 LOOK_S = 0.1
 """A call that may not wait for long looks this often if its turn comes too late."""
 
-_FREE = Usage()
-
 
 @dataclass(slots=True, eq=False)
 class Slot:
-    """The part of its worker's limits that one call holds, from the time at which it begins."""
+    """The part of its worker's limits that one attempt at a call waits for, and then holds.
 
-    tokens: int
+    Attributes:
+        tokens: a guess until the attempt has ended.
+        latest: the event loop's time until which it waits for a server that rejects calls.
+        goes_first: the call had its turn, and the server sent it away.
+        begun: the time at which it begins.
+    """
+
+    tokens: int = 0
+    latest: float = math.inf
+    goes_first: bool = False
     begun: float = math.inf
 
 
@@ -58,12 +64,12 @@ class CallLimits:
         rpm: int | None = None,
         tpm: int | None = None,
         *,
-        throttle: Throttle | None = None,
+        throttle: Throttle,
     ) -> None:
-        self.throttle = Throttle() if throttle is None else throttle
-        self._max_concurrency = max_concurrency
-        self._rpm = rpm
-        self._tpm = tpm
+        self.throttle = throttle
+        self._max_concurrency = math.inf if max_concurrency is None else max_concurrency
+        self._rpm = math.inf if rpm is None else rpm
+        self._tpm = math.inf if tpm is None else tpm
         self._lock = threading.Lock()  # held for a few instructions only, never over an await
         self._running = 0
         self._last_minute: deque[Slot] = deque()
@@ -75,91 +81,66 @@ class CallLimits:
         """The number of calls that wait for their turn."""
         return len(self._queue)
 
-    async def take(
-        self,
-        messages: Sequence[Message],
-        sampling: Sampling,
-        deadline: float | None,
-        *,
-        longest_wait: float = math.inf,
-        again: bool = False,
-    ) -> Slot:
+    async def take(self, slot: Slot, deadline: float | None, check: Callable[[], None]) -> None:
         """Wait for a slot, which must be given back.
 
         Args:
-            messages: the call's turns, of which its tokens are guessed.
-            sampling: its sampling, which limits what it writes.
+            slot: the slot.
             deadline: the event loop's time by which the call must have ended; None: no limit.
-            longest_wait: the most seconds to wait for a server that has rejected calls.
-            again: True if the call had its turn, and the server sent it away: it goes first.
+            check: raises an error if the call must not be sent now; called before each look.
 
         Raises:
             WorkerTimeout: ``deadline`` passed meanwhile.
             RateLimited: the server has rejected calls for their rate, and the next one may not
-                begin before ``deadline``, or within ``longest_wait``.
+                begin before ``deadline``, or by the slot's ``latest``.
         """
         loop = asyncio.get_running_loop()
-        latest = loop.time() + longest_wait
-        self._check_pause(loop.time(), deadline, latest)
-        slot = Slot(0)
-        if self._tpm is not None:
-            slot.tokens = sum(guess_tokens(messages, sampling))
+        end = math.inf if deadline is None else deadline
         waiter = loop, asyncio.Event()
         with self._lock:
-            if again:
+            if slot.goes_first:
                 self._queue.appendleft(waiter)
             else:
                 self._queue.append(waiter)
         try:
             async with asyncio.timeout_at(deadline):
-                while wait := self._enter(slot, waiter):
-                    if latest < math.inf:  # those in front may be sent away meanwhile
-                        self._check_pause(loop.time(), deadline, latest)
+                while True:
+                    check()
+                    self._check_pause(loop.time(), min(slot.latest, end))
+                    wait = self._enter(slot, waiter)
+                    if wait == 0:
+                        return
+                    if slot.latest < math.inf:  # those in front may be sent away meanwhile
                         wait = min(wait, LOOK_S)
                     with suppress(TimeoutError):
                         async with asyncio.timeout(None if wait == math.inf else wait):
                             await waiter[1].wait()
-            return slot
         except TimeoutError:
             message = (
                 "the deadline passed while the call waited for its turn (a limit of the worker)"
             )
-            raise WorkerTimeout(message, usage=_FREE) from None
+            raise WorkerTimeout(message, usage=Usage()) from None
         finally:
             with self._lock:
                 with suppress(ValueError):
                     self._queue.remove(waiter)
                 self._wake_next()
 
-    def give_back(self, slot: Slot, *, sent: bool, used: int | None) -> None:
-        """Give back a slot.
-
-        Args:
-            slot: the slot.
-            sent: whether the call was sent.
-            used: its tokens; None: unknown, and the guess stands.
-        """
+    def give_back(self, slot: Slot, used: int | None) -> None:
+        """Give back a slot after ``used`` tokens; None: unknown, and the guess stands."""
         with self._lock:
             self._running -= 1
-            if not sent:
-                self.throttle.leave(slot.begun)
-            if slot in self._last_minute:
-                tokens = slot.tokens if used is None else used
-                self._last_minute_tokens += (tokens if sent else 0) - slot.tokens
-                slot.tokens = tokens
-                if not sent:
-                    self._last_minute.remove(slot)
+            oldest = self._last_minute[0].begun if self._last_minute else math.inf
+            if used is not None and slot.begun >= oldest:
+                self._last_minute_tokens += used - slot.tokens
+                slot.tokens = used
             self._wake_next()
 
-    def _check_pause(self, now: float, deadline: float | None, latest: float) -> None:
+    def _check_pause(self, now: float, latest: float) -> None:
         """Raise RateLimited if the server takes the next call too late."""
-        if self.throttle.rate == math.inf:
-            return
         next_call = self.throttle.next_call
-        left = next_call - now
-        if left <= 0:
-            return
-        if next_call > latest or (deadline is not None and next_call >= deadline):
+        if next_call > now and next_call >= latest:
+            left = next_call - now
             message = f"not sent: the server rejects calls for their rate, the next in {left:.1f} s"
             raise RateLimited(f"{message}, later than the call can wait", retry_after=left)
 
@@ -168,31 +149,22 @@ class CallLimits:
         with self._lock:
             now = waiter[0].time()
             waiter[1].clear()
-            if self._queue[0] is not waiter:
+            if self._queue[0] is not waiter or self._running >= self._max_concurrency:
                 return math.inf
-            if self._max_concurrency is not None and self._running >= self._max_concurrency:
-                return math.inf
-            while self._last_minute and self._last_minute[0].begun <= now - MINUTE_S:
-                self._last_minute_tokens -= self._last_minute.popleft().tokens
-            if self._is_over_rate(slot.tokens):
-                return max(self._last_minute[0].begun + MINUTE_S - now, 0.001)
+            last_minute = self._last_minute
+            while last_minute and last_minute[0].begun <= now - MINUTE_S:
+                self._last_minute_tokens -= last_minute.popleft().tokens
+            tokens = self._last_minute_tokens
+            too_large = tokens and tokens + slot.tokens > self._tpm  # a large call goes alone
+            if too_large or len(last_minute) >= self._rpm:
+                return max(last_minute[0].begun + MINUTE_S - now, 0.001)
             wait = self.throttle.enter(now)
-            if wait > 0:
-                return wait
-            slot.begun = now
-            self._running += 1
-            if self._rpm is not None or self._tpm is not None:
-                self._last_minute.append(slot)
+            if wait == 0:
+                slot.begun = now
+                self._running += 1
+                last_minute.append(slot)
                 self._last_minute_tokens += slot.tokens
-            return 0.0
-
-    def _is_over_rate(self, tokens: int) -> bool:
-        """Return True if a call with these tokens would pass a limit of the last minute."""
-        if self._rpm is not None and len(self._last_minute) >= self._rpm:
-            return True
-        if self._tpm is None or not self._last_minute_tokens:  # a large call goes alone
-            return False
-        return self._last_minute_tokens + tokens > self._tpm
+            return wait
 
     def _wake_next(self) -> None:
         while self._queue:

@@ -13,13 +13,13 @@ from collections.abc import Sequence
 from dataclasses import replace
 from random import SystemRandom
 
-from openconductor.calls.limits import CallLimits
+from openconductor.calls.limits import CallLimits, Slot
 from openconductor.calls.meter import is_free
+from openconductor.calls.options import guess_tokens
 from openconductor.calls.throttle import LONGEST_PAUSE_S, PATIENCE_S
 from openconductor.errors import (
     CircuitOpen,
     RateLimited,
-    ServerFailed,
     Unreachable,
     WorkerError,
     WorkerTimeout,
@@ -90,24 +90,17 @@ class Circuit:
         """True if a call would be sent now."""
         return self.down_since is None or _now() >= self._next_try
 
-    def check(self, *, sending: bool) -> None:
-        """Reject a call while the circuit is open.
-
-        Args:
-            sending: True if the call is sent next. Once the cool-down is over, it keeps the others
-                back.
-
-        Raises:
-            CircuitOpen: the call must not be sent.
-        """
-        if self.down_since is None:
+    def check(self) -> None:
+        """Raise CircuitOpen if a call must not be sent now."""
+        if self.closed:
             return
         left = self._next_try - _now()
-        if left > 0:
-            failed = f"{self._failures} calls in a row failed, the last: {self._last_failure}"
-            raise CircuitOpen(f"not sent: {failed}; next try in {left:.1f} s", retry_after=left)
-        if sending:
-            self._next_try = _now() + self._cool_down
+        failed = f"{self._failures} calls in a row failed, the last: {self._last_failure}"
+        raise CircuitOpen(f"not sent: {failed}; next try in {left:.1f} s", retry_after=left)
+
+    def begin(self) -> None:
+        """Note that a call is sent; after the cool-down it keeps the others back."""
+        self._next_try = _now() + self._cool_down
 
     def succeed(self) -> None:
         """Note that the worker has answered."""
@@ -181,21 +174,20 @@ class Policies:
             BudgetExceeded: the budget has no room for a further attempt.
         """
         retries = 0
-        begun = _now()
         first_failure = math.inf
         failure: WorkerError | None = None
         listener = None if on_text is None else _Listener(on_text)
+        tokens = sum(guess_tokens(messages, sampling))
+        latest = _now() + OTHERS_WAIT_S if call.unreachable_s == 0.0 else math.inf
         while True:
+            slot = Slot(tokens, latest, goes_first=isinstance(failure, RateLimited))
             try:
-                again = isinstance(failure, RateLimited)
-                return await self._call(
-                    messages, sampling, call, listener, again=again, waited=_now() - begun
-                )
+                return await self._call(messages, sampling, call, listener, slot)
             except WorkerError as error:
                 first_failure = min(first_failure, _now())
                 wait = None
                 if listener is None or not listener.has_heard:
-                    wait = self._wait(error, call, retries, first_failure)
+                    wait = self._wait(error, call, retries, first_failure, latest)
                 was_sent = not isinstance(error, CircuitOpen)
                 if failure is None or was_sent:
                     failure = error
@@ -205,7 +197,7 @@ class Policies:
             if not was_sent:
                 continue
             call = replace(call, attempt=call.attempt + 1)
-            if self._is_patient(failure, call):
+            if self._is_limited(failure) and latest == math.inf:
                 continue
             retries += 1
             if call.budget is not None and not _is_unreached(failure):
@@ -217,65 +209,62 @@ class Policies:
         sampling: Sampling,
         call: CallContext,
         on_text: OnText | None,
-        *,
-        again: bool,
-        waited: float,
+        slot: Slot,
     ) -> Completion:
         limits = self._limits
-        circuit = self._circuit
-        circuit.check(sending=False)
-        longest_wait = OTHERS_WAIT_S - waited if call.unreachable_s == 0.0 else math.inf
-        slot = await limits.take(
-            messages, sampling, call.deadline, longest_wait=longest_wait, again=again
-        )
-        sent = False
+        await limits.take(slot, call.deadline, self._circuit.check)
+        self._circuit.begin()
         used: int | None = None
         try:
-            circuit.check(sending=True)  # again: it may have opened meanwhile
-            sent = True
             completion = await self._provider.complete(
                 messages, sampling, call=call, on_text=on_text
             )
             used = completion.usage.tokens or None
-            circuit.succeed()
-            if limits.throttle.rate < math.inf:
-                limits.throttle.succeed(slot.begun, _now())
+            self._circuit.succeed()
+            limits.throttle.succeed(slot.begun, _now())
             return completion
         except WorkerError as error:
-            if sent:
-                used = _tokens_used(error)
-                if isinstance(error, RateLimited) and error.retryable:
-                    limits.throttle.reject(slot.begun, _now(), error.retry_after)
-                circuit.fail(error, call.deadline, begun=slot.begun)
+            if error.usage is not None:
+                used = error.usage.tokens
+            elif is_free(error):
+                used = 0
+            if isinstance(error, RateLimited) and error.retryable:
+                limits.throttle.reject(slot.begun, _now(), error.retry_after)
+            self._circuit.fail(error, call.deadline, begun=slot.begun)
             raise
         finally:
-            limits.give_back(slot, sent=sent, used=used)
+            limits.give_back(slot, used)
 
     def _wait(
-        self, error: WorkerError, call: CallContext, retries: int, first_failure: float
+        self,
+        error: WorkerError,
+        call: CallContext,
+        retries: int,
+        first_failure: float,
+        latest: float,
     ) -> float | None:
         """Return the seconds until the next attempt. None: the call is not retried."""
+        may_retry = error.retryable and retries < self._retries
         if self._is_limited(error):
-            return self._wait_for_turn(error, call, retries)
+            may_wait = error.retryable and self._retries > 0 if latest == math.inf else may_retry
+            return 0.0 if may_wait and self._gets_turn(error, call, latest) else None
         now = _now()
         if isinstance(error, WorkerTimeout) and call.unreachable_s == 0.0:
             return None  # another worker is asked instead, and need not wait as long again
-        if error.retryable and retries < self._retries:
+        if may_retry:
             longest = LONGEST_WAIT_S
         elif self._may_come_back(error):
             seconds = UNREACHABLE_S if call.unreachable_s is None else call.unreachable_s
             longest = (self._circuit.down_since or first_failure) + seconds - now
         else:
             return None
-        retry_after = 0.0
-        if isinstance(error, RateLimited | ServerFailed):
-            retry_after = error.retry_after or 0.0
+        retry_after = error.retry_after or 0.0
+        backoff = min(LONGEST_WAIT_S, FIRST_WAIT_S * 2.0 ** min(retries, 10))
+        if isinstance(error, CircuitOpen):
+            retry_after = 0.0
+            backoff = LOOK_S
         if longest <= 0 or retry_after > LONGEST_RETRY_AFTER_S:
             return None
-        if isinstance(error, CircuitOpen):
-            backoff = LOOK_S
-        else:
-            backoff = min(LONGEST_WAIT_S, FIRST_WAIT_S * 2.0 ** min(retries, 10))
         # Random beyond what a server names, too: else those that it sent away together would come
         # back together.
         wait = retry_after + min(longest, _jitter.uniform(0.0, backoff))
@@ -283,29 +272,19 @@ class Policies:
             return None
         return wait
 
-    def _wait_for_turn(self, error: WorkerError, call: CallContext, retries: int) -> float | None:
-        """Return 0 if a call that was rejected for its rate may queue again, else None."""
-        if not self._retries or not error.retryable:
-            return None
+    def _gets_turn(self, error: WorkerError, call: CallContext, latest: float) -> bool:
+        """Return True if the server may take a call that it rejected for its rate in time."""
         if (error.retry_after or 0.0) > LONGEST_PAUSE_S:
-            return None
+            return False
         throttle = self._limits.throttle
-        latest = throttle.limited_since + (LONGEST_PAUSE_S if error.retry_after else PATIENCE_S)
+        last = throttle.limited_since + (LONGEST_PAUSE_S if error.retry_after else PATIENCE_S)
         if call.deadline is not None:
-            latest = call.deadline
-        if not self._is_patient(error, call):
-            if retries >= self._retries:
-                return None
-            latest = min(latest, _now() + OTHERS_WAIT_S)
-        return 0.0 if throttle.next_call < latest else None
+            last = call.deadline
+        return throttle.next_call < min(last, latest)
 
     def _is_limited(self, error: WorkerError) -> bool:
         """Return True if a server behind a network rejected a call for its rate."""
         return isinstance(error, RateLimited) and self._circuit.opens
-
-    def _is_patient(self, error: WorkerError, call: CallContext) -> bool:
-        """Return True if a call waits for its turn again, because no other worker can be asked."""
-        return self._is_limited(error) and call.unreachable_s != 0.0
 
     def _may_come_back(self, error: WorkerError) -> bool:
         """Return True if the worker is behind a network, and could not be reached or is loading."""
@@ -331,13 +310,6 @@ def _is_unreached(error: WorkerError) -> bool:
     if isinstance(error, Unreachable):
         return not error.sent
     return isinstance(error, CircuitOpen)
-
-
-def _tokens_used(error: WorkerError) -> int | None:
-    """Return the tokens that a failed call used; None: unknown."""
-    if error.usage is not None:
-        return error.usage.tokens
-    return 0 if is_free(error) else None
 
 
 def _now() -> float:

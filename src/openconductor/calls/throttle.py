@@ -11,6 +11,8 @@ from __future__ import annotations
 
 import math
 import threading
+from collections import deque
+from contextlib import suppress
 from random import SystemRandom
 
 MINUTE_S = 60
@@ -54,49 +56,28 @@ class Throttle:
         self.limited_since = 0.0
         self.rate = math.inf
         self._lock = threading.Lock()  # held for a few instructions only
+        self._begun: deque[float] = deque()  # calls of the last minute that were not rejected
         self._paused_until = 0.0
         self._last_turn = 0.0  # when the last call began, since there is a rate
         self._taken = 0.0  # the calls a second that the server took in the last minute
         self._is_first = False  # all calls were taken until the last rejections in a row
         self._last_rejection = -math.inf
         self._rejections = 0  # in a row
-        # Calls that began in a second and were not rejected, for each second of the last minute.
-        # They are counted without the lock: a call that two threads miss does not matter.
-        self._seconds = [-1] * MINUTE_S
-        self._calls = [0] * MINUTE_S
 
     def enter(self, now: float) -> float:
         """Begin a call and return 0, or return the seconds until it may begin."""
-        if self.rate < math.inf:
-            with self._lock:
-                wait = self._take_turn(now)
-                if wait > 0:
-                    return wait
-        second = int(now)
-        place = second % MINUTE_S
-        if self._seconds[place] != second:
-            self._seconds[place] = second
-            self._calls[place] = 0
-        self._calls[place] += 1
-        return 0.0
-
-    def _take_turn(self, now: float) -> float:
-        """Return 0 if a call may begin now, or the seconds until it may."""
-        if now > self._learnt_at + MINUTE_S:
-            self.rate = math.inf
-            self._rejections = 0
+        with self._lock:
+            if now > self._learnt_at + MINUTE_S:
+                self.rate = math.inf
+                self._rejections = 0
+            next_call = self.next_call
+            if now < next_call:
+                return next_call - now
+            if self.rate < math.inf:
+                self._last_turn = max(next_call, now - 1 / self.rate)
+            self._forget_before(now - MINUTE_S)
+            self._begun.append(now)
             return 0.0
-        wait = self.next_call - now
-        if wait <= 0:
-            self._last_turn = max(self.next_call, now - 1 / self.rate)
-        return wait
-
-    def leave(self, begun: float) -> None:
-        """Note that a call was not sent after all, or that the server did not take it."""
-        second = int(begun)
-        place = second % MINUTE_S
-        if self._seconds[place] == second:
-            self._calls[place] -= 1
 
     def succeed(self, begun: float, now: float) -> None:
         """Note an answer to a call that began at a time."""
@@ -117,8 +98,10 @@ class Throttle:
             wait: the seconds that the server named; None: it named none.
         """
         with self._lock:
-            self.leave(begun)
-            self._taken = self._calls_taken(now) / MINUTE_S
+            self._forget_before(now - MINUTE_S)
+            with suppress(ValueError):  # it began more than a minute ago
+                self._begun.remove(begun)
+            self._taken = len(self._begun) / MINUTE_S
             lowest = max(SLOWEST, self._taken)
             if self._rejections == 0:
                 self._is_first = self.rate == math.inf
@@ -148,7 +131,6 @@ class Throttle:
         """The end of the last pause."""
         return max(self._last_rejection, self._paused_until)
 
-    def _calls_taken(self, now: float) -> int:
-        """Return the number of calls of the last minute that the server took."""
-        counts = zip(self._seconds, self._calls, strict=True)
-        return sum(calls for second, calls in counts if second > now - MINUTE_S)
+    def _forget_before(self, time: float) -> None:
+        while self._begun and self._begun[0] <= time:
+            self._begun.popleft()

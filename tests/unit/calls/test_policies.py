@@ -16,9 +16,15 @@ import pytest
 from openconductor import Budget, Conductor, Step, Worker, WorkerPool, Workflow, errors, execute
 from openconductor.calls import policies
 from openconductor.calls.budget import open_meter
-from openconductor.calls.limits import CallLimits
+from openconductor.calls.limits import CallLimits, Slot
 from openconductor.calls.options import guess_tokens
-from openconductor.calls.throttle import FIRST_BACKOFF_S, LONGEST_PAUSE_S, SLOW_START, SLOWEST
+from openconductor.calls.throttle import (
+    FIRST_BACKOFF_S,
+    LONGEST_PAUSE_S,
+    SLOW_START,
+    SLOWEST,
+    Throttle,
+)
 from openconductor.events import CallEnded
 from openconductor.protocols import CallContext, Provider
 from openconductor.types import Completion, Message, Sampling, Usage
@@ -458,17 +464,22 @@ async def test_calls_that_wait_for_their_turn_are_not_sent_once_the_circuit_open
 
 
 def test_limits_hold_over_threads_and_survive_a_loop_that_died() -> None:
-    limits = CallLimits(max_concurrency=1)
+    limits = CallLimits(max_concurrency=1, throttle=Throttle())
     at_once: list[int] = []
     most: list[int] = []
 
+    async def take() -> Slot:
+        slot = Slot()
+        await limits.take(slot, None, lambda: None)
+        return slot
+
     async def one() -> None:
-        turn = await limits.take(HELLO, Sampling(), None)
+        slot = await take()
         at_once.append(1)
         most.append(len(at_once))
         await asyncio.sleep(0.001)
         at_once.pop()
-        limits.give_back(turn, sent=True, used=None)
+        limits.give_back(slot, None)
 
     async def several() -> None:
         await asyncio.gather(*(one() for _ in range(5)))
@@ -478,11 +489,11 @@ def test_limits_hold_over_threads_and_survive_a_loop_that_died() -> None:
             threads.submit(asyncio.run, several())
     assert (len(most), max(most)) == (30, 1)
 
-    held = asyncio.run(limits.take(HELLO, Sampling(), None))
+    held = asyncio.run(take())
     loop = asyncio.new_event_loop()
     task = loop.create_task(one())
     loop.run_until_complete(asyncio.sleep(0))
     task._log_destroy_pending = False  # type: ignore[attr-defined]
     loop.close()
-    limits.give_back(held, sent=True, used=None)
+    limits.give_back(held, None)
     asyncio.run(asyncio.wait_for(one(), 2))
