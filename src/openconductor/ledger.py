@@ -31,11 +31,13 @@ class Entry(NamedTuple):
     Attributes:
         round: 0-based round.
         step: 0-based step; None: the Conductor's planning.
+        asked: the ordinal of the worker; None: the Conductor.
         attempts: in the order in which they ended.
     """
 
     round: int
     step: int | None
+    asked: int | None
     attempts: tuple[Attempt, ...]
 
     @property
@@ -101,12 +103,12 @@ def draw_entries(episode: Episode) -> tuple[Entry, ...]:
     for index, played in enumerate(episode.rounds):
         planning = _attempts(played.calls, played.completion, played.planning, CONDUCTOR)
         if planning:
-            entries.append(Entry(index, None, planning))
+            entries.append(Entry(index, None, None, planning))
         results = () if played.transcript is None else played.transcript.results
         for step, result in enumerate(results):
             worker = f"worker {result.asked}"
             attempts = _attempts(result.calls, result.completion, result.usage, worker)
-            entries.append(Entry(index, step, attempts))
+            entries.append(Entry(index, step, result.asked, attempts))
     return tuple(entries)
 
 

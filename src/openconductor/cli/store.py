@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 import time
-from dataclasses import asdict
 from pathlib import Path
 from typing import Annotated
 
@@ -46,11 +45,11 @@ def prune(
         charge_killed(journal)
     pruned = prune_file(file, before)
     if as_json:
-        console.show_json(asdict(pruned))
+        console.show_json(pruned)
         return
     names = ("episode", "call", "message", "text")
-    removed = [console.counted(getattr(pruned, f"{name}s"), name) for name in names]
-    smaller = f"{pruned.bytes / 1e6:.1f} MB"
+    removed = [console.counted(pruned[f"{name}s"], name) for name in names]
+    smaller = f"{pruned['bytes'] / 1e6:.1f} MB"
     console.show_text(f"removed {', '.join(removed)}; the file is {smaller} smaller")
 
 

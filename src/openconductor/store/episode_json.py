@@ -35,7 +35,7 @@ def episode_json(episode: Episode, workers: Mapping[int, str]) -> Json:
         "question": question,
         **_fields(episode, "answer", "error", "seconds"),
         "rounds": rounds,
-        "ledger": _ledger(ledger, episode, workers),
+        "ledger": _ledger(ledger, workers),
     }
 
 
@@ -106,13 +106,13 @@ def _step(
     return form | _fields(result, "error", "started", "ended")
 
 
-def _ledger(ledger: Ledger, episode: Episode, workers: Mapping[int, str]) -> Json:
+def _ledger(ledger: Ledger, workers: Mapping[int, str]) -> Json:
     """Return the costs: an entry for each round's planning and for each step, and the sums."""
     attempts = [attempt for entry in ledger.entries for attempt in entry.attempts]
     wasted = sum(attempt.wasted for attempt in attempts)
     replayed = sum(attempt.call.replayed for attempt in attempts)
     return {
-        "entries": [_entry(entry, episode, workers) for entry in ledger.entries],
+        "entries": [_entry(entry, workers) for entry in ledger.entries],
         **_fields(ledger, "conductor", "workers", "by_worker", "rounds"),
         "wasted": {"attempts": wasted, **_fields(ledger.wasted, *_USAGE_FIELDS)},
         "replayed": {"attempts": replayed, **_fields(ledger.replayed, *_USAGE_FIELDS)},
@@ -120,12 +120,8 @@ def _ledger(ledger: Ledger, episode: Episode, workers: Mapping[int, str]) -> Jso
     }
 
 
-def _entry(entry: Entry, episode: Episode, workers: Mapping[int, str]) -> Json:
-    who: str | None = CONDUCTOR
-    transcript = episode.rounds[entry.round].transcript
-    if entry.step is not None and transcript is not None:
-        who = workers.get(transcript.results[entry.step].asked)
+def _entry(entry: Entry, workers: Mapping[int, str]) -> Json:
     form = _fields(entry, "round", "step")
-    form["who"] = who
+    form["who"] = CONDUCTOR if entry.asked is None else workers.get(entry.asked)
     form["attempts"] = len(entry.attempts)
     return form | _fields(entry.usage, *_USAGE_FIELDS)

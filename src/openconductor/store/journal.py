@@ -16,7 +16,7 @@ import queue
 import sqlite3
 import threading
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import Future
 from contextlib import ExitStack, closing, suppress
 from pathlib import Path
@@ -26,7 +26,7 @@ from openconductor.errors import ConfigError, JournalError
 from openconductor.events import Event
 from openconductor.privacy import Privacy
 from openconductor.store.reader import JournalReader
-from openconductor.store.retention import Retention
+from openconductor.store.retention import prune_for_ever
 from openconductor.store.sqlite_file import explain, lock, open_for_writing
 from openconductor.store.store import StoredRecord
 from openconductor.store.writer import KEPT, BatchWriter, Item, Removal, Together
@@ -227,12 +227,14 @@ class Journal(JournalReader):
         end = _End("is closed", None)
         try:
             writer = BatchWriter(connection, privacy, content=self.keeps_texts)
-            retention = None
+            pruning: Iterator[float] = iter(())
+            due: float | None = None
             if keep_days is not None:
-                retention = Retention(connection, keep_days, writer.forget)
-            while self._write_next(writer, waiting, retention):
-                if retention is not None:
-                    retention.work()
+                pruning = prune_for_ever(connection, keep_days, writer.forget)
+                due = 0.0
+            while self._write_next(writer, waiting, due):
+                if due is not None and time.monotonic() >= due:
+                    due = next(pruning)
         except (sqlite3.Error, OSError) as error:
             reason = f"could not be written: {explain(error)}; what was acknowledged before is kept"
             end = _End(reason, error)
@@ -251,16 +253,15 @@ class Journal(JournalReader):
                         waiting.append(item)
             _wake(waiting, end)
 
-    def _write_next(
-        self, writer: BatchWriter, waiting: list[_Waiter], retention: Retention | None
-    ) -> bool:
+    def _write_next(self, writer: BatchWriter, waiting: list[_Waiter], until: float | None) -> bool:
         """Write a batch of the queue, and wake its waiters. Return False at the end.
 
-        Without a batch it ends when it is time to remove old episodes.
+        It waits for a batch until a time by the monotonic clock.
         """
         batch: list[tuple[Item, float]] = []
         try:
-            item = self._queue.get(timeout=None if retention is None else retention.wait_s)
+            timeout = None if until is None else max(0.0, until - time.monotonic())
+            item = self._queue.get(timeout=timeout)
         except queue.Empty:
             return True
         while item is not None:

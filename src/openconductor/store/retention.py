@@ -12,11 +12,10 @@ import sqlite3
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing
-from dataclasses import dataclass
 from pathlib import Path
 
 from openconductor.errors import JournalError
-from openconductor.store.sqlite_file import explain, lock, open_for_writing
+from openconductor.store.sqlite_file import explain, last_number, lock, open_for_writing
 from openconductor.store.store import SHOWN
 
 DAY_S = 86_400.0
@@ -38,120 +37,97 @@ _TEXTS_OF_MESSAGES = """SELECT piece.value FROM messages, json_each(message) AS 
     WHERE messages.number BETWEEN ? AND ? AND piece.type = 'integer'"""
 
 
-@dataclass(slots=True)
-class Pruned:
-    """What was removed: rows, and the bytes that the file became smaller by."""
+_REFERENCES = {
+    "messages": (("calls", _MESSAGES_OF_CALLS), ("episodes", _MESSAGES_OF_QUESTIONS)),
+    "texts": (
+        ("calls", _TEXTS_OF_SAMPLINGS),
+        ("calls", _TEXTS_OF_BODIES),
+        ("messages", _TEXTS_OF_MESSAGES),
+    ),
+}
+"""The tables of which unused rows are removed: each table that refers to one, and by what."""
 
-    episodes: int = 0
-    calls: int = 0
-    messages: int = 0
-    texts: int = 0
-    bytes: int = 0
 
-
-def prune_file(path: Path, before: float) -> Pruned:
+def prune_file(path: Path, before: float) -> dict[str, int]:
     """Remove the episodes of a file that began before a time, and give the disk back.
 
     Args:
         path: a journal that nobody writes to.
         before: seconds since 1970.
 
+    Returns:
+        How many ``episodes``, ``calls``, ``messages`` and ``texts`` were removed, and ``bytes``, by
+        which the file became smaller.
+
     Raises:
         JournalError: it cannot be written, or has a writer.
     """
-    pruned = Pruned()
+    removed = dict.fromkeys(("episodes", "calls", *_REFERENCES), 0)
     size = path.stat().st_size
     try:
         with closing(lock(path)), closing(open_for_writing(path)) as connection:
-            for _ in prune_steps(connection, before, pruned):
-                pass
+            for table, rows in prune_steps(connection, before):
+                removed[table] += rows
             connection.execute("VACUUM")
     except sqlite3.Error as error:
         raise JournalError(f"journal {path}: could not be pruned: {explain(error)}") from error
-    pruned.bytes = size - path.stat().st_size
-    return pruned
+    return {**removed, "bytes": size - path.stat().st_size}
 
 
 def prune_steps(
-    connection: sqlite3.Connection,
-    before: float,
-    pruned: Pruned,
-    forget: Callable[[], None] = lambda: None,
-) -> Iterator[None]:
-    """Remove the episodes that began before a time, a step at a time.
+    connection: sqlite3.Connection, before: float, forget: Callable[[], None] = lambda: None
+) -> Iterator[tuple[str, int]]:
+    """Remove the episodes that began before a time; yield after each step what it removed.
 
     Args:
         connection: the writer's.
         before: seconds since 1970.
-        pruned: counts what was removed.
         forget: called before messages are removed: from then on, new rows must not refer to
             messages and texts of earlier ones.
+
+    Yields:
+        A table, and how many of its rows were removed.
     """
-    for first, last in _ranges(_last(connection, "episodes")):
-        old = [row[0] for row in connection.execute(_OLD, (first, last, before))]
-        if old:
-            _remove_episodes(connection, old, pruned)
-        yield
+    for numbers in _ranges(last_number(connection, "episodes")):
+        old = [row[0] for row in connection.execute(_OLD, (*numbers, before))]
+        yield "calls", _remove_episodes(connection, old)
+        yield "episodes", len(old)
     forget()
-    messages = bytearray(_last(connection, "messages") + 1)  # 1: something refers to it
-    texts = bytearray(_last(connection, "texts") + 1)
-    calls = _last(connection, "calls")
-    yield from _mark(connection, _MESSAGES_OF_CALLS, calls, messages)
-    episodes = _last(connection, "episodes")
-    yield from _mark(connection, _MESSAGES_OF_QUESTIONS, episodes, messages)
-    for removed in _sweep(connection, "messages", messages):
-        pruned.messages += removed
-        yield
-    yield from _mark(connection, _TEXTS_OF_SAMPLINGS, calls, texts)
-    yield from _mark(connection, _TEXTS_OF_BODIES, calls, texts)
-    yield from _mark(connection, _TEXTS_OF_MESSAGES, len(messages) - 1, texts)
-    for removed in _sweep(connection, "texts", texts):
-        pruned.texts += removed
-        yield
+    tables = ("episodes", "calls", *_REFERENCES)
+    last = {table: last_number(connection, table) for table in tables}  # later rows are in use
+    for table, references in _REFERENCES.items():
+        used = bytearray(last[table] + 1)  # 1: something refers to it
+        for source, query in references:
+            for numbers in _ranges(last[source]):
+                for (number,) in connection.execute(query, numbers):
+                    if number < len(used):
+                        used[number] = 1
+                yield table, 0
+        for first, end in _ranges(last[table]):
+            unused = [number for number in range(first, end + 1) if not used[number]]
+            yield table, _delete(connection, table, "number", unused)
 
 
-class Retention:
-    """Removes old episodes while the file is written. For the writer's thread alone.
+def prune_for_ever(
+    connection: sqlite3.Connection, keep_days: float, forget: Callable[[], None]
+) -> Iterator[float]:
+    """Remove old episodes of a file that is written; yield after each step when the next is due.
+
+    For the writer's thread alone.
 
     Args:
         connection: the writer's.
         keep_days: how long an episode is kept.
         forget: as for ``prune_steps``.
+
+    Yields:
+        A time by the monotonic clock.
     """
-
-    def __init__(
-        self, connection: sqlite3.Connection, keep_days: float, forget: Callable[[], None]
-    ) -> None:
-        self._connection = connection
-        self._keep_s = keep_days * DAY_S
-        self._forget = forget
-        self._steps: Iterator[None] | None = None  # of a removal that has begun
-        self._due = 0.0  # by the monotonic clock
-
-    @property
-    def wait_s(self) -> float:
-        """The seconds until the next step."""
-        return max(0.0, self._due - time.monotonic())
-
-    def work(self) -> None:
-        """Make the next step, if it is time for it."""
-        if self.wait_s:
-            return
-        if self._steps is None:
-            before = time.time() - self._keep_s
-            self._steps = prune_steps(self._connection, before, Pruned(), self._forget)
-        try:
-            next(self._steps)
-            pause = _PAUSE_S
-        except StopIteration:
-            self._steps = None
-            pause = EVERY_S
-        self._due = time.monotonic() + pause
-
-
-def _last(connection: sqlite3.Connection, table: str) -> int:
-    query = f"SELECT coalesce(max(number), 0) FROM {table}"  # noqa: S608 - our own names
-    return connection.execute(query).fetchone()[0]
+    while True:
+        before = time.time() - keep_days * DAY_S
+        for _ in prune_steps(connection, before, forget):
+            yield time.monotonic() + _PAUSE_S
+        yield time.monotonic() + EVERY_S
 
 
 def _ranges(last: int) -> Iterator[tuple[int, int]]:
@@ -159,36 +135,25 @@ def _ranges(last: int) -> Iterator[tuple[int, int]]:
         yield first, min(first + _STEP - 1, last)
 
 
-def _remove_episodes(
-    connection: sqlite3.Connection, identifiers: Sequence[str], pruned: Pruned
-) -> None:
-    names = (json.dumps(identifiers),)
-    shown = (json.dumps([f"{SHOWN}{identifier}" for identifier in identifiers]),)
+def _remove_episodes(connection: sqlite3.Connection, identifiers: Sequence[str]) -> int:
+    """Remove episodes with all that is theirs alone; return how many calls that were."""
+    if not identifiers:
+        return 0
     connection.execute("BEGIN IMMEDIATE")
-    _delete(connection, "rounds", "episode", names)
-    _delete(connection, "steps", "episode", names)
+    _delete(connection, "rounds", "episode", identifiers)
+    _delete(connection, "steps", "episode", identifiers)
+    shown = [f"{SHOWN}{identifier}" for identifier in identifiers]
     _delete(connection, "outcomes", "key", shown)
-    pruned.calls += _delete(connection, "calls", "episode", names)
-    pruned.episodes += _delete(connection, "episodes", "id", names)
+    calls = _delete(connection, "calls", "episode", identifiers)
+    _delete(connection, "episodes", "id", identifiers)
     connection.execute("COMMIT")
+    return calls
 
 
-def _mark(connection: sqlite3.Connection, query: str, last: int, used: bytearray) -> Iterator[None]:
-    """Mark the rows that rows of these numbers refer to."""
-    for numbers in _ranges(last):
-        for (number,) in connection.execute(query, numbers):
-            if number < len(used):  # others were written since
-                used[number] = 1
-        yield
-
-
-def _sweep(connection: sqlite3.Connection, table: str, used: bytearray) -> Iterator[int]:
-    """Remove the rows that nothing refers to; yield how many a step removed."""
-    for first, last in _ranges(len(used) - 1):
-        unused = [number for number in range(first, last + 1) if not used[number]]
-        yield _delete(connection, table, "number", (json.dumps(unused),)) if unused else 0
-
-
-def _delete(connection: sqlite3.Connection, table: str, column: str, values: tuple[str]) -> int:
+def _delete(
+    connection: sqlite3.Connection, table: str, column: str, values: Sequence[str | int]
+) -> int:
+    if not values:
+        return 0
     query = f"DELETE FROM {table} WHERE {column} IN (SELECT value FROM json_each(?))"  # noqa: S608
-    return connection.execute(query, values).rowcount
+    return connection.execute(query, (json.dumps(values),)).rowcount

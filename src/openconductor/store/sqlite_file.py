@@ -162,6 +162,12 @@ def lock(path: Path) -> sqlite3.Connection:
         return holder
 
 
+def last_number(connection: sqlite3.Connection, table: str) -> int:
+    """Return the number of a table's last row; 0: it is empty."""
+    query = f"SELECT coalesce(max(number), 0) FROM {table}"  # noqa: S608 - our own names
+    return connection.execute(query).fetchone()[0]
+
+
 def explain(error: BaseException) -> str:
     """Return what went wrong, with SQLite's name for it if it has one."""
     name = getattr(error, "sqlite_errorname", None)

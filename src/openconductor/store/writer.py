@@ -18,6 +18,7 @@ from openconductor.privacy import Privacy
 from openconductor.store import rows
 from openconductor.store.rows import Row, SharedText, TextPolicy
 from openconductor.store.serialisation import compact
+from openconductor.store.sqlite_file import last_number
 from openconductor.store.store import StoredRecord
 from openconductor.types import Message
 
@@ -89,8 +90,8 @@ class BatchWriter:
         self._texts_held: dict[str, SharedText] = {}  # that are in the file
         self._characters = 0  # of both
         self._shared: dict[str, list[SharedText]] = {}  # of the question, by the episode's id
-        self._last_message = _last_number(connection, "messages")
-        self._last_text = _last_number(connection, "texts")
+        self._last_message = last_number(connection, "messages")
+        self._last_text = last_number(connection, "texts")
         self._rows: defaultdict[str, list[Row]] = defaultdict(list)
         self._removals: list[Removal] = []
 
@@ -239,11 +240,6 @@ class BatchWriter:
                 values = chain.from_iterable(row.values() for row in chunk)
                 self._connection.execute(_sql(statement, tuple(chunk[0]), size), tuple(values))
                 done += size
-
-
-def _last_number(connection: sqlite3.Connection, table: str) -> int:
-    query = f"SELECT coalesce(max(number), 0) FROM {table}"  # noqa: S608 - our own names
-    return connection.execute(query).fetchone()[0]
 
 
 @functools.cache

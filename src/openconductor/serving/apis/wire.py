@@ -429,10 +429,7 @@ def orchestration(episode: Episode, names: Mapping[int, str]) -> Json:
     """
     entries: list[Json] = []
     for entry in draw_entries(episode):
-        worker = CONDUCTOR
-        transcript = episode.rounds[entry.round].transcript
-        if entry.step is not None and transcript is not None:
-            worker = names[transcript.results[entry.step].asked]
+        worker = CONDUCTOR if entry.asked is None else names[entry.asked]
         entries.append(
             {
                 "round": entry.round,
