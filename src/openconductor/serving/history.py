@@ -29,18 +29,27 @@ HELD = 50_000_000
 """The most characters of them."""
 
 
-class KeptResponse(NamedTuple):
-    """An answer of the Responses API, as it was kept.
+class EarlierAnswer(NamedTuple):
+    """An answer of a tenant, as it was kept.
 
     Attributes:
         record: of its request.
         episode: its episode.
-        shown: the request's settings, and the reasoning.
     """
 
     record: Mapping[str, Any]
     episode: StoredEpisode
-    shown: Mapping[str, Any]
+
+    @property
+    def has_texts(self) -> bool:
+        """True if the episode was answered, and its texts are there."""
+        is_stored = self.record.get("store", True)
+        return bool(is_stored and self.episode.question and self.episode.answer is not None)
+
+    @property
+    def turns(self) -> tuple[Message, ...]:
+        """The conversation, without the turns that belong to its request only."""
+        return check_turns(self.episode.question)[self.record["instructed"] :]
 
 
 class History:
@@ -118,32 +127,31 @@ class History:
         remembered = self._tool_turns.get((key, episode))
         if remembered is not None:
             return remembered
-        found = await asyncio.to_thread(self._find, episode, key)
-        return None if found is None else _find_tool_turn(found[1])
+        earlier = await asyncio.to_thread(self._find, episode, key)
+        return None if earlier is None else _find_tool_turn(earlier.episode)
 
     async def _conversation(self, episode: str, key: str) -> tuple[Message, ...] | None:
         """Return the turns of an earlier answer and the answer; None: unknown, or not kept."""
-        found = await asyncio.to_thread(self._find, episode, key, rounds=False)
-        if found is None:
+        earlier = await asyncio.to_thread(self._find, episode, key, rounds=False)
+        if earlier is None or not earlier.has_texts:
             return None
-        record, stored = found
-        if not _is_kept(record, stored):
-            return None
-        turns = check_turns(stored.question)[record["instructed"] :]
         parts: tuple[Json, ...] = ()
-        if record.get("tools"):
+        if earlier.record.get("tools"):
             called = await self._tool_turn(episode, key)
             if called is not None:
                 parts = ({"tool_calls": served_calls(called.calls, episode)},)
-        return (*turns, Message("assistant", stored.answer or "", parts))
+        return (*earlier.turns, Message("assistant", earlier.episode.answer or "", parts))
 
-    def response(self, identifier: str, key: str) -> KeptResponse | None:
-        """Return an answer of the Responses API. None: unknown, not kept, or deleted."""
+    def response(self, identifier: str, key: str) -> tuple[EarlierAnswer, Mapping[str, Any]] | None:
+        """Return an answer of the Responses API, and the record of what else was shown of it.
+
+        None: unknown, not kept, or deleted.
+        """
         answer = self._find(identifier, key)
         shown = self._store.find_record(f"{SHOWN}{identifier}")
-        if answer is None or shown is None or not _is_kept(*answer):
+        if answer is None or shown is None or not answer.has_texts:
             return None
-        return KeptResponse(*answer, shown)
+        return answer, shown
 
     def delete(self, identifier: str, key: str) -> None:
         """Remove an answer's texts: from now on its id is unknown."""
@@ -156,27 +164,19 @@ class History:
 
     def episode(self, identifier: str, key: str) -> Json | None:
         """Return an episode as JSON, with the record of its request; None: unknown."""
-        found = self._find(identifier, key)
-        if found is None:
+        answer = self._find(identifier, key)
+        if answer is None:
             return None
-        record, stored = found
-        form = episode_json(stored, stored.workers)
-        return {**form, "outcome": stored.outcome, "request": record}
+        form = episode_json(answer.episode, answer.episode.workers)
+        return {**form, "outcome": answer.episode.outcome, "request": answer.record}
 
-    def _find(
-        self, identifier: str, key: str, *, rounds: bool = True
-    ) -> tuple[Mapping[str, Any], StoredEpisode] | None:
+    def _find(self, identifier: str, key: str, *, rounds: bool = True) -> EarlierAnswer | None:
         """Return the record of a request and its episode; None: unknown, or another key's."""
         record = self._store.find_record(f"{SERVED}{identifier}")
         if record is None or record.get("key") != key:
             return None
         stored = self._store.episode(identifier, rounds=rounds)
-        return None if stored is None else (record, stored)
-
-
-def _is_kept(record: Mapping[str, Any], stored: StoredEpisode) -> bool:
-    """Return True if the texts of an answered episode are there."""
-    return bool(record.get("store", True) and stored.question and stored.answer is not None)
+        return None if stored is None else EarlierAnswer(record, stored)
 
 
 def _size(turn: ToolTurn) -> int:

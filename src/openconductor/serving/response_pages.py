@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterator
-from typing import Any, cast
+from collections.abc import Iterator, Mapping
+from typing import Annotated, Any, Literal, cast
 
+from pydantic import BaseModel, Field
 from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
@@ -19,16 +20,21 @@ from openconductor.serving.apis.wire import (
     answering_step,
     as_json,
     invalid,
-    unexpected,
+    read_body,
 )
 from openconductor.serving.gateway import Gateway
-from openconductor.serving.history import KeptResponse, tool_call_id
+from openconductor.serving.history import EarlierAnswer, tool_call_id
 from openconductor.serving.key_ring import KeyRing
 from openconductor.serving.turn import served_answer
-from openconductor.types import Message, Sampling
+from openconductor.types import Episode, Message, Sampling
 
-_MOST_ITEMS = 100
-_DEFAULT_ITEMS = 20
+
+class _Page(BaseModel):
+    """The part of a list that a request asks for."""
+
+    order: Literal["asc", "desc"] = "desc"
+    after: str | None = None
+    limit: Annotated[int, Field(ge=1, le=100)] = 20
 
 
 class ResponsePages:
@@ -51,68 +57,66 @@ class ResponsePages:
         """Answer ``GET /v1/responses/ID``."""
         if request.query_params.get("stream", "false") != "false":
             raise invalid("stream", "a kept answer is not streamed; leave it out")
-        return _json(rebuild(await self._find(request)))
+        return _json(rebuild(*await self._find(request)))
 
     async def input_items(self, request: Request) -> Response:
         """Answer ``GET /v1/responses/ID/input_items``."""
-        return _json(_page(request, input_items(await self._find(request))))
+        answer, _ = await self._find(request)
+        return _json(_page(request, input_items(answer)))
 
     async def delete(self, request: Request) -> Response:
         """Answer ``DELETE /v1/responses/ID``."""
-        kept = await self._find(request)
-        identifier = kept.episode.id
-        self._gateway.history.delete(identifier, kept.record["key"])
+        answer, _ = await self._find(request)
+        identifier = answer.episode.id
+        self._gateway.history.delete(identifier, answer.record["key"])
         await self._gateway.store.wait_durable()
         return _json({"id": f"resp_{identifier}", "object": "response", "deleted": True})
 
-    async def _find(self, request: Request) -> KeptResponse:
-        """Return the answer that a path names.
+    async def _find(self, request: Request) -> tuple[EarlierAnswer, Mapping[str, Any]]:
+        """Return the answer that a path names, and what else was shown of it.
 
         Raises:
             RequestFailed: the key has no such answer.
         """
         tenant = self._keys.find(request.headers)
         await self._gateway.store.wait_durable()
-        identifier = request.path_params["identifier"]
-        episode = read_id(identifier)
-        kept: KeptResponse | None = None
+        episode = read_id(request.path_params["identifier"])
         if episode is not None:
             find = self._gateway.history.response
             kept = await asyncio.to_thread(find, episode, tenant.name)
-        if kept is None:
-            message = "this key has no such response, or it was not stored"
-            raise RequestFailed(404, "response_not_found", message)
-        return kept
+            if kept is not None:
+                return kept
+        message = "this key has no such response, or it was not stored"
+        raise RequestFailed(404, "response_not_found", message)
 
 
 def _json(body: Json) -> Response:
     return Response(as_json(body), media_type="application/json")
 
 
-def rebuild(kept: KeptResponse) -> Json:
-    """Return an answer as it was sent."""
+def rebuild(kept: EarlierAnswer, shown: Mapping[str, Any]) -> Json:
+    """Return an answer as it was sent; ``shown`` are its request's settings, and the reasoning."""
     episode = kept.episode
-    settings: Json = {**kept.shown["settings"], "tools": _tools(kept)}
+    settings: Json = {**shown["settings"], "tools": _tools(episode)}
     if kept.record["instructed"]:
         settings["instructions"] = check_turns(episode.question)[0].content
     body = ResponsesBody.model_validate(settings)
     request = ClientRequest(body, body.model, (), Sampling(), stream=False)
-    answer = served_answer(episode, kept.shown["thoughts"], episode.workers)
+    answer = served_answer(episode, shown["thoughts"], episode.workers)
     return RESPONSES.answer(request, answer, created=int(kept.record["began"]))
 
 
-def _tools(kept: KeptResponse) -> list[Json]:
+def _tools(episode: Episode) -> list[Json]:
     """Return the functions that the worker that answered was offered."""
-    step = answering_step(kept.episode)
+    step = answering_step(episode)
     offered: Any = step.calls[-1].sampling.body.get("tools", ()) if step and step.calls else ()
     return [{"type": "function", **tool["function"]} for tool in offered]
 
 
 # ── input items ───────────────────────────────────────────────────────────────────────────────────
-def input_items(kept: KeptResponse) -> list[Json]:
+def input_items(kept: EarlierAnswer) -> list[Json]:
     """Return the conversation of an answer as items, the first turn first."""
-    turns = check_turns(kept.episode.question)[kept.record["instructed"] :]
-    items = [item for turn in turns for item in _items(turn)]
+    items = [item for turn in kept.turns for item in _items(turn)]
     for index, item in enumerate(items):
         item["id"] = f"item_{kept.episode.id}_{index}"
     return items
@@ -156,28 +160,20 @@ def _content(turn: Message) -> list[Json]:
 
 
 def _page(request: Request, items: list[Json]) -> Json:
-    """Return the part of a list that a request's ``order``, ``after`` and ``limit`` choose."""
-    query = request.query_params
-    order = query.get("order", "desc")
-    if order not in ("asc", "desc"):
-        raise unexpected("order", order, "asc or desc")
-    if order == "desc":
+    """Return the part of a list that a request asks for."""
+    page = read_body(_Page, dict(request.query_params))
+    if page.order == "desc":
         items.reverse()
-    names = [item["id"] for item in items]
-    after = query.get("after")
-    if after is not None:
-        if after not in names:
+    if page.after is not None:
+        names = [item["id"] for item in items]
+        if page.after not in names:
             raise invalid("after", "no item has this id")
-        items = items[names.index(after) + 1 :]
-    given = query.get("limit", str(_DEFAULT_ITEMS))
-    limit = int(given) if given.isascii() and given.isdigit() else 0
-    if not 1 <= limit <= _MOST_ITEMS:
-        raise unexpected("limit", given, f"a number from 1 to {_MOST_ITEMS}")
-    shown = items[:limit]
+        items = items[names.index(page.after) + 1 :]
+    shown = items[: page.limit]
     return {
         "object": "list",
         "data": shown,
         "first_id": shown[0]["id"] if shown else None,
         "last_id": shown[-1]["id"] if shown else None,
-        "has_more": len(items) > limit,
+        "has_more": len(items) > page.limit,
     }

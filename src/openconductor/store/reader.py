@@ -152,13 +152,7 @@ class JournalReader:
         Without ``rounds`` it has none, which spares reading its steps and calls.
         """
         rows = self._rows("SELECT * FROM episodes WHERE id = ?", (identifier,))
-        if not rows:
-            return None
-        if rounds:
-            return self._episode(rows[0])
-        row = self._with_turns(rows[0])
-        with self._explained():
-            return read_episode(row)
+        return self._episode(rows[0], rounds=rounds) if rows else None
 
     def calls(self, episode: str | None = None) -> Iterator[StoredCall]:
         """Return all calls, or those of one episode, in the order in which they ended."""
@@ -230,19 +224,8 @@ class JournalReader:
                 )
             return read_call(row, messages)
 
-    def _with_turns(self, episode: _Columns) -> _Columns:
-        """Return an episode's row with its question's messages in place of their numbers."""
-        question = episode["question"]
-        if isinstance(question, list) and question and isinstance(question[0], int):
-            numbers = cast("list[int]", question)
-            with self._explained():
-                episode["question"] = self._messages(numbers)
-        return episode
-
     def _messages(self, numbers: Sequence[int]) -> list[_Columns]:
         """Return messages by their numbers."""
-        if not numbers:
-            return []
         rows = self._rows(_MESSAGES, (json.dumps(numbers),))
         whole = self._whole([row["message"] for row in rows])
         messages = {row["number"]: message for row, message in zip(rows, whole, strict=True)}
@@ -261,14 +244,18 @@ class JournalReader:
             texts = {row["number"]: row["text"] for row in rows}
         return [join_pieces(document, texts) for document in documents]
 
-    def _episode(self, row: _Columns) -> StoredEpisode:
-        row = self._with_turns(row)
-        by_id = (row["id"],)
-        rounds = self._rows("SELECT * FROM rounds WHERE episode = ?", by_id)
-        steps = self._rows("SELECT * FROM steps WHERE episode = ?", by_id)
-        calls = self._rows("SELECT * FROM calls WHERE episode = ? ORDER BY number", by_id)
+    def _episode(self, row: _Columns, *, rounds: bool = True) -> StoredEpisode:
+        question = row["question"]
         with self._explained():
-            return read_episode(row, rounds, steps, [self._call(call) for call in calls])
+            if isinstance(question, list) and question and isinstance(question[0], int):
+                row["question"] = self._messages(cast("list[int]", question))
+            if not rounds:
+                return read_episode(row)
+            by_id = (row["id"],)
+            played = self._rows("SELECT * FROM rounds WHERE episode = ?", by_id)
+            steps = self._rows("SELECT * FROM steps WHERE episode = ?", by_id)
+            calls = list(self.calls(row["id"]))
+            return read_episode(row, played, steps, calls)
 
     @contextmanager
     def _explained(self) -> Generator[None]:
