@@ -9,11 +9,11 @@ from collections.abc import Callable, Coroutine, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, TypeVar, get_args
+from typing import TYPE_CHECKING, TypeVar, cast, get_args
 
 from openconductor.calls.budget import check_price
 from openconductor.calls.options import guess_tokens
-from openconductor.config import one_of
+from openconductor.config import one_of, shorten
 from openconductor.episode import LiveEpisode
 from openconductor.errors import (
     BudgetExceeded,
@@ -145,6 +145,10 @@ class Conductor:
         one_of("Conductor.on_no_plan", on_no_plan, get_args(OnNoPlan))
         if isinstance(pool, str | Path):
             pool = open_pool(str(pool))
+        if not isinstance(cast(object, pool), WorkerPool):
+            raise ConfigError(
+                f"Conductor.pool: got {shorten(pool)}, expected a WorkerPool or a pool file's path"
+            )
         planner = find_in_pool(planner, pool)
         if not isinstance(planner, Worker):
             provider = resolve(planner)

@@ -42,6 +42,15 @@ _UNREADABLE: Mapping[type, str] = {
     IsADirectoryError: "is a folder",
     RecursionError: "nested too deeply",
 }
+# What pydantic expects, in the words of TOML.
+_TOML_WORDS: Mapping[str, str] = {
+    "a valid integer": "a whole number, without quotes",
+    "a valid number": "a number, without quotes",
+    "a valid boolean": "true or false, without quotes",
+    "a valid string": "a text in quotes",
+    "a valid array": 'a list, such as ["a", "b"]',
+    "an object": "a table, such as { key = value }",
+}
 _MISSING = ("missing", "missing_argument")
 _UNKNOWN = ("extra_forbidden", "unexpected_keyword_argument")
 
@@ -232,7 +241,12 @@ def read_toml(path: str | Path) -> Table:
         raise ConfigError(f"{path}: not TOML: {error}") from error
     except (OSError, ValueError, RecursionError) as error:  # ValueError: a NUL in the path
         reason = _UNREADABLE.get(type(error), f"cannot be read: {error}")
-        raise ConfigError(f"{path}: {reason}; expected a TOML file") from error
+        message = f"{path}: {reason}; expected a TOML file"
+        if isinstance(error, FileNotFoundError):
+            names = [file.stem for file in Path(path).parent.glob("*.toml")]
+            near = nearest(Path(path).stem, names, at_least=0.6)
+            message += f"; the nearest there is '{near}.toml'" if near else ""
+        raise ConfigError(message) from error
 
 
 def dump_toml(values: Mapping[str, object]) -> str:
@@ -356,6 +370,8 @@ def _problem(problem: ErrorDetails, schema: Schema) -> str:
     """Return one of pydantic's problems as a sentence: where, what was got, what was expected."""
     key = _place(problem)
     if problem["type"] in _UNKNOWN:
+        if key == "worker":
+            return "[[worker]] belongs in a pool file, which --pool or the key 'pool' names"
         return f"unknown key {key!r}{suggest_key(problem['loc'], schema)}"
     items = schema.get("properties", {}).get(key, {}).get("items", {})
     if problem["type"] in _MISSING:
@@ -364,6 +380,7 @@ def _problem(problem: ErrorDetails, schema: Schema) -> str:
     if "$ref" in items and isinstance(problem["input"], dict):
         return f"{key}: got one table [{key}], expected an array of tables: write [[{key}]]"
     expected = problem["msg"].removeprefix("Value error, ").removeprefix("Input should be ")
+    expected = _TOML_WORDS.get(expected, expected)
     return f"{key or 'the file'}: got {shorten(problem['input'])}, expected {expected}"
 
 

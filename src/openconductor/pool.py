@@ -64,13 +64,16 @@ class WorkerPool:
         Raises:
             ConfigError: there is no worker, two of one name, or none of the default's name.
         """
+        if isinstance(cast(object, workers), Worker):
+            raise ConfigError("pool: got a Worker, expected a list of Workers")
         numbered = dict(workers if isinstance(workers, Mapping) else enumerate(workers))
         if not numbered:
             raise ConfigError("pool: no worker, expected at least one")
         names: dict[int, str] = {}
         for ordinal, worker in numbered.items():
             if not isinstance(cast(object, worker), Worker):
-                raise ConfigError(f"pool: entry {ordinal} is {shorten(worker)}, expected a Worker")
+                message = f"pool: entry {ordinal} is {shorten(worker)}, expected a Worker, such as "
+                raise ConfigError(message + 'oc.Worker(function, name="…")')
             if worker.name in names.values():
                 message = f"pool: two workers of the name {worker.name!r}, expected different names"
                 raise ConfigError(message)

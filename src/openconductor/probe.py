@@ -17,7 +17,7 @@ from typing import Literal
 
 from openconductor.calls.prices import FoundPrice, find_price, price_line
 from openconductor.calls.worker import Worker
-from openconductor.config import load_toml
+from openconductor.config import load_toml, one_of
 from openconductor.errors import (
     AuthFailed,
     ConfigError,
@@ -152,12 +152,16 @@ async def check_pool(path: Path, timeout_s: float | None) -> list[WorkerReport]:
             make no call.
 
     Raises:
-        ConfigError: the file cannot be read, has an unknown key, or names a worker twice. Faults of
-            a single worker are in its report.
+        ConfigError: the file cannot be read, has an unknown key, names a worker twice, or has an
+            unknown default worker. Faults of a single worker are in its report.
     """
-    tables = load_toml(path, PoolFile).worker
+    file = load_toml(path, PoolFile)
+    tables = file.worker
     if not tables:
         raise ConfigError(f"{path}: no worker; expected at least one table [[worker]]")
+    if file.default_worker is not None:
+        names = [table.name for table in tables]
+        one_of(f"{path}: default_worker", file.default_worker, names)
     reports: list[WorkerReport] = []
     built: list[tuple[WorkerReport, Worker]] = []
     for ordinal, table in enumerate(tables):
@@ -356,7 +360,8 @@ _FIXES: dict[type[OpenConductorError], str] = {
     RateLimited: "wait, and slow the worker down: rpm = …, tpm = … or max_concurrency = …",
     WorkerTimeout: "wait longer (--timeout, timeout_s), or check whether the server is busy",
     Unreachable: "start the server, or correct base_url (it is {0.base_url})",
-    Rejected: "correct model (it is {0.model!r}), base_url, sampling or body",
+    Rejected: "correct model (it is {0.model!r}), base_url (it is {0.base_url}; most end in /v1), "
+    "sampling or body",
     MalformedResponse: "correct base_url (it is {0.base_url}): the address of the API; most end "
     "in /v1",
     TruncatedResponse: "update the server: its answers end without a finish reason, so that a cut "

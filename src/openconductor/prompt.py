@@ -118,7 +118,7 @@ def check_turns(question: object) -> tuple[Message, ...]:
         ):
             raise ConfigError(
                 f"the question, turn {index}: got {type(turn).__name__}, "
-                "expected a Message whose content is a text"
+                'expected a Message whose content is a text: oc.Message("user", "…")'
             )
     return turns
 

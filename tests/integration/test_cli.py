@@ -116,29 +116,16 @@ def test_the_help_of_every_verb_is_whole_at_80_columns(run, monkeypatch, path) -
 
 
 WRONG = """
-dmo                                                        → 'demo'
 gym orakel                                                 → 'oracle'
-pool chek                                                  → 'check'
 demo --questons 3                                          → '--questions'
-ask QUESTION --max-step 3                                  → '--max-steps'
 gym worker jak                                             → 'jack'
 gym question --kind tripel                                 → 'triple'
 gym question --split tests                                 → 'test'
-ask QUESTION --conductor worker:countre                    → 'counter'
-ask QUESTION --conductor openia:x                          → 'openai'
-ask                                                        → question
-ask QUESTION --max-steps many                              → --max-steps
 ask QUESTION --conductor vllm:m --rounds 0                 → --rounds
-ask QUESTION --conductor vllm:m --budget-dollars few       → an amount of US dollars
 ask QUESTION --conductor vllm:m --budget-calls -1          → --budget-calls
-ask QUESTION --conductor no/such/folder                    → no/such/folder
 ask QUESTION --conductor-base-url http://127.0.0.1:1/v1    → --conductor
-ask QUESTION --conductor worker:jack --conductor-key-env X → pool file
-ask 2+2? --pool no-such-pool.toml --conductor vllm:m       → no-such-pool.toml
-ask QUESTION --fresh                                       → --journal
 demo --questions 0                                         → --questions
 demo --seed -1                                             → --seed
-train no-such-recipe.toml                                  → no-such-recipe.toml
 """
 
 

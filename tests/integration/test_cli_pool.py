@@ -175,12 +175,6 @@ def test_offline_no_call_is_made_and_a_known_price_comes_as_the_line_to_paste(
 WORKER = '[[worker]]\nname = "a"\nmodel = "m"\nbase_url = "http://127.0.0.1:9/v1"\n'
 
 
-WRONG_FILES = """
-[[worker]]; name = "a"; model = "m"; prise = 1  → .prise'
-WORKER; WORKER                                  → two workers of the name 'a'
-                                                → worker: missing
-worker = []                                     → no worker; expected at least one table [[worker]]
-"""
 WRONG_WORKERS = """
 price = { input = -1, output = 2 } → expected US dollars a million tokens, from 0
 timeout_s = -5                     → timeout_s: got -5.0, expected seconds above 0
@@ -194,14 +188,6 @@ def check_offline(run, folder: Path, text: str) -> Any:
     ran = run("pool", "check", path, "--offline")
     assert ran.code == 2
     return ran
-
-
-@pytest.mark.parametrize("line", WRONG_FILES.strip("\n").splitlines())
-def test_a_file_that_is_wrong_exits_with_2(run, tmp_path, line) -> None:
-    text, _, message = line.partition("→")
-    ran = check_offline(run, tmp_path, text)
-    assert ran.out == ""
-    assert message.strip() in " ".join(ran.err.split())
 
 
 @pytest.mark.parametrize("line", WRONG_WORKERS.strip().splitlines())

@@ -14,7 +14,7 @@ import asyncio
 from collections.abc import AsyncGenerator, Callable, Sequence
 from contextlib import asynccontextmanager
 from decimal import Decimal
-from typing import TYPE_CHECKING, Any, Literal, TypeAlias
+from typing import TYPE_CHECKING, Any, Literal, TypeAlias, cast
 
 from openconductor.errors import BudgetExceeded, CircuitOpen, ConfigError
 from openconductor.types import Budget, Usage
@@ -38,13 +38,15 @@ class Account:
         now: the event loop's time at which the seconds begin.
 
     Raises:
-        ConfigError: a limit is not a number of at least 0.
+        ConfigError: it is not a Budget, or a limit is not a number of at least 0.
     """
 
     owner = "the question's budget"
     pays_for_replays = True
 
     def __init__(self, budget: Budget, *, now: float = 0.0) -> None:
+        if not isinstance(cast(object, budget), Budget):
+            raise ConfigError(f"budget: got {budget!r}, expected an oc.Budget(calls=…, dollars=…)")
         for name in _LIMITS:
             _check_limit(name, getattr(budget, name))
         self.budget = budget

@@ -136,16 +136,19 @@ def _run(arguments: list[str]) -> int:
         console.show_error(error)
         return console.USAGE if isinstance(error, ConfigError) else console.FAILED
     except _UsageProblem as problem:
-        _show_problem(problem, cast("typer.Context", getattr(problem, "ctx", None)))
+        _show_problem(problem, getattr(problem, "ctx", None))
         return console.USAGE
     except (KeyboardInterrupt, typer.Abort):
         return console.INTERRUPTED
     return console.OK
 
 
-def _show_problem(problem: Exception, context: typer.Context) -> None:
+def _show_problem(problem: Exception, context: typer.Context | None) -> None:
     """Print what is wrong with a command line, the nearest valid word, and where the help is."""
     message = cast("str", getattr(problem, "message", "")) or str(problem)
+    if context is None:  # an option that ends the line without its value
+        console.show_error(message[:1].lower() + message[1:])
+        return
     if message.startswith("Missing command"):  # the name of a group alone: list its commands
         print(context.get_help(), file=sys.stderr)
         return
@@ -154,6 +157,8 @@ def _show_problem(problem: Exception, context: typer.Context) -> None:
         names = [name for parameter in context.command.params for name in parameter.opts]
         options = [name for name in names if name.startswith("--")]
         message = f"no option {wrong!r}; the nearest is {nearest(wrong, [*options, '--help'])!r}"
+        if any(parameter.name == "overrides" for parameter in context.command.params):
+            message += f". A setting of the file has no dashes: {wrong.lstrip('-')}=VALUE"
     elif message.startswith("No such command"):
         wrong = message.split("'")[1]
         commands = cast("Mapping[str, object]", getattr(context.command, "commands", {}))
@@ -161,6 +166,11 @@ def _show_problem(problem: Exception, context: typer.Context) -> None:
     else:
         message = cast("str", getattr(problem, "format_message", lambda: message)())
         message = message[:1].lower() + message[1:]
+        if "unexpected extra argument" in message:
+            message += "; a text of several words stands in quotes"
+        validation = getattr(problem.__context__, "errors", None)  # pydantic's
+        if validation is not None:
+            message += f", got {validation()[0]['input']!r}"
     console.show_error(message, hint=f"See `{context.command_path} --help`.")
 
 

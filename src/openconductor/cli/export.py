@@ -10,6 +10,7 @@ import typer
 from openconductor.cli import console
 from openconductor.cli.options import AsJson
 from openconductor.config import needing
+from openconductor.errors import ConfigError
 
 
 def export(
@@ -32,6 +33,10 @@ def export(
 
     It has a model card with recipe, curve and verdict.
     """
+    if not (run / "results.json").is_file():  # before torch is imported, which takes seconds
+        raise ConfigError(
+            f"export: no results.json in {run}, expected a finished training's folder"
+        )
     with needing("export", "train"):
         from openconductor.training.checkpoint import servers_read_alike
         from openconductor.training.export import export as write

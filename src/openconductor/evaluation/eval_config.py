@@ -475,7 +475,8 @@ def expand(specs: Iterable[Spec], workers: Iterable[str]) -> list[Spec]:
 def _check_kind(kind: str, where: str) -> None:
     """Check that a kind is known, or may be a baseline from elsewhere."""
     if kind not in KINDS and ":" not in kind:
-        one_of(where, kind, (*KINDS, *registered({}, "baseline"), "module:attribute"))
+        known = (*KINDS, *registered({}, "baseline"), "worker:NAME", "module:attribute")
+        one_of(where, kind, known)
 
 
 def _read_value(text: str) -> Value:

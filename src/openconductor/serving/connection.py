@@ -132,7 +132,7 @@ async def receive_json(receive: Receive, limit_mb: int) -> Json:
         size += len(piece)
         more = message.get("more_body", False)
         if size > limit:
-            problem = f"the body: it is larger than {limit} bytes"
+            problem = f"the body: larger than {limit_mb:g} MB, the server's body_mb"
             raise RequestFailed(413, "request_too_large", problem)
     try:
         data = _parse(b"".join(pieces).decode("utf-8-sig"))

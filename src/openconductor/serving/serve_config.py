@@ -160,6 +160,10 @@ def check_serve_config(
             a hash is invalid; a model or a worker is unknown; a worker without a price has a
             dollar budget; a period has no budget.
     """
+    if "/" in config.host:
+        raise ConfigError(
+            f"{where}: host: got {config.host!r}, expected it without http:// and path"
+        )
     if not config.key and not _is_loopback(config.host):
         raise ConfigError(
             f"{where}: host: got {config.host!r} without a [[key]], so that anyone could spend; "

@@ -194,7 +194,12 @@ def _opened(
             connection.close()
             raise
     except (sqlite3.Error, OSError) as error:
-        raise JournalError(f"journal {path}: cannot be {what}: {explain(error)}") from error
+        reason = explain(error)
+        if path.is_dir():
+            reason = "it is a folder, expected a file"
+        elif not path.parent.is_dir():
+            reason = f"no such folder as {path.parent}; make it first, or name another"
+        raise JournalError(f"journal {path}: cannot be {what}: {reason}") from error
 
 
 def _read_version(connection: sqlite3.Connection, path: Path) -> int:

@@ -166,6 +166,10 @@ class HttpClient:
         except (OSError, UnicodeError) as error:  # TimeoutError and ssl.SSLError are OSErrors
             reason = f"{type(error).__name__}: {error}"
             words = f"no connection: {excerpt(reason)}"
+            if isinstance(error, ConnectionRefusedError):
+                words += "; start the server, or correct base_url"
+            elif isinstance(error, ssl.SSLError) and error.reason == "WRONG_VERSION_NUMBER":
+                words += "; the server does not speak https: try http:// in base_url"
             final = isinstance(error, ssl.SSLCertVerificationError | UnicodeError)
         if scope.expired():
             words = f"no connection within {CONNECT_SECONDS} s"
