@@ -83,7 +83,7 @@ def bound_usage(call: Call) -> Usage:
         return claimed
     reserved, limit = guess_tokens(call.messages, call.sampling)
     read = claimed.input_tokens
-    if read > reserved and read > _most_read(call):
+    if read > max(reserved, _OVERHEAD_TOKENS) and read > _most_read(call):
         read = reserved
     written = claimed.output_tokens
     if written > (limit or LONGEST_ANSWER):

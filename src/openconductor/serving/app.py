@@ -40,7 +40,7 @@ from openconductor.serving.apis.messages import (
 from openconductor.serving.apis.openapi import openapi
 from openconductor.serving.apis.responses import RESPONSES
 from openconductor.serving.apis.wire import Api, Json, RequestFailed, as_json, request_failure
-from openconductor.serving.connection import ClientConnection, receive_json
+from openconductor.serving.connection import ClientConnection, connection_of, receive_json
 from openconductor.serving.gateway import Gateway, Turn
 from openconductor.serving.key_ring import KeyRing, Tenant
 from openconductor.serving.listening import ListeningSocket, OutOfFiles
@@ -73,7 +73,6 @@ class Endpoint:
         identifier = ""
         tenant: Tenant | None = None
         turn: Turn | None = None
-        watch: asyncio.Task[None] | None = None
         metrics = self.gateway.metrics
         try:
             headers = Headers(scope=scope)
@@ -83,8 +82,7 @@ class Endpoint:
             if request.model in self.gateway.models:
                 model = request.model
             turn = await self.gateway.open(request, tenant)
-            identifier = turn.id
-            watch = asyncio.create_task(_cancel_on_disconnect(turn, receive))
+            connection_of(scope).when_lost(turn.cancel)
             with metrics.in_flight(self.api.name):
                 if request.stream:
                     status = await self._stream(turn, send, began)
@@ -96,13 +94,13 @@ class Endpoint:
         except OpenConductorError as error:
             failure = request_failure(error)
             status = failure.status
-            identifier = identifier or uuid.uuid4().hex
-            headers = _failure_headers(failure, identifier, repeatable=turn is None)
+            begun = turn is not None and turn.id
+            identifier = begun or uuid.uuid4().hex
+            headers = _failure_headers(failure, identifier, repeatable=not begun)
             await _Json(self.api.failure(failure), status, headers)(scope, receive, send)
         finally:
-            if watch is not None:
-                watch.cancel()
             if turn is not None:
+                identifier = turn.id or identifier
                 turn.cancel()
                 await turn.ended()
                 if status != 200:
@@ -171,12 +169,6 @@ class _Json(JSONResponse):
 
     def render(self, content: object) -> bytes:
         return as_json(content)
-
-
-async def _cancel_on_disconnect(turn: Turn, receive: Receive) -> None:
-    while (await receive())["type"] != "http.disconnect":
-        pass
-    turn.cancel()
 
 
 def _request_id(identifier: str) -> dict[str, str]:

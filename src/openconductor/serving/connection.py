@@ -6,9 +6,11 @@ import asyncio
 import json
 import math
 import re
+import weakref
+from collections.abc import Callable
 from typing import Never, cast
 
-from starlette.types import Receive
+from starlette.types import Receive, Scope
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
 from openconductor.serving.apis.wire import Json, RequestFailed
@@ -19,6 +21,7 @@ STALLED_S = 60.0
 _DEEPEST = 100  # levels of a body: the store and others descend into them
 _MOST_VALUES = 100_000  # in a body
 _HEAD_BYTES = 65_536
+_CONNECTION = "openconductor.connection"  # key of the scope's extensions
 _OFFER = re.compile(rb"(?i)\r\n(?:upgrade|http2-settings):[^\r\n]*")
 
 
@@ -31,6 +34,7 @@ class ClientConnection(HttpToolsProtocol):
 
     _timeout: asyncio.TimerHandle | None = None
     _beside_body = 0  # bytes that arrived since the last piece of a body
+    _cancel: Callable[[], None] | None = None  # ends the request under way
 
     def _start_timeout(self) -> None:
         self._stop_timeout()
@@ -45,14 +49,15 @@ class ClientConnection(HttpToolsProtocol):
         """Return True while a request is under way."""
         return bool(self.cycle and not self.cycle.response_complete)
 
+    def when_lost(self, cancel: Callable[[], None]) -> None:
+        """Call ``cancel`` if the client leaves before it has its answer, or has left already."""
+        self._cancel = cancel
+        if self.cycle.disconnected:
+            cancel()
+
     def connection_made(self, transport: asyncio.Transport) -> None:
         """Wait for a head."""
         super().connection_made(transport)
-        self._start_timeout()
-
-    def on_message_begin(self) -> None:
-        """Wait for the head of a further request."""
-        super().on_message_begin()
         self._start_timeout()
 
     def data_received(self, data: bytes) -> None:
@@ -77,6 +82,8 @@ class ClientConnection(HttpToolsProtocol):
         if self._is_busy():
             self.transport.abort()
         else:
+            # Not the connection itself: nobody but the collector would free what holds itself.
+            self.scope["extensions"] = {_CONNECTION: weakref.proxy(self)}
             super().on_headers_complete()
         self.headers = []  # what follows the body is not the request's
 
@@ -87,6 +94,7 @@ class ClientConnection(HttpToolsProtocol):
 
     def on_response_complete(self) -> None:
         """Give a client that has its answer a while to end its body."""
+        self._cancel = None
         super().on_response_complete()
         if self.cycle.more_body:
             self._start_timeout()
@@ -102,9 +110,16 @@ class ClientConnection(HttpToolsProtocol):
         super().resume_writing()
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """End the wait: the client is gone."""
+        """End the wait and the request under way: the client is gone."""
         self._stop_timeout()
+        if self._cancel is not None:
+            self._cancel()
         super().connection_lost(exc)
+
+
+def connection_of(scope: Scope) -> ClientConnection:
+    """Return the connection that a request came over."""
+    return scope["extensions"][_CONNECTION]
 
 
 async def receive_json(receive: Receive, limit_mb: int) -> Json:

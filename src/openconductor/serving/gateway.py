@@ -77,7 +77,7 @@ class Gateway:
         self._collection: asyncio.TimerHandle | None = None
 
     async def open(self, request: ClientRequest, tenant: Tenant) -> Turn:
-        """Begin the episode of a request; its id is known when this returns.
+        """Begin the episode of a request; of a stream its id is known when this returns.
 
         Raises:
             RequestFailed: the request is rejected, or failed at once.
@@ -119,7 +119,8 @@ class Gateway:
             if control.seed is not None:
                 options = replace(options, seed=control.seed)
             turn.start(partial(ask, request.turns, budget=budget), options, place.pop_all())
-        await turn.begun()
+        if request.stream:
+            await turn.begun()
         return turn
 
     def offered(self, tenant: Tenant) -> list[str]:

@@ -49,6 +49,7 @@ _OTHERS = frozenset(
 _CHECKED_KEYS = 100  # of a body; a request has fewer
 _LONGEST_KEY = 40  # characters of a key that is checked
 _LINE_ENDS = re.compile("[\u0085\u2028\u2029]")
+_ENCODE = json.JSONEncoder(ensure_ascii=False, separators=(",", ":")).encode
 _CALL_ID = re.compile("call_([0-9a-f]{32})([0-9]{2,8})")
 M = TypeVar("M", bound=BaseModel)
 N = TypeVar("N", float, Decimal)
@@ -384,7 +385,7 @@ def event(data: Json, name: str = "") -> bytes:
 
 def as_json(data: object) -> bytes:
     """Return a body as it is sent."""
-    return json.dumps(data, ensure_ascii=False, separators=(",", ":")).encode("utf-8", "replace")
+    return _ENCODE(data).encode("utf-8", "replace")
 
 
 # ── tool calls ────────────────────────────────────────────────────────────────────────────────────
