@@ -165,6 +165,10 @@ def _parse(text: str) -> object:
     Raises:
         ValueError, RecursionError: it is not JSON, or has too many levels or values.
     """
+    parsed: object = json.loads(text, parse_constant=_reject, parse_float=_finite)
+    levels = text.count("[") + text.count("{")
+    if len(text) <= _MOST_VALUES and levels <= _DEEPEST and "\\u" not in text:
+        return parsed  # too short for what is rejected, and without an escape of what is replaced
     values_left = iter(range(_MOST_VALUES))
 
     def check(value: object, level: int) -> object:
@@ -179,7 +183,7 @@ def _parse(text: str) -> object:
             return [check(inner, level + 1) for inner in cast("list[object]", value)]
         return value
 
-    return check(json.loads(text, parse_constant=_reject, parse_float=_finite), 1)
+    return check(parsed, 1)
 
 
 def _encodable(text: str) -> str:

@@ -225,9 +225,11 @@ class Tenant:
         Raises:
             RequestFailed: the key allows none of the workers that the request names.
         """
-        limits: dict[str, object] = {
-            name: least(getattr(self._key, name), getattr(control, name)) for name in LIMITS
-        }
+        limits: dict[str, object] = {}
+        for name in LIMITS:
+            own = getattr(self._key, name)
+            if own is not None:
+                limits[name] = least(own, getattr(control, name))
         allowed = self._key.workers
         if allowed is not None:
             wanted = allowed if control.workers is None else control.workers
@@ -236,7 +238,7 @@ class Tenant:
                 names = ", ".join(allowed)
                 raise invalid("conductor.workers", f"got {wanted}, this key allows {names}")
             limits["workers"] = workers
-        return control.model_copy(update=limits)
+        return control.model_copy(update=limits) if limits else control
 
     @contextmanager
     def admit(self) -> Generator[Bill]:

@@ -6,37 +6,52 @@ unknown model counts as ``unknown``. Dollars are floats here; the exact ones are
 
 from __future__ import annotations
 
-from contextlib import AbstractContextManager
+from bisect import bisect_left
+from collections import defaultdict
+from collections.abc import Generator, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
 from decimal import Decimal
-from functools import cache
+from itertools import accumulate
 
-from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
+from prometheus_client import generate_latest
+from prometheus_client.core import (
+    CounterMetricFamily,
+    GaugeMetricFamily,
+    HistogramMetricFamily,
+    Metric,
+)
+from prometheus_client.registry import Collector
 
 from openconductor.errors import WorkerError, WorkflowError
 from openconductor.types import Call, Episode
 
 _SECONDS = (0.01, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0, 120.0, 300.0, 600.0)
+_BOUNDS = [*map(str, _SECONDS), "+Inf"]
+
+Counts = defaultdict[tuple[str, ...], float]
+"""Sums by the values of their labels."""
 
 
-class Metrics:
+@dataclass(slots=True)
+class _Times:
+    """A histogram: how many times are in each bucket, and their sum in seconds."""
+
+    buckets: list[int] = field(default_factory=lambda: [0] * len(_BOUNDS))
+    total: float = 0.0
+
+    def add(self, seconds: float) -> None:
+        self.buckets[bisect_left(_SECONDS, seconds)] += 1
+        self.total += seconds
+
+
+class Metrics(Collector):
     """The counters of one server; two servers in a process do not share them."""
 
     def __init__(self) -> None:
-        self._registry = CollectorRegistry()
+        self._counters: list[tuple[str, str, tuple[str, ...], Counts]] = []
         self._requests = self._counter(
             "requests", "Requests that have ended.", "api", "model", "status"
-        )
-        self._seconds = self._histogram(
-            "request_seconds", "From a request to the end of its answer.", "api", "model"
-        )
-        self._first_byte = self._histogram(
-            "first_byte_seconds", "From a request to the first byte of its answer.", "api"
-        )
-        self._in_flight = Gauge(
-            "openconductor_episodes_in_flight",
-            "Episodes under way.",
-            ["api"],
-            registry=self._registry,
         )
         self._calls = self._counter(
             "calls", "Calls of workers that have ended, each attempt.", "worker", "outcome"
@@ -56,24 +71,20 @@ class Metrics:
         self._charged = self._counter(
             "key_dollars", "US dollars that a key was charged, by its name.", "key"
         )
-
         self._unplanned = self._counter(
             "unplanned",
             "Answers without a plan at the first attempt: why, and the rule that led to them.",
             "rule",
             "reason",
         )
+        self._seconds: defaultdict[tuple[str, ...], _Times] = defaultdict(_Times)
+        self._first_byte: defaultdict[tuple[str, ...], _Times] = defaultdict(_Times)
+        self._in_flight: defaultdict[str, int] = defaultdict(int)
 
-    def _counter(self, name: str, about: str, *labels: str) -> Counter:
-        counter = Counter(f"openconductor_{name}", about, labels, registry=self._registry)
-        counter.labels = cache(counter.labels)  # it is called some ten times a request
-        return counter
-
-    def _histogram(self, name: str, about: str, *labels: str) -> Histogram:
-        name = f"openconductor_{name}"
-        histogram = Histogram(name, about, labels, registry=self._registry, buckets=_SECONDS)
-        histogram.labels = cache(histogram.labels)
-        return histogram
+    def _counter(self, name: str, about: str, *labels: str) -> Counts:
+        counts: Counts = defaultdict(float)
+        self._counters.append((f"openconductor_{name}", about, labels, counts))
+        return counts
 
     def count_call(self, call: Call) -> None:
         """Count a call that has ended, unless it was replayed, because that was paid for before.
@@ -83,18 +94,19 @@ class Metrics:
         """
         if call.replayed:
             return
+        worker = call.worker
         used = call.usage
-        self._calls.labels(call.worker, call.outcome).inc()
+        self._calls[worker, call.outcome] += 1
         for kind in ("input", "cached", "output", "reasoning"):
             tokens = getattr(used, f"{kind}_tokens")
             if tokens:
-                self._tokens.labels(call.worker, kind).inc(tokens)
-        self._dollars.labels(call.worker).inc(float(used.dollars))
-        self._unpriced.labels(call.worker).inc(used.unpriced_calls)
+                self._tokens[worker, kind] += tokens
+        self._dollars[(worker,)] += float(used.dollars)
+        self._unpriced[(worker,)] += used.unpriced_calls
 
     def count_false_claim(self, worker: str) -> None:
         """Count a call whose worker claims more tokens than it may use."""
-        self._false_claims.labels(worker).inc()
+        self._false_claims[(worker,)] += 1
 
     def count_unplanned(self, episode: Episode) -> None:
         """Count an episode that a rule, or a second attempt at a plan, has answered."""
@@ -106,25 +118,66 @@ class Metrics:
             reason = error.reason.value
         elif isinstance(error, WorkerError):
             reason = error.outcome
-        self._unplanned.labels(episode.rule or "", reason).inc()
+        self._unplanned[episode.rule or "", reason] += 1
 
-    def in_flight(self, api: str) -> AbstractContextManager[object]:
+    @contextmanager
+    def in_flight(self, api: str) -> Generator[None]:
         """Count an episode for as long as it runs."""
-        return self._in_flight.labels(api).track_inprogress()
+        self._in_flight[api] += 1
+        try:
+            yield
+        finally:
+            self._in_flight[api] -= 1
 
     def first_byte(self, api: str, seconds: float) -> None:
         """Count the time to the first byte of an answer."""
-        self._first_byte.labels(api).observe(seconds)
+        self._first_byte[(api,)].add(seconds)
 
     def count_request(self, api: str, model: str, status: int, seconds: float) -> None:
         """Count a request that has ended; an unknown model is ``unknown``."""
-        self._requests.labels(api, model, status).inc()
-        self._seconds.labels(api, model).observe(seconds)
+        self._requests[api, model, str(status)] += 1
+        self._seconds[api, model].add(seconds)
 
     def count_charge(self, key: str, dollars: Decimal) -> None:
         """Count the charge of a request, by the name of its key."""
-        self._charged.labels(key).inc(float(dollars))
+        self._charged[(key,)] += float(dollars)
+
+    def collect(self) -> Iterator[Metric]:
+        """Yield the metrics."""
+        for name, about, labels, counts in self._counters:
+            counter = CounterMetricFamily(name, about, labels=labels)
+            for values, count in counts.items():
+                counter.add_metric(values, count)
+            yield counter
+        running = GaugeMetricFamily(
+            "openconductor_episodes_in_flight", "Episodes under way.", labels=("api",)
+        )
+        for api, count in self._in_flight.items():
+            running.add_metric((api,), count)
+        yield running
+        yield _histogram(
+            "request_seconds",
+            "From a request to the end of its answer.",
+            ("api", "model"),
+            self._seconds,
+        )
+        yield _histogram(
+            "first_byte_seconds",
+            "From a request to the first byte of its answer.",
+            ("api",),
+            self._first_byte,
+        )
 
     def render(self) -> bytes:
         """Return the page, as text."""
-        return generate_latest(self._registry)
+        return generate_latest(self)
+
+
+def _histogram(
+    name: str, about: str, labels: Sequence[str], times: Mapping[tuple[str, ...], _Times]
+) -> Metric:
+    family = HistogramMetricFamily(f"openconductor_{name}", about, labels=labels)
+    for values, seconds in times.items():
+        buckets = list(zip(_BOUNDS, accumulate(seconds.buckets), strict=True))
+        family.add_metric(values, buckets, seconds.total)
+    return family
