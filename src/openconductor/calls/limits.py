@@ -103,23 +103,21 @@ class CallLimits:
             else:
                 self._queue.append(waiter)
         try:
-            async with asyncio.timeout_at(deadline):
-                while True:
-                    check()
-                    self._check_pause(loop.time(), min(slot.latest, end))
-                    wait = self._enter(slot, waiter)
-                    if wait == 0:
-                        return
-                    if slot.latest < math.inf:  # those in front may be sent away meanwhile
-                        wait = min(wait, LOOK_S)
-                    with suppress(TimeoutError):
-                        async with asyncio.timeout(None if wait == math.inf else wait):
-                            await waiter[1].wait()
-        except TimeoutError:
-            message = (
-                "the deadline passed while the call waited for its turn (a limit of the worker)"
-            )
-            raise WorkerTimeout(message, usage=Usage()) from None
+            while True:
+                check()
+                self._check_pause(loop.time(), min(slot.latest, end))
+                wait = self._enter(slot, waiter)
+                if wait == 0:
+                    return
+                if slot.latest < math.inf:  # those in front may be sent away meanwhile
+                    wait = min(wait, LOOK_S)
+                next_look = min(loop.time() + wait, end)
+                with suppress(TimeoutError):
+                    async with asyncio.timeout_at(None if next_look == math.inf else next_look):
+                        await waiter[1].wait()
+                if loop.time() >= end:
+                    message = "the deadline passed while the call waited for its turn"
+                    raise WorkerTimeout(f"{message} (a limit of the worker)", usage=Usage())
         finally:
             with self._lock:
                 with suppress(ValueError):

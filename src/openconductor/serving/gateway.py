@@ -90,12 +90,11 @@ class Gateway:
             nearest_name = nearest(request.model, offered)
             message = f"model: got {request.model!r}; the nearest of this key is {nearest_name!r}"
             raise RequestFailed(404, "model_not_found", message, param="model")
-        turns = await self.history.complete(request, tenant.name)
-        request = replace(request, turns=self.check(turns))
+        turns = self.check(await self.history.complete(request, tenant.name))
         control = tenant.limit(request.control)
         with ExitStack() as place:
             bill = place.enter_context(tenant.admit())
-            ask, live = await self._choose(request, tenant, control)
+            ask, live = await self._choose(request, turns, tenant, control)
             budget = Budget(
                 calls=control.max_calls,
                 tokens=control.max_tokens,
@@ -118,7 +117,7 @@ class Gateway:
             options = request.options
             if control.seed is not None:
                 options = replace(options, seed=control.seed)
-            turn.start(partial(ask, request.turns, budget=budget), options, place.pop_all())
+            turn.start(partial(ask, turns, budget=budget), options, place.pop_all())
         if request.stream:
             await turn.begun()
         return turn
@@ -144,7 +143,11 @@ class Gateway:
 
     # ── the model that answers ────────────────────────────────────────────────────────────────────
     async def _choose(
-        self, request: ClientRequest, tenant: Tenant, control: Control
+        self,
+        request: ClientRequest,
+        turns: tuple[Message, ...],
+        tenant: Tenant,
+        control: Control,
     ) -> tuple[Ask, bool]:
         """Return what answers a request, and True if its last step's text is the answer for sure.
 
@@ -170,11 +173,11 @@ class Gateway:
             max_rounds=control.max_rounds or own.max_rounds,
         )
         live = conductor.max_rounds == 1
-        called = await self.history.tool_turn(request.turns, tenant.name)
+        called = await self.history.tool_turn(turns, tenant.name)
         if called is not None:
             ordinal = _find_ordinal(pool, called.worker)
             if ordinal is not None:
-                opening = resumed_turns(called, request.turns)
+                opening = resumed_turns(called, turns)
                 return partial(conductor.resume, worker=ordinal, opening=opening), live
         return conductor.ask, live
 
