@@ -338,11 +338,12 @@ def compare(mode: str, lines: dict[str, list[dict[str, str]]], summary: dict[str
             valid = not line["invalid"]
             scores[prompt][mode, line["question"]] = [float(valid)]
             if not valid:
-                reasons[line["invalid"]] += 1
+                kind, _, _ = line["invalid"].partition(":")
+                reasons[kind] += 1
         figures[prompt] = {
             "valid": count - reasons.total(),
             "different texts": len({line["text"] for line in of_prompt[:count]}),
-            "invalid": reasons.most_common(5),
+            "invalid": dict(reasons.most_common()),
         }
     summary[mode] = figures
     lead = difference(scores["brief"], scores["full"])
