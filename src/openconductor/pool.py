@@ -350,17 +350,6 @@ class WorkerTable:
     client_cert: str | tuple[str, ...] | None = None
     options: dict[str, object] = field(default_factory=dict[str, object])
 
-    @property
-    def variables(self) -> tuple[str, ...]:
-        """The environment variables that the headers and the query name."""
-        from openconductor.providers.wire.http_settings import variables_of
-
-        names: list[str] = []
-        for values in (self.headers or {}, self.query or {}):
-            for value in values.values():
-                names += variables_of(value)
-        return tuple(names)
-
     def build(self, calibrations: Mapping[str, Calibration] | None = None) -> Worker:
         """Make the worker, with what was measured of it.
 

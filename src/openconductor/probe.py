@@ -191,7 +191,7 @@ def _check_settings(report: WorkerReport, table: WorkerTable, worker: Worker) ->
     """Report the worker's key and price."""
     provider = worker.resolved
     report.base_url = provider.base_url or table.base_url
-    named = (provider.api_key_env or table.api_key_env, *table.variables)
+    named = (provider.api_key_env or table.api_key_env, *provider.variables)
     keys = [key for key in named if key]
     missing = [key for key in keys if not os.environ.get(key, "").strip()]
     if keys:

@@ -99,6 +99,7 @@ class Provider(ABC):
         nests: calls run workers of their own, whose calls are counted instead.
         base_url: address of the server. None: no server, or unknown.
         api_key_env: environment variable that holds the key. None: no key.
+        variables: further environment variables that its requests need.
         model: the model's name. "": unknown.
         prompt_options: how a trained Conductor is asked. None: the default prompt.
         max_steps: the most steps of a workflow that a trained Conductor writes. None: unknown.
@@ -116,6 +117,7 @@ class Provider(ABC):
     nests: bool = False
     base_url: str | None = None
     api_key_env: str | None = None
+    variables: tuple[str, ...] = ()
     prompt_options: PromptOptions | None = None
     max_steps: int | None = None
     sampling: Sampling | None = None

@@ -27,7 +27,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from openconductor.baselines.collaboration import Trial
 from openconductor.calls.budget import RunBudget, check_price
 from openconductor.calls.policies import RUN_UNREACHABLE_S
-from openconductor.errors import BudgetExceeded, ConfigError
+from openconductor.errors import BudgetExceeded, ConfigError, RateLimited
 from openconductor.evaluation import ask_and_settle, judge, records, sheets, systems, tables
 from openconductor.evaluation.eval_config import (
     HINDSIGHT,
@@ -355,9 +355,10 @@ class _Sink:
 
     def __init__(self, journal: Store) -> None:
         self._journal = journal
-        self.spent = journal.totals().spent
+        self.spent = journal.totals().counted
 
     def __call__(self, event: Event) -> None:
         self._journal(event)
         if isinstance(event, CallEnded) and not event.call.replayed:
-            self.spent += Spending(1, event.call.usage)
+            calls = 0 if event.call.outcome == RateLimited.outcome else 1
+            self.spent += Spending(calls, event.call.usage)

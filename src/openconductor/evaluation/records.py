@@ -27,7 +27,13 @@ from typing import TYPE_CHECKING, Any, Literal, Self, cast
 
 from openconductor.baselines.observed import Observations
 from openconductor.config import needing
-from openconductor.errors import ConfigError, JournalError, WorkflowError, caused_by_plan
+from openconductor.errors import (
+    ConfigError,
+    JournalError,
+    RateLimited,
+    WorkflowError,
+    caused_by_plan,
+)
 from openconductor.evaluation import Outcome
 from openconductor.evaluation.eval_config import (
     ALONE,
@@ -46,7 +52,7 @@ from openconductor.measures import group_by
 from openconductor.store import Store, StoreReader, read_store
 from openconductor.store.serialisation import load, plain
 from openconductor.store.storage import write_whole
-from openconductor.types import Price, Round, Usage, Workflow
+from openconductor.types import Episode, Price, Round, Usage, Workflow
 
 if TYPE_CHECKING:
     from pandas import DataFrame
@@ -97,7 +103,8 @@ class Record:
         sample: the repeat, from 0.
         correct: right, wrong, or None: undecided, and never counted as wrong. ``status`` says why.
         extracted, note: what the grader read off the answer, and its remark.
-        calls: attempts at workers and planner, with those of nested orchestrators.
+        calls: attempts at workers and planner, with those of nested orchestrators, without those
+            that a server rejected for their rate.
         usage, seconds: everything it cost; wall time.
         episode: the episode's id in the journal.
         error: the class and message of the error that ended it; "": none.
@@ -181,12 +188,20 @@ def record_of(outcome: Outcome, *, system: str, task: str | None = None) -> Reco
         extracted=None if grade is None else grade.extracted,
         note="" if grade is None else grade.note,
         rounds=tuple(_round_record(one) for one in episode.rounds),
-        calls=sum(len(entry.attempts) for entry in draw_entries(episode)),
+        calls=_count_calls(episode),
         usage=episode.usage,
         seconds=episode.seconds,
         episode=episode.id,
         error="" if error is None else f"{type(error).__name__}: {error}",
     )
+
+
+def _count_calls(episode: Episode) -> int:
+    """Return the number of attempts that no server rejected for their rate."""
+    outcomes: list[str] = []
+    for entry in draw_entries(episode):
+        outcomes += [attempt.call.outcome for attempt in entry.attempts]
+    return len(outcomes) - outcomes.count(RateLimited.outcome)
 
 
 def _status(outcome: Outcome) -> Status:

@@ -171,6 +171,7 @@ class McpToolProvider(http.Closing, Provider):
                 "api_key_env: a command gets its keys by `env`, expected none beside `command`"
             )
         self._settings = HttpSettings(headers, query, proxy, client_cert, logs_addresses=True)
+        self.variables = self._settings.variables
         if self._url is None and self._settings:
             raise errors.ConfigError(
                 "headers, query, proxy, client_cert: expected none of them beside `command`"

@@ -73,6 +73,7 @@ class OpenAICompatibleProvider(http.Closing, Provider):
         self.model = http.checked_name(model, "the model's name at the server")
         self.base_url = http.checked_url(base_url)
         self._settings = HttpSettings(headers, query, proxy, client_cert)
+        self.variables = self._settings.variables
         host = urlsplit(self.base_url).hostname or ""
         at_openai = host == urlsplit(OPENAI_URL).hostname
         if self._settings.authorizes and api_key_env is not None:

@@ -135,6 +135,7 @@ class PydanticAIProvider(http.Closing, Provider):
         self._timeout_s = http.checked_seconds("timeout_s", timeout_s)
         self._read_timeout_s = http.checked_seconds("read_timeout_s", read_timeout_s)
         self._http_settings = HttpSettings(headers, query, proxy, client_cert, logs_addresses=True)
+        self.variables = self._http_settings.variables
         if self._http_settings and "http_client" not in inspect.signature(self._class).parameters:
             raise errors.ConfigError(
                 f"headers, query, proxy, client_cert: the SDK of {vendor} takes none of them"

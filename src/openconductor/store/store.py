@@ -13,6 +13,7 @@ from dataclasses import KW_ONLY, dataclass, field
 from types import MappingProxyType
 from typing import Any, Literal, Protocol, Self
 
+from openconductor.errors import RateLimited
 from openconductor.events import Event
 from openconductor.types import Call, Completion, Episode, Usage, Workflow
 
@@ -112,6 +113,12 @@ class Totals:
     spent: Spending
     by_worker: Mapping[str, Spending]
     by_outcome: Mapping[str, Spending]
+
+    @property
+    def counted(self) -> Spending:
+        """All spending; attempts that a server rejected for their rate are not counted as calls."""
+        rejected = self.by_outcome.get(RateLimited.outcome, Spending())
+        return Spending(self.spent.calls - rejected.calls, self.spent.usage)
 
 
 # ── roles ─────────────────────────────────────────────────────────────────────────────────────────

@@ -157,7 +157,9 @@ def _dollars(pool: WorkerPool, calls: int) -> Decimal | None:
 
 
 def _missing_keys(pool: WorkerPool) -> tuple[str, ...]:
-    keys = {worker.resolved.api_key_env for _, worker in pool}
+    keys: set[str | None] = set()
+    for _, worker in pool:
+        keys |= {worker.resolved.api_key_env, *worker.resolved.variables}
     return tuple(sorted(key for key in keys if key and not os.environ.get(key)))
 
 

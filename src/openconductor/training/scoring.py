@@ -93,7 +93,7 @@ class Scorer:
         limits = Budget(dollars=config.budget.dollars, calls=config.budget.calls)
         budget = None
         if limits != Budget():
-            budget = open_run_budget(limits, journal.totals().spent)
+            budget = open_run_budget(limits, journal.totals().counted)
         self._context = CallContext(budget=budget, unreachable_s=RUN_UNREACHABLE_S)
         for _, worker in pool:
             check_price(budget, worker)

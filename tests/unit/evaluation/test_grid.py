@@ -247,6 +247,15 @@ def test_what_failed_is_masked_and_asked_again_only_on_request(ada: Adder) -> No
     assert again.of("worker:bob") == first.of("worker:bob")
 
 
+def test_an_attempt_that_was_rejected_for_its_rate_is_no_call(ada: Adder) -> None:
+    ada.failing[2] = errors.RateLimited("too many")
+    config = sums(budget={"calls": 4})
+    assert sorted(record.calls for record in run(config).records) == [0, 1, 1, 1]
+    ada.failing.clear()
+    assert run(config, retry_failed=True).missing == 0
+    assert paid()[0] == 5  # attempts, of which the budget counts four
+
+
 def test_what_a_system_has_learnt_from_stays_once_it_has_answered(ada: Adder) -> None:
     config = sums(systems=["best_fixed"], learn=True)
     ada.failing |= {12: errors.RateLimited("too many"), 2: errors.RateLimited("too many")}

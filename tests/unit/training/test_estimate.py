@@ -167,6 +167,20 @@ def test_missing_data_pools_and_tokenizers_are_errors(data: Path, tmp_path: Path
             needs(data, "7b", setting)
 
 
+def test_variables_that_only_headers_name_are_missing_too(data: Path, tmp_path: Path) -> None:
+    worker = """[[worker]]
+name = "w"
+model = "m"
+base_url = "http://127.0.0.1:9/v1"
+headers = { X-Login = "me $A_NAME_OF_HEADERS" }
+query = { sig = "$A_NAME_OF_QUERY" }
+"""
+    (tmp_path / "pool.toml").write_text(worker, "utf-8")
+    pool = f"pool={json.dumps(str(tmp_path / 'pool.toml'))}"
+    expected = ("A_NAME_OF_HEADERS", "A_NAME_OF_QUERY")
+    assert needs(data, "7b", pool).missing_keys == expected
+
+
 def test_the_command_prints_the_estimate_and_the_same_as_json(data: Path, run) -> None:
     command = ["train", "recipes/paper_7b.toml", *overrides(data, "7b"), "--dry-run"]
     printed = run(*command)

@@ -118,6 +118,12 @@ class HttpSettings:
         return bool(self._headers or self._query or self._client_cert or self._proxy is not None)
 
     @property
+    def variables(self) -> tuple[str, ...]:
+        """The environment variables that the headers and the query name."""
+        values = " ".join([*self._headers.values(), *self._query.values()])
+        return tuple(variables_of(values))
+
+    @property
     def authorizes(self) -> bool:
         """True if the headers hold the server's ``Authorization``."""
         return "Authorization" in self._headers

@@ -24,13 +24,14 @@ _SECONDS = {"ms": 0.001, "millis": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0, "d":
 
 _READ_CHARACTERS = 4096  # characters of a message that are searched for a wait
 
-_OPENAI = "x-ratelimit-{what}-{of}"
-_ANTHROPIC = "anthropic-ratelimit-{of}-{what}"
-_LIMITED = (
-    *((_OPENAI, of) for of in ("requests", "tokens")),
-    *((_ANTHROPIC, of) for of in ("requests", "tokens", "input-tokens", "output-tokens")),
+_REQUESTS = ("x-ratelimit-{}-requests", "anthropic-ratelimit-requests-{}")
+_TOKENS = (
+    "x-ratelimit-{}-tokens",
+    "anthropic-ratelimit-tokens-{}",
+    "anthropic-ratelimit-input-tokens-{}",
+    "anthropic-ratelimit-output-tokens-{}",
 )
-"""The form of a header's name, and what is limited."""
+"""The headers of each limit, without ``limit``, ``remaining`` or ``reset``."""
 
 _LONGEST_RESET_S = 120.0  # until a limit of a minute is full again
 _ROUNDING_S = 1.5  # resets up to this may be rounded up to a whole second
@@ -46,14 +47,7 @@ class RateLimits(NamedTuple):
 
 def read_limits(headers: Mapping[str, str]) -> RateLimits:
     """Return the limits a minute that a response's headers (names in small letters) tell."""
-    requests = _minute_limit(headers, _OPENAI, "requests")
-    tokens = _minute_limit(headers, _OPENAI, "tokens")
-    if requests is None:
-        requests = _minute_limit(headers, _ANTHROPIC, "requests")
-    for of in ("tokens", "input-tokens"):
-        if tokens is None:
-            tokens = _minute_limit(headers, _ANTHROPIC, of)
-    return RateLimits(requests, tokens)
+    return RateLimits(_minute_limit(headers, _REQUESTS), _minute_limit(headers, _TOKENS[:3]))
 
 
 def retry_after(headers: Mapping[str, str]) -> float | None:
@@ -77,10 +71,9 @@ def retry_after(headers: Mapping[str, str]) -> float | None:
 
 def wait_in_body(error: Mapping[str, object], message: str) -> float | None:
     """Return the seconds to wait that an error's body names, or None."""
-    for detail in details_of(error):
-        delay = detail.get("retryDelay")
-        if isinstance(delay, str):
-            return _duration(delay)
+    for detail in _mappings(error.get("details")):
+        if "retryDelay" in detail:
+            return _duration(str(detail["retryDelay"]))
     again = _AGAIN.search(message[:_READ_CHARACTERS])
     return _duration(again[1].strip()) if again else None
 
@@ -92,14 +85,11 @@ def wait_for_reset(headers: Mapping[str, str]) -> float | None:
     """
     used_up: list[float] = []
     others: list[float] = []
-    for form, of in _LIMITED:
-        wait = _read_reset(headers.get(form.format(what="reset", of=of), ""))
-        if wait is None:
-            continue
-        if headers.get(form.format(what="remaining", of=of), "").strip() == "0":
-            used_up.append(wait)
-        else:
-            others.append(wait)
+    for form in _REQUESTS + _TOKENS:
+        wait = _read_reset(headers, form)
+        if wait is not None:
+            is_used_up = _whole(headers, form.format("remaining")) == 0
+            (used_up if is_used_up else others).append(wait)
     if used_up:
         return max(used_up)
     return min(others, default=None)
@@ -107,16 +97,11 @@ def wait_for_reset(headers: Mapping[str, str]) -> float | None:
 
 def is_daily_quota(error: Mapping[str, object]) -> bool:
     """Return True if Google says that the quota of a day is used up."""
-    for detail in details_of(error):
+    for detail in _mappings(error.get("details")):
         for violation in _mappings(detail.get("violations")):
             if "PerDay" in str(violation.get("quotaId")):
                 return True
     return False
-
-
-def details_of(error: Mapping[str, object]) -> Iterator[Mapping[str, object]]:
-    """Yield the ``details`` of an error in Google's form."""
-    return _mappings(error.get("details"))
 
 
 def _mappings(value: object) -> Iterator[Mapping[str, object]]:
@@ -126,31 +111,36 @@ def _mappings(value: object) -> Iterator[Mapping[str, object]]:
                 yield cast("Mapping[str, object]", item)
 
 
-def _minute_limit(headers: Mapping[str, str], form: str, of: str) -> int | None:
-    """Return a limit of a minute; None: unknown, or a limit of a longer period (Groq's of a day).
+def _minute_limit(headers: Mapping[str, str], forms: Sequence[str]) -> int | None:
+    """Return a limit of a minute, in the first of the forms that the server uses.
 
-    The period is guessed: if a limit fills up gradually, the time until its used part is back tells
-    the time of all of it.
+    None: unknown, or a limit of a longer period (Groq's of a day). The period is guessed: if a
+    limit fills up gradually, the time until its used part is back tells the time of all of it.
     """
-    limit = _whole(headers, form, "limit", of)
-    if not limit:
-        return None
-    reset = _read_reset(headers.get(form.format(what="reset", of=of), "")) or 0.0
-    remaining = _whole(headers, form, "remaining", of)
-    used = 0 if remaining is None else limit - remaining
-    period = reset * limit / used if used > 0 else 0.0
-    is_daily = reset > _ROUNDING_S and period > _HALF_A_DAY_S
-    return None if is_daily or reset > _LONGEST_RESET_S else limit
+    for form in forms:
+        limit = _whole(headers, form.format("limit"))
+        if not limit:
+            continue
+        reset = _read_reset(headers, form) or 0.0
+        remaining = _whole(headers, form.format("remaining"))
+        used = limit if remaining is None else limit - remaining
+        is_daily = reset > _ROUNDING_S and reset * limit > _HALF_A_DAY_S * used > 0
+        if not is_daily and reset <= _LONGEST_RESET_S:
+            return limit
+    return None
 
 
-def _whole(headers: Mapping[str, str], form: str, what: str, of: str) -> int | None:
-    text = headers.get(form.format(what=what, of=of), "").strip()
+def _whole(headers: Mapping[str, str], name: str) -> int | None:
+    text = headers.get(name, "").strip()
     return int(text) if _WHOLE.fullmatch(text) else None
 
 
-def _read_reset(text: str) -> float | None:
-    """Return the seconds of a duration (``6m0s``), or until a time (RFC 3339); None: neither."""
-    text = text.strip()
+def _read_reset(headers: Mapping[str, str], form: str) -> float | None:
+    """Return the seconds until a limit is full again: a duration (``6m0s``) or a time (RFC 3339).
+
+    None: it is neither.
+    """
+    text = headers.get(form.format("reset"), "").strip()
     if "T" in text:
         with suppress(ValueError):
             return _seconds_until(datetime.fromisoformat(text))
