@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, cast
 from openconductor.types import Price
 
 if TYPE_CHECKING:
-    from genai_prices.types import ModelInfo, ModelPrice
+    from genai_prices.types import ModelInfo, ModelPrice, Provider as Seller
 
 MOST_DESCRIPTION = 300  # characters of a sentence about a model
 _END_OF_SENTENCE = re.compile(r"(?<=[.!?])\s")
@@ -79,17 +79,13 @@ def find_price(
         knows whether something is free.
     """
     from genai_prices import __version__
-    from genai_prices.data_snapshot import get_snapshot
     from genai_prices.types import StartDateConstraint
 
     if base_url is None and vendor is None:
         return FoundPrice(None, "it is not served by the token")
-    snapshot = get_snapshot()
-    try:
-        seller = snapshot.find_provider(None, None if base_url else vendor, base_url)
-    except LookupError:
+    seller, entry = _find_entry(model, base_url, vendor)
+    if seller is None:
         return FoundPrice(None, f"no price list is known for {base_url or vendor}")
-    entry = seller.find_model(model, all_providers=snapshot.providers)
     source = f"genai-prices {__version__}, {seller.id}"
     if entry is None:
         return FoundPrice(None, f"{model!r} is not on the price list of {seller.id}", source=source)
@@ -118,17 +114,24 @@ def find_description(model: str, base_url: str) -> str:
     >>> find_description("claude-haiku-4-5", "https://api.anthropic.com/v1")
     'Claude Haiku 4.5: Fastest and most intelligent Haiku model; context of 200,000 tokens'
     """
+    _, entry = _find_entry(model, base_url)
+    if entry is None:
+        return ""
+    return describe_model(entry.name or "", entry.description or "", entry.context_window)
+
+
+def _find_entry(
+    model: str, base_url: str | None, vendor: str | None = None
+) -> tuple[Seller | None, ModelInfo | None]:
+    """Return the price list of a server, and its entry of a model. None: unknown."""
     from genai_prices.data_snapshot import get_snapshot
 
     snapshot = get_snapshot()
     try:
-        seller = snapshot.find_provider(None, None, base_url)
+        seller = snapshot.find_provider(None, None if base_url else vendor, base_url)
     except LookupError:
-        return ""
-    entry = seller.find_model(model, all_providers=snapshot.providers)
-    if entry is None:
-        return ""
-    return describe_model(entry.name or "", entry.description or "", entry.context_window)
+        return None, None
+    return seller, seller.find_model(model, all_providers=snapshot.providers)
 
 
 def describe_model(name: str, use: str, context: int | None) -> str:

@@ -19,9 +19,7 @@ import openconductor as oc
 from openconductor.cli import console, options
 from openconductor.cli.bill import bill, say_interrupted
 from openconductor.cli.live import EpisodeView, live_view
-from openconductor.conductor import prompted
 from openconductor.episode import FanOut
-from openconductor.evaluation.eval_config import find_planner
 from openconductor.events import CallEnded, Chosen, Event, Planned, StepStarted
 from openconductor.gym.questions import UNREADABLE, is_readable
 from openconductor.gym.workers import gym_pool
@@ -35,30 +33,18 @@ CIRCUIT_OPEN = "it failed too often recently; nothing was sent"
 REASON_CHARACTERS = 120  # shown of why a worker failed
 
 
-def ask(  # noqa: PLR0913, PLR0917 - the options of a command
+@options.spread
+def ask(
     question: Annotated[
         str, typer.Argument(help="The question; - reads it from stdin.", show_default=False)
     ],
+    *,
     pool: options.PoolFile = None,
     conductor: options.PlannerName = None,
-    base_url: options.BaseUrl = None,
-    key_env: options.KeyEnv = None,
-    max_steps: options.MaxSteps = None,
-    rounds: options.Rounds = 1,
-    cards: options.Cards = None,
-    examples: options.Examples = None,
-    template: options.PromptTemplate = None,
-    force: options.Force = False,
-    calls: options.AnswerCalls = None,
-    tokens: options.AnswerTokens = None,
-    dollars: options.AnswerDollars = None,
-    seconds: options.AnswerSeconds = None,
+    how: options.AnswerOptions,
     seed: Annotated[
         int | None, typer.Option("--seed", help="The seed of the gym's answers (default 0).")
     ] = None,
-    fallback: options.Fallback = True,
-    on_no_plan: options.OnNoPlan = None,
-    direct_below_tokens: options.DirectBelow = None,
     journal: Annotated[
         Path | None,
         typer.Option("--journal", help="A file that keeps all calls, so that none is paid twice."),
@@ -71,24 +57,11 @@ def ask(  # noqa: PLR0913, PLR0917 - the options of a command
 ) -> None:
     """Ask one question: a Conductor plans, workers answer."""
     text = _read_question(question)
-    budget = oc.Budget(calls, tokens, dollars, seconds)
     if fresh and journal is None:
         raise oc.ConfigError("--fresh requires --journal")
+    simulated = pool is None
     workers = _load_pool(text, pool, seed)
-    planner = find_planner(
-        conductor, workers, base_url=base_url, key_env=key_env, simulated=pool is None
-    )
-    orchestrator = oc.Conductor(
-        planner,
-        pool=workers,
-        max_steps=max_steps,
-        max_rounds=rounds,
-        fallback=fallback,
-        force=force,
-        on_no_plan=on_no_plan or "default_worker",
-        direct_below_tokens=direct_below_tokens,
-    )
-    orchestrator = prompted(orchestrator, template=template, examples=examples, cards=cards)
+    orchestrator = how.open_conductor(conductor, workers, simulated=simulated)
     names = orchestrator.pool.names
     listener = Listener(names, verbose=not console.messages().is_interactive)
     try:
@@ -96,7 +69,7 @@ def ask(  # noqa: PLR0913, PLR0917 - the options of a command
             if sink is not None and not fresh:
                 orchestrator = orchestrator.replaying(sink)
             on_event = listener if sink is None else FanOut(sink, listener)
-            episode = _ask(orchestrator, text, budget, on_event, simulated=pool is None)
+            episode = _ask(orchestrator, text, how.budget, on_event, simulated=simulated)
     except KeyboardInterrupt:
         _say_how_to_resume(listener, journal, fresh)
         raise

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from typing import Annotated
 
 import typer
@@ -12,7 +13,7 @@ from openconductor.cli import console
 from openconductor.cli.console import labelled
 from openconductor.cli.gym_measure import measure
 from openconductor.cli.live import colour_of
-from openconductor.cli.options import AsJson, Seed
+from openconductor.cli.options import AsJson, Seed, spread
 from openconductor.config import one_of
 from openconductor.gym.exact import oracle_workflow, random_accuracy
 from openconductor.gym.questions import (
@@ -45,11 +46,32 @@ Asked = Annotated[
     str | None,
     typer.Argument(help="A question of the gym (default: one is drawn).", show_default=False),
 ]
-Index = Annotated[int, typer.Option("--index", min=0, help="Which question of the seed.")]
-Split = Annotated[str, typer.Option("--split", help="train, validation or test.")]
-Kind = Annotated[
-    str | None, typer.Option("--kind", help="single, pair, triple or smudged (default: in turn).")
-]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DrawOptions:
+    """The questions that are drawn."""
+
+    seed: Seed = 0
+    index: Annotated[int, typer.Option("--index", min=0, help="Which question of the seed.")] = 0
+    split: Annotated[str, typer.Option("--split", help="train, validation or test.")] = "test"
+    kind: Annotated[
+        str | None,
+        typer.Option("--kind", help="single, pair, triple or smudged (default: in turn)."),
+    ] = None
+
+    def draw(self, count: int = 1) -> list[GymQuestion]:
+        """Draw questions.
+
+        Raises:
+            ConfigError: the kind or the split is unknown.
+        """
+        mix: Mapping[GymKind, float] = EQUAL_MIX
+        if self.kind is not None:
+            mix = {one_of("--kind", self.kind, KINDS): 1.0}
+        split = one_of("--split", self.split, SPLITS)
+        return draw_questions(split, count, seed=self.seed, mix=mix, start=self.index)
+
 
 LEGEND = (
     "Columns of skills: the chance of getting one operation right in the wording that the worker "
@@ -62,16 +84,15 @@ LEGEND = (
 
 
 @gym.command("question")
+@spread
 def question(
     text: Asked = None,
-    seed: Seed = 0,
-    index: Index = 0,
-    split: Split = "test",
-    kind: Kind = None,
+    *,
+    drawn: DrawOptions,
     as_json: AsJson = False,
 ) -> None:
     """Show a question with its kind and its answer."""
-    chosen = _find_question(text, seed, index, split, kind)
+    chosen = _find_question(text, drawn)
     if as_json:
         console.show_json(_question_json(chosen))
     else:
@@ -79,20 +100,19 @@ def question(
 
 
 @gym.command("questions")
+@spread
 def questions(
     count: Annotated[int, typer.Option("--count", min=1, help="How many.")] = 10,
-    seed: Seed = 0,
-    index: Index = 0,
-    split: Split = "test",
-    kind: Kind = None,
+    *,
+    drawn: DrawOptions,
     as_json: AsJson = False,
 ) -> None:
     """List questions with their kinds and answers."""
-    drawn = _draw(count, seed, index, split, kind)
+    chosen = drawn.draw(count)
     if as_json:
-        console.show_json([_question_json(question) for question in drawn])
+        console.show_json([_question_json(question) for question in chosen])
         return
-    rows = [(question.kind, question.text, " ".join(question.answer)) for question in drawn]
+    rows = [(question.kind, question.text, " ".join(question.answer)) for question in chosen]
     console.show_table(("kind", "question", "answer"), rows, words=range(3), names=3)
 
 
@@ -115,19 +135,18 @@ def worker(
 
 
 @gym.command("oracle")
+@spread
 def oracle(
     text: Asked = None,
-    seed: Seed = 0,
-    index: Index = 0,
-    split: Split = "test",
-    kind: Kind = None,
+    *,
+    drawn: DrawOptions,
     max_steps: Annotated[
         int, typer.Option("--max-steps", min=1, max=5, help="The most steps.")
     ] = 5,
     as_json: AsJson = False,
 ) -> None:
     """Show a question's best workflow, and how often it is right."""
-    chosen = _find_question(text, seed, index, split, kind)
+    chosen = _find_question(text, drawn)
     workflow, accuracy = oracle_workflow(chosen, max_steps=max_steps)
     if as_json:
         console.show_json(
@@ -146,25 +165,15 @@ def oracle(
 
 
 # ── questions ─────────────────────────────────────────────────────────────────────────────────────
-def _find_question(
-    text: str | None, seed: int, index: int, split: str, kind: str | None
-) -> GymQuestion:
+def _find_question(text: str | None, drawn: DrawOptions) -> GymQuestion:
     """Return the question of a text, or the one of the seed and index."""
     if text is None:
-        return _draw(1, seed, index, split, kind)[0]
+        return drawn.draw()[0]
     check_question(text)
     question = read_question(text)
     if question is None:
         console.fail(f"the gym cannot read this question; one that it can read: {EXAMPLE}")
     return question
-
-
-def _draw(count: int, seed: int, start: int, split: str, kind: str | None) -> list[GymQuestion]:
-    mix: Mapping[GymKind, float] = EQUAL_MIX
-    if kind is not None:
-        mix = {one_of("--kind", kind, KINDS): 1.0}
-    part = one_of("--split", split, SPLITS)
-    return draw_questions(part, count, seed=seed, mix=mix, start=start)
 
 
 def _question_json(question: GymQuestion) -> dict[str, object]:

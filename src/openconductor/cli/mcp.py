@@ -12,29 +12,18 @@ import typer
 
 import openconductor as oc
 from openconductor.cli import console, options
-from openconductor.conductor import prompted
 from openconductor.config import needing
-from openconductor.evaluation.eval_config import find_planner
 from openconductor.store import open_store
 
 
-def mcp(  # noqa: PLR0913, PLR0917 - the options of a command
+@options.spread
+def mcp(
+    *,
     pool: Annotated[Path, typer.Option("--pool", help="A pool file (TOML).", show_default=False)],
     conductor: Annotated[
         str, typer.Option("--conductor", help="The Conductor, as in `ask`.", show_default=False)
     ],
-    base_url: options.BaseUrl = None,
-    key_env: options.KeyEnv = None,
-    max_steps: options.MaxSteps = None,
-    rounds: options.Rounds = 1,
-    cards: options.Cards = None,
-    examples: options.Examples = None,
-    template: options.PromptTemplate = None,
-    force: options.Force = False,
-    calls: options.AnswerCalls = None,
-    tokens: options.AnswerTokens = None,
-    dollars: options.AnswerDollars = None,
-    seconds: options.AnswerSeconds = None,
+    how: options.AnswerOptions,
     total_calls: Annotated[
         int | None,
         typer.Option("--total-calls", min=0, help="The most calls of all answers together."),
@@ -48,9 +37,6 @@ def mcp(  # noqa: PLR0913, PLR0917 - the options of a command
             help="The most US dollars of all answers together.",
         ),
     ] = None,
-    fallback: options.Fallback = True,
-    on_no_plan: options.OnNoPlan = None,
-    direct_below_tokens: options.DirectBelow = None,
     journal: Annotated[
         Path | None, typer.Option("--journal", help="A file that keeps all calls.")
     ] = None,
@@ -64,19 +50,7 @@ def mcp(  # noqa: PLR0913, PLR0917 - the options of a command
         from openconductor.serving.apis.mcp_server import serve
     with console.only_results_on_stdout():
         workers = oc.WorkerPool.from_toml(pool)
-        planner = find_planner(conductor, workers, base_url=base_url, key_env=key_env)
-        orchestrator = oc.Conductor(
-            planner,
-            pool=workers,
-            max_steps=max_steps,
-            max_rounds=rounds,
-            fallback=fallback,
-            force=force,
-            on_no_plan=on_no_plan or "default_worker",
-            direct_below_tokens=direct_below_tokens,
-        )
-        orchestrator = prompted(orchestrator, template=template, examples=examples, cards=cards)
-    budget = oc.Budget(calls, tokens, dollars, seconds)
+        orchestrator = how.open_conductor(conductor, workers)
     total = oc.Budget(total_calls, dollars=total_dollars)
     with nullcontext() if journal is None else open_store(journal) as store:
-        asyncio.run(serve(orchestrator, budget, oc.__version__, total=total, store=store))
+        asyncio.run(serve(orchestrator, how.budget, oc.__version__, total=total, store=store))

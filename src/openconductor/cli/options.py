@@ -1,16 +1,53 @@
-"""The options that several verbs share."""
+"""The options that several verbs share, alone or in groups.
+
+A group is a dataclass whose fields are options. A command that takes one as a parameter is
+decorated with ``spread``.
+"""
 
 from __future__ import annotations
 
+import functools
+from collections.abc import Callable
+from dataclasses import dataclass, fields, is_dataclass
 from decimal import Decimal, InvalidOperation
+from inspect import Parameter, Signature, signature
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from openconductor import types
+import openconductor as oc
 from openconductor.errors import ConfigError
 from openconductor.prompt import ExampleName, Template
+from openconductor.types import OnNoPlan
+
+if TYPE_CHECKING:
+    from openconductor.conductor import Planner
+    from openconductor.serving.serve_config import ServeConfig
+
+
+def spread(command: Callable[..., None]) -> Callable[..., None]:
+    """Return a command that has an option for each field of its parameters that are dataclasses."""
+    groups: dict[str, Any] = {}
+    parameters: list[Parameter] = []
+    for name, parameter in signature(command, eval_str=True).parameters.items():
+        if is_dataclass(parameter.annotation):
+            kind: Any = parameter.annotation
+            groups[name] = kind
+            parameters += signature(kind, eval_str=True).parameters.values()
+        else:
+            parameters.append(parameter)
+
+    @functools.wraps(command)
+    def run(**values: Any) -> None:
+        for name, group in groups.items():
+            options = {option.name: values.pop(option.name) for option in fields(group)}
+            values[name] = group(**options)
+        command(**values)
+
+    by_name = [parameter.replace(kind=Parameter.KEYWORD_ONLY) for parameter in parameters]
+    vars(run)["__signature__"] = Signature(by_name)  # which Typer reads
+    return run
 
 
 def read_dollars(text: str, option: str = "--budget-dollars") -> Decimal:
@@ -44,22 +81,6 @@ Unsafe = Annotated[
         help="Run programs unprotected if no sandbox works: they can do anything.",
     ),
 ]
-AnswerCalls = Annotated[
-    int | None, typer.Option("--budget-calls", min=0, help="The most calls, plans included.")
-]
-AnswerTokens = Annotated[
-    int | None,
-    typer.Option("--budget-tokens", min=0, help="The most tokens, read and written."),
-]
-AnswerDollars = Annotated[
-    Decimal | None,
-    typer.Option(
-        "--budget-dollars", parser=read_dollars, metavar="AMOUNT", help="The most US dollars."
-    ),
-]
-AnswerSeconds = Annotated[
-    float | None, typer.Option("--budget-seconds", min=0, help="The most seconds.")
-]
 Cards = Annotated[
     bool | None,
     typer.Option(
@@ -68,51 +89,9 @@ Cards = Annotated[
         show_default=False,
     ),
 ]
-Examples = Annotated[
-    ExampleName | None,
-    typer.Option(
-        "--examples",
-        help="The worked examples that a prompted Conductor is shown.",
-        show_default="none",
-    ),
-]
-PromptTemplate = Annotated[
-    Template | None,
-    typer.Option(
-        "--template",
-        help="The instructions of a prompted Conductor; full is the paper's.",
-        show_default="brief",
-    ),
-]
-Fallback = Annotated[bool, typer.Option(help="Give a failed step to the next healthy worker.")]
 Force = Annotated[
     bool,
     typer.Option("--force", help="Take workers that the Conductor was not trained with."),
-]
-OnNoPlan = Annotated[
-    types.OnNoPlan | None,
-    typer.Option(
-        "--on-no-plan",
-        help="Without a valid plan: another try, then the pool's default worker; or an error.",
-        show_default="default_worker",
-    ),
-]
-DirectBelow = Annotated[
-    int | None,
-    typer.Option(
-        "--direct-below-tokens",
-        min=1,
-        help="Shorter questions go to the default worker, without a plan.",
-    ),
-]
-MaxSteps = Annotated[
-    int | None,
-    typer.Option(
-        "--max-steps", min=1, help="The most steps of a workflow (default: as trained, or 5)."
-    ),
-]
-Rounds = Annotated[
-    int, typer.Option("--rounds", min=1, help="The most rounds; with 1 nothing is revised.")
 ]
 Dollars = Annotated[
     Decimal | None,
@@ -143,3 +122,123 @@ Seed = Annotated[int, typer.Option("--seed", min=0, help="The seed that draws th
 PoolFile = Annotated[
     Path | None, typer.Option("--pool", help="A pool file (TOML).", show_default="the gym's")
 ]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PlanOptions:
+    """How a Conductor plans, and what happens without a plan. None: the default."""
+
+    cards: Cards = None
+    examples: Annotated[
+        ExampleName | None,
+        typer.Option(
+            "--examples",
+            help="The worked examples that a prompted Conductor is shown.",
+            show_default="none",
+        ),
+    ] = None
+    template: Annotated[
+        Template | None,
+        typer.Option(
+            "--template",
+            help="The instructions of a prompted Conductor; full is the paper's.",
+            show_default="brief",
+        ),
+    ] = None
+    force: Force = False
+    on_no_plan: Annotated[
+        OnNoPlan | None,
+        typer.Option(
+            "--on-no-plan",
+            help="Without a valid plan: another try, then the pool's default worker; or an error.",
+            show_default="default_worker",
+        ),
+    ] = None
+    direct_below_tokens: Annotated[
+        int | None,
+        typer.Option(
+            "--direct-below-tokens",
+            min=1,
+            help="Shorter questions go to the default worker, without a plan.",
+        ),
+    ] = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AnswerOptions(PlanOptions):
+    """How a Conductor answers, and the most that an answer may cost."""
+
+    base_url: BaseUrl = None
+    key_env: KeyEnv = None
+    max_steps: Annotated[
+        int | None,
+        typer.Option(
+            "--max-steps", min=1, help="The most steps of a workflow (default: as trained, or 5)."
+        ),
+    ] = None
+    max_rounds: Annotated[
+        int, typer.Option("--rounds", min=1, help="The most rounds; with 1 nothing is revised.")
+    ] = 1
+    fallback: Annotated[
+        bool, typer.Option(help="Give a failed step to the next healthy worker.")
+    ] = True
+    calls: Annotated[
+        int | None, typer.Option("--budget-calls", min=0, help="The most calls, plans included.")
+    ] = None
+    tokens: Annotated[
+        int | None,
+        typer.Option("--budget-tokens", min=0, help="The most tokens, read and written."),
+    ] = None
+    dollars: Annotated[
+        Decimal | None,
+        typer.Option(
+            "--budget-dollars", parser=read_dollars, metavar="AMOUNT", help="The most US dollars."
+        ),
+    ] = None
+    seconds: Annotated[
+        float | None, typer.Option("--budget-seconds", min=0, help="The most seconds.")
+    ] = None
+
+    def open_conductor(
+        self, named: str | None, pool: oc.WorkerPool, *, simulated: bool = False
+    ) -> oc.Conductor:
+        """Make the Conductor that ``--conductor`` names."""
+        from openconductor.evaluation.eval_config import find_planner
+
+        planner = find_planner(
+            named, pool, base_url=self.base_url, key_env=self.key_env, simulated=simulated
+        )
+        return make_conductor(planner, pool, self)
+
+    @property
+    def budget(self) -> oc.Budget:
+        """The most that one answer may cost."""
+        return oc.Budget(self.calls, self.tokens, self.dollars, self.seconds)
+
+
+def make_conductor(
+    planner: Planner,
+    pool: oc.WorkerPool,
+    settings: AnswerOptions | ServeConfig,
+    timeout_s: float | None = None,
+) -> oc.Conductor:
+    """Make a Conductor for users: prompted as they choose, and with a fallback."""
+    from openconductor.conductor import prompted
+
+    conductor = oc.Conductor(
+        planner,
+        pool=pool,
+        max_steps=settings.max_steps,
+        max_rounds=settings.max_rounds,
+        timeout_s=timeout_s,
+        fallback=settings.fallback,
+        on_no_plan=settings.on_no_plan or "default_worker",
+        direct_below_tokens=settings.direct_below_tokens,
+        force=settings.force,
+    )
+    return prompted(
+        conductor,
+        template=settings.template,
+        examples=settings.examples,
+        cards=settings.cards,
+    )

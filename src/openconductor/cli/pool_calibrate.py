@@ -13,30 +13,25 @@ from tomlkit.items import Table
 
 from openconductor.calls.cards import Calibration
 from openconductor.cli import console
-from openconductor.cli.options import AsJson, Dollars, Out, Seed
-from openconductor.cli.pool_headroom import AtOnce, Calls, Limit, TaskPath
-from openconductor.cli.runs import ask_workers
+from openconductor.cli.options import AsJson, spread
+from openconductor.cli.runs import WorkersRunOptions, ask_workers
 from openconductor.errors import ConfigError
 from openconductor.evaluation import headroom
 from openconductor.pool import WorkerPool
 from openconductor.store.storage import write_whole
 
 
+@spread
 def calibrate(
     pool: Annotated[
         Path, typer.Argument(help="The pool file (TOML), which is changed.", show_default=False)
     ],
+    *,
     task: Annotated[
         list[str],
         typer.Option("--task", help="A task that questions come from; repeatable."),
     ],
-    task_path: TaskPath = None,
-    limit: Limit = 100,
-    seed: Seed = 0,
-    concurrency: AtOnce = 32,
-    dollars: Dollars = None,
-    calls: Calls = None,
-    out: Out = None,
+    asking: WorkersRunOptions,
     as_json: AsJson = False,
 ) -> None:
     """Measure what each worker is good at, for its card.
@@ -46,20 +41,12 @@ def calibrate(
     first, or too few answers could be decided. The file is then left as it is, and the same command
     resumes.
     """
-    if task_path is not None and len(task) > 1:
+    if asking.task_path is not None and len(task) > 1:
         raise ConfigError(
             "--task-path requires exactly one --task; run the command once for each task with "
             "local data, because the figures of other tasks are kept"
         )
-    run = ask_workers(
-        "calibrate",
-        pool,
-        out,
-        tasks=[{"name": name, "limit": limit, "path": task_path} for name in dict.fromkeys(task)],
-        seed=seed,
-        concurrency=concurrency,
-        budget={"dollars": dollars, "calls": calls},
-    )
+    run = ask_workers("calibrate", pool, task, asking)
     if run.error is not None:
         raise run.error
     today = date.today()

@@ -8,35 +8,27 @@ from typing import Annotated
 import typer
 
 from openconductor.cli import console
-from openconductor.cli.options import AsJson, Dollars, Out, Seed
+from openconductor.cli.options import AsJson, spread
 from openconductor.cli.report import show_sections
-from openconductor.cli.runs import ask_workers, missing_text
+from openconductor.cli.runs import WorkersRunOptions, ask_workers, missing_text
 from openconductor.errors import ConfigError
 from openconductor.evaluation import headroom as measure
 from openconductor.report import sections as report_sections
-
-# The options of a run that asks the workers of a pool.
-AtOnce = Annotated[int, typer.Option("--concurrency", min=1, help="Questions asked at once.")]
-Calls = Annotated[
-    int | None, typer.Option("--budget-calls", min=1, help="The most calls of all runs together.")
-]
-Limit = Annotated[
-    int, typer.Option("--limit", min=1, help="How many questions are drawn, by the seed.")
-]
-TaskName = Annotated[str, typer.Option("--task", help="The task that the questions come from.")]
-TaskPath = Annotated[str | None, typer.Option("--task-path", help="Local data of the task.")]
 
 MOST_COLUMNS = 10
 """The most workers for which the table of who adds to whom is printed."""
 
 
-def headroom(  # noqa: PLR0913, PLR0917 - the options of a command
+@spread
+def headroom(
     pool: Annotated[
         Path | None, typer.Argument(help="The pool file (TOML).", show_default="the gym's pool")
     ] = None,
-    task: TaskName = "gym",
-    task_path: TaskPath = None,
-    limit: Limit = 100,
+    *,
+    task: Annotated[
+        str, typer.Option("--task", help="The task that the questions come from.")
+    ] = "gym",
+    asking: WorkersRunOptions,
     repeats: Annotated[
         int, typer.Option("--repeats", min=1, help="2 or more tell luck from skill.")
     ] = 2,
@@ -44,11 +36,6 @@ def headroom(  # noqa: PLR0913, PLR0917 - the options of a command
         list[float] | None,
         typer.Option("--gain", help="Points: say how many questions show this gain; repeatable."),
     ] = None,
-    seed: Seed = 0,
-    concurrency: AtOnce = 32,
-    dollars: Dollars = None,
-    calls: Calls = None,
-    out: Out = None,
     as_json: AsJson = False,
 ) -> None:
     """Say what orchestrating the workers of a pool could gain.
@@ -59,21 +46,12 @@ def headroom(  # noqa: PLR0913, PLR0917 - the options of a command
     for points in gain or ():
         if not 0 < points <= 100:
             raise ConfigError(f"--gain: got {points:g}, expected points above 0 and up to 100")
-    run = ask_workers(
-        "headroom",
-        pool,
-        out,
-        tasks=[{"name": task, "limit": limit, "path": task_path}],
-        repeats=repeats,
-        seed=seed,
-        concurrency=concurrency,
-        budget={"dollars": dollars, "calls": calls},
-    )
+    run = ask_workers("headroom", pool, [task], asking, repeats=repeats)
     records = run.results.records
     gains = measure.GAINS
     if gain:
         gains = tuple(points / 100 for points in gain)
-    measured = measure.headroom(records, seed=seed, gains=gains)
+    measured = measure.headroom(records, seed=asking.seed, gains=gains)
     if measured is None:
         if run.error is not None:
             raise run.error

@@ -14,10 +14,11 @@ import urllib.request
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass, field
 from datetime import date
 from http.client import HTTPException
 from pathlib import Path
+from types import MappingProxyType
 from typing import Annotated, Any, cast
 from urllib.error import HTTPError
 from urllib.parse import urlsplit
@@ -122,7 +123,7 @@ KEYS = tuple(key for vendor in VENDORS for key in vendor.keys)
 
 
 @dataclass(frozen=True, slots=True)
-class Draft:
+class DraftedWorker:
     """A worker of the draft; ``origin`` says why it is there."""
 
     name: str
@@ -137,11 +138,87 @@ class Draft:
 
 
 @dataclass(frozen=True, slots=True)
-class Listed:
-    """The models of a server that can be workers, and how many were left out, by reason."""
+class Draft:
+    """The workers of a pool file to be written.
 
-    drafts: list[Draft]
-    left_out: dict[str, int]
+    Attributes:
+        workers: in the order of the file.
+        left_out: how many models of a server were left out, by server and reason.
+    """
+
+    workers: list[DraftedWorker] = field(default_factory=list[DraftedWorker])
+    left_out: dict[str, Counter[str]] = field(default_factory=dict[str, Counter[str]])
+
+    def add(
+        self, model: str, url: str, entry: Mapping[str, Any] = MappingProxyType({}), **settings: Any
+    ) -> None:
+        """Add a worker, with what the server's ``entry`` or else the price list says of it."""
+        price = find_price(model, base_url=url)
+        if price.reason.startswith("no price list"):
+            price = FoundPrice(None, "a server of your own")
+        description = _describe(model, entry, url)
+        worker = DraftedWorker(
+            self._free_name(model), model=model, price=price, description=description, **settings
+        )
+        self.workers.append(worker)
+
+    def add_vendor(self, vendor: Vendor, key: str) -> None:
+        """Add the models of a service whose key is in the environment variable ``key``."""
+        knows_address = vendor.provider != "openai_compatible"
+        for model in vendor.models:
+            self.add(
+                model,
+                vendor.base_url,
+                provider=vendor.provider,
+                base_url=None if knows_address else vendor.base_url,
+                api_key_env=key,
+                origin=f"{vendor.name}, because {key} is set",
+                tags=vendor.tags,
+            )
+
+    def add_server(
+        self,
+        url: str,
+        entries: Sequence[object],
+        most: int,
+        *,
+        provider: str = "openai_compatible",
+        key_env: str | None = None,
+    ) -> None:
+        """Add at most ``most`` models of a server's list, and count those that are left out."""
+        added = 0
+        left_out = self.left_out[url] = Counter()
+        for entry in entries:
+            details = cast("dict[str, Any]", entry) if isinstance(entry, dict) else {}
+            model = details.get("id")
+            if not isinstance(model, str) or not _MODEL_NAME.fullmatch(model):
+                left_out["without a usable name"] += 1
+            elif not _can_chat(model, details):
+                left_out["not meant for chat"] += 1
+            elif added == most:
+                left_out[f"beyond the first {most}"] += 1
+            else:
+                added += 1
+                self.add(
+                    model,
+                    url,
+                    details,
+                    provider=provider,
+                    base_url=url,
+                    api_key_env=key_env,
+                    origin=f"served at {url}",
+                    tags=_abilities(details),
+                )
+
+    def _free_name(self, model: str) -> str:
+        """Return the last part of a model's name, with a number if it is taken."""
+        taken = {worker.name for worker in self.workers}
+        short = name = model.rpartition("/")[2].removesuffix(".gguf")
+        number = 1
+        while name in taken:
+            number += 1
+            name = f"{short}-{number}"
+        return name
 
 
 def init(
@@ -162,38 +239,34 @@ def init(
         raise ConfigError(f"{path} already exists; name another path, or use --force")
     if key_env is not None and url is None:
         raise ConfigError("--key-env requires --url")
-    workers: list[Draft] = []
-    left_out: dict[str, dict[str, int]] = {}
+    draft = Draft()
     if url is None:
-        workers, left_out = find_workers(os.environ)
+        _add_all(draft, os.environ)
     else:
         url = checked_url(url)
-        listed = _read_server(url, checked_variable(key_env))
-        workers, left_out[url] = listed.drafts, listed.left_out
-    for server, reasons in left_out.items():
+        _add_endpoint(draft, url, checked_variable(key_env))
+    for server, reasons in draft.left_out.items():
         for reason, count in reasons.items():
             console.say(f"{server}: left out {console.counted(count, 'model')} {reason}")
-    if not workers and url is not None:
+    if not draft.workers and url is not None:
         console.fail(f"{url}/models lists no model that can be a worker")
-    if not workers:
+    if not draft.workers:
         console.fail(
             f"found no workers: none of {', '.join(KEYS)} is set, and no local server answered",
             hint=f"export one of these keys, start a server at {' or '.join(LOCAL.values())}, "
             "or name your server: --url http://HOST:PORT/v1",
         )
-    text = pool_text(workers, today=date.today())
+    text = pool_text(draft.workers, today=date.today())
     validate(tomllib.loads(text), PoolFile, where=str(path))  # the file will load
     with path.open("w" if force else "x", encoding="utf-8") as file:
         file.write(text)
     if as_json:
-        drafts = [
-            {name: getattr(worker, name) for name in (*SETTINGS, "price")} for worker in workers
-        ]
-        console.show_json({"path": str(path), "workers": drafts, "left_out": left_out})
+        workers, left_out = draft.workers, draft.left_out
+        console.show_json({"path": str(path), "workers": workers, "left_out": left_out})
         return
     head = ("", "worker", "model", "key or server", "price in / out")
     rows: list[tuple[str, ...]] = []
-    for ordinal, worker in enumerate(workers):
+    for ordinal, worker in enumerate(draft.workers):
         key_or_server = worker.api_key_env or worker.base_url or ""
         price = price_text(worker.price.price)
         rows.append((str(ordinal), worker.name, worker.model, key_or_server, price))
@@ -201,31 +274,21 @@ def init(
     console.say(f"wrote {path}; next: openconductor pool check {path}")
 
 
-def find_workers(environment: Mapping[str, str]) -> tuple[list[Draft], dict[str, dict[str, int]]]:
-    """Return the workers of services whose key is set, and of local servers that answer.
-
-    Beside them stand the models that were left out: by server and reason, how many.
-    """
-    found: list[Draft] = []
+def _add_all(draft: Draft, environment: Mapping[str, str]) -> None:
+    """Add the workers of services whose key is set, and of local servers that answer."""
     for vendor in VENDORS:
         set_keys = [name for name in vendor.keys if environment.get(name, "").strip()]
         if set_keys:
-            for model in vendor.models:
-                name = _free_name(model, found)
-                found.append(_vendor_draft(vendor, model, name, set_keys[0]))
-    left_out: dict[str, dict[str, int]] = {}
+            draft.add_vendor(vendor, set_keys[0])
     for server, url in LOCAL.items():
         with suppress(ConfigError):
             entries = _fetch_models(url, "", LOCAL_SECONDS)
             provider = server if server in PROVIDERS else "openai_compatible"
-            listed = _draft_models(entries, url, LOCAL_MODELS, found, provider=provider)
-            found += listed.drafts
-            left_out[url] = listed.left_out
-    return found, left_out
+            draft.add_server(url, entries, LOCAL_MODELS, provider=provider)
 
 
-def _read_server(url: str, key_env: str | None) -> Listed:
-    """Return the models of the server of ``--url``."""
+def _add_endpoint(draft: Draft, url: str, key_env: str | None) -> None:
+    """Add the models of the server of ``--url``."""
     if key_env is None:
         for vendor in VENDORS:
             if vendor.base_url == url:
@@ -235,7 +298,7 @@ def _read_server(url: str, key_env: str | None) -> Listed:
     except AuthFailed as error:
         raise ConfigError(f"--url: {error.message}") from None
     entries = _fetch_models(url, key, URL_SECONDS)
-    return _draft_models(entries, url, URL_MODELS, [], key_env=key_env)
+    draft.add_server(url, entries, URL_MODELS, key_env=key_env)
 
 
 def _fetch_models(url: str, key: str, seconds: float) -> list[object]:
@@ -273,126 +336,44 @@ class _NoRedirects(urllib.request.HTTPRedirectHandler):
         return None
 
 
-def _draft_models(
-    entries: Sequence[object],
-    url: str,
-    most: int,
-    others: Sequence[Draft],
-    *,
-    provider: str = "openai_compatible",
-    key_env: str | None = None,
-) -> Listed:
-    """Make workers of a server's models, and count those that are left out.
-
-    Args:
-        entries: the server's list.
-        url: its address.
-        most: the most models that are taken.
-        others: workers whose names are taken.
-        provider: the provider of the workers.
-        key_env: the environment variable with the server's key.
-    """
-    drafts: list[Draft] = []
-    left_out: Counter[str] = Counter()
-    for entry in entries:
-        model = cast("dict[str, Any]", entry) if isinstance(entry, dict) else {}
-        name = model.get("id")
-        if not isinstance(name, str) or not _MODEL_NAME.fullmatch(name):
-            left_out["without a usable name"] += 1
-        elif not _can_chat(name, model):
-            left_out["not meant for chat"] += 1
-        elif len(drafts) == most:
-            left_out[f"beyond the first {most}"] += 1
-        else:
-            price = find_price(name, base_url=url)
-            if price.reason.startswith("no price list"):
-                price = FoundPrice(None, "a server of your own")
-            draft = Draft(
-                name=_free_name(name, [*others, *drafts]),
-                provider=provider,
-                model=name,
-                price=price,
-                origin=f"served at {url}",
-                base_url=url,
-                api_key_env=key_env,
-                description=_describe(name, model, url),
-                tags=_abilities(model),
-            )
-            drafts.append(draft)
-    return Listed(drafts, dict(left_out))
+# ── what a server's list says of a model ──────────────────────────────────────────────────────────
+def _part(entry: Mapping[str, Any], key: str, kind: type[Any]) -> Any:
+    """Return a value of an entry; an empty one if it is absent or of another type."""
+    value = entry.get(key)
+    return value if isinstance(value, kind) else kind()
 
 
-def _table(model: Mapping[str, Any], key: str) -> Mapping[str, Any]:
-    """Return a table in a server's entry of a model; an empty one if there is none."""
-    value = model.get(key)
-    return cast("dict[str, Any]", value) if isinstance(value, dict) else {}
-
-
-def _words(table: Mapping[str, Any], key: str) -> list[str]:
-    """Return a list of words likewise."""
-    value = table.get(key)
-    return cast("list[str]", value) if isinstance(value, list) else []
-
-
-def _text(table: Mapping[str, Any], key: str) -> str:
-    value = table.get(key)
-    return value if isinstance(value, str) else ""
-
-
-def _can_chat(name: str, model: Mapping[str, Any]) -> bool:
-    written = _words(_table(model, "architecture"), "output_modalities")
+def _can_chat(model: str, entry: Mapping[str, Any]) -> bool:
+    written = _part(_part(entry, "architecture", dict), "output_modalities", list)
     if written:
         return "text" in written
-    return not _NO_CHAT.search(name)
+    return not _NO_CHAT.search(model)
 
 
-def _describe(name: str, model: Mapping[str, Any], url: str) -> str:
+def _describe(model: str, entry: Mapping[str, Any], url: str) -> str:
     """Return what the server says of a model, or else the price list."""
-    details = {**_table(model, "meta"), **model}
+    details = {**_part(entry, "meta", dict), **entry}
     contexts = [details[key] for key in _CONTEXT_KEYS if type(details.get(key)) is int]
-    use = _text(model, "description")
+    use = _part(entry, "description", str)
     if not contexts and not use:
-        return find_description(name, url)
-    return describe_model(_text(model, "name"), use, next(iter(contexts), None))
+        return find_description(model, url)
+    return describe_model(_part(entry, "name", str), use, next(iter(contexts), None))
 
 
-def _abilities(model: Mapping[str, Any]) -> tuple[str, ...]:
+def _abilities(entry: Mapping[str, Any]) -> tuple[str, ...]:
     """Return tags for the abilities that OpenRouter's and Mistral's lists name."""
-    known = _table(model, "capabilities")
-    read = _words(_table(model, "architecture"), "input_modalities")
+    known = _part(entry, "capabilities", dict)
+    read = _part(_part(entry, "architecture", dict), "input_modalities", list)
     tags: list[str] = []
-    if known.get("function_calling") is True or "tools" in _words(model, "supported_parameters"):
+    parameters = _part(entry, "supported_parameters", list)
+    if known.get("function_calling") is True or "tools" in parameters:
         tags.append("tools")
     if known.get("vision") is True or "image" in read:
         tags.append("images")
     return tuple(tags)
 
 
-def _vendor_draft(vendor: Vendor, model: str, name: str, key: str) -> Draft:
-    return Draft(
-        name=name,
-        provider=vendor.provider,
-        model=model,
-        base_url=vendor.base_url if vendor.provider == "openai_compatible" else None,
-        api_key_env=key,
-        price=find_price(model, base_url=vendor.base_url),
-        origin=f"{vendor.name}, because {key} is set",
-        description=find_description(model, vendor.base_url),
-        tags=vendor.tags,
-    )
-
-
-def _free_name(model: str, taken: list[Draft]) -> str:
-    """Return the last part of a model's name, with a number if it is taken."""
-    names = {worker.name for worker in taken}
-    short = name = model.rpartition("/")[2].removesuffix(".gguf")
-    number = 1
-    while name in names:
-        number += 1
-        name = f"{short}-{number}"
-    return name
-
-
+# ── the file ──────────────────────────────────────────────────────────────────────────────────────
 HEAD = """\
 # A pool of workers, drafted by `openconductor pool init` on {today}. It is yours to change.
 # The Conductor numbers the workers by their place in this file, counted from 0.
@@ -411,12 +392,12 @@ HEAD = """\
 """
 
 
-def pool_text(workers: list[Draft], *, today: date) -> str:
+def pool_text(workers: Sequence[DraftedWorker], *, today: date) -> str:
     """Return the pool file; its comments explain each line."""
     parts = [HEAD.format(today=today.isoformat())]
     for ordinal, worker in enumerate(workers):
-        settings = {name: getattr(worker, name) for name in SETTINGS}
-        given = {name: value for name, value in settings.items() if value}
+        values = asdict(worker)
+        given = {name: values[name] for name in SETTINGS if values[name]}
         parts.append(
             f"[[worker]]  # {ordinal}: {worker.origin}\n{dump_toml(given)}"
             f"{_price_text(worker.price)}\nsampling = {{ max_tokens = {MAX_TOKENS} }}\n"

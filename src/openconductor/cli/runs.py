@@ -5,17 +5,21 @@ from __future__ import annotations
 import asyncio
 import os
 import shlex
-from collections.abc import Generator, Mapping, Sequence
+from collections.abc import Generator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from datetime import date
 from glob import escape
 from itertools import count
 from pathlib import Path
+from typing import Annotated
+
+import typer
 
 from openconductor.cli import console
 from openconductor.cli.bill import dollars_text, say_interrupted
 from openconductor.cli.console import counted
+from openconductor.cli.options import Dollars, Out, Seed
 from openconductor.errors import BudgetExceeded, JournalError
 from openconductor.evaluation.eval_config import GYM, EvalConfig, make_eval_config
 from openconductor.evaluation.grid import Progress, run_grid
@@ -109,27 +113,50 @@ class WorkersRun:
     error: BudgetExceeded | None = None
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WorkersRunOptions:
+    """The options of a run in which every worker is asked alone."""
+
+    task_path: Annotated[
+        str | None, typer.Option("--task-path", help="Local data of the task.")
+    ] = None
+    limit: Annotated[
+        int, typer.Option("--limit", min=1, help="How many questions are drawn, by the seed.")
+    ] = 100
+    seed: Seed = 0
+    concurrency: Annotated[
+        int, typer.Option("--concurrency", min=1, help="Questions asked at once.")
+    ] = 32
+    dollars: Dollars = None
+    calls: Annotated[
+        int | None,
+        typer.Option("--budget-calls", min=1, help="The most calls of all runs together."),
+    ] = None
+    out: Out = None
+
+
 def ask_workers(
     verb: str,
     pool: Path | None,
-    out: Path | None,
+    tasks: Sequence[str],
+    options: WorkersRunOptions,
     *,
-    tasks: Sequence[Mapping[str, object]],
-    **recipe: object,
+    repeats: int = 1,
 ) -> WorkersRun:
-    """Ask every worker of a pool file (None: of the gym) alone, or resume the run that did.
-
-    ``recipe`` has further settings of the evaluation.
-    """
+    """Ask every worker of a pool file (None: of the gym) alone, or resume the run that did."""
+    task = {"limit": options.limit, "path": options.task_path}
     values: dict[str, object] = {
         "name": f"{verb}-{GYM if pool is None else pool.stem}",
         "pool": GYM if pool is None else str(pool),
         "systems": ["workers"],
-        "task": tasks,
-        **recipe,
+        "task": [{"name": name, **task} for name in dict.fromkeys(tasks)],
+        "repeats": repeats,
+        "seed": options.seed,
+        "concurrency": options.concurrency,
+        "budget": {"dollars": options.dollars, "calls": options.calls},
     }
     config = make_eval_config(values, where="command line")
-    folder = out or default_folder(config)
+    folder = options.out or default_folder(config)
     try:
         with interruptible(folder, f"the same command and --out {shlex.quote(str(folder))}"):
             return WorkersRun(folder, evaluate(config, folder, "asking the workers"))

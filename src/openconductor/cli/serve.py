@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import errno
 from collections.abc import Sequence
-from dataclasses import replace
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Annotated
 
@@ -16,17 +16,7 @@ import typer
 import openconductor as oc
 from openconductor.calls.options import guess_tokens
 from openconductor.cli import console
-from openconductor.cli.options import (
-    Cards,
-    DirectBelow,
-    Examples,
-    Force,
-    OnNoPlan,
-    PlannerName,
-    PoolFile,
-    PromptTemplate,
-)
-from openconductor.conductor import prompted
+from openconductor.cli.options import PlannerName, PlanOptions, PoolFile, make_conductor, spread
 from openconductor.config import dump_toml, load_toml, needing
 from openconductor.evaluation.eval_config import GYM, EvalConfig, find_planner, read_spec
 from openconductor.evaluation.systems import Workshop
@@ -46,17 +36,16 @@ from openconductor.store import open_store
 QUESTION = "How many primes are there below 1000?"
 
 
-def serve(  # noqa: PLR0913, PLR0917 - the options of a command
+@spread
+def serve(
     overrides: Annotated[
         list[str] | None, typer.Argument(help="With --config: key=value.", show_default=False)
     ] = None,
+    *,
     config: Annotated[Path | None, typer.Option("--config", help="A config (TOML).")] = None,
     pool: PoolFile = None,
     conductor: PlannerName = None,
-    cards: Cards = None,
-    examples: Examples = None,
-    template: PromptTemplate = None,
-    force: Force = False,
+    plan: PlanOptions,
     host: Annotated[
         str | None, typer.Option("--host", help="The address to listen at (default: 127.0.0.1).")
     ] = None,
@@ -67,8 +56,6 @@ def serve(  # noqa: PLR0913, PLR0917 - the options of a command
         Path | None,
         typer.Option("--journal", help="A file that keeps all calls (default: serve.sqlite)."),
     ] = None,
-    on_no_plan: OnNoPlan = None,
-    direct_below_tokens: DirectBelow = None,
     log_level: Annotated[
         LogLevel | None,
         typer.Option("--log-level", help="The log on stderr (default: info, a line a request)."),
@@ -80,17 +67,13 @@ def serve(  # noqa: PLR0913, PLR0917 - the options of a command
     """Serve a Conductor behind the OpenAI and Anthropic APIs."""
     options = {
         "conductor": conductor,
-        "cards": cards,
-        "examples": examples,
-        "template": template,
-        "force": force or None,
+        **asdict(plan),
+        "force": plan.force or None,
         "host": host,
         "port": port,
         "log_level": log_level,
         "pool": None if pool is None else str(pool),
         "journal": None if journal is None else str(journal),
-        "on_no_plan": on_no_plan,
-        "direct_below_tokens": direct_below_tokens,
     }
     given = {name: value for name, value in options.items() if value is not None}
     if new_key is not None:
@@ -126,20 +109,7 @@ def _serve(config: ServeConfig, where: str) -> None:
     simulated = config.pool == GYM
     pool = gym_pool(0) if simulated else oc.WorkerPool.from_toml(config.pool)
     planner = find_planner(config.conductor or None, pool, simulated=simulated)
-    conductor = oc.Conductor(
-        planner,
-        pool=pool,
-        max_steps=config.max_steps,
-        max_rounds=config.max_rounds,
-        fallback=config.fallback,
-        force=config.force,
-        timeout_s=config.plan_timeout_s,
-        on_no_plan=config.on_no_plan,
-        direct_below_tokens=config.direct_below_tokens,
-    )
-    conductor = prompted(
-        conductor, template=config.template, examples=config.examples, cards=config.cards
-    )
+    conductor = make_conductor(planner, pool, config, config.plan_timeout_s)
     pool = conductor.pool
     check_serve_config(config, pool, conductor.planner, where=where)
     workshop = Workshop(EvalConfig(), pool)

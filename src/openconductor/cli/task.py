@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import warnings
 from collections.abc import Sequence
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Annotated
 
@@ -12,7 +13,7 @@ import typer
 
 from openconductor.cli import console
 from openconductor.cli.console import counted
-from openconductor.cli.options import AsJson
+from openconductor.cli.options import AsJson, spread
 from openconductor.config import registered
 from openconductor.errors import ConfigError
 from openconductor.graders import GRADERS
@@ -30,32 +31,44 @@ Json = dict[str, object]
 Name = Annotated[
     str, typer.Argument(help="The task's name; `task list` lists them.", show_default=False)
 ]
-DataPath = Annotated[
-    Path | None,
-    typer.Option("--path", help="Local data: a file of JSON Lines, or a folder of <split>.jsonl."),
-]
-Revision = Annotated[
-    str | None,
-    typer.Option("--revision", help="A commit of the data set (default: the pinned one)."),
-]
-Split = Annotated[
-    str | None, typer.Option("--split", help="The split (default: the task's own default).")
-]
-Limit = Annotated[
-    int | None, typer.Option("--limit", min=1, help="The most problems, drawn by the seed.")
-]
-Seed = Annotated[
-    int | None, typer.Option("--seed", help="The seed for --limit and for the order of choices.")
-]
-Digest = Annotated[str | None, typer.Option("--sha256", help="The expected hash of the data.")]
-Outcomes = Annotated[
-    Path | None,
-    typer.Option("--outcomes", help="For paper_mix: verdicts of `grade`, which show what is hard."),
-]
-
 SHOWN = 20  # findings for people; --json has all
 SHOWN_CHARACTERS = 300
 SHOWN_TESTS = 3
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DataOptions:
+    """The problems of a task that are loaded."""
+
+    path: Annotated[
+        Path | None,
+        typer.Option(
+            "--path", help="Local data: a file of JSON Lines, or a folder of <split>.jsonl."
+        ),
+    ] = None
+    split: Annotated[
+        str | None, typer.Option("--split", help="The split (default: the task's own default).")
+    ] = None
+    revision: Annotated[
+        str | None,
+        typer.Option("--revision", help="A commit of the data set (default: the pinned one)."),
+    ] = None
+    limit: Annotated[
+        int | None, typer.Option("--limit", min=1, help="The most problems, drawn by the seed.")
+    ] = None
+    seed: Annotated[
+        int | None,
+        typer.Option("--seed", help="The seed for --limit and for the order of choices."),
+    ] = None
+    sha256: Annotated[
+        str | None, typer.Option("--sha256", help="The expected hash of the data.")
+    ] = None
+    outcomes: Annotated[
+        Path | None,
+        typer.Option(
+            "--outcomes", help="For paper_mix: verdicts of `grade`, which show what is hard."
+        ),
+    ] = None
 
 
 @task.command("list")
@@ -79,31 +92,18 @@ def list_tasks(as_json: AsJson = False) -> None:
 
 
 @task.command("show")
+@spread
 def show(
     name: Name,
+    *,
     problem: Annotated[
         str, typer.Option("--problem", help="Its position, from 0, or its id.")
     ] = "0",
-    path: DataPath = None,
-    split: Split = None,
-    revision: Revision = None,
-    limit: Limit = None,
-    seed: Seed = None,
-    sha256: Digest = None,
-    outcomes: Outcomes = None,
+    data: DataOptions,
     as_json: AsJson = False,
 ) -> None:
     """Show a problem as a worker sees it, and its reference."""
-    benchmark, loaded = _load(
-        name,
-        path=path,
-        split=split,
-        revision=revision,
-        limit=limit,
-        seed=seed,
-        sha256=sha256,
-        outcomes=outcomes,
-    )
+    benchmark, loaded = _load(name, data)
     position = _find_position(loaded, problem, name)
     item, source = loaded.items[position], loaded.source
     if as_json:
@@ -135,15 +135,11 @@ def show(
 
 
 @task.command("check")
+@spread
 def check(
     name: Name,
-    path: DataPath = None,
-    split: Split = None,
-    revision: Revision = None,
-    limit: Limit = None,
-    seed: Seed = None,
-    sha256: Digest = None,
-    outcomes: Outcomes = None,
+    *,
+    data: DataOptions,
     concurrency: Annotated[
         int, typer.Option("--concurrency", min=1, max=256, help="Replies graded at once.")
     ] = 8,
@@ -154,16 +150,7 @@ def check(
     For programming tasks these are the canonical solutions. Rejected ones are listed. Exit code 0:
     all decided ones are accepted. 1: some are rejected.
     """
-    benchmark, _ = _load(
-        name,
-        path=path,
-        split=split,
-        revision=revision,
-        limit=limit,
-        seed=seed,
-        sha256=sha256,
-        outcomes=outcomes,
-    )
+    benchmark, _ = _load(name, data)
     with console.progress_bar("grading") as on_progress:
         checking = check_task(benchmark, concurrency=concurrency, on_progress=on_progress)
         report = asyncio.run(checking)
@@ -185,9 +172,9 @@ def check(
         raise typer.Exit(console.FAILED)
 
 
-def _load(name: str, **options: object) -> tuple[Benchmark, Loaded]:
+def _load(name: str, data: DataOptions) -> tuple[Benchmark, Loaded]:
     """Return the task and its problems; say on stderr if its data are not pinned."""
-    benchmark = load_task(name, **options)
+    benchmark = load_task(name, **asdict(data))
     with warnings.catch_warnings(record=True) as caught, console.only_results_on_stdout():
         warnings.simplefilter("always", UnpinnedData)
         loaded = benchmark.read()
