@@ -1,8 +1,9 @@
-"""Measures of strategy: the shape of a workflow, and the spread of work over workers."""
+"""Measures of strategy (the shape of a workflow, the spread of work), and of long work's pace."""
 
 from __future__ import annotations
 
 import math
+import time
 from collections import Counter
 from collections.abc import Callable, Hashable, Iterable, Mapping
 from typing import Literal, TypeVar
@@ -15,6 +16,33 @@ Topology = Literal["accept", "single", "chain", "parallel", "aggregate", "tree",
 Key = TypeVar("Key", int, Topology)
 T = TypeVar("T")
 G = TypeVar("G", bound=Hashable)
+
+
+DAY_SECONDS = 86_400
+
+
+class Pace:
+    """Estimates when work will be done, from its speed since this was made."""
+
+    def __init__(self) -> None:
+        self._begun = time.time()
+        self._before: int | None = None  # done by an earlier command, which says nothing of speed
+
+    def finish(self, done: int, total: int) -> str:
+        """Return the time of day when all will be done, ``, done at about 15:42:10``; "": unknown.
+
+        Call it after each piece of work.
+        """
+        if self._before is None:
+            self._before = max(0, done - 1)
+        done_here = done - self._before
+        if done_here <= 0 or done >= total:
+            return ""
+        now = time.time()
+        left = (now - self._begun) / done_here * (total - done)
+        form = "%H:%M:%S" if left < DAY_SECONDS else "%Y-%m-%d %H:%M"
+        moment = time.strftime(form, time.localtime(now + left))
+        return f", done at about {moment}"
 
 
 def topology(workflow: Workflow) -> Topology:

@@ -9,8 +9,9 @@ itself.
 from __future__ import annotations
 
 import asyncio
+import itertools
 import os
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Literal
@@ -143,13 +144,16 @@ class WorkerReport:
             self.usable = False
 
 
-async def check_pool(path: Path, timeout_s: float | None) -> list[WorkerReport]:
+async def check_pool(
+    path: Path, timeout_s: float | None, on_progress: Callable[[int, int], None] | None = None
+) -> list[WorkerReport]:
     """Check every worker of a pool file, side by side.
 
     Args:
         path: the pool file.
         timeout_s: the deadline of each call, in seconds (a worker takes at most twice that). None:
             make no call.
+        on_progress: told how many workers are checked, of how many.
 
     Raises:
         ConfigError: the file cannot be read, has an unknown key, names a worker twice, or has an
@@ -176,12 +180,18 @@ async def check_pool(path: Path, timeout_s: float | None) -> list[WorkerReport]:
         else:
             _check_settings(report, table, worker)
             built.append((report, worker))
+    checked = itertools.count(1)
+
+    async def ask(report: WorkerReport, worker: Worker, timeout_s: float) -> None:
+        await _Probe(report, worker, timeout_s).run()
+        if on_progress is not None:
+            on_progress(next(checked), len(built))
+
     if built:
         pool = WorkerPool([worker for _, worker in built])  # rejects two of one name
         try:
             if timeout_s is not None:
-                probes = [_Probe(report, worker, timeout_s) for report, worker in built]
-                await asyncio.gather(*(probe.run() for probe in probes))
+                await asyncio.gather(*(ask(*pair, timeout_s) for pair in built))
         finally:
             await pool.aclose()
     return reports

@@ -33,6 +33,7 @@ from rich.progress import (
 from rich.table import Table
 from rich.text import Text
 
+from openconductor.measures import Pace
 from openconductor.store.serialisation import plain
 
 OK, FAILED, USAGE, INTERRUPTED = 0, 1, 2, 130
@@ -42,7 +43,7 @@ PROGRAM = "openconductor"
 WIDEST = 112  # columns; longer lines are hard to read
 PIPED = 100  # columns if there is no terminal
 WIDEST_WORD = 26  # cells of a word in a table; a longer one, such as a system's name, is broken
-LINE_SECONDS, LONGEST_SILENCE = 30, 300  # between two lines of progress without a terminal
+FIRST_WAIT, LONGEST_WAIT = 5, 300  # seconds until a line of progress without a terminal
 GAP = 2  # cells between two columns of a table
 
 _CONTROL_CODES = [*range(32), *range(127, 160)]
@@ -207,21 +208,21 @@ def counted(count: int, noun: str) -> str:
 
 # ── everything else ───────────────────────────────────────────────────────────────────────────────
 @contextmanager
-def progress_bar(title: str, *, piped: bool = True) -> Generator[Advance]:
+def progress_bar(title: str, *, quiet: bool = False) -> Generator[Advance]:
     """Show a bar with the time left on stderr while the block runs.
 
-    Without a terminal it is a few lines of text, or nothing if not ``piped``.
+    Without a terminal it is a few lines of text, with the time of day when all will be done. A
+    ``quiet`` one says nothing there of work that takes less than 5 s.
     """
     screen = messages()
     if screen.is_interactive:
         with _terminal_bar(screen, title) as advance:
             yield advance
-    elif piped:
+    else:
         lines = _ProgressLines(title)
         yield lines.advance
-        lines.end()
-    else:
-        yield _ignore_progress
+        if not quiet or lines.printed:
+            lines.end()
 
 
 @contextmanager
@@ -266,13 +267,15 @@ def name_bottleneck() -> str:
 
 
 class _ProgressLines:
-    """Prints progress as lines: one at each tenth, with 30 s to 5 minutes between two lines."""
+    """Prints progress as lines: one after 5 s, then each after twice the time, up to 5 minutes."""
 
     def __init__(self, title: str) -> None:
         self.title = title
+        self.pace = Pace()
         self.printed_at = time.monotonic()
-        self.printed = 0
+        self.wait = FIRST_WAIT
         self.line = ""
+        self.printed = False
 
     def advance(self, done: int, total: int, description: str = "") -> None:
         """Keep a new line, and print it if it is time."""
@@ -280,22 +283,19 @@ class _ProgressLines:
         for part in (description, name_bottleneck()):
             if part:
                 self.line += f", {part}"
+        self.line += self.pace.finish(done, total)
         silence = time.monotonic() - self.printed_at
-        has_news = done - self.printed >= total / 10
-        if silence >= LONGEST_SILENCE or (silence >= LINE_SECONDS and has_news):
+        if silence >= self.wait:
             say(self.line)
             self.printed_at += silence
-            self.printed = done
+            self.wait = min(2 * self.wait, LONGEST_WAIT)
             self.line = ""
+            self.printed = True
 
     def end(self) -> None:
         """Print the last line, if it is new."""
         if self.line:
             say(self.line)
-
-
-def _ignore_progress(*_: object) -> None:
-    """Show nothing."""
 
 
 def say(line: str) -> None:

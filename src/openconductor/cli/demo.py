@@ -63,7 +63,7 @@ def demo(
     asked = Conductor(find_planner(name, pool), pool=pool)
     if not quick and not as_json:
         _play_one(asked, seed)
-    with console.progress_bar("asking", piped=False) as advance:
+    with console.progress_bar("asking", quiet=True) as advance:
         table = asyncio.run(gym_table(asked, questions=questions, seed=seed, on_progress=advance))
     if as_json:
         console.show_json(table.to_json())

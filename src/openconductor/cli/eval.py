@@ -233,8 +233,8 @@ def _evaluate(config: EvalConfig, folder: Path, retry_failed: bool, as_json: boo
 
 
 def _regrade(folder: Path, as_json: bool) -> None:
-    with console.only_results_on_stdout():
-        regraded = asyncio.run(regrade(folder))
+    with console.only_results_on_stdout(), console.progress_bar("grading") as advance:
+        regraded = asyncio.run(regrade(folder, advance))
     if not as_json:
         _say_moves(regraded)
     _show(regraded.results, folder, as_json, regraded)

@@ -7,9 +7,10 @@ the same order, each as soon as the order allows, so that the command can stand 
 from __future__ import annotations
 
 import asyncio
+import itertools
 import sys
 from collections.abc import AsyncGenerator, Iterator
-from contextlib import aclosing
+from contextlib import aclosing, nullcontext
 from io import BufferedIOBase
 from typing import Annotated, cast, get_args
 
@@ -62,14 +63,21 @@ def grade(
         console.say("reading JSON lines from the terminal; Ctrl-D ends them")
     sandbox = _open_sandbox(unsafe) if kind == "code" else None
     read = submissions(kind, mode=chosen, sandbox=sandbox)
-    asyncio.run(_write(regrade(stdin_lines(), read, concurrency=concurrency), sandbox))
+    total = 0 if sys.stdout.isatty() else _count_lines()
+    verdicts = regrade(stdin_lines(), read, concurrency=concurrency)
+    asyncio.run(_write(verdicts, sandbox, total))
 
 
-async def _write(verdicts: AsyncGenerator[Verdict], sandbox: Sandbox | None) -> None:
+async def _write(verdicts: AsyncGenerator[Verdict], sandbox: Sandbox | None, total: int) -> None:
+    """Print verdicts as they come, and progress if their number is known (0: it is not)."""
+    progress = console.progress_bar("grading", quiet=True) if total else nullcontext(_ignore)
+    done = itertools.count(1)
     try:
-        async with aclosing(verdicts):
-            async for verdict in verdicts:
-                console.show_json(verdict, indent=None)
+        with progress as advance:
+            async with aclosing(verdicts):
+                async for verdict in verdicts:
+                    console.show_json(verdict, indent=None)
+                    advance(next(done), total)
     finally:
         if sandbox is not None:
             await sandbox.aclose()
@@ -91,6 +99,21 @@ def stdin_lines() -> Iterator[bytes]:
                 "expected one JSON object a line"
             )
         yield line.removesuffix(b"\n")
+
+
+def _count_lines() -> int:
+    """Return how many lines stdin has left if it is a file; 0: unknown."""
+    stdin = _open_stdin()
+    if not stdin.seekable():
+        return 0
+    place = stdin.tell()
+    count = sum(1 for _ in stdin)
+    stdin.seek(place)
+    return count
+
+
+def _ignore(*_: int) -> None:
+    """Show no progress, because the verdicts on the terminal are the progress."""
 
 
 def _open_stdin() -> BufferedIOBase:

@@ -53,12 +53,14 @@ def measure(
     planner = find_planner(conductor, gym_pool(seed))
     pools: list[Nearness] = []
     rounds: list[Recursion] = []
-    for number, (workers, profiles) in enumerate(_offers(world, subsets, seed)):
-        asked = Conductor(planner, pool=workers)
-        drawn = draw_questions("test", questions, seed=seed, start=number * questions)
-        pools.append(nearness(asked, drawn, profiles))
-        if depth and number == 0:
-            rounds = recursion(asked, drawn, profiles, depth)
+    with console.progress_bar("measuring", quiet=True) as advance:
+        for number, (workers, profiles) in enumerate(_offers(world, subsets, seed)):
+            asked = Conductor(planner, pool=workers)
+            drawn = draw_questions("test", questions, seed=seed, start=number * questions)
+            pools.append(nearness(asked, drawn, profiles))
+            if depth and number == 0:
+                rounds = recursion(asked, drawn, profiles, depth)
+            advance(len(pools), subsets + 1)
     if as_json:
         measured = [{**asdict(near), "share": near.share} for near in pools]
         recursions = [asdict(further) for further in rounds]

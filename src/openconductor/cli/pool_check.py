@@ -33,8 +33,8 @@ def check(
 
     Exit code 0: every worker can be used. 1: some cannot. 2: settings of some are wrong.
     """
-    with console.messages().status("asking the workers"):
-        reports = asyncio.run(check_pool(path, None if offline else timeout))
+    with console.progress_bar("asking the workers", quiet=True) as advance:
+        reports = asyncio.run(check_pool(path, None if offline else timeout, advance))
     usable = sum(report.usable for report in reports)
     spent = sum((report.spent for report in reports), oc.Usage())
     if as_json:

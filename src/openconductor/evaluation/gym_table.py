@@ -99,8 +99,15 @@ async def gym_table(
     problems = simulation.draw(simulation.tested, questions, seed=seed)
     levels: dict[str, Estimate] = {}
     own: list[Record] = []
-    for name, system in {**references(pool, seed), "conductor": conductor}.items():
-        own = await _ask(name, system, problems, on_progress)
+    systems = {**references(pool, seed), "conductor": conductor}
+    done = itertools.count(1)
+
+    def tell(_: Outcome) -> None:
+        if on_progress is not None:
+            on_progress(next(done), len(systems) * len(problems), name)
+
+    for name, system in systems.items():
+        own = await _ask(name, system, problems, tell)
         masked = sum(record.correct is None for record in own)
         levels[name] = estimate(scores_by_problem(own), masked)
     workers = {worker.name: levels[worker.name].value for _, worker in pool}
@@ -130,20 +137,14 @@ async def _ask(
     name: str,
     system: Orchestrator,
     problems: Sequence[Problem],
-    on_progress: OnProgress | None,
+    on_result: Callable[[Outcome], None],
 ) -> list[Record]:
     """Ask one system every problem.
 
     Raises:
         OpenConductorError: no answer was decided.
     """
-    done = itertools.count(1)
-
-    def tell(_: Outcome) -> None:
-        if on_progress is not None:
-            on_progress(next(done), len(problems), name)
-
-    outcomes = await evaluate(system, problems, ExactGrader(), on_result=tell)
+    outcomes = await evaluate(system, problems, ExactGrader(), on_result=on_result)
     if all(outcome.correct is None for outcome in outcomes):
         errors = [outcome.episode.error for outcome in outcomes]
         raise next(error for error in errors if error is not None)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import cast
@@ -49,12 +49,14 @@ class Regraded:
     results: Results
 
 
-async def regrade(folder: str | Path) -> Regraded:
+async def regrade(
+    folder: str | Path, on_progress: Callable[[int, int], None] | None = None
+) -> Regraded:
     """Grade the stored answers of an evaluation again, and write its tables anew.
 
     A verdict that changed is a newer record of the same question; the older one stays in the
     journal. Records without an answer are not changed, and neither is what trained baselines
-    learnt from.
+    learnt from. ``on_progress`` is told how many are graded, of how many.
 
     Raises:
         ConfigError: the folder holds no evaluation, or its questions are not what they were.
@@ -75,6 +77,8 @@ async def regrade(folder: str | Path) -> Regraded:
     async def grade_again(old: Record) -> None:
         new = await _grade_again(old, *questions[old.key])
         pairs.append((old, new))
+        if on_progress is not None:
+            on_progress(len(pairs), len(stored))
         if old != new:
             records.keep_record(journal, new)
 

@@ -26,6 +26,7 @@ from openconductor.errors import ConfigError, GradingError, TrainingStopped, Wor
 from openconductor.evaluation.grid import open_run_budget
 from openconductor.graders.code import CodeGrader
 from openconductor.graders.freeform import FreeFormGrader
+from openconductor.measures import Pace
 from openconductor.pool import WorkerPool, simulated_pool
 from openconductor.protocols import CallContext, Grader, OnEvent
 from openconductor.reward import (
@@ -275,6 +276,7 @@ class Rewards:
         curve: gets the record of each iteration.
         clock: when the last iteration was recorded.
         alarm: the warnings of the curve in this process.
+        pace: of the iterations.
     """
 
     setup: Setup
@@ -282,6 +284,7 @@ class Rewards:
     curve: Curve
     clock: float = field(default_factory=time.perf_counter)
     alarm: str = ""
+    pace: Pace = field(default_factory=Pace)
 
     def score(self, sampled: Sequence[Sampled], iteration: int, *, phase: str = "") -> list[Scored]:
         """Score completions of an iteration; each round of it once."""
@@ -350,15 +353,16 @@ class Rewards:
             alarm = f"iteration {iteration}: {warning}"
             self.alarm = f"{self.alarm}; {alarm}" if self.alarm else alarm
             say(f"warning: {alarm}")
+        name, last = "iteration", self.curve.after + config.rollout.iterations
         if phase == "imitate":
-            name = f"imitation, round {iteration} of {config.imitate.rounds}"
-        elif iteration % _REPORT_EVERY == 0:
-            name = f"iteration {iteration} of {self.curve.after + config.rollout.iterations}"
-        else:
+            name, last = "imitation, round", config.imitate.rounds
+        finish = self.pace.finish(iteration, last)
+        if phase != "imitate" and iteration % _REPORT_EVERY:
             return
         say(
-            f"{name}: accuracy {record['accuracy']:.3f}, validity {record['validity']:.3f}, "
-            f"routing entropy {record['routing_entropy_bits']:.2f} bits"
+            f"{name} {iteration} of {last}: accuracy {record['accuracy']:.3f}, "
+            f"validity {record['validity']:.3f}, "
+            f"routing entropy {record['routing_entropy_bits']:.2f} bits{finish}"
         )
 
 

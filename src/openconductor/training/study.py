@@ -7,6 +7,7 @@ exact: they are the chance that the written workflows answer, not a count of ans
 from __future__ import annotations
 
 import asyncio
+import itertools
 import os
 import sys
 from asyncio.subprocess import DEVNULL
@@ -15,6 +16,7 @@ from pathlib import Path
 from statistics import fmean, median
 
 from openconductor.errors import ConfigError, OpenConductorError
+from openconductor.measures import Pace
 from openconductor.parser import parse_workflow
 from openconductor.pool import WorkerPool, simulated_pool
 from openconductor.store import read_store
@@ -126,10 +128,15 @@ async def _train_all(
 ) -> None:
     """Train recipes as processes, ``jobs`` at a time; the first failure ends the others."""
     waiting = iter(recipes.items())
+    done = itertools.count(1)
+    pace = Pace()
 
     async def train_next() -> None:
         for run, recipe in waiting:
             await _train(run, recipe, say)
+            number = next(done)
+            finish = pace.finish(number, len(recipes))
+            say(f"{run.name}: done, {number} of {len(recipes)}{finish}")
 
     await gather_or_cancel(train_next() for _ in range(jobs))
 
@@ -157,7 +164,6 @@ async def _train(run: Path, config: TrainConfig, say: Callable[[str], None]) -> 
     if code != 0:
         output = log.read_text(encoding="utf-8", errors="replace")
         raise OpenConductorError(f"run {run}: exit {code}: {output[-2000:]}")
-    say(f"{run.name}: done")
 
 
 # ── results ───────────────────────────────────────────────────────────────────────────────────────

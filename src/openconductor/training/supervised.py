@@ -28,6 +28,7 @@ from transformers.trainer_callback import PrinterCallback
 
 from openconductor.baselines.observed import text_of
 from openconductor.errors import ConfigError
+from openconductor.measures import Pace
 from openconductor.prompt import count_steps, render_workflow
 from openconductor.tasks.simulated import simulations
 from openconductor.training.checkpoint import WholeCheckpoints, last_checkpoint, with_adapters
@@ -200,6 +201,7 @@ class _LossReport(TrainerCallback):
 
     def __init__(self, say: Callable[[str], None], steps: int) -> None:
         self._say, self._steps = say, steps
+        self._pace = Pace()
 
     def on_log(
         self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **options: Any
@@ -210,9 +212,10 @@ class _LossReport(TrainerCallback):
         logged = options.get("logs") or {}
         if not state.is_world_process_zero or "loss" not in logged:
             return
+        finish = self._pace.finish(step, self._steps)
         if step % max(1, self._steps // 10) == 0:
-            loss = logged["loss"]
-            self._say(f"cold start: step {step} of {self._steps}, loss {loss:.3f} nats a token")
+            where = f"cold start: step {step} of {self._steps}"
+            self._say(f"{where}, loss {logged['loss']:.3f} nats a token{finish}")
 
 
 # ── supervised learning ───────────────────────────────────────────────────────────────────────────

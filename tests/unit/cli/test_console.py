@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import subprocess
 import sys
+import time
 from io import BytesIO, TextIOWrapper
 from types import SimpleNamespace
 
@@ -13,6 +15,7 @@ import pytest
 from rich.progress import Task, TaskID
 
 import openconductor
+from openconductor import measures
 from openconductor.cli import console
 from openconductor.errors import ConfigError
 
@@ -44,32 +47,73 @@ def test_an_error_is_one_message_on_stderr_without_control_characters(capsys) ->
 @pytest.mark.parametrize(
     ("seconds", "calls", "total", "lines"),
     [
-        (1, 1000, 1000, [f"asking: {done:,} of 1,000" for done in range(100, 1001, 100)]),
-        (60, 20, 1000, [f"asking: {done} of 1,000" for done in (5, 10, 15, 20)]),
-        (0, 100, 100, ["asking: 100 of 100"]),
+        (
+            4,
+            1000,
+            1000,
+            ["8: 2", "20: 5", "40: 10", "80: 20", "160: 40", "320: 80"]
+            + [f"{second}: {second // 4:,}" for second in range(620, 4000, 300)]
+            + ["4000: 1,000"],
+        ),
+        (
+            60,
+            20,
+            1000,
+            ["60: 1", "120: 2", "180: 3", "240: 4", "360: 6", "540: 9", "840: 14", "1140: 19"],
+        ),
+        (0, 100, 100, ["0: 100"]),
         (0, 0, 0, []),
     ],
     ids=["long", "slow: every five minutes", "quick: at its end", "nothing"],
 )
-def test_without_a_terminal_long_work_says_where_it_is_in_a_few_lines(
-    monkeypatch, capsys, seconds: int, calls: int, total: int, lines: list[str]
+def test_without_a_terminal_long_work_says_where_it_is_and_when_it_ends_in_a_few_lines(
+    monkeypatch, seconds: int, calls: int, total: int, lines: list[str]
 ) -> None:
     now = [0.0]
-    monkeypatch.setattr(console, "time", SimpleNamespace(monotonic=lambda: now[0]))
+    clock = SimpleNamespace(
+        monotonic=lambda: now[0],
+        time=lambda: now[0],
+        localtime=time.gmtime,
+        strftime=time.strftime,
+    )
+    monkeypatch.setattr(console, "time", clock)
+    monkeypatch.setattr(measures, "time", clock)
+    printed: list[str] = []
+    monkeypatch.setattr(console, "say", lambda line: printed.append(f"{now[0]:.0f}: {line}"))
     with console.progress_bar("asking") as advance:
         for done in range(1, calls + 1):
             now[0] += seconds
             advance(done, total)
-    assert capsys.readouterr().err.splitlines() == lines
+    end = time.strftime("%H:%M:%S", time.gmtime(seconds * total))
+    expected: list[str] = []
+    for line in lines:
+        moment, _, done = line.partition(": ")
+        finish = "" if done == f"{total:,}" else f", done at about {end}"
+        expected.append(f"{moment}: asking: {done} of {total:,}{finish}")
+    if calls < total:
+        expected.append(f"{now[0]:.0f}: asking: {calls} of {total:,}, done at about {end}")
+    assert printed == expected
 
 
-def test_work_that_is_quiet_without_a_terminal_says_nothing(capsys) -> None:
-    with console.progress_bar("asking") as advance:
-        advance(1, 1, "$1")
-    assert capsys.readouterr().err == "asking: 1 of 1, $1\n"
-    with console.progress_bar("asking", piped=False) as advance:
+def test_work_that_takes_days_ends_on_a_date(monkeypatch) -> None:
+    monkeypatch.setattr(measures.time, "time", lambda: 0.0)
+    pace = measures.Pace()
+    assert pace.finish(5, 10) == ", done at about " + time.strftime("%H:%M:%S", time.localtime(0))
+    monkeypatch.setattr(measures.time, "time", lambda: 2 * 86_400.0)
+    assert re.fullmatch(", done at about 19[67][0-9]-.*:.*", pace.finish(6, 10))
+    assert pace.finish(10, 10) == ""
+
+
+def test_quick_work_can_be_quiet_without_a_terminal_and_slow_work_says_its_end(
+    monkeypatch, capsys
+) -> None:
+    with console.progress_bar("asking", quiet=True) as advance:
         advance(1, 1)
     assert capsys.readouterr().err == ""
+    monkeypatch.setattr(console, "FIRST_WAIT", 0)
+    with console.progress_bar("asking", quiet=True) as advance:
+        advance(2, 2)
+    assert capsys.readouterr().err == "asking: 2 of 2\n"
 
 
 def test_progress_names_the_worker_that_most_calls_wait_for(monkeypatch, capsys) -> None:
