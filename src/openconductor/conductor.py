@@ -152,33 +152,24 @@ class Conductor:
         planner = find_in_pool(planner, pool)
         if not isinstance(planner, Worker):
             provider = resolve(planner)
-            prompt = prompt or provider.prompt_options
-            max_steps = max_steps or provider.max_steps
             sampling = sampling or provider.sampling or Sampling(max_tokens=1024)
             planner = Worker(provider, name="conductor", sampling=sampling, timeout_s=timeout_s)
-        else:
-            prompt = prompt or planner.resolved.prompt_options
-            max_steps = max_steps or planner.resolved.max_steps
-            if timeout_s is not None:
-                timeout_s = min(timeout_s, planner.timeout_s or timeout_s)
-                planner = replace(planner, timeout_s=timeout_s)
-        hangs = planner.resolved.remote and planner.timeout_s is None
-        if hangs and on_no_plan == "default_worker":
-            planner = replace(planner, timeout_s=PLAN_TIMEOUT_S)
+        elif timeout_s is not None:
+            timeout_s = min(timeout_s, planner.timeout_s or timeout_s)
+            planner = replace(planner, timeout_s=timeout_s)
         provider = planner.resolved
-        trained = provider.trained_with
-        if trained and not force:
+        may_hang = provider.remote and planner.timeout_s is None
+        if may_hang and on_no_plan == "default_worker":
+            planner = replace(planner, timeout_s=PLAN_TIMEOUT_S)
+        if provider.trained_with and not force:
             # A pool file may hold the planner, too, which can only plan.
-            others = [ordinal for ordinal, worker in pool if worker.provider is not provider]
-            if len(others) < len(pool):
-                pool = pool.subset(others)
-            pool = pool.as_trained(trained)
+            pool = _without(pool, provider).as_trained(provider.trained_with)
         settings = {
             "planner": planner,
             "pool": pool,
-            "max_steps": max_steps or 5,
+            "max_steps": max_steps or provider.max_steps or 5,
             "max_rounds": max_rounds,
-            "prompt": prompt or PromptOptions(),
+            "prompt": prompt or provider.prompt_options or PromptOptions(),
             "fallback": fallback,
             "on_no_plan": on_no_plan,
             "direct_below_tokens": direct_below_tokens,
@@ -342,7 +333,8 @@ class Conductor:
         try:
             completion = await live.ask_planner(self.planner, messages, replaceable=replaceable)
         except (WorkerError, BudgetExceeded) as error:
-            if stops(error) and not (replaceable and live.goes_on_after(error)):
+            a_worker_may_answer = replaceable and live.may_go_on_after(error)
+            if stops(error) and not a_worker_may_answer:
                 raise
             live.end_round(error)
             return
@@ -374,16 +366,19 @@ class Conductor:
     async def _answer_alone(self, live: LiveEpisode, rule: Rule) -> None:
         """Let the default worker answer, which is sent only the question.
 
-        If it is the one that could not plan, it could not answer either: then it is the best of the
-        others.
+        If the planner did not answer, another worker than the planner is asked.
         """
         pool = self.pool
-        provider = self.planner.provider
-        others = [ordinal for ordinal, worker in pool if worker.provider is not provider]
-        if others and live.rounds and isinstance(live.rounds[-1].error, WorkerError):
-            pool = pool.subset(others)
+        if live.rounds and isinstance(live.rounds[-1].error, WorkerError):
+            pool = _without(pool, self.planner.resolved)
         workflow = Workflow((Step(pool.default_worker, ""),))
         live.answer = await live.answer_by(workflow, rule=rule)
+
+
+def _without(pool: WorkerPool, provider: Provider) -> WorkerPool:
+    """Return the pool without a provider's worker; the pool itself if that leaves all or none."""
+    others = [ordinal for ordinal, worker in pool if worker.provider is not provider]
+    return pool.subset(others) if 0 < len(others) < len(pool) else pool
 
 
 def prompted(

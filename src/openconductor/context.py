@@ -3,17 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from typing import cast
 
 from openconductor.errors import EmptyResponse, Refused, WorkerError
-from openconductor.types import Completion, Message, Question, Workflow
-
-
-def open_context(question: Question) -> tuple[Message, ...]:
-    """Return the turns that open every step's context: the question and the chat before it."""
-    if isinstance(question, str):
-        return (Message("user", question),)
-    return join_turns(question)
+from openconductor.types import Completion, Message, Workflow
 
 
 def join_turns(turns: Iterable[Message]) -> tuple[Message, ...]:
@@ -38,11 +30,8 @@ def merge_turns(turns: Sequence[Message]) -> Message:
     """Merge turns of one role into one, with the calls of tools of all of them in one part."""
     if len(turns) == 1:
         return turns[0]
-    parts = [part for turn in turns for part in turn.parts]
-    merged = [part for part in parts if "tool_calls" not in part]
-    calls: list[object] = []
-    for part in parts:
-        calls += cast("list[object]", part.get("tool_calls", ()))
+    merged = [part for turn in turns for part in turn.parts if "tool_calls" not in part]
+    calls = [call for turn in turns for call in turn.tool_calls]
     if calls:
         merged.append({"tool_calls": calls})
     text = "\n\n".join(turn.content for turn in turns if turn.content)
@@ -63,7 +52,7 @@ def step_context(
     Args:
         workflow: the workflow.
         index: the step, 0-based.
-        opening: the turns of ``open_context``.
+        opening: the question and the chat before it, with joined turns (``join_turns``).
         responses: one text a step; only those of visible steps are read.
         previous: the previous round's final response, shown right after the question to a step
             whose access is ``"all"``.

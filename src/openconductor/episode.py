@@ -21,7 +21,7 @@ from typing import Literal
 from openconductor.calls.budget import BudgetMeter, check_price, open_meter
 from openconductor.calls.options import keep_offered_calls
 from openconductor.calls.worker import Worker
-from openconductor.context import find_fault, open_context, step_context
+from openconductor.context import find_fault, join_turns, step_context
 from openconductor.errors import (
     AuthFailed,
     BudgetExceeded,
@@ -29,6 +29,7 @@ from openconductor.errors import (
     WorkerError,
     WorkflowError,
     WorkflowReason,
+    stops,
 )
 from openconductor.events import (
     Answered,
@@ -334,25 +335,19 @@ class Execution:
         failure: OpenConductorError | None = None
         for ordinal in self._candidates(step.worker):
             assignment.worker = ordinal
-            worker = self._pool[ordinal]
             try:
-                completion = await self._complete(worker, assignment)
+                completion = await self._complete(self._pool[ordinal], assignment)
             except asyncio.CancelledError:
                 self._keep_cancelled(index, assignment)
                 raise
             except OpenConductorError as error:
                 failure = error
+                if not self._may_fall_back(failure):
+                    break
             else:
-                failure = None
-                if not (last and completion.tool_calls):
-                    failure = find_fault(completion)
-                if failure is None:
-                    self._responses[index] = completion.text
-                    self._keep(index, assignment, completion=completion)
-                    return self._successors(index)
-                failure.worker = worker.name
-            if not self._may_fall_back(failure):
-                break
+                self._responses[index] = completion.text
+                self._keep(index, assignment, completion=completion)
+                return self._successors(index)
         assert failure is not None
         self._stopping = True
         self._keep(index, assignment, failure=failure)
@@ -363,7 +358,13 @@ class Execution:
         replaceable = self._fallback and any(others)
         completion = await self._dispatcher.call(worker, assignment, replaceable=replaceable)
         if assignment.last:
-            return keep_offered_calls(completion, self._dispatcher.context.options)
+            completion = keep_offered_calls(completion, self._dispatcher.context.options)
+            if completion.tool_calls:
+                return completion
+        fault = find_fault(completion)
+        if fault is not None:
+            fault.worker = worker.name
+            raise fault
         return completion
 
     def _candidates(self, planned: int) -> Iterator[int]:
@@ -544,8 +545,7 @@ class LiveEpisode:
             try:
                 keep_texts = dispatcher.context.keep_texts
                 dispatcher.emit(Asked, self.question, self.sample, self.pool.names, keep_texts)
-                check_question(self.question)
-                self.opening = open_context(self.question)
+                self.opening = join_turns(check_question(self.question))
                 dispatcher.open_meter(budget, self._works_for)
                 async with _UNLIMITED if self.meter is None else self.meter.time_limit():
                     yield
@@ -577,7 +577,7 @@ class LiveEpisode:
         calls = [worker.most(self.opening, context) for worker in workers]
         return all(account.has_room_for(calls) for account in self.meter.accounts)
 
-    def goes_on_after(self, error: OpenConductorError) -> bool:
+    def may_go_on_after(self, error: OpenConductorError) -> bool:
         """Return True if another call may succeed after a planner's error whose fate is *stop*.
 
         A wrong key is the planner's own, and the call of a worker may fit the question's budget
@@ -763,11 +763,7 @@ class LiveEpisode:
 
     def _is_stop(self, error: OpenConductorError) -> bool:
         """Return True if an error is raised, and does not just end the episode."""
-        if isinstance(error, AuthFailed):
-            return True
-        if isinstance(error, WorkflowError | WorkerError):
-            return False
-        return not (self._spent == "data" and self._ended_budget(error))
+        return stops(error) and not (self._spent == "data" and self._ended_budget(error))
 
     def _ended_budget(self, error: OpenConductorError) -> bool:
         """Return True if an error is the end of the question's own budget."""

@@ -165,7 +165,7 @@ def render_prompt(
         names = None
     workers = _worker_lines(ordinals, cards or {}, names or {})
     conversation = _conversation(turns)
-    media = tuple(part for turn in turns for part in turn.parts if "type" in part)
+    media = tuple(part for turn in turns for part in turn.media)
     if options.template == "compact":
         return (Message("user", _compact(workers, conversation, previous), media),)
     if previous is not None:
@@ -262,10 +262,7 @@ def tools_as_text(turns: Sequence[Message]) -> tuple[Message, ...]:
     """
     as_text: list[Message] = []
     for turn in turns:
-        calls: list[Any] = []
-        for part in turn.parts:
-            calls += cast("list[Any]", part.get("tool_calls", ()))
-        if turn.role != "tool" and not calls:
+        if turn.role != "tool" and not turn.tool_calls:
             as_text.append(turn)
             continue
         role = turn.role
@@ -273,11 +270,10 @@ def tools_as_text(turns: Sequence[Message]) -> tuple[Message, ...]:
         if role == "tool":
             role = "user"
             lines.insert(0, "[result]")
-        for call in calls:
+        for call in turn.tool_calls:
             function = call.get("function", {})
             lines.append(f"[calls {function.get('name')}({function.get('arguments', '')})]")
-        media = tuple(part for part in turn.parts if "type" in part)
-        as_text.append(Message(role, "\n".join(lines), media))
+        as_text.append(Message(role, "\n".join(lines), turn.media))
     return tuple(as_text)
 
 

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from decimal import Decimal
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Literal, cast
+from typing import TYPE_CHECKING, Any, Literal, cast
 
 if TYPE_CHECKING:
     from openconductor.errors import OpenConductorError
@@ -36,9 +36,25 @@ class Message:
     content: str
     parts: tuple[Mapping[str, object], ...] = ()
 
+    @property
+    def media(self) -> tuple[Mapping[str, object], ...]:
+        """The parts that are images and other media."""
+        return tuple(part for part in self.parts if "type" in part)
+
+    @property
+    def tool_calls(self) -> tuple[Mapping[str, Any], ...]:
+        """The calls of tools in its parts."""
+        parts = cast("tuple[Mapping[str, Any], ...]", self.parts)
+        return tuple(call for part in parts for call in part.get("tool_calls", ()))
+
 
 Question = str | Sequence[Message]
 """A user's question: a text, or a chat whose last turn is the question."""
+
+
+def text_of(question: Question) -> str:
+    """Return a question as one text: of a chat the last turn."""
+    return question if isinstance(question, str) else question[-1].content
 
 
 @dataclass(frozen=True, slots=True)
@@ -356,11 +372,12 @@ class Episode:
             ending = f"error={_shorten(self.error)}"
         rounds = "1 round" if len(self.rounds) == 1 else f"{len(self.rounds)} rounds"
         cost = f"{self.usage.tokens} tokens, {self.seconds:.1f} s"
-        return f"Episode({_shorten(self._text)}, {rounds}, {ending}, {cost}, id={self.id!r})"
+        question = _shorten(text_of(self.question))
+        return f"Episode({question}, {rounds}, {ending}, {cost}, id={self.id!r})"
 
     def show(self) -> None:
         """Print the question, each round's steps with their answers, the answer and the cost."""
-        lines = [f"Question: {self._text}"]
+        lines = [f"Question: {text_of(self.question)}"]
         for number, played in enumerate(self.rounds):
             lines += [f"Round {number}", *_describe_round(played)]
         if self.answer is None:
@@ -373,11 +390,6 @@ class Episode:
             cost += f"; calls of unknown price: {usage.unpriced_calls}"
         lines.append(cost)
         print("\n".join(lines))
-
-    @property
-    def _text(self) -> str:
-        """The question, of a chat the last turn."""
-        return self.question if isinstance(self.question, str) else self.question[-1].content
 
     @property
     def rule(self) -> Rule | None:

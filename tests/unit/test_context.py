@@ -6,7 +6,7 @@ import itertools
 
 import pytest
 
-from openconductor.context import join_turns, open_context, step_context
+from openconductor.context import join_turns, step_context
 from openconductor.types import Message, Step, Workflow
 
 CHECK = "Check the algebra."
@@ -43,7 +43,7 @@ SHOWN = [
 def test_a_step_sees_the_question_what_its_access_grants_and_its_subtask(
     workflow: Workflow, step: int, shown: list[str]
 ) -> None:
-    opening = open_context("What is x?")
+    opening = turns("What is x?")
     assert step_context(workflow, step, opening, RESPONSES, "x = 9") == turns(*shown)
 
 
@@ -51,7 +51,7 @@ def test_a_chat_opens_the_context_whole_and_its_turns_of_one_role_are_joined() -
     system = Message("system", "Be brief.")
     chat = (system, *turns("Hello.", "Hello.", "Look at this."), Message("user", "What is x?"))
     shown = turns("Hello.", "Hello.", "Look at this.\n\nWhat is x?\n\nSolve by algebra.")
-    assert step_context(TREE, 0, open_context(chat), RESPONSES) == (system, *shown)
+    assert step_context(TREE, 0, join_turns(chat), RESPONSES) == (system, *shown)
 
 
 def test_the_beginning_of_the_answer_stays_at_the_end_for_the_last_step() -> None:

@@ -12,14 +12,13 @@ import random
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from openconductor.baselines.observed import text_of
 from openconductor.baselines.pools import Baseline, check_count
 from openconductor.errors import ConfigError
 from openconductor.pool import WorkerPool
 from openconductor.prompt import SOLVE_SUBTASK
 from openconductor.tasks.instructions import ALONE
 from openconductor.tasks.simulated import instructions_for
-from openconductor.types import Question, Step, Workflow
+from openconductor.types import Question, Step, Workflow, text_of
 
 ROLES: dict[str, str] = {
     "solver": ALONE,

@@ -66,8 +66,6 @@ class Consensus(Baseline):
     async def play(self, live: LiveEpisode) -> str | None:
         """Play one round, of all samples."""
         answers = await play_answers(live, self._workflow)
-        if answers is None:
-            return None
         words = instructions_for(live.question)
         if self._key is not None:
             key = self._key
@@ -159,12 +157,10 @@ class MixtureOfAgents(Baseline):
         for _ in range(self._layers):
             steps = [Step(ordinal, subtask) for ordinal in self.pool.ordinals]
             proposals = await play_answers(live, Workflow(tuple(steps)), opening)
-            if proposals is None:
-                return None
             opening, subtask = _with_references(live, proposals.values()), merge
         merging = Workflow((Step(self._aggregator, merge),))
         merged = await play_answers(live, merging, opening)
-        return None if merged is None else merged[0]
+        return merged[0]
 
 
 def _with_references(live: LiveEpisode, references: Iterable[str]) -> tuple[Message, ...]:

@@ -9,7 +9,6 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from openconductor.errors import ConfigError
-from openconductor.types import Question
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,8 +81,3 @@ class Observations:
                 "Observations: nothing was decided, expected at least one graded answer"
             )
         return max(shares, key=lambda worker: shares[worker])
-
-
-def text_of(question: Question) -> str:
-    """Return a question as the one text that routers look at: of a chat the last turn."""
-    return question if isinstance(question, str) else question[-1].content

@@ -6,7 +6,7 @@ import random
 from collections.abc import Callable, Sequence
 from statistics import fmean
 
-from openconductor.baselines.observed import Observations, text_of
+from openconductor.baselines.observed import Observations
 from openconductor.baselines.pools import (
     Baseline,
     check_count,
@@ -21,7 +21,7 @@ from openconductor.pool import WorkerPool
 from openconductor.prompt import SOLVE_SUBTASK
 from openconductor.tasks.instructions import ALONE
 from openconductor.tasks.simulated import simulation_of, simulations
-from openconductor.types import Question, Step, Workflow
+from openconductor.types import Question, Step, Workflow, text_of
 
 
 class PlannedOrchestrator(Baseline):
@@ -138,7 +138,7 @@ class BestFixed(Baseline):
         if not self._votes:
             return await super().play(live)
         answers = await play_answers(live, self.workflow(live.question))
-        return None if answers is None else _vote(list(answers.values()))
+        return _vote(list(answers.values()))
 
     def workflow(self, question: Question, *, sample: int = 0) -> Workflow:
         """Return the constant; a simulated task's has subtasks that depend on the question."""

@@ -144,20 +144,17 @@ def forgiving_pool(pool: WorkerPool) -> WorkerPool:
 
 async def play_answers(
     live: LiveEpisode, workflow: Workflow, opening: Sequence[Message] | None = None
-) -> dict[int, str] | None:
+) -> dict[int, str]:
     """Play a workflow over a forgiving pool, and return the answers by step, without refusals.
 
     ``opening`` is that of ``LiveEpisode.run``.
 
-    Returns:
-        None if a step failed.
-
     Raises:
-        Refused: every worker declined.
+        WorkerError: a step failed; Refused if every worker declined.
     """
     transcript = await live.run(workflow, opening=opening)
     if transcript.error is not None:
-        return None
+        raise transcript.error
     answers: dict[int, str] = {}
     for step, result in enumerate(transcript.results):
         if result.completion is not None and result.completion.text != DECLINED:

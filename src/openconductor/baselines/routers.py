@@ -37,7 +37,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from openconductor.baselines.collaboration import COLLABORATIONS, Collaboration, Trial
-from openconductor.baselines.observed import Observations, text_of
+from openconductor.baselines.observed import Observations
 from openconductor.baselines.pools import Baseline, check_count
 from openconductor.episode import LiveEpisode
 from openconductor.errors import ConfigError
@@ -45,7 +45,7 @@ from openconductor.pool import WorkerPool
 from openconductor.store.serialisation import dumps, load
 from openconductor.store.storage import write_whole
 from openconductor.tasks.instructions import ALONE
-from openconductor.types import Step, Workflow
+from openconductor.types import Step, Workflow, text_of
 
 Floats = NDArray[np.float64]
 Encoder = Callable[[Sequence[str]], Floats]

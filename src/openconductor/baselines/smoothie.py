@@ -20,7 +20,7 @@ from typing import Literal
 
 import numpy as np
 
-from openconductor.baselines.observed import Observations, text_of
+from openconductor.baselines.observed import Observations
 from openconductor.baselines.pools import Baseline, forgiving_pool, play_answers
 from openconductor.baselines.routers import HASHED, TFIDF, Encoder, Floats, fit_encoder
 from openconductor.config import one_of
@@ -29,7 +29,7 @@ from openconductor.errors import ConfigError
 from openconductor.pool import WorkerPool
 from openconductor.tasks.instructions import ALONE
 from openconductor.tasks.simulated import instructions_for
-from openconductor.types import Step, Workflow
+from openconductor.types import Step, Workflow, text_of
 
 NEIGHBOURS = 20
 """The observed questions that belong to a neighbourhood beside the question itself."""
@@ -91,8 +91,6 @@ class Smoothie(Baseline):
     async def play(self, live: LiveEpisode) -> str | None:
         """Play one round, in which all workers answer side by side."""
         answers = await play_answers(live, self._workflow)
-        if answers is None:
-            return None
         is_answer = instructions_for(live.question).is_answer
         valid = {place: text for place, text in answers.items() if is_answer(text)}
         row = [valid.get(place) for place in range(len(self.pool))]

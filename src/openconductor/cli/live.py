@@ -30,7 +30,7 @@ from openconductor.events import (
     StepText,
 )
 from openconductor.pool import WorkerPool
-from openconductor.types import Completion, Episode, Question, Round, Step, StepResult
+from openconductor.types import Completion, Episode, Question, Round, Step, StepResult, text_of
 
 COLOURS = (
     "cyan",
@@ -131,8 +131,7 @@ class EpisodeView:
 
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
         """Draw what is known."""
-        question = self.question if isinstance(self.question, str) else self.question[-1].content
-        yield labelled("Question", Text(printable(question)))
+        yield labelled("Question", Text(printable(text_of(self.question))))
         for number, view in enumerate(list(self.rounds), start=1):
             name = "Conductor" if len(self.rounds) == 1 else f"Conductor, round {number}"
             yield Text()

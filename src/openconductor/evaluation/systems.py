@@ -16,7 +16,7 @@ from typing import Any, cast
 
 from openconductor.baselines import baseline_needs, baseline_options, make_baseline
 from openconductor.baselines.collaboration import Trial, trial_of
-from openconductor.baselines.observed import Observations, text_of
+from openconductor.baselines.observed import Observations
 from openconductor.baselines.pools import changed_pool, check_count
 from openconductor.baselines.rewired import ablated
 from openconductor.calls.worker import Worker
@@ -51,7 +51,7 @@ from openconductor.store import CompletionStore
 from openconductor.store.serialisation import plain
 from openconductor.tasks import TASKS
 from openconductor.tasks.simulated import find_simulation
-from openconductor.types import Budget
+from openconductor.types import Budget, text_of
 
 EXPLORER = "explorer"
 """The baseline that plays the trials of MASRouter."""

@@ -375,7 +375,7 @@ def _turns(messages: Sequence[Message]) -> list[form.ModelMessage]:
         if message.role == "system":
             part = form.SystemPromptPart(message.content)
         elif message.role == "user":
-            media = [_media(part) for part in message.parts if "type" in part]
+            media = [_media(part) for part in message.media]
             part = form.UserPromptPart([*text, *media] if media else message.content)
         else:
             call_id = fields["tool_call_id"]

@@ -124,10 +124,8 @@ def input_items(kept: EarlierAnswer) -> list[Json]:
 
 def _items(turn: Message) -> Iterator[Json]:
     """Yield the items of a turn."""
-    calls: list[Json] = []
+    calls = turn.tool_calls
     content = _content(turn)
-    for part in cast("tuple[Json, ...]", turn.parts):
-        calls += part.get("tool_calls", ())
     if turn.role == "tool":
         output = content if len(turn.parts) > 1 else turn.content
         call = tool_call_id(turn)

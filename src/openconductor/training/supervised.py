@@ -26,7 +26,6 @@ from transformers import (
 )
 from transformers.trainer_callback import PrinterCallback
 
-from openconductor.baselines.observed import text_of
 from openconductor.errors import ConfigError
 from openconductor.measures import Pace
 from openconductor.prompt import count_steps, render_workflow
@@ -35,7 +34,7 @@ from openconductor.training.checkpoint import WholeCheckpoints, last_checkpoint,
 from openconductor.training.completions import draw_pool, write_prompt
 from openconductor.training.setup import Learner, Phase, Setup
 from openconductor.training.train_config import SupervisedConfig, TrainConfig
-from openconductor.types import Access, Problem, Step, Workflow
+from openconductor.types import Access, Problem, Step, Workflow, text_of
 
 T = TypeVar("T")
 Row = tuple[list[int], list[int]]

@@ -111,7 +111,7 @@ def _plain(value: object) -> object:
 
 def _turn(message: Message) -> dict[str, object]:
     turn: dict[str, object] = {"role": message.role, "content": message.content}
-    typed = [plain(part) for part in message.parts if "type" in part]
+    typed = [plain(part) for part in message.media]
     if typed and message.content:
         typed.insert(0, {"type": "text", "text": message.content})
     if typed:

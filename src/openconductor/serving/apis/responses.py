@@ -248,11 +248,10 @@ def _read_items(items: Sequence[object]) -> list[Message]:
 
 def _calling_episode(turn: Message) -> str | None:
     """Return the episode of a turn's tool call; None: no call, or not this server's."""
-    for part in turn.parts:
-        if "tool_calls" in part:
-            call = wire.parse_call_id(cast("Json", part)["tool_calls"][0]["id"])
-            return None if call is None else call[0]
-    return None
+    if not turn.tool_calls:
+        return None
+    call = wire.parse_call_id(turn.tool_calls[0]["id"])
+    return None if call is None else call[0]
 
 
 def _read_item(item: Json, where: str) -> Message | None:
