@@ -11,7 +11,7 @@ import os
 import shutil
 import sys
 import time
-from collections.abc import Callable, Collection, Generator, Sequence
+from collections.abc import Callable, Collection, Generator, Iterable, Sequence
 from contextlib import contextmanager, suppress
 from io import TextIOWrapper
 from pathlib import Path
@@ -33,6 +33,7 @@ from rich.progress import (
 from rich.table import Table
 from rich.text import Text
 
+from openconductor.checklist import Check, Checklist
 from openconductor.measures import Pace
 from openconductor.store.serialisation import plain
 
@@ -78,6 +79,38 @@ def _console(*, stderr: bool) -> Console:
 def show(*renderables: RenderableType) -> None:
     """Print results for people, one below the other."""
     results().print(*renderables, sep="\n")
+
+
+_MARKS = {"ready": ("✓", "green"), "absent": ("–", "yellow"), "wrong": ("✗", "red")}
+
+
+def show_checks(checks: Iterable[Check]) -> None:
+    """Print a line for each check: a mark, its name, and the details."""
+    table = Table.grid(padding=(0, 2, 0, 0))
+    table.add_column(no_wrap=True)
+    table.add_column(no_wrap=True, style="bold")
+    table.add_column(overflow="fold")
+    for check in checks:
+        table.add_row(Text(*_MARKS[check.state]), check.name, printable(check.text))
+    show(table)
+
+
+def finish_checks(checklist: Checklist, *, offline: bool) -> None:
+    """Say in a line how a dry run ended, and exit.
+
+    Raises:
+        typer.Exit: something is wrong, or absent and not ``offline``.
+    """
+    wrong = sum(check.state == "wrong" for check in checklist.checks)
+    absent = sum(check.state == "absent" for check in checklist.checks)
+    if wrong:
+        say(f"{counted(wrong, 'check')} failed (✗)")
+    elif absent:
+        say(f"nothing is wrong; {counted(absent, 'thing')} not here (–)")
+    else:
+        say("everything is ready")
+    if wrong or (absent and not offline):
+        raise typer.Exit(FAILED)
 
 
 def labelled(label: str, content: RenderableType) -> Table:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import shlex
 from collections.abc import Sequence
+from dataclasses import asdict
 from datetime import date
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -19,10 +20,12 @@ from openconductor.cli.options import AsJson
 from openconductor.cli.runs import interruptible, is_first_process
 from openconductor.config import needing
 from openconductor.errors import ConfigError
+from openconductor.pool import simulated_pool
+from openconductor.training.checks import check_training, missing_keys, require_names
 from openconductor.training.train_config import TrainConfig, load_train_config
 
 if TYPE_CHECKING:
-    from openconductor.training.estimate import TrainingNeeds
+    from openconductor.training.estimate import CallNeeds, ModelNeeds
 
 SEEDS = "1,2,3,4,5"
 JOBS = 2
@@ -30,7 +33,7 @@ JOBS = 2
 _Record = dict[str, Any]
 
 
-def train(
+def train(  # noqa: PLR0913, PLR0917 - the options of a command
     recipe: Annotated[Path, typer.Argument(help="A recipe (TOML).", show_default=False)],
     overrides: Annotated[
         list[str] | None, typer.Argument(help="key=value, as rollout.iterations=50.")
@@ -61,13 +64,22 @@ def train(
             "--dry-run", help="Check everything, and estimate memory, calls, dollars and hours."
         ),
     ] = False,
+    offline: Annotated[
+        bool,
+        typer.Option(
+            "--offline", help="With --dry-run: fetch nothing, exit 0 if nothing is wrong."
+        ),
+    ] = False,
     as_json: AsJson = False,
 ) -> None:
     """Train a Conductor by a recipe (needs the extra train)."""
     config = load_train_config(recipe, overrides or ())
     if dry_run:
-        _show_estimate(config, as_json=as_json)
+        _dry_run(config, offline=offline, as_json=as_json)
         return
+    if offline:
+        raise ConfigError("--offline requires --dry-run")
+    require_names(config)
     if study is not None:
         if out is not None or resume:
             raise ConfigError(
@@ -180,47 +192,80 @@ def _percents(record: _Record, keys: Sequence[str]) -> list[str]:
     return [percent(record[key]) for key in keys]
 
 
-# ── the estimate ──────────────────────────────────────────────────────────────────────────────────
-def _show_estimate(config: TrainConfig, *, as_json: bool) -> None:
-    with needing("train", "train"):
-        from openconductor.training.estimate import estimate
+# ── the dry run ───────────────────────────────────────────────────────────────────────────────────
+def _dry_run(config: TrainConfig, *, offline: bool, as_json: bool) -> None:
+    """Check everything, estimate what can be estimated, and print both."""
     with console.only_results_on_stdout():
-        needs = estimate(config)
+        checked = check_training(config, offline=offline)
+    lines: list[str] = []
+    record: _Record = {"checks": checked.checklist.checks}
+    if checked.pool is not None and checked.checklist.is_right:
+        from openconductor.training.estimate import call_needs
+
+        calls = call_needs(config, checked.pool, checked.held_out)
+        record |= asdict(calls) | {"missing_keys": missing_keys(checked.pool)}
+        lines += call_lines(config, calls)
+    if checked.model is not None:
+        record |= asdict(checked.model)
+        lines += model_lines(config, checked.model)
     if as_json:
-        console.show_json(needs)
+        console.show_json(record)
     else:
-        console.show(*estimate_lines(config, needs))
+        console.show_checks(checked.checklist.checks)
+        console.show(*lines)
+    console.finish_checks(checked.checklist, offline=offline)
 
 
-def estimate_lines(config: TrainConfig, needs: TrainingNeeds) -> list[str]:
-    """Return the estimate in lines for people, with its assumptions."""
+def call_lines(config: TrainConfig, needs: CallNeeds) -> list[str]:
+    """Return the estimate of the calls in lines for people, with its assumptions."""
     from openconductor.training import estimate as assumed
 
     read, written = assumed.CALL_TOKENS
     steps = assumed.steps_of(config)
-    dollars = "not known: a worker of the pool has no price"
-    if needs.dollars is not None:
+    if simulated_pool(config.pool) is not None:
+        dollars = "none: the workers are simulated"
+    elif needs.dollars is None:
+        dollars = "not known: a worker of the pool has no price"
+    else:
         dollars = f"{needs.dollars:,.0f} for the workers, each asked equally often"
     parts = {
-        "model": f"{config.model.base}: {needs.parameters / 1e9:.2f} B parameters",
-        "learnt": f"{needs.learnt / 1e9:.3f} B parameters",
-        "prompt": f"{needs.prompt_tokens:.0f} tokens on average",
         "rollouts": f"{needs.rollouts:,}, measurements included",
         "calls": f"{needs.calls:,} of workers, at {steps} steps a workflow",
         "tokens": f"{needs.tokens / 1e6:.0f} million, {read} read and {written} written a call",
         "dollars": dollars,
     }
+    return _labelled(parts)
+
+
+def model_lines(config: TrainConfig, needs: ModelNeeds) -> list[str]:
+    """Return the estimate of the model in lines for people, with its assumptions."""
+    from openconductor.training import estimate as assumed
+
+    base = config.model.base or "a fresh tiny model"
+    parts = {
+        "model": f"{base}: {_billions(needs.parameters)} parameters",
+        "learnt": f"{_billions(needs.learnt)} parameters",
+    }
+    if needs.prompt_tokens is not None:
+        parts["prompt"] = f"{needs.prompt_tokens:.0f} tokens on average"
     for cards, memory in needs.memory.items():
         sizes = ", ".join(f"{name} {size:.1f}" for name, size in memory.items() if name != "peak")
         peak = memory["peak"]
         hours = needs.hours[cards]
         name = "1 GPU" if cards == 1 else f"{cards} GPUs"
         parts[name] = f"{peak:.0f} GiB each ({sizes}), {hours:.0f} hours"
-    parts["hours"] = (
-        f"assume {assumed.SAMPLED} tokens/s sampled of a 7B a card, {assumed.FLOPS:.0e} FLOP/s, "
-        f"{assumed.COMPLETION_TOKENS} tokens a completion, and {assumed.CALL_SECONDS} s a step for "
-        "the slowest workflow"
-    )
-    if needs.missing_keys:
-        parts["keys"] = f"not set: {', '.join(needs.missing_keys)}"
+    if needs.hours:
+        parts["hours"] = (
+            f"assume {assumed.SAMPLED} tokens/s sampled of a 7B a card, {assumed.FLOPS:.0e} "
+            f"FLOP/s, {assumed.COMPLETION_TOKENS} tokens a completion, and "
+            f"{assumed.CALL_SECONDS} s a step for the slowest workflow"
+        )
+    return _labelled(parts)
+
+
+def _billions(count: int) -> str:
+    return f"{count / 1e9:.2f} B" if count >= 1e8 else f"{count / 1e6:.2f} M"
+
+
+def _labelled(parts: dict[str, str]) -> list[str]:
     return [f"{name:<12} {text}" for name, text in parts.items()]

@@ -106,6 +106,11 @@ class PaperMix(Benchmark):
         self._count, self._seed = limit, seed
         self._pass_rates = read_pass_rates(Path(outcomes)) if outcomes is not None else {}
 
+    @property
+    def hub_names(self) -> tuple[str, ...]:
+        """The data sets of its parts that are fetched from the hub."""
+        return tuple(name for part in self.parts for name in part.hub_names)
+
     def _read(self, split: str) -> Loaded:
         chosen: list[Item] = []
         sources: list[Source] = []

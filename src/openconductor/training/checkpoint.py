@@ -124,12 +124,19 @@ def is_tiny(name: str) -> bool:
     return template.read_text(encoding="utf-8") == PLAIN_CHAT
 
 
+def is_folder_name(name: str) -> bool:
+    """Return True if a base is a folder by its name; on the hub it is ``owner/name`` at most."""
+    return name.startswith((".", "/", "~")) or name.count("/") > 1
+
+
 def check_base(name: str) -> None:
     """Check that a base model exists, before anything is written or loaded.
 
     Raises:
         ConfigError: it does not; the message has the name and the cause.
     """
+    if is_folder_name(name) and not Path(name).is_dir():
+        raise ConfigError(f"model.base: got {name!r}, expected a folder; there is none")
     try:
         AutoConfig.from_pretrained(name)
     except (OSError, ValueError) as error:

@@ -1,33 +1,24 @@
 """Estimate what a training needs before anything is paid for: memory, tokens, calls, hours.
 
-``estimate`` checks a recipe's data, pool and keys, and builds the model without weights. The
-assumptions are the constants below.
+The model is built without weights. The assumptions are the constants below.
 """
 
 from __future__ import annotations
 
-import os
 from dataclasses import dataclass
 from decimal import Decimal
-from pathlib import Path
 from statistics import fmean
 from typing import Any
 
 import torch
-from transformers import AutoConfig, AutoModelForCausalLM
+from transformers import AutoConfig, AutoModelForCausalLM, PreTrainedTokenizerBase
 
-from openconductor.errors import ConfigError
-from openconductor.pool import WorkerPool, open_pool
-from openconductor.training.checkpoint import check_base, load_tokenizer
+from openconductor.pool import WorkerPool
+from openconductor.training.checkpoint import build_model, build_tokenizer, load_tokenizer
 from openconductor.training.completions import write_prompt
-from openconductor.training.grpo import grpo_arguments
 from openconductor.training.run import quiet_libraries
-from openconductor.training.setup import (
-    held_out_problems,
-    imitation_problems,
-    load_questions,
-    training_problems,
-)
+from openconductor.training.setup import Questions, imitation_problems, training_problems
+from openconductor.training.supervised import fresh_phrases
 from openconductor.training.train_config import TrainConfig
 from openconductor.types import Usage
 
@@ -43,80 +34,100 @@ _MEASURED_PROMPTS = 16
 
 
 @dataclass(frozen=True, slots=True)
-class TrainingNeeds:
-    """The needs of a training.
+class CallNeeds:
+    """What a training asks of its workers.
 
     Attributes:
-        parameters: of the model.
-        learnt: parameters that have gradients.
-        prompt_tokens: of the Conductor's prompt, on average.
-        memory: GiB a card by number of cards, for learning and for sampling, the weights sharded.
         rollouts: completions of the Conductor, held-out ones included.
         calls: of workers.
         tokens: that the workers read and write.
         dollars: for the workers, at their prices. None: a worker has no price.
-        hours: by number of cards.
-        missing_keys: environment variables that the pool names and that are not set.
     """
 
-    parameters: int
-    learnt: int
-    prompt_tokens: float
-    memory: dict[int, dict[str, float]]
     rollouts: int
     calls: int
     tokens: int
     dollars: Decimal | None
+
+
+@dataclass(frozen=True, slots=True)
+class ModelNeeds:
+    """What a training asks of its own machine.
+
+    Attributes:
+        parameters: of the model.
+        learnt: parameters that have gradients.
+        prompt_tokens: of the Conductor's prompt, on average. None: no question is here.
+        memory: GiB a card by number of cards, for learning and for sampling, the weights sharded;
+            {} for a fresh tiny model, and without a prompt.
+        hours: by number of cards, likewise.
+    """
+
+    parameters: int
+    learnt: int
+    prompt_tokens: float | None
+    memory: dict[int, dict[str, float]]
     hours: dict[int, float]
-    missing_keys: tuple[str, ...]
+
+
+def call_needs(config: TrainConfig, pool: WorkerPool, held_out: int) -> CallNeeds:
+    """Estimate what a training asks of its workers, with this many held-out questions."""
+    rollouts = _learning_rollouts(config) + config.start.workflows + 2 * held_out
+    calls = rollouts * steps_of(config)
+    tokens = calls * sum(CALL_TOKENS)
+    return CallNeeds(rollouts, calls, tokens, _dollars(pool, calls))
+
+
+def _learning_rollouts(config: TrainConfig) -> int:
+    imitate = config.imitate
+    imitated = imitate.rounds * imitate.questions * imitate.completions
+    return imitated + config.rollout.iterations * config.rollout.batch
 
 
 @quiet_libraries()
-def estimate(config: TrainConfig) -> TrainingNeeds:
-    """Check a recipe whole and estimate its needs; only the tokenizer is loaded.
+def model_needs(config: TrainConfig, pool: WorkerPool, questions: Questions | None) -> ModelNeeds:
+    """Estimate what a training asks of its machine; of a base, only the tokenizer is loaded.
+
+    Args:
+        config: the recipe.
+        pool: the workers, who are in the prompt.
+        questions: to learn from; None: they are not here.
 
     Raises:
-        ConfigError: a setting, the pool or the base is wrong.
-        TaskError: data are absent.
+        ConfigError: the base or its tokenizer cannot be loaded.
     """
-    questions = load_questions(config)
-    pool = open_pool(config.pool, config.seed)
-    base = config.model.base
-    if not base:
-        raise ConfigError("--dry-run requires model.base; a fresh tiny model needs no estimate")
-    check_base(base)
-    grpo_arguments(config, Path("dry-run"))
-    shape = AutoConfig.from_pretrained(base).get_text_config()
-    with torch.device("meta"):
-        model = AutoModelForCausalLM.from_config(shape)
-    problems = training_problems(config, questions) or imitation_problems(config, questions, 0, {})
-    texts = [problem.question for problem in problems[:_MEASURED_PROMPTS]]
+    model, shape, tokenizer = _shape(config, questions)
     parameters = sum(weights.numel() for weights in model.parameters())
-    model_needs = _ModelNeeds(
-        config=config,
-        shape=shape,
-        parameters=parameters,
-        learnt=_adapter_parameters(model, config) if config.model.lora_rank else parameters,
-        prompt=_mean_prompt_tokens(config, pool, texts),
+    learnt = _adapter_parameters(model, config) if config.model.lora_rank else parameters
+    prompt = None
+    if questions is not None:
+        prompt = _mean_prompt_tokens(config, pool, questions, tokenizer)
+    if prompt is None or not config.model.base:
+        return ModelNeeds(parameters, learnt, prompt, {}, {})
+    needs = _CardNeeds(config, shape, parameters, learnt, prompt)
+    learning = _learning_rollouts(config)
+    return ModelNeeds(
+        parameters,
+        learnt,
+        prompt,
+        memory={cards: needs.memory(cards) for cards in CARDS},
+        hours={cards: needs.hours(cards, learning) for cards in CARDS},
     )
-    imitate = config.imitate
-    learning = imitate.rounds * imitate.questions * imitate.completions
-    learning += config.rollout.iterations * config.rollout.batch
-    held_out = len(held_out_problems(config, questions))
-    rollouts = learning + config.start.workflows + 2 * held_out
-    calls = rollouts * steps_of(config)
-    return TrainingNeeds(
-        parameters=parameters,
-        learnt=model_needs.learnt,
-        prompt_tokens=model_needs.prompt,
-        memory={cards: model_needs.memory(cards) for cards in CARDS},
-        rollouts=rollouts,
-        calls=calls,
-        tokens=calls * sum(CALL_TOKENS),
-        dollars=_dollars(pool, calls),
-        hours={cards: model_needs.hours(cards, learning) for cards in CARDS},
-        missing_keys=_missing_keys(pool),
-    )
+
+
+def _shape(
+    config: TrainConfig, questions: Questions | None
+) -> tuple[Any, Any, PreTrainedTokenizerBase]:
+    """Return the model, a base without its weights; its configuration and its tokenizer."""
+    if config.model.base:
+        shape = AutoConfig.from_pretrained(config.model.base).get_text_config()
+        with torch.device("meta"):
+            model = AutoModelForCausalLM.from_config(shape)
+        return model, shape, load_tokenizer(config.model.base)
+    learnt = () if questions is None else questions.learnt
+    tokenizer = build_tokenizer(fresh_phrases(config, learnt))
+    fresh = build_model(config.model, tokenizer, seed=config.seed)
+    return fresh, fresh.config, tokenizer
 
 
 def steps_of(config: TrainConfig) -> int:
@@ -124,11 +135,17 @@ def steps_of(config: TrainConfig) -> int:
     return min(STEPS, config.rollout.max_steps)
 
 
-def _mean_prompt_tokens(config: TrainConfig, pool: WorkerPool, questions: list[str]) -> float:
-    tokenizer = load_tokenizer(config.model.base)
+def _mean_prompt_tokens(
+    config: TrainConfig,
+    pool: WorkerPool,
+    questions: Questions,
+    tokenizer: PreTrainedTokenizerBase,
+) -> float:
+    """Return the tokens of the prompts of the first questions, on average."""
+    problems = training_problems(config, questions) or imitation_problems(config, questions, 0, {})
     lengths: list[int] = []
-    for question in questions:
-        prompt = write_prompt(tokenizer, question, config, pool)
+    for problem in problems[:_MEASURED_PROMPTS]:
+        prompt = write_prompt(tokenizer, problem.question, config, pool)
         lengths.append(len(tokenizer.encode(prompt, add_special_tokens=False)))
     return fmean(lengths)
 
@@ -156,16 +173,9 @@ def _dollars(pool: WorkerPool, calls: int) -> Decimal | None:
     return dollars / len(pool) * calls
 
 
-def _missing_keys(pool: WorkerPool) -> tuple[str, ...]:
-    keys: set[str | None] = set()
-    for _, worker in pool:
-        keys |= {worker.resolved.api_key_env, *worker.resolved.variables}
-    return tuple(sorted(key for key in keys if key and not os.environ.get(key)))
-
-
 @dataclass(frozen=True, slots=True)
-class _ModelNeeds:
-    """The needs of the model itself.
+class _CardNeeds:
+    """What a model of a base asks of each card.
 
     Attributes:
         config: the recipe.

@@ -134,10 +134,7 @@ def load_questions(config: TrainConfig) -> Questions:
     if simulation is not None:
         return Questions(learning.grader, simulation)
     measuring: list[Task] = []
-    for name in held_out.tasks or (data.task,):
-        path = held_out.path
-        if not path and name == data.task:
-            path = data.path
+    for name, path in config.held_out_paths.items():
         measuring.append(load_task(name, path=path or None))
     learnt = _load_split("data", learning, data.split)
     known = {problem.question for problem in learnt}

@@ -350,13 +350,14 @@ class HeldOutConfig(_Section):
 
     Attributes:
         task: the task, or several; "": the one that is learnt from.
-        path: as in ``data``; "": the same path for the same task, else where the task is published.
+        path: as in ``data``, for all tasks or as a table by task; "", or no entry: the same path
+            for the same task, else where the task is published.
         split: the split of each task.
         questions: the most questions, an equal share of each task.
     """
 
     task: str | tuple[str, ...] = ""
-    path: str = ""
+    path: str | dict[str, str] = ""
     split: str = "test"
     questions: Positive = 400
 
@@ -366,6 +367,14 @@ class HeldOutConfig(_Section):
         if isinstance(self.task, tuple):
             return self.task
         return (self.task,) if self.task else ()
+
+    @model_validator(mode="after")
+    def _check_path(self) -> Self:
+        paths = self.path if isinstance(self.path, dict) else {}
+        expected = f"one of held_out.task {self.tasks}"
+        for task in paths:
+            _require(task in self.tasks, "held_out.path", task, expected)
+        return self
 
 
 class TrainConfig(_Section):
@@ -396,6 +405,17 @@ class TrainConfig(_Section):
     budget: BudgetConfig = BudgetConfig()
     optim: OptimConfig = OptimConfig()
     held_out: HeldOutConfig = HeldOutConfig()
+
+    @property
+    def held_out_paths(self) -> dict[str, str]:
+        """The held-out tasks, each with its local file or folder; "": where it is published."""
+        data, held_out = self.data, self.held_out
+        given = held_out.path
+        paths: dict[str, str] = {}
+        for name in held_out.tasks or (data.task,):
+            path = given.get(name, "") if isinstance(given, dict) else given
+            paths[name] = path or (data.path if name == data.task else "")
+        return paths
 
     @property
     def stride(self) -> int:

@@ -119,6 +119,7 @@ class Hub:
         self.folder = folder
         self.requests: list[tuple[str, str | None]] = []
         self.failure: Exception | None = None
+        self.data = DATA
 
     def download(self, dataset: str, file: str, *, repo_type: str, revision: str | None) -> str:
         assert (dataset, repo_type) == (AIME25.id, "dataset")
@@ -128,7 +129,8 @@ class Hub:
         commit = revision if revision is not None and COMMIT.fullmatch(revision) else NEWEST
         path = self.folder / "snapshots" / commit / file
         path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_bytes(DATA.replace(b'"1"', b'"2"', 1) if "two" in file else DATA)
+        first_id = b'"2"' if "two" in file else b'"1"'
+        path.write_bytes(self.data.replace(b'"1"', first_id, 1))
         return str(path)
 
 
@@ -223,3 +225,25 @@ def test_offline_the_installed_client_leads_to_the_same_error(
     message = "task aime25: got the split 'train', expected one of test; other splits need"
     with pytest.raises(TaskError, match=message):
         load_task("aime25").load("train")
+
+
+def test_of_one_published_split_a_share_of_the_questions_is_held_out(
+    hub: Hub, tmp_path: Path
+) -> None:
+    """A question that is published twice is in one split with its double."""
+    rows = [
+        {"id": f"r{n}", "problem": f"What is {n % 200} + 1?", "answer": "1"} for n in range(400)
+    ]
+    hub.data = "".join(f"{json.dumps(row)}\n" for row in rows).encode()
+    files = (DataFile("data/one.jsonl"),)
+    one_split = replace(
+        AIME25, revision=PINNED, splits={"train": files, "test": files}, held_out=0.25
+    )
+    task = DatasetTask(one_split)
+    learnt = {problem.question for problem in task.load("train")}
+    held_out = {problem.question for problem in task.load("test")}
+    assert not learnt & held_out
+    assert len(task.load("train")) + len(task.load("test")) == 400
+    assert 30 <= len(held_out) <= 70
+    assert DatasetTask(one_split, seed=5).load("test") == task.load("test")
+    assert len(DatasetTask(one_split, path=local(tmp_path, sums(8))).load("test")) == 8

@@ -5,6 +5,9 @@ from __future__ import annotations
 import json
 import re
 import shutil
+import subprocess
+import sys
+import tomllib
 from collections.abc import Iterator
 from decimal import Decimal
 from pathlib import Path
@@ -13,14 +16,22 @@ import pytest
 from tests.learning.bases import save_base
 from tests.learning.test_language_model import write_mix
 
-from openconductor.errors import ConfigError
 from openconductor.pool import WorkerPool
-from openconductor.training.estimate import TrainingNeeds, estimate
-from openconductor.training.train_config import load_train_config
+from openconductor.training.checks import Checked, check_training, missing_keys
+from openconductor.training.estimate import CallNeeds, ModelNeeds, call_needs
+from openconductor.training.train_config import TrainConfig, load_train_config
 
 pytestmark = pytest.mark.train
 
 ROOT = Path(__file__).parents[3]
+
+
+def is_training(path: Path) -> bool:
+    """Return True if a recipe is of a training."""
+    tables = tomllib.loads(path.read_text("utf-8"))
+    return not {"systems", "task", "conductor"} & tables.keys()
+
+
 KEYS = ("ANTHROPIC_API_KEY", "GEMINI_API_KEY", "OPENAI_API_KEY", "OPENROUTER_API_KEY")
 QWEN_7B = {  # of Qwen2.5-7B-Instruct
     "hidden_size": 3584,
@@ -77,17 +88,33 @@ def overrides(data: Path, size: str, *more: str) -> list[str]:
     return [*settings, 'held_out.task="math500"', *more]
 
 
-def needs(data: Path, size: str, *more: str) -> TrainingNeeds:
+def check(data: Path, size: str, *more: str) -> Checked:
+    return check_training(load(data, size, *more), offline=True)
+
+
+def load(data: Path, size: str, *more: str) -> TrainConfig:
     recipe = ROOT / "recipes" / f"paper_{size}.toml"
-    return estimate(load_train_config(recipe, overrides(data, size, *more)))
+    return load_train_config(recipe, overrides(data, size, *more))
+
+
+def needs(data: Path, size: str, *more: str) -> ModelNeeds:
+    checked = check(data, size, *more)
+    assert checked.model is not None, checked.checklist
+    return checked.model
+
+
+def calls(data: Path, *more: str) -> CallNeeds:
+    config = load(data, "7b", *more)
+    return call_needs(config, WorkerPool.from_toml(config.pool), 400)
 
 
 @pytest.fixture(scope="module")
-def seven(data: Path) -> TrainingNeeds:
+def seven(data: Path) -> ModelNeeds:
     return needs(data, "7b")
 
 
-def test_memory_is_that_of_the_models_shape(seven: TrainingNeeds) -> None:
+def test_memory_is_that_of_the_models_shape(seven: ModelNeeds) -> None:
+    assert seven.prompt_tokens is not None
     assert seven.parameters == seven.learnt == 7_615_616_512
     states = 16 * seven.parameters / GIB  # weight, gradient and two moments in float32
     copied = 2 * seven.parameters / GIB  # the weights that sample, in bfloat16
@@ -101,14 +128,15 @@ def test_memory_is_that_of_the_models_shape(seven: TrainingNeeds) -> None:
 
 
 def test_calls_and_dollars_follow_from_the_recipe_and_the_pools_prices(
-    seven: TrainingNeeds,
+    seven: ModelNeeds, data: Path
 ) -> None:
     measured = 64 + 2 * 400
-    assert seven.rollouts == 200 * 4 * 64 + measured
-    assert (seven.calls, seven.tokens) == (3 * seven.rollouts, 3 * seven.rollouts * 1600)
+    asked = calls(data)
+    assert asked.rollouts == 200 * 4 * 64 + measured
+    assert (asked.calls, asked.tokens) == (3 * asked.rollouts, 3 * asked.rollouts * 1600)
     prices = [worker.price for _, worker in WorkerPool.from_toml("recipes/pools/paper.toml")]
     a_call = sum(900 * price.input + 700 * price.output for price in prices) / 7 / 1_000_000
-    assert float(seven.dollars or 0) == pytest.approx(float(seven.calls * a_call))
+    assert float(asked.dollars or 0) == pytest.approx(float(asked.calls * a_call))
     waiting = 200 * 3 * 30 / 3600
     hours = seven.hours
     assert hours[1] > hours[2] > hours[8] > waiting, "more cards do not make workers faster"
@@ -124,15 +152,15 @@ def test_calls_and_dollars_follow_from_the_recipe_and_the_pools_prices(
 def test_rounds_and_imitation_have_rollouts_of_their_own(
     data: Path, settings: list[str], rollouts: int
 ) -> None:
-    estimated = needs(data, "7b", *settings)
-    assert estimated.rollouts == rollouts + 64 + 2 * 400
-    assert estimated.prompt_tokens > 1000
+    assert calls(data, *settings).rollouts == rollouts + 64 + 2 * 400
+    assert (needs(data, "7b", *settings).prompt_tokens or 0) > 1000
 
 
 def test_the_heads_of_the_recipes_have_the_figures_of_the_dry_run(
-    seven: TrainingNeeds, data: Path
+    seven: ModelNeeds, data: Path
 ) -> None:
     """Within a GiB: another tokenizer makes the prompt a little longer or shorter."""
+    asked = calls(data)
     three, adapted = needs(data, "3b"), needs(data, "3b", "model.lora_rank=32")
     elsewhere = needs(data, "7b", 'rollout.engine="vllm_server"')
     figures = [
@@ -140,9 +168,9 @@ def test_the_heads_of_the_recipes_have_the_figures_of_the_dry_run(
         ("7b", r"2 x H100 it is (\d+) GiB", seven.memory[2]["peak"]),
         ("7b", r"then it is (\d+)\.", elsewhere.memory[2]["peak"]),
         ("7b", r"Hours: (\d+) on four cards", seven.hours[4]),
-        ("7b", r"= ([\d,]+) calls", seven.calls),
-        ("7b", r"equally often, they are (\d+)", seven.dollars),
-        ("3b", r"Dollars: (\d+)", seven.dollars),
+        ("7b", r"= ([\d,]+) calls", asked.calls),
+        ("7b", r"equally often, they are (\d+)", asked.dollars),
+        ("3b", r"Dollars: (\d+)", asked.dollars),
         ("3b", r"rows sampled at a time: (\d+) GiB", three.memory[1]["peak"]),
         ("3b", r"On two, (\d+) GiB each", three.memory[2]["peak"]),
         ("3b", r"Hours: (\d+) on one card", three.hours[1]),
@@ -155,16 +183,22 @@ def test_the_heads_of_the_recipes_have_the_figures_of_the_dry_run(
         assert float(match[1].replace(",", "")) == pytest.approx(float(expected), abs=1), pattern
 
 
-def test_missing_data_pools_and_tokenizers_are_errors(data: Path, tmp_path: Path) -> None:
-    nowhere = json.dumps(str(tmp_path / "nowhere"))
+def test_missing_data_pools_and_tokenizers_are_found_all_at_once(
+    data: Path, tmp_path: Path
+) -> None:
+    nowhere = str(tmp_path / "nowhere")
+    settings = [f"pool={nowhere}.toml", f"data.path={nowhere}", f"held_out.path={nowhere}"]
+    checked = check(data, "7b", *settings)
+    faults = [check for check in checked.checklist.checks if check.state == "wrong"]
+    assert [fault.name for fault in faults] == ["pool", "data", "held out"]
+    assert all("nowhere" in fault.text for fault in faults)
+    assert "expected a folder of math.jsonl" in faults[1].text
+
     shutil.copy(data / "7b" / "config.json", tmp_path)
-    for setting, message in (
-        (f"data.path={nowhere}", r"nowhere, expected a folder of math\.jsonl"),
-        (f'pool={nowhere[:-1]}.toml"', r"nowhere\.toml"),
-        (f"model.base={json.dumps(str(tmp_path))}", r"could not be loaded|has no chat template"),
-    ):
-        with pytest.raises(ConfigError, match=message):
-            needs(data, "7b", setting)
+    checked = check(data, "7b", f"model.base={tmp_path}")
+    (fault,) = [check for check in checked.checklist.checks if check.state == "wrong"]
+    assert fault.name == "model"
+    assert "could not be loaded" in fault.text or "has no chat template" in fault.text
 
 
 def test_variables_that_only_headers_name_are_missing_too(data: Path, tmp_path: Path) -> None:
@@ -178,11 +212,34 @@ query = { sig = "$A_NAME_OF_QUERY" }
     (tmp_path / "pool.toml").write_text(worker, "utf-8")
     pool = f"pool={json.dumps(str(tmp_path / 'pool.toml'))}"
     expected = ("A_NAME_OF_HEADERS", "A_NAME_OF_QUERY")
-    assert needs(data, "7b", pool).missing_keys == expected
+    checked = check(data, "7b", pool)
+    assert checked.pool is not None
+    assert missing_keys(checked.pool) == expected
 
 
-def test_the_command_prints_the_estimate_and_the_same_as_json(data: Path, run) -> None:
-    command = ["train", "recipes/paper_7b.toml", *overrides(data, "7b"), "--dry-run"]
+def test_a_training_names_all_faults_before_torch_is_imported(tmp_path: Path) -> None:
+    recipe = tmp_path / "recipe.toml"
+    recipe.write_text(
+        'pool = "none.toml"\n[data]\ntask = "maths"\n[held_out]\ntask = "rlpr"\nsplit = "dev"\n'
+        'path = {rlpr = "none.jsonl"}\n'
+    )
+    program = (
+        "import sys\nfrom openconductor.cli import main\n"
+        f"code = main(['train', {str(recipe)!r}, '--out', {str(tmp_path / 'run')!r}])\n"
+        "print(code, 'torch' in sys.modules)"
+    )
+    command = [sys.executable, "-c", program]
+    ended = subprocess.run(command, check=False, capture_output=True, text=True)
+    assert ended.stdout.split() == ["2", "False"], ended.stderr
+    for fault in ("none.toml: no such file", "nearest: 'math'", "none.jsonl: no such file"):
+        assert fault in ended.stderr
+    assert not (tmp_path / "run").exists()
+
+
+def test_the_command_prints_the_checks_and_the_estimate_and_the_same_as_json(
+    data: Path, run
+) -> None:
+    command = ["train", "recipes/paper_7b.toml", *overrides(data, "7b"), "--dry-run", "--offline"]
     printed = run(*command)
     assert printed.code == 0
     assert "7.62 B parameters" in printed.out and "8 GPUs" in printed.out
@@ -190,6 +247,33 @@ def test_the_command_prints_the_estimate_and_the_same_as_json(data: Path, run) -
     values = run(*command, "--json").json()
     assert (values["parameters"], values["missing_keys"]) == (7_615_616_512, list(KEYS))
     assert Decimal(values["dollars"]) > 600 and set(values["memory"]) == {"1", "2", "4", "8"}
+    absent = [check["name"] for check in values["checks"] if check["state"] == "absent"]
+    assert absent[0] == "keys" and set(absent) <= {"keys", "trackers", "engine"}
+    assert run(*command[:-1]).code == 1, "without --offline what is absent is a failure"
+
+
+RECIPES = sorted(path for path in (ROOT / "recipes").glob("*.toml") if is_training(path))
+
+
+@pytest.mark.parametrize("recipe", RECIPES, ids=lambda path: path.stem)
+def test_each_shipped_recipe_starts_but_for_what_this_machine_lacks(
+    recipe: Path, run, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(*_: object, **__: object) -> None:
+        raise AssertionError("a dry run offline fetches nothing")
+
+    monkeypatch.setattr("huggingface_hub.hf_hub_download", refuse)
+    values = run("train", recipe, "--dry-run", "--offline", "--json").json()
+    states = {check["name"]: check["state"] for check in values["checks"]}
+    assert "wrong" not in states.values()
+    assert states["data"] == states["held out"] == states["settings"] == "ready"
+    assert values["calls"] > 1000
+    fresh = states["model.base"] == "ready"
+    assert fresh == (not load_train_config(recipe).model.base)
+    assert ("parameters" in values) == fresh
+    lacking = [check["text"] for check in values["checks"] if check["state"] == "absent"]
+    remedies = ("network", "GPU", "not set in the environment", "the recipe says what makes it")
+    assert [text for text in lacking if not any(word in text for word in remedies)] == []
 
 
 @pytest.mark.parametrize(("name", "kind"), [("fsdp", "FSDP"), ("deepspeed", "DEEPSPEED")])

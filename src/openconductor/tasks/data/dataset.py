@@ -47,6 +47,8 @@ _LOCAL = (
     "a local file of JSON Lines: path=FILE (`task`: --path FILE, `eval`: --task-path NAME=FILE)"
 )
 Counts = dict[Path, int]
+HELD_OUT_SEED = 0
+"""Draws the questions that are held out of a data set with one published split."""
 
 
 class UnpinnedData(UserWarning):
@@ -91,6 +93,8 @@ class Dataset:
         grader: makes the judge.
         notes: facts about these data for a reader of a run.
         gated: True if its publishers ask readers for their names.
+        held_out: the share of its questions that is the split ``test``, where one split alone is
+            published: ``train`` has the others. 0: the splits are as published.
     """
 
     name: str
@@ -103,6 +107,7 @@ class Dataset:
     grader: Callable[[], Grader] = field(kw_only=True)
     notes: tuple[str, ...] = ()
     gated: bool = False
+    held_out: float = 0.0
 
 
 class DatasetTask(Benchmark):
@@ -155,6 +160,8 @@ class DatasetTask(Benchmark):
             )
         counts: Counts = dict.fromkeys(files, 0)
         rows = self._read_rows(files, split, counts)
+        if self._data.held_out and self.path is None:
+            rows = (row for row in rows if self._is_held_out(row) == (split == "test"))
         if self._limit is not None:
             rows = self._draw(rows, self._limit)
         items: list[Item] = []
@@ -200,6 +207,15 @@ class DatasetTask(Benchmark):
                     "fetch it anew"
                 )
         return digests
+
+    def _is_held_out(self, row: Row) -> bool:
+        """Draw whether a row is in the split ``test``: rows of one question are in one split."""
+        try:
+            question = self._shape_of(row).item(row).problem.question
+        except Unusable:
+            return False
+        key = draw_key(HELD_OUT_SEED, question)
+        return int.from_bytes(key) < self._data.held_out * 256 ** len(key)
 
     def _draw(self, rows: Iterator[Row], limit: int) -> Iterator[Row]:
         """Draw rows by the seed, and keep their order."""

@@ -150,6 +150,11 @@ class Benchmark(ABC):
             self.splits = tuple(dict.fromkeys((split, *self.splits)))
 
     @property
+    def hub_names(self) -> tuple[str, ...]:
+        """The data sets that are fetched from the hub for it; (): its problems are local."""
+        return () if self._local or self.dataset is None else (self.dataset.id,)
+
+    @property
     def source(self) -> Source:
         """The origin of the default split, which is loaded for it."""
         return self.read().source
@@ -167,13 +172,21 @@ class Benchmark(ABC):
         """Return the problems of one split with all facts about them; for errors see ``load``."""
         split = split or self.splits[0]
         if split not in self._loaded:
-            if not self._has_split(split):
-                message = self._unknown_split(split)
-                if self.dataset:
-                    message += "; other splits need local files: path=FOLDER"
-                raise TaskError(message)
+            self.check_split(split)
             self._loaded[split] = self._read(split)
         return self._loaded[split]
+
+    def check_split(self, split: str) -> None:
+        """Check the name of a split, without reading it.
+
+        Raises:
+            TaskError: there is none of this name.
+        """
+        if not self._has_split(split):
+            message = self._unknown_split(split)
+            if self.dataset:
+                message += "; other splits need local files: path=FOLDER"
+            raise TaskError(message)
 
     def _has_split(self, split: str) -> bool:
         return self._local or split in self.splits

@@ -1,0 +1,237 @@
+"""Check what a training needs: names, files, keys, packages, data, the base model, TRL's settings.
+
+``check_names`` comes first in every training. It takes no network and no torch, and little time.
+"""
+
+from __future__ import annotations
+
+import os
+import socket
+from dataclasses import dataclass
+from importlib.util import find_spec
+from pathlib import Path
+from typing import TYPE_CHECKING
+from urllib.parse import urlsplit
+
+from openconductor.checklist import Checklist
+from openconductor.config import needing, one_of
+from openconductor.errors import ConfigError, TaskError
+from openconductor.pool import WorkerPool, open_pool, simulated_pool
+from openconductor.tasks import Benchmark, load_task
+from openconductor.tasks.simulated import find_simulation
+from openconductor.training.train_config import TrainConfig
+
+if TYPE_CHECKING:
+    from openconductor.training.estimate import ModelNeeds
+    from openconductor.training.setup import Questions
+
+_CONNECT_S = 1.0
+
+
+@dataclass(frozen=True, slots=True)
+class Checked:
+    """What a dry run has found.
+
+    Attributes:
+        checklist: every check.
+        pool: the workers; None: the pool is wrong.
+        held_out: the number of held-out questions: as many as the recipe wants, or as there are.
+        model: the needs of the model; None: it is not here.
+    """
+
+    checklist: Checklist
+    pool: WorkerPool | None
+    held_out: int
+    model: ModelNeeds | None
+
+
+def check_training(config: TrainConfig, *, offline: bool) -> Checked:
+    """Check everything that a recipe names.
+
+    Args:
+        config: the recipe.
+        offline: True fetches nothing: what is on the hub is absent, unless it is in the cache.
+    """
+    checklist = Checklist()
+    pool = check_names(config, checklist)
+    _check_packages(config, checklist)
+    if not checklist.is_right:
+        return Checked(checklist, pool, config.held_out.questions, None)
+    with needing("train", "train"):
+        from openconductor.training.estimate import model_needs
+        from openconductor.training.setup import held_out_problems
+    questions = _check_data(config, checklist, offline=offline)
+    held_out = config.held_out.questions
+    if questions is not None:
+        held_out = len(held_out_problems(config, questions))
+    _check_settings(config, checklist)
+    model = None
+    if pool is not None and _check_base(config, checklist, offline=offline):
+        model = checklist.attempt("model", lambda: model_needs(config, pool, questions))
+    return Checked(checklist, pool, held_out, model)
+
+
+def require_names(config: TrainConfig) -> None:
+    """Check every name and local file of a recipe, before torch is imported.
+
+    Raises:
+        ConfigError: some are wrong; the message has all of them.
+    """
+    checklist = Checklist()
+    check_names(config, checklist)
+    faults = [check.text for check in checklist.checks if check.state == "wrong"]
+    if faults:
+        raise ConfigError("; ".join(faults))
+
+
+# ── names ─────────────────────────────────────────────────────────────────────────────────────────
+def check_names(config: TrainConfig, checklist: Checklist) -> WorkerPool | None:
+    """Check the names and files of a recipe; return its pool, or None if that is wrong."""
+    pool = checklist.attempt("pool", lambda: open_pool(config.pool, config.seed))
+    if pool is not None:
+        _check_pool(config, pool, checklist)
+    _check_task(config.data.task, config.data.path, config.data.split, "data", checklist)
+    for name, path in config.held_out_paths.items():
+        _check_task(name, path, config.held_out.split, "held out", checklist)
+    return pool
+
+
+def _check_pool(config: TrainConfig, pool: WorkerPool, checklist: Checklist) -> None:
+    names = [worker.name for _, worker in pool]
+    checklist.ready("pool", f"{config.pool}: {len(names)} workers ({', '.join(names)})")
+    if config.reward.judge:
+        judge = config.reward.judge
+        if checklist.attempt("judge", lambda: one_of("reward.judge", judge, names)):
+            checklist.ready("judge", judge)
+    missing = missing_keys(pool)
+    if missing:
+        checklist.absent("keys", f"not set in the environment: {', '.join(missing)}")
+    elif simulated_pool(config.pool) is None:
+        checklist.ready("keys", "all are set")
+
+
+def missing_keys(pool: WorkerPool) -> tuple[str, ...]:
+    """Return the environment variables that a pool names and that are not set."""
+    keys: set[str | None] = set()
+    for _, worker in pool:
+        keys |= {worker.resolved.api_key_env, *worker.resolved.variables}
+    return tuple(sorted(key for key in keys if key and not os.environ.get(key)))
+
+
+def _check_task(name: str, path: str, split: str, section: str, checklist: Checklist) -> None:
+    """Check the name of a task, of its split, and that its local file is there."""
+
+    def check() -> Benchmark:
+        task = load_task(name, path=path or None)
+        task.check_split(split)
+        if path and not Path(path).exists():
+            raise TaskError(f"{section}: task {name}: {path}: no such file or folder")
+        return task
+
+    task = checklist.attempt(section, check)
+    if task is None:
+        return
+    where = path
+    if task.hub_names:
+        where = f"of the hub: {', '.join(dict.fromkeys(task.hub_names))}"
+    elif find_simulation(name) is not None:
+        where = "drawn"
+    checklist.ready(section, f"task {name}, split {split}, {where or 'in the package'}")
+
+
+# ── packages ──────────────────────────────────────────────────────────────────────────────────────
+def _check_packages(config: TrainConfig, checklist: Checklist) -> None:
+    """Check that learning, sampling and tracking are installed, and that a server of vLLM runs."""
+    if find_spec("trl") is None:
+        install = 'pip install "openconductor[train]"'
+        checklist.wrong("packages", f"the extra train is not installed: {install}")
+    for name in config.trackers:
+        if find_spec(name) is None:
+            text = f"{name} is not installed: pip install {name} (needs the network)"
+            checklist.absent("trackers", text)
+    engine = config.rollout.engine
+    if engine != "transformers" and find_spec("vllm") is None:
+        text = 'vllm is not installed; it needs a GPU: pip install "openconductor[vllm]"'
+        checklist.absent("engine", text)
+    if engine == "vllm_server" and not _is_listening(config.rollout.vllm_url):
+        command = f"trl vllm-serve --model {config.model.base}"
+        text = f"nothing listens at {config.rollout.vllm_url}; on a GPU: {command}"
+        checklist.absent("engine", text)
+
+
+def _is_listening(url: str) -> bool:
+    parts = urlsplit(url)
+    try:
+        socket.create_connection((parts.hostname or "", parts.port or 80), _CONNECT_S).close()
+    except OSError:
+        return False
+    return True
+
+
+# ── what takes torch ──────────────────────────────────────────────────────────────────────────────
+def _check_data(config: TrainConfig, checklist: Checklist, *, offline: bool) -> Questions | None:
+    """Read the questions, and check that none is both learnt from and held out."""
+    from openconductor.training.setup import load_questions
+
+    paths = {config.data.task: config.data.path} | config.held_out_paths
+    tasks = [load_task(name, path=path or None) for name, path in paths.items()]
+    on_hub = [name for task in tasks for name in task.hub_names]
+    if offline and on_hub:
+        names = ", ".join(dict.fromkeys(on_hub))
+        checklist.absent("questions", f"not fetched offline (needs the network): {names}")
+        return None
+    questions = checklist.attempt("questions", lambda: load_questions(config))
+    if questions is not None:
+        held_out = sum(len(problems) for problems in questions.held_out)
+        text = f"{len(questions.learnt)} to learn from, {held_out} held out, none is both"
+        drawn = questions.simulation is not None
+        checklist.ready("questions", "drawn by seeds" if drawn else text)
+    return questions
+
+
+def _check_settings(config: TrainConfig, checklist: Checklist) -> None:
+    """Check that TRL takes the settings."""
+    from openconductor.training.grpo import grpo_arguments
+    from openconductor.training.run import quiet_libraries
+
+    try:
+        with quiet_libraries():
+            grpo_arguments(config, Path("dry-run"))
+    except (TypeError, ValueError) as error:  # ConfigError is one
+        checklist.wrong("settings", str(error))
+    else:
+        checklist.ready("settings", "TRL takes them")
+
+
+def _check_base(config: TrainConfig, checklist: Checklist, *, offline: bool) -> bool:
+    """Check the base model; return True if its shape and its tokenizer are here."""
+    from openconductor.training.checkpoint import check_base, is_folder_name
+
+    base = config.model.base
+    if not base:
+        checklist.ready("model.base", "none: a fresh tiny model")
+        return True
+    if not Path(base).is_dir():
+        if is_folder_name(base):
+            checklist.absent(
+                "model.base", f"{base}: no such folder yet; the recipe says what makes it"
+            )
+            return False
+        if offline and not _is_cached(base):
+            checklist.absent("model.base", f"{base}: not in the hub's cache (needs the network)")
+            return False
+    try:
+        check_base(base)
+    except ConfigError as error:
+        checklist.wrong("model.base", str(error))
+        return False
+    checklist.ready("model.base", base)
+    return True
+
+
+def _is_cached(base: str) -> bool:
+    """Return True if a model's shape and tokenizer are in the hub's cache."""
+    from huggingface_hub import try_to_load_from_cache
+
+    needed = ("config.json", "tokenizer_config.json")
+    return all(isinstance(try_to_load_from_cache(base, name), str) for name in needed)
