@@ -65,15 +65,17 @@ def test_a_piece_of_a_key_is_hidden_too() -> None:
     assert excerpt("wrong key sk-cana…") == "wrong key sk-cana…"
 
 
-def test_a_short_key_is_hidden_whole_and_none_hides_nothing(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    assert excerpt("got abc") == "got abc"
+def test_only_a_key_of_six_characters_or_more_is_hidden(monkeypatch: pytest.MonkeyPatch) -> None:
+    unreachable = "gaierror: [Errno -2] Name or service not known; got abcde"
+    for placeholder in ("x", "e", "abcde"):
+        monkeypatch.setenv("MINE", placeholder)
+        assert key_of("MINE") == placeholder
+        assert excerpt(unreachable) == unreachable
     assert key_of(None) == ""
-    assert excerpt("got abc") == "got abc"
-    monkeypatch.setenv("MINE", "abc")
+    assert excerpt("got abcdef") == "got abcdef"
+    monkeypatch.setenv("MINE", "abcdef")
     key_of("MINE")
-    assert excerpt("got abc") == "got [key]"
+    assert excerpt("got abcdef") == "got [key]"
 
 
 def test_a_key_in_a_body_of_any_size_is_hidden_before_the_words_are_cut() -> None:

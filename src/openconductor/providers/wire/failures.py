@@ -33,6 +33,9 @@ ECHO_CHARACTERS = 300  # the most characters of a server's words in an error mes
 SCANNED_CHARACTERS = 4096  # characters of them that are searched for keys before they are cut
 # So many characters of a key in a row count as the key: a server may cut what it echoes.
 WINDOW = 12
+# Shorter values are placeholders such as "x" or "none". Hiding them would make errors unreadable,
+# because their forms stand in ordinary words. Passwords begin at about six characters, keys at 20.
+SHORTEST_KEY = 6
 
 _CONTEXT_CODES = ("context_length_exceeded", "exceed_context_size_error", "context_window_exceeded")
 _CONTEXT_WORDS = re.compile(
@@ -99,8 +102,9 @@ def secret_of(variable: str) -> str:
 
 
 def hide(secret: str) -> None:
-    """Let no excerpt show a secret."""
-    _keys.add(secret)
+    """Let no excerpt show a secret, if it has ``SHORTEST_KEY`` characters or more."""
+    if len(secret) >= SHORTEST_KEY:
+        _keys.add(secret)
 
 
 def _hide_key(key: str, text: str) -> str:
