@@ -24,6 +24,7 @@ os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
 os.environ.setdefault("HF_HUB_OFFLINE", "1")
 os.environ.setdefault("HF_DATASETS_OFFLINE", "1")
 os.environ.setdefault("TRL_EXPERIMENTAL_SILENCE", "1")
+os.environ.pop("OPENAI_BASE_URL", None)  # no test may ask the developer's own server
 
 # Where the tests were started in the background SIGINT is ignored, and the commands that they start
 # would inherit it.

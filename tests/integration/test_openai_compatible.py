@@ -107,6 +107,28 @@ async def test_without_a_named_variable_no_key_leaves_for_another_host(
     assert "authorization" not in server.headers[0]
 
 
+async def test_the_environment_names_the_server_where_no_base_url_is_given(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setenv("OPENAI_API_KEY", KEY)
+    async with chat_server(says(completion())) as server:
+        monkeypatch.setenv("OPENAI_BASE_URL", f"{server.url}/")
+        client = create("openai", "m")
+        assert client.identity == f"openai_compatible m {server.url}"
+        await client.complete(HELLO, Sampling(), call=CallContext())
+        await client.aclose()
+    assert server.headers[0]["authorization"] == f"Bearer {KEY}"
+
+    explicit = create("openai", "m", base_url="https://api.openai.com/v1")
+    assert explicit.identity.endswith("//api.openai.com/v1")
+    assert "localhost" in create("vllm", "m").identity
+    monkeypatch.setenv("OPENAI_BASE_URL", " ")
+    assert create("openai", "m").identity == explicit.identity
+    monkeypatch.setenv("OPENAI_BASE_URL", "my-server:8000")
+    with pytest.raises(errors.ConfigError, match=r"OPENAI_BASE_URL.*my-server.*expected http"):
+        create("openai", "m")
+
+
 @pytest.mark.parametrize("name", ["openai_compatible", "ollama", "vllm", "openrouter"])
 def test_a_provider_is_remote_and_says_what_it_is_and_takes_a_read_timeout(name: str) -> None:
     made = create(name, "m", timeout_s=9.0, read_timeout_s=3.0)

@@ -7,6 +7,7 @@ key is read from the environment at each call, and is never in an error, a log o
 
 from __future__ import annotations
 
+import os
 from collections.abc import Mapping, Sequence
 from functools import partial
 from time import perf_counter
@@ -23,6 +24,7 @@ from openconductor.types import Completion, Message, Sampling, Usage
 
 OPENAI_URL = "https://api.openai.com/v1"
 OPENAI_KEY = "OPENAI_API_KEY"
+OPENAI_ADDRESS = "OPENAI_BASE_URL"
 AZURE = ".openai.azure.com"
 OPENROUTER_URL = "https://openrouter.ai/api/v1"
 
@@ -38,10 +40,11 @@ class OpenAICompatibleProvider(http.Closing, Provider):
     Args:
         model: the model's name at the server.
         base_url: where the API begins, ``/v1`` included; http(s), without credentials, query or
-            fragment.
+            fragment. None: the environment variable ``OPENAI_BASE_URL`` as it is now, or else
+            OpenAI's own address.
         api_key_env: the environment variable that holds the key. None: ``OPENAI_API_KEY`` at
-            OpenAI's own address, and no key anywhere else (a key is never sent to a host that it
-            was not named for).
+            OpenAI's own address and at ``OPENAI_BASE_URL``, and no key anywhere else (a key is
+            never sent to a host that it was not named for).
         timeout_s: total deadline of a call, in seconds. None: no limit. ``call.deadline`` holds
             beside it.
         read_timeout_s: the longest silence of the server, in seconds. None: no limit, because a
@@ -61,7 +64,7 @@ class OpenAICompatibleProvider(http.Closing, Provider):
         self,
         model: str,
         *,
-        base_url: str = OPENAI_URL,
+        base_url: str | None = None,
         api_key_env: str | None = None,
         timeout_s: float | None = 600.0,
         read_timeout_s: float | None = None,
@@ -71,14 +74,15 @@ class OpenAICompatibleProvider(http.Closing, Provider):
         client_cert: str | Sequence[str] | None = None,
     ) -> None:
         self.model = http.checked_name(model, "the model's name at the server")
-        self.base_url = http.checked_url(base_url)
+        self.base_url = _default_url() if base_url is None else http.checked_url(base_url)
         self._settings = HttpSettings(headers, query, proxy, client_cert)
         self.variables = self._settings.variables
         host = urlsplit(self.base_url).hostname or ""
         at_openai = host == urlsplit(OPENAI_URL).hostname
         if self._settings.authorizes and api_key_env is not None:
             raise ConfigError("api_key_env: headers already hold Authorization; keep one of them")
-        if api_key_env is None and at_openai and not self._settings.authorizes:
+        takes_openai_key = at_openai or base_url is None
+        if api_key_env is None and takes_openai_key and not self._settings.authorizes:
             api_key_env = OPENAI_KEY
         self.api_key_env = http.checked_variable(api_key_env)
         self._timeout_s = http.checked_seconds("timeout_s", timeout_s)
@@ -171,6 +175,17 @@ class OpenAICompatibleProvider(http.Closing, Provider):
         headers |= self._settings.read_headers()
         lines = "".join(f"{name}: {value}\r\n" for name, value in headers.items())
         return self._http.head("/chat/completions", lines, len(payload))
+
+
+def _default_url() -> str:
+    """Return the address in ``OPENAI_BASE_URL``, as OpenAI's SDK does, or else OpenAI's own."""
+    url = os.environ.get(OPENAI_ADDRESS, "").strip()
+    if not url:
+        return OPENAI_URL
+    try:
+        return http.checked_url(url)
+    except ConfigError as error:
+        raise ConfigError(f"the environment variable {OPENAI_ADDRESS}: {error}") from error
 
 
 async def _read_stream(response: Connection, reply: Reply) -> None:
