@@ -284,6 +284,7 @@ class Conductor:
             on_event=on_event,
             fallback=self.fallback,
             spent="stop" if self.max_rounds is not None else "answered",
+            planner=self.planner.resolved,
         )
 
     def _check_budget(self, live: LiveEpisode) -> None:

@@ -16,6 +16,7 @@ from collections.abc import AsyncGenerator, Callable, Iterable, Iterator, Sequen
 from contextlib import asynccontextmanager, nullcontext
 from dataclasses import dataclass, field, replace
 from functools import partial
+from itertools import chain
 from typing import Literal
 
 from openconductor.calls.budget import BudgetMeter, check_price, open_meter
@@ -46,7 +47,7 @@ from openconductor.events import (
 from openconductor.parser import parse_workflow, validate_workflow
 from openconductor.pool import WorkerPool
 from openconductor.prompt import SOLVE_SUBTASK, check_question, check_turns, tools_as_text
-from openconductor.protocols import CallContext, OnEvent
+from openconductor.protocols import CallContext, OnEvent, Provider
 from openconductor.types import (
     Budget,
     Call,
@@ -243,6 +244,7 @@ class Execution:
         previous: the previous round's final response, shown to steps whose access is ``"all"``.
         begun: whether the opening ends with the beginning of the answer.
         fallback: whether a failed step goes to another worker.
+        planner: the Conductor's provider; if it is also a worker's, that one takes over last.
     """
 
     def __init__(
@@ -255,6 +257,7 @@ class Execution:
         previous: str | None,
         begun: bool,
         fallback: bool,
+        planner: Provider | None,
     ) -> None:
         self._workflow = workflow
         self._pool = pool
@@ -263,6 +266,7 @@ class Execution:
         self._previous = previous
         self._begun = begun
         self._fallback = fallback
+        self._planner = planner
         self._responses = [""] * len(workflow)
         self._results: list[StepResult | None] = [None] * len(workflow)
         self._unmet = [set(workflow.visible(index)) for index in range(len(workflow))]
@@ -368,17 +372,26 @@ class Execution:
         return completion
 
     def _candidates(self, planned: int) -> Iterator[int]:
-        """Yield the workers to try: the planned one, with fallback each healthy one from it on."""
+        """Yield the workers to try: the planned one, with fallback then each other healthy one."""
         tried = False
         if self._fallback:
-            ordinals = sorted(self._pool.ordinals)
-            place = ordinals.index(planned)
-            for ordinal in (*ordinals[place:], *ordinals[:place]):
+            for ordinal in chain((planned,), self._substitutes(planned)):
                 if self._pool[ordinal].healthy:  # asked late: it may have failed meanwhile
                     tried = True
                     yield ordinal
         if not tried:
             yield planned
+
+    def _substitutes(self, planned: int) -> Iterator[int]:
+        """Yield the other workers, the best measured one first and the planner last.
+
+        Equal ones are in the order of the pool, from the planned one on.
+        """
+        ordinals = sorted(self._pool.ordinals)
+        place = ordinals.index(planned)
+        others = self._pool.best_first((*ordinals[place + 1 :], *ordinals[:place]))
+        others.sort(key=lambda ordinal: self._pool[ordinal].provider is self._planner)
+        yield from others
 
     def _may_fall_back(self, failure: OpenConductorError) -> bool:
         """Return True if another worker may be asked after a failure."""
@@ -477,6 +490,7 @@ class LiveEpisode:
         spent: what happens at the end of the question's own budget. ``stop`` raises; ``answered``
             returns the answer until then, if there is one; ``data`` ends the episode, which holds
             the error.
+        planner: the Conductor's provider; if it is also a worker's, that one takes over last.
         previous: a round that was played before; it is in the episode, but not on its bill.
 
     Attributes:
@@ -500,6 +514,7 @@ class LiveEpisode:
         on_event: OnEvent | None = None,
         fallback: bool = False,
         spent: Literal["stop", "answered", "data"] = "stop",
+        planner: Provider | None = None,
         previous: Round | None = None,
     ) -> None:
         check_turns(question)
@@ -511,6 +526,7 @@ class LiveEpisode:
         self._works_for = context or CallContext()
         self._fallback = fallback
         self._spent = spent
+        self._planner = planner
         self._played_before = len(self.rounds)
         self._open: _OpenRound | None = None
         self._dispatcher = Dispatcher(self._works_for, on_event)
@@ -694,6 +710,7 @@ class LiveEpisode:
             previous=previous,
             begun=opening is None and self.opening[-1].role == "assistant",
             fallback=fallback,
+            planner=self._planner,
         )
         self._round.workflow = workflow
         self._round.execution = execution
@@ -806,9 +823,9 @@ async def execute(
         on_event: gets every event in order. It is trusted: an exception that it raises cancels what
             runs and comes out of here unchanged, and nothing more is sent to it.
         context: what the question works for. Its ``sample`` tells repeats of a question apart.
-        fallback: whether a step whose worker failed goes to the next worker that it has not tried
-            (the result's ``worker`` says which answered). Leave it off where credit matters: in
-            training and evaluation.
+        fallback: whether a step whose worker failed goes to the best measured one of those that it
+            has not tried, of equals to the next (the result's ``worker`` says which answered).
+            Leave it off where credit matters: in training and evaluation.
         max_steps: the most steps that the workflow may have; None: no limit.
 
     Returns:

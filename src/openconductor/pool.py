@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import lru_cache
 from pathlib import Path
@@ -81,7 +81,7 @@ class WorkerPool:
         object.__setattr__(self, "_workers", MappingProxyType(numbered))
         object.__setattr__(self, "names", MappingProxyType(names))
         if default_worker is None:
-            default = _best_measured(numbered)
+            default = self.best_first(numbered)[0]
         else:
             default = self.ordinal_of(default_worker)
         object.__setattr__(self, "default_worker", default)
@@ -190,6 +190,23 @@ class WorkerPool:
         near = nearest(name, self.names.values())
         raise ConfigError(f"worker {name!r} is not in the pool; the nearest is {near!r}")
 
+    def best_first(self, ordinals: Iterable[int]) -> list[int]:
+        """Sort workers by their mean measured rates; those that were not measured come last.
+
+        Rates are compared on the tasks that all measured workers of the pool share, or else each
+        worker's own. Equal workers keep their order.
+        """
+        measured = {ordinal: worker.rates for ordinal, worker in self if worker.rates}
+        if not measured:
+            return list(ordinals)
+        shared = set(next(iter(measured.values())))
+        for rates in measured.values():
+            shared &= rates.keys()
+        means: dict[int, float] = {}
+        for ordinal, rates in measured.items():
+            means[ordinal] = fmean(rates[task] for task in shared or rates)
+        return sorted(ordinals, key=lambda ordinal: means.get(ordinal, -1.0), reverse=True)
+
     async def aclose(self) -> None:
         """Close the connections that the workers' providers hold on the running event loop."""
         for _, worker in self:
@@ -214,23 +231,6 @@ class WorkerPool:
     def __repr__(self) -> str:
         workers = [f"{ordinal}: {name}" for ordinal, name in self.names.items()]
         return f"WorkerPool({', '.join(workers)})"
-
-
-def _best_measured(workers: Mapping[int, Worker]) -> int:
-    """Return the ordinal of the worker with the best mean rate; of the first if none was measured.
-
-    Workers are compared on the tasks that all measured ones share, or else each on its own.
-    """
-    rates = {ordinal: worker.rates for ordinal, worker in workers.items() if worker.rates}
-    if not rates:
-        return next(iter(workers))
-    shared = set(next(iter(rates.values())))
-    for of_worker in rates.values():
-        shared &= of_worker.keys()
-    means: dict[int, float] = {}
-    for ordinal, of_worker in rates.items():
-        means[ordinal] = fmean(of_worker[task] for task in shared or of_worker)
-    return max(means, key=lambda ordinal: means[ordinal])
 
 
 # ── simulated workers ─────────────────────────────────────────────────────────────────────────────

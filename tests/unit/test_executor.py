@@ -23,6 +23,7 @@ from openconductor.events import (
     StepStarted,
     StepText,
 )
+from openconductor.pool import Worker, WorkerPool
 from openconductor.protocols import CallContext
 from openconductor.testing import Scripted, ScriptedCall, pool_of
 from openconductor.types import Completion, Step, Transcript, Workflow
@@ -266,6 +267,17 @@ async def test_fallback_goes_on_in_ordinal_order_around_the_pool() -> None:
     assert (result.step.worker, result.worker) == (1, 0)
     assert result.error is None and transcript.answer == "answer 0"
     assert [len(provider.calls) for provider in providers] == [1, 1, 1, 1]
+
+
+async def test_the_best_measured_worker_takes_over_and_workers_without_a_card_come_last() -> None:
+    cards = ("law 90%", "law 0%", "", "law 80%", "law 90%")
+    workers = [
+        Worker(Scripted(errors.Refused("no")), name=f"w{number}", description=card)
+        for number, card in enumerate(cards)
+    ]
+    transcript = await execute(plan([[]], worker=1), WorkerPool(workers), "Why?", fallback=True)
+    (result,) = transcript.results
+    assert [call.worker for call in result.calls] == ["w1", "w4", "w0", "w3", "w2"]
 
 
 # ── events ────────────────────────────────────────────────────────────────────────────────────────

@@ -103,6 +103,17 @@ async def test_a_planner_that_is_down_is_not_asked_as_the_default_worker(
     assert (episode.answer, len(planner.calls)) == (answer, calls)
 
 
+async def test_a_worker_that_is_also_the_planner_takes_over_last_however_good_its_card() -> None:
+    planner = Scripted([Workflow([Step(2, "Say it.")]), "a plan"])
+    workers = [
+        Worker(planner, name="w0", description="law 90%"),
+        Worker(Scripted("two"), name="w1", description="law 10%"),
+        Worker(Scripted(DOWN), name="w2"),
+    ]
+    conductor = Conductor("worker:w0", pool=WorkerPool(workers), fallback=True)
+    assert (await conductor.ask("Why?")).answer == "two"
+
+
 async def test_a_failure_of_every_worker_ends_the_episode_in_its_error() -> None:
     episode = await mending(Scripted(BOLD), pool_of(DOWN, DOWN)).ask("Why?")
     assert isinstance(episode.error, errors.Unreachable) and episode.answer is None

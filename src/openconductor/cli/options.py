@@ -180,7 +180,7 @@ class AnswerOptions(PlanOptions):
         int, typer.Option("--rounds", min=1, help="The most rounds; with 1 nothing is revised.")
     ] = 1
     fallback: Annotated[
-        bool, typer.Option(help="Give a failed step to the next healthy worker.")
+        bool, typer.Option(help="Give a failed step to the best other healthy worker.")
     ] = True
     calls: Annotated[
         int | None, typer.Option("--budget-calls", min=0, help="The most calls, plans included.")

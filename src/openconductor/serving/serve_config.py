@@ -86,7 +86,7 @@ class ServeConfig:
         max_steps: the most steps of a workflow. None: as many as the checkpoint was trained to
             write, else 5.
         max_rounds: the most rounds, unless a request says; a key can limit it.
-        fallback: whether a failed step goes to the next healthy worker.
+        fallback: whether a failed step goes to the best of the other healthy workers.
         cards: whether a prompted Conductor is shown what is known of the workers. None: with
             ``brief``.
         examples: the worked examples that it is shown. None: those of its template.
