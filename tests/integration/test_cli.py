@@ -258,7 +258,7 @@ def test_the_gyms_tables_break_no_word_in_a_narrow_terminal(run, monkeypatch, co
 @pytest.fixture
 def recipe(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> str:
     monkeypatch.chdir(tmp_path)
-    Path("recipe.toml").write_text('name = "tiny"\n')
+    Path("recipe.toml").write_text('name = "tiny"\npool = "gym"\ndata = {task = "gym"}\n')
     return "recipe.toml"
 
 

@@ -96,6 +96,7 @@ class CallLimits:
         """
         loop = asyncio.get_running_loop()
         end = math.inf if deadline is None else deadline
+        self._check_pause(loop.time(), end)
         waiter = loop, asyncio.Event()
         with self._lock:
             if slot.goes_first:
@@ -105,7 +106,8 @@ class CallLimits:
         try:
             while True:
                 check()
-                self._check_pause(loop.time(), min(slot.latest, end))
+                # Not by ``end``: an answer meanwhile may raise the rate.
+                self._check_pause(loop.time(), slot.latest)
                 wait = self._enter(slot, waiter)
                 if wait == 0:
                     return

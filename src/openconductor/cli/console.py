@@ -15,7 +15,7 @@ from collections.abc import Callable, Collection, Generator, Iterable, Sequence
 from contextlib import contextmanager, suppress
 from io import TextIOWrapper
 from pathlib import Path
-from typing import IO, NoReturn, cast
+from typing import IO, TYPE_CHECKING, NoReturn, cast
 
 import typer
 from rich import box
@@ -33,9 +33,11 @@ from rich.progress import (
 from rich.table import Table
 from rich.text import Text
 
-from openconductor.checklist import Check, Checklist
 from openconductor.measures import Pace
 from openconductor.store.serialisation import plain
+
+if TYPE_CHECKING:
+    from openconductor.checklist import Check, Checklist
 
 OK, FAILED, USAGE, INTERRUPTED = 0, 1, 2, 130
 """The exit codes."""

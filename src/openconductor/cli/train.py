@@ -79,7 +79,6 @@ def train(  # noqa: PLR0913, PLR0917 - the options of a command
         return
     if offline:
         raise ConfigError("--offline requires --dry-run")
-    require_names(config)
     if study is not None:
         if out is not None or resume:
             raise ConfigError(
@@ -109,6 +108,7 @@ def train(  # noqa: PLR0913, PLR0917 - the options of a command
 
 
 def _train(config: TrainConfig, folder: Path, resume: bool) -> _Record:
+    require_names(config)
     with needing("train", "train"):
         from openconductor.training.run import train as run
     if is_first_process():
@@ -121,6 +121,7 @@ def _study(
     config: TrainConfig, folder: Path, seeds: str | None, controls: bool | None, jobs: int | None
 ) -> _Record:
     numbers = _read_seeds(SEEDS if seeds is None else seeds)
+    require_names(config)
     with needing("train", "train"):
         from openconductor.training.study import study as run
     if is_first_process():

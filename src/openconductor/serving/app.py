@@ -82,7 +82,9 @@ class Endpoint:
             if request.model in self.gateway.models:
                 model = request.model
             turn = await self.gateway.open(request, tenant)
-            connection_of(scope).when_lost(turn.cancel)
+            connection = connection_of(scope)
+            if connection is not None:
+                connection.when_lost(turn.cancel)
             with metrics.in_flight(self.api.name):
                 if request.stream:
                     status = await self._stream(turn, send, began)

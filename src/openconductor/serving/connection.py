@@ -117,9 +117,9 @@ class ClientConnection(HttpToolsProtocol):
         super().connection_lost(exc)
 
 
-def connection_of(scope: Scope) -> ClientConnection:
-    """Return the connection that a request came over."""
-    return scope["extensions"][_CONNECTION]
+def connection_of(scope: Scope) -> ClientConnection | None:
+    """Return the connection that a request came over; None: another server runs the app."""
+    return scope.get("extensions", {}).get(_CONNECTION)
 
 
 async def receive_json(receive: Receive, limit_mb: int) -> Json:

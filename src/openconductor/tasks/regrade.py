@@ -156,6 +156,9 @@ class _Stream:
                     self._loop.call_soon_threadsafe(self._start, line, number)
             except (OSError, TaskError) as error:
                 end = error
+            except ValueError:  # the file was closed
+                if not self._stopped.is_set():
+                    raise
             self._loop.call_soon_threadsafe(self._arrived.put_nowait, end)
 
     def _start(self, line: bytes, number: int) -> None:

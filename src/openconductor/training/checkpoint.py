@@ -136,7 +136,7 @@ def check_base(name: str) -> None:
         ConfigError: it does not; the message has the name and the cause.
     """
     if is_folder_name(name) and not Path(name).is_dir():
-        raise ConfigError(f"model.base: got {name!r}, expected a folder; there is none")
+        raise _not_loaded(name, FileNotFoundError("no such folder"))
     try:
         AutoConfig.from_pretrained(name)
     except (OSError, ValueError) as error:
