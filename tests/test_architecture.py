@@ -29,28 +29,28 @@ TESTS = sorted([*(ROOT / "tests").rglob("*.py"), *(ROOT / "benchmarks").rglob("*
 
 # Syntax nodes that a folder of the package may have, without docstrings and annotations.
 BUDGET = {
-    "": 16_940,  # the modules at the root
-    "baselines": 5_881,
-    "calls": 7_188,
-    "cli": 17_292,
-    "evaluation": 18_332,
+    "": 17_358,  # the modules at the root
+    "baselines": 5_830,
+    "calls": 6_994,
+    "cli": 17_467,
+    "evaluation": 18_401,
     "graders": 13_412,
     "gym": 6_709,
     "plots": 6_406,
-    "providers": 17_194,
+    "providers": 17_239,
     "report": 11_896,
     "sandboxes": 7_141,
-    "serving": 19_194,
-    "store": 8_212,
-    "tasks": 8_830,
-    "training": 15_491,
+    "serving": 19_263,
+    "store": 8_077,
+    "tasks": 8_973,
+    "training": 16_659,
 }
-TOTAL_NODES = 180_118
-TEST_NODES = 210_800  # of tests/ and benchmarks/ together
+TOTAL_NODES = 181_825
+TEST_NODES = 215_749  # of tests/ and benchmarks/ together
 FILE_NODES = 2_800
 FUNCTION_STATEMENTS = 60
 FOLDER_FILES = 14
-SHELVES = {".": 21, "cli": 26}  # the machine and its words; a file a verb
+SHELVES = {".": 22, "cli": 26, "training": 15}  # the machine; a verb, a part of a training a file
 # Shelves, whose files may be called like those of another folder.
 ADDED_TO = {"baselines", "cli", "graders", "plots", "providers", "sandboxes", "tasks"}
 ADDED_TO |= {"serving/apis", "tasks/data"}
