@@ -182,7 +182,10 @@ class Refused(WorkerError, outcome="refused", retryable=False):
 
 
 class AuthFailed(WorkerError, outcome="auth_failed", retryable=False, unbilled=True):
-    """The key is missing, wrong or not allowed; no later call can succeed, so the run stops."""
+    """The key is missing, wrong or not allowed: no later call of this worker can succeed.
+
+    The run stops, or with ``fallback`` another worker is asked.
+    """
 
 
 class GradingError(OpenConductorError, RuntimeError):
