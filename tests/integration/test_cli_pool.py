@@ -429,7 +429,11 @@ def test_calibrate_adds_a_task_to_the_pool_file_and_leaves_the_rest_as_it_is(
     assert measured.right == measured.categories["single"].n == measured.categories["single"].right
 
 
-def test_local_data_of_several_tasks_is_measured_one_task_at_a_time(tmp_path, run) -> None:
+@pytest.mark.parametrize(
+    ("paths", "message"),
+    [(["here"], "expected NAME=FILE"), (["other=here"], "no task 'other'")],
+)
+def test_local_data_of_several_tasks_name_their_task(tmp_path, run, paths, message) -> None:
     pool = write_pool(tmp_path, "http://127.0.0.1:9/v1", "solver")
-    options = ("--task", "gym", "--task", "mmlu", "--task-path", "here")
-    run("pool", "calibrate", pool, *options).assert_refused("--task-path requires exactly one")
+    options = ("--task", "gym", "--task", "mmlu", "--task-path", *paths)
+    run("pool", "calibrate", pool, *options).assert_refused(message)

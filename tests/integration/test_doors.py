@@ -138,6 +138,32 @@ def test_what_others_bring_is_evaluated_end_to_end(way: str, place: Path, run) -
     assert (f"{law} " in run("task", "list").out) is installed
 
 
+def test_a_pool_is_measured_on_local_questions_under_a_name_of_ones_own(place: Path, run) -> None:
+    pool = write_pool(place, "desk:always")
+    laws = [CHOICES.splitlines()[0].replace("}", ', "subject": "laws"}')] * 20
+    strings = [CHOICE.replace("}", ', "subject": "strings"}').strip()] * 10
+    (place / "mine.jsonl").write_text("\n".join([*laws, *strings]))
+    named = "--task mine=mmlu --task-path mine=mine.jsonl --out named"
+    ran = run("pool", "calibrate", pool, "--json", *named.split())
+    assert ran.code == 0, ran.err
+    assert re.match(r"laws \d+%;", ran.json()["cards"]["yes"])
+    assert "strings: 10 answers, 20 needed for a card" in ran.err
+    assert "[calibration.yes.mine]" in pool.read_text()
+
+    bare = [line.replace(', "subject": "laws"', "") for line in laws]
+    (place / "bare.jsonl").write_text("\n".join(bare))
+    (place / "few.jsonl").write_text(CHOICE)
+    plain = "--task bare=mmlu --task-path bare.jsonl --out plain"
+    assert run("pool", "calibrate", pool, *plain.split()).code == 0
+    both = "--task bare=mmlu --task few=mmlu --task-path bare=bare.jsonl --task-path few=few.jsonl"
+    ran = run("pool", "calibrate", pool, "--json", "--out", "both", *both.split())
+    assert re.search(r"mine laws \d+%.*bare \d+%", ran.json()["cards"]["yes"])
+    assert "few: 1 answer, 20 needed for a card" in ran.err
+    assert "bare:" not in ran.err and "[calibration.yes.few]" not in pool.read_text()
+    measured = run("pool", "headroom", pool, *named.replace("named", "room").split())
+    assert measured.code == 0, measured.err
+
+
 def test_two_local_files_of_one_shape_are_two_tasks_under_their_own_names(place: Path, run) -> None:
     pool = write_pool(place, "desk:always")
     law, tax = place / "choice.jsonl", place / "tax"

@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import re
 import shlex
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Annotated, cast
 
@@ -29,7 +29,16 @@ from openconductor.cli.options import (
     PoolFile,
     Unsafe,
 )
-from openconductor.cli.runs import default_folder, evaluate, interruptible, missing_text
+from openconductor.cli.runs import (
+    Values,
+    complete_tasks,
+    default_folder,
+    evaluate,
+    interruptible,
+    missing_text,
+    read_task,
+    read_task_path,
+)
 from openconductor.errors import BudgetExceeded, ConfigError
 from openconductor.evaluation.eval_config import (
     EvalConfig,
@@ -55,8 +64,6 @@ module:attribute), an ablation (conductor?subtasks=false). With --config also ke
 _OVERRIDE = re.compile(r"[a-z_][a-z0-9_.]*=")
 SHOWN_MOVES = 20
 _VERDICTS = {None: "undecided", True: "right", False: "wrong"}
-
-Values = dict[str, object]
 
 
 def eval(  # noqa: A001, PLR0913, PLR0917 - the options of a command
@@ -122,8 +129,8 @@ def eval(  # noqa: A001, PLR0913, PLR0917 - the options of a command
     words = systems or []
     overrides = [word for word in words if _OVERRIDE.match(word)]
     names = [word for word in words if not _OVERRIDE.match(word)]
-    paths = dict(_read_task_path(text) for text in task_path or ())
-    tasks = [_read_task(text) for text in task or paths]
+    paths = dict(read_task_path(text) for text in task_path or ())
+    tasks = [read_task(text) for text in task or paths]
     changes = _overlay(
         {},
         {
@@ -161,7 +168,7 @@ def eval(  # noqa: A001, PLR0913, PLR0917 - the options of a command
         base.pop("system", None)
     values = _overlay(base, changes)
     chosen = tasks or cast("list[Values]", base["task"])
-    values["task"] = _complete_tasks(chosen, paths, limit)
+    values["task"] = complete_tasks(chosen, paths, limit)
     where = "command line" if config is None else str(config)
     recipe = make_eval_config(values, where=where)
     _evaluate(recipe, out or default_folder(recipe), retry_failed, as_json)
@@ -178,34 +185,6 @@ def _overlay(base: Mapping[str, object], changes: Values) -> Values:
         elif value is not None:
             merged[name] = value
     return merged
-
-
-def _read_task(text: str) -> Values:
-    """Read TASK or NAME=TASK."""
-    name, equals, task = text.partition("=")
-    return {"name": name, "task": task} if equals else {"name": name}
-
-
-def _read_task_path(text: str) -> tuple[str, str]:
-    name, _, path = text.partition("=")
-    if not name or not path:
-        raise ConfigError(f"--task-path: got {text!r}, expected NAME=FILE")
-    return name, path
-
-
-def _complete_tasks(
-    tasks: Sequence[Mapping[str, object]], paths: Mapping[str, str], limit: int | None
-) -> list[Values]:
-    """Return the recipe's tables of tasks, with the paths and the limit of the command line."""
-    known = {task["name"] for task in tasks}
-    unknown = sorted(paths.keys() - known)
-    if unknown:
-        raise ConfigError(f"--task-path: no task {unknown[0]!r}; expected the name of a --task")
-    tables: list[Values] = []
-    for task in tasks:
-        changes: Values = {"limit": limit, "path": paths.get(str(task["name"]))}
-        tables.append(_overlay(task, changes))
-    return tables
 
 
 def _evaluate(config: EvalConfig, folder: Path, retry_failed: bool, as_json: bool) -> None:

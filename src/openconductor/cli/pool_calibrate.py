@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from datetime import date
 from pathlib import Path
 from typing import Annotated, Any, cast
@@ -15,10 +15,13 @@ from openconductor.calls.cards import Calibration
 from openconductor.cli import console
 from openconductor.cli.options import AsJson, spread
 from openconductor.cli.runs import WorkersRunOptions, ask_workers
-from openconductor.errors import ConfigError
 from openconductor.evaluation import headroom
+from openconductor.evaluation.records import Record
 from openconductor.pool import WorkerPool
 from openconductor.store.storage import write_whole
+
+MOST_CATEGORIES = 10
+"""The most categories with too few answers that are named."""
 
 
 @spread
@@ -29,7 +32,9 @@ def calibrate(
     *,
     task: Annotated[
         list[str],
-        typer.Option("--task", help="A task that questions come from; repeatable."),
+        typer.Option(
+            "--task", help="TASK or NAME=TASK: a task that questions come from; repeatable."
+        ),
     ],
     asking: WorkersRunOptions,
     as_json: AsJson = False,
@@ -41,17 +46,13 @@ def calibrate(
     first, or too few answers could be decided. The file is then left as it is, and the same command
     resumes.
     """
-    if asking.task_path is not None and len(task) > 1:
-        raise ConfigError(
-            "--task-path requires exactly one --task; run the command once for each task with "
-            "local data, because the figures of other tasks are kept"
-        )
     run = ask_workers("calibrate", pool, task, asking)
     if run.error is not None:
         raise run.error
     today = date.today()
     measured: dict[str, dict[str, Calibration]] = {}
-    for name, records in headroom.alone(run.results.records).items():
+    answers_of_worker = headroom.alone(run.results.records)
+    for name, records in answers_of_worker.items():
         calibrations = headroom.calibrate(records, today)
         if calibrations:
             measured[name] = calibrations
@@ -65,6 +66,22 @@ def calibrate(
         console.show_json({"pool": str(pool), "cards": cards, "folder": str(run.folder)})
     else:
         console.show_table(("worker", "card"), list(cards.items()), words=(0, 1))
+    _say_too_few(answers_of_worker.values())
+
+
+def _say_too_few(answers_of_workers: Iterable[Sequence[Record]]) -> None:
+    """Name the categories that stand on no card, because some worker has too few answers."""
+    fewest: dict[str, int] = {}
+    for records in answers_of_workers:
+        for category, count in headroom.too_few(records).items():
+            fewest[category] = min(count, fewest.get(category, count))
+    for category, count in list(fewest.items())[:MOST_CATEGORIES]:
+        answers = console.counted(count, "answer")
+        console.say(f"{category}: {answers}, {headroom.FEWEST_OF_KIND} needed for a card")
+    if len(fewest) > MOST_CATEGORIES:
+        console.say(f"and {len(fewest) - MOST_CATEGORIES} more categories")
+    if fewest:
+        console.say("a higher --limit asks more questions, if the task has more")
 
 
 def _write_calibrations(pool: Path, measured: Mapping[str, Mapping[str, Calibration]]) -> None:

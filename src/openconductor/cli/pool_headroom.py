@@ -26,7 +26,8 @@ def headroom(
     ] = None,
     *,
     task: Annotated[
-        str, typer.Option("--task", help="The task that the questions come from.")
+        str,
+        typer.Option("--task", help="TASK or NAME=TASK: the task that the questions come from."),
     ] = "gym",
     asking: WorkersRunOptions,
     repeats: Annotated[

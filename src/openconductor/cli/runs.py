@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import os
 import shlex
-from collections.abc import Generator, Sequence
+from collections.abc import Generator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from datetime import date
@@ -20,12 +20,14 @@ from openconductor.cli import console
 from openconductor.cli.bill import dollars_text, say_interrupted
 from openconductor.cli.console import counted
 from openconductor.cli.options import Dollars, Out, Seed
-from openconductor.errors import BudgetExceeded, JournalError
+from openconductor.errors import BudgetExceeded, ConfigError, JournalError
 from openconductor.evaluation.eval_config import GYM, EvalConfig, make_eval_config
 from openconductor.evaluation.grid import Progress, run_grid
 from openconductor.evaluation.records import CONFIG, JOURNAL, Results, holds
 from openconductor.store import read_store
 from openconductor.types import Usage
+
+Values = dict[str, object]
 
 
 def default_folder(config: EvalConfig) -> Path:
@@ -92,6 +94,42 @@ def _spent_in(journals: Sequence[Path]) -> tuple[int, Usage]:
     return calls, usage
 
 
+# ── tasks ─────────────────────────────────────────────────────────────────────────────────────────
+def read_task(text: str) -> Values:
+    """Return the recipe's table of TASK or NAME=TASK."""
+    name, equals, task = text.partition("=")
+    return {"name": name, "task": task} if equals else {"name": name}
+
+
+def read_task_path(text: str) -> tuple[str, str]:
+    """Return the task and the file of NAME=FILE."""
+    name, _, path = text.partition("=")
+    if not name or not path:
+        raise ConfigError(f"--task-path: got {text!r}, expected NAME=FILE")
+    return name, path
+
+
+def complete_tasks(
+    tasks: Sequence[Mapping[str, object]], paths: Mapping[str, str], limit: int | None
+) -> list[Values]:
+    """Return the recipe's tables of tasks, with the paths and the limit of the command line."""
+    known = {task["name"] for task in tasks}
+    unknown = sorted(paths.keys() - known)
+    if unknown:
+        raise ConfigError(f"--task-path: no task {unknown[0]!r}; expected the name of a --task")
+    tables: list[Values] = []
+    for task in tasks:
+        table = dict(task)
+        path = paths.get(str(task["name"]))
+        if path is not None:
+            table["path"] = path
+        if limit is not None:
+            table["limit"] = limit
+        tables.append(table)
+    return tables
+
+
+# ── every worker alone ────────────────────────────────────────────────────────────────────────────
 def missing_text(answers: int) -> str:
     """Say how many answers a stopped evaluation lacks."""
     verb = "is" if answers == 1 else "are"
@@ -118,7 +156,8 @@ class WorkersRunOptions:
     """The options of a run in which every worker is asked alone."""
 
     task_path: Annotated[
-        str | None, typer.Option("--task-path", help="Local data of the task.")
+        list[str] | None,
+        typer.Option("--task-path", help="FILE or NAME=FILE: local data of a task."),
     ] = None
     limit: Annotated[
         int, typer.Option("--limit", min=1, help="How many questions are drawn, by the seed.")
@@ -144,12 +183,16 @@ def ask_workers(
     repeats: int = 1,
 ) -> WorkersRun:
     """Ask every worker of a pool file (None: of the gym) alone, or resume the run that did."""
-    task = {"limit": options.limit, "path": options.task_path}
+    tables = [read_task(text) for text in dict.fromkeys(tasks)]
+    paths = options.task_path or []
+    if len(tables) == len(paths) == 1 and "=" not in paths[0]:
+        paths = [f"{tables[0]['name']}={paths[0]}"]
+    path_of_task = dict(read_task_path(text) for text in paths)
     values: dict[str, object] = {
         "name": f"{verb}-{GYM if pool is None else pool.stem}",
         "pool": GYM if pool is None else str(pool),
         "systems": ["workers"],
-        "task": [{"name": name, **task} for name in dict.fromkeys(tasks)],
+        "task": complete_tasks(tables, path_of_task, options.limit),
         "repeats": repeats,
         "seed": options.seed,
         "concurrency": options.concurrency,

@@ -371,6 +371,31 @@ def _categories(decided: Sequence[Record]) -> dict[str, Count]:
     return counts
 
 
+def too_few(records: Sequence[Record]) -> dict[str, int]:
+    """Return the decided answers of a worker where they are too few to be kept, by category.
+
+    A task of which no rate is kept counts as one category. The categories of several tasks stand
+    behind their task's name, as on a card.
+    """
+    few: dict[str, int] = {}
+    tasks = group_by(records, lambda record: record.task)
+    for task, of_task in tasks.items():
+        decided = _count_decided(of_task)
+        if decided < FEWEST_OF_KIND:
+            few[task] = decided
+            continue
+        for kind, answers in group_by(of_task, lambda record: record.kind).items():
+            decided = _count_decided(answers)
+            if kind and decided < FEWEST_OF_KIND:
+                category = kind if len(tasks) == 1 else f"{task} {kind}"
+                few[category] = decided
+    return few
+
+
+def _count_decided(records: Sequence[Record]) -> int:
+    return sum(record.correct is not None for record in records)
+
+
 def _count_right(decided: Sequence[Record]) -> int:
     return sum(bool(record.correct) for record in decided)
 
