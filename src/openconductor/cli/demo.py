@@ -146,6 +146,7 @@ def _show_accuracies(table: GymTable, best: str) -> None:
     names = {
         "oracle": "oracle: the best workflow of each question",
         "conductor": "Conductor",
+        "vote": f"vote of {table.votes} answers of {best}, equal cost",
         "best_fixed": "best fixed workflow",
         "best_worker": f"{best} alone, the best worker",
         "random": "random workflows",
@@ -209,8 +210,12 @@ def _cost_text(usage: Usage, questions: int) -> str:
 
 
 def _summary(table: GymTable, best: str) -> Text:
-    """State the leads over the best worker and the best fixed workflow, and the oracle's share."""
-    parts = [_lead_text(table, "best_worker", f"the best worker alone ({best})")]
+    """State the leads over the references, the fairest first, and the oracle's share."""
+    vote = f"a vote of the best worker's answers at equal cost ({table.votes} of {best})"
+    parts = [
+        _lead_text(table, "vote", vote),
+        _lead_text(table, "best_worker", f"the best worker alone ({best})"),
+    ]
     if "best_fixed" in table.levels:
         parts.append(_lead_text(table, "best_fixed", "the best fixed workflow"))
     right = table.levels["conductor"].value

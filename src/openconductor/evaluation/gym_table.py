@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from functools import partial
 
+from openconductor.baselines.consensus import Consensus
 from openconductor.baselines.planned import BestFixed, PlannedOrchestrator, RandomWorkflows
 from openconductor.baselines.single import SingleWorker
 from openconductor.conductor import Conductor
@@ -26,7 +27,7 @@ from openconductor.types import Problem, Usage
 
 OnProgress = Callable[[int, int, str], None]
 
-LEVELS = ("conductor", "random", "best_worker", "best_fixed", "oracle")
+LEVELS = ("conductor", "random", "best_worker", "best_fixed", "vote", "oracle")
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,13 +37,16 @@ class GymTable:
     Attributes:
         levels: by ``LEVELS``. ``best_worker`` is the worker that did best on just these questions,
             which flatters it (and never the Conductor).
+            ``vote`` is that worker's majority of as many answers as one of the Conductor's costs.
         workers: the accuracy of each worker alone.
+        votes: how many answers the vote has.
     """
 
     questions: int
     seed: int
     levels: Mapping[str, Estimate]
     workers: Mapping[str, float]
+    votes: int
     masked: int
     validity: float
     accuracy_given_valid: float | None
@@ -98,20 +102,30 @@ async def gym_table(
     simulation = _simulation(pool)
     problems = simulation.draw(simulation.tested, questions, seed=seed)
     levels: dict[str, Estimate] = {}
-    own: list[Record] = []
-    systems = {**references(pool, seed), "conductor": conductor}
+    spent: dict[str, Usage] = {}
+    systems = references(pool, seed)
+    answers = (len(systems) + 2) * len(problems)  # the Conductor's and the vote's, too
     done = itertools.count(1)
 
-    def tell(_: Outcome) -> None:
-        if on_progress is not None:
-            on_progress(next(done), len(systems) * len(problems), name)
+    async def measure(name: str, system: Orchestrator) -> list[Record]:
+        def tell(_: Outcome) -> None:
+            if on_progress is not None:
+                on_progress(next(done), answers, name)
+
+        records = await _ask(name, system, problems, tell)
+        masked = sum(record.correct is None for record in records)
+        levels[name] = estimate(scores_by_problem(records), masked)
+        spent[name] = total_usage(records)
+        return records
 
     for name, system in systems.items():
-        own = await _ask(name, system, problems, tell)
-        masked = sum(record.correct is None for record in own)
-        levels[name] = estimate(scores_by_problem(own), masked)
+        await measure(name, system)
+    own = await measure("conductor", conductor)
     workers = {worker.name: levels[worker.name].value for _, worker in pool}
-    levels["best_worker"] = levels[max(workers, key=lambda name: workers[name])]
+    best = max(workers, key=lambda name: workers[name])
+    levels["best_worker"] = levels[best]
+    votes = max(1, round(spent["conductor"].dollars / spent[best].dollars))
+    await measure("vote", Consensus(pool, best, n=votes))
     row = make_row("conductor", simulation.name, own, 1)
     workflows = [workflow for record in own for workflow in record.workflows]
     shares = worker_shares(workflows)
@@ -120,6 +134,7 @@ async def gym_table(
         seed=seed,
         levels={name: levels[name] for name in LEVELS if name in levels},
         workers=workers,
+        votes=votes,
         masked=row.masked,
         validity=row.validity or 0.0,
         accuracy_given_valid=row.accuracy_given_valid,
@@ -128,7 +143,7 @@ async def gym_table(
         topology_share=topology_shares(workflows),
         mean_steps=row.mean_steps,
         mean_steps_by_kind=_steps_by_kind(own, simulation.kinds),
-        usage=total_usage(own),
+        usage=spent["conductor"],
         seconds=time.perf_counter() - begun,
     )
 

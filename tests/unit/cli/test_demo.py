@@ -22,9 +22,11 @@ TABLE = GymTable(
         "random": Estimate(0.05, 0.03, 0.08, 400),
         "best_worker": Estimate(0.2, 0.16, 0.24, 400),
         "best_fixed": Estimate(0.5, 0.45, 0.55, 400),
+        "vote": Estimate(0.6, 0.55, 0.65, 400),
         "oracle": Estimate(0.8, 0.76, 0.84, 400),
     },
     workers={"maven": 0.2, "jack": 0.15},
+    votes=9,
     masked=0,
     validity=0.995,
     accuracy_given_valid=0.7035,
@@ -61,7 +63,7 @@ def test_absent_workers_are_left_out_of_every_level(run) -> None:
     options = ("demo", "--json", "--questions", 16)
     some, all_ = run(*options, *without).json(), run(*options).json()
     assert set(some["workers"]) == {"maven", "novice", "referee", "jack"}
-    levels = {"conductor", "random", "best_worker", "oracle"}
+    levels = {"conductor", "random", "best_worker", "vote", "oracle"}
     assert set(some["accuracy"]) == levels, "the best fixed workflow needs the others"
     assert some["accuracy"]["oracle"] < all_["accuracy"]["oracle"] - 0.2
     ran = run(*options, "--without", "nobody")
@@ -73,7 +75,9 @@ def test_the_lead_and_the_share_of_the_oracle_are_said(printed) -> None:
     assert "50.0 percentage points above the best worker alone (maven)" in summary
     assert "20.0 percentage points above the best fixed workflow" in summary
     assert "87.5% of what the oracle reaches" in summary
-    assert "overlap" not in summary
+    vote = "a vote of the best worker's answers at equal cost (9 of maven)"
+    assert f"10.0 percentage points above {vote} (the intervals overlap), 50.0" in summary
+    assert summary.count("overlap") == 1
 
 
 @pytest.mark.parametrize("width", [30, 60, 80, 200])
@@ -88,7 +92,10 @@ def test_no_figure_is_cut_in_a_narrow_terminal(printed, width: int) -> None:
 
 def test_a_worse_conductor_is_below_and_a_lead_within_the_intervals_is_uncertain(printed) -> None:
     worse = " ".join(printed(with_conductor(0.1, 0.07, 0.13)).split())
-    assert "10.0 percentage points below the best worker" in worse and "points above" not in worse
+    assert (
+        "10.0 percentage points below the best worker alone" in worse
+        and "points above" not in worse
+    )
     close = " ".join(printed(with_conductor(0.53, 0.48, 0.58)).split())
     assert "fixed workflow (the intervals overlap)" in close
 

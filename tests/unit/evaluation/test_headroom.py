@@ -11,8 +11,11 @@ from typing import Any
 import pytest
 from rows_of import record
 
+from openconductor.baselines.consensus import Consensus
+from openconductor.baselines.single import SingleWorker
 from openconductor.conductor import Conductor
 from openconductor.errors import AuthFailed, ConfigError, RateLimited
+from openconductor.evaluation import evaluate
 from openconductor.evaluation.gym_table import gym_table
 from openconductor.evaluation.headroom import (
     best_single,
@@ -23,10 +26,12 @@ from openconductor.evaluation.headroom import (
 )
 from openconductor.evaluation.records import Record
 from openconductor.evaluation.statistics import Scores
+from openconductor.graders.exact import ExactGrader
 from openconductor.gym.exact import oracle_workflow
 from openconductor.gym.questions import draw_questions, read_question
 from openconductor.gym.workers import gym_pool
 from openconductor.prompt import PromptOptions, render_workflow
+from openconductor.tasks.simulated import find_simulation
 from openconductor.types import Message, Step, Usage, Workflow
 
 MARKS = {True: "+", False: "-", None: "f"}
@@ -175,6 +180,19 @@ async def test_an_invalid_plan_counts_as_wrong_and_in_validity() -> None:
     assert table["accuracy_given_valid"] == pytest.approx(table["accuracy"]["conductor"] / valid)
     assert table["mean_steps_by_kind"]["single"] is None
     assert table["masked"] == 0
+
+
+async def test_the_vote_has_as_many_answers_as_one_of_the_conductors_costs() -> None:
+    table = await table_of(plan_with_oracle)
+    pool = gym_pool(5)
+    problems = find_simulation("gym").draw("test", QUESTIONS, seed=5)
+    best = max(table["workers"], key=table["workers"].get)
+    alone = await evaluate(SingleWorker(pool, best), problems, ExactGrader())
+    dollars = sum(outcome.episode.usage.dollars for outcome in alone)
+    assert table["votes"] == round(table["usage"]["dollars"] / float(dollars)) > 1
+    outcomes = await evaluate(Consensus(pool, best, n=table["votes"]), problems, ExactGrader())
+    decided = [outcome.correct for outcome in outcomes if outcome.correct is not None]
+    assert table["accuracy"]["vote"] == pytest.approx(fmean(decided))
 
 
 async def test_a_conductor_without_a_valid_plan_has_no_figures_of_plans() -> None:
