@@ -367,12 +367,19 @@ class Conductor:
     async def _answer_alone(self, live: LiveEpisode, rule: Rule) -> None:
         """Let the default worker answer, which is sent only the question.
 
-        If the planner did not answer, another worker than the planner is asked.
+        If the planner did not answer, another worker than the planner is asked. If the budget has
+        no room for the default worker's call, the best worker that it has room for is asked.
         """
         pool = self.pool
         if live.rounds and isinstance(live.rounds[-1].error, WorkerError):
             pool = _without(pool, self.planner.resolved)
-        workflow = Workflow((Step(pool.default_worker, ""),))
+        ordinal = pool.default_worker
+        if rule == "default_worker":
+            for candidate in (ordinal, *pool.best_first(pool.ordinals)):
+                if live.has_room_for(pool[candidate]):
+                    ordinal = candidate
+                    break
+        workflow = Workflow((Step(ordinal, ""),))
         live.answer = await live.answer_by(workflow, rule=rule)
 
 

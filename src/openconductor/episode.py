@@ -164,7 +164,9 @@ class Dispatcher:
             return await self._send(worker, assignment, context)
         messages = assignment.messages
         reservation = await self.meter.reserve_call(
-            worker.most(messages, context), is_replay=partial(worker.knows, messages, context)
+            worker.most(messages, context),
+            worker=worker.name,
+            is_replay=partial(worker.knows, messages, context),
         )
         try:
             with reservation:

@@ -261,7 +261,9 @@ def test_headroom_without_a_cent_says_that_the_budget_was_the_cause(tmp_path, ru
     words = (*HEADROOM, "--budget-dollars", "0", "--limit", "3", "--concurrency", "1")
     ran = run(*words, "--out", tmp_path / "h")
     assert (ran.code, ran.out) == (1, "")
-    assert "the evaluation's budget is spent" in ran.err
+    assert "the evaluation's budget is spent, 0 of " in ran.err
+    assert "reserves $" in ran.err and "of $0 only $0 are left" in ran.err
+    assert "raise --budget-dollars" in ran.err
     assert "could be decided" not in ran.err
 
 

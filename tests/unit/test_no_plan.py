@@ -18,7 +18,7 @@ from openconductor.protocols import CallContext
 from openconductor.store import open_store
 from openconductor.store.episode_json import episode_json
 from openconductor.testing import PRICE, Scripted, pool_of
-from openconductor.types import Budget, Completion, Episode, Step, Workflow
+from openconductor.types import Budget, Completion, Episode, Price, Sampling, Step, Workflow
 
 PLAN = Workflow([Step(0, "Think."), Step(1, "Decide.", "all")])
 BOLD = "**model_id**: 0\n**subtasks**: solve it"
@@ -216,6 +216,31 @@ async def test_a_budget_is_not_passed_for_the_default_worker(limit: dict[str, in
     with pytest.raises(errors.BudgetExceeded) as caught:
         await mending(Scripted(BOLD), pool_of("one")).ask("Why?", budget=Budget(**limit))
     assert sum(len(played.calls) for played in caught.value.episode.rounds) == limit["calls"]
+
+
+@pytest.mark.parametrize(
+    ("dollars", "answer"), [("10", "best"), ("5", "good"), ("1.5", "cheap"), ("0.001", None)]
+)
+async def test_the_best_worker_whose_call_fits_the_budget_answers_where_the_default_one_does_not(
+    dollars: str, answer: str | None
+) -> None:
+    workers: list[Worker] = []
+    for name, price, card in (("cheap", 1, 10), ("good", 4, 50), ("other", 4, 40), ("best", 8, 90)):
+        sampling = Sampling(max_tokens=1_000_000)
+        priced = Price(Decimal(0), Decimal(price))
+        card_text = f"law {card}%"
+        worker = Worker(
+            Scripted(name), name=name, description=card_text, price=priced, sampling=sampling
+        )
+        workers.append(worker)
+    pool = WorkerPool(workers)
+    planner = Worker(Scripted(DOWN), name="planner", price=Price(Decimal(0), Decimal(0)))
+    asking = mending(planner, pool).ask("Why?", budget=Budget(dollars=Decimal(dollars)))  # type: ignore[arg-type]
+    if answer is not None:
+        assert (await asking).answer == answer
+    else:
+        with pytest.raises(errors.BudgetExceeded, match="worker 'best' reserves"):
+            await asking
 
 
 # ── who it is ─────────────────────────────────────────────────────────────────────────────────────

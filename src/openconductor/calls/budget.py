@@ -42,6 +42,7 @@ class Account:
     """
 
     owner = "the question's budget"
+    option = "--budget-{limit} (conductor.max_{limit} of a request)"
     pays_for_replays = True
 
     def __init__(self, budget: Budget, *, now: float = 0.0) -> None:
@@ -99,11 +100,12 @@ class Account:
                 return False
         return True
 
-    def check_call(self, most: Usage = _NOTHING, *, retry: bool = False) -> None:
+    def check_call(self, most: Usage = _NOTHING, *, worker: str = "", retry: bool = False) -> None:
         """Check that one more call fits.
 
         Args:
             most: the tokens and dollars that the call can use.
+            worker: the name of the worker that is called.
             retry: True if the call has reserved ``most`` already. The attempt before it may have
                 been billed, so the next one has to fit beside everything that is reserved.
 
@@ -118,7 +120,9 @@ class Account:
             if used >= limit and (limit > 0 or name != "dollars"):
                 raise self.exceeded(name)
             if used + needed > limit:
-                raise self.exceeded(name, wanted=wanted)
+                reserved_by_others = needed - wanted
+                left = max(0, limit - used - reserved_by_others)
+                raise self._lacks_room(name, most, left, worker)
         if _has_passed(self.end):
             raise self.exceeded("seconds")
 
@@ -132,8 +136,8 @@ class Account:
             if self.used[name] > limit:
                 raise self.exceeded(name)
 
-    def exceeded(self, limit: Limit, *, wanted: Amount = 0) -> BudgetExceeded:
-        """Return the error for one limit; ``wanted`` is what a rejected call could use."""
+    def exceeded(self, limit: Limit) -> BudgetExceeded:
+        """Return the error for a limit that is reached."""
         allowed: object = getattr(self.budget, limit)
         used: object = self.used.get(limit)
         if limit == "seconds":
@@ -143,8 +147,21 @@ class Account:
         message = f"{owner} is spent: {used} {unit} used"
         if allowed is not None:
             message += f", {allowed} allowed"
-        if wanted:
-            message += f"; the next call may use {wanted} {limit}"
+        return BudgetExceeded(message, limit=limit, meter=self)
+
+    def _lacks_room(self, limit: Limit, most: Usage, left: Amount, worker: str) -> BudgetExceeded:
+        """Return the error for a call that may use more than is ``left`` of a limit."""
+        reserves = _amount_text(limit, getattr(most, limit))
+        allowed = _amount_text(limit, getattr(self.budget, limit))
+        rest = _amount_text(limit, left)
+        fix = f"raise {self.option.format(limit=limit)}"
+        if most.output_tokens:
+            reserves += f" (max_tokens {most.output_tokens})"
+            fix = f"lower its max_tokens in the pool file, or {fix}"
+        message = (
+            f"{self.owner} has no room for the next call: worker {worker!r} reserves {reserves}, "
+            f"and of {allowed} only {rest} are left; {fix}"
+        )
         return BudgetExceeded(message, limit=limit, meter=self)
 
     def ended_in(self, error: BaseException) -> bool:
@@ -169,6 +186,7 @@ class RunBudget(Account):
     """
 
     owner = "the run's budget"
+    option = "--budget-{limit} (budget.{limit} of a recipe)"
     pays_for_replays = False
 
     @property
@@ -224,12 +242,17 @@ class BudgetMeter(Account):
         return any(account.budget != Budget() for account in self.accounts)
 
     async def reserve_call(
-        self, most: Usage = _NOTHING, *, is_replay: Callable[[], bool] = lambda: False
+        self,
+        most: Usage = _NOTHING,
+        *,
+        worker: str = "",
+        is_replay: Callable[[], bool] = lambda: False,
     ) -> Reservation:
         """Count one call and reserve for it, once there is room beside the calls in flight.
 
         Args:
             most: the tokens and dollars that the call can use, as far as that is known.
+            worker: the name of the worker that is called.
             is_replay: tells whether a journal answers the call. It is asked again after each wait,
                 because another call may have been made and kept meanwhile.
 
@@ -242,7 +265,7 @@ class BudgetMeter(Account):
                 accounts = tuple(account for account in accounts if account.pays_for_replays)
             crowded = [account for account in accounts if account.has_room_later(most)]
             if not crowded:
-                return Reservation(accounts, most, above=self._above)
+                return Reservation(accounts, most, worker=worker, above=self._above)
             await crowded[0].wait_for_release()
 
     def check_limits(self) -> None:
@@ -283,6 +306,7 @@ class Reservation:
     Args:
         accounts: the budgets that pay for the call.
         most: the tokens and dollars that it can use.
+        worker: the name of the worker that is called.
         above: the call that the question of this call works for.
 
     Raises:
@@ -290,9 +314,15 @@ class Reservation:
     """
 
     def __init__(
-        self, accounts: tuple[Account, ...], most: Usage, *, above: Reservation | None = None
+        self,
+        accounts: tuple[Account, ...],
+        most: Usage,
+        *,
+        worker: str = "",
+        above: Reservation | None = None,
     ) -> None:
         self.accounts = accounts
+        self._worker = worker
         self._above = above
         self._most = most
         self._sent = False
@@ -342,7 +372,7 @@ class Reservation:
 
     def _count(self, *, retry: bool) -> None:
         for account in self.accounts:
-            account.check_call(self._most, retry=retry)
+            account.check_call(self._most, worker=self._worker, retry=retry)
         for account in self.accounts:
             account.add(calls=1)
 
@@ -375,6 +405,13 @@ def check_price(budget: BudgetMeter | RunBudget | None, worker: Worker) -> None:
             f"worker {worker.name!r} has no price, and the budget limits dollars: expected "
             "price = {input, output} in US dollars a million tokens (0 for a worker that is free)"
         )
+
+
+def _amount_text(limit: Limit, amount: Amount) -> str:
+    """Return an amount with its unit."""
+    if limit == "dollars":
+        return f"${Decimal(amount).normalize():f}"
+    return f"{amount} {limit}"
 
 
 def _check_limit(name: Limit, value: Any) -> None:

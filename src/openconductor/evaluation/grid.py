@@ -296,8 +296,8 @@ class _Run:
             calls = "1 call" if spent.calls == 1 else f"{spent.calls} calls"
             message = (
                 f"the evaluation's budget is spent, {self._done} of {self._plan.total} questions "
-                f"are done: paid {calls} and ${spent.usage.dollars}; with a larger budget it goes "
-                "on from there"
+                f"are done: paid {calls} and ${spent.usage.dollars:f}; {self._out_of_budget}. With "
+                "a larger budget the same command goes on from there"
             )
             raise BudgetExceeded(message, limit=self._out_of_budget.limit) from self._out_of_budget
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import re
 from collections.abc import Callable
 from decimal import Decimal
 
@@ -75,10 +76,33 @@ async def test_no_dollars_at_all_still_pay_for_a_worker_that_is_free() -> None:
 
 async def test_no_dollars_at_all_refuse_a_worker_with_a_price_before_it_is_called() -> None:
     costly = spender()
-    message = "0 dollars used, 0 allowed; the next call may use 3 dollars"
-    with pytest.raises(BudgetExceeded, match=message):
+    message = "worker 'w0' reserves $3, and of $0 only $0 are left; raise --budget-dollars"
+    with pytest.raises(BudgetExceeded, match=re.escape(message)):
         await execute(ONE_STEP, pool_of(costly, price=PRICE), "Why", budget=BROKE)
     assert not costly.calls
+
+
+@pytest.mark.parametrize(
+    ("budget", "reserves", "left"),
+    [
+        (Budget(dollars=Decimal("12.5")), r"\$\d+", r"of \$12\.5 only \$2\.5"),
+        (Budget(tokens=15), r"\d+ tokens", "of 15 tokens only 5 tokens"),
+    ],
+)
+async def test_a_call_that_does_not_fit_is_told_with_what_it_reserves_and_what_is_left(
+    budget: Budget, reserves: str, left: str
+) -> None:
+    cheap = Worker(spender(), name="cheap", price=PRICE)
+    big = Worker(spender(), name="big", price=PRICE, sampling=Sampling(max_tokens=40))
+    workflow = Workflow([Step(0, "Do."), Step(1, "Check.", [0])])
+    with pytest.raises(BudgetExceeded) as caught:
+        await execute(workflow, WorkerPool([cheap, big]), "Why?", budget=budget)
+    limit = caught.value.limit
+    message = (
+        rf"worker 'big' reserves {reserves} \(max_tokens 40\), and {left} are left; lower its "
+        rf"max_tokens in the pool file, or raise --budget-{limit} \(conductor.max_{limit} of a"
+    )
+    assert re.search(message, str(caught.value))
 
 
 async def test_a_dollar_budget_over_a_worker_without_a_price_is_refused_before_any_call() -> None:

@@ -75,7 +75,9 @@ async def serve(
         total: the most that all answers together may cost; None: no limit.
         store: keeps all calls.
     """
-    tool = _AskTool(conductor, budget, RunBudget(total or Budget()), store)
+    total_budget = RunBudget(total or Budget())
+    total_budget.option = "--total-{limit}"
+    tool = _AskTool(conductor, budget, total_budget, store)
     server = Server(
         "openconductor", version=version, on_list_tools=tool.list_tools, on_call_tool=tool.call
     )
