@@ -8,12 +8,15 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
+from importlib.metadata import version
 from pathlib import Path
 from typing import Any, TypeVar, cast
 
 import torch
+import trl.trainer.utils
 from accelerate import PartialState
 from datasets import Dataset
+from packaging.specifiers import SpecifierSet
 from transformers import (
     PreTrainedModel,
     TrainerCallback,
@@ -43,6 +46,8 @@ T = TypeVar("T")
 Row = dict[str, Any]
 TIMEOUT_S = 24 * 3600
 """How long the other processes wait for the first one, which waits for the workers."""
+_SWITCHED_TRL = SpecifierSet(">=1.16,<1.17")
+"""The versions of TRL whose private switch ``score_only_completions`` knows."""
 
 
 def grpo(setup: Setup, learner: Learner) -> ConductorTrainer:
@@ -176,6 +181,16 @@ def make_rows(problems: Sequence[Problem], setup: Setup) -> list[Row]:
     return rows
 
 
+def score_only_completions() -> None:
+    """Make TRL apply the LM head only to completions on every device, as it does on GPUs.
+
+    On a CPU it applies the head to the prompt, too, and drops the result. The gradients are the
+    same. The switch is private, so other versions of TRL are left as they are.
+    """
+    if version("trl") in _SWITCHED_TRL:
+        trl.trainer.utils._use_triton = lambda device: True  # type: ignore[attr-defined]  # noqa: ARG005
+
+
 class ConductorTrainer(WholeCheckpoints, GRPOTrainer):
     """TRL's trainer with rewards of the first process, and checkpoints that are whole or absent.
 
@@ -185,6 +200,7 @@ class ConductorTrainer(WholeCheckpoints, GRPOTrainer):
 
     def __init__(self, rewards: Rewards, **options: Any) -> None:
         config = rewards.setup.config
+        score_only_completions()
         super().__init__(
             reward_funcs=cast("Any", _unused),
             rollout_func=_sample_two_rounds if config.rollout.rounds > 1 else None,

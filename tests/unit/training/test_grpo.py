@@ -10,17 +10,19 @@ import pytest
 import torch
 from datasets import Dataset
 from tests.unit.training.conftest import MakeSetup
+from trl.trainer import utils
 
 from openconductor.errors import ConfigError
 from openconductor.graders.freeform import FreeFormAnswer
 from openconductor.gym.sampling import phrases, write_index
 from openconductor.pool import read_card
-from openconductor.training.checkpoint import build_tokenizer
+from openconductor.training import grpo
+from openconductor.training.checkpoint import build_model, build_tokenizer
 from openconductor.training.completions import _Explorer, draw_pool
-from openconductor.training.grpo import grpo_arguments, make_rows
+from openconductor.training.grpo import grpo_arguments, make_rows, score_only_completions
 from openconductor.training.setup import Setup
 from openconductor.training.supervised import reading_row
-from openconductor.training.train_config import load_train_config
+from openconductor.training.train_config import ModelConfig, load_train_config
 from openconductor.types import Problem
 
 pytestmark = pytest.mark.train
@@ -134,6 +136,57 @@ def test_an_exercise_in_reading_asks_nothing_and_says_who_is_listed(make_setup: 
     assert tokenizer.decode(target, skip_special_tokens=True) == write_index(cards)
     entries = sum(len(read_card(card)) for card in cards.values())
     assert len(target) == 2 * entries + 1, "a category and a worker are a token each"
+
+
+# ── the LM head ───────────────────────────────────────────────────────────────────────────────────
+def head_of(compact: bool, monkeypatch: pytest.MonkeyPatch) -> tuple[int, list[torch.Tensor]]:
+    """Return how many positions the LM head was applied to, and the gradients of GRPO's loss."""
+    monkeypatch.setattr(utils, "_use_triton", lambda device: False)
+    if compact:
+        score_only_completions()
+    positions: list[int] = []
+    kernel = utils._ChunkedLogProbFunction
+
+    class Spy:
+        @staticmethod
+        def apply(hidden: torch.Tensor, *rest: object) -> object:
+            positions.append(len(hidden))
+            return kernel.apply(hidden, *rest)
+
+    monkeypatch.setattr(utils, "_ChunkedLogProbFunction", Spy)
+    model = build_model(ModelConfig(base=""), build_tokenizer(phrases()), seed=0)
+    utils.add_fused_lm_head(model, outputs=("log_probs", "entropy"))
+    generator = torch.Generator().manual_seed(1)
+    ids = torch.randint(3, model.config.vocab_size, (4, 60), generator=generator)
+    mask = torch.ones_like(ids)
+    labels = ids.clone()
+    labels[:, :40] = -100  # the prompts
+    for row, length in enumerate((20, 7, 1, 12)):
+        mask[row, 40 + length :] = 0
+        labels[row, 40 + length :] = -100
+    outputs = model(input_ids=ids, attention_mask=mask, labels=labels, fused_lm_head=True)
+    weights = torch.randn(outputs.log_probs.shape, generator=generator)
+    ((outputs.log_probs + 0.1 * outputs.entropy) * weights).sum().backward()
+    monkeypatch.undo()
+    return positions[0], [weight.grad for weight in model.parameters()]
+
+
+def test_the_head_on_completions_alone_has_the_gradients_of_the_head_on_everything(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    everything, expected = head_of(False, monkeypatch)
+    completions, gradients = head_of(True, monkeypatch)
+    assert (everything, completions) == (4 * 59, 20 + 7 + 1 + 12)
+    for gradient, other in zip(gradients, expected, strict=True):
+        assert torch.allclose(gradient, other, rtol=1e-6, atol=1e-6)
+
+
+def test_another_version_of_trl_is_left_as_it_is(monkeypatch: pytest.MonkeyPatch) -> None:
+    untouched = object()
+    monkeypatch.setattr(utils, "_use_triton", untouched)
+    monkeypatch.setattr(grpo, "version", lambda _: "1.17.0")
+    score_only_completions()
+    assert utils._use_triton is untouched
 
 
 # ── exploring ─────────────────────────────────────────────────────────────────────────────────────
