@@ -29,6 +29,7 @@ VERBS = {
     "grade": "Grade answers from elsewhere: JSON lines in, verdicts out.",
     "train": "Train a Conductor by a recipe (needs the extra train).",
     "eval": "Evaluate systems on tasks, with intervals and costs; resumable.",
+    "show": "Look at the answers of an evaluation: plan, steps, verdict, reason.",
     "report": "Say whether orchestrating gained anything, with a page and plots.",
     "export": "Write a trained Conductor as a folder that vLLM and transformers serve.",
     "serve": "Serve a Conductor behind the OpenAI and Anthropic APIs.",

@@ -137,7 +137,7 @@ def _ask(
     screen = console.messages()
     if not screen.is_interactive:
         return conductor.ask_sync(question, budget=budget, on_event=on_event)
-    view = EpisodeView(question, conductor.pool, simulated=simulated)
+    view = EpisodeView(question, conductor.pool.names, simulated=simulated)
     episode: oc.Episode | None = None
     try:
         with live_view(view, screen):

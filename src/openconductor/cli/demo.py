@@ -106,7 +106,9 @@ def _play_one(conductor: Conductor, seed: int) -> None:
         workers[ordinal] = Worker(paced, name=worker.name, price=worker.price)
     pool = WorkerPool(workers)
     screen = console.messages()
-    view = EpisodeView(question.text, pool, expected=" ".join(question.answer), simulated=True)
+    view = EpisodeView(
+        question.text, pool.names, expected=" ".join(question.answer), simulated=True
+    )
     screen.print(
         "One question first. The workers are simulated; "
         f"their seconds pass {1 / PACE:.0f} times as fast here.\n"

@@ -1,4 +1,4 @@
-"""The live picture of an episode.
+"""The picture of an episode, live or as it is stored.
 
 It shows the Conductor's text and, below it, the steps: the worker of each, the steps that it sees,
 its state or answer, and its cost.
@@ -7,7 +7,7 @@ its state or answer, and its cost.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Generator, Iterator
+from collections.abc import Callable, Generator, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 
@@ -29,7 +29,6 @@ from openconductor.events import (
     StepStarted,
     StepText,
 )
-from openconductor.pool import WorkerPool
 from openconductor.types import Completion, Episode, Question, Round, Step, StepResult, text_of
 
 COLOURS = (
@@ -80,21 +79,31 @@ class EpisodeView:
 
     Attributes:
         question: the question.
-        pool: names the workers.
+        names: the workers' names, by ordinal.
         expected: the right answer. The picture then ends with the answer and a verdict. None:
             unknown.
         simulated: True if the workers' seconds are simulated, as the gym's are. The picture then
             ends with their sum instead of wall time.
+        whole: True to draw all texts in full, however long they are.
         clock: seconds, for running steps.
     """
 
     question: Question
-    pool: WorkerPool
+    names: Mapping[int, str]
     expected: str | None = None
     simulated: bool = False
+    whole: bool = False
     clock: Callable[[], float] = time.monotonic
     rounds: list[RoundView] = field(default_factory=lambda: [RoundView()])
     episode: Episode | None = None
+
+    @classmethod
+    def of(cls, episode: Episode, names: Mapping[int, str], *, simulated: bool) -> EpisodeView:
+        """Return the picture of an episode that has ended, with all texts in full."""
+        rounds = [_view_round(played) for played in episode.rounds]
+        view = cls(episode.question, names, simulated=simulated, whole=True, rounds=rounds)
+        view.episode = episode
+        return view
 
     def __call__(self, event: Event) -> None:
         """Take an event in."""
@@ -144,28 +153,32 @@ class EpisodeView:
         planned = view.planned
         if view.chosen is not None:
             name = "Without a plan" if view.chosen.rule == "default_worker" else "Direct"
+        elif planned is None and view.steps:
+            name = "Steps"  # of a system that does not plan
         head = Text.assemble((name, "bold"), "  ")
         tree = Tree(head, guide_style="dim")
         if view.chosen is not None:
             head.append("one worker answers alone", "yellow")
-        elif planned is None:
-            head.append_text(self._unplanned_text(view))
-        else:
+        elif planned is not None:
             head.append_text(_planned_text(planned, view))
             head.append(f"  {cost(planned.completion.usage)}", "dim")
-            tree.add(_quote(planned.completion))
+            tree.add(_quote(planned.completion, whole=self.whole))
+        elif not view.steps:
+            head.append_text(self._unplanned_text(view))
         for index, step in enumerate(view.steps):
             tree.add(self._draw_step(index, step, ended=view.outcome is not None))
         return tree
 
     def _draw_step(self, index: int, view: StepView, *, ended: bool) -> Text:
-        """Draw a step in two lines, which are cut at the edge of the terminal."""
-        text = Text(f"{index}  ", no_wrap=True, overflow="ellipsis")
+        """Draw a step: in two lines, which are cut at the edge of the terminal, or in full."""
+        text = Text(f"{index}  ")
+        if not self.whole:
+            text = Text(f"{index}  ", no_wrap=True, overflow="ellipsis")
         text.append_text(self._worker_text(view))
         seen = view.step.visible(index)
         if seen:
             text.append(f"  sees {', '.join(map(str, seen))}", "dim")
-        text.append(f"  {_one_line(view.step.subtask)}\n")
+        text.append(f"  {self._fit(view.step.subtask)}\n")
         if view.result is not None:
             text.append(f"{cost(view.result.usage)}  ", "dim")
         return text.append_text(self._response(view, ended=ended))
@@ -180,7 +193,7 @@ class EpisodeView:
         return text
 
     def _worker_text(self, view: StepView) -> Text:
-        name = printable(self.pool[view.worker].name)
+        name = printable(self.names.get(view.worker, f"worker {view.worker}"))
         if view.worker != view.step.worker:
             name += " (instead)"
         return Text(name, style=f"bold {colour_of(view.worker)}")
@@ -191,14 +204,18 @@ class EpisodeView:
         if view.result is not None:
             completion = view.result.completion
             if completion is None:
-                return Text(f"✗ {_one_line(str(view.result.error))}", style="red")
-            return Text.assemble(failure, ("→ ", "dim"), _one_line(completion.text))
+                return Text(f"✗ {self._fit(str(view.result.error))}", style="red")
+            return Text.assemble(failure, ("→ ", "dim"), self._fit(completion.text))
         if ended:
             return Text("cancelled" if view.started else "not reached", style="dim")
         if not view.started:
             return Text("waits", style="dim")
         text = _one_line(view.text[-TAIL:]) or "works"
         return Text.assemble(failure, (f"{self._spinner()} {text}", "dim"))
+
+    def _fit(self, text: str) -> str:
+        """Return a text as the picture shows it: in one line, or in full."""
+        return printable(text).strip() if self.whole else _one_line(text)
 
     def _spinner(self) -> str:
         turn = int(self.clock() * 12)
@@ -254,10 +271,27 @@ def _planned_text(planned: Planned, view: RoundView) -> Text:
     return text.append(f"✓ a workflow of {counted(len(planned.workflow), 'step')}", "green")
 
 
-def _quote(completion: Completion) -> Text:
-    """Return a completion; of a long one only the end."""
+def _view_round(played: Round) -> RoundView:
+    """Return a round that has ended as the picture holds it."""
+    view = RoundView(outcome=played)
+    workflow = played.workflow
+    if played.rule is not None and workflow is not None:
+        view.chosen = Chosen("", 0, 0.0, played.rule, workflow)
+    elif played.completion is not None:
+        view.planned = Planned("", 0, 0.0, played.completion, workflow, played.error)
+    if played.transcript is not None:
+        for result in played.transcript.results:
+            step = StepView(result.step, result.asked, started=result.started is not None)
+            if result.completion is not None or result.error is not None:
+                step.result = result
+            view.steps.append(step)
+    return view
+
+
+def _quote(completion: Completion, *, whole: bool) -> Text:
+    """Return a completion; of a long one only the end, or the ``whole`` one."""
     lines = printable(completion.text).strip("\n").expandtabs(4).split("\n")
-    if len(lines) > SHOWN_LINES:
+    if len(lines) > SHOWN_LINES and not whole:
         lines = ["…", *lines[1 - SHOWN_LINES :]]
     return Text("\n".join(lines), style="italic")
 

@@ -1,7 +1,8 @@
 """Run one evaluation from recipe to tables, in a folder that it can be resumed from at any moment.
 
-The folder holds ``config.toml``, ``environment.json`` (versions, inputs), ``journal.sqlite`` (every
-call, and a record a question), the table in its forms, and ``latency.json``.
+The folder holds ``config.toml``, ``environment.json`` (versions, inputs), ``questions.jsonl``,
+``journal.sqlite`` (every call, and a record a question), the table in its forms, and
+``latency.json``.
 
 - **EvalPlan.** ``make_plan`` checks and loads everything before anything is paid for.
 - **Phases.** First the lessons of trained baselines: every worker alone, on questions that are not
@@ -101,6 +102,7 @@ async def run_grid(
         make_folder(folder)
         with open_store(folder / records.JOURNAL) as journal:
             records.write_folder(folder, config, plan.described, plan.sandbox)
+            sheets.write_questions(folder, plan.sheets)
             await _Run(plan, journal, retry_failed, on_progress).play()
     except BudgetExceeded:
         write_tables(Results.load(folder), folder)

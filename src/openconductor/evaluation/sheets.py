@@ -1,26 +1,37 @@
-"""The questions of an evaluation, loaded, checked and described, with their graders."""
+"""The questions of an evaluation, loaded, checked and described, with their graders.
+
+``write_questions`` keeps them in the run's folder for people who look at its answers.
+"""
 
 from __future__ import annotations
 
+import json
 import sys
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass, replace
 from hashlib import blake2b
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from openconductor.errors import ConfigError, TaskError
 from openconductor.evaluation.eval_config import EvalConfig, TaskTable
 from openconductor.evaluation.records import Plain
+from openconductor.evaluation.statistics import Key
 from openconductor.protocols import Grader
 from openconductor.store.serialisation import dumps
+from openconductor.store.storage import write_whole
 from openconductor.tasks import load_task
 from openconductor.tasks.simulated import find_simulation
 from openconductor.types import Problem
 
 if TYPE_CHECKING:
     from openconductor.sandboxes import Sandbox
+
+
+QUESTIONS = "questions.jsonl"
+LONGEST_REFERENCE = 4000
+"""The most characters of a reference that are kept; those of programs are their tests."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,6 +112,54 @@ def open_for(sheets: Iterable[Sheet], config: EvalConfig) -> tuple[Sandbox | Non
             grader = CodeGrader(grader.mode, sandbox)
         opened.append(replace(sheet, grader=grader))
     return sandbox, opened
+
+
+class KeptQuestion(NamedTuple):
+    """A question as a run's folder keeps it, with its reference as a text."""
+
+    question: str
+    reference: str
+
+
+def write_questions(folder: Path, sheets: Iterable[Sheet]) -> None:
+    """Write the questions of a run, with their references, into its folder."""
+    lines: list[str] = []
+    for sheet in sheets:
+        for problem in sheet.problems:
+            reference = problem.reference
+            text = reference if isinstance(reference, str) else dumps(reference)
+            if len(text) > LONGEST_REFERENCE:
+                text = f"{text[:LONGEST_REFERENCE]}…"
+            values = {
+                "task": sheet.name,
+                "id": problem.id,
+                "kind": problem.kind,
+                "question": problem.question,
+                "reference": text,
+            }
+            lines.append(dumps(values) + "\n")
+    write_whole(folder / QUESTIONS, "".join(lines))
+
+
+def read_questions(folder: Path) -> dict[Key, KeptQuestion]:
+    """Return the questions that a run's folder keeps; empty: an earlier version wrote the run.
+
+    Raises:
+        ConfigError: the file is not one of a run.
+    """
+    file = folder / QUESTIONS
+    if not file.is_file():
+        return {}
+    questions: dict[Key, KeptQuestion] = {}
+    try:
+        with file.open(encoding="utf-8") as lines:
+            for line in lines:
+                values = json.loads(line)
+                key = (values["task"], values["id"])
+                questions[key] = KeptQuestion(values["question"], values["reference"])
+    except (OSError, ValueError, LookupError, TypeError) as error:
+        raise ConfigError(f"{file}: {error!r}; expected the questions of a run") from error
+    return questions
 
 
 def unreadable(task: str, pool: str) -> ConfigError:

@@ -30,7 +30,7 @@ def drawn(view: object, *, width: int = 100) -> str:
 
 
 def view_of(*events: oc.Event, **options: object) -> EpisodeView:
-    view = EpisodeView("What is it?", POOL, **options)
+    view = EpisodeView("What is it?", POOL.names, **options)
     for event in events:
         view(event)
     return view

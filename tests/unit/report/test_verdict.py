@@ -26,8 +26,8 @@ from openconductor.evaluation.records import Record
 from openconductor.evaluation.statistics import Difference, Estimate
 from openconductor.report import Orchestration, verdict
 from openconductor.report.rivals import vote
-from openconductor.report.rules import RULES, Finding, Rules, leave_open
-from openconductor.report.verdict_questions import (
+from openconductor.report.verdict.rules import RULES, Finding, Rules, leave_open
+from openconductor.report.verdict.verdict_questions import (
     BetterAtEqualCost,
     BetterThanBest,
     Collapsed,

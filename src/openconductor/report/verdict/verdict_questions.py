@@ -15,7 +15,8 @@ from openconductor.evaluation.statistics import Difference, Estimate
 from openconductor.evaluation.strategies import Dependence
 from openconductor.report.orchestration import Level, Orchestration
 from openconductor.report.rivals import LIKE, UNPRICED
-from openconductor.report.rules import (
+from openconductor.report.told import Told
+from openconductor.report.verdict.rules import (
     LABELS_WITHOUT_GAIN,
     RULES,
     WIDTH_OF_99,
@@ -28,7 +29,6 @@ from openconductor.report.rules import (
     is_no_gain,
     leave_open,
 )
-from openconductor.report.told import Told
 from openconductor.report.words import about, gain_with_interval, points
 
 

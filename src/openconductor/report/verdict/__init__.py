@@ -11,8 +11,8 @@ from dataclasses import dataclass
 
 from openconductor.evaluation.statistics import averaged_interval
 from openconductor.report.orchestration import Orchestration
-from openconductor.report.rules import LABELS_WITHOUT_GAIN, RULES, Answer, Finding, Label
-from openconductor.report.verdict_questions import (
+from openconductor.report.verdict.rules import LABELS_WITHOUT_GAIN, RULES, Answer, Finding, Label
+from openconductor.report.verdict.verdict_questions import (
     BetterAtEqualCost,
     BetterThanBest,
     BetterThanFixed,

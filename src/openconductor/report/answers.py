@@ -1,0 +1,114 @@
+"""Answers to look at: the question, the reference, the episode, and the verdict with its reason.
+
+``list_answers`` and ``read_answers`` add to records what their run's folder holds of them.
+``choose_examples`` picks the answers that the page of a report shows.
+"""
+
+from __future__ import annotations
+
+import textwrap
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from openconductor.evaluation.records import JOURNAL, Record
+from openconductor.evaluation.sheets import read_questions
+from openconductor.store import StoredEpisode, read_store
+from openconductor.types import text_of
+
+SHORT = 60
+"""The most characters of a text that a reason quotes."""
+VERDICTS = {True: "right", False: "wrong", None: "undecided"}
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """An answer of a run.
+
+    Attributes:
+        record: its record.
+        question: the question; "": the run's folder does not hold it.
+        reference: the right answer as a text; None: the run's folder does not hold it.
+        episode: plan, steps and costs; None: they were not read, or the journal lacks them.
+    """
+
+    record: Record
+    question: str = ""
+    reference: str | None = None
+    episode: StoredEpisode | None = None
+
+    @property
+    def verdict(self) -> str:
+        """The verdict in a word."""
+        return VERDICTS[self.record.correct]
+
+    @property
+    def reason(self) -> str:
+        """The reason of the verdict in short; "": the grader gave none."""
+        record = self.record
+        if record.error or record.extracted is None:
+            return record.error or record.note
+        text = f"got {_shorten(record.extracted)}"
+        if not record.correct and self.reference is not None:
+            text += f", expected {_shorten(self.reference)}"
+        return f"{record.note}; {text}" if record.note else text
+
+
+def _shorten(text: str) -> str:
+    return textwrap.shorten(text, SHORT, placeholder="…")
+
+
+def list_answers(folder: Path, records: Iterable[Record]) -> list[Answer]:
+    """Return answers with the questions and references that a run's folder keeps.
+
+    Raises:
+        ConfigError: the file of the questions is not one of a run.
+    """
+    kept = read_questions(folder)
+    answers: list[Answer] = []
+    for record in records:
+        question, reference = kept.get(record.key, ("", None))
+        answers.append(Answer(record, question, reference))
+    return answers
+
+
+def read_answers(folder: Path, records: Iterable[Record]) -> list[Answer]:
+    """Return answers with their questions, references and episodes from a run's folder.
+
+    Raises:
+        ConfigError: the file of the questions is not one of a run.
+        JournalError: the journal cannot be read.
+    """
+    answers: list[Answer] = []
+    with read_store(folder / JOURNAL) as journal:
+        for answer in list_answers(folder, records):
+            episode = journal.episode(answer.record.episode)
+            question = answer.question
+            if not question and episode is not None:
+                question = text_of(episode.question)
+            answers.append(replace(answer, question=question, episode=episode))
+    return answers
+
+
+def choose_examples(ours: Sequence[Record], best: Sequence[Record]) -> dict[str, Record]:
+    """Return a right answer, a wrong one, and one that orchestrating rescued, by these names.
+
+    Rescued is a right answer to a question that the best worker alone got wrong. Wrong is an answer
+    with a text, if there is one.
+
+    Args:
+        ours: the records of the system.
+        best: those of the best worker alone.
+    """
+    lost = {record.key for record in best if record.correct is False}
+    examples: dict[str, Record] = {}
+    for record in ours:
+        if record.correct and record.key in lost:
+            examples.setdefault("rescued by orchestrating", record)
+        elif record.correct:
+            examples.setdefault("right", record)
+        elif record.correct is False:
+            shown = examples.setdefault("wrong", record)
+            if shown.answer is None:
+                examples["wrong"] = record
+    return examples
