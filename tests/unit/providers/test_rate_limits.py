@@ -81,7 +81,7 @@ USED_UP = OPENAI | {"x-ratelimit-remaining-requests": "0"}
         (USED_UP | {"x-ratelimit-reset-requests": "6m0s"}, {}, 360),
         (USED_UP | {"x-ratelimit-reset-requests": "6m0s"}, told(TRY_AGAIN.format("2s")), 2),
         (OPENAI | {"x-ratelimit-reset-requests": "8m"}, {}, 0.006),  # none is known to be used up
-        (ANTHROPIC | {"anthropic-ratelimit-requests-reset": rfc3339(4000)}, {}, 4000),
+        (ANTHROPIC | {"anthropic-ratelimit-requests-reset": rfc3339(40_000)}, {}, 40_000),
         (ANTHROPIC | {"anthropic-ratelimit-requests-reset": "soon"}, {}, None),
         ({"retry-after": "7"}, RETRY_INFO, 7),
     ],
