@@ -50,6 +50,31 @@ async def test_pool_check_shows_the_limits_that_a_server_tells(
     assert fixes == ([] if fix is None else [fix])
 
 
+SOON = {"retry-after-ms": "100"}
+LATE = {"retry-after": "30"}
+
+
+@pytest.mark.parametrize(
+    ("headers", "rejections", "usable", "requests", "message"),
+    [
+        (SOON, 1, True, 5, "rate-limited: the server rejected a call (429)"),
+        (SOON, 2, False, 2, "rate-limited again after a wait"),
+        (LATE, 1, False, 1, "status 429"),
+    ],
+)
+async def test_pool_check_tries_once_more_after_a_short_wait_that_a_server_names(
+    tmp_path, headers: dict[str, str], rejections: int, usable: bool, requests: int, message: str
+) -> None:
+    rejected = says({"error": {"message": "slow down"}}, status=429, headers=headers)
+    async with chat_server(*[rejected] * rejections, *[says(completion())] * 4) as server:
+        write_pool(tmp_path, server.url, "m", more="price = { input = 1, output = 1 }")
+        [report] = await check_pool(tmp_path / "pool.toml", 5.0)
+    assert (report.usable, len(server.paths)) == (usable, requests)
+    [fault] = [fault for fault in report.faults if fault.what in {"answer", "rate"}]
+    assert message in fault.message and fault.fatal is not usable
+    assert "rpm = …" in fault.fix
+
+
 @pytest.mark.slow
 @pytest.mark.timeout(300)
 @pytest.mark.parametrize("dialect", ["silent", "openai"])
