@@ -86,6 +86,9 @@ from .sandboxes import (
 from .store import (
     Journal as Journal,
 )
+from .store.episode_json import (
+    episode_json as episode_json,
+)
 from .tasks.data.dataset import (
     Dataset as Dataset,
     Shape as Shape,

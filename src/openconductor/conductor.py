@@ -2,17 +2,15 @@
 
 from __future__ import annotations
 
-import asyncio
-import contextvars
 import math
-from collections.abc import Callable, Coroutine, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, TypeVar, cast, get_args
+from typing import TYPE_CHECKING, cast, get_args
 
 from openconductor.calls.budget import check_price
 from openconductor.calls.options import guess_tokens
+from openconductor.calls.worker import run_blocking
 from openconductor.config import one_of, shorten
 from openconductor.episode import LiveEpisode
 from openconductor.errors import (
@@ -48,8 +46,6 @@ from openconductor.types import (
 
 if TYPE_CHECKING:
     from openconductor.store import CompletionStore
-
-T = TypeVar("T")
 
 PLAN_TIMEOUT_S = 120.0
 """The total deadline of one call of a planner behind a network that names none, where a worker can
@@ -270,7 +266,7 @@ class Conductor:
         context: CallContext | None = None,
     ) -> Episode:
         """Run ``ask`` without ``await``; beside a running event loop (notebooks) in a thread."""
-        return _run_blocking(
+        return run_blocking(
             lambda: self.ask(question, budget=budget, on_event=on_event, context=context)
         )
 
@@ -448,26 +444,3 @@ def find_in_pool(planner: Planner, pool: WorkerPool) -> Planner:
             f"conductor {planner!r}: is a worker of the pool; expected 'worker:{planner}'"
         )
     return planner
-
-
-def _run_blocking(ask: Callable[[], Coroutine[None, None, T]]) -> T:
-    """Run a coroutine in an event loop of its own, in a thread if a loop already runs here."""
-    try:
-        asyncio.get_running_loop()
-    except RuntimeError:
-        return asyncio.run(ask())
-    tasks: list[asyncio.Task[T]] = []
-
-    async def run_cancellable() -> T:
-        tasks.append(asyncio.ensure_future(ask()))
-        return await tasks[0]
-
-    with ThreadPoolExecutor(1, thread_name_prefix="openconductor-ask") as thread:
-        future = thread.submit(contextvars.copy_context().run, asyncio.run, run_cancellable())
-        try:
-            return future.result()
-        except KeyboardInterrupt:
-            if not future.done():  # else leaving would wait for the whole episode
-                for task in tasks:
-                    task.get_loop().call_soon_threadsafe(task.cancel)
-            raise

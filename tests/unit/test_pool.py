@@ -136,7 +136,8 @@ async def test_a_worker_is_found_by_its_name_and_asked_alone() -> None:
     pool = WorkerPool([Worker(scripted, name="big")])
     assert (await pool["big"].ask("2 + 2?")).text == "4"
     assert (await pool[0].ask(HELLO)).text == "4"
-    assert [call.text for call in scripted.calls] == ["2 + 2?", "hello"]
+    assert pool["big"].ask_sync("2 + 2?").text == "4"  # beside a running event loop
+    assert [call.text for call in scripted.calls] == ["2 + 2?", "hello", "2 + 2?"]
 
 
 def test_a_pool_of_none_or_of_equals_is_a_config_error() -> None:

@@ -6,9 +6,11 @@ Limits and circuits belong to what is behind a name: there is one of each in the
 from __future__ import annotations
 
 import asyncio
+import contextvars
 import math
 import threading
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Coroutine, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import KW_ONLY, asdict, dataclass, field, replace
 from decimal import Decimal, InvalidOperation
@@ -36,6 +38,7 @@ REMOTE_RETRIES = 2
 Wrapper = Callable[[SupportsComplete], SupportsComplete]
 
 S = TypeVar("S")
+T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -184,6 +187,10 @@ class Worker:
         if isinstance(question, str):
             messages = (Message("user", question),)
         return await self.complete(cast("Sequence[Message]", messages), call=CallContext())
+
+    def ask_sync(self, question: Question) -> Completion:
+        """Run ``ask`` without ``await``; beside a running event loop (notebooks) in a thread."""
+        return run_blocking(lambda: self.ask(question))
 
     @property
     def resolved(self) -> Provider:
@@ -380,3 +387,26 @@ def _make_price(given: object) -> Price | None:
             return Price(**amounts)
     expected = "US dollars a million tokens, from 0, as input, output and, if it differs, cached"
     raise ConfigError(f"price {given!r}, expected {expected}")
+
+
+def run_blocking(ask: Callable[[], Coroutine[None, None, T]]) -> T:
+    """Run a coroutine in an event loop of its own, in a thread if a loop already runs here."""
+    try:
+        asyncio.get_running_loop()
+    except RuntimeError:
+        return asyncio.run(ask())
+    tasks: list[asyncio.Task[T]] = []
+
+    async def run_cancellable() -> T:
+        tasks.append(asyncio.ensure_future(ask()))
+        return await tasks[0]
+
+    with ThreadPoolExecutor(1, thread_name_prefix="openconductor-ask") as thread:
+        future = thread.submit(contextvars.copy_context().run, asyncio.run, run_cancellable())
+        try:
+            return future.result()
+        except KeyboardInterrupt:
+            if not future.done():  # else leaving would wait for the whole episode
+                for task in tasks:
+                    task.get_loop().call_soon_threadsafe(task.cancel)
+            raise
