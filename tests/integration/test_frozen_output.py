@@ -20,7 +20,7 @@ from openconductor import cli
 
 GOLDEN = Path(__file__).resolve().parent.parent / "golden" / "output"
 VARIES = re.compile(
-    r"^(figures|seconds|started|ended|id|episode|at|date|folder|path|run|out|latency.*|.*_seconds|seconds_.*)$"
+    r"^(figures|summary|seconds|started|ended|id|episode|at|date|folder|path|run|out|latency.*|.*_seconds|seconds_.*)$"
 )
 QUESTION = "Take 4 17 9, sort the list, then double every number."
 ANSWERS = json.loads(r"""{

@@ -74,10 +74,13 @@ def test_one_command_evaluates_a_recipe_and_writes_the_report_the_page_and_the_f
     assert (made / "table.json").is_file()
 
 
-def test_the_verdict_is_the_first_line(made: Path, run: Any) -> None:
+def test_the_first_line_is_in_plain_words_and_the_verdict_follows(made: Path, run: Any) -> None:
     ran = run("report", made, *UNREPLAYED)
     assert ran.code == 0
-    assert ran.out.startswith("undecided (")
+    first, _, rest = ran.out.partition("seconds a question.\n")
+    assert re.match(r"conductor is right on \d+ % of the questions instead of \d+ %", first)
+    assert rest.startswith("undecided (")
+    assert "dollars" in rest.partition("Where it stands")[2]
     assert "Where it stands" in ran.out
     assert "report.json" in ran.err
     assert "\x1b[" not in ran.out, "no colour where no terminal is"

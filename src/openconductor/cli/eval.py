@@ -50,10 +50,10 @@ from openconductor.evaluation.records import JOURNAL, Results, latency
 from openconductor.evaluation.regrade import Regraded, regrade
 from openconductor.evaluation.tables import (
     Table,
-    accuracy_grid,
     briefly,
     comparisons,
     cut_answers,
+    first_table,
     make_table,
 )
 from openconductor.store import read_store
@@ -243,14 +243,14 @@ def _show(results: Results, folder: Path, as_json: bool, regraded: Regraded | No
             values["moves"] = regraded.moves
         console.show_json(values)
     else:
-        _show_table(table)
+        _show_table(table, results)
     for line in cut_answers(results):
         console.say(line)
 
 
-def _show_table(table: Table) -> None:
+def _show_table(table: Table, results: Results) -> None:
     parts = {
-        "accuracy, with standard errors clustered by problem": accuracy_grid(table),
+        "accuracy, with standard errors clustered by problem": first_table(table, results),
         "cost and form, a question": briefly(table),
         f"against {table.against}": comparisons(table),
     }

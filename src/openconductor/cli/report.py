@@ -110,7 +110,7 @@ def report(
     if as_json:
         console.show_json({**made.to_json(), "files": files})
     else:
-        console.show(made.verdict.line, heading(made))
+        console.show(*made.summary[:1], made.verdict.line, *made.summary[1:], heading(made))
         show_sections(sections(made))
     page = files["page"]
     if page is None:

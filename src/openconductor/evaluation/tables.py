@@ -20,8 +20,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, astuple, dataclass, fields
 from decimal import Decimal
 from math import fsum, sqrt
-from statistics import fmean
-from typing import Any, TypeVar
+from statistics import fmean, median
+from typing import Any, NamedTuple, TypeVar
 
 from openconductor.evaluation.eval_config import HINDSIGHT, against_in
 from openconductor.evaluation.records import MASKED, Record, Results
@@ -281,6 +281,50 @@ def _learning(records: Sequence[Record]) -> dict[str, object] | None:
     }
 
 
+# ── costs for users ───────────────────────────────────────────────────────────────────────────────
+class Cost(NamedTuple):
+    """The cost of a question to a user, every task weighing the same; None: unknown.
+
+    Attributes:
+        dollars: US dollars.
+        seconds: until the answer, in the median; of simulated workers the seconds of work.
+    """
+
+    dollars: float | None = None
+    seconds: float | None = None
+
+
+def user_costs(results: Results) -> dict[str, Cost]:
+    """Return the cost of a question to each system that was asked, with the seconds of ``latency``.
+
+    It is apart from ``make_table``, because times differ between runs with the same answers.
+    """
+    rows = results.by_row()
+    costs: dict[str, Cost] = {}
+    for system in results.systems:
+        parts: list[Cost] = []
+        for task in results.tasks:
+            parts.append(_task_cost(rows[system, task], simulated=results.config.simulated))
+        dollars = _mean_if_known([part.dollars for part in parts])
+        costs[system] = Cost(dollars, _mean_if_known([part.seconds for part in parts]))
+    return costs
+
+
+def _task_cost(records: Sequence[Record], *, simulated: bool) -> Cost:
+    if not records:
+        return Cost()
+    usage = total_usage(records)
+    dollars = None if usage.unpriced_calls else float(usage.dollars) / len(records)
+    if simulated:
+        return Cost(dollars, usage.seconds / len(records))
+    return Cost(dollars, median(record.seconds for record in records))
+
+
+def _mean_if_known(values: Sequence[float | None]) -> float | None:
+    known = [value for value in values if value is not None]
+    return fmean(known) if len(known) == len(values) else None
+
+
 # ── differences ───────────────────────────────────────────────────────────────────────────────────
 def _gaps(
     results: Results, records: Mapping[tuple[str, str], Sequence[Record]], against: str
@@ -413,6 +457,19 @@ def accuracy_grid(table: Table) -> tuple[Cells, list[Cells]]:
             cell = f"{100 * row.accuracy:.1f} ± {100 * (row.se or 0.0):.1f}"
         lines.setdefault(row.system, [row.system]).append(cell)
     return ["system", *(f"{task}, %" for task in tasks)], list(lines.values())
+
+
+def first_table(table: Table, results: Results) -> tuple[Cells, list[Cells]]:
+    """Return ``accuracy_grid`` with the cost of a question to a user."""
+    head, rows = accuracy_grid(table)
+    costs = user_costs(results)
+    priced: list[Cells] = []
+    for system, *shares in rows:
+        cost = costs[system]
+        took = UNKNOWN if cost.seconds is None else f"{cost.seconds:.2f}"
+        dollars = None if cost.dollars is None else 1000 * cost.dollars
+        priced.append([system, *shares, UNKNOWN if dollars is None else _dollars(dollars), took])
+    return [*head, "dollars a 1,000", "seconds"], priced
 
 
 def details(table: Table) -> tuple[Cells, list[Cells]]:

@@ -36,7 +36,6 @@ from openconductor.evaluation.tables import make_table
 from openconductor.report import words
 from openconductor.report.report import Report
 from openconductor.report.sections import INTERVAL, heading, sections
-from openconductor.report.words import NOTHING
 from openconductor.store.storage import make_folder, write_whole
 
 if TYPE_CHECKING:
@@ -125,7 +124,7 @@ def render(
         lstrip_blocks=True,
         extensions=["jinja2.ext.do"],
     )
-    maker.filters["number"] = _three_digits
+    maker.filters["number"] = words.three_digits
     style = files("openconductor.report").joinpath("page.css").read_text("utf-8")
     parts = list(sections(report))
     placed = {name for part in parts for name in part.figures}
@@ -135,6 +134,7 @@ def render(
         report=report,
         found=report.orchestration,
         heading=heading(report),
+        summary=report.summary,
         style=style,
         digest=_encoded(sha256(style.encode()).digest()),
         sections=parts,
@@ -160,18 +160,3 @@ def render(
 
 def _encoded(content: bytes) -> str:
     return b64encode(content).decode()
-
-
-def _three_digits(value: float | None) -> str:
-    """Write a number with three significant digits.
-
-    >>> [_three_digits(value) for value in (None, 0.000012345, 0.0, 3.6499, 123.4, 123456.7)]
-    ['-', '0.0000123', '0', '3.65', '123', '123,457']
-    """
-    if value is None:
-        return NOTHING
-    if not value:
-        return "0"
-    _, _, exponent = f"{value:e}".partition("e")
-    digits = max(0, 2 - int(exponent))
-    return f"{value:,.{digits}f}"

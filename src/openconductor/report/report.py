@@ -9,7 +9,7 @@ folders must say the same of their inputs.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, cast
 
@@ -18,7 +18,9 @@ from openconductor.evaluation.counterfactual import Counterfactuals
 from openconductor.evaluation.eval_config import CONDUCTOR
 from openconductor.evaluation.headroom import Headroom, headroom
 from openconductor.evaluation.records import Record, Results, read_folder
+from openconductor.evaluation.tables import Cost, user_costs
 from openconductor.plots.material import Material
+from openconductor.report.headline import headline, who_works
 from openconductor.report.orchestration import Orchestration, measure_orchestration
 from openconductor.report.training import Training, read_training
 from openconductor.report.verdict import Judgement, judge
@@ -38,6 +40,7 @@ class Report:
         verdict: the judgement on them.
         headroom: the gain that the pool's workers leave; None: no worker was asked alone.
         training: the curve of a training; None: none was given.
+        costs: the cost of a question to each system that was evaluated.
     """
 
     name: str
@@ -47,6 +50,13 @@ class Report:
     verdict: Judgement
     headroom: Headroom | None = None
     training: Training | None = None
+    costs: Mapping[str, Cost] = field(default_factory=dict[str, Cost])
+
+    @property
+    def summary(self) -> list[str]:
+        """The first lines, in plain words: the headline, and who does the work."""
+        lines = [headline(self.orchestration, self.costs), who_works(self.orchestration)]
+        return [line for line in lines if line]
 
     def to_json(self) -> dict[str, Any]:
         """Return one object of plain values: the verdict first, then the figures."""
@@ -58,6 +68,8 @@ class Report:
             "line": self.verdict.line,
             "reasons": self.verdict.reasons,
             "answers": self.verdict.answers,
+            "summary": " ".join(self.summary),
+            "costs": {system: cost._asdict() for system, cost in self.costs.items()},
             **self.orchestration.to_json(),
             "headroom": None if self.headroom is None else self.headroom.to_json(),
             "training": None if self.training is None else self.training.to_json(),
@@ -117,6 +129,7 @@ def make_report(
         verdict=judge(figures),
         headroom=headroom(results.records, seed=seed),
         training=None if training_folder is None else read_training(training_folder),
+        costs=user_costs(results),
     )
 
 

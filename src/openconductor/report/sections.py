@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 
 from openconductor.evaluation.eval_config import GROUPS, HINDSIGHT, group_of
 from openconductor.evaluation.statistics import holm
+from openconductor.evaluation.tables import Cost
 from openconductor.report import words as say
 from openconductor.report.orchestration import Level, Orchestration
 from openconductor.report.words import NOTHING, counted, interval, percent, points, span
@@ -86,11 +87,11 @@ def heading(report: Report) -> str:
 def sections(report: Report) -> Iterator[Section]:
     """Yield the parts of the report, in order."""
     figures = report.orchestration
-    yield _levels(figures)
+    yield _levels(report)
+    yield _routing(figures.routing)
     yield _form(figures)
     if figures.change is not None:
         yield _change(figures.change)
-    yield _routing(figures.routing)
     if figures.routing.by_task:
         yield _groups("By task", figures.routing.by_task, figures.parts)
     if figures.routing.by_kind:
@@ -118,8 +119,9 @@ def pool_sections(room: Headroom) -> Iterator[Section]:
 
 
 # ── where it stands ───────────────────────────────────────────────────────────────────────────────
-def _levels(figures: Orchestration) -> Section:
-    """Make every level with its interval, and the lead over it."""
+def _levels(report: Report) -> Section:
+    """Make every level with its interval, its cost, and the lead over it."""
+    figures = report.orchestration
     system = figures.system
     ours = Level(system, figures.accuracy, None)
     levels = _name_levels(figures, ours)
@@ -134,7 +136,11 @@ def _levels(figures: Orchestration) -> Section:
     rows: list[Sequence[str]] = []
     groups: list[str] = []
     for name, level in levels.items():
-        accuracy = (name, percent(level.accuracy), interval(level.accuracy))
+        cost = report.costs.get(level.system, Cost())
+        if level is figures.best_fitted:  # of several workers
+            cost = Cost()
+        price, seconds = say.thousand(cost.dollars), say.three_digits(cost.seconds)
+        accuracy = (name, percent(level.accuracy), interval(level.accuracy), price, seconds)
         if level is ours:
             rows.append((*accuracy, "", "", ""))
             groups.append(GROUPS[0])
@@ -145,7 +151,16 @@ def _levels(figures: Orchestration) -> Section:
     return Section(
         "Where it stands",
         _level_lines(figures),
-        ("", "right, %", INTERVAL, f"lead of {system}", INTERVAL, "p (Holm)"),
+        (
+            "",
+            "right, %",
+            INTERVAL,
+            "dollars a 1,000",
+            "seconds",
+            f"lead of {system}",
+            INTERVAL,
+            "p (Holm)",
+        ),
         rows,
         marked=list(levels).index(system),
         drawn=[level.lead for level in levels.values()],

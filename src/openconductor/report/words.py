@@ -90,6 +90,26 @@ def _rounded(value: float) -> float:
     return round(100 * value, 1) + 0.0  # -0.0 and 0.0 are 0.0
 
 
+def three_digits(value: float | None) -> str:
+    """Write a number with three significant digits.
+
+    >>> [three_digits(value) for value in (None, 0.000012345, 0.0, 3.6499, 123.4, 123456.7)]
+    ['-', '0.0000123', '0', '3.65', '123', '123,457']
+    """
+    if value is None:
+        return NOTHING
+    if not value:
+        return "0"
+    _, _, exponent = f"{value:e}".partition("e")
+    digits = max(0, 2 - int(exponent))
+    return f"{value:,.{digits}f}"
+
+
+def thousand(dollars: float | None) -> str:
+    """Write the dollars of a question as those of a thousand questions."""
+    return three_digits(None if dollars is None else 1000 * dollars)
+
+
 def chance(p: float) -> str:
     """Write a p-value.
 

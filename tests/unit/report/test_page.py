@@ -273,5 +273,5 @@ def test_how_it_was_made_has_recipe_seed_versions_prices_and_data(whole: Any) ->
 def test_records_that_are_missing_are_counted(results: Make, page_of: PageOf) -> None:
     answered = results()
     page = page_of(replace(answered, records=answered.records[:-2]))
-    for part in ("h1", "dl"):
+    for part in ("header", "dl"):
         assert "2 records of the evaluation are missing" in page.of(part)[0].text
