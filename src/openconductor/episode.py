@@ -44,7 +44,7 @@ from openconductor.events import (
     StepStarted,
     StepText,
 )
-from openconductor.parser import parse_workflow, validate_workflow
+from openconductor.parser import parse_workflow, trailing_text, validate_workflow
 from openconductor.pool import WorkerPool
 from openconductor.prompt import SOLVE_SUBTASK, check_question, check_turns, tools_as_text
 from openconductor.protocols import CallContext, OnEvent, Provider
@@ -468,6 +468,16 @@ async def _cancel(tasks: Iterable[asyncio.Task[list[int]]]) -> None:
         raise interruption
 
 
+def _check_end(text: str) -> None:
+    """Raise too_long if a text goes on after the three lists."""
+    rest = trailing_text(text)
+    if rest:
+        raise WorkflowError(
+            WorkflowReason.TOO_LONG,
+            f"the text goes on for {len(rest)} characters after the three lists, expected its end",
+        )
+
+
 # ── the rounds of an episode ──────────────────────────────────────────────────────────────────────
 @dataclass(slots=True)
 class _OpenRound:
@@ -637,7 +647,9 @@ class LiveEpisode:
             planner, assignment, replaceable=healthy, deadline=deadline
         )
 
-    async def follow(self, completion: Completion, *, max_steps: int, subtasks: bool) -> None:
+    async def follow(
+        self, completion: Completion, *, max_steps: int, subtasks: bool, trailing: bool = True
+    ) -> None:
         """Run the workflow that a planner wrote, to its answer; or accept the answer until now.
 
         Args:
@@ -645,14 +657,17 @@ class LiveEpisode:
                 accept it.
             max_steps: the most steps.
             subtasks: False: every subtask is replaced by the neutral one.
+            trailing: False: text that follows the three lists is an error.
 
         Raises:
             WorkflowError: it is not a workflow; ``truncated`` if the text was cut at its token
-                limit.
+                limit, ``too_long`` if it may not follow the lists.
         """
         self._round.completion = completion
         try:
             workflow = self._parse(completion, max_steps)
+            if not trailing:
+                _check_end(completion.text)
         except WorkflowError as error:
             self._dispatcher.emit(Planned, completion, None, error)
             raise

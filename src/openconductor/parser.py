@@ -131,6 +131,21 @@ def parse_workflow(
     return Workflow(tuple(steps))
 
 
+def trailing_text(text: str) -> str:
+    r"""Return what follows the three lists, without the end of a code fence.
+
+    "": nothing, or a list is missing.
+
+    >>> trailing_text('model_id = [2]\nsubtasks = ["Add."]\naccess_list = [[]]\n```\nThat is all.')
+    'That is all.'
+    """
+    lists = _find_lists(text[:MAX_TEXT])
+    if len(lists) < len(_NAMES):
+        return ""
+    end = max(found.end for found in lists.values())
+    return text[end:].strip().removeprefix("```").strip()
+
+
 def validate_workflow(
     workflow: Workflow, workers: Iterable[int], *, max_steps: int | None = None
 ) -> None:

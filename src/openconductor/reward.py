@@ -152,6 +152,7 @@ class RewardFunction:
         grader: the judge of the final answers.
         prompt: how the Conductor was asked; only ``subtasks`` matters here.
         max_steps: the most steps of a workflow.
+        trailing: False: a text that goes on after the three lists is not a workflow.
         budget: what one completion's steps may cost.
         grade_timeout_s: the longest that one answer is graded; after that the reward is masked.
         on_event: gets every event of every episode; a journal makes an episode durable before its
@@ -164,6 +165,7 @@ class RewardFunction:
     _: KW_ONLY
     prompt: PromptOptions = field(default_factory=PromptOptions)
     max_steps: int = 5
+    trailing: bool = True
     budget: Budget | None = None
     grade_timeout_s: float | None = 60.0
     on_event: OnEvent | None = None
@@ -207,7 +209,12 @@ class RewardFunction:
         )
         async with live.play(self.budget):
             live.begin_round()
-            await live.follow(completion, max_steps=self.max_steps, subtasks=self.prompt.subtasks)
+            await live.follow(
+                completion,
+                max_steps=self.max_steps,
+                subtasks=self.prompt.subtasks,
+                trailing=self.trailing,
+            )
             if live.rounds[-1].error is not None:
                 live.answer = None
         episode = live.episode

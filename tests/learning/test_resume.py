@@ -257,7 +257,17 @@ def test_a_run_that_an_alarm_ended_is_resumed_from_its_checkpoint(
     assert len(curve(tmp_path / "run")) == 1
     run.train(config, tmp_path / "run", resume=True)
     run.train(config.model_copy(update={"alarms": "tell"}), tmp_path / "alone")
-    assert curve(tmp_path / "run") == curve(tmp_path / "alone")
+    records = curve(tmp_path / "alone")
+    assert curve(tmp_path / "run") == records
+    assert all(record["entropy"] > 0 and record["completion_tokens"] > 0 for record in records)
+    (state,) = (tmp_path / "alone").glob("checkpoints/checkpoint-*/trainer_state.json")
+    logged = json.loads(state.read_text("utf-8"))["log_history"][: len(records)]
+    for record, log in zip(records, logged, strict=True):
+        assert (record["grad_norm"], record["accuracy"]) == (
+            log["grad_norm"],
+            log["conductor/accuracy"],
+        )
+        assert log.keys() > {"conductor/validity", "conductor/undecided", "conductor/dollars"}
 
 
 def test_a_run_that_was_killed_while_its_folder_was_made_begins_anew(

@@ -147,7 +147,8 @@ def _check_packages(config: TrainConfig, checklist: Checklist) -> None:
         checklist.wrong("packages", f"the extra train is not installed: {install}")
     for name in config.trackers:
         if find_spec(name) is None:
-            text = f"{name} is not installed: pip install {name} (needs the network)"
+            package = '"openconductor[tensorboard]"' if name == "tensorboard" else name
+            text = f"{name} is not installed: pip install {package} (needs the network)"
             checklist.absent("trackers", text)
     engine = config.rollout.engine
     if engine != "transformers" and find_spec("vllm") is None:

@@ -21,7 +21,7 @@ from transformers import (
 )
 
 from openconductor.errors import WorkflowError
-from openconductor.parser import parse_workflow
+from openconductor.parser import parse_workflow, trailing_text
 from openconductor.pool import WorkerPool, simulated_pool
 from openconductor.prompt import render_prompt
 from openconductor.training.checkpoint import end_ids
@@ -95,6 +95,8 @@ def why_invalid(completion: Completion, config: TrainConfig, ordinals: Sequence[
         parse_workflow(completion.text, ordinals, max_steps=config.rollout.max_steps)
     except WorkflowError as error:
         return str(error)
+    if config.reward.trailing_text == "invalid" and trailing_text(completion.text):
+        return "the text goes on after the three lists (reward.trailing_text)"
     return ""
 
 

@@ -8,10 +8,11 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from statistics import fmean
-from typing import Any
+from typing import Any, cast
 
 from openconductor.errors import WorkflowError, WorkflowReason
 from openconductor.measures import entropy_bits, topology
+from openconductor.parser import trailing_text
 from openconductor.pool import WorkerPool
 from openconductor.reward import Scored, answered_dollars
 from openconductor.store.storage import write_whole
@@ -24,6 +25,8 @@ Record = dict[str, Any]
 WINDOW = 20
 """The iterations that a warning looks back."""
 _RISE = 0.02  # from one window's mean to the next; less is noise
+_GROWTH = 1.25  # of completions from one window to the next
+_TRAILING = 0.1  # more completions that go on after their plan than in the window before
 
 
 def kind_of(problem: Problem, *, again: bool = False) -> str:
@@ -58,7 +61,8 @@ def measure(
     """
     decided: list[tuple[str, Scored]] = []
     workflows: list[tuple[str, Workflow]] = []
-    right = valid = truncated = 0
+    tokens: list[int] = []
+    right = valid = truncated = trailing = 0
     for kind, result in zip(kinds, scored, strict=True):
         if result.correct is None:
             continue
@@ -69,9 +73,14 @@ def measure(
             valid += 1
         elif error.reason is WorkflowReason.TRUNCATED:
             truncated += 1
-        workflow = result.episode.rounds[-1].workflow if result.episode.rounds else None
-        if workflow is not None:
-            workflows.append((kind, workflow))
+        if not result.episode.rounds:
+            continue
+        played = result.episode.rounds[-1]
+        if played.completion is not None:
+            tokens.append(played.completion.usage.output_tokens)
+            trailing += bool(trailing_text(played.completion.text))
+        if played.workflow is not None:
+            workflows.append((kind, played.workflow))
     steps = [step for _, workflow in workflows for step in workflow]
     steps_by_kind: dict[str, list[Step]] = defaultdict(list)
     for kind, workflow in workflows:
@@ -94,6 +103,8 @@ def measure(
         "accuracy": right / count,
         "accuracy_given_valid": right / valid if valid else None,
         "truncated": truncated / count,
+        "completion_tokens": sum(tokens) / max(1, len(tokens)),
+        "trailing_text": trailing / count,
         "undecided": undecided / max(1, len(scored)),
         "dollars": dollars / count,
         "groups_without_spread": _share_without_spread(scored, group),
@@ -132,6 +143,17 @@ def _means(values: Iterable[tuple[str, float]]) -> dict[str, float]:
     for kind, value in values:
         by_kind[kind].append(value)
     return {kind: fmean(by_kind[kind]) for kind in sorted(by_kind)}
+
+
+def scalars(record: Record) -> dict[str, float]:
+    """Return the numbers of a record by name; those of a table as ``table/name``."""
+    numbers: dict[str, float] = {}
+    for name, value in record.items():
+        parts = {name: value}
+        if isinstance(value, dict):
+            parts = {f"{name}/{key}": part for key, part in cast("Record", value).items()}
+        numbers |= {key: part for key, part in parts.items() if isinstance(part, int | float)}
+    return numbers
 
 
 def read_record(path: Path) -> Record:
@@ -222,8 +244,23 @@ def warnings(records: Sequence[Record]) -> list[str]:
             "more than 90 % of the groups have no spread of rewards: there is little left to learn "
             "from"
         )
+    length_before, length = _mean(before, "completion_tokens"), _mean(latest, "completion_tokens")
+    right_before, right = _mean(before, "accuracy"), _mean(latest, "accuracy")
+    if 0 < length_before * _GROWTH < length and right <= right_before + _RISE:
+        messages.append(
+            f"completions grow from {length_before:.0f} to {length:.0f} tokens while accuracy does "
+            f"not rise ({right_before:.2f} -> {right:.2f})"
+        )
+    trailing_before, trailing = _mean(before, "trailing_text"), _mean(latest, "trailing_text")
+    if trailing > min(0.5, trailing_before + _TRAILING):
+        messages.append(
+            f"after {trailing:.0%} of the plans the text goes on ({trailing_before:.0%} before), "
+            'and nothing teaches the model to stop; reward.trailing_text = "invalid" does'
+        )
     return messages
 
 
 def _mean(records: Sequence[Record], key: str) -> float:
-    return fmean(record[key] for record in records if record[key] is not None)
+    """Return the mean of a measure; 0: a curve of an earlier version lacks it."""
+    known = [record[key] for record in records if record.get(key) is not None]
+    return fmean(known) if known else 0.0

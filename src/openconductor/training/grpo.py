@@ -6,10 +6,12 @@ The trainer is TRL's own. Added are: rewards by the first process alone, two rou
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import replace
 from importlib.metadata import version
 from pathlib import Path
+from statistics import fmean
 from typing import Any, TypeVar, cast
 
 import torch
@@ -36,9 +38,10 @@ from openconductor.training.checkpoint import (
     last_checkpoint,
 )
 from openconductor.training.completions import draw_pool, make_completion, render_chat
-from openconductor.training.curves import Curve, kind_of, read_curve
-from openconductor.training.scoring import Rewards, Sampled, gathered, on_first
+from openconductor.training.curves import Curve, kind_of, read_curve, scalars
+from openconductor.training.scoring import REPORT_EVERY, Rewards, Sampled, gathered, on_first
 from openconductor.training.setup import Learner, Phase, Setup, training_problems
+from openconductor.training.trackers import show_samples
 from openconductor.training.train_config import TrainConfig
 from openconductor.types import Problem, Round
 
@@ -232,6 +235,18 @@ class ConductorTrainer(WholeCheckpoints, GRPOTrainer):
             samples.append(Sampled(problem, completion, repeat, str(row["problem"])))
         return samples
 
+    def log(self, logs: dict[str, float], start_time: float | None = None) -> None:
+        """Complete the record of the iteration, and give it to the trackers, too."""
+        entropies = self._metrics["train"].get("entropy", [])
+        record = self.rewards.record(
+            entropy=_finite(fmean(entropies)) if entropies else None,
+            grad_norm=_finite(logs.get("grad_norm")),
+        )
+        numbers = {f"conductor/{name}": value for name, value in scalars(record).items()}
+        super().log(logs | numbers, start_time)
+        if record and record["iteration"] % REPORT_EVERY == 0:
+            show_samples(self, self.rewards.samples)
+
     def _generate_and_score_completions(self, inputs: list[Row]) -> dict[str, Any]:
         """Run TRL's step, and weigh the advantages of first rounds."""
         self.rows = inputs
@@ -303,6 +318,11 @@ class ConductorTrainer(WholeCheckpoints, GRPOTrainer):
         return [next(seconds) if number else next(firsts) for _, number in samples]
 
 
+def _finite(value: float | None) -> float | None:
+    """Return a number as JSON can hold it."""
+    return value if value is not None and math.isfinite(value) else None
+
+
 def _unused(**_: object) -> list[float]:
     """Stand in for TRL's reward function; ``ConductorTrainer`` computes the rewards itself."""
     raise NotImplementedError
@@ -364,12 +384,12 @@ def _play_first_rounds(
 
 
 class _StopOnAlarm(TrainerCallback):
-    """Ends the training behind the iteration whose curve raised an alarm."""
+    """Ends the training behind the iteration whose record raised an alarm."""
 
     def __init__(self, rewards: Rewards) -> None:
         self._rewards = rewards
 
-    def on_step_end(
+    def on_log(
         self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **options: Any
     ) -> None:
         """Stop, and save, if an alarm was raised."""

@@ -13,7 +13,7 @@ import time
 from collections import Counter
 from collections.abc import Awaitable, Callable, Iterable, Sequence
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Any, TypeVar, cast
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar, cast
 
 from accelerate import PartialState
 from accelerate.utils import broadcast_object_list, gather_object
@@ -39,9 +39,9 @@ from openconductor.reward import (
 from openconductor.store import Store
 from openconductor.tasks.paper_mix import MixGrader
 from openconductor.training.completions import draw_pool
-from openconductor.training.curves import Curve, is_undecided, measure
+from openconductor.training.curves import Curve, Record, is_undecided, measure
 from openconductor.training.train_config import TrainConfig
-from openconductor.types import Budget, Completion, Grade, Message, Problem, Round
+from openconductor.types import Budget, Completion, Grade, Message, Problem, Round, text_of
 
 if TYPE_CHECKING:
     from openconductor.training.setup import Setup
@@ -49,7 +49,9 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 MASKED = 0.2
 """The largest share of an iteration's rewards that may be masked."""
-_REPORT_EVERY = 10  # iterations
+REPORT_EVERY = 10
+"""The iterations between two lines for people."""
+_SHOWN = 4  # completions of an iteration that trackers get
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,6 +71,14 @@ class Sampled:
     sample: int
     key: str = ""
     previous: Round | None = None
+
+
+class Sample(NamedTuple):
+    """A completion as trackers show it; a reward of None is masked."""
+
+    question: str
+    completion: str
+    reward: float | None
 
 
 class Scorer:
@@ -108,6 +118,7 @@ class Scorer:
             _configure(grader, config, pool, journal, self._context),
             prompt=config.prompt.options(),
             max_steps=config.rollout.max_steps,
+            trailing=config.reward.trailing_text == "accepted",
             grade_timeout_s=config.reward.grade_timeout_s,
             on_event=None if simulated else journal,
             value=reward_value(config),
@@ -277,6 +288,8 @@ class Rewards:
         clock: when the last iteration was recorded.
         alarm: the warnings of the curve in this process.
         pace: of the iterations.
+        pending: the record of an iteration until ``record`` completes it; None: all are recorded.
+        samples: completions of the last iteration, one of each of some questions.
     """
 
     setup: Setup
@@ -285,6 +298,8 @@ class Rewards:
     clock: float = field(default_factory=time.perf_counter)
     alarm: str = ""
     pace: Pace = field(default_factory=Pace)
+    pending: Record | None = None
+    samples: list[Sample] = field(default_factory=list[Sample])
 
     def score(self, sampled: Sequence[Sampled], iteration: int, *, phase: str = "") -> list[Scored]:
         """Score completions of an iteration; each round of it once."""
@@ -300,7 +315,10 @@ class Rewards:
         group: int,
         phase: str = "grpo",
     ) -> list[float | None]:
-        """Record an iteration and return its rewards, broken by a control where the recipe has one.
+        """Measure an iteration and return its rewards, broken by a control if the recipe has one.
+
+        ``record`` writes what was measured. A round of imitation is recorded at once, an iteration
+        of GRPO behind its update.
 
         Args:
             scored: the completions, as they were scored.
@@ -313,10 +331,20 @@ class Rewards:
             TrainingStopped: too many rewards are masked.
         """
         config = self.setup.config
-        self._record(scored, kinds, iteration, group=group, phase=phase)
-        check_masked(scored)
+        now = time.perf_counter()
+        measured = measure(kinds, scored, self.setup.pool, group=group)
+        seconds = now - self.clock
+        self.pending = {"iteration": iteration, "phase": phase, "seconds": seconds, **measured}
+        self.clock = now
+        self.samples = [_sample(result) for result in scored[::group][:_SHOWN]]
+        try:
+            check_masked(scored)
+        except TrainingStopped:
+            self.record()
+            raise
         rewards = [result.reward for result in scored]
         if phase == "imitate":
+            self.record()
             rewards = [_graded_reward(result) for result in scored]
         elif config.reward.dollars or config.reward.seconds:
             rewards = []
@@ -334,36 +362,43 @@ class Rewards:
             rng.shuffle(rewards)
         return rewards
 
-    def _record(
-        self,
-        scored: Sequence[Scored],
-        kinds: Sequence[str],
-        iteration: int,
-        *,
-        group: int,
-        phase: str,
-    ) -> None:
-        """Append an iteration to the curve, and tell its warnings and figures."""
+    def record(self, **update: float | None) -> Record:
+        """Append the pending record to the curve, and tell its warnings and figures.
+
+        Args:
+            **update: what is known of the optimiser's step: entropy, norm of the gradient.
+
+        Returns:
+            The record; {}: none is pending.
+        """
+        if self.pending is None:
+            return {}
+        record: Record = self.pending | update
+        self.pending = None
         config, say = self.setup.config, self.setup.say
-        now = time.perf_counter()
-        measured = measure(kinds, scored, self.setup.pool, group=group)
-        record = {"iteration": iteration, "phase": phase, "seconds": now - self.clock, **measured}
-        self.clock = now
+        iteration = record["iteration"]
         for warning in self.curve.append(record):
             alarm = f"iteration {iteration}: {warning}"
             self.alarm = f"{self.alarm}; {alarm}" if self.alarm else alarm
             say(f"warning: {alarm}")
         name, last = "iteration", self.curve.after + config.rollout.iterations
-        if phase == "imitate":
+        if record["phase"] == "imitate":
             name, last = "imitation, round", config.imitate.rounds
         finish = self.pace.finish(iteration, last)
-        if phase != "imitate" and iteration % _REPORT_EVERY:
-            return
-        say(
-            f"{name} {iteration} of {last}: accuracy {record['accuracy']:.3f}, "
-            f"validity {record['validity']:.3f}, "
-            f"routing entropy {record['routing_entropy_bits']:.2f} bits{finish}"
-        )
+        if record["phase"] == "imitate" or iteration % REPORT_EVERY == 0:
+            say(
+                f"{name} {iteration} of {last}: accuracy {record['accuracy']:.3f}, "
+                f"validity {record['validity']:.3f}, "
+                f"routing entropy {record['routing_entropy_bits']:.2f} bits, "
+                f"{record['completion_tokens']:.0f} tokens a completion{finish}"
+            )
+        return record
+
+
+def _sample(scored: Scored) -> Sample:
+    completion = scored.episode.rounds[-1].completion if scored.episode.rounds else None
+    text = "" if completion is None else completion.text
+    return Sample(text_of(scored.episode.question), text, scored.reward)
 
 
 def _graded_reward(scored: Scored) -> float | None:

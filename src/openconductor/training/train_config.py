@@ -274,6 +274,8 @@ class RewardConfig(_Section):
         control: ``shuffled`` deals each iteration's rewards out at random, ``flipped`` trains
             towards wrong answers.
         grade_timeout_s: seconds after which a verdict counts as undecided.
+        trailing_text: ``invalid``: a completion that goes on after the three lists is not a
+            workflow. ``accepted``: nothing teaches the model to stop there.
         undecided: the reward of an answer that its grader cannot decide: 0.5 (``wrong``), or none
             (``masked``). A grader that fails always masks.
         dollars, seconds: the share of its reward that a right answer may lose in GRPO for what it
@@ -288,6 +290,7 @@ class RewardConfig(_Section):
 
     control: Literal["none", "shuffled", "flipped"] = "none"
     grade_timeout_s: float = 60.0
+    trailing_text: Literal["accepted", "invalid"] = "accepted"
     undecided: Literal["wrong", "masked"] = "wrong"
     dollars: Annotated[float, Field(ge=0.0, lt=0.5)] = 0.0
     seconds: Annotated[float, Field(ge=0.0, lt=0.5)] = 0.0

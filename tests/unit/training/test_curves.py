@@ -12,7 +12,7 @@ from openconductor.errors import WorkerError, WorkflowError, WorkflowReason
 from openconductor.gym.bundled import bundled_folder
 from openconductor.gym.workers import gym_pool
 from openconductor.reward import Scored
-from openconductor.training.curves import Curve, Record, measure, warnings
+from openconductor.training.curves import Curve, Record, measure, scalars, warnings
 from openconductor.training.export import _curve_table
 from openconductor.types import Completion, Episode, Grade, Round, Step, Usage, Workflow
 
@@ -52,6 +52,24 @@ def test_what_is_masked_counts_neither_as_right_nor_as_wrong() -> None:
     assert record["accuracy_given_valid"] == 1 / 2
     assert record["worker_share"]["lister"] == pytest.approx(2 / 3)
     assert record["steps_by_kind"] == {"single": 1.5}
+
+
+def test_how_long_completions_are_and_how_many_go_on_after_their_plan_is_measured() -> None:
+    plan = 'model_id = [0]\nsubtasks = ["Answer."]\naccess_list = [[]]'
+    given: list[Scored] = []
+    for tokens, text in ((10, plan), (20, f"```\n{plan}\n```\n"), (60, f"{plan}\nThat is all.")):
+        one = scored(1.0, SORT)
+        completion = Completion(text, usage=Usage(output_tokens=tokens))
+        played = replace(one.episode.rounds[0], completion=completion)
+        given.append(replace(one, episode=replace(one.episode, rounds=(played,))))
+    record = measured(*given)
+    assert record["completion_tokens"] == 30
+    assert record["trailing_text"] == pytest.approx(1 / 3)
+
+
+def test_trackers_get_the_numbers_of_a_record_one_by_one() -> None:
+    record = {"accuracy": 0.5, "phase": "grpo", "entropy": None, "worker_share": {"a": 0.25}}
+    assert scalars(record) == {"accuracy": 0.5, "worker_share/a": 0.25}
 
 
 def test_where_nothing_is_valid_there_is_no_accuracy_given_valid() -> None:
@@ -107,6 +125,12 @@ RISING = {"validity": 0.6}
         ({}, NOTHING, ""),
         ({}, {"routing_entropy_bits": 0.1}, "collapsing"),
         ({}, {"groups_without_spread": 0.95}, "no spread"),
+        ({"completion_tokens": 100}, {"completion_tokens": 130}, "from 100 to 130 tokens"),
+        ({"completion_tokens": 100}, {"completion_tokens": 120}, ""),
+        ({"completion_tokens": 100}, {"completion_tokens": 130, "accuracy": 0.9}, ""),
+        ({"trailing_text": 0.1}, {"trailing_text": 0.25}, "after 25% of the plans the text goes"),
+        ({"trailing_text": 0.6}, {"trailing_text": 0.6}, "trailing_text"),
+        ({"trailing_text": 0.1}, {"trailing_text": 0.15}, ""),
         ({}, {}, ""),
     ],
 )

@@ -25,6 +25,7 @@ from openconductor.protocols import Grader
 from openconductor.reward import Scored
 from openconductor.store import open_store, read_store
 from openconductor.training import run, scoring
+from openconductor.training.completions import why_invalid
 from openconductor.training.curves import Curve
 from openconductor.training.scoring import Rewards, Sampled, Scorer, check_masked
 from openconductor.training.train_config import TrainConfig
@@ -55,7 +56,11 @@ def test_the_controls_break_the_rewards_and_nothing_else(
     scored = [scored_as(reward) for reward in (1.0, 0.5, 0.5, 0.0)]
     kinds = ["math500", "math500", "mmlu", "mmlu"]
     assert rewards.finish(scored, kinds, 10, group=2) == expected
+    assert rewards.curve.records == []
+    rewards.record(entropy=0.25)
     (record,) = rewards.curve.records
+    assert record["entropy"] == 0.25
+    assert rewards.record() == {}, "an iteration is recorded once"
     assert (record["iteration"], record["accuracy"]) == (10, 0.25)
     assert set(record["accuracy_by_kind"]) == {"math500", "mmlu"}
     assert lines[0].startswith("iteration 10 of 210: accuracy 0.250")
@@ -71,6 +76,7 @@ def test_imitation_learns_from_what_was_graded_right_whatever_else_it_is_worth(
     kinds = ["a", "b", "c"]
     assert rewards.finish(scored, kinds, 0, group=1, phase="imitate") == [1.0, 0.5, None]
     assert rewards.finish(scored, kinds, 0, group=1) == own
+    rewards.record()
     for record in rewards.curve.records:
         assert record["accuracy"] == pytest.approx(2 / 3)
         assert record["masked"] == 1
@@ -179,6 +185,25 @@ def test_what_the_rules_cannot_decide_is_wrong_masked_or_judged_as_the_recipe_sa
     scorer = make_scorer(lambda _: rf"\boxed{{{answer}}}", reward=reward)
     (scored,) = scorer.score([ATTEMPT], phase="x")
     assert (scored.reward, scored.correct) == expected
+
+
+@pytest.mark.parametrize(
+    ("rule", "text", "expected"),
+    [
+        ("accepted", f"{PLAN}\nThat is all.", (1.0, None)),
+        ("invalid", f"{PLAN}\nThat is all.", (0.0, "too_long")),
+        ("invalid", f"First a thought.\n```\n{PLAN}\n```\n", (1.0, None)),
+    ],
+)
+def test_text_after_the_three_lists_is_invalid_where_the_recipe_says_so(
+    rule: str, text: str, expected: tuple[float, str | None], make_scorer: MakeScorer
+) -> None:
+    scorer = make_scorer(lambda _: r"\boxed{a quick automobile}", reward={"trailing_text": rule})
+    (scored,) = scorer.score([replace(ATTEMPT, completion=Completion(text))], phase="x")
+    assert scored.reward == expected[0]
+    assert scorer._record(ATTEMPT, scored, "x")["invalid"] == expected[1]
+    config = TrainConfig.model_validate({"reward": {"trailing_text": rule}})
+    assert ("goes on" in why_invalid(Completion(text), config, [0])) == (expected[1] is not None)
 
 
 def test_a_grader_that_fails_masks_whatever_the_recipe_says(make_scorer: MakeScorer) -> None:
