@@ -35,7 +35,7 @@ it is less (full jitter)."""
 LONGEST_RETRY_AFTER_S = 60.0
 """If a failing server (503) names a longer wait, the call is not retried."""
 
-OTHERS_WAIT_S = 1.0
+OTHERS_WAIT_S = 0.75
 """The most that a call waits for a server that rejects calls for their rate (429), if another
 worker can be asked."""
 
