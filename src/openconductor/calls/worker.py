@@ -36,6 +36,8 @@ if TYPE_CHECKING:
 REMOTE_RETRIES = 2
 
 Wrapper = Callable[[SupportsComplete], SupportsComplete]
+Recall = Callable[[Sequence[Message], Sampling, CallContext], Completion | None]
+"""Returns the answer to a call that was paid for before; None: the call has to be made."""
 
 S = TypeVar("S")
 T = TypeVar("T")
@@ -64,7 +66,7 @@ class Worker:
         rpm: calls begun in any minute; further ones wait.
         tpm: tokens of the calls begun in any minute; further ones wait.
         wrappers: further wrappers around all of this, the innermost first.
-        journal: answers calls that were paid for before (set by ``replaying``).
+        recalls: answer calls that were paid for before (set by ``recalling``).
 
     Limits hold over the whole process, and so does the circuit of a worker behind a network.
     Workers of one name share both if the same thing is behind them (their providers' ``identity``,
@@ -89,7 +91,7 @@ class Worker:
     rpm: int | None = None
     tpm: int | None = None
     wrappers: tuple[Wrapper, ...] = field(default=(), repr=False)
-    journal: CompletionStore | None = field(default=None, repr=False)
+    recalls: tuple[Recall, ...] = field(default=(), repr=False)
     _chain: SupportsComplete = field(init=False, repr=False)
     _circuit: Circuit = field(init=False, repr=False)
 
@@ -261,37 +263,38 @@ class Worker:
     def replaying(self, journal: CompletionStore) -> Worker:
         """Return the worker answering from a journal what was paid for before.
 
-        A call of a worker that is an orchestrator is replayed as a whole. If it had not ended, it
-        is made again.
+        The key of a call is its messages and sampling, its worker, and its place in the question
+        with the sample number, so repeats of a question stay different calls. A call of a worker
+        that is an orchestrator is replayed as a whole. If it had not ended, it is made again.
         """
-        wrap = partial(Replay, journal=journal, worker=self)
-        return replace(self, wrappers=(*self.wrappers, wrap), journal=journal)
+        return self.recalling(partial(_find_completion, journal, self))
+
+    def recalling(self, recall: Recall) -> Worker:
+        """Return the worker with these answers to calls that were paid for before."""
+        wrap = partial(Replay, recall=recall, worker=self)
+        return replace(self, wrappers=(*self.wrappers, wrap), recalls=(*self.recalls, recall))
 
     def knows(self, messages: Sequence[Message], call: CallContext) -> bool:
-        """Return True if a journal answers this call, so that it costs nothing.
+        """Return True if this call was paid for before, so that it costs nothing.
 
         Raises:
             JournalError: the journal cannot be read.
         """
-        if self.journal is None:
-            return False
         sampling = with_options(self.sampling, call)
-        return _find_completion(self.journal, self, messages, sampling, call) is not None
+        return any(recall(messages, sampling, call) is not None for recall in self.recalls)
 
 
 @dataclass(frozen=True, slots=True)
 class Replay:
-    """Answers from a journal what is in it, and calls a worker's wrappers for the rest.
+    """Answers what was paid for before, and calls a worker's wrappers for the rest.
 
-    The key of a call is its messages and sampling, its worker, and its place in the question with
-    the sample number, so repeats of a question stay different calls. Two equal calls at the same
-    time are both made, because each is a sample of its own. A replayed call is reported
-    (``CallEnded``) with what it cost when it was made, marked as replayed. ``on_text`` gets its
-    text in one piece.
+    Two equal calls at the same time are both made, because each is a sample of its own. A replayed
+    call is reported (``CallEnded``) with what it cost when it was made, marked as replayed.
+    ``on_text`` gets its text in one piece.
     """
 
     provider: SupportsComplete
-    journal: CompletionStore
+    recall: Recall
     worker: Worker
 
     async def complete(
@@ -302,14 +305,14 @@ class Replay:
         call: CallContext,
         on_text: OnText | None = None,
     ) -> Completion:
-        """Return the journal's completion of this call, or else the worker's.
+        """Return the earlier completion of this call, or else the worker's.
 
         Raises:
             JournalError: the journal cannot be read.
             WorkerError: as the worker raises it.
         """
         worker = self.worker
-        completion = _find_completion(self.journal, worker, messages, sampling, call)
+        completion = self.recall(messages, sampling, call)
         if completion is None:
             return await self.provider.complete(messages, sampling, call=call, on_text=on_text)
         if call.budget is not None:

@@ -21,10 +21,10 @@ def replay(
     out: Annotated[Path, typer.Option("--out", help="The new table, NAME.csv.gz.")],
     as_json: AsJson = False,
 ) -> None:
-    """Record what models answered, to replay them as workers.
+    """Record what workers answered, to train and to measure on it without further calls.
 
-    Questions that some model did not answer in every repeat are left out. A question's split
-    follows from its id: of five, three are for training, one for validation, one for the test.
+    Questions that some worker did not answer in every repeat are left out. A question's split
+    follows from its text: of five, three are for training, one for validation, one for the test.
     """
     if not out.name.endswith(".csv.gz") or out.exists():
         raise ConfigError(f"--out {out}: expected a new file that ends with .csv.gz")
@@ -32,4 +32,6 @@ def replay(
     if as_json:
         console.show_json({"table": str(out), **made})
     else:
-        console.show(f"{out}: {', '.join(f'{name} {value}' for name, value in made.items())}")
+        models = ", ".join(made.pop("models"))
+        figures = ", ".join(f"{name.replace('_', ' ')} {value}" for name, value in made.items())
+        console.show(f"{out}: {figures}", f"workers: {models}")

@@ -161,6 +161,13 @@ def _show_run(results: _Record) -> None:
         entropy = f"{phase['routing_entropy_bits']:.2f} bits"
         shares = _percents(phase, ("accuracy", "accuracy_given_valid", "validity"))
         rows.append([name, *shares, entropy])
+    recorded = results.get("workers")
+    if recorded:
+        for worker, accuracy in recorded["alone"].items():
+            rows.append([f"{worker} alone", percent(accuracy), "", "", ""])
+        rows.append(
+            ["the best worker of each question", percent(recorded["best_of_each"]), "", "", ""]
+        )
     console.show_table(("", "accuracy", "given valid", "validity", "routing entropy"), rows)
     if results.get("control", "none") != "none":
         console.show(f"A control with {results['control']} rewards: it must not learn.")
@@ -229,9 +236,12 @@ def call_lines(config: TrainConfig, needs: CallNeeds) -> list[str]:
         dollars = "not known: a worker of the pool has no price"
     else:
         dollars = f"{needs.dollars:,.0f} for the workers, each asked equally often"
+    calls = f"{needs.calls:,} of workers, at {steps} steps a workflow"
+    if needs.recorded:
+        calls = f"{needs.calls:,} live; steps that see no other one are answered from the record"
     parts = {
         "rollouts": f"{needs.rollouts:,}, measurements included",
-        "calls": f"{needs.calls:,} of workers, at {steps} steps a workflow",
+        "calls": calls,
         "tokens": f"{needs.tokens / 1e6:.0f} million, {read} read and {written} written a call",
         "dollars": dollars,
     }

@@ -1,10 +1,10 @@
-"""Replay tables of recorded answers: from an evaluation, or from MMLU-Pro's published outputs."""
+"""Replay tables: the recorded answers of an evaluation, or of MMLU-Pro's published outputs."""
 
 from __future__ import annotations
 
 import json
 import re
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Mapping
 from datetime import date
 from hashlib import blake2b
@@ -13,37 +13,48 @@ from typing import Any, NamedTuple
 
 from openconductor.errors import ConfigError
 from openconductor.evaluation.headroom import alone
-from openconductor.evaluation.records import CONFIG, Results
-from openconductor.evaluation.sheets import load_sheets
-from openconductor.graders.choice import LETTERS, ChoiceGrader, extract_choice
-from openconductor.providers.replay_pool import AGGREGATORS, SPLITS, cells_of, write_table
+from openconductor.evaluation.records import CONFIG, Results, plain_text
+from openconductor.evaluation.sheets import load_sheets, task_options
+from openconductor.graders.choice import LETTERS, extract_choice
+from openconductor.providers.replay_pool import (
+    AGGREGATORS,
+    QUESTION,
+    SPLITS,
+    Recorded,
+    cells_of,
+    escape,
+    write_table,
+)
 from openconductor.types import Usage
 
 TEXTS = ("model_outputs", "generated_text", "response")
 """The keys of a model's whole answer in MMLU-Pro's files."""
 
 
-class Recorded(NamedTuple):
-    """A recorded question."""
+class _Question(NamedTuple):
+    """A recorded question; its text is "" where letters alone are recorded."""
 
     id: str
     category: str
     right: str
+    text: str = ""
 
 
-Samples = dict[str, list[tuple[str, Usage]]]
-"""By model: the letter of each sample, and its usage."""
+_Samples = dict[str, list[Recorded]]
+"""The recorded answers by model."""
 
 
-def write_replay_table(source: Path, out: Path) -> dict[str, object]:
+def write_replay_table(source: Path, out: Path) -> dict[str, Any]:
     """Write a replay table from a folder of recorded answers; return its figures.
 
     Raises:
         ConfigError: no question was answered by all models, or a file has another form.
     """
-    recorded: dict[Recorded, Samples] = defaultdict(lambda: defaultdict(list))
+    recorded: dict[_Question, _Samples] = defaultdict(lambda: defaultdict(list))
+    note: dict[str, object] = {"source": source.name, "licence": "unknown"}
+    note["date"] = date.today().isoformat()
     if (source / CONFIG).is_file():
-        _add_evaluation(source, recorded)
+        note["origin"] = _add_evaluation(source, recorded)
     else:
         _add_outputs(source, recorded)
     names: dict[str, None] = {}
@@ -51,7 +62,7 @@ def write_replay_table(source: Path, out: Path) -> dict[str, object]:
     for samples in recorded.values():
         names |= dict.fromkeys(samples)
         most = max(most, *(len(answers) for answers in samples.values()))
-    models = [name for name in names if name not in AGGREGATORS]
+    models = [name for name in names if name not in (*AGGREGATORS, QUESTION)]
     rows: list[dict[str, str]] = []
     for question, samples in sorted(recorded.items()):
         if all(len(samples[model]) == most for model in models):
@@ -61,51 +72,70 @@ def write_replay_table(source: Path, out: Path) -> dict[str, object]:
             f"{source}: no question was answered by all models; expected the folder of an `eval` "
             "of workers, or of JSON files"
         )
-    write_table(out, rows, source=source.name, licence="unknown", date=date.today().isoformat())
+    write_table(out, rows, **note)
+    splits = Counter(row["split"] for row in rows)
     return {
         "questions": len(rows),
         "left_out": len(recorded) - len(rows),
+        **{split: splits[split] for split in sorted(SPLITS)},
         "models": models,
         "samples": most,
     }
 
 
-def _row(question: Recorded, models: list[str], samples: Samples) -> dict[str, str]:
+def _row(question: _Question, models: list[str], samples: _Samples) -> dict[str, str]:
     row = {
         "id": question.id,
         "category": question.category,
-        "split": split_of(question.id),
-        "answer": question.right,
+        "split": split_of(question.text or question.id),
+        "answer": escape(question.right),
     }
+    if question.text:
+        row[QUESTION] = escape(question.text)
     for model in models:
         row |= cells_of(model, samples[model])
     return row
 
 
-def split_of(name: str) -> str:
-    """Return the split of a question, which follows from its id."""
-    return (*SPLITS, "train", "train")[blake2b(name.encode()).digest()[0] % 5]
+def split_of(text: str) -> str:
+    """Return the split of a question, which follows from its text, or else from its id.
+
+    Questions of one text are in one split.
+    """
+    return (*SPLITS, "train", "train")[blake2b(text.encode()).digest()[0] % 5]
 
 
-def _add_evaluation(folder: Path, recorded: Mapping[Recorded, Samples]) -> None:
-    """Add the answers of an evaluation's workers; undecided ones count as not answered."""
+def _add_evaluation(folder: Path, recorded: Mapping[_Question, _Samples]) -> Mapping[str, object]:
+    """Add the answers of an evaluation's workers; return the task of the questions (``origin``).
+
+    An answer that its grader could not decide is an answer, and a failed call is none.
+
+    Raises:
+        ConfigError: the evaluation has several tasks, or one that was recorded already.
+    """
     results = Results.load(folder)
-    sheet, *others = load_sheets(results.config).values()
-    if others or not isinstance(sheet.grader, ChoiceGrader):
+    config = results.config
+    if len(config.task) > 1:
         tasks = ", ".join(results.tasks)
-        raise ConfigError(f"{folder}: got the tasks {tasks}, expected one of multiple choice")
-    questions: dict[str, Recorded] = {}
+        raise ConfigError(f"{folder}: got the tasks {tasks}, expected one task")
+    sheet = load_sheets(config)[config.task[0].name]
+    questions: dict[str, _Question] = {}
     for problem in sheet.problems:
         category = problem.kind or problem.task
-        questions[problem.id] = Recorded(problem.id, category, str(problem.reference))
+        right = problem.reference if isinstance(problem.reference, str) else ""
+        text = plain_text(problem.question)
+        questions[problem.id] = _Question(problem.id, category, plain_text(right), text)
     for worker, records in alone((*results.records, *results.learning)).items():
         for record in sorted(records, key=lambda record: record.sample):
-            if record.task == sheet.name and record.correct is not None:
-                samples = recorded[questions[record.problem]]
-                samples[worker].append((record.extracted or "", record.usage))
+            is_answer = record.answer is not None or record.correct is not None
+            if record.task == sheet.name and is_answer:
+                final = plain_text(record.extracted or "")
+                answer = Recorded(final, plain_text(record.answer or ""), record.usage)
+                recorded[questions[record.problem]][worker].append(answer)
+    return task_options(config.task[0], config)
 
 
-def _add_outputs(folder: Path, recorded: Mapping[Recorded, Samples]) -> None:
+def _add_outputs(folder: Path, recorded: Mapping[_Question, _Samples]) -> None:
     """Add MMLU-Pro's published outputs, a file of entries for each model."""
     for path in sorted(folder.glob("*.json")):
         model = re.sub(r"^model_outputs_|_\d+shots?$", "", path.stem)
@@ -120,11 +150,11 @@ def _add_outputs(folder: Path, recorded: Mapping[Recorded, Samples]) -> None:
             raise ConfigError(f"{where}: {error!r}; expected objects of {keys}") from error
 
 
-def _add_output(entry: dict[str, Any], model: str, recorded: Mapping[Recorded, Samples]) -> None:
+def _add_output(entry: dict[str, Any], model: str, recorded: Mapping[_Question, _Samples]) -> None:
     key = next((key for key in TEXTS if key in entry), TEXTS[0])
     text = entry[key]
     letter = entry["pred"] if "pred" in entry else extract_choice(text, style="mmlu-pro")
     right = LETTERS[LETTERS.index(entry["answer"])]
-    question = Recorded(f"mmlu_pro/{entry['question_id']}", str(entry["category"]), right)
+    question = _Question(f"mmlu_pro/{entry['question_id']}", str(entry["category"]), right)
     usage = Usage(output_tokens=-(-len(text) // 4))  # four characters a token, rounded up
-    recorded[question][model].append((letter or "", usage))
+    recorded[question][model].append(Recorded(letter or "", "", usage))

@@ -170,12 +170,18 @@ def unreadable(task: str, pool: str) -> ConfigError:
     )
 
 
-def _load(name: str, table: TaskTable, config: EvalConfig) -> Sheet:
-    options = asdict(table)
-    del options["name"], options["task"]
+def task_options(table: TaskTable, config: EvalConfig) -> dict[str, object]:
+    """Return the options with which a task is loaded, and its name as ``task``."""
+    options = asdict(table) | {"task": table.task or table.name}
+    del options["name"]
     if table.seed is None:
         options["seed"] = config.seed
-    task = load_task(table.task or table.name, **options)
+    return {name: value for name, value in options.items() if value is not None}
+
+
+def _load(name: str, table: TaskTable, config: EvalConfig) -> Sheet:
+    options = task_options(table, config)
+    task = load_task(str(options.pop("task")), **options)
     problems = task.load()
     simulation = find_simulation(config.pool)
     if simulation is not None:

@@ -38,7 +38,7 @@ from openconductor.evaluation.eval_config import (
     find_planner,
 )
 from openconductor.evaluation.records import Plain, Record, observations
-from openconductor.evaluation.sheets import Sheet, unreadable
+from openconductor.evaluation.sheets import Sheet, task_options, unreadable
 from openconductor.pool import POOLS, WorkerPool, open_pool
 from openconductor.protocols import Orchestrator, Provider
 from openconductor.providers import resolve
@@ -49,7 +49,7 @@ from openconductor.providers.conductor_file import (
 )
 from openconductor.store import CompletionStore
 from openconductor.store.serialisation import plain
-from openconductor.tasks import TASKS
+from openconductor.tasks import TASKS, load_task
 from openconductor.tasks.simulated import find_simulation
 from openconductor.types import Budget, text_of
 
@@ -95,6 +95,9 @@ def load_pool(config: EvalConfig) -> WorkerPool:
             if task in TASKS and task != config.pool:
                 raise unreadable(task, config.pool)
     pool = open_pool(config.pool, config.seed or 0)
+    for table in config.task:
+        options = task_options(table, config)
+        pool = load_task(str(options.pop("task")), **options).with_records(pool)
     for name in config.constrained:
         pool.ordinal_of(name)  # raises if there is none
     if config.setting == "unconstrained":

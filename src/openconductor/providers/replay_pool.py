@@ -1,11 +1,15 @@
 """Recorded models as workers: they answer questions as real models did, free and offline.
 
-A **table** is a gzipped CSV of a row a question, without its text: ``id``, ``category``, ``split``
-(train, validation, test), ``answer`` (the right letter), and for each model a column with its
-letter ("": none could be read off). Several samples stand in one cell, with ``|`` between them. The
-usage of an answer stands likewise in ``MODEL:output_tokens``, ``:input_tokens``, ``:dollars`` and
+A **table** is a gzipped CSV of a row a question: ``id``, ``category``, ``split`` (train,
+validation, test), ``answer`` (the right one), and for each model a column with its final answer
+("": none could be read off). Several samples stand in one cell, with ``|`` between them. The usage
+of an answer stands likewise in ``MODEL:output_tokens``, ``:input_tokens``, ``:dollars`` and
 ``:seconds`` ("": unknown). ``NAME.toml`` beside ``NAME.csv.gz`` is the table's note: ``source``,
 ``licence``, ``date``, and the ``sha256`` that the table is checked against.
+
+A table of multiple choice may hold letters alone, without any text. A table of an evaluation also
+has the text of each ``question``, the whole answers (``MODEL:text``), and in its note ``[origin]``,
+the task of the questions. In these texts ``%XX`` stands for ``|``, ``%`` and control characters.
 
 A recorded model ignores its subtask and the other steps. An aggregator reads the letters of other
 models off the responses that it sees.
@@ -21,13 +25,14 @@ import re
 import zlib
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from decimal import Decimal
 from functools import lru_cache
 from hashlib import blake2b, sha256
 from pathlib import Path
 from statistics import fmean
-from typing import Any
+from typing import Any, NamedTuple, cast
+from urllib.parse import unquote
 
 from openconductor.config import dump_toml, one_of, read_toml, shorten
 from openconductor.errors import ConfigError, Rejected
@@ -36,6 +41,10 @@ from openconductor.store.storage import write_whole
 from openconductor.types import Completion, Message, Sampling, Usage
 
 COLUMNS = ["id", "category", "split", "answer"]
+QUESTION = "question"
+"""The column of the questions' texts, the fifth where a table has it."""
+TEXT = "text"
+"""The column ``MODEL:text`` of a model's whole answers."""
 SPLITS = ("test", "train", "validation")
 # Fields of Usage that a table may hold, with their types.
 FACTS: Mapping[str, type] = {
@@ -52,7 +61,10 @@ SHRUNK = 10
 OTHERS = 9  # wrong letters among which a wrong model is taken to choose
 Cells = Mapping[str, str]  # one row: the text in each column
 
-_QUESTION = re.compile(r"^\[([^\]\n]+)\]", re.MULTILINE)
+_LARGEST_CELL = 2**31 - 1  # characters
+_ID_LINE = re.compile(r"^\[([^\]\n]+)\]", re.MULTILINE)
+_LETTER = "[A-J]"
+_ESCAPED = {character: f"%{ord(character):02X}" for character in "%|\r\0"}  # % goes first
 _ANSWER = re.compile(
     r"^(?:\d+\. )?(.+): Answer: ([A-J])$", re.MULTILINE
 )  # numbered where a prompt lists them
@@ -67,11 +79,85 @@ class ReplayTable:
         rows: by id.
         models: their names.
         note: ``source``, ``licence`` and ``sha256``, and whatever else the note holds.
+        origin: the options of the task that the questions are of, with its name as ``task``; {}:
+            the table holds letters alone.
+        has_letters: True if all right answers are letters of choices.
     """
 
     rows: Mapping[str, Cells]
     models: Sequence[str]
     note: Mapping[str, str]
+    origin: Mapping[str, object]
+    has_letters: bool = field(init=False)
+    _by_question: Mapping[str, Cells] = field(init=False, repr=False)
+
+    def __post_init__(self) -> None:
+        by_question: dict[str, Cells] = {}
+        for row in self.rows.values():
+            if QUESTION in row:
+                by_question[unquote(row[QUESTION])] = row
+        letters = all(re.fullmatch(_LETTER, row["answer"]) for row in self.rows.values())
+        object.__setattr__(self, "has_letters", letters)
+        object.__setattr__(self, "_by_question", by_question)
+
+    def find(self, opening: str) -> Cells | None:
+        """Return the row of the question with which a text begins; None: there is none.
+
+        The question ends at a blank line, where a subtask follows it. In a table of letters alone
+        it is known by its line ``[ID]``.
+        """
+        if not self._by_question:
+            line = _ID_LINE.search(opening)
+            return None if line is None else self.rows.get(line[1])
+        end = len(opening)
+        while end > 0:
+            row = self._by_question.get(opening[:end])
+            if row is not None:
+                return row
+            end = opening.rfind("\n\n", 0, end)
+        return None
+
+
+class Recorded(NamedTuple):
+    """A recorded answer.
+
+    Attributes:
+        final: the final answer; "": none could be read off.
+        text: the whole answer; "": it was not kept, or blank.
+        usage: as far as it is known.
+    """
+
+    final: str
+    text: str
+    usage: Usage
+
+
+def recall(row: Cells, model: str, sample: int) -> Recorded:
+    """Return a model's recorded answer to the question of a row.
+
+    Successive samples go through the recorded ones in turn.
+    """
+    finals = _read_cell(row[model])
+    place = sample % len(finals)
+    usage: dict[str, Any] = {}
+    for fact, kind in FACTS.items():
+        column = f"{model}:{fact}"
+        if column in row:
+            usage[fact] = kind(row[column].split("|")[place] or "0")
+    texts = _read_cell(row.get(f"{model}:{TEXT}", "|" * place))
+    return Recorded(finals[place], texts[place], Usage(**usage))
+
+
+def _read_cell(cell: str) -> list[str]:
+    """Return the samples in a cell."""
+    return [unquote(sample) for sample in cell.split("|")]
+
+
+def escape(text: str) -> str:
+    """Return a text as it stands in a table."""
+    for character, escaped in _ESCAPED.items():
+        text = text.replace(character, escaped)
+    return text
 
 
 def table_path(name: str) -> Path:
@@ -102,6 +188,8 @@ def _note_path(path: Path) -> Path:
 def _read(path: Path, _changed: int) -> ReplayTable:
     content = path.read_bytes()
     note = _read_note(path, sha256(content).hexdigest())
+    origin = read_origin(path)
+    csv.field_size_limit(_LARGEST_CELL)  # of the whole process: answers may be long
     text = gzip.decompress(content).decode("utf-8-sig")
     lines = csv.reader(io.StringIO(text, newline=""), strict=True)
     rows: dict[str, Cells] = {}
@@ -118,14 +206,22 @@ def _read(path: Path, _changed: int) -> ReplayTable:
             rows[row["id"]] = row
     except (ValueError, csv.Error) as error:
         raise ConfigError(f"replay table {path}, line {lines.line_num}: {error}") from error
-    return ReplayTable(rows, list(dict.fromkeys(model_of.values())), note)
+    return ReplayTable(rows, list(dict.fromkeys(model_of.values())), note, origin)
+
+
+def read_origin(path: Path) -> Mapping[str, object]:
+    """Return the task that a table's questions are of (``ReplayTable.origin``), from its note."""
+    note = _note_path(path)
+    values = read_toml(note) if note.is_file() else {}
+    return cast("Mapping[str, object]", values.get("origin", {}))
 
 
 def _read_note(path: Path, digest: str) -> dict[str, str]:
     note = {"source": path.name, "licence": "unknown", "sha256": digest}
     beside = _note_path(path)
     if beside.is_file():
-        note |= {name: str(value) for name, value in read_toml(beside).items()}
+        values = read_toml(beside).items()
+        note |= {name: str(value) for name, value in values if not isinstance(value, dict)}
     if note["sha256"] != digest:
         raise ConfigError(
             f"replay table {path}: got the SHA-256 {digest}, "
@@ -138,22 +234,31 @@ def _find_models(head: Sequence[str]) -> dict[str, str]:
     """Return the model of each column after the first four; raise ValueError for a wrong head."""
     names = {"", *AGGREGATORS, *head}
     repeated_or_reserved = len(names) < len(head) + len(AGGREGATORS) + 1
-    if head[:4] != COLUMNS or len(head) < 5 or repeated_or_reserved:
+    columns = head[4:]
+    if columns[:1] == [QUESTION]:
+        columns = columns[1:]
+    if head[:4] != COLUMNS or not columns or repeated_or_reserved:
         expected = f"{', '.join(COLUMNS)}, and models, each once"
         raise ValueError(f"got the columns {shorten(head)}, expected {expected}")
     model_of: dict[str, str] = {}
-    for column in head[4:]:
+    for column in columns:
         model, _, fact = column.rpartition(":")
-        model_of[column] = model if fact in FACTS and model in head else column
+        model_of[column] = model if fact in (*FACTS, TEXT) and model in columns else column
     return model_of
 
 
 def _check_row(row: Cells, model_of: Mapping[str, str]) -> None:
     """Raise ValueError if a cell does not have its column's form."""
-    forms = {"id": r"[^\]\n]+", "split": "|".join(SPLITS), "answer": "[A-J]"}
+    forms = {"id": r"[^\]\n]+", "split": "|".join(SPLITS), "answer": _LETTER}
+    final = f"{_LETTER}?"
+    if QUESTION in row:
+        forms |= {"id": r"[^\n]+", "answer": "[^|]*", QUESTION: "[^|]+"}
+        final = "[^|]*"
     for column, model in model_of.items():
         if column == model:
-            sample = "[A-J]?"
+            sample = final
+        elif column.endswith(f":{TEXT}"):
+            sample = "[^|]*"
         elif column.endswith("_tokens"):
             sample = r"\d*"
         else:
@@ -165,7 +270,7 @@ def _check_row(row: Cells, model_of: Mapping[str, str]) -> None:
             raise ValueError(f"{column}: got {shorten(row[column])}, expected {form}")
 
 
-def write_table(path: Path, rows: Sequence[Cells], **note: str) -> None:
+def write_table(path: Path, rows: Sequence[Cells], **note: object) -> None:
     """Write a table and its note, the same bytes for the same rows.
 
     Columns of usage in which nothing is known are left out.
@@ -175,7 +280,7 @@ def write_table(path: Path, rows: Sequence[Cells], **note: str) -> None:
     """
     columns: list[str] = []
     for column in rows[0]:
-        is_fact = column.rpartition(":")[2] in FACTS
+        is_fact = column.rpartition(":")[2] in (*FACTS, TEXT)
         if not is_fact or any(row[column].strip("|") for row in rows):
             columns.append(column)
     text = io.StringIO(newline="")
@@ -188,16 +293,14 @@ def write_table(path: Path, rows: Sequence[Cells], **note: str) -> None:
     write_whole(_note_path(path), dump_toml(note))
 
 
-def cells_of(model: str, samples: Sequence[tuple[str, Usage]]) -> dict[str, str]:
-    """Return a model's columns of a row.
-
-    Args:
-        model: its name.
-        samples: the letter ("": none) and the usage of each sample.
-    """
-    cells = {model: "|".join(letter for letter, _ in samples)}
+def cells_of(model: str, samples: Sequence[Recorded]) -> dict[str, str]:
+    """Return a model's columns of a row."""
+    cells = {
+        model: "|".join(escape(sample.final) for sample in samples),
+        f"{model}:{TEXT}": "|".join(escape(sample.text) for sample in samples),
+    }
     for fact in FACTS:
-        values = [str(getattr(usage, fact) or "") for _, usage in samples]
+        values = [str(getattr(sample.usage, fact) or "") for sample in samples]
         cells[f"{model}:{fact}"] = "|".join(values).lower()
     return cells
 
@@ -224,6 +327,15 @@ def skills_of(table: ReplayTable) -> dict[tuple[str, str], float]:
 
 
 # ── workers ───────────────────────────────────────────────────────────────────────────────────────
+def answer_text(model: str, recorded: Recorded) -> str:
+    """Return a recorded answer as a worker says it."""
+    if recorded.text:
+        return recorded.text
+    if recorded.final:
+        return f"{model}: Answer: {recorded.final}"
+    return f"No answer by {model}."
+
+
 class ReplayPoolProvider(Provider):
     """A recorded model or an aggregator, named ``TABLE:MODEL``, ``TABLE:vote`` and so on.
 
@@ -251,6 +363,11 @@ class ReplayPoolProvider(Provider):
             path, _, self._name = model.partition(":")
         self._table = read_table(table_path(path))
         one_of(f"replay table {path}", self._name, (*self._table.models, *AGGREGATORS))
+        if self._name in AGGREGATORS and not self._table.has_letters:
+            raise ConfigError(
+                f"replay table {path}: {self._name!r} counts letters, and its answers are others; "
+                f"expected one of {', '.join(self._table.models)}"
+            )
         self.identity = f"replay_pool {self._name} {self._table.note['sha256'][:16]}"
         self.prices_itself = self._name in AGGREGATORS
         self._skills = skills_of(self._table) if self.prices_itself else {}
@@ -270,36 +387,25 @@ class ReplayPoolProvider(Provider):
         """
         row = self._find_row(messages)
         if self.prices_itself:
-            letter = self._aggregate(row, messages, sampling.seed or 0)
-            usage = Usage()
+            recorded = Recorded(self._aggregate(row, messages, sampling.seed or 0), "", Usage())
         else:
-            letter, usage = self._recall(row, call.sample)
-        text = f"{self._name}: Answer: {letter}" if letter else f"No answer by {self._name}."
+            recorded = recall(row, self._name, call.sample)
+        if self._table.has_letters:  # aggregators read them off this form
+            recorded = recorded._replace(text="")
+        text = answer_text(self._name, recorded)
         if on_text is not None:
             on_text(text)
-        return Completion(text, usage=usage)
+        return Completion(text, usage=recorded.usage)
 
     def _find_row(self, messages: Sequence[Message]) -> Cells:
         opening = next((message.content for message in messages if message.role == "user"), "")
-        question = _QUESTION.search(opening)
-        row = None if question is None else self._table.rows.get(question[1])
+        row = self._table.find(opening)
         if row is None:
             raise Rejected(
                 f"{self.identity}: got {shorten(opening)}, "
-                "expected a question of its table: [ID] first"
+                "expected a question of its table: its text, or [ID] first"
             )
         return row
-
-    def _recall(self, row: Cells, sample: int) -> tuple[str, Usage]:
-        """Return a model's recorded letter, and its usage as far as it is known."""
-        letters = row[self._name].split("|")
-        place = sample % len(letters)
-        usage: dict[str, Any] = {}
-        for fact, kind in FACTS.items():
-            column = f"{self._name}:{fact}"
-            if column in row:
-                usage[fact] = kind(row[column].split("|")[place] or "0")
-        return letters[place], Usage(**usage)
 
     def _aggregate(self, row: Cells, messages: Sequence[Message], seed: int) -> str:
         """Return the letter of most weight among the responses in sight. "": there is none."""

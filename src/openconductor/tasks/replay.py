@@ -1,31 +1,53 @@
-"""Questions with the recorded answers of real models, for workers that replay them.
+"""Questions with recorded answers, and workers that answer from the record.
 
-Each problem's text begins with the line by which a recorded worker knows it, ``[ID] CATEGORY``.
-Choices always keep their published order, because the recorded letters are places in it.
+A table of an evaluation (``[origin]`` in its note) has the questions of the task that was asked,
+which also grades the answers. The workers of a pool answer from such a table (``with_records``).
+
+In a table of letters alone, each problem's text begins with the line by which a recorded worker
+knows it, ``[ID] CATEGORY``. Choices always keep their published order, because the recorded letters
+are places in it.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 
-from openconductor.errors import TaskError
+from openconductor.calls.worker import Worker
+from openconductor.config import nearest
+from openconductor.errors import ConfigError, TaskError
 from openconductor.graders.choice import ChoiceGrader
-from openconductor.providers.replay_pool import SPLITS, read_table, table_path
+from openconductor.pool import WorkerPool
+from openconductor.protocols import CallContext
+from openconductor.providers.replay_pool import (
+    SPLITS,
+    ReplayPoolProvider,
+    ReplayTable,
+    answer_text,
+    escape,
+    read_origin,
+    read_table,
+    recall,
+    table_path,
+)
+from openconductor.tasks import load_task
 from openconductor.tasks.choice import MMLU
 from openconductor.tasks.data.dataset import DatasetTask
 from openconductor.tasks.data.items import Benchmark, Item, Loaded, Source, draw_key
-from openconductor.types import Problem
+from openconductor.tasks.paper_mix import MixGrader
+from openconductor.types import Completion, Message, Problem, Sampling
 
 SHIPPED = table_path("mmlu_pro")
+NAME = "replay"
 
 
 class ReplayTask(Benchmark):
     """The questions of a replay table; ``limit`` of them are drawn by ``seed``, in their order.
 
-    ``path`` is the table (``….csv.gz``), or a folder that holds their texts, in a file of choices
-    named ``questions`` (docs/tasks.md), and maybe a table. Without one it is the table that ships,
-    of MMLU-Pro.
+    ``path`` is the table (``….csv.gz``), or a folder that holds the texts to a table of letters, in
+    a file of choices named ``questions`` (docs/tasks.md), and maybe the table. Without one it is
+    the table that ships, of MMLU-Pro.
 
     Raises:
         ConfigError: a limit below 1, or no such split.
@@ -39,29 +61,84 @@ class ReplayTask(Benchmark):
         limit: int | None = None,
         seed: int | None = None,
     ) -> None:
-        about = "questions with the recorded answers of real models, for workers that replay them"
-        super().__init__("replay", about, SPLITS, ChoiceGrader(), split=split, limit=limit)
-        self._path = SHIPPED if path is None else Path(path)
+        about = "questions with recorded answers, for workers that replay them"
+        given = SHIPPED if path is None else Path(path)
+        self._texts = given if given.is_dir() else None
+        self.path = next(given.glob("*.csv.gz"), SHIPPED) if given.is_dir() else given
+        self._origin = _open_origin(self.path)
+        grader = ChoiceGrader() if self._origin is None else self._origin.grader
+        super().__init__(NAME, about, SPLITS, grader, split=split, limit=limit)
         self._limit = limit
         self._seed = seed or 0
 
+    @property
+    def recorded(self) -> Sequence[str]:
+        """The names of the workers whose answers the table holds; a table of letters has none."""
+        table = read_table(self.path)
+        return table.models if table.origin else ()
+
+    def with_records(self, pool: WorkerPool) -> WorkerPool:
+        """Return the pool with workers that answer from the table what it holds.
+
+        It holds the answers to questions that were asked alone: a step that sees no other one is
+        answered from it, whatever its subtask. All other steps are asked live, and so are workers
+        that the table lacks. A table of letters alone has workers of its own.
+
+        Raises:
+            ConfigError: the table cannot be read, or has no answers of any worker of the pool.
+        """
+        table = read_table(self.path)
+        return _with_table(pool, table, self.path) if table.origin else pool
+
     def _read(self, split: str) -> Loaded:
-        path, texts = self._path, None
-        if path.is_dir():
-            texts = _read_texts(path)
-            path = next(path.glob("*.csv.gz"), SHIPPED)
-        table = read_table(path)
+        table = read_table(self.path)
         rows = [row for row in table.rows.values() if row["split"] == split]
         if self._limit is not None:
             rows_by_draw = sorted(rows, key=lambda row: draw_key(self._seed, row["id"]))
             chosen = {row["id"] for row in rows_by_draw[: self._limit]}
             rows = [row for row in rows if row["id"] in chosen]
-        items = tuple(_item(row, texts) for row in rows)
+        if self._origin is None:
+            texts = None if self._texts is None else _read_texts(self._texts)
+            items = [_letter_item(row, texts) for row in rows]
+        else:
+            items = _origin_items(rows, self._origin)
         source, licence, digest = (table.note[name] for name in ("source", "licence", "sha256"))
         return Loaded(
-            items,
+            tuple(items),
             Source(source, split, None, True, licence, digest, (), len(rows), len(items)),
         )
+
+
+# ── questions ─────────────────────────────────────────────────────────────────────────────────────
+def _open_origin(path: Path) -> Benchmark | None:
+    """Return the task that a table's questions are of; None: it holds letters alone.
+
+    Raises:
+        ConfigError: the task is unknown.
+    """
+    options = dict(read_origin(path))
+    return load_task(str(options.pop("task")), **options) if options else None
+
+
+def _origin_items(rows: Iterable[Mapping[str, str]], origin: Benchmark) -> list[Item]:
+    """Return the items of recorded questions, as their own task has them."""
+    by_id = {item.problem.id: item for item in origin.read().items}
+    is_mix = isinstance(origin.grader, MixGrader)  # it grades by the names of the parts
+    items: list[Item] = []
+    for row in rows:
+        item = by_id.get(row["id"])
+        if item is None or escape(item.problem.question) != row["question"]:
+            what = "no such question" if item is None else "another text"
+            raise TaskError(
+                f"task {NAME}: {row['id']}: got {what} in task {origin.name}, expected the "
+                "questions that were recorded; record them again: `openconductor eval workers`, "
+                "then `openconductor pool replay`"
+            )
+        problem = replace(item.problem, kind=row["category"])
+        if not is_mix:
+            problem = replace(problem, task=NAME)
+        items.append(replace(item, problem=problem))
+    return items
 
 
 def _read_texts(folder: Path) -> dict[str, Problem]:
@@ -73,8 +150,8 @@ def _read_texts(folder: Path) -> dict[str, Problem]:
     return texts
 
 
-def _item(row: Mapping[str, str], texts: Mapping[str, Problem] | None) -> Item:
-    """Make an item of a recorded question, with its text if there are texts."""
+def _letter_item(row: Mapping[str, str], texts: Mapping[str, Problem] | None) -> Item:
+    """Make an item of a question with recorded letters, with its text if there are texts."""
     name = row["id"]
     kind = row["category"]
     answer = row["answer"]
@@ -84,8 +161,55 @@ def _item(row: Mapping[str, str], texts: Mapping[str, Problem] | None) -> Item:
         if text is None or text.reference != answer:
             got = text and f"the right answer {text.reference}"
             raise TaskError(
-                f"task replay: {name}: got {got}, expected its text, with {answer} as right"
+                f"task {NAME}: {name}: got {got}, expected its text, with {answer} as right"
             )
         question += f"\n\n{text.question}"
-    problem = Problem(name, question, answer, "replay", kind=kind)
+    problem = Problem(name, question, answer, NAME, kind=kind)
     return Item(problem, f"Answer: {answer}", kind)
+
+
+# ── workers ───────────────────────────────────────────────────────────────────────────────────────
+def _with_table(pool: WorkerPool, table: ReplayTable, path: Path) -> WorkerPool:
+    recorded: dict[int, Worker] = {}
+    replays = False
+    for ordinal, worker in pool:
+        replays = replays or isinstance(worker.resolved, ReplayPoolProvider)
+        if worker.name in table.models:
+            recorded[ordinal] = worker.recalling(_Recorded(table, worker))
+    if not recorded and not replays:
+        name = next(iter(pool.names.values()))
+        raise ConfigError(
+            f"pool: no worker has answers in {path}, such as {name!r}; expected at least one of "
+            f"{', '.join(table.models)}; nearest: {nearest(name, table.models)!r}"
+        )
+    if not recorded:
+        return pool
+    workers = dict(pool) | recorded
+    return WorkerPool(workers, default_worker=pool.names[pool.default_worker])
+
+
+@dataclass(frozen=True, slots=True)
+class _Recorded:
+    """Recalls the recorded answers of a worker."""
+
+    table: ReplayTable
+    worker: Worker
+
+    def __call__(
+        self, messages: Sequence[Message], sampling: Sampling, call: CallContext
+    ) -> Completion | None:
+        """Return the recorded answer to the question; None: it was not asked, or not alone."""
+        del sampling
+        if len(messages) != 1:  # the step sees other answers
+            return None
+        row = self.table.find(messages[0].content)
+        if row is None:
+            return None
+        answer = recall(row, self.worker.name, call.sample)
+        usage = answer.usage
+        price = self.worker.price
+        if not usage.dollars and price is None:
+            usage = replace(usage, unpriced_calls=1)
+        elif not usage.dollars and price is not None:
+            usage = replace(usage, dollars=price.dollars(usage))
+        return Completion(answer_text(self.worker.name, answer), usage=usage)

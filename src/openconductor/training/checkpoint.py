@@ -65,10 +65,10 @@ _SPLIT_DIFFERENTLY = (
 def build_tokenizer(phrases: Sequence[str]) -> PreTrainedTokenizerFast:
     """Build the tiny Conductor's tokenizer, which loses nothing on printable ASCII.
 
-    It has one token for each phrase, for each part of a workflow's text, and for each character.
-    The same phrases make the same tokenizer on every machine.
+    It has one token for each phrase, for each part of a workflow's text, and for each character of
+    ASCII and among the phrases. The same phrases make the same tokenizer on every machine.
     """
-    characters = sorted(set(string.printable))
+    characters = sorted({*string.printable, *(text for text in phrases if len(text) == 1)})
     vocabulary = {token: index for index, token in enumerate((PAD, END, UNKNOWN, *characters))}
     backend = Tokenizer(models.WordLevel(vocabulary, unk_token=UNKNOWN))
     backend.pre_tokenizer = pre_tokenizers.Split(Regex(r"[\s\S]"), "isolated")

@@ -64,6 +64,7 @@ def check_training(config: TrainConfig, *, offline: bool) -> Checked:
     held_out = config.held_out.questions
     if questions is not None:
         held_out = len(held_out_problems(config, questions))
+        pool = _check_records(config, questions, checklist) or pool
     _check_settings(config, checklist)
     model = None
     if pool is not None and _check_base(config, checklist, offline=offline):
@@ -188,6 +189,22 @@ def _check_data(config: TrainConfig, checklist: Checklist, *, offline: bool) -> 
         drawn = questions.simulation is not None
         checklist.ready("questions", "drawn by seeds" if drawn else text)
     return questions
+
+
+def _check_records(
+    config: TrainConfig, questions: Questions, checklist: Checklist
+) -> WorkerPool | None:
+    """Check which workers have recorded answers; return the pool with them."""
+    from openconductor.training.setup import open_workers
+
+    if not questions.recorded:
+        return None
+    pool = checklist.attempt("records", lambda: open_workers(config, questions))
+    if pool is not None:
+        names = [name for name in pool.names.values() if name in questions.recorded]
+        text = f"{config.data.path}: the answers of {len(names)} of {len(pool)} workers"
+        checklist.ready("records", f"{text} ({', '.join(names)})")
+    return pool
 
 
 def _check_settings(config: TrainConfig, checklist: Checklist) -> None:

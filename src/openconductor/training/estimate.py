@@ -18,7 +18,7 @@ from openconductor.training.checkpoint import build_model, build_tokenizer, load
 from openconductor.training.completions import write_prompt
 from openconductor.training.run import quiet_libraries
 from openconductor.training.setup import Questions, imitation_problems, training_problems
-from openconductor.training.supervised import fresh_phrases
+from openconductor.training.supervised import fresh_tokenizer
 from openconductor.training.train_config import TrainConfig
 from openconductor.types import Usage
 
@@ -42,12 +42,14 @@ class CallNeeds:
         calls: of workers.
         tokens: that the workers read and write.
         dollars: for the workers, at their prices. None: a worker has no price.
+        recorded: True if steps that see no other one are answered from a record.
     """
 
     rollouts: int
     calls: int
     tokens: int
     dollars: Decimal | None
+    recorded: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,9 +75,11 @@ class ModelNeeds:
 def call_needs(config: TrainConfig, pool: WorkerPool, held_out: int) -> CallNeeds:
     """Estimate what a training asks of its workers, with this many held-out questions."""
     rollouts = _learning_rollouts(config) + config.start.workflows + 2 * held_out
-    calls = rollouts * steps_of(config)
+    recorded = all(worker.recalls for _, worker in pool)
+    live_steps = steps_of(config) - 1 if recorded else steps_of(config)
+    calls = rollouts * live_steps
     tokens = calls * sum(CALL_TOKENS)
-    return CallNeeds(rollouts, calls, tokens, _dollars(pool, calls))
+    return CallNeeds(rollouts, calls, tokens, _dollars(pool, calls), recorded)
 
 
 def _learning_rollouts(config: TrainConfig) -> int:
@@ -96,7 +100,7 @@ def model_needs(config: TrainConfig, pool: WorkerPool, questions: Questions | No
     Raises:
         ConfigError: the base or its tokenizer cannot be loaded.
     """
-    model, shape, tokenizer = _shape(config, questions)
+    model, shape, tokenizer = _shape(config, pool, questions)
     parameters = sum(weights.numel() for weights in model.parameters())
     learnt = _adapter_parameters(model, config) if config.model.lora_rank else parameters
     prompt = None
@@ -116,7 +120,7 @@ def model_needs(config: TrainConfig, pool: WorkerPool, questions: Questions | No
 
 
 def _shape(
-    config: TrainConfig, questions: Questions | None
+    config: TrainConfig, pool: WorkerPool, questions: Questions | None
 ) -> tuple[Any, Any, PreTrainedTokenizerBase]:
     """Return the model, a base without its weights; its configuration and its tokenizer."""
     if config.model.base:
@@ -124,8 +128,9 @@ def _shape(
         with torch.device("meta"):
             model = AutoModelForCausalLM.from_config(shape)
         return model, shape, load_tokenizer(config.model.base)
-    learnt = () if questions is None else questions.learnt
-    tokenizer = build_tokenizer(fresh_phrases(config, learnt))
+    tokenizer = build_tokenizer([])
+    if questions is not None:
+        tokenizer = fresh_tokenizer(config, questions, pool)
     fresh = build_model(config.model, tokenizer, seed=config.seed)
     return fresh, fresh.config, tokenizer
 
@@ -163,6 +168,8 @@ def _adapter_parameters(model: Any, config: TrainConfig) -> int:
 
 def _dollars(pool: WorkerPool, calls: int) -> Decimal | None:
     """Return the price of the calls, each worker asked equally often. None: a price is unknown."""
+    if not calls:
+        return Decimal(0)
     read, written = CALL_TOKENS
     usage = Usage(input_tokens=read, output_tokens=written)
     dollars = Decimal(0)

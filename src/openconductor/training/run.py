@@ -32,12 +32,12 @@ from transformers.utils import logging
 
 import openconductor
 from openconductor.errors import ConfigError, TrainingStopped
-from openconductor.pool import open_pool, simulated_pool
+from openconductor.pool import simulated_pool
+from openconductor.prompt import SOLVE_SUBTASK, render_workflow
 from openconductor.store import open_store
 from openconductor.store.storage import write_whole
 from openconductor.training.checkpoint import (
     build_model,
-    build_tokenizer,
     check_base,
     is_complete,
     is_tiny,
@@ -63,14 +63,16 @@ from openconductor.training.setup import (
     Setup,
     held_out_problems,
     load_questions,
+    open_workers,
 )
-from openconductor.training.supervised import COLD_START, fresh_phrases
+from openconductor.training.supervised import COLD_START, fresh_tokenizer
 from openconductor.training.train_config import (
     TrainConfig,
     differences,
     dump_train_config,
     load_train_config,
 )
+from openconductor.types import Completion, Step, Workflow
 
 PHASES: tuple[Phase, ...] = (COLD_START, IMITATION, GRPO)
 """The phases of a training, in order; each starts from the model of the one before."""
@@ -144,14 +146,14 @@ def train(
         if results.is_file():
             say(f"the run in {folder} is finished; these are its results")
             return read_record(results)
-        pool = open_pool(config.pool, config.seed)
         scorer: Scorer | None = None
         if state.is_main_process:
             journal = stack.enter_context(open_store(folder / "journal.sqlite"))
-            if simulated_pool(config.pool) is None:
-                pool = pool.replaying(journal)
+            pool = open_workers(config, questions, journal)
             scorer = Scorer(config, pool, questions.grader, journal)
             stack.callback(scorer.close)
+        else:
+            pool = open_workers(config, questions)
         if tiny:  # its runtime computes in float32, and so must what is sampled and learnt
             optim = config.optim.model_copy(update={"bf16": False})
             config = config.model_copy(update={"optim": optim})
@@ -199,6 +201,7 @@ def _run(setup: Setup, state: PartialState, phases: Sequence[Phase]) -> None:
         "start": read_record(folder / "start.json"),
         "sampled": _score(setup, sampled, phase="sampled"),
         "greedy": _score(setup, greedy, phase="greedy"),
+        "workers": _measure_workers(setup),
         "seconds": {"start": started - begun, "learning": learnt_at - started},
     }
     write_record(folder / "results.json", results)
@@ -250,7 +253,7 @@ def _load(setup: Setup, base: Path | None) -> tuple[PreTrainedModel, PreTrainedT
         return load_model(base)
     if config.model.base:
         return load_model(config.model.base)
-    tokenizer = build_tokenizer(fresh_phrases(config, setup.questions.learnt))
+    tokenizer = fresh_tokenizer(config, setup.questions, setup.pool)
     return build_model(config.model, tokenizer, seed=config.seed), tokenizer
 
 
@@ -330,6 +333,31 @@ def _plan_held_out(
             zip(asked, completions, keys, strict=True)
         )
     ]
+
+
+def _measure_workers(setup: Setup) -> Record:
+    """Measure each worker alone on the held-out questions, as far as its answers are recorded.
+
+    Returns:
+        The accuracy by worker, and that of the best worker of each question as ``best_of_each``;
+        {}: no answers are recorded.
+    """
+    assert setup.scorer is not None
+    problems = held_out_problems(setup.config, setup.questions)
+    accuracies: Record = {}
+    solved: set[str] = set()
+    for ordinal, worker in setup.pool:
+        if worker.name not in setup.questions.recorded:
+            continue
+        plan = Completion(render_workflow(Workflow((Step(ordinal, SOLVE_SUBTASK),))))
+        alone = [Sampled(problem, plan, 0) for problem in problems]
+        scored = setup.scorer.score(alone, phase=f"alone: {worker.name}")
+        right = {problem.id for problem, one in zip(problems, scored, strict=True) if one.correct}
+        accuracies[worker.name] = len(right) / len(problems)
+        solved |= right
+    if not accuracies:
+        return {}
+    return {"alone": accuracies, "best_of_each": len(solved) / len(problems)}
 
 
 def _score(setup: Setup, sampled: Sequence[Sampled], *, phase: str) -> Record:

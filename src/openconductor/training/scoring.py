@@ -13,6 +13,7 @@ import time
 from collections import Counter
 from collections.abc import Awaitable, Callable, Iterable, Sequence
 from dataclasses import dataclass, field, replace
+from hashlib import blake2b
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar, cast
 
 from accelerate import PartialState
@@ -115,7 +116,7 @@ class Scorer:
         simulated = simulated_pool(config.pool) is not None
         self._reward = RewardFunction(
             pool,
-            _configure(grader, config, pool, journal, self._context),
+            _Remembering(_configure(grader, config, pool, journal, self._context)),
             prompt=config.prompt.options(),
             max_steps=config.rollout.max_steps,
             trailing=config.reward.trailing_text == "accepted",
@@ -246,6 +247,27 @@ def _configure(
         judge = SingleWorker(pool, config.reward.judge)
         grader = FreeFormGrader(judge=_Judge(judge, on_event, context))
     return _UndecidedIsWrong(grader) if config.reward.undecided == "wrong" else grader
+
+
+class _Remembering:
+    """A grader that is asked once about each answer to a question, as long as it can decide.
+
+    A training meets the same answers often where they are short or recorded.
+    """
+
+    def __init__(self, inner: Grader) -> None:
+        self._inner = inner
+        self._verdicts: dict[bytes, Grade] = {}
+
+    async def grade(self, problem: Problem, answer: str) -> Grade:
+        parts = f"{problem.task}\0{problem.id}\0{answer}"
+        key = blake2b(parts.encode("utf-8", "surrogatepass"), digest_size=16).digest()
+        grade = self._verdicts.get(key)
+        if grade is None:
+            grade = await self._inner.grade(problem, answer)
+            if grade.correct is not None:
+                self._verdicts[key] = grade
+        return grade
 
 
 class _UndecidedIsWrong:

@@ -7,24 +7,26 @@ would have seen.
 from __future__ import annotations
 
 import random
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence, Set
 from dataclasses import dataclass
 from itertools import zip_longest
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from openconductor.errors import ConfigError, TaskError
-from openconductor.pool import WorkerPool
+from openconductor.pool import WorkerPool, open_pool, simulated_pool
 from openconductor.protocols import Grader, Task
-from openconductor.tasks import load_task
+from openconductor.tasks import Benchmark, load_task
 from openconductor.tasks.paper_mix import MixGrader
 from openconductor.tasks.simulated import Simulation, find_simulation
 from openconductor.training.scoring import Scorer, reward_value
-from openconductor.training.train_config import TrainConfig
+from openconductor.training.train_config import BudgetConfig, TrainConfig
 from openconductor.types import Problem
 
 if TYPE_CHECKING:
     from transformers import PreTrainedModel, PreTrainedTokenizerBase, Trainer
+
+    from openconductor.store import CompletionStore
 
 HELD_OUT_SEED = 2_000_000
 """The seed of drawn questions that a run is measured on; no training draws with it."""
@@ -37,14 +39,21 @@ class Questions:
     Attributes:
         grader: judges the answers to all of them.
         simulation: draws the problems; None: they are read from data.
+        tasks: the tasks that the problems are read from.
         learnt: the problems that are learnt from, where they are read.
         held_out: the problems that a run is measured on, task by task; none of them is learnt from.
     """
 
     grader: Grader
     simulation: Simulation | None = None
+    tasks: Sequence[Benchmark] = ()
     learnt: Sequence[Problem] = ()
     held_out: Sequence[Sequence[Problem]] = ()
+
+    @property
+    def recorded(self) -> frozenset[str]:
+        """The names of the workers whose answers the tasks hold."""
+        return frozenset(name for task in self.tasks for name in task.recorded)
 
 
 @dataclass(frozen=True, slots=True)
@@ -133,9 +142,10 @@ def load_questions(config: TrainConfig) -> Questions:
     simulation = find_simulation(data.task)
     if simulation is not None:
         return Questions(learning.grader, simulation)
-    measuring: list[Task] = []
+    measuring: list[Benchmark] = []
     for name, path in config.held_out_paths.items():
-        measuring.append(load_task(name, path=path or None))
+        same = (name, path) == (data.task, data.path)
+        measuring.append(learning if same else load_task(name, path=path or None))
     learnt = _load_split("data", learning, data.split)
     known = {problem.question for problem in learnt}
     tested = [_load_split("held_out", task, held_out.split) for task in measuring]
@@ -147,8 +157,45 @@ def load_questions(config: TrainConfig) -> Questions:
                 f"{both[0].id!r}; use another split, path or task (held_out.split, held_out.path, "
                 "held_out.task)"
             )
-    grader = _joint_grader([learning, *measuring])
-    return Questions(grader, learnt=learnt, held_out=tested)
+    tasks = list(dict.fromkeys([learning, *measuring]))
+    return Questions(_joint_grader(tasks), tasks=tasks, learnt=learnt, held_out=tested)
+
+
+def open_workers(
+    config: TrainConfig, questions: Questions, journal: CompletionStore | None = None
+) -> WorkerPool:
+    """Open the pool; the workers answer from recorded answers, and else from the journal.
+
+    Raises:
+        ConfigError: the pool is wrong, or the answers are recorded and live calls have no limit.
+    """
+    pool = open_pool(config.pool, config.seed)
+    if journal is not None and simulated_pool(config.pool) is None:
+        pool = pool.replaying(journal)
+    for task in questions.tasks:
+        pool = task.with_records(pool)
+    recorded = questions.recorded & set(pool.names.values())
+    if recorded and config.budget == BudgetConfig():
+        _check_all_recorded(config, pool, recorded)
+    return pool
+
+
+def _check_all_recorded(config: TrainConfig, pool: WorkerPool, recorded: Set[str]) -> None:
+    """Check that a training from recorded answers without a budget makes no live call."""
+    live = [name for name in pool.names.values() if name not in recorded]
+    reason = ""
+    if live:
+        reason = f"{config.data.path} has no answers of {', '.join(live)}"
+    elif config.rollout.rounds > 1:
+        reason = "steps of second rounds see earlier answers (rollout.rounds)"
+    elif config.rollout.max_steps > 1:
+        reason = "steps may see earlier answers (rollout.max_steps above 1)"
+    if reason:
+        raise ConfigError(
+            f"budget.calls: got no limit, and {reason}, which asks workers live; expected a limit "
+            "on live calls (budget.calls or budget.dollars), or rollout.max_steps = 1 and only "
+            "recorded workers"
+        )
 
 
 def _joint_grader(tasks: Sequence[Task]) -> MixGrader:

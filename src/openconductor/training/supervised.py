@@ -10,6 +10,7 @@ import random
 import re
 from collections import Counter
 from collections.abc import Callable, Sequence
+from itertools import chain
 from pathlib import Path
 from typing import Any, TypeVar, cast
 
@@ -18,6 +19,7 @@ from accelerate import PartialState
 from torch.utils.data import Dataset
 from transformers import (
     PreTrainedTokenizerBase,
+    PreTrainedTokenizerFast,
     Trainer,
     TrainerCallback,
     TrainerControl,
@@ -28,11 +30,17 @@ from transformers.trainer_callback import PrinterCallback
 
 from openconductor.errors import ConfigError
 from openconductor.measures import Pace
+from openconductor.pool import WorkerPool
 from openconductor.prompt import count_steps, render_workflow
 from openconductor.tasks.simulated import simulations
-from openconductor.training.checkpoint import WholeCheckpoints, last_checkpoint, with_adapters
+from openconductor.training.checkpoint import (
+    WholeCheckpoints,
+    build_tokenizer,
+    last_checkpoint,
+    with_adapters,
+)
 from openconductor.training.completions import draw_pool, write_prompt
-from openconductor.training.setup import Learner, Phase, Setup
+from openconductor.training.setup import Learner, Phase, Questions, Setup
 from openconductor.training.train_config import SupervisedConfig, TrainConfig
 from openconductor.types import Access, Problem, Step, Workflow, text_of
 
@@ -41,6 +49,7 @@ Row = tuple[list[int], list[int]]
 """The token ids of a prompt and of its completion, the end included."""
 
 _IGNORED = -100  # the label of a token that is not learnt
+_WORD = re.compile(r"(?:^| )[^\W\d_]+", re.MULTILINE)  # with the blank before it
 
 FIRST = (
     "Solve the question step by step and state the final answer.",
@@ -120,11 +129,35 @@ def _cold_start_row(setup: Setup, tokenizer: PreTrainedTokenizerBase, index: int
     return make_row(tokenizer, prompt, render_workflow(plan.workflow, plan.thought))
 
 
+def fresh_tokenizer(
+    config: TrainConfig, questions: Questions, pool: WorkerPool
+) -> PreTrainedTokenizerFast:
+    """Build the tokenizer of a fresh model, and check that the model can read all questions.
+
+    Raises:
+        ConfigError: a question leaves no room for a completion.
+    """
+    tokenizer = build_tokenizer(fresh_phrases(config, questions.learnt))
+    longest = 0
+    for problem in chain(questions.learnt, *questions.held_out):
+        prompt = write_prompt(tokenizer, problem.question, config, pool)
+        longest = max(longest, len(tokenizer.encode(prompt, add_special_tokens=False)))
+    needed = longest + config.rollout.max_tokens
+    if needed > config.model.positions:
+        raise ConfigError(
+            f"model.positions: got {config.model.positions}, expected at least {needed}: the "
+            f"longest prompt has {longest} tokens, and a completion rollout.max_tokens = "
+            f"{config.rollout.max_tokens}; or leave out the longest questions"
+        )
+    return tokenizer
+
+
 def fresh_phrases(config: TrainConfig, learnt: Sequence[Problem]) -> list[str]:
     """Return the texts that a fresh model reads and writes as one token.
 
     They are the phrases of all simulated tasks, so that every fresh model can also learn these;
-    then those of random plans, and the words of at least one in a hundred of the learnt questions.
+    then those of random plans, and the words and characters of at least one in a hundred of the
+    learnt questions.
     """
     phrases: list[str] = []
     for simulation in simulations():
@@ -134,8 +167,9 @@ def fresh_phrases(config: TrainConfig, learnt: Sequence[Problem]) -> list[str]:
     phrases += [*FIRST, *LATER, *(thought.format("") for thought in THOUGHTS + SHAPES)]
     counts: Counter[str] = Counter()
     for problem in learnt:
-        counts.update(set(re.findall(" [A-Za-z]+", text_of(problem.question))))
-    frequent = [word for word, count in counts.items() if count * 100 >= len(learnt)]
+        text = text_of(problem.question)
+        counts.update({*_WORD.findall(text), *text})
+    frequent = [part for part, count in counts.items() if count * 100 >= len(learnt)]
     return phrases + sorted(frequent)
 
 

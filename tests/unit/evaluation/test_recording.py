@@ -34,17 +34,21 @@ def test_a_table_of_an_evaluation_of_recorded_workers_is_the_one_that_they_repla
     assert run("eval", "workers", "--pool", pool, *task, "--out", folder).code == 0
     command = ("pool", "replay", folder, "--out", out, "--json")
     made = run(*command).json()
+    questions = {row["id"]: f"[{row['id']}] {row['category']}" for row in ROWS[-2:]}
+    splits = [split_of(question) for question in questions.values()]
     assert made == {
         "table": str(out),
         "questions": 2,
         "left_out": 0,
+        **{split: splits.count(split) for split in ("test", "train", "validation")},
         "models": MODELS,
         "samples": 2,
     }
     for row in ROWS[-2:]:
         copy = read_table(out).rows[row["id"]]
         assert (copy["category"], copy["answer"]) == (row["category"], row["answer"])
-        assert copy["split"] == split_of(row["id"])
+        assert copy["question"] == questions[row["id"]]
+        assert copy["split"] == split_of(copy["question"])
         assert sorted(copy["a"]) == sorted(row["a"]), "both samples"
         assert copy["a:output_tokens"] == row["a:output_tokens"]
         assert copy["c"] == f"{row['c']}|{row['c']}"

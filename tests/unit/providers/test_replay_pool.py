@@ -17,12 +17,16 @@ from openconductor.protocols import CallContext
 from openconductor.providers import create
 from openconductor.providers.replay_pool import (
     AGGREGATORS,
+    Recorded,
     ReplayPoolProvider,
+    cells_of,
+    escape,
     read_table,
     skills_of,
     table_path,
+    write_table,
 )
-from openconductor.types import Completion, Message, Sampling
+from openconductor.types import Completion, Message, Sampling, Usage
 
 
 async def ask(
@@ -156,6 +160,38 @@ async def test_aggregators_weigh_what_they_see_by_the_train_split(
     provider = ReplayPoolProvider(f"{path}:{aggregator}")
     mixed = await provider.complete(turns, Sampling(), call=CallContext())
     assert mixed.text == answer
+
+
+TEXTS = ["1 | 2 is 50 %", "%7C\r\nnext\0", ""]
+
+
+@pytest.fixture
+def told(tmp_path: Path) -> Path:
+    """A table with texts: one question of three paragraphs, three samples of one worker."""
+    samples = [Recorded(text[:1], text, Usage(output_tokens=3)) for text in TEXTS]
+    head = {"id": "a]", "category": "law", "split": "test", "answer": escape("1 | 2")}
+    row = head | {"question": escape("What\n\nis [a]\n\n50 %?")} | cells_of("a", samples)
+    write_table(tmp_path / "told.csv.gz", [row], origin={"task": "mmlu", "path": "mine.jsonl"})
+    return tmp_path / "told.csv.gz"
+
+
+async def test_any_text_is_recorded_and_found_by_its_question_whatever_the_subtask(
+    told: Path,
+) -> None:
+    table = read_table(told)
+    assert table.origin == {"task": "mmlu", "path": "mine.jsonl"}
+    provider = ReplayPoolProvider(f"{told}:a")
+    for sample, text in enumerate([*TEXTS[:2], "No answer by a.", TEXTS[0]]):
+        turns = [Message("user", "What\n\nis [a]\n\n50 %?\n\nSolve it.\n\nCheck it.")]
+        said = await provider.complete(turns, Sampling(), call=CallContext(sample=sample))
+        assert (said.text, said.usage.output_tokens) == (text, 3)
+    for other in ("What", "What\n\nis [a]\n\n50 %?!", "", "[a] law"):
+        assert table.find(other) is None
+
+
+def test_no_aggregator_counts_answers_that_are_no_letters(told: Path) -> None:
+    with pytest.raises(ConfigError, match=r"'vote' counts letters, .*; expected one of a$"):
+        create("replay_pool", f"{told}:vote")
 
 
 def test_a_skill_is_shrunk_to_the_mean_of_all_subjects(path: Path) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from decimal import Decimal
 from pathlib import Path
 
-from openconductor.providers.replay_pool import cells_of, write_table
+from openconductor.providers.replay_pool import Recorded, cells_of, write_table
 from openconductor.types import Usage
 
 PRICED = Usage(input_tokens=7, output_tokens=3, dollars=Decimal("0.0000001"), seconds=0.5)
@@ -16,9 +16,10 @@ def row(
 ) -> dict[str, str]:
     """Return one question; ``a`` is two letters, a sample each, "-" for none."""
     cells = {"id": f"mine/{number}", "category": category, "split": split, "answer": answer}
-    samples = [(letter.replace("-", ""), Usage(output_tokens=10 + number)) for letter in a]
-    cells |= cells_of("a", samples)
-    return cells | cells_of("b", [(b, Usage())]) | cells_of("c", [(c, PRICED)])
+    usage = Usage(output_tokens=10 + number)
+    samples = [Recorded(letter.replace("-", ""), "", usage) for letter in a]
+    cells |= cells_of("a", samples) | cells_of("b", [Recorded(b, "", Usage())])
+    return cells | cells_of("c", [Recorded(c, "", PRICED)])
 
 
 # In law a is good, in mathematics b and c are.

@@ -18,6 +18,7 @@ from openconductor.store.serialisation import plain
 from openconductor.types import Problem
 
 if TYPE_CHECKING:
+    from openconductor.pool import WorkerPool
     from openconductor.tasks.data.dataset import Dataset
 
 
@@ -175,6 +176,15 @@ class Benchmark(ABC):
             self.check_split(split)
             self._loaded[split] = self._read(split)
         return self._loaded[split]
+
+    @property
+    def recorded(self) -> Sequence[str]:
+        """The names of the workers whose answers the task holds."""
+        return ()
+
+    def with_records(self, pool: WorkerPool) -> WorkerPool:
+        """Return the pool; a task with recorded answers lets the workers answer from them."""
+        return pool
 
     def check_split(self, split: str) -> None:
         """Check the name of a split, without reading it.
