@@ -115,10 +115,11 @@ def _add_evaluation(folder: Path, recorded: Mapping[_Question, _Samples]) -> Map
     """
     results = Results.load(folder)
     config = results.config
-    if len(config.task) > 1:
+    table, *others = config.task
+    if others:
         tasks = ", ".join(results.tasks)
         raise ConfigError(f"{folder}: got the tasks {tasks}, expected one task")
-    sheet = load_sheets(config)[config.task[0].name]
+    sheet = load_sheets(config)[table.name]
     questions: dict[str, _Question] = {}
     for problem in sheet.problems:
         category = problem.kind or problem.task
@@ -132,7 +133,7 @@ def _add_evaluation(folder: Path, recorded: Mapping[_Question, _Samples]) -> Map
                 final = plain_text(record.extracted or "")
                 answer = Recorded(final, plain_text(record.answer or ""), record.usage)
                 recorded[questions[record.problem]][worker].append(answer)
-    return task_options(config.task[0], config)
+    return task_options(table, config)
 
 
 def _add_outputs(folder: Path, recorded: Mapping[_Question, _Samples]) -> None:
