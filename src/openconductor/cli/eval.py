@@ -9,9 +9,9 @@ from __future__ import annotations
 import asyncio
 import re
 import shlex
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Annotated, cast
+from typing import TYPE_CHECKING, Annotated, cast
 
 import typer
 
@@ -22,8 +22,10 @@ from openconductor.cli.options import (
     BaseUrl,
     Cards,
     Dollars,
+    DryRunOption,
     Force,
     KeyEnv,
+    Offline,
     Out,
     PlannerName,
     PoolFile,
@@ -49,6 +51,7 @@ from openconductor.evaluation.eval_config import (
 from openconductor.evaluation.records import JOURNAL, Results, latency
 from openconductor.evaluation.regrade import Regraded, regrade
 from openconductor.evaluation.tables import (
+    UNKNOWN,
     Table,
     briefly,
     comparisons,
@@ -57,7 +60,11 @@ from openconductor.evaluation.tables import (
     make_table,
 )
 from openconductor.store import read_store
+from openconductor.tasks.simulated import SIMULATIONS
 from openconductor.types import OnNoPlan
+
+if TYPE_CHECKING:
+    from openconductor.evaluation.costs import SystemNeeds
 
 SYSTEMS = """The systems to ask: conductor, workers, worker:NAME, a baseline (consensus:NAME?n=5, or
 module:attribute), an ablation (conductor?subtasks=false). With --config also key=value."""
@@ -123,6 +130,8 @@ def eval(  # noqa: A001, PLR0913, PLR0917 - the options of a command
         Path | None,
         typer.Option("--regrade", help="A run's folder: only grade its answers again."),
     ] = None,
+    dry_run: DryRunOption = False,
+    offline: Offline = False,
     as_json: AsJson = False,
 ) -> None:
     """Evaluate systems on tasks, with intervals and costs; resumable."""
@@ -154,7 +163,8 @@ def eval(  # noqa: A001, PLR0913, PLR0917 - the options of a command
         },
     )
     if regraded is not None:
-        if changes or overrides or tasks or limit or config or out or retry_failed:
+        others = (overrides, tasks, limit, config, out, retry_failed, dry_run, offline)
+        if changes or any(others):
             raise ConfigError("--regrade allows no other option than --json")
         _regrade(regraded, as_json)
         return
@@ -171,6 +181,11 @@ def eval(  # noqa: A001, PLR0913, PLR0917 - the options of a command
     values["task"] = complete_tasks(chosen, paths, limit)
     where = "command line" if config is None else str(config)
     recipe = make_eval_config(values, where=where)
+    if dry_run:
+        _dry_run(recipe, out, offline=offline, as_json=as_json)
+        return
+    if offline:
+        raise ConfigError("--offline requires --dry-run")
     _evaluate(recipe, out or default_folder(recipe), retry_failed, as_json)
 
 
@@ -209,6 +224,35 @@ def _evaluate(config: EvalConfig, folder: Path, retry_failed: bool, as_json: boo
         if first is not None:
             message += f"; the first: {first}"
         console.fail(message)
+
+
+def _dry_run(config: EvalConfig, folder: Path | None, *, offline: bool, as_json: bool) -> None:
+    """Check everything, estimate calls, tokens and dollars, and print both."""
+    from openconductor.evaluation.costs import ASSUMED, add_up
+    from openconductor.evaluation.dry_run import check_evaluation
+
+    with console.only_results_on_stdout():
+        checked = asyncio.run(check_evaluation(config, folder, offline=offline))
+    needs = [*checked.needs, add_up("together", checked.needs)] if checked.needs else []
+    if as_json:
+        console.show_json({"checks": checked.checklist.checks, "needs": needs})
+    else:
+        console.show_checks(checked.checklist.checks)
+        if needs:
+            _show_needs(needs, ASSUMED if config.pool not in SIMULATIONS else "")
+    console.finish_checks(checked.checklist, offline=offline)
+
+
+def _show_needs(needs: Sequence[SystemNeeds], assumed: str) -> None:
+    """Print what each system asks for, the last row for all together; "": nothing is paid."""
+    rows: list[list[str]] = []
+    for row in needs:
+        dollars = UNKNOWN if row.dollars is None else f"{row.dollars:,.2f}"
+        rows.append([row.system, f"{row.calls:,}", f"{row.tokens:,}", dollars if assumed else "0"])
+    console.show("")
+    console.show_table(("system", "calls", "tokens", "dollars"), rows, marked=len(rows) - 1)
+    if assumed:
+        console.say(f"{assumed}; {UNKNOWN}: a price is unknown")
 
 
 def _regrade(folder: Path, as_json: bool) -> None:

@@ -102,6 +102,14 @@ Dollars = Annotated[
         help="The most US dollars of all runs together.",
     ),
 ]
+DryRunOption = Annotated[
+    bool,
+    typer.Option("--dry-run", help="Check everything, estimate what can be, and ask nobody."),
+]
+Offline = Annotated[
+    bool,
+    typer.Option("--offline", help="With --dry-run: fetch nothing, exit 0 if nothing is wrong."),
+]
 Out = Annotated[
     Path | None,
     typer.Option(

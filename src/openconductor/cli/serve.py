@@ -8,6 +8,7 @@ from __future__ import annotations
 import errno
 from collections.abc import Sequence
 from dataclasses import asdict, replace
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Annotated
 
@@ -15,13 +16,23 @@ import typer
 
 import openconductor as oc
 from openconductor.calls.options import guess_tokens
+from openconductor.checklist import Checklist
 from openconductor.cli import console
-from openconductor.cli.options import PlannerName, PlanOptions, PoolFile, make_conductor, spread
+from openconductor.cli.options import (
+    DryRunOption,
+    Offline,
+    PlannerName,
+    PlanOptions,
+    PoolFile,
+    make_conductor,
+    spread,
+)
 from openconductor.config import dump_toml, load_toml, needing
+from openconductor.evaluation.dry_run import check_keys, check_pool
 from openconductor.evaluation.eval_config import GYM, EvalConfig, find_planner, read_spec
 from openconductor.evaluation.systems import Workshop
 from openconductor.gym.questions import EXAMPLE, UNREADABLE, is_readable
-from openconductor.gym.workers import gym_pool
+from openconductor.pool import open_pool
 from openconductor.prompt import check_question
 from openconductor.serving import key_ring
 from openconductor.serving.listening import ListeningSocket, listen
@@ -30,14 +41,15 @@ from openconductor.serving.serve_config import (
     ServeConfig,
     check_serve_config,
     model_names,
+    serve_checks,
 )
-from openconductor.store import open_store
+from openconductor.store import open_store, read_store
 
 QUESTION = "How many primes are there below 1000?"
 
 
 @spread
-def serve(
+def serve(  # noqa: PLR0913 - the options of a command
     overrides: Annotated[
         list[str] | None, typer.Argument(help="With --config: key=value.", show_default=False)
     ] = None,
@@ -63,6 +75,8 @@ def serve(
     new_key: Annotated[
         str | None, typer.Option("--new-key", help="Print a key for NAME, and do not serve.")
     ] = None,
+    dry_run: DryRunOption = False,
+    offline: Offline = False,
 ) -> None:
     """Serve a Conductor behind the OpenAI and Anthropic APIs."""
     options = {
@@ -77,17 +91,22 @@ def serve(
     }
     given = {name: value for name, value in options.items() if value is not None}
     if new_key is not None:
-        if given or config or overrides:
+        if given or config or overrides or dry_run or offline:
             raise oc.ConfigError("--new-key allows no other option")
         _show_new_key(new_key)
         return
     if config is None:
         if overrides:
             raise oc.ConfigError(f"{overrides[0]!r}: key=value requires --config")
-        _serve(replace(ServeConfig(), **given), "command line")
+        loaded, where = ServeConfig(), "command line"
     else:
-        loaded = load_toml(config, ServeConfig, overrides or ())
-        _serve(replace(loaded, **given), str(config))
+        loaded, where = load_toml(config, ServeConfig, overrides or ()), str(config)
+    if dry_run:
+        _dry_run(replace(loaded, **given), where, offline=offline)
+        return
+    if offline:
+        raise oc.ConfigError("--offline requires --dry-run")
+    _serve(replace(loaded, **given), where)
 
 
 def _show_new_key(name: str) -> None:
@@ -107,9 +126,7 @@ def _serve(config: ServeConfig, where: str) -> None:
         from openconductor.serving.app import run
         from openconductor.serving.gateway import Gateway
     simulated = config.pool == GYM
-    pool = gym_pool(0) if simulated else oc.WorkerPool.from_toml(config.pool)
-    planner = find_planner(config.conductor or None, pool, simulated=simulated)
-    conductor = make_conductor(planner, pool, config, config.plan_timeout_s)
+    conductor = _make_conductor(config, open_pool(config.pool))
     pool = conductor.pool
     check_serve_config(config, pool, conductor.planner, where=where)
     workshop = Workshop(EvalConfig(), pool)
@@ -133,6 +150,63 @@ def _serve(config: ServeConfig, where: str) -> None:
         if has_budget and not simulated:
             _warn_of_unlimited(pool)
         run(config, gateway, key_ring.KeyRing(config.key, journal), listeners)
+
+
+def _make_conductor(config: ServeConfig, pool: oc.WorkerPool) -> oc.Conductor:
+    planner = find_planner(config.conductor or None, pool, simulated=config.pool == GYM)
+    return make_conductor(planner, pool, config, config.plan_timeout_s)
+
+
+def _dry_run(config: ServeConfig, where: str, *, offline: bool) -> None:
+    """Check everything that a server needs, and print a line for each check."""
+    checklist = Checklist()
+    if find_spec("starlette") is None:
+        install = "pip install 'openconductor[serve]'"
+        checklist.wrong("packages", f"the extra serve is not installed: {install}")
+    pool = checklist.attempt("pool", lambda: open_pool(config.pool))
+    if pool is not None:
+        check_pool(config.pool, pool, checklist)
+        conductor = checklist.attempt("conductor", lambda: _make_conductor(config, pool))
+        if conductor is not None:
+            planner = conductor.planner
+            checklist.ready("conductor", config.conductor or "the bundled one")
+            check_keys(config.pool, pool, checklist, [planner.resolved])
+            for name, check in serve_checks(config, conductor.pool, planner, where=where):
+                checklist.attempt(name, check)
+            if checklist.is_right:
+                checklist.ready("models", ", ".join(model_names(config, pool)))
+                names = ", ".join(key.name for key in config.key)
+                checklist.ready("clients", names or "anybody on this machine")
+    _check_journal(Path(config.journal), checklist)
+    _check_port(config, checklist)
+    console.show_checks(checklist.checks)
+    console.finish_checks(checklist, offline=offline)
+
+
+def _check_journal(path: Path, checklist: Checklist) -> None:
+    """Check that a journal can be read, or that a new one has a folder."""
+    try:
+        if path.exists():
+            read_store(path).close()
+        elif not path.parent.is_dir():
+            raise oc.JournalError(f"{path}: there is no folder {path.parent}; make it first")
+    except oc.OpenConductorError as error:
+        checklist.wrong("journal", str(error))
+    else:
+        checklist.ready("journal", str(path))
+
+
+def _check_port(config: ServeConfig, checklist: Checklist) -> None:
+    """Check that the address is free."""
+    address = f"port {config.port} of {config.host}"
+    try:
+        listeners = listen(config.host, config.port)
+    except OSError as error:
+        checklist.absent("port", f"{address}: {error.strerror}; --port chooses another one")
+        return
+    for listener in listeners:
+        listener.close()
+    checklist.ready("port", f"{address} is free")
 
 
 def check_readable(question: Sequence[oc.Message]) -> tuple[oc.Message, ...]:

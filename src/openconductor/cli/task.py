@@ -236,11 +236,7 @@ def _judge(benchmark: Benchmark) -> str:
 
 def _split_sizes(benchmark: Benchmark) -> dict[str, int | None]:
     """Return the number of rows of each split. None: unknown."""
-    sizes: dict[str, int | None] = {}
-    for split in benchmark.splits:
-        files = () if benchmark.dataset is None else benchmark.dataset.splits[split]
-        sizes[split] = sum(file.rows or 0 for file in files) or None
-    return sizes
+    return {split: benchmark.published_rows(split) for split in benchmark.splits}
 
 
 def _reference(reference: object) -> object:

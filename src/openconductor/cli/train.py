@@ -16,12 +16,13 @@ import typer
 
 from openconductor.cli import console
 from openconductor.cli.console import percent
-from openconductor.cli.options import AsJson
+from openconductor.cli.options import AsJson, Offline
 from openconductor.cli.runs import interruptible, is_first_process
 from openconductor.config import needing
 from openconductor.errors import ConfigError
+from openconductor.evaluation.dry_run import missing_keys
 from openconductor.pool import simulated_pool
-from openconductor.training.checks import check_training, missing_keys, require_names
+from openconductor.training.checks import check_training, require_names
 from openconductor.training.train_config import TrainConfig, load_train_config
 
 if TYPE_CHECKING:
@@ -64,12 +65,7 @@ def train(  # noqa: PLR0913, PLR0917 - the options of a command
             "--dry-run", help="Check everything, and estimate memory, calls, dollars and hours."
         ),
     ] = False,
-    offline: Annotated[
-        bool,
-        typer.Option(
-            "--offline", help="With --dry-run: fetch nothing, exit 0 if nothing is wrong."
-        ),
-    ] = False,
+    offline: Offline = False,
     as_json: AsJson = False,
 ) -> None:
     """Train a Conductor by a recipe (needs the extra train)."""

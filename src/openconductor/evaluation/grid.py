@@ -25,7 +25,6 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
-from openconductor.baselines.collaboration import Trial
 from openconductor.calls.budget import RunBudget, check_price
 from openconductor.calls.policies import RUN_UNREACHABLE_S
 from openconductor.errors import BudgetExceeded, ConfigError, RateLimited
@@ -171,21 +170,16 @@ def make_plan(config: EvalConfig) -> EvalPlan:
     needs = {spec.name: systems.needs(spec, config) for spec in specs}
     trained = frozenset(name for name, lessons in needs.items() if lessons)
     learning = [sheets.load_learning(config, evaluated)] if trained else []
-    described = {
-        **workshop.described(specs),
-        "tasks": {sheet.name: sheet.described for sheet in evaluated},
-        "learn": learning[0].described if learning else None,
-    }
+    described = describe(workshop, specs, evaluated, learning[0] if learning else None)
     sandbox, opened = sheets.open_for([*evaluated, *learning], config)
-    explores = any(Trial in lessons for lessons in needs.values())
     return EvalPlan(
         config=config,
         workshop=workshop,
-        asked=_asked(specs, workers),
+        asked=asked_systems(specs, workers),
         sheets=opened[: len(evaluated)],
         learning=opened[-1] if learning else None,
         trained=trained,
-        trials=config.learn.trials if explores else 0,
+        trials=config.learn.trials if systems.explores(specs, config) else 0,
         described=described,
         sandbox=sandbox,
     )
@@ -202,7 +196,18 @@ def _check_systems(specs: Sequence[Spec], workshop: Workshop, config: EvalConfig
         workshop.check(spec)
 
 
-def _asked(specs: Sequence[Spec], workers: Iterable[str]) -> list[Spec]:
+def describe(
+    workshop: Workshop, specs: Sequence[Spec], evaluated: Iterable[Sheet], learning: Sheet | None
+) -> dict[str, object]:
+    """Describe everything that an answer depends on, as plain values."""
+    return {
+        **workshop.described(specs),
+        "tasks": {sheet.name: sheet.described for sheet in evaluated},
+        "learn": None if learning is None else learning.described,
+    }
+
+
+def asked_systems(specs: Sequence[Spec], workers: Iterable[str]) -> list[Spec]:
     """Return the systems that are asked; hindsight is none, but looks back at every worker."""
     asked = [spec for spec in specs if spec.kind != HINDSIGHT]
     if len(asked) < len(specs):

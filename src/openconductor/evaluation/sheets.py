@@ -21,7 +21,7 @@ from openconductor.evaluation.statistics import Key
 from openconductor.protocols import Grader
 from openconductor.store.serialisation import dumps
 from openconductor.store.storage import write_whole
-from openconductor.tasks import load_task
+from openconductor.tasks import Benchmark, load_task
 from openconductor.tasks.simulated import find_simulation
 from openconductor.types import Problem
 
@@ -57,7 +57,27 @@ def load_sheets(config: EvalConfig) -> dict[str, Sheet]:
         ConfigError: a task or an option is unknown.
         TaskError: the data are missing or changed, or two problems have one id.
     """
-    return {table.name: _load(table.name, table, config) for table in config.task}
+    return {table.name: load_sheet(table, config) for table in config.task}
+
+
+def learning_table(config: EvalConfig) -> TaskTable:
+    """Return the questions that trained baselines learn from, as a task of a name of its own."""
+    learn = config.learn
+    name = learn.task or config.task[0].name
+    evaluated = {table.name: table for table in config.task}
+    table = evaluated.get(name, TaskTable(name))
+    path = learn.path
+    if path is None and table.path is not None and Path(table.path).is_dir():
+        path = table.path  # its splits are files of one folder
+    return TaskTable(
+        name=f"learn:{name}",
+        task=table.task or name,
+        path=path,
+        split=learn.split,
+        revision=learn.revision,
+        limit=learn.limit,
+        seed=config.seed,
+    )
 
 
 def load_learning(config: EvalConfig, evaluated: Iterable[Sheet]) -> Sheet:
@@ -67,16 +87,8 @@ def load_learning(config: EvalConfig, evaluated: Iterable[Sheet]) -> Sheet:
         ConfigError: a task or an option is unknown.
         TaskError: the data are missing, or one of the questions is evaluated, too.
     """
-    learn = config.learn
-    name = learn.task or config.task[0].name
-    evaluated_tables = {table.name: table for table in config.task}
-    table = evaluated_tables.get(name, TaskTable(name))
-    path = learn.path
-    if path is None and table.path is not None and Path(table.path).is_dir():
-        path = table.path  # its splits are files of one folder
-    table = TaskTable(name, table.task, path, learn.split, learn.revision, learn.limit, config.seed)
     try:
-        sheet = _load(f"learn:{name}", table, config)
+        sheet = load_sheet(learning_table(config), config)
     except TaskError as error:
         raise TaskError(
             f"learn: the questions of trained systems (path, task, split of [learn]): {error}"
@@ -179,9 +191,20 @@ def task_options(table: TaskTable, config: EvalConfig) -> dict[str, object]:
     return {name: value for name, value in options.items() if value is not None}
 
 
-def _load(name: str, table: TaskTable, config: EvalConfig) -> Sheet:
+def open_task(table: TaskTable, config: EvalConfig) -> Benchmark:
+    """Return a task of the recipe; nothing of it is read.
+
+    Raises:
+        ConfigError: the task or an option is unknown.
+    """
     options = task_options(table, config)
-    task = load_task(str(options.pop("task")), **options)
+    return load_task(str(options.pop("task")), **options)
+
+
+def load_sheet(table: TaskTable, config: EvalConfig) -> Sheet:
+    """Load the questions of one task; raise as ``load_sheets``."""
+    name = table.name
+    task = open_task(table, config)
     problems = task.load()
     simulation = find_simulation(config.pool)
     if simulation is not None:

@@ -6,7 +6,7 @@ a resumed run must find unchanged. Nothing is asked here.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from hashlib import blake2b
@@ -153,6 +153,16 @@ def needs(spec: Spec, config: EvalConfig) -> tuple[type, ...]:
     return baseline_needs(spec.kind)
 
 
+def learns(specs: Iterable[Spec], config: EvalConfig) -> bool:
+    """Return True if a system learns from questions."""
+    return any(needs(spec, config) for spec in specs)
+
+
+def explores(specs: Iterable[Spec], config: EvalConfig) -> bool:
+    """Return True if a system learns from trials of collaborations."""
+    return any(Trial in needs(spec, config) for spec in specs)
+
+
 # ── systems ───────────────────────────────────────────────────────────────────────────────────────
 @dataclass(frozen=True, slots=True)
 class System:
@@ -194,10 +204,13 @@ class Workshop:
             return self._conductor(spec)
         return System(spec.name, self._baseline(spec, lessons))
 
+    def make_untrained(self, spec: Spec) -> System:
+        """Make a system; one that learns is made of invented lessons. Raises as ``make``."""
+        learning = needs(spec, self._config)
+        return self.make(spec, self._invented_lessons() if learning else None)
+
     def check(self, spec: Spec) -> None:
         """Check that a system can be made, before anything is paid for.
-
-        A system that learns is made of invented lessons.
 
         Raises:
             ConfigError: it cannot be made. The message names the system, and the nearest known
@@ -207,8 +220,7 @@ class Workshop:
             _check_argument(spec)
             _check_options(spec)
             if spec.kind != HINDSIGHT:
-                learning = needs(spec, self._config)
-                self.make(spec, self._invented_lessons() if learning else None)
+                self.make_untrained(spec)
         except ConfigError as error:
             raise ConfigError(f"system {spec.name!r}: {error}") from error
 
@@ -226,6 +238,28 @@ class Workshop:
                         f"task {sheet.name}: got questions that {name} learnt from ({overlap}); "
                         "expected others: another split, path or task"
                     )
+
+    @property
+    def planners(self) -> list[Provider]:
+        """The models that plan; call it after ``check``."""
+        return [_provider_of(planner) for planner in self._planners.values()]
+
+    def replacing(
+        self, *, worker: Callable[[Provider], Provider], planner: Callable[[Provider], Provider]
+    ) -> Workshop:
+        """Return a workshop with other providers of workers and planners, none of them limited.
+
+        Call it after ``check``. Names, prices and sampling stay.
+        """
+        pool = changed_pool(self.pool, lambda one: _with_provider(one, worker(one.resolved)))
+        workshop = Workshop(self._config, pool)
+        for name, known in self._planners.items():
+            provider = planner(_provider_of(known))
+            if isinstance(known, Worker):
+                workshop._planners[name] = _with_provider(known, provider)
+            else:
+                workshop._planners[name] = provider
+        return workshop
 
     def described(self, specs: Sequence[Spec]) -> Plain:
         """Describe everything that an answer, or its cost, depends on; call it after ``check``.
@@ -383,6 +417,11 @@ class Workshop:
 
 def _provider_of(planner: Provider | Worker) -> Provider:
     return planner.resolved if isinstance(planner, Worker) else planner
+
+
+def _with_provider(worker: Worker, provider: Provider) -> Worker:
+    """Return a worker over another provider, without its limits."""
+    return replace(worker, provider=provider, max_concurrency=None, rpm=None, tpm=None)
 
 
 def _overlap(sheet: Sheet, learnt: ConductorFile) -> str:

@@ -8,10 +8,11 @@ from __future__ import annotations
 
 import ipaddress
 import re
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass
 from decimal import Decimal
+from functools import partial
 from typing import Annotated, Literal
 
 from pydantic import Field
@@ -160,6 +161,25 @@ def check_serve_config(
             a hash is invalid; a model or a worker is unknown; a worker without a price has a
             dollar budget; a period has no budget.
     """
+    for _, check in serve_checks(config, pool, planner, where=where):
+        check()
+
+
+def serve_checks(
+    config: ServeConfig, pool: WorkerPool, planner: Worker, *, where: str
+) -> Iterator[tuple[str, Callable[[], None]]]:
+    """Yield the checks of ``check_serve_config``, which has the arguments, each with a name."""
+    yield "address", partial(_check_host, config, where)
+    for text in config.baselines:
+        yield f"model {text}", partial(_check_baseline, text, config, pool, f"{where}: baselines")
+    yield "keys", partial(_check_holders, config, where)
+    for key in config.key:
+        name = f"key {key.name!r}"
+        yield name, partial(_check_key, key, config, pool, planner, f"{where}: {name}")
+
+
+def _check_host(config: ServeConfig, where: str) -> None:
+    """Check the address; one beyond this machine requires keys."""
     if "/" in config.host:
         raise ConfigError(
             f"{where}: host: got {config.host!r}, expected it without http:// and path"
@@ -169,8 +189,10 @@ def check_serve_config(
             f"{where}: host: got {config.host!r} without a [[key]], so that anyone could spend; "
             "use 127.0.0.1, or make a key with `openconductor serve --new-key NAME`"
         )
-    for text in config.baselines:
-        _check_baseline(text, config, pool, f"{where}: baselines")
+
+
+def _check_holders(config: ServeConfig, where: str) -> None:
+    """Check that keys differ, and that no name is a secret."""
     names = [key.name for key in config.key]
     repeated = next((name for name in names if names.count(name) > 1), None)
     if repeated is not None:
@@ -178,13 +200,11 @@ def check_serve_config(
     if len({key.hash for key in config.key}) < len(config.key):
         raise ConfigError(f"{where}: key: hash: got one twice, expected each once")
     secrets = secrets_of_environment()
-    for key in config.key:
-        if any(secret in key.name for secret in secrets):
-            raise ConfigError(
-                f"{where}: key: name: one (not shown) contains the value of an environment "
-                "variable that looks like a secret, which the journal would not keep"
-            )
-        _check_key(key, config, pool, planner, f"{where}: key {key.name!r}")
+    if any(secret in name for secret in secrets for name in names):
+        raise ConfigError(
+            f"{where}: key: name: one (not shown) contains the value of an environment "
+            "variable that looks like a secret, which the journal would not keep"
+        )
 
 
 def _check_baseline(text: str, config: ServeConfig, pool: WorkerPool, where: str) -> None:

@@ -5,7 +5,6 @@
 
 from __future__ import annotations
 
-import os
 import socket
 from dataclasses import dataclass
 from importlib.util import find_spec
@@ -15,10 +14,10 @@ from urllib.parse import urlsplit
 
 from openconductor.checklist import Checklist
 from openconductor.config import needing, one_of
-from openconductor.errors import ConfigError, TaskError
-from openconductor.pool import WorkerPool, open_pool, simulated_pool
-from openconductor.tasks import Benchmark, load_task
-from openconductor.tasks.simulated import find_simulation
+from openconductor.errors import ConfigError
+from openconductor.evaluation.dry_run import check_keys, check_pool, check_task
+from openconductor.pool import WorkerPool, open_pool
+from openconductor.tasks import load_task
 from openconductor.training.train_config import TrainConfig
 
 if TYPE_CHECKING:
@@ -91,53 +90,22 @@ def check_names(config: TrainConfig, checklist: Checklist) -> WorkerPool | None:
     pool = checklist.attempt("pool", lambda: open_pool(config.pool, config.seed))
     if pool is not None:
         _check_pool(config, pool, checklist)
-    _check_task(config.data.task, config.data.path, config.data.split, "data", checklist)
+    data = config.data
+    check_task("data", checklist, data.task, split=data.split, path=data.path or None)
+    split = config.held_out.split
     for name, path in config.held_out_paths.items():
-        _check_task(name, path, config.held_out.split, "held out", checklist)
+        check_task("held out", checklist, name, split=split, path=path or None)
     return pool
 
 
 def _check_pool(config: TrainConfig, pool: WorkerPool, checklist: Checklist) -> None:
-    names = [worker.name for _, worker in pool]
-    checklist.ready("pool", f"{config.pool}: {len(names)} workers ({', '.join(names)})")
+    check_pool(config.pool, pool, checklist)
     if config.reward.judge:
         judge = config.reward.judge
+        names = pool.names.values()
         if checklist.attempt("judge", lambda: one_of("reward.judge", judge, names)):
             checklist.ready("judge", judge)
-    missing = missing_keys(pool)
-    if missing:
-        checklist.absent("keys", f"not set in the environment: {', '.join(missing)}")
-    elif simulated_pool(config.pool) is None:
-        checklist.ready("keys", "all are set")
-
-
-def missing_keys(pool: WorkerPool) -> tuple[str, ...]:
-    """Return the environment variables that a pool names and that are not set."""
-    keys: set[str | None] = set()
-    for _, worker in pool:
-        keys |= {worker.resolved.api_key_env, *worker.resolved.variables}
-    return tuple(sorted(key for key in keys if key and not os.environ.get(key)))
-
-
-def _check_task(name: str, path: str, split: str, section: str, checklist: Checklist) -> None:
-    """Check the name of a task, of its split, and that its local file is there."""
-
-    def check() -> Benchmark:
-        task = load_task(name, path=path or None)
-        task.check_split(split)
-        if path and not Path(path).exists():
-            raise TaskError(f"{section}: task {name}: {path}: no such file or folder")
-        return task
-
-    task = checklist.attempt(section, check)
-    if task is None:
-        return
-    where = path
-    if task.hub_names:
-        where = f"of the hub: {', '.join(dict.fromkeys(task.hub_names))}"
-    elif find_simulation(name) is not None:
-        where = "drawn"
-    checklist.ready(section, f"task {name}, split {split}, {where or 'in the package'}")
+    check_keys(config.pool, pool, checklist)
 
 
 # ── packages ──────────────────────────────────────────────────────────────────────────────────────

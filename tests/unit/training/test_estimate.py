@@ -16,8 +16,9 @@ import pytest
 from tests.learning.bases import save_base
 from tests.learning.test_language_model import write_mix
 
+from openconductor.evaluation.dry_run import missing_keys
 from openconductor.pool import WorkerPool
-from openconductor.training.checks import Checked, check_training, missing_keys
+from openconductor.training.checks import Checked, check_training
 from openconductor.training.estimate import CallNeeds, ModelNeeds, call_needs
 from openconductor.training.train_config import TrainConfig, load_train_config
 

@@ -155,6 +155,13 @@ class Benchmark(ABC):
         """The data sets that are fetched from the hub for it; (): its problems are local."""
         return () if self._local or self.dataset is None else (self.dataset.id,)
 
+    def published_rows(self, split: str | None = None) -> int | None:
+        """Return the number of rows of a split of the hub; None: unknown, or it is local."""
+        if self._local or self.dataset is None:
+            return None
+        files = self.dataset.splits.get(split or self.splits[0], ())
+        return sum(file.rows or 0 for file in files) or None
+
     @property
     def source(self) -> Source:
         """The origin of the default split, which is loaded for it."""
