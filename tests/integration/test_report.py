@@ -178,6 +178,67 @@ def test_what_is_not_there_is_said(
     assert why.strip() in ran.err
 
 
+# ── what an undecided verdict lacks ───────────────────────────────────────────────────────────────
+def evaluated(run: Any, folder: Path, *words: object) -> Path:
+    systems = ("conductor", "workers")
+    assert run("eval", *systems, "--seed", "5", "--out", folder, *words).code == 0
+    return folder
+
+
+def test_an_undecided_verdict_says_what_is_missing_and_one_command_asks_for_it(
+    tmp_path: Path, run: Any
+) -> None:
+    folder = evaluated(run, tmp_path / "few", "--limit", "20")
+    ran = run("report", folder)
+    text = " ".join(ran.out.split())
+    assert "undecided (n too small)" in text
+    assert "Missing for a verdict: about 30 questions in all (20 were asked), for about $" in text
+    command = f"openconductor report {folder} --complete"
+    assert f"To ask for it: {command}" in text
+    calls = Results.load(folder).records
+    again = run(*command.split()[1:])
+    assert (again.code, "orchestration gain" in again.out) == (0, True)
+    assert "Missing" not in again.out
+    whole = Results.load(folder)
+    assert (whole.missing, len(whole.of("conductor"))) == (0, 30)
+    assert set(calls) <= set(whole.records), "no answer was asked again"
+    assert run("eval", "--out", folder).code == 0, "the folder holds the larger evaluation"
+    assert read(run, "report", folder)["lacks"] is None
+
+
+def test_a_system_that_the_verdict_lacks_is_evaluated_too(made: Path, tmp_path, run) -> None:
+    folder = Path(shutil.copytree(made, tmp_path / "made"))
+    before = read(run, "report", folder)
+    (vote,) = before["lacks"]["systems"]
+    assert vote.startswith("consensus:") and vote in before["summary"]
+    after = read(run, "report", folder, "--complete")
+    assert vote in Results.load(folder).systems
+    assert after["lacks"] is None or vote not in after["lacks"]["systems"]
+    assert after["effort"]["name"] == vote
+
+
+def test_what_is_missing_is_asked_within_a_budget(tmp_path: Path, run: Any) -> None:
+    folder = evaluated(run, tmp_path / "few", "--limit", "20")
+    ran = run("report", folder, "--complete", "--budget-dollars", "0.0001")
+    assert (ran.code, "budget is spent" in ran.err) == (1, True)
+
+
+def test_a_run_is_only_extended_with_the_workers_and_questions_it_had(
+    tmp_path: Path, run: Any
+) -> None:
+    folder = evaluated(run, tmp_path / "few", "--limit", "20")
+    file = folder / "environment.json"
+    environment = json.loads(file.read_text())
+    environment["inputs"]["workers"][0]["identity"] = "somebody else"
+    file.write_text(json.dumps(environment))
+    ran = run("report", folder, "--complete")
+    assert (ran.code, "the run cannot be extended" in ran.err) == (2, True)
+    environment["inputs"]["tasks"]["gym"]["digest"] = "another"
+    file.write_text(json.dumps(environment))
+    ran = run("report", folder, "--complete")
+    assert (ran.code, "its questions have changed" in ran.err) == (2, True)
+
+
 # ── replays over workers ──────────────────────────────────────────────────────────────────────────
 @pytest.fixture
 def paid(made: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:

@@ -7,12 +7,13 @@ gets report.json, figures as SVG and PNG, and one self-contained HTML page.
 from __future__ import annotations
 
 import asyncio
+import math
 import shlex
 from collections.abc import Iterable
 from dataclasses import replace
 from decimal import Decimal
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 from rich.text import Text
@@ -22,7 +23,7 @@ from openconductor.cli.options import AsJson, Dollars
 from openconductor.cli.runs import default_folder, evaluate, interruptible
 from openconductor.errors import BudgetExceeded, ConfigError
 from openconductor.evaluation.counterfactual import Counterfactuals
-from openconductor.evaluation.eval_config import CONDUCTOR, load_eval_config
+from openconductor.evaluation.eval_config import CONDUCTOR, TaskTable, load_eval_config
 from openconductor.evaluation.records import JOURNAL, Results
 from openconductor.report.page import write_report
 from openconductor.report.replays import (
@@ -33,6 +34,7 @@ from openconductor.report.replays import (
 from openconductor.report.report import choose_system, make_report, same_questions
 from openconductor.report.sections import Section, heading, sections
 from openconductor.report.training import Completions, Training, read_completions, read_training
+from openconductor.report.verdict import Missing
 
 AGAIN = "the same command"
 CURVE = "curves.jsonl"
@@ -61,6 +63,9 @@ def report(
     counterfactual: Annotated[
         int | None, typer.Option("--counterfactual", min=0, help=REPLAYS)
     ] = None,
+    complete: Annotated[
+        bool, typer.Option("--complete", help="If the verdict is undecided, ask what is missing.")
+    ] = False,
     dollars: Dollars = None,
     out: Annotated[
         Path | None, typer.Option("--out", help="The report's folder (default: FOLDER/report).")
@@ -102,21 +107,56 @@ def report(
     if wanted:
         with interruptible(folder, again, (JOURNAL, JOURNAL_OF_REPLAYS)):
             replays = _replay(results, folder, name, counterfactual, dollars)
-    made = make_report(
-        results, system=name, before=untrained, training_folder=training, found=replays
-    )
+    inputs: dict[str, Any] = {
+        "system": name,
+        "before": untrained,
+        "training_folder": training,
+        "folder": folder,
+    }
+    made = make_report(results, found=replays, **inputs)
+    missing = made.verdict.missing
+    if complete and missing is not None:
+        with interruptible(folder, again, (JOURNAL, JOURNAL_OF_REPLAYS)):
+            results = _ask_missing(results, folder, missing, dollars)
+            if missing.replays or replays is not None:
+                replays = _replay(results, folder, name, counterfactual, dollars)
+        made = make_report(results, found=replays, **inputs)
     with console.only_results_on_stdout():
         files = write_report(made, results, folder, report_folder, curves=training, old=untrained)
     if as_json:
         console.show_json({**made.to_json(), "files": files})
     else:
-        console.show(*made.summary[:1], made.verdict.line, *made.summary[1:], heading(made))
+        first, *others = made.summary
+        console.show(first, made.verdict.line, *others, heading(made))
         show_sections(sections(made))
     page = files["page"]
     if page is None:
         page = "no page"
         console.say("no page and no figures; they require: pip install 'openconductor[plots]'")
     console.say(f"wrote {page}, {files['report']} and {len(files['figures'])} figures")
+
+
+def _ask_missing(
+    results: Results, folder: Path, missing: Missing, dollars: Decimal | None
+) -> Results:
+    """Extend the evaluation by what its verdict lacks, and return its results.
+
+    ``dollars`` is the most that all runs of the evaluation may cost together.
+    """
+    config = results.config
+    known = [spec.name for spec in config.specs]
+    systems = [*config.systems, *(name for name in missing.systems if name not in known)]
+    if dollars is not None:
+        config = replace(config, budget=replace(config.budget, dollars=dollars))
+    tables: list[TaskTable] = []
+    for table in config.task:
+        asked = results.expected[table.name] // config.repeats
+        total = sum(results.expected.values()) // config.repeats
+        if missing.questions > total:
+            table = replace(table, limit=math.ceil(asked * missing.questions / total))  # noqa: PLW2901
+        tables.append(table)
+    config = replace(config, systems=tuple(systems), task=tuple(tables))
+    return evaluate(config, folder, "completing", retry_failed=missing.answers, extends=True)
 
 
 def _evaluated_before(results: Results, folder: Path, before: Path) -> Path:

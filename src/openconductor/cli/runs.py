@@ -47,7 +47,12 @@ def default_folder(config: EvalConfig) -> Path:
 
 
 def evaluate(
-    config: EvalConfig, folder: Path, title: str, *, retry_failed: bool = False
+    config: EvalConfig,
+    folder: Path,
+    title: str,
+    *,
+    retry_failed: bool = False,
+    extends: bool = False,
 ) -> Results:
     """Evaluate a recipe into a folder, or resume the run in it, with a progress bar."""
     console.say(f"run folder: {folder}")
@@ -59,7 +64,10 @@ def evaluate(
             costs = f"{dollars}, {counted(spent.calls, 'call')}"
             advance(progress.done, progress.total, costs)
 
-        return asyncio.run(run_grid(config, folder, retry_failed=retry_failed, on_progress=report))
+        running = run_grid(
+            config, folder, retry_failed=retry_failed, extends=extends, on_progress=report
+        )
+        return asyncio.run(running)
 
 
 @contextmanager

@@ -19,11 +19,12 @@ The folder holds ``config.toml``, ``environment.json`` (versions, inputs), ``que
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from importlib.util import find_spec
 from pathlib import Path
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple, cast
 
 from openconductor.calls.budget import RunBudget, check_price
 from openconductor.calls.policies import RUN_UNREACHABLE_S
@@ -36,9 +37,11 @@ from openconductor.evaluation.eval_config import (
     EvalConfig,
     Spec,
     against_in,
+    differences,
     expand,
     make_eval_config,
     plain_config,
+    what_differs,
 )
 from openconductor.evaluation.records import Record, Results
 from openconductor.evaluation.sheets import Sheet
@@ -77,6 +80,7 @@ async def run_grid(
     folder: str | Path,
     *,
     retry_failed: bool = False,
+    extends: bool = False,
     on_progress: OnProgress | None = None,
 ) -> Results:
     """Ask every system every question, as often as the recipe says, and write the tables.
@@ -85,6 +89,7 @@ async def run_grid(
         config: the recipe.
         folder: where the run is written. One that holds the same evaluation is resumed.
         retry_failed: asks again what failed (transport, provider, time) in an earlier run.
+        extends: lets the recipe have more systems and questions than the run in the folder.
         on_progress: told after each question.
 
     Raises:
@@ -97,7 +102,10 @@ async def run_grid(
     folder = Path(folder)
     plan = make_plan(make_eval_config(plain_config(config), where="eval"))
     try:
-        records.check_folder(folder, config, plan.described)
+        if extends:
+            _check_extension(folder, plan)
+        else:
+            records.check_folder(folder, config, plan.described)
         make_folder(folder)
         with open_store(folder / records.JOURNAL) as journal:
             records.write_folder(folder, config, plan.described, plan.sandbox)
@@ -113,6 +121,35 @@ async def run_grid(
     results = Results.load(folder)
     write_tables(results, folder)
     return results
+
+
+def _check_extension(folder: Path, plan: EvalPlan) -> None:
+    """Check that a plan keeps every answer of the run in a folder, and asks for more.
+
+    Raises:
+        ConfigError: it would change what was asked, or there are no more questions.
+    """
+    before, environment = records.read_folder(folder)
+    old = sheets.load_sheets(before)
+    sheets.check_questions(folder, environment, old)
+    inputs = cast("Mapping[str, object]", environment.get("inputs", {}))
+    changed = differences(before, plan.config)
+    changed = [what for what in changed if not re.match(r"systems\b|task \d+: limit\b", what)]
+    changed += what_differs(inputs.get("workers"), plan.described["workers"])
+    if changed:
+        raise ConfigError(f"{folder}: the run cannot be extended: {'; '.join(changed)}")
+    has_more = plan.config.task == before.task  # no more were wanted
+    for sheet in plan.sheets:
+        questions = {problem.id: problem.question for problem in sheet.problems}
+        for problem in old[sheet.name].problems:
+            if questions.get(problem.id) != problem.question:
+                raise ConfigError(
+                    f"{folder}: task {sheet.name} draws other questions if it draws more; "
+                    "expected a new folder (--out) with a larger limit"
+                )
+        has_more = has_more or len(questions) > len(old[sheet.name].problems)
+    if not has_more:
+        raise ConfigError(f"{folder}: its tasks have no more questions; add another task")
 
 
 def write_tables(results: Results, folder: Path) -> None:

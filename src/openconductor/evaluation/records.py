@@ -321,7 +321,7 @@ def write_folder(folder: Path, config: EvalConfig, inputs: Plain, sandbox: Sandb
     }
     environment: dict[str, Any] = {**now, "inputs": inputs}
     if (folder / CONFIG).is_file():
-        environment = dict(read_folder(folder)[1])
+        environment = {**read_folder(folder)[1], "inputs": inputs}
         changed = what_differs({name: environment.get(name) for name in now}, now)
         notes = environment.get("resumed", [])
         if changed and changed not in notes:

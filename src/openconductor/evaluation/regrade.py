@@ -2,17 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import cast
 
-from openconductor.errors import ConfigError
 from openconductor.evaluation import for_each, judge, records
-from openconductor.evaluation.eval_config import what_differs
 from openconductor.evaluation.grid import write_tables
 from openconductor.evaluation.records import Record, Results
-from openconductor.evaluation.sheets import Sheet, load_sheets, open_for
+from openconductor.evaluation.sheets import check_questions, load_sheets, open_for
 from openconductor.evaluation.statistics import Key
 from openconductor.protocols import Grader
 from openconductor.store import open_store
@@ -66,7 +63,7 @@ async def regrade(
     folder = Path(folder)
     config, environment = records.read_folder(folder)
     sheets = load_sheets(config)
-    _check_questions(folder, environment, sheets)
+    check_questions(folder, environment, sheets)
     sandbox, opened = open_for(sheets.values(), config)
     questions: dict[Key, tuple[Problem, Grader]] = {}
     for sheet in opened:
@@ -100,15 +97,6 @@ async def regrade(
     results = Results.load(folder)
     write_tables(results, folder)
     return Regraded(len(pairs), tuple(moves), results)
-
-
-def _check_questions(folder: Path, environment: records.Plain, sheets: Mapping[str, Sheet]) -> None:
-    """Check that the questions are those that were asked."""
-    inputs = cast("Mapping[str, records.Plain]", environment.get("inputs", {}))
-    described = {name: sheet.described for name, sheet in sheets.items()}
-    changed = what_differs(inputs.get("tasks", {}), described)
-    if changed:
-        raise ConfigError(f"{folder}: its questions have changed: {'; '.join(changed)}")
 
 
 async def _grade_again(old: Record, problem: Problem, grader: Grader) -> Record:

@@ -8,14 +8,14 @@ from __future__ import annotations
 import json
 import sys
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from hashlib import blake2b
 from pathlib import Path
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple, cast
 
 from openconductor.errors import ConfigError, TaskError
-from openconductor.evaluation.eval_config import EvalConfig, TaskTable
+from openconductor.evaluation.eval_config import EvalConfig, TaskTable, what_differs
 from openconductor.evaluation.records import Plain
 from openconductor.evaluation.statistics import Key
 from openconductor.protocols import Grader
@@ -172,6 +172,19 @@ def read_questions(folder: Path) -> dict[Key, KeptQuestion]:
     except (OSError, ValueError, LookupError, TypeError) as error:
         raise ConfigError(f"{file}: {error!r}; expected the questions of a run") from error
     return questions
+
+
+def check_questions(folder: Path, environment: Plain, sheets: Mapping[str, Sheet]) -> None:
+    """Check that the questions are those that a run asked, by its environment.
+
+    Raises:
+        ConfigError: they have changed.
+    """
+    inputs = cast("Mapping[str, Plain]", environment.get("inputs", {}))
+    described = {name: sheet.described for name, sheet in sheets.items()}
+    changed = what_differs(inputs.get("tasks", {}), described)
+    if changed:
+        raise ConfigError(f"{folder}: its questions have changed: {'; '.join(changed)}")
 
 
 def unreadable(task: str, pool: str) -> ConfigError:

@@ -4,12 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+from openconductor.evaluation.eval_config import HINDSIGHT
 from openconductor.evaluation.tables import Cost
 from openconductor.report.orchestration import Orchestration
+from openconductor.report.verdict import Missing
 from openconductor.report.words import thousand, three_digits
 
 SAME = 0.05
-"""Prices and times that differ by less than this share are called the same."""
+"""Prices that differ by less than this share are called the same."""
+VOTE = "consensus:"
 
 
 def headline(figures: Orchestration, costs: Mapping[str, Cost]) -> str:
@@ -59,3 +62,41 @@ def who_works(figures: Orchestration) -> str:
             shares.append(f"{name} {100 * whole.workers[name].value:.0f} %")
     steps = "" if whole.steps is None else f" of its {whole.steps.value:.1f} steps a question"
     return f"Who does the work{steps}: {', '.join(shares)}."
+
+
+def say_missing(figures: Orchestration, missing: Missing, costs: Mapping[str, Cost]) -> str:
+    """Return in a sentence what an undecided verdict lacks, and about what it would cost."""
+    lacks: list[str] = []
+    if missing.answers:
+        lacks.append("the answers that failed or are not there")
+    if missing.questions > figures.questions:
+        lacks.append(
+            f"about {missing.questions:,} questions in all ({figures.questions:,} were asked)"
+        )
+    if missing.systems:
+        lacks.append(f"the answers of {', '.join(missing.systems)}")
+    if missing.replays:
+        lacks.append("replays of its plans with a part taken away")
+    if not lacks:
+        return "Missing for a verdict: what no further call can give, as its reasons say."
+    text = f"Missing for a verdict: {' and '.join(lacks)}"
+    dollars = _estimate(figures, missing, costs)
+    if dollars is not None:
+        text += f", for about ${three_digits(dollars)}"
+    return f"{text}."
+
+
+def _estimate(figures: Orchestration, missing: Missing, costs: Mapping[str, Cost]) -> float | None:
+    """Return about what it costs to ask what is missing; None: that is not known."""
+    added = max(0, missing.questions - figures.questions)
+    total = 0.0
+    for system, cost in costs.items():
+        if cost.dollars is None:
+            return None
+        if system != HINDSIGHT:
+            total += cost.dollars * added
+    for system in missing.systems:
+        if not system.startswith(VOTE):  # a vote is chosen to cost what the system costs
+            return None
+        total += (costs[figures.system].dollars or 0.0) * max(missing.questions, figures.questions)
+    return None if missing.replays or missing.answers else total

@@ -186,6 +186,11 @@ class Orchestration:
     counterfactuals: Counterfactuals | None
 
     @property
+    def planner(self) -> str:
+        """The system that is the model which plans, asked alone; "": there is none."""
+        return _planner_alone(self.system)
+
+    @property
     def masked(self) -> int:
         """The number of the system's records that could not be decided."""
         counts = self.counts[self.system]

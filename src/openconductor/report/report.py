@@ -8,6 +8,7 @@ folders must say the same of their inputs.
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -20,10 +21,11 @@ from openconductor.evaluation.headroom import Headroom, headroom
 from openconductor.evaluation.records import Record, Results, read_folder
 from openconductor.evaluation.tables import Cost, user_costs
 from openconductor.plots.material import Material
-from openconductor.report.headline import headline, who_works
+from openconductor.report.headline import headline, say_missing, who_works
 from openconductor.report.orchestration import Orchestration, measure_orchestration
 from openconductor.report.training import Training, read_training
-from openconductor.report.verdict import Judgement, judge
+from openconductor.report.verdict import Judgement, Missing, judge
+from openconductor.store.serialisation import plain
 
 _IDENTITY = ("ordinal", "name", "identity", "sampling")
 
@@ -41,6 +43,7 @@ class Report:
         headroom: the gain that the pool's workers leave; None: no worker was asked alone.
         training: the curve of a training; None: none was given.
         costs: the cost of a question to each system that was evaluated.
+        folder: the folder of the evaluation, for commands; "": unknown.
     """
 
     name: str
@@ -51,11 +54,19 @@ class Report:
     headroom: Headroom | None = None
     training: Training | None = None
     costs: Mapping[str, Cost] = field(default_factory=dict[str, Cost])
+    folder: str = ""
 
     @property
     def summary(self) -> list[str]:
-        """The first lines, in plain words: the headline, and who does the work."""
-        lines = [headline(self.orchestration, self.costs), who_works(self.orchestration)]
+        """The lines in plain words: the headline, what an undecided verdict lacks, who works."""
+        figures, missing = self.orchestration, self.verdict.missing
+        lines = [headline(figures, self.costs)]
+        if missing is not None:
+            lines.append(say_missing(figures, missing, self.costs))
+            if self.folder and missing != Missing():
+                command = shlex.join(["openconductor", "report", self.folder, "--complete"])
+                lines.append(f"To ask for it: {command}")
+        lines.append(who_works(figures))
         return [line for line in lines if line]
 
     def to_json(self) -> dict[str, Any]:
@@ -68,6 +79,7 @@ class Report:
             "line": self.verdict.line,
             "reasons": self.verdict.reasons,
             "answers": self.verdict.answers,
+            "lacks": plain(self.verdict.missing),
             "summary": " ".join(self.summary),
             "costs": {system: cost._asdict() for system, cost in self.costs.items()},
             **self.orchestration.to_json(),
@@ -83,6 +95,7 @@ def make_report(
     before: Results | None = None,
     training_folder: Path | None = None,
     found: Counterfactuals | None = None,
+    folder: Path | None = None,
 ) -> Report:
     """Make the report of a run.
 
@@ -93,6 +106,7 @@ def make_report(
             of the system of this name, else of ``conductor``.
         training_folder: a training's run, or its ``curves.jsonl``.
         found: the replays (``replays.replay_plans``).
+        folder: the evaluation's, which the command that completes it names.
 
     Raises:
         ConfigError: there is no record of the system, before or after, or no curve.
@@ -130,6 +144,7 @@ def make_report(
         headroom=headroom(results.records, seed=seed),
         training=None if training_folder is None else read_training(training_folder),
         costs=user_costs(results),
+        folder="" if folder is None else str(folder),
     )
 
 

@@ -32,7 +32,7 @@ from openconductor.store import JournalReader
 from openconductor.store.storage import make_folder, write_whole
 from openconductor.types import Grade, Problem
 
-FILES = {"config.toml", "environment.json", "journal.sqlite", "latency.json"}
+FILES = {"config.toml", "questions.jsonl", "environment.json", "journal.sqlite", "latency.json"}
 TABLES = {"table.json", "table.md", "table.csv"}
 BEST_WORKER = "worker:maven"
 RUN = Path("run")

@@ -6,7 +6,7 @@ down beforehand. ``docs/report.md`` has the rules and their reasons, ``rules`` t
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from openconductor.evaluation.statistics import averaged_interval
@@ -42,6 +42,23 @@ MOST_PARTS = 4
 
 
 @dataclass(frozen=True, slots=True)
+class Missing:
+    """What further calls could add to an undecided verdict.
+
+    Attributes:
+        systems: systems to evaluate, too.
+        questions: the number of questions to ask in all; 0: as many as were asked.
+        answers: True if answers failed, or were not asked, that may decide it.
+        replays: True if the plans should be replayed.
+    """
+
+    systems: tuple[str, ...] = ()
+    questions: int = 0
+    answers: bool = False
+    replays: bool = False
+
+
+@dataclass(frozen=True, slots=True)
 class Judgement:
     """The verdict on a report's figures.
 
@@ -50,12 +67,14 @@ class Judgement:
         line: the label and the main reason, in one line.
         reasons: the reason of each answer, in the order of ``answers``.
         answers: the answer to each question that was asked, by its name.
+        missing: what could decide it; None: it is decided.
     """
 
     label: Label
     line: str
     reasons: tuple[str, ...]
     answers: dict[str, Answer]
+    missing: Missing | None = None
 
 
 def judge(figures: Orchestration) -> Judgement:
@@ -71,6 +90,19 @@ def judge(figures: Orchestration) -> Judgement:
         line=f"{label}: {reason}{_idle_steps(figures)}{_uneven_lead(figures)}",
         reasons=tuple(finding.reason for finding in findings.values()),
         answers={name: finding.answer for name, finding in findings.items()},
+        missing=_find_missing(label, findings.values()) if label.startswith("undecided") else None,
+    )
+
+
+def _find_missing(label: Label, findings: Iterable[Finding]) -> Missing:
+    """Return what would answer the questions that are not answered."""
+    unanswered = [finding for finding in findings if finding.answer in ("open", "unknown")]
+    systems = dict.fromkeys(finding.system for finding in unanswered if finding.system)
+    return Missing(
+        systems=tuple(systems),
+        questions=max((finding.questions for finding in unanswered), default=0),
+        answers=label == "undecided (too much left out)",
+        replays=any(finding.replays for finding in unanswered),
     )
 
 

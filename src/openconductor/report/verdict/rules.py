@@ -82,10 +82,21 @@ WIDTH_OF_90, WIDTH_OF_99 = 0.839, 1.31
 
 
 class Finding(NamedTuple):
-    """The answer to one question of the verdict, and its reason."""
+    """The answer to one question of the verdict, its reason, and what would answer it better.
+
+    Attributes:
+        answer: the answer.
+        reason: its reason.
+        questions: the number of questions that may be enough; 0: more would not help.
+        system: a system to evaluate, too; "": none would help.
+        replays: True if replays of the plans may answer it.
+    """
 
     answer: Answer
     reason: str
+    questions: int = 0
+    system: str = ""
+    replays: bool = False
 
 
 def is_better(lead: Difference) -> bool:
@@ -135,22 +146,21 @@ def leave_open(lead: Difference | Estimate, text: str) -> Finding:
         reason = f"{text}: too few questions to tell ({lead.problems})"
     else:
         reason = f"{text}: too wide to tell"
-    return Finding("open", reason + _say_questions_needed(lead))
+    if lead.problems < 2 or (isinstance(lead, Difference) and is_better(lead)):
+        return Finding("open", reason)
+    count, purpose = _find_questions_needed(lead)
+    return Finding("open", f"{reason}; about {count:,} questions would {purpose}", count)
 
 
-def _say_questions_needed(lead: Difference | Estimate) -> str:
-    """Say how many questions would show the gain that is seen, or exclude a gain of the margin."""
-    if lead.problems < 2:
-        return ""
-    if isinstance(lead, Difference) and is_better(lead):
-        return ""
+def _find_questions_needed(lead: Difference | Estimate) -> tuple[int, str]:
+    """Return how many questions would show the gain that is seen, or exclude one of the margin."""
     margin = RULES.margin
     error = (lead.high - lead.low) / 2 / 1.96
     variance = error**2 * lead.problems
     if lead.value > margin:
         count = max(RULES.fewest, questions_needed(lead.value, variance))
-        return f"; about {count:,} questions would show a gain like this one"
+        return count, "show a gain like this one"
     distance = max(margin - lead.value, margin / 2)
     enough = math.ceil(variance * (1.645 / distance) ** 2)
     count = max(RULES.fewest, enough)
-    return f"; about {count:,} questions would exclude a gain of {100 * margin:g} point"
+    return count, f"exclude a gain of {100 * margin:g} point"

@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import ClassVar
 
-from openconductor.evaluation.eval_config import ALONE, BOUNDS
+from openconductor.evaluation.eval_config import ALONE, BOUNDS, WORKERS
 from openconductor.evaluation.statistics import Difference, Estimate
 from openconductor.evaluation.strategies import Dependence
 from openconductor.report.orchestration import Level, Orchestration
@@ -148,7 +148,7 @@ class BetterThanBest(Question):
             reason = (
                 "no worker alone has a decided answer, so there is no best worker to compare with"
             )
-            return Finding("unknown", reason)
+            return Finding("unknown", reason, system=WORKERS)
         if best.lead is None:
             return _share_no_question(figures, best)
         better, no_gain = is_better(best.lead), is_no_gain(best.lead)
@@ -156,7 +156,8 @@ class BetterThanBest(Question):
         text = f"{gain_with_interval(best.lead)} against {whose}"
         if figures.unasked and better:
             names = ", ".join(figures.unasked)
-            return Finding("unknown", f"{text}; but of the pool {names} were not asked alone")
+            reason = f"{text}; but of the pool {names} were not asked alone"
+            return Finding("unknown", reason, system=WORKERS)
         if figures.unsure and not no_gain:
             names = ", ".join(name.removeprefix(ALONE) for name in figures.unsure)
             reason = (
@@ -204,7 +205,7 @@ class BetterAtEqualCost(Question):
         reason = (
             f"no vote of the best worker at equal cost was evaluated ({vote} would cost as much)"
         )
-        return Finding("unknown", reason)
+        return Finding("unknown", reason, system=vote)
 
 
 class BetterThanOthers(Question):
@@ -265,7 +266,7 @@ class BetterThanFixed(Question):
                 "the evaluation has no best_fixed, "
                 "so only replays can exclude that a constant plan wins"
             )
-            return Finding("unknown", reason)
+            return Finding("unknown", reason, replays=figures.counterfactuals is None)
         if level.lead is None:
             return _share_no_question(figures, level)
         return compare(level, f"{gain_with_interval(level.lead)} against the best fixed workflow")
@@ -297,7 +298,7 @@ class WorkersAnswer(Question):
                 f"of its right answers {later.share:.0%} stand in the subtasks of later rounds, "
                 "maybe from the round before; planner_alone was not asked"
             )
-            return Finding("unknown", reason)
+            return Finding("unknown", reason, system=figures.planner)
         return self._look_at_replays(figures)
 
     def _compare_with_planner(self, figures: Orchestration, alone: Level) -> Finding:
@@ -330,7 +331,7 @@ class WorkersAnswer(Question):
                 f"{text}: any worker will do where the subtasks stay, "
                 "so the planner may answer itself; planner_alone was not asked"
             )
-            return Finding("unknown", reason)
+            return Finding("unknown", reason, system=figures.planner)
         return Finding("yes", "")
 
 
@@ -365,8 +366,9 @@ class DependsOnQuestion(Question):
                 "whether the workflow depends on the question cannot be told: "
                 f"no replays, no repeats, and one kind of question, or too many{replayed}"
             )
-            return Finding("unknown", reason)
-        return self._judge_bits(dependence, replayed)
+            return Finding("unknown", reason, replays=loss is None)
+        finding = self._judge_bits(dependence, replayed)
+        return finding._replace(replays=loss is None)
 
     def _judge_bits(self, dependence: Dependence, replayed: str) -> Finding:
         """Answer by the information that workflows hold about their questions."""
@@ -384,7 +386,7 @@ class DependsOnQuestion(Question):
                 f"too few questions ({dependence.problems}) to tell "
                 "whether the workflow depends on the question"
             )
-            return Finding("open", f"{reason}: {text}")
+            return Finding("open", f"{reason}: {text}", RULES.dependence_questions)
         if dependence.on == "question":
             return Finding("no", f"nothing ties the workflow to the question: {text}")
         reason = (
