@@ -261,9 +261,17 @@ def model_lines(config: TrainConfig, needs: ModelNeeds) -> list[str]:
         hours = needs.hours[cards]
         name = "1 GPU" if cards == 1 else f"{cards} GPUs"
         parts[name] = f"{peak:.0f} GiB each ({sizes}), {hours:.0f} hours"
+    if needs.context is not None:
+        parts["context"] = f"{needs.context} tokens for vLLM (of a server: --max-model-len)"
+    if needs.disk >= 0.1:
+        parts["disk"] = (
+            f"{needs.disk:.0f} GiB: {assumed.CHECKPOINTS} checkpoints of "
+            f"{assumed.CHECKPOINT_BYTES} bytes a parameter that learns, and the models"
+        )
     if needs.hours:
         parts["hours"] = (
-            f"assume {assumed.SAMPLED} tokens/s sampled of a 7B a card, {assumed.FLOPS:.0e} "
+            f"assume {assumed.SAMPLED} tokens/s sampled of a 7B a card by vLLM, at most "
+            f"{assumed.SAMPLED_PLAINLY} by transformers, {assumed.FLOPS:.0e} "
             f"FLOP/s, {assumed.COMPLETION_TOKENS} tokens a completion, and "
             f"{assumed.CALL_SECONDS} s a step for the slowest workflow"
         )

@@ -24,6 +24,11 @@ if TYPE_CHECKING:
     from openconductor.training.estimate import ModelNeeds
     from openconductor.training.setup import Questions
 
+VLLM_FLAGS = (
+    """--weight-transfer-config '{"backend": "nccl"}' """
+    "--logprobs-mode processed_logprobs --max-logprobs -1"
+)
+"""With these a server of vLLM takes new weights from TRL and returns what it learns from."""
 _CONNECT_S = 1.0
 
 
@@ -124,8 +129,10 @@ def _check_packages(config: TrainConfig, checklist: Checklist) -> None:
         text = 'vllm is not installed; it needs a GPU: pip install "openconductor[vllm]"'
         checklist.absent("engine", text)
     if engine == "vllm_server" and not _is_listening(config.rollout.vllm_url):
-        command = f"trl vllm-serve --model {config.model.base}"
-        text = f"nothing listens at {config.rollout.vllm_url}; on a GPU: {command}"
+        text = (
+            f"nothing listens at {config.rollout.vllm_url}; on a GPU of its own: "
+            f"VLLM_SERVER_DEV_MODE=1 vllm serve {config.model.base} {VLLM_FLAGS}"
+        )
         checklist.absent("engine", text)
 
 

@@ -20,16 +20,17 @@ from transformers import (
     PreTrainedTokenizerBase,
 )
 
-from openconductor.errors import WorkflowError
+from openconductor.errors import ConfigError, WorkflowError
 from openconductor.parser import parse_workflow, trailing_text
 from openconductor.pool import WorkerPool, simulated_pool
-from openconductor.prompt import render_prompt
+from openconductor.prompt import PREVIOUS_LIMIT, render_prompt
 from openconductor.training.checkpoint import end_ids
 from openconductor.training.train_config import TrainConfig
 from openconductor.types import Completion, Question, Round, Usage
 
 LIKELY = 1e-4
 """The smallest chance of a token that is explored; less likely ones are slips."""
+_LATER_ROUND = 512  # tokens of the words around a plan and a response in a second round
 
 
 def draw_pool(config: TrainConfig, pool: WorkerPool, key: str) -> WorkerPool:
@@ -78,6 +79,29 @@ def write_prompt(
     chat = render_chat(question, config, pool, previous)
     text = tokenizer.apply_chat_template(chat, tokenize=False, add_generation_prompt=True)
     return cast("str", text)
+
+
+def context_length(
+    tokenizer: PreTrainedTokenizerBase, prompts: Sequence[str], config: TrainConfig, most: int
+) -> int:
+    """Return the most tokens of a prompt and its completion, at most the model's own context.
+
+    The prompt of a second round has a plan of at most ``rollout.max_tokens`` and a response of at
+    most ``PREVIOUS_LIMIT`` characters, taken for as many tokens.
+
+    Raises:
+        ConfigError: a prompt and its completion are longer than ``most``.
+    """
+    ids = [tokenizer.encode(prompt, add_special_tokens=False) for prompt in set(prompts)]
+    length = max(map(len, ids)) + config.rollout.max_tokens
+    if length > most:
+        raise ConfigError(
+            f"rollout.max_tokens: got {config.rollout.max_tokens}, which with the longest prompt "
+            f"are {length} tokens, expected at most {most} (the context of model.base)"
+        )
+    if config.rollout.rounds > 1:
+        length += config.rollout.max_tokens + PREVIOUS_LIMIT + _LATER_ROUND
+    return min(length, most)
 
 
 def make_completion(text: str, ids: Sequence[int], ends: frozenset[int]) -> Completion:

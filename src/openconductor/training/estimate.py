@@ -5,7 +5,8 @@ The model is built without weights. The assumptions are the constants below.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 from decimal import Decimal
 from statistics import fmean
 from typing import Any
@@ -15,7 +16,7 @@ from transformers import AutoConfig, AutoModelForCausalLM, PreTrainedTokenizerBa
 
 from openconductor.pool import WorkerPool
 from openconductor.training.checkpoint import build_model, build_tokenizer, load_tokenizer
-from openconductor.training.completions import write_prompt
+from openconductor.training.completions import context_length, write_prompt
 from openconductor.training.run import quiet_libraries
 from openconductor.training.setup import Questions, imitation_problems, training_problems
 from openconductor.training.supervised import fresh_tokenizer
@@ -29,7 +30,11 @@ COMPLETION_TOKENS = 400  # of the Conductor
 CALL_TOKENS = (900, 700)  # read and written by a worker in a step
 CALL_SECONDS = 30  # until the slowest workflow of an iteration has ended, a step
 FLOPS = 4e14  # a second, of an H100 in bfloat16 at 40 % of its peak
-SAMPLED = 2500  # tokens a second that one card samples of a 7B at 64 rows
+SAMPLED = 2500  # tokens a second that one card samples of a 7B at 64 rows with vLLM
+# With transformers, which is no faster for a smaller model: starting the kernels takes the time.
+SAMPLED_PLAINLY = 700
+CHECKPOINTS = 3  # on the disk while one is written: two count, until the new one is whole
+CHECKPOINT_BYTES = 16  # a parameter that learns: weight, two moments, and a second copy if sharded
 _MEASURED_PROMPTS = 16
 
 
@@ -60,9 +65,13 @@ class ModelNeeds:
         parameters: of the model.
         learnt: parameters that have gradients.
         prompt_tokens: of the Conductor's prompt, on average. None: no question is here.
-        memory: GiB a card by number of cards, for learning and for sampling, the weights sharded;
-            {} for a fresh tiny model, and without a prompt.
+        memory: GiB a card by number of cards, for learning and for sampling, the weights sharded,
+            and what the first card needs to measure the whole model alone; {} for a fresh tiny
+            model, and without a prompt.
         hours: by number of cards, likewise.
+        disk: GiB of checkpoints and of the models of all phases.
+        context: the most tokens of a prompt and its completion, which vLLM must make room for;
+            None: no question is here, or transformers samples.
     """
 
     parameters: int
@@ -70,6 +79,8 @@ class ModelNeeds:
     prompt_tokens: float | None
     memory: dict[int, dict[str, float]]
     hours: dict[int, float]
+    disk: float
+    context: int | None = None
 
 
 def call_needs(config: TrainConfig, pool: WorkerPool, held_out: int) -> CallNeeds:
@@ -103,20 +114,32 @@ def model_needs(config: TrainConfig, pool: WorkerPool, questions: Questions | No
     model, shape, tokenizer = _shape(config, pool, questions)
     parameters = sum(weights.numel() for weights in model.parameters())
     learnt = _adapter_parameters(model, config) if config.model.lora_rank else parameters
-    prompt = None
-    if questions is not None:
-        prompt = _mean_prompt_tokens(config, pool, questions, tokenizer)
-    if prompt is None or not config.model.base:
-        return ModelNeeds(parameters, learnt, prompt, {}, {})
-    needs = _CardNeeds(config, shape, parameters, learnt, prompt)
-    learning = _learning_rollouts(config)
-    return ModelNeeds(
-        parameters,
-        learnt,
-        prompt,
-        memory={cards: needs.memory(cards) for cards in CARDS},
-        hours={cards: needs.hours(cards, learning) for cards in CARDS},
+    needs = ModelNeeds(parameters, learnt, None, {}, {}, _disk(config, parameters, learnt))
+    if questions is None:
+        return needs
+    problems = training_problems(config, questions) or imitation_problems(config, questions, 0, {})
+    prompts = [write_prompt(tokenizer, problem.question, config, pool) for problem in problems]
+    prompt = _mean_prompt_tokens(tokenizer, prompts)
+    needs = replace(needs, prompt_tokens=prompt)
+    if not config.model.base:
+        return needs
+    context = None
+    if config.rollout.engine != "transformers":
+        context = context_length(tokenizer, prompts, config, int(shape.max_position_embeddings))
+    card = _CardNeeds(config, shape, parameters, learnt, prompt)
+    return replace(
+        needs,
+        memory={cards: card.memory(cards) for cards in CARDS},
+        hours={cards: card.hours(cards) for cards in CARDS},
+        context=context,
     )
+
+
+def _disk(config: TrainConfig, parameters: int, learnt: int) -> float:
+    """Return the GiB of a run's checkpoints and of the models of its phases, in float32."""
+    phases = (config.cold_start.steps, config.imitate.rounds, config.rollout.iterations)
+    models = sum(amount > 0 for amount in phases)
+    return (CHECKPOINTS * CHECKPOINT_BYTES * learnt + 4 * parameters * models) / GIB
 
 
 def _shape(
@@ -140,19 +163,10 @@ def steps_of(config: TrainConfig) -> int:
     return min(STEPS, config.rollout.max_steps)
 
 
-def _mean_prompt_tokens(
-    config: TrainConfig,
-    pool: WorkerPool,
-    questions: Questions,
-    tokenizer: PreTrainedTokenizerBase,
-) -> float:
-    """Return the tokens of the prompts of the first questions, on average."""
-    problems = training_problems(config, questions) or imitation_problems(config, questions, 0, {})
-    lengths: list[int] = []
-    for problem in problems[:_MEASURED_PROMPTS]:
-        prompt = write_prompt(tokenizer, problem.question, config, pool)
-        lengths.append(len(tokenizer.encode(prompt, add_special_tokens=False)))
-    return fmean(lengths)
+def _mean_prompt_tokens(tokenizer: PreTrainedTokenizerBase, prompts: Sequence[str]) -> float:
+    """Return the tokens of the first prompts, on average."""
+    first = prompts[:_MEASURED_PROMPTS]
+    return fmean(len(tokenizer.encode(prompt, add_special_tokens=False)) for prompt in first)
 
 
 def _adapter_parameters(model: Any, config: TrainConfig) -> int:
@@ -202,26 +216,32 @@ class _CardNeeds:
         """Return the GiB that each card needs, and for what.
 
         Weights that learn, their gradients and Adam's moments are float32; so are frozen weights.
+        The first card measures the whole model alone, before and after learning.
         """
         frozen = self.parameters - self.learnt if self.config.model.lora_rank else 0
         states = (16 * self.learnt + 4 * frozen) / cards
         activations = self._activations(cards)
         sampling = self._sampling(cards)
+        alone = 4 * self.parameters + self._plain_sampling(1)
         return {
             "weights, gradients, Adam": states / GIB,
             "activations": activations / GIB,
             "sampling": sampling / GIB,
-            "peak": (states + max(activations, sampling)) / GIB,
+            "first card alone": alone / GIB,
+            "peak": max(states + max(activations, sampling), alone) / GIB,
         }
 
-    def hours(self, cards: int, completions: int) -> float:
+    def hours(self, cards: int) -> float:
         """Return the hours of sampling, of learning, and of waiting for the workers."""
         config = self.config
-        rate = SAMPLED * 7e9 / self.parameters
-        sampling = completions * COMPLETION_TOKENS / rate / cards
         imitate = config.imitate
-        imitated = imitate.steps * imitate.batch - imitate.questions * imitate.completions
-        rows = completions + imitate.rounds * imitated
+        plainly = imitate.rounds * imitate.questions * imitate.completions
+        completions = config.rollout.iterations * config.rollout.batch
+        fast = SAMPLED * 7e9 / self.parameters
+        slow = min(SAMPLED_PLAINLY, fast)
+        rate = slow if config.rollout.engine == "transformers" else fast
+        sampling = (plainly / slow + completions / rate) * COMPLETION_TOKENS / cards
+        rows = completions + imitate.rounds * imitate.steps * imitate.batch
         passes = 8 if config.optim.checkpointing else 6
         tokens = self.prompt + COMPLETION_TOKENS
         learning = passes * self.parameters * rows * tokens / FLOPS / cards
@@ -259,11 +279,14 @@ class _CardNeeds:
         engine = self.config.rollout.engine
         if engine == "vllm_server":
             return 0
+        return self._plain_sampling(cards, copied=cards > 1 or engine == "vllm")
+
+    def _plain_sampling(self, cards: int, *, copied: bool = True) -> float:
+        """Return the bytes of the cache of this card's share, and of a copy of the weights."""
         shape = self.shape
         attention = int(shape.num_attention_heads)
         heads = int(getattr(shape, "num_key_value_heads", None) or attention)
         units = int(getattr(shape, "head_dim", None) or int(shape.hidden_size) // attention)
         rows = self._rows(cards, self.config.rollout.sample_batch)
         cache = rows * self._length * 2 * 2 * int(shape.num_hidden_layers) * heads * units
-        copied = 2 * self.parameters if cards > 1 or engine == "vllm" else 0
-        return cache + copied
+        return cache + (2 * self.parameters if copied else 0)

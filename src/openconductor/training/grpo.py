@@ -37,7 +37,12 @@ from openconductor.training.checkpoint import (
     end_ids,
     last_checkpoint,
 )
-from openconductor.training.completions import draw_pool, make_completion, render_chat
+from openconductor.training.completions import (
+    context_length,
+    draw_pool,
+    make_completion,
+    render_chat,
+)
 from openconductor.training.curves import Curve, kind_of, read_curve, scalars
 from openconductor.training.scoring import REPORT_EVERY, Rewards, Sampled, gathered, on_first
 from openconductor.training.setup import Learner, Phase, Setup, training_problems
@@ -85,11 +90,14 @@ def run_grpo(learner: Learner, rewards: Rewards) -> ConductorTrainer:
     """
     config = rewards.setup.config
     rows = make_rows(rewards.problems, rewards.setup)
+    context = _vllm_context(learner, rows, config) if config.rollout.engine == "vllm" else None
     checkpoint, _ = last_checkpoint(learner.checkpoints)
     trainer = ConductorTrainer(
         rewards,
         model=learner.model,
-        args=grpo_arguments(config, learner.checkpoints, processes=PartialState().num_processes),
+        args=grpo_arguments(
+            config, learner.checkpoints, processes=PartialState().num_processes, context=context
+        ),
         train_dataset=Dataset.from_list(rows),
         processing_class=learner.tokenizer,
         peft_config=adapters(config.model) if config.model.lora_rank else None,
@@ -103,8 +111,25 @@ def run_grpo(learner: Learner, rewards: Rewards) -> ConductorTrainer:
     return trainer
 
 
-def grpo_arguments(config: TrainConfig, folder: Path, *, processes: int = 1) -> GRPOConfig:
-    """Return the recipe in TRL's words.
+def _vllm_context(learner: Learner, rows: Sequence[Row], config: TrainConfig) -> int:
+    """Return the context that vLLM makes room for; a model's own may be too long for a card.
+
+    Raises:
+        ConfigError: a prompt and its completion are longer than the model's context.
+    """
+    tokenizer: Any = learner.tokenizer
+    prompts = [
+        tokenizer.apply_chat_template(row["prompt"], tokenize=False, add_generation_prompt=True)
+        for row in rows[:: config.rollout.rounds]
+    ]
+    most = int(learner.model.config.get_text_config().max_position_embeddings)
+    return context_length(tokenizer, prompts, config, most)
+
+
+def grpo_arguments(
+    config: TrainConfig, folder: Path, *, processes: int = 1, context: int | None = None
+) -> GRPOConfig:
+    """Return the recipe in TRL's words; ``context`` is the length that vLLM makes room for.
 
     ``warmup_steps`` below 1 is a share of the steps (TRL 1.16).
 
@@ -141,6 +166,7 @@ def grpo_arguments(config: TrainConfig, folder: Path, *, processes: int = 1) -> 
         vllm_mode="server" if rollout.engine == "vllm_server" else "colocate",
         vllm_server_base_url=rollout.vllm_url if rollout.engine == "vllm_server" else None,
         vllm_gpu_memory_utilization=rollout.vllm_memory,
+        vllm_max_model_length=context,
         vllm_enable_sleep_mode=rollout.engine == "vllm",
         learning_rate=optim.learning_rate,
         adam_beta1=0.9,

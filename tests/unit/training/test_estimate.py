@@ -18,6 +18,7 @@ from tests.learning.test_language_model import write_mix
 
 from openconductor.evaluation.dry_run import missing_keys
 from openconductor.pool import WorkerPool
+from openconductor.prompt import PREVIOUS_LIMIT
 from openconductor.training.checks import Checked, check_training
 from openconductor.training.estimate import CallNeeds, ModelNeeds, call_needs
 from openconductor.training.train_config import TrainConfig, load_train_config
@@ -125,7 +126,45 @@ def test_memory_is_that_of_the_models_shape(seven: ModelNeeds) -> None:
         assert memory["weights, gradients, Adam"] == pytest.approx(states / cards)
         assert memory["sampling"] == pytest.approx(cache + copied)
         assert 1 < memory["activations"] < 4, "two rows with checkpointing"
-        assert memory["peak"] == pytest.approx(states / cards + cache + copied)
+        alone = 64 * (seven.prompt_tokens + 1024) * token + copied + 4 * seven.parameters / GIB
+        assert memory["first card alone"] == pytest.approx(alone)
+        assert 50 < alone < 54, "28 of weights, 14 of a copy, 9 of cache, on any number of cards"
+        assert memory["peak"] == pytest.approx(max(states / cards + cache + copied, alone))
+    assert seven.memory[8]["peak"] == seven.memory[8]["first card alone"]
+
+
+def test_a_run_takes_three_checkpoints_and_its_models_on_the_disk(data: Path) -> None:
+    for settings, learnt in ([], 7_615_616_512), (["model.lora_rank=8"], 20_185_088):
+        asked = needs(data, "7b", *settings)
+        assert asked.learnt == learnt
+        models = 4 * asked.parameters
+        assert asked.disk == pytest.approx((3 * 16 * learnt + models) / GIB)
+    imitated = needs(data, "7b", "imitate.rounds=2")
+    assert imitated.disk - needs(data, "7b").disk == pytest.approx(models / GIB)
+
+
+def test_transformers_samples_slower_than_vllm_and_no_faster_for_a_smaller_model(
+    data: Path,
+) -> None:
+    by_vllm = needs(data, "3b", 'rollout.engine="vllm"').hours[1]
+    plainly = needs(data, "3b").hours[1]
+    tokens = 200 * 4 * 64 * 400
+    fast = 2500 * 7e9 / needs(data, "3b").parameters
+    assert plainly - by_vllm == pytest.approx((tokens / 700 - tokens / fast) / 3600)
+
+
+def test_vllm_is_given_room_for_the_longest_prompt_and_its_completion(
+    seven: ModelNeeds, data: Path
+) -> None:
+    assert seven.context is not None and seven.prompt_tokens is not None
+    longest = seven.context - 1024
+    assert 0 <= longest - seven.prompt_tokens < 200
+    twice = needs(data, "7b", "rollout.rounds=2").context
+    assert twice == seven.context + 1024 + PREVIOUS_LIMIT + 512
+    assert needs(data, "3b").context is None, "transformers needs no room"
+    checked = check(data, "7b", "rollout.max_tokens=32000")
+    (fault,) = [check for check in checked.checklist.checks if check.state == "wrong"]
+    assert "expected at most 32768 (the context of model.base)" in fault.text
 
 
 def test_calls_and_dollars_follow_from_the_recipe_and_the_pools_prices(

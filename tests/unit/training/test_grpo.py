@@ -10,6 +10,7 @@ import pytest
 import torch
 from datasets import Dataset
 from tests.unit.training.conftest import MakeSetup
+from trl import GRPOConfig
 from trl.trainer import utils
 
 from openconductor.errors import ConfigError
@@ -19,8 +20,10 @@ from openconductor.pool import read_card
 from openconductor.training import grpo
 from openconductor.training.checkpoint import build_model, build_tokenizer
 from openconductor.training.completions import _Explorer, draw_pool
+from openconductor.training.curves import Curve
 from openconductor.training.grpo import grpo_arguments, make_rows, score_only_completions
-from openconductor.training.setup import Setup
+from openconductor.training.scoring import Rewards
+from openconductor.training.setup import Learner, Setup
 from openconductor.training.supervised import reading_row
 from openconductor.training.train_config import ModelConfig, load_train_config
 from openconductor.types import Problem
@@ -75,8 +78,31 @@ def test_the_engine_that_samples_reaches_trl(tmp_path: Path) -> None:
     assert (given.vllm_mode, given.vllm_server_base_url) == ("server", url)
     assert given.report_to == ["tensorboard"]
     inside = ["rollout.engine=vllm", "rollout.vllm_memory=0.4"]
-    given = grpo_arguments(load_train_config(RECIPE, inside), tmp_path)
+    given = grpo_arguments(load_train_config(RECIPE, inside), tmp_path, context=900)
     assert (given.vllm_mode, given.vllm_gpu_memory_utilization) == ("colocate", 0.4)
+    assert given.vllm_max_model_length == 900
+
+
+@pytest.mark.parametrize(("rounds", "context"), [(1, 39), (2, 256)])
+def test_vllm_makes_room_for_the_rows_and_not_for_the_whole_context_of_the_model(
+    rounds: int,
+    context: int,
+    tmp_path: Path,
+    make_setup: MakeSetup,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    setup = make_setup(
+        rollout={"rounds": rounds, "engine": "vllm", "max_tokens": 20},
+        prompt={"template": "compact"},
+    )
+    tokenizer = build_tokenizer(phrases())
+    model = build_model(ModelConfig(base="", positions=256), tokenizer, seed=0)
+    monkeypatch.setattr(grpo, "ConductorTrainer", lambda *_, args, **__: given.append(args))
+    given: list[GRPOConfig] = []
+    rewards = Rewards(setup, problems(4), Curve(tmp_path / "curves.jsonl"))
+    with pytest.raises(AttributeError, match="train"):  # no trainer was made
+        grpo.run_grpo(Learner(model, tokenizer, tmp_path), rewards)
+    assert given[0].vllm_max_model_length == context
 
 
 # ── rows ──────────────────────────────────────────────────────────────────────────────────────────
