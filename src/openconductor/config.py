@@ -136,7 +136,7 @@ def needing(where: str, extra: str = "") -> Generator[None]:
 
     Args:
         where: what needs it.
-        extra: the extra of this package; "": what the error names.
+        extra: the extra of this package; "": the package that the error names.
 
     Raises:
         ConfigError: something is not installed.
@@ -146,9 +146,12 @@ def needing(where: str, extra: str = "") -> Generator[None]:
     except ImportError as error:
         if (error.name or "").startswith("openconductor"):
             raise  # a fault of ours, not something that the user lacks
-        package = f'"openconductor[{extra}]"' if extra else error.name or "what the error names"
-        message = f"{where}: {error}; expected its extra to be installed: pip install {package}"
-        raise ConfigError(message) from error
+        if extra:
+            needed = f'requires the extra {extra!r} ({error}): pip install "openconductor[{extra}]"'
+        else:
+            package = error.name or "what the error names"
+            needed = f"requires a package that is not installed ({error}): pip install {package}"
+        raise ConfigError(f"{where} {needed}") from error
 
 
 def one_of(where: str, value: str, known: Iterable[N]) -> N:

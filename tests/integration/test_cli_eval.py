@@ -149,13 +149,29 @@ def test_wrong_usage_says_what_is_wrong_exits_with_2_and_leaves_nothing(
     evaluate, line: str
 ) -> None:
     words, message = line.split("→")
-    evaluate(words).assert_refused(message)
+    ran = evaluate(words)
+    ran.assert_refused(message)
+    assert ran.err.startswith("error: "), "no folder is named before something is written"
     assert list(Path().iterdir()) == []
 
 
 def test_data_that_are_not_there_are_a_failure(evaluate) -> None:
     ran = evaluate(f"random --pool {nobody()} --task-path gsm8k=nowhere.jsonl --out run")
     ran.assert_refused("nowhere.jsonl", code=1)
+    assert ran.err.startswith("error: ")
+    assert not RUN.exists()
+
+
+def test_a_worker_without_a_price_is_refused_before_anything_is_written(evaluate) -> None:
+    Path("mine.jsonl").write_text('{"id": "a", "problem": "1 + 1?", "answer": "2"}\n', "utf-8")
+    pool = Path("unpriced.toml")
+    pool.write_text(
+        '[[worker]]\nname = "local"\nmodel = "m"\nbase_url = "http://127.0.0.1:9/v1"\n', "utf-8"
+    )
+    words = "random --task gsm8k --task-path gsm8k=mine.jsonl --budget-dollars 1"
+    ran = evaluate(f"{words} --pool {pool} --out run")
+    ran.assert_refused("worker 'local' has no price")
+    assert ran.err.startswith("error: ")
     assert not RUN.exists()
 
 

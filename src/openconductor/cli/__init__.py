@@ -153,17 +153,18 @@ def _show_problem(problem: Exception, context: typer.Context | None) -> None:
     if message.startswith("Missing command"):  # the name of a group alone: list its commands
         print(context.get_help(), file=sys.stderr)
         return
+    names = [name for parameter in context.command.params for name in parameter.opts]
+    options = ["--help", *(name for name in names if name.startswith("--"))]
     if type(problem).__name__ == "NoSuchOption":
         wrong = cast("str", getattr(problem, "option_name", ""))
-        names = [name for parameter in context.command.params for name in parameter.opts]
-        options = [name for name in names if name.startswith("--")]
-        message = f"no option {wrong!r}; the nearest is {nearest(wrong, [*options, '--help'])!r}"
+        message = f"no option {wrong!r}; the nearest is {nearest(wrong, options)!r}"
         if any(parameter.name == "overrides" for parameter in context.command.params):
             message += f". A setting of the file has no dashes: {wrong.lstrip('-')}=VALUE"
     elif message.startswith("No such command"):
         wrong = message.split("'")[1]
         commands = cast("Mapping[str, object]", getattr(context.command, "commands", {}))
-        message = f"no command {wrong!r}; the nearest is {nearest(wrong, commands)!r}"
+        near = nearest(wrong, [*commands, *options])
+        message = f"no command {wrong!r}; the nearest is {near!r}"
     else:
         message = cast("str", getattr(problem, "format_message", lambda: message)())
         message = message[:1].lower() + message[1:]

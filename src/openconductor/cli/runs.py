@@ -55,7 +55,6 @@ def evaluate(
     extends: bool = False,
 ) -> Results:
     """Evaluate a recipe into a folder, or resume the run in it, with a progress bar."""
-    console.say(f"run folder: {folder}")
     with console.only_results_on_stdout(), console.progress_bar(title) as advance:
 
         def report(progress: Progress) -> None:
@@ -65,7 +64,12 @@ def evaluate(
             advance(progress.done, progress.total, costs)
 
         running = run_grid(
-            config, folder, retry_failed=retry_failed, extends=extends, on_progress=report
+            config,
+            folder,
+            retry_failed=retry_failed,
+            extends=extends,
+            on_begin=lambda: console.say(f"run folder: {folder}"),
+            on_progress=report,
         )
         return asyncio.run(running)
 

@@ -107,8 +107,6 @@ def _train(config: TrainConfig, folder: Path, resume: bool) -> _Record:
     require_names(config)
     with needing("train", "train"):
         from openconductor.training.run import train as run
-    if is_first_process():
-        console.say(f"run folder: {folder}")
     with console.only_results_on_stdout():
         return run(config, folder, resume=resume, on_progress=console.say)
 
@@ -120,8 +118,6 @@ def _study(
     require_names(config)
     with needing("train", "train"):
         from openconductor.training.study import study as run
-    if is_first_process():
-        console.say(f"study folder: {folder}")
     with console.only_results_on_stdout():
         return run(
             config,

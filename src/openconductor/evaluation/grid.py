@@ -81,6 +81,7 @@ async def run_grid(
     *,
     retry_failed: bool = False,
     extends: bool = False,
+    on_begin: Callable[[], None] | None = None,
     on_progress: OnProgress | None = None,
 ) -> Results:
     """Ask every system every question, as often as the recipe says, and write the tables.
@@ -90,6 +91,7 @@ async def run_grid(
         folder: where the run is written. One that holds the same evaluation is resumed.
         retry_failed: asks again what failed (transport, provider, time) in an earlier run.
         extends: lets the recipe have more systems and questions than the run in the folder.
+        on_begin: told when everything is checked, before the folder is written.
         on_progress: told after each question.
 
     Raises:
@@ -106,6 +108,8 @@ async def run_grid(
             _check_extension(folder, plan)
         else:
             records.check_folder(folder, config, plan.described)
+        if on_begin is not None:
+            on_begin()
         make_folder(folder)
         with open_store(folder / records.JOURNAL) as journal:
             records.write_folder(folder, config, plan.described, plan.sandbox)
@@ -199,6 +203,10 @@ class EvalPlan:
 def make_plan(config: EvalConfig) -> EvalPlan:
     """Check and load everything that an evaluation needs, before anything is paid for."""
     workshop = Workshop(config, systems.load_pool(config))
+    budget = config.budget.budget()
+    if budget is not None:
+        for _, worker in workshop.pool:
+            check_price(RunBudget(budget), worker)
     workers = [worker.name for _, worker in workshop.pool]
     specs = expand(config.specs, workers)
     _check_systems(specs, workshop, config)
@@ -296,8 +304,6 @@ class _Run:
     async def play(self) -> None:
         """Ask what is missing, phase by phase."""
         plan = self._plan
-        for _, worker in plan.workshop.pool:
-            check_price(self._budget, worker)
         lessons = None
         if plan.learning is not None:
             lessons = await self._learn(plan.learning)

@@ -139,6 +139,7 @@ def train(
             check_base(config.model.base)
         if state.is_main_process:
             changed = _open_folder(config, folder, resume=resume)
+            say(f"run folder: {folder}")
             if changed:
                 say(changed)
         state.wait_for_everyone()

@@ -88,7 +88,9 @@ def study(
             _check_recipe(run, recipe)
         if not finished:
             unfinished[run] = recipe
-    asyncio.run(_train_all(unfinished, jobs, on_progress or keep_quiet))
+    say = on_progress or keep_quiet
+    say(f"study folder: {folder}")
+    asyncio.run(_train_all(unfinished, jobs, say))
     pool = simulated.draw(config.seed)
     problems = simulation.draw(simulation.tested, config.held_out.questions, seed=HELD_OUT_SEED)
     results: list[Record] = []

@@ -92,7 +92,7 @@ def test_parquet_is_read_with_the_extra(tmp_path: Path) -> None:
     assert rows(tmp_path / "data.parquet") == values
     with pytest.raises(TaskError, match="data: not Parquet: "):
         rows(written(tmp_path, b"no", "other.parquet"))
-    message = r'no_such_module.*; expected its extra .*: pip install "openconductor\[tasks\]"'
+    message = r'requires the extra .*no_such_module.*: pip install "openconductor\[tasks\]"'
     with pytest.raises(ConfigError, match=message):
         needs("no_such_module")
 

@@ -75,7 +75,8 @@ def test_a_run_that_fails_ends_the_study_with_what_it_said(
             controls=False,
             on_progress=said.append,
         )
-    assert said == ["seed-1: started", "seed-2: started"], "and seed 2 has been ended"
+    folder = f"study folder: {tmp_path / 'study'}"
+    assert said == [folder, "seed-1: started", "seed-2: started"], "and seed 2 has been ended"
     assert not (tmp_path / "study" / "study.json").exists()
 
 
