@@ -209,6 +209,18 @@ def test_a_question_that_the_gym_cannot_read_fails_and_names_another_pool(run) -
     assert "sort the list" in ran.err and "--pool" in ran.err
 
 
+def test_a_pool_file_beside_a_question_for_the_gym_is_pointed_at(
+    run, monkeypatch, tmp_path
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "pool.toml").write_text("", "utf-8")
+    unreadable = run("ask", "Who wrote Hamlet?")
+    assert unreadable.err.endswith("\npool.toml is here: add --pool pool.toml\n")
+    with serving(plans(CHAIN)) as server:
+        readable = run("ask", QUESTION, *scripted(server))
+    assert readable.code == 0 and "pool.toml is here: add --pool pool.toml\n" in readable.err
+
+
 BAD_QUESTIONS = """
 "  "              |                  | the question
 "what\\u0000now"  |                  | the question

@@ -13,6 +13,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Generator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass
 from decimal import Decimal
@@ -21,6 +22,8 @@ from typing import Any
 
 import httpx
 import pytest
+from chat_server import hangs, write_pool
+from test_cli import serving
 
 from integration.served import PATHS, request_body
 from openconductor.config import dump_toml
@@ -229,6 +232,21 @@ def test_a_server_whose_terminal_hangs_up_ends_as_one_that_is_told_to(tmp_path: 
         for _ in range(2):  # a shell and the terminal itself may both say so
             server.process.send_signal(signal.SIGHUP)
         assert server.process.wait(20) == 0
+
+
+def test_a_server_that_is_told_to_stop_says_once_what_it_waits_for(tmp_path: Path) -> None:
+    body = request_body("chat", "Hi", model="direct:local")
+    with serving(hangs) as workers, ThreadPoolExecutor(1) as clients:
+        pool = write_pool(tmp_path, workers.url, "local")
+        with serve(tmp_path, pool=pool, conductor="worker:local", drain_s=20) as server:
+            clients.submit(httpx.post, f"{server.url}{PATHS['chat']}", json=body, timeout=30)
+            wait_until(lambda: bool(workers.bodies))
+            server.process.send_signal(signal.SIGTERM)
+            wait_until(lambda: "draining" in server.log.read_text())
+            server.process.send_signal(signal.SIGTERM)
+            server.process.wait(10)
+            log = server.log.read_text()
+    assert log.count("draining: 1 request, up to 20 s; again to stop now") == 1
 
 
 def test_a_server_under_nohup_goes_on_when_its_terminal_hangs_up(tmp_path: Path) -> None:

@@ -116,12 +116,15 @@ def _load_pool(question: str, pool_file: Path | None, seed: int | None) -> oc.Wo
         if seed is not None:
             raise oc.ConfigError("--seed is for the gym's workers; leave it out with --pool")
         return oc.WorkerPool.from_toml(pool_file)
+    hint = options.pool_file_hint()
     if not is_readable(question):
-        console.fail(
-            UNREADABLE,
-            hint="`openconductor gym question` shows another. Any other question requires a pool "
-            "and a Conductor: --pool pool.toml --conductor openai:MODEL",
+        another = (
+            "`openconductor gym question` shows another. Any other question requires a pool and a "
+            "Conductor: --pool pool.toml --conductor openai:MODEL"
         )
+        console.fail(UNREADABLE, hint=hint or another)
+    if hint:
+        console.say(hint)
     return gym_pool(seed or 0)
 
 

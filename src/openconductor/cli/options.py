@@ -132,6 +132,11 @@ PoolFile = Annotated[
 ]
 
 
+def pool_file_hint() -> str:
+    """Return a hint to the pool file in this folder; "": there is none."""
+    return "pool.toml is here: add --pool pool.toml" if Path("pool.toml").is_file() else ""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PlanOptions:
     """How a Conductor plans, and what happens without a plan. None: the default."""
@@ -154,6 +159,21 @@ class PlanOptions:
         ),
     ] = None
     force: Force = False
+    max_steps: Annotated[
+        int | None,
+        typer.Option(
+            "--max-steps", min=1, help="The most steps of a workflow (default: as trained, or 5)."
+        ),
+    ] = None
+    max_rounds: Annotated[
+        int | None,
+        typer.Option(
+            "--rounds",
+            min=1,
+            help="The most rounds; with 1 nothing is revised.",
+            show_default="1",
+        ),
+    ] = None
     on_no_plan: Annotated[
         OnNoPlan | None,
         typer.Option(
@@ -178,15 +198,6 @@ class AnswerOptions(PlanOptions):
 
     base_url: BaseUrl = None
     key_env: KeyEnv = None
-    max_steps: Annotated[
-        int | None,
-        typer.Option(
-            "--max-steps", min=1, help="The most steps of a workflow (default: as trained, or 5)."
-        ),
-    ] = None
-    max_rounds: Annotated[
-        int, typer.Option("--rounds", min=1, help="The most rounds; with 1 nothing is revised.")
-    ] = 1
     fallback: Annotated[
         bool, typer.Option(help="Give a failed step to the best other healthy worker.")
     ] = True
@@ -237,7 +248,7 @@ def make_conductor(
         planner,
         pool=pool,
         max_steps=settings.max_steps,
-        max_rounds=settings.max_rounds,
+        max_rounds=settings.max_rounds or 1,
         timeout_s=timeout_s,
         fallback=settings.fallback,
         on_no_plan=settings.on_no_plan or "default_worker",

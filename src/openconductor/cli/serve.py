@@ -25,6 +25,7 @@ from openconductor.cli.options import (
     PlanOptions,
     PoolFile,
     make_conductor,
+    pool_file_hint,
     spread,
 )
 from openconductor.config import dump_toml, load_toml, needing
@@ -146,6 +147,9 @@ def _serve(config: ServeConfig, where: str) -> None:
         )
         config = replace(config, port=listeners[0].getsockname()[1])
         _say_address(config, model_names(config, pool))
+        hint = pool_file_hint()
+        if simulated and hint:
+            console.say(hint)
         has_budget = any(key.dollars is not None for key in config.key)
         if has_budget and not simulated:
             _warn_of_unlimited(pool)
@@ -236,13 +240,15 @@ def _listen(config: ServeConfig) -> list[ListeningSocket]:
 
 
 def _say_address(config: ServeConfig, models: tuple[str, ...]) -> None:
-    """Print the address and an example of a request."""
+    """Print the address, an example of a request, and where the calls are kept."""
     host = f"[{config.host}]" if ":" in config.host else config.host
     url = f"http://{host}:{config.port}/v1"
     question = EXAMPLE if config.pool == GYM else QUESTION
     body = f'{{"model": "{models[0]}", "messages": [{{"role": "user", "content": "{question}"}}]}}'
     header = ' -H "authorization: Bearer $KEY"' if config.key else ""
     console.say(f"serving at {url}, until Ctrl-C; models: {', '.join(models)}")
+    kept = "every call" if config.content == "full" else "every call, without its texts,"
+    console.say(f"{kept} is kept in {Path(config.journal).absolute()}")
     console.say(f"  curl {url}/chat/completions{header} -d '{body}'")
 
 

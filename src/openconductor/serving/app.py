@@ -378,8 +378,15 @@ class _Server(uvicorn.Server):
         self.should_exit = True
         if not self._gateway.draining:
             self._gateway.draining = True
-            loop = asyncio.get_running_loop()
-            loop.call_soon_threadsafe(loop.call_later, self._drain_s, self._gateway.stop)
+            asyncio.get_running_loop().call_soon_threadsafe(self._drain)
+
+    def _drain(self) -> None:
+        """Let the running requests go on for a while, and say so."""
+        running = self._gateway.running
+        if running:
+            requests = "1 request" if running == 1 else f"{running} requests"
+            log.info("draining: %s, up to %g s; again to stop now", requests, self._drain_s)
+        asyncio.get_running_loop().call_later(self._drain_s, self._gateway.stop)
 
 
 def run(

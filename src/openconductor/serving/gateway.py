@@ -126,6 +126,11 @@ class Gateway:
         """Return the models that a tenant may ask."""
         return [name for name in self.models if tenant.may_ask(name)]
 
+    @property
+    def running(self) -> int:
+        """The number of requests under way."""
+        return len(self._turns)
+
     def schedule_collection(self) -> None:
         """Schedule a garbage collection, which frees what failed requests still hold.
 

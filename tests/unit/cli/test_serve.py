@@ -104,6 +104,20 @@ def test_without_options_the_gym_is_served_to_anyone_on_loopback(run, served) ->
     said = " ".join(ran.err.split())
     assert "serving at http://127.0.0.1:8080/v1" in said and "direct:" in said
     assert 'curl http://127.0.0.1:8080/v1/chat/completions -d \'{"model": "conductor"' in said
+    assert f"every call is kept in {Path.cwd() / 'serve.sqlite'}" in said
+    assert "pool.toml" not in said
+    Path("pool.toml").write_text(POOL, "utf-8")
+    assert "pool.toml is here: add --pool pool.toml" in run("serve").err
+
+
+def test_rounds_and_steps_are_chosen_as_in_ask(run, served, tmp_path: Path) -> None:
+    (tmp_path / "pool.toml").write_text(POOL, "utf-8")
+    words = "serve --pool pool.toml --conductor worker:a --port 1 --rounds 3 --max-steps 2"
+    ran = run(*words.split())
+    assert ran.code == 0, ran.err
+    conductor = served[0].conductor
+    assert (conductor.max_rounds, conductor.max_steps) == (3, 2)
+    assert "pool.toml is here" not in ran.err
 
 
 def test_options_win_over_overrides_and_these_over_the_file(run, served, tmp_path: Path) -> None:
