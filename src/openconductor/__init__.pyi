@@ -8,6 +8,7 @@ from .calls.worker import (
 )
 from .conductor import (
     Conductor as Conductor,
+    prompted as prompted,
 )
 from .episode import (
     execute as execute,

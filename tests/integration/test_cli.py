@@ -215,10 +215,11 @@ def test_a_pool_file_beside_a_question_for_the_gym_is_pointed_at(
     monkeypatch.chdir(tmp_path)
     (tmp_path / "pool.toml").write_text("", "utf-8")
     unreadable = run("ask", "Who wrote Hamlet?")
-    assert unreadable.err.endswith("\npool.toml is here: add --pool pool.toml\n")
+    hint = "pool.toml is here: add --pool pool.toml --conductor worker:NAME to use it\n"
+    assert unreadable.err.endswith("\n" + hint)
     with serving(plans(CHAIN)) as server:
         readable = run("ask", QUESTION, *scripted(server))
-    assert readable.code == 0 and "pool.toml is here: add --pool pool.toml\n" in readable.err
+    assert readable.code == 0 and hint in readable.err
 
 
 BAD_QUESTIONS = """

@@ -134,7 +134,9 @@ PoolFile = Annotated[
 
 def pool_file_hint() -> str:
     """Return a hint to the pool file in this folder; "": there is none."""
-    return "pool.toml is here: add --pool pool.toml" if Path("pool.toml").is_file() else ""
+    if not Path("pool.toml").is_file():
+        return ""
+    return "pool.toml is here: add --pool pool.toml --conductor worker:NAME to use it"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -242,8 +244,6 @@ def make_conductor(
     timeout_s: float | None = None,
 ) -> oc.Conductor:
     """Make a Conductor for users: prompted as they choose, and with a fallback."""
-    from openconductor.conductor import prompted
-
     conductor = oc.Conductor(
         planner,
         pool=pool,
@@ -255,7 +255,7 @@ def make_conductor(
         direct_below_tokens=settings.direct_below_tokens,
         force=settings.force,
     )
-    return prompted(
+    return oc.prompted(
         conductor,
         template=settings.template,
         examples=settings.examples,

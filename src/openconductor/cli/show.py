@@ -50,7 +50,7 @@ def show(
     limit: Annotated[int, typer.Option("--limit", min=1, help="The most answers.")] = 20,
     as_json: AsJson = False,
 ) -> None:
-    """Look at the answers of a run: question, plan, steps, verdict and its reason."""
+    """Look at the answers of an evaluation: plan, steps, verdict, reason."""
     results = Results.load(run)
     _check_names(results, system, task, question)
     records = [
