@@ -154,17 +154,9 @@ class WorkerPool:
             ConfigError: a worker is unknown to the Conductor, or has another model. The message
                 says what differs, and how to go on.
         """
-        known = {worker.name: worker for worker in trained}
-        differences: list[str] = []
-        for _, worker in self:
-            model = worker.resolved.model
-            before = known.get(worker.name)
-            if before is None:
-                differences.append(f"{worker.name!r} is unknown to it")
-            elif before.model and model and before.model != model:
-                differences.append(f"{worker.name!r} was {before.model!r} and is {model!r}")
+        differences = self.differences(trained)
         if differences:
-            names = ", ".join(repr(name) for name in known)
+            names = ", ".join(repr(worker.name) for worker in trained)
             raise ConfigError(
                 f"pool: the Conductor was trained with other workers: {'; '.join(differences)}. "
                 f"Expected only workers of {names}, with the same models. --force (in Python and "
@@ -172,6 +164,19 @@ class WorkerPool:
                 "with this pool makes a Conductor for it"
             )
         return self.numbered({worker.name: worker.ordinal for worker in trained})
+
+    def differences(self, before: Sequence[TrainedWorker]) -> list[str]:
+        """Say which workers are not among those of before, or have another model now."""
+        known = {worker.name: worker for worker in before}
+        differences: list[str] = []
+        for _, worker in self:
+            model = worker.resolved.model
+            earlier = known.get(worker.name)
+            if earlier is None:
+                differences.append(f"{worker.name!r} is unknown to it")
+            elif earlier.model and model and earlier.model != model:
+                differences.append(f"{worker.name!r} was {earlier.model!r} and is {model!r}")
+        return differences
 
     def replaying(self, journal: CompletionStore) -> WorkerPool:
         """Return the pool with each worker answering from a journal (``Worker.replaying``)."""

@@ -121,7 +121,8 @@ def orchestra(
     @asynccontextmanager
     async def serving() -> AsyncIterator[Orchestra]:
         with oc.Journal(folder / "serve.sqlite") as journal:
-            gateway = Gateway(head, journal, baselines=baselines and baselines(pool))
+            systems = {"conductor": head, **(baselines(pool) if baselines else {})}
+            gateway = Gateway(head.pool, journal, systems)
             app = build_app(gateway, KeyRing(settings.key, journal), settings)
             async with listening(app) as url:
                 yield Orchestra(url, gateway, workers, planner)

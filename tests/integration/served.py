@@ -120,7 +120,7 @@ async def served(
     asked = Conductor(worker(server, "planner", **options), pool=pool, **conductor or {})
     config = ServeConfig(key=tuple(key), heartbeat_s=heartbeat_s)
     with Journal(folder / "serve.sqlite") as journal:
-        gateway = Gateway(asked, journal)
+        gateway = Gateway(asked.pool, journal, {"conductor": asked})
         keys = KeyRing(config.key, journal)
         app = build_app(gateway, keys, config)
         async with listening(app) as url, httpx.AsyncClient(timeout=30) as client:

@@ -41,12 +41,15 @@ class Baseline:
             ``observations`` and ``trials``.
         name: its name for people.
         pool: the workers.
+        fallback: whether a failed step goes to another worker, as users want it; it is off in
+            evaluation, because it would credit the wrong worker.
 
     Raises:
         ConfigError: a class defines neither.
     """
 
     needs: ClassVar[type | tuple[type, ...]] = ()
+    fallback: bool = False
 
     def __init__(self, pool: WorkerPool, name: str) -> None:
         if type(self).play is Baseline.play and type(self).workflow is Baseline.workflow:
@@ -66,9 +69,12 @@ class Baseline:
     ) -> Episode:
         """Answer one question.
 
-        As for the Conductor's ``ask``, data errors end the episode and *stop* errors are raised.
+        As for the Conductor's ``ask``, data errors end the episode and *stop* errors are raised. A
+        chat of one plain turn is asked as its text, as evaluations ask it.
         """
-        live = LiveEpisode(self.pool, question, context=context, on_event=on_event)
+        live = LiveEpisode(
+            self.pool, _plain(question), context=context, on_event=on_event, fallback=self.fallback
+        )
         async with live.play(budget):
             live.answer = await self.play(live)
         return live.episode
@@ -87,6 +93,15 @@ class Baseline:
     def workflow(self, question: Question, *, sample: int = 0) -> Workflow:
         """Return the workflow that is played for a question."""
         raise NotImplementedError
+
+
+def _plain(question: Question) -> Question:
+    """Return a question as a text if it is a chat of one plain turn of the user."""
+    match question:
+        case [Message(role="user", content=text, parts=[])]:
+            return text
+        case _:
+            return question
 
 
 def ordinal_in(pool: WorkerPool, worker: int | str) -> int:

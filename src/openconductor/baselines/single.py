@@ -20,17 +20,20 @@ class SingleWorker(Baseline):
         pool: the pool.
         worker: the worker's name or ordinal.
 
+    Attributes:
+        worker: the worker's ordinal.
+
     Raises:
         ConfigError: the pool has no such worker.
     """
 
     def __init__(self, pool: WorkerPool, worker: int | str) -> None:
-        self._worker = ordinal_in(pool, worker)
-        super().__init__(pool, pool[self._worker].name)
+        self.worker = ordinal_in(pool, worker)
+        super().__init__(pool, pool[self.worker].name)
 
     def workflow(self, question: Question, *, sample: int = 0) -> Workflow:
         """Return one step that adds nothing to the question."""
-        return Workflow((Step(self._worker, ALONE),))
+        return Workflow((Step(self.worker, ALONE),))
 
 
 class LongContext(SingleWorker):
@@ -107,7 +110,7 @@ class Reflection(SingleWorker):
                 answer = response
                 opening += [Message("user", instruction), Message("assistant", answer)]
                 instruction = words.revise()
-            step = Step(self._worker, instruction)
+            step = Step(self.worker, instruction)
             transcript = await live.run(Workflow((step,)), opening=opening)
             if transcript.error is not None and not caused_by_plan(transcript.error):
                 return None

@@ -7,26 +7,28 @@ the episode and its bill, on stderr.
 from __future__ import annotations
 
 import sys
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from contextlib import nullcontext
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, NamedTuple
 
 import typer
 
 import openconductor as oc
+from openconductor.calls.worker import run_blocking
 from openconductor.cli import console, options
 from openconductor.cli.bill import bill, say_interrupted
 from openconductor.cli.live import EpisodeView, live_view
 from openconductor.episode import FanOut
-from openconductor.events import CallEnded, Chosen, Event, Planned, StepStarted
+from openconductor.events import CallEnded, Chosen, Event, Planned, RoundEnded, StepStarted
 from openconductor.gym.questions import UNREADABLE, is_readable
 from openconductor.gym.workers import gym_pool
 from openconductor.ledger import draw_up
 from openconductor.prompt import QUESTION_LIMIT, check_question
-from openconductor.protocols import OnEvent
-from openconductor.store import open_store
+from openconductor.protocols import OnEvent, Orchestrator
+from openconductor.store import CompletionStore, open_store
 from openconductor.store.episode_json import episode_json
 
 CIRCUIT_OPEN = "it failed too often recently; nothing was sent"
@@ -39,6 +41,11 @@ def ask(
         str, typer.Argument(help="The question; - reads it from stdin.", show_default=False)
     ],
     *,
+    run: options.Run = None,
+    system: Annotated[
+        str | None,
+        typer.Option("--system", help="With --from: the system that answers.", show_default="auto"),
+    ] = None,
     pool: options.PoolFile = None,
     conductor: options.PlannerName = None,
     how: options.AnswerOptions,
@@ -59,17 +66,26 @@ def ask(
     text = _read_question(question)
     if fresh and journal is None:
         raise oc.ConfigError("--fresh requires --journal")
-    simulated = pool is None
-    workers = _load_pool(text, pool, seed)
-    orchestrator = how.open_conductor(conductor, workers, simulated=simulated)
-    names = orchestrator.pool.names
+    if run is None:
+        if system is not None:
+            raise oc.ConfigError("--system requires --from RUN")
+        simulated = pool is None
+        workers = _load_pool(text, pool, seed)
+        planned = how.open_conductor(conductor, workers, simulated=simulated)
+        source = _Source(planned.pool, simulated, partial(_replaying, planned))
+    else:
+        given = {"--conductor": conductor, "--seed": seed, **how.of_conductor}
+        options.check_measured(given, "ask")
+        source = _open_run(run, pool, system, how)
+        if source.simulated:
+            _check_readable(text)
+    names = source.pool.names
     listener = Listener(names, verbose=not console.messages().is_interactive)
     try:
         with nullcontext() if journal is None else open_store(journal) as sink:
-            if sink is not None and not fresh:
-                orchestrator = orchestrator.replaying(sink)
+            orchestrator = source.open(None if fresh else sink)
             on_event = listener if sink is None else FanOut(sink, listener)
-            episode = _ask(orchestrator, text, how.budget, on_event, simulated=simulated)
+            episode = _ask(orchestrator, source, text, how.budget, on_event)
     except KeyboardInterrupt:
         _say_how_to_resume(listener, journal, fresh)
         raise
@@ -117,34 +133,86 @@ def _load_pool(question: str, pool_file: Path | None, seed: int | None) -> oc.Wo
             raise oc.ConfigError("--seed is for the gym's workers; leave it out with --pool")
         return oc.WorkerPool.from_toml(pool_file)
     hint = options.pool_file_hint()
+    _check_readable(question, hint)
+    if hint:
+        console.say(hint)
+    return gym_pool(seed or 0)
+
+
+def _check_readable(question: str, hint: str = "") -> None:
+    """Check that the gym's workers can read the question; ``hint`` helps if they cannot."""
     if not is_readable(question):
         another = (
             "`openconductor gym question` shows another. Any other question requires a pool and a "
             "Conductor: --pool pool.toml --conductor openai:MODEL"
         )
         console.fail(UNREADABLE, hint=hint or another)
-    if hint:
-        console.say(hint)
-    return gym_pool(seed or 0)
+
+
+# ── who answers ───────────────────────────────────────────────────────────────────────────────────
+class _Source(NamedTuple):
+    """Where an answer comes from.
+
+    Attributes:
+        pool: the workers.
+        simulated: True if they are the gym's.
+        open: opens the system that answers; it gets the journal that it replays, or None.
+    """
+
+    pool: oc.WorkerPool
+    simulated: bool
+    open: Callable[[CompletionStore | None], Orchestrator]
+
+
+def _replaying(conductor: oc.Conductor, store: CompletionStore | None) -> oc.Conductor:
+    return conductor if store is None else conductor.replaying(store)
+
+
+def _open_run(
+    folder: Path, pool_file: Path | None, system: str | None, how: options.AnswerOptions
+) -> _Source:
+    """Open a system of a run; None: ``auto``, and say what that is."""
+    from openconductor.evaluation.eval_config import GYM
+    from openconductor.serving.measured import AUTO, MeasuredRun, for_users
+
+    name = system or AUTO
+    measured = MeasuredRun(folder, None if pool_file is None else str(pool_file))
+
+    def open_system(store: CompletionStore | None) -> Orchestrator:
+        measured.workshop.journal = store
+        return for_users(
+            measured.make(name),
+            fallback=how.fallback,
+            on_no_plan=how.on_no_plan or "default_worker",
+            direct_below_tokens=how.direct_below_tokens,
+        )
+
+    open_system(None)  # whatever is missing is said before anything is written
+    if name == AUTO:
+        console.say(measured.say_auto())
+    return _Source(measured.pool, measured.config.pool == GYM, open_system)
 
 
 def _ask(
-    conductor: oc.Conductor,
+    orchestrator: Orchestrator,
+    source: _Source,
     question: str,
     budget: oc.Budget,
     on_event: OnEvent,
-    *,
-    simulated: bool,
 ) -> oc.Episode:
     """Ask; on a terminal show the live picture and the bill."""
+
+    def ask(sink: OnEvent) -> oc.Episode:
+        return run_blocking(lambda: orchestrator.ask(question, budget=budget, on_event=sink))
+
     screen = console.messages()
     if not screen.is_interactive:
-        return conductor.ask_sync(question, budget=budget, on_event=on_event)
-    view = EpisodeView(question, conductor.pool.names, simulated=simulated)
+        return ask(on_event)
+    view = EpisodeView(question, source.pool.names, simulated=source.simulated)
     episode: oc.Episode | None = None
     try:
         with live_view(view, screen):
-            episode = conductor.ask_sync(question, budget=budget, on_event=FanOut(on_event, view))
+            episode = ask(FanOut(on_event, view))
             return episode
     except oc.OpenConductorError as error:
         if error.episode is not None and error.episode.rounds:
@@ -202,7 +270,8 @@ class Listener:
             case Chosen():
                 self.steps = {0: Attempted(self._say_choice(event))}
             case StepStarted(step=index, worker=worker):
-                previous = self.steps[index]
+                # A system that announces no workflow begins each step with its own worker.
+                previous = self.steps.setdefault(index, Attempted(worker))
                 if worker != previous.worker:
                     self._say_fallback(index, previous, worker)
                     self.steps[index] = Attempted(worker)
@@ -212,6 +281,8 @@ class Listener:
                     self.usage += call.usage
                 if index is not None:
                     self.steps[index].reason = _reason(call)
+            case RoundEnded():
+                self.steps = {}
             case _:
                 pass
 

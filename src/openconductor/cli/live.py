@@ -118,6 +118,8 @@ class EpisodeView:
                 view.chosen = event
                 view.steps = [StepView(step, step.worker) for step in event.workflow]
             case StepStarted():
+                while len(view.steps) <= event.step:  # of a system that announces no workflow
+                    view.steps.append(StepView(Step(event.worker, ""), event.worker))
                 step = view.steps[event.step]
                 step.worker = event.worker
                 step.started = True
@@ -126,6 +128,7 @@ class EpisodeView:
                 view.steps[event.step].text += event.text
             case StepEnded():
                 step = view.steps[event.step]
+                step.step = event.result.step
                 step.worker = event.result.asked
                 step.result = event.result
             case RoundEnded():

@@ -7,7 +7,7 @@ decorated with ``spread``.
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, fields, is_dataclass
 from decimal import Decimal, InvalidOperation
 from inspect import Parameter, Signature, signature
@@ -139,6 +139,12 @@ def pool_file_hint() -> str:
     return "pool.toml is here: add --pool pool.toml --conductor worker:NAME to use it"
 
 
+Run = Annotated[
+    Path | None,
+    typer.Option("--from", help="The folder of an evaluation, whose systems answer."),
+]
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PlanOptions:
     """How a Conductor plans, and what happens without a plan. None: the default."""
@@ -232,6 +238,20 @@ class AnswerOptions(PlanOptions):
         return make_conductor(planner, pool, self)
 
     @property
+    def of_conductor(self) -> dict[str, object]:
+        """The options that say how a Conductor plans, by name."""
+        return {
+            "--conductor-base-url": self.base_url,
+            "--conductor-key-env": self.key_env,
+            "--cards": self.cards is not None,
+            "--examples": self.examples,
+            "--template": self.template,
+            "--force": self.force,
+            "--max-steps": self.max_steps,
+            "--rounds": self.max_rounds != 1,
+        }
+
+    @property
     def budget(self) -> oc.Budget:
         """The most that one answer may cost."""
         return oc.Budget(self.calls, self.tokens, self.dollars, self.seconds)
@@ -261,3 +281,17 @@ def make_conductor(
         examples=settings.examples,
         cards=settings.cards,
     )
+
+
+def check_measured(given: Mapping[str, object], where: str) -> None:
+    """Check that nothing is chosen of a Conductor that the recipe of a run describes.
+
+    Raises:
+        ConfigError: something is.
+    """
+    chosen = [name for name, value in given.items() if value is not None and value is not False]
+    if chosen:
+        raise ConfigError(
+            f"{where}: got {', '.join(chosen)} beside a run, whose systems answer as they were "
+            "measured; leave it out"
+        )

@@ -8,9 +8,10 @@ from __future__ import annotations
 import errno
 from collections.abc import Sequence
 from dataclasses import asdict, replace
+from functools import partial
 from importlib.util import find_spec
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, NamedTuple
 
 import typer
 
@@ -24,28 +25,42 @@ from openconductor.cli.options import (
     PlannerName,
     PlanOptions,
     PoolFile,
+    Run,
+    check_measured,
     make_conductor,
     pool_file_hint,
     spread,
 )
 from openconductor.config import dump_toml, load_toml, needing
 from openconductor.evaluation.dry_run import check_keys, check_pool
-from openconductor.evaluation.eval_config import GYM, EvalConfig, find_planner, read_spec
-from openconductor.evaluation.systems import Workshop
+from openconductor.evaluation.eval_config import CONDUCTOR, GYM, find_planner
 from openconductor.gym.questions import EXAMPLE, UNREADABLE, is_readable
 from openconductor.pool import open_pool
 from openconductor.prompt import check_question
+from openconductor.protocols import Orchestrator
 from openconductor.serving import key_ring
 from openconductor.serving.listening import ListeningSocket, listen
+from openconductor.serving.measured import AUTO, MeasuredRun, for_users, planner_of
 from openconductor.serving.serve_config import (
     LogLevel,
     ServeConfig,
     check_serve_config,
-    model_names,
+    direct_names,
+    make_baseline,
     serve_checks,
 )
 from openconductor.store import open_store, read_store
 
+_OF_CONDUCTOR = (
+    "conductor",
+    "force",
+    "max_steps",
+    "max_rounds",
+    "cards",
+    "examples",
+    "template",
+)
+"""The fields of a config that the recipe of a run decides."""
 QUESTION = "How many primes are there below 1000?"
 
 
@@ -56,6 +71,7 @@ def serve(  # noqa: PLR0913 - the options of a command
     ] = None,
     *,
     config: Annotated[Path | None, typer.Option("--config", help="A config (TOML).")] = None,
+    run: Run = None,
     pool: PoolFile = None,
     conductor: PlannerName = None,
     plan: PlanOptions,
@@ -79,7 +95,7 @@ def serve(  # noqa: PLR0913 - the options of a command
     dry_run: DryRunOption = False,
     offline: Offline = False,
 ) -> None:
-    """Serve a Conductor behind the OpenAI and Anthropic APIs."""
+    """Serve a Conductor, or what an evaluation measured, behind the OpenAI and Anthropic APIs."""
     options = {
         "conductor": conductor,
         **asdict(plan),
@@ -87,6 +103,7 @@ def serve(  # noqa: PLR0913 - the options of a command
         "host": host,
         "port": port,
         "log_level": log_level,
+        "run": None if run is None else str(run),
         "pool": None if pool is None else str(pool),
         "journal": None if journal is None else str(journal),
     }
@@ -121,44 +138,58 @@ def _show_new_key(name: str) -> None:
     console.show_text(f"{key}\n\n{dump_toml({'key': [{'name': name, 'hash': hashed}]}).rstrip()}")
 
 
+class _Offer(NamedTuple):
+    """What a server offers.
+
+    Attributes:
+        source: the pool file, or the name of simulated workers.
+        pool: the workers.
+        systems: answer as models, by name.
+        evidence: what a run measured of them, by the names of the models.
+    """
+
+    source: str
+    pool: oc.WorkerPool
+    systems: dict[str, Orchestrator]
+    evidence: dict[str, dict[str, object]]
+
+
 def _serve(config: ServeConfig, where: str) -> None:
     """Make and check everything that is served, and serve it until the process is stopped."""
     with needing("serve", "serve"):
         from openconductor.serving.app import run
         from openconductor.serving.gateway import Gateway
+    offer = _make_offer(config, where)
+    config = replace(config, pool=offer.source)
+    pool = offer.pool
+    systems = offer.systems
+    for text in config.baselines:
+        baseline = make_baseline(text, config, pool, where)
+        systems[baseline.name] = baseline.orchestrator
+    check_serve_config(config, pool, systems, where=where)
     simulated = config.pool == GYM
-    conductor = _make_conductor(config, open_pool(config.pool))
-    pool = conductor.pool
-    check_serve_config(config, pool, conductor.planner, where=where)
-    workshop = Workshop(EvalConfig(), pool)
-    systems = [workshop.make(read_spec(name)) for name in config.baselines]
-    baselines = {system.name: system.orchestrator for system in systems}
     listeners = _listen(config)
     keep_days = config.keep_days
     with open_store(config.journal, content=config.content, keep_days=keep_days) as journal:
         if keep_days is not None:
             key_ring.charge_killed(journal)
         gateway = Gateway(
-            conductor,
+            pool,
             journal,
-            baselines=baselines,
+            systems,
+            evidence=offer.evidence,
             reasoning=config.reasoning,
             check=check_readable if simulated else check_question,
         )
         config = replace(config, port=listeners[0].getsockname()[1])
-        _say_address(config, model_names(config, pool))
+        _say_address(config, [*systems, *direct_names(pool).values()])
         hint = pool_file_hint()
-        if simulated and hint:
+        if simulated and hint and not config.run:
             console.say(hint)
         has_budget = any(key.dollars is not None for key in config.key)
         if has_budget and not simulated:
             _warn_of_unlimited(pool)
         run(config, gateway, key_ring.KeyRing(config.key, journal), listeners)
-
-
-def _make_conductor(config: ServeConfig, pool: oc.WorkerPool) -> oc.Conductor:
-    planner = find_planner(config.conductor or None, pool, simulated=config.pool == GYM)
-    return make_conductor(planner, pool, config, config.plan_timeout_s)
 
 
 def _dry_run(config: ServeConfig, where: str, *, offline: bool) -> None:
@@ -167,24 +198,35 @@ def _dry_run(config: ServeConfig, where: str, *, offline: bool) -> None:
     if find_spec("starlette") is None:
         install = "pip install 'openconductor[serve]'"
         checklist.wrong("packages", f"the extra serve is not installed: {install}")
-    pool = checklist.attempt("pool", lambda: open_pool(config.pool))
-    if pool is not None:
-        check_pool(config.pool, pool, checklist)
-        conductor = checklist.attempt("conductor", lambda: _make_conductor(config, pool))
-        if conductor is not None:
-            planner = conductor.planner
-            checklist.ready("conductor", config.conductor or "the bundled one")
-            check_keys(config.pool, pool, checklist, [planner.resolved])
-            for name, check in serve_checks(config, conductor.pool, planner, where=where):
-                checklist.attempt(name, check)
-            if checklist.is_right:
-                checklist.ready("models", ", ".join(model_names(config, pool)))
-                names = ", ".join(key.name for key in config.key)
-                checklist.ready("clients", names or "anybody on this machine")
+    what = "run" if config.run else "conductor"
+    offer = checklist.attempt(what, lambda: _make_offer(config, where))
+    if offer is not None:
+        checklist.ready(what, config.run or config.conductor or "the bundled one")
+        _check_offer(config, offer, where, checklist)
     _check_journal(Path(config.journal), checklist)
     _check_port(config, checklist)
     console.show_checks(checklist.checks)
     console.finish_checks(checklist, offline=offline)
+
+
+def _check_offer(config: ServeConfig, offer: _Offer, where: str, checklist: Checklist) -> None:
+    """Check the pool, the models and the keys of a server."""
+    config = replace(config, pool=offer.source)
+    pool, systems = offer.pool, offer.systems
+    check_pool(config.pool, pool, checklist)
+    planners = [planner for planner in map(planner_of, systems.values()) if planner is not None]
+    check_keys(config.pool, pool, checklist, [planner.resolved for planner in planners])
+    for text in config.baselines:
+        make = partial(make_baseline, text, config, pool, where)
+        baseline = checklist.attempt(f"model {text}", make)
+        if baseline is not None:
+            systems[baseline.name] = baseline.orchestrator
+    for name, check in serve_checks(config, pool, systems, where=where):
+        checklist.attempt(name, check)
+    if checklist.is_right:
+        checklist.ready("models", ", ".join((*systems, *direct_names(pool).values())))
+        names = ", ".join(key.name for key in config.key)
+        checklist.ready("clients", names or "anybody on this machine")
 
 
 def _check_journal(path: Path, checklist: Checklist) -> None:
@@ -213,6 +255,46 @@ def _check_port(config: ServeConfig, checklist: Checklist) -> None:
     checklist.ready("port", f"{address} is free")
 
 
+def _make_offer(config: ServeConfig, where: str) -> _Offer:
+    """Make what a config offers: the systems of a run, or a Conductor."""
+    if config.run:
+        return _offer_run(config, where)
+    pool = open_pool(config.pool)
+    planner = find_planner(config.conductor or None, pool, simulated=config.pool == GYM)
+    conductor = make_conductor(planner, pool, config, config.plan_timeout_s)
+    return _Offer(config.pool, conductor.pool, {CONDUCTOR: conductor}, {})
+
+
+def _offer_run(config: ServeConfig, where: str) -> _Offer:
+    """Offer the systems of a run; one that cannot be made is named on stderr."""
+    default = ServeConfig()
+    of_conductor: dict[str, object] = {}
+    for name in _OF_CONDUCTOR:
+        of_conductor[name] = getattr(config, name) != getattr(default, name)
+    check_measured(of_conductor, where)
+    measured = MeasuredRun(Path(config.run), None if config.pool == GYM else config.pool)
+    systems: dict[str, Orchestrator] = {}
+    evidence: dict[str, dict[str, object]] = {}
+    for name in measured.names:
+        try:
+            system = measured.make(name)
+        except oc.ConfigError as error:
+            if name == AUTO:
+                raise
+            console.say(f"not offered: {error}")
+            continue
+        systems[name] = for_users(
+            system,
+            fallback=config.fallback,
+            on_no_plan=config.on_no_plan,
+            direct_below_tokens=config.direct_below_tokens,
+            plan_timeout_s=config.plan_timeout_s,
+        )
+        evidence[name] = measured.evidence(name)
+    console.say(measured.say_auto())
+    return _Offer(measured.config.pool, measured.pool, systems, evidence)
+
+
 def check_readable(question: Sequence[oc.Message]) -> tuple[oc.Message, ...]:
     """Return the turns of a question that the gym's workers can read.
 
@@ -239,7 +321,7 @@ def _listen(config: ServeConfig) -> list[ListeningSocket]:
         console.fail(message, hint="--port chooses another port, --host another address.")
 
 
-def _say_address(config: ServeConfig, models: tuple[str, ...]) -> None:
+def _say_address(config: ServeConfig, models: Sequence[str]) -> None:
     """Print the address, an example of a request, and where the calls are kept."""
     host = f"[{config.host}]" if ":" in config.host else config.host
     url = f"http://{host}:{config.port}/v1"

@@ -1,8 +1,8 @@
 """Run one evaluation from recipe to tables, in a folder that it can be resumed from at any moment.
 
 The folder holds ``config.toml``, ``environment.json`` (versions, inputs), ``questions.jsonl``,
-``journal.sqlite`` (every call, and a record a question), the table in its forms, and
-``latency.json``.
+``journal.sqlite`` (every call, and a record a question), ``lessons.json`` (what trained baselines
+learnt from), the table in its forms, and ``latency.json``.
 
 - **EvalPlan.** ``make_plan`` checks and loads everything before anything is paid for.
 - **Phases.** First the lessons of trained baselines: every worker alone, on questions that are not
@@ -112,9 +112,10 @@ async def run_grid(
             on_begin()
         make_folder(folder)
         with open_store(folder / records.JOURNAL) as journal:
-            records.write_folder(folder, config, plan.described, plan.sandbox)
+            models = {worker.name: worker.resolved.model for _, worker in plan.workshop.pool}
+            records.write_folder(folder, config, plan.described, plan.sandbox, models)
             sheets.write_questions(folder, plan.sheets)
-            await _Run(plan, journal, retry_failed, on_progress).play()
+            await _Run(plan, folder, journal, retry_failed, on_progress).play()
     except BudgetExceeded:
         write_tables(Results.load(folder), folder)
         raise
@@ -286,9 +287,15 @@ class _Run:
     """One run of a plan: it asks what its journal lacks."""
 
     def __init__(
-        self, plan: EvalPlan, journal: Store, retry_failed: bool, on_progress: OnProgress | None
+        self,
+        plan: EvalPlan,
+        folder: Path,
+        journal: Store,
+        retry_failed: bool,
+        on_progress: OnProgress | None,
     ) -> None:
         self._plan = plan
+        self._folder = folder
         self._config = plan.config
         self._journal = journal
         self._kept = _kept_cells(plan, records.kept_records(journal), retry_failed)
@@ -318,14 +325,17 @@ class _Run:
             await self._ask_all(made, plan.sheets, self._config.repeats)
 
     async def _learn(self, sheet: Sheet) -> systems.Lessons:
-        """Ask for the lessons of trained baselines, and return them."""
+        """Ask for the lessons of trained baselines; keep and return them."""
         workshop = self._plan.workshop
         alone = [workshop.make(Spec(WORKER, worker.name)) for _, worker in workshop.pool]
         await self._ask_all(alone, [sheet], 1)
         if self._plan.trials:
             explorer = workshop.make(Spec(systems.EXPLORER))
             await self._ask_all([explorer], [sheet], self._plan.trials)
-        return systems.lessons_of(records.kept_records(self._journal), sheet, workshop.pool)
+        kept = records.kept_records(self._journal)
+        lessons = systems.lessons_of(kept, sheet, workshop.pool)
+        systems.write_lessons(self._folder, lessons)
+        return lessons
 
     async def _ask_all(
         self, asked: Sequence[System], questions: Iterable[Sheet], repeats: int

@@ -19,6 +19,7 @@ from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
+from datetime import UTC, datetime
 from hashlib import blake2b
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
@@ -307,8 +308,17 @@ def _check_new(folder: Path) -> None:
             )
 
 
-def write_folder(folder: Path, config: EvalConfig, inputs: Plain, sandbox: Sandbox | None) -> None:
-    """Write recipe and environment of a run; a resumed run adds what changed (``resumed``)."""
+def write_folder(
+    folder: Path,
+    config: EvalConfig,
+    inputs: Plain,
+    sandbox: Sandbox | None,
+    models: Mapping[str, str],
+) -> None:
+    """Write recipe and environment of a run; a resumed run adds what changed (``resumed``).
+
+    ``models`` are those of the workers, by name; "": unknown.
+    """
     packages: dict[str, str | None] = dict.fromkeys(_PACKAGES)
     for name in packages:
         with suppress(PackageNotFoundError):
@@ -326,6 +336,8 @@ def write_folder(folder: Path, config: EvalConfig, inputs: Plain, sandbox: Sandb
         notes = environment.get("resumed", [])
         if changed and changed not in notes:
             environment["resumed"] = [*notes, changed]
+    environment["models"] = dict(models)
+    environment["date"] = datetime.now(UTC).date().isoformat()
     write_whole(folder / ENVIRONMENT, json.dumps(environment, indent=2) + "\n")
     write_whole(folder / CONFIG, dump_eval_config(config))  # last: without it there is no run yet
 

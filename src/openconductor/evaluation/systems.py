@@ -6,6 +6,7 @@ a resumed run must find unchanged. Nothing is asked here.
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
@@ -48,13 +49,16 @@ from openconductor.providers.conductor_file import (
     read_conductor_file,
 )
 from openconductor.store import CompletionStore
-from openconductor.store.serialisation import plain
+from openconductor.store.serialisation import load, plain
+from openconductor.store.storage import write_whole
 from openconductor.tasks import TASKS, load_task
 from openconductor.tasks.simulated import find_simulation
 from openconductor.types import Budget, text_of
 
 EXPLORER = "explorer"
 """The baseline that plays the trials of MASRouter."""
+LESSONS = "lessons.json"
+"""The file of a run that holds its lessons."""
 UNLIMITED = "unlimited"
 ABLATIONS = (
     "access",
@@ -142,6 +146,54 @@ def lessons_of(records: Iterable[Record], sheet: Sheet, pool: WorkerPool) -> Les
                 trials.append(trial)
     names = [worker.name for _, worker in pool]
     return Lessons(observations(asked, texts, names), tuple(trials))
+
+
+def write_lessons(folder: Path, lessons: Lessons) -> None:
+    """Write lessons into the folder of a run, so that its trained baselines can be made again."""
+    write_whole(folder / LESSONS, json.dumps(plain(lessons)) + "\n")
+
+
+def read_lessons(folder: Path) -> Lessons:
+    """Read the lessons of a run.
+
+    Raises:
+        ConfigError: the run kept none, or the file is damaged.
+    """
+    path = folder / LESSONS
+    try:
+        return load(Lessons, json.loads(path.read_text("utf-8")))
+    except FileNotFoundError as error:
+        raise ConfigError(
+            f"{folder}: no {LESSONS}, because an earlier version made the run, or it was stopped "
+            f"before everything was learnt; `openconductor eval --out {folder}` writes it, and "
+            "asks no answered question again"
+        ) from error
+    except (OSError, ValueError) as error:
+        raise ConfigError(
+            f"{path}: cannot be read: {error}; delete it, and `openconductor eval --out {folder}` "
+            "writes it again"
+        ) from error
+
+
+def check_trained_files(spec: Spec, environment: Plain) -> None:
+    """Check that the file of a trained baseline is the one that a run was made with.
+
+    Raises:
+        ConfigError: it is missing, or was changed since.
+    """
+    path = dict(spec.options).get(_TRAINED)
+    if path is None:
+        return
+    inputs = cast("dict[str, Any]", environment.get("inputs", {}))
+    digest = inputs.get("trained", {}).get(str(path))
+    try:
+        unchanged = digest in (None, _file_digest(str(path)))
+    except OSError as error:
+        raise ConfigError(f"{path}: {error.strerror}; expected the file of the run") from error
+    if not unchanged:
+        raise ConfigError(
+            f"{path}: was changed after the run; expected the file that was measured, or a new run"
+        )
 
 
 def needs(spec: Spec, config: EvalConfig) -> tuple[type, ...]:

@@ -157,27 +157,17 @@ def make_table(results: Results) -> Table:
         ConfigError: the recipe compares with a system that is not in it.
     """
     config = results.config
-    records = results.by_row()
-    rows: list[TableRow] = []
-    for system in results.systems:
-        own: list[TableRow] = []
-        for task in results.tasks:
-            row = make_row(system, task, records[system, task], config.repeats)
-            own.append(row)
-        rows += own
-        if len(own) > 1:
-            rows.append(_average(own))
     against = None
     gaps: list[Gap] = []
     if len(results.systems) > 1:
         against = against_in(results.systems, config.against)
-        gaps = _gaps(results, records, against)
+        gaps = _gaps(results, results.by_row(), against)
     return Table(
         name=config.name,
         setting=config.setting,
         repeats=config.repeats,
         missing=results.missing,
-        rows=tuple(rows),
+        rows=tuple(make_rows(results)),
         against=against,
         differences=tuple(gaps),
         learning=_learning(results.learning),
@@ -185,6 +175,21 @@ def make_table(results: Results) -> Table:
 
 
 # ── rows ──────────────────────────────────────────────────────────────────────────────────────────
+def make_rows(results: Results) -> list[TableRow]:
+    """Make the rows of an evaluation: each system on each task, and on average over several."""
+    records = results.by_row()
+    rows: list[TableRow] = []
+    for system in results.systems:
+        own: list[TableRow] = []
+        for task in results.tasks:
+            row = make_row(system, task, records[system, task], results.config.repeats)
+            own.append(row)
+        rows += own
+        if len(own) > 1:
+            rows.append(_average(own))
+    return rows
+
+
 def make_row(system: str, task: str, records: Sequence[Record], repeats: int) -> TableRow:
     """Make one row; without records everything but the counts is None."""
     scores = list(scores_by_problem(records).values())

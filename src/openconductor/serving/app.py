@@ -79,7 +79,7 @@ class Endpoint:
             tenant = self.keys.find(headers)
             self._check_origin(headers)
             request = self.api.read(await receive_json(receive, self.config.body_mb))
-            if request.model in self.gateway.models:
+            if request.model in self.gateway.systems:
                 model = request.model
             turn = await self.gateway.open(request, tenant)
             connection = connection_of(scope)
@@ -203,13 +203,15 @@ class _Pages:
 
     async def home(self, request: Request) -> Response:
         """Answer ``GET /``: what this is."""
-        page = {
+        page: Json = {
             "name": "openconductor",
             "version": openconductor.__version__,
             "about": "A Conductor and its workers behind the APIs of OpenAI and Anthropic.",
             "endpoints": _endpoints(request.app.routes),
             "docs": "docs/serving.md of the project; /openapi.json is the schema of the API",
         }
+        if self._gateway.evidence:
+            page["measured"] = self._offered_evidence(request)
         return _Json(page)
 
     async def models(self, request: Request) -> Response:
@@ -268,15 +270,27 @@ class _Pages:
         """Answer ``GET /openapi.json``."""
         return _Json(openapi(APIS))
 
+    def _offered_evidence(self, request: Request) -> Json:
+        """Return what was measured of the models that the request's key may ask."""
+        try:
+            offered = self._gateway.offered(self._keys.find(request.headers))
+        except RequestFailed:
+            return {}
+        evidence = self._gateway.evidence
+        return {name: evidence[name] for name in offered if name in evidence}
+
     def _model(self, name: str, request: Request) -> Json:
-        if _speaks_anthropic(request):
-            return describe_model(name, self._started)
-        return {
+        model: Json = {
             "id": name,
             "object": "model",
             "created": self._started,
             "owned_by": "openconductor",
         }
+        if _speaks_anthropic(request):
+            model = describe_model(name, self._started)
+        if name in self._gateway.evidence:
+            model["measured"] = self._gateway.evidence[name]
+        return model
 
 
 def build_app(gateway: Gateway, keys: KeyRing, config: ServeConfig) -> Starlette:

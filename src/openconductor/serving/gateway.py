@@ -1,4 +1,4 @@
-"""From a request to an episode: the model that answers it, its limits, and its conversation."""
+"""From a request to an episode: the system that answers it, its limits, and its conversation."""
 
 from __future__ import annotations
 
@@ -8,28 +8,28 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import replace
 from functools import partial
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple, TypeGuard
 
 from openconductor.baselines.single import SingleWorker
+from openconductor.conductor import Conductor
 from openconductor.config import nearest
-from openconductor.evaluation.eval_config import CONDUCTOR
 from openconductor.prompt import check_question
 from openconductor.serving.apis.wire import (
     ClientRequest,
     Control,
+    Json,
     Reasoning,
     RequestFailed,
     invalid,
 )
 from openconductor.serving.history import History, resumed_turns
 from openconductor.serving.metrics import Metrics
-from openconductor.serving.serve_config import DIRECT
+from openconductor.serving.serve_config import DIRECT, direct_names
 from openconductor.serving.turn import Ask, Turn
 from openconductor.types import Budget, Message
 
 if TYPE_CHECKING:
     from openconductor.calls.worker import Worker
-    from openconductor.conductor import Conductor
     from openconductor.pool import WorkerPool
     from openconductor.protocols import Orchestrator
     from openconductor.serving.key_ring import Tenant
@@ -41,37 +41,53 @@ COLLECT_S = 0.5
 """Seconds at least between garbage collections after failed requests."""
 
 
+class _Way(NamedTuple):
+    """The way to the answer of a request.
+
+    Attributes:
+        ask: answers.
+        live: True if the text of the last step is the answer for sure.
+        alone: True if one worker is asked without a plan.
+    """
+
+    ask: Ask
+    live: bool = False
+    alone: bool = False
+
+
 class Gateway:
     """Opens an episode for each request.
 
     Args:
-        conductor: answers as ``conductor``; each of its workers answers alone.
+        pool: the workers, each of which answers alone, too.
         store: keeps the episodes.
-        baselines: answer under other names, by name.
+        systems: answer as models, by name.
+        evidence: what was measured of systems, by the names of their models.
         reasoning: how much is shown, unless a request says.
         check: returns the turns of a question, or raises ConfigError.
     """
 
     def __init__(
         self,
-        conductor: Conductor,
+        pool: WorkerPool,
         store: Store,
+        systems: Mapping[str, Orchestrator],
         *,
-        baselines: Mapping[str, Orchestrator] | None = None,
+        evidence: Mapping[str, Json] | None = None,
         reasoning: Reasoning = "summary",
         check: CheckQuestion = check_question,
     ) -> None:
-        self.pool = conductor.pool
-        self.conductor = conductor
+        self.pool = pool
         self.store = store
         self.metrics = Metrics()
         self.history = History(store)
-        self.baselines = dict(baselines or {})
+        self.systems = dict(systems)
+        for ordinal, model in direct_names(pool).items():
+            self.systems[model] = SingleWorker(pool, ordinal)
+        self.evidence = dict(evidence or {})
         self.reasoning: Reasoning = reasoning
         self.check = check
-        self.names = conductor.pool.names
-        direct = [f"{DIRECT}{name}" for name in self.names.values()]
-        self.models = [CONDUCTOR, *self.baselines, *direct]
+        self.names = pool.names
         self.draining = False
         self._turns: set[Turn] = set()
         self._collection: asyncio.TimerHandle | None = None
@@ -94,7 +110,7 @@ class Gateway:
         control = tenant.limit(request.control)
         with ExitStack() as place:
             bill = place.enter_context(tenant.admit())
-            ask, live = await self._choose(request, turns, tenant, control)
+            way = await self._choose(request, turns, tenant, control)
             budget = Budget(
                 calls=control.max_calls,
                 tokens=control.max_tokens,
@@ -107,8 +123,8 @@ class Gateway:
                 self.store,
                 self.metrics,
                 self.names,
-                direct=request.model.startswith(DIRECT),
-                live=live and request.stream,
+                direct=way.alone,
+                live=way.live and request.stream,
                 reasoning=control.reasoning or self.reasoning,
                 remember=self.history.remember,
             )
@@ -117,14 +133,19 @@ class Gateway:
             options = request.options
             if control.seed is not None:
                 options = replace(options, seed=control.seed)
-            turn.start(partial(ask, turns, budget=budget), options, place.pop_all())
+            turn.start(partial(way.ask, turns, budget=budget), options, place.pop_all())
         if request.stream:
             await turn.begun()
         return turn
 
     def offered(self, tenant: Tenant) -> list[str]:
         """Return the models that a tenant may ask."""
-        return [name for name in self.models if tenant.may_ask(name)]
+        offered: list[str] = []
+        for name, system in self.systems.items():
+            worker = self.names[system.worker] if _is_alone(system) else None
+            if tenant.may_ask(name, worker):
+                offered.append(name)
+        return offered
 
     @property
     def running(self) -> int:
@@ -146,36 +167,31 @@ class Gateway:
             message = "the server shut down before the answer was complete"
             turn.cancel(RequestFailed(503, "shutting_down", message))
 
-    # ── the model that answers ────────────────────────────────────────────────────────────────────
+    # ── the system that answers ───────────────────────────────────────────────────────────────────
     async def _choose(
         self,
         request: ClientRequest,
         turns: tuple[Message, ...],
         tenant: Tenant,
         control: Control,
-    ) -> tuple[Ask, bool]:
-        """Return what answers a request, and True if its last step's text is the answer for sure.
+    ) -> _Way:
+        """Return what answers a request.
 
         Raises:
             RequestFailed: the request may not ask for that, or the model cannot do it.
         """
         pool = self._workers(control)
-        model = request.model
-        if model.startswith(DIRECT):
-            ordinal = _find_ordinal(pool, model.removeprefix(DIRECT))
-            if ordinal is None:
-                message = f"model: {model!r} is not among the allowed workers"
-                raise RequestFailed(403, "worker_not_allowed", message)
-            return SingleWorker(pool, ordinal).ask, True
-        if model in self.baselines:
+        system = self.systems[request.model]
+        if _is_alone(system):
+            return self._ask_alone(request.model, system, pool)
+        if not isinstance(system, Conductor):
             self._check_baseline(request, pool)
-            return self.baselines[model].ask, False
-        own = self.conductor
+            return _Way(system.ask)
         conductor = replace(
-            own,
+            system,
             pool=pool,
-            max_steps=min(own.max_steps, control.max_steps or own.max_steps),
-            max_rounds=control.max_rounds or own.max_rounds,
+            max_steps=min(system.max_steps, control.max_steps or system.max_steps),
+            max_rounds=control.max_rounds or system.max_rounds,
         )
         live = conductor.max_rounds == 1
         called = await self.history.tool_turn(turns, tenant.name)
@@ -183,8 +199,18 @@ class Gateway:
             ordinal = _find_ordinal(pool, called.worker)
             if ordinal is not None:
                 opening = resumed_turns(called, turns)
-                return partial(conductor.resume, worker=ordinal, opening=opening), live
-        return conductor.ask, live
+                resume = partial(conductor.resume, worker=ordinal, opening=opening)
+                return _Way(resume, live)
+        return _Way(conductor.ask, live)
+
+    def _ask_alone(self, model: str, system: SingleWorker, pool: WorkerPool) -> _Way:
+        """Return the way to a worker's own answer, which only workers of the pool can take over."""
+        if system.worker not in pool:
+            message = f"model: {model!r} is not among the allowed workers"
+            raise RequestFailed(403, "worker_not_allowed", message)
+        alone = SingleWorker(pool, system.worker)
+        alone.fallback = system.fallback
+        return _Way(alone.ask, live=True, alone=True)
 
     def _check_baseline(self, request: ClientRequest, pool: WorkerPool) -> None:
         if len(pool) < len(self.pool):
@@ -194,7 +220,7 @@ class Gateway:
         if request.options.body.get("tools"):
             raise invalid(
                 "tools",
-                f"{request.model!r} cannot call tools; ask {CONDUCTOR!r} or {DIRECT}WORKER",
+                f"{request.model!r} cannot call tools; ask a Conductor or {DIRECT}WORKER",
             )
 
     def _workers(self, control: Control) -> WorkerPool:
@@ -212,6 +238,11 @@ class Gateway:
         if not allowed:
             raise invalid("conductor", "no worker of the pool meets it")
         return self.pool if len(allowed) == len(self.pool) else self.pool.subset(allowed)
+
+
+def _is_alone(system: Orchestrator) -> TypeGuard[SingleWorker]:
+    """Return True if a system is one worker; its subclasses ask their worker more than that."""
+    return type(system) is SingleWorker
 
 
 def _is_allowed(worker: Worker, control: Control) -> bool:

@@ -38,7 +38,7 @@ from openconductor.serving.apis.wire import (
     least,
     request_failure,
 )
-from openconductor.serving.serve_config import DIRECT, KeyTable
+from openconductor.serving.serve_config import KeyTable
 from openconductor.store import Store, StoreReader
 from openconductor.types import Budget, Call, Usage
 
@@ -210,14 +210,12 @@ class Tenant:
         """The key's name; "": the server needs no key."""
         return self._key.name
 
-    def may_ask(self, model: str) -> bool:
-        """Return True if the key allows the model, and the worker that it names."""
+    def may_ask(self, model: str, worker: str | None = None) -> bool:
+        """Return True if the key allows a model, and its worker if it is one worker alone."""
         key = self._key
         if key.models is not None and model not in key.models:
             return False
-        if key.workers is None or not model.startswith(DIRECT):
-            return True
-        return model.removeprefix(DIRECT) in key.workers
+        return worker is None or key.workers is None or worker in key.workers
 
     def limit(self, control: Control) -> Control:
         """Return a request's control within the key's limits: of two limits the lower one.

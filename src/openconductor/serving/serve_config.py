@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import ipaddress
 import re
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from decimal import Decimal
@@ -19,15 +19,16 @@ from pydantic import Field
 
 from openconductor.baselines import BASELINES
 from openconductor.calls.budget import RunBudget, check_price
-from openconductor.calls.worker import Worker
 from openconductor.config import one_of, registered
 from openconductor.errors import ConfigError
-from openconductor.evaluation.eval_config import CONDUCTOR, GYM, EvalConfig, read_spec
-from openconductor.evaluation.systems import Workshop, needs
+from openconductor.evaluation.eval_config import GYM, EvalConfig, read_spec
+from openconductor.evaluation.systems import System, Workshop, needs
 from openconductor.pool import WorkerPool
 from openconductor.privacy import secrets_of_environment
 from openconductor.prompt import ExampleName, Template
+from openconductor.protocols import Orchestrator
 from openconductor.serving.apis.wire import Reasoning
+from openconductor.serving.measured import planner_of
 from openconductor.types import Budget, OnNoPlan
 
 DIRECT = "direct:"
@@ -80,7 +81,9 @@ class ServeConfig:
 
     Attributes:
         host, port: the address. One beyond this machine requires keys.
-        pool: a pool file, or ``gym``.
+        run: the folder of an evaluation. Its systems are the models, and so is ``auto``; its recipe
+            names the pool and the Conductor. "": none.
+        pool: a pool file, or ``gym``. With ``run`` it is the recipe's, unless it is named here.
         conductor: ``provider:model``, a checkpoint folder, or ``worker:NAME`` of the pool; "": the
             bundled one.
         force: whether a trained Conductor takes workers that it was not trained with.
@@ -113,6 +116,7 @@ class ServeConfig:
 
     host: str = "127.0.0.1"
     port: Annotated[int, Field(ge=0, le=65535)] = 8080
+    run: str = ""
     pool: str = GYM
     conductor: str = ""
     force: bool = False
@@ -138,22 +142,20 @@ class ServeConfig:
     key: tuple[KeyTable, ...] = ()
 
 
-def model_names(config: ServeConfig, pool: WorkerPool) -> tuple[str, ...]:
-    """Return the models on offer: the Conductor, the baselines, each worker alone."""
-    baselines = [read_spec(text).name for text in config.baselines]
-    workers = [f"{DIRECT}{name}" for name in pool.names.values()]
-    return (CONDUCTOR, *baselines, *workers)
+def direct_names(pool: WorkerPool) -> dict[int, str]:
+    """Return the models that are one worker alone, by the worker's ordinal."""
+    return {ordinal: f"{DIRECT}{name}" for ordinal, name in pool.names.items()}
 
 
 def check_serve_config(
-    config: ServeConfig, pool: WorkerPool, planner: Worker, *, where: str
+    config: ServeConfig, pool: WorkerPool, systems: Mapping[str, Orchestrator], *, where: str
 ) -> None:
     """Check that a config can be served and paid for, before anything listens.
 
     Args:
         config: the config.
         pool: the workers.
-        planner: writes the Conductor's workflows (``Conductor.planner``).
+        systems: answer as models beside them, by name.
         where: the source in errors.
 
     Raises:
@@ -161,21 +163,19 @@ def check_serve_config(
             a hash is invalid; a model or a worker is unknown; a worker without a price has a
             dollar budget; a period has no budget.
     """
-    for _, check in serve_checks(config, pool, planner, where=where):
+    for _, check in serve_checks(config, pool, systems, where=where):
         check()
 
 
 def serve_checks(
-    config: ServeConfig, pool: WorkerPool, planner: Worker, *, where: str
+    config: ServeConfig, pool: WorkerPool, systems: Mapping[str, Orchestrator], *, where: str
 ) -> Iterator[tuple[str, Callable[[], None]]]:
     """Yield the checks of ``check_serve_config``, which has the arguments, each with a name."""
     yield "address", partial(_check_host, config, where)
-    for text in config.baselines:
-        yield f"model {text}", partial(_check_baseline, text, config, pool, f"{where}: baselines")
     yield "keys", partial(_check_holders, config, where)
     for key in config.key:
         name = f"key {key.name!r}"
-        yield name, partial(_check_key, key, config, pool, planner, f"{where}: {name}")
+        yield name, partial(_check_key, key, pool, systems, f"{where}: {name}")
 
 
 def _check_host(config: ServeConfig, where: str) -> None:
@@ -207,20 +207,29 @@ def _check_holders(config: ServeConfig, where: str) -> None:
         )
 
 
-def _check_baseline(text: str, config: ServeConfig, pool: WorkerPool, where: str) -> None:
+def make_baseline(text: str, config: ServeConfig, pool: WorkerPool, where: str) -> System:
+    """Make one of the baselines of a config.
+
+    Raises:
+        ConfigError: it is unknown, cannot be made, or learns from questions.
+    """
+    where = f"{where}: baselines"
+    evaluation = EvalConfig(pool=config.pool)
+    workshop = Workshop(evaluation, pool)
     spec = read_spec(text)
     if ":" not in spec.kind:
         one_of(where, spec.kind, sorted({*BASELINES, *registered({}, "baseline")}))
-    evaluation = EvalConfig(pool=config.pool)
     if needs(spec, evaluation):
         raise ConfigError(
-            f"{where}: {spec.name} learns from questions, which serving does not have"
+            f"{where}: {spec.name} learns from questions, which serving does not have; evaluate "
+            "it, and serve what it learnt: --from RUN"
         )
-    Workshop(evaluation, pool).check(spec)
+    workshop.check(spec)
+    return workshop.make(spec)
 
 
 def _check_key(
-    key: KeyTable, config: ServeConfig, pool: WorkerPool, planner: Worker, where: str
+    key: KeyTable, pool: WorkerPool, systems: Mapping[str, Orchestrator], where: str
 ) -> None:
     if not _HASH.fullmatch(key.hash):  # not shown: it may be the key itself
         raise ConfigError(
@@ -229,7 +238,7 @@ def _check_key(
         )
     if key.period is not None and key.dollars is None:
         raise ConfigError(f"{where}: period {key.period!r} requires dollars")
-    models = model_names(config, pool)
+    models: Iterable[str] = (*systems, *direct_names(pool).values())
     for model in key.models or ():
         one_of(f"{where}: models", model, models)
     workers = {worker.name: worker for _, worker in pool}
@@ -243,8 +252,10 @@ def _check_key(
     if all(model.startswith(DIRECT) for model in models):
         names = [name for name in names if f"{DIRECT}{name}" in models]
     paid = [workers[name] for name in names]
-    if CONDUCTOR in models:
-        paid.append(planner)
+    for model in models:
+        planner = planner_of(systems[model]) if model in systems else None
+        if planner is not None:
+            paid.append(planner)
     budget = RunBudget(Budget(dollars=Decimal(0)))
     for worker in paid:
         try:

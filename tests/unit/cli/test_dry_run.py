@@ -91,7 +91,6 @@ from openconductor.checklist import Checklist
 from openconductor.config import load_toml
 from openconductor.evaluation.dry_run import check_names
 from openconductor.evaluation.eval_config import load_eval_config
-from openconductor.pool import open_pool
 from openconductor.serving.serve_config import ServeConfig, serve_checks
 from openconductor.training.checks import require_names
 from openconductor.training.train_config import load_train_config
@@ -103,8 +102,8 @@ for recipe in map(Path, {[str(path) for path in RECIPES]}):
         assert checklist.is_right, checklist
     elif recipe in map(Path, {[str(path) for path in SERVERS]}):
         config = load_toml(recipe, ServeConfig)
-        conductor = serve._make_conductor(config, open_pool(config.pool))
-        for _, check in serve_checks(config, conductor.pool, conductor.planner, where="x"):
+        offer = serve._make_offer(config, "x")
+        for _, check in serve_checks(config, offer.pool, offer.systems, where="x"):
             check()
     elif recipe.stem not in ("paper_pool",):
         require_names(load_train_config(recipe))

@@ -10,10 +10,16 @@ from types import SimpleNamespace
 
 import pytest
 
+from openconductor.conductor import Conductor
 from openconductor.config import load_toml
 from openconductor.pool import WorkerPool
 from openconductor.serving.key_ring import KeyRing, hash_key
-from openconductor.serving.serve_config import KeyTable, ServeConfig, check_serve_config
+from openconductor.serving.serve_config import (
+    KeyTable,
+    ServeConfig,
+    check_serve_config,
+    make_baseline,
+)
 
 ROOT = Path(__file__).parents[3]
 POOL = """
@@ -42,8 +48,8 @@ def served(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> list[SimpleNamesp
     monkeypatch.chdir(tmp_path)
     gateways: list[SimpleNamespace] = []
 
-    def gateway(conductor, journal, **options) -> SimpleNamespace:
-        return SimpleNamespace(conductor=conductor, journal=journal, **options)
+    def gateway(pool, journal, systems, **options) -> SimpleNamespace:
+        return SimpleNamespace(pool=pool, journal=journal, systems=systems, **options)
 
     def run(config, gateway, keys, listeners) -> None:
         for listener in listeners:
@@ -96,7 +102,7 @@ def test_without_options_the_gym_is_served_to_anyone_on_loopback(run, served) ->
     ran = run("serve")
     assert (ran.code, ran.out) == (0, "")
     (gateway,) = served
-    config, conductor = gateway.config, gateway.conductor
+    config, conductor = gateway.config, gateway.systems["conductor"]
     assert (config.host, config.port, config.key) == ("127.0.0.1", 8080, ())
     assert gateway.reasoning == "summary"
     assert (len(conductor.pool), conductor.fallback, conductor.max_rounds) == (8, True, 1)
@@ -128,8 +134,9 @@ def test_options_win_over_overrides_and_these_over_the_file(run, served, tmp_pat
     assert ran.code == 0, ran.err
     (gateway,) = served
     assert (gateway.config.host, gateway.config.port) == ("::1", 3)
-    assert (gateway.conductor.max_steps, gateway.conductor.max_rounds) == (2, 3)
-    assert list(gateway.baselines) == ["consensus:a?n=3"]
+    conductor = gateway.systems["conductor"]
+    assert (conductor.max_steps, conductor.max_rounds) == (2, 3)
+    assert "consensus:a?n=3" in gateway.systems
     assert gateway.keys.find({"x-api-key": "oc-ann"}).name == "ann"
     said = " ".join(ran.err.split())
     assert "http://[::1]:3/v1" in said and "authorization: Bearer $KEY" in said
@@ -152,5 +159,8 @@ def test_the_recipe_sets_every_field_and_can_be_served(monkeypatch: pytest.Monke
     assert set().union(*recipe["key"]) == {field.name for field in fields(KeyTable)}
     config = load_toml(path, ServeConfig)
     pool = WorkerPool.from_toml(config.pool)
-    planner = pool[pool.ordinal_of(config.conductor.removeprefix("worker:"))]
-    check_serve_config(config, pool, planner, where=str(path))
+    systems = {"conductor": Conductor(config.conductor, pool=pool)}
+    for text in config.baselines:
+        baseline = make_baseline(text, config, pool, str(path))
+        systems[baseline.name] = baseline.orchestrator
+    check_serve_config(config, pool, systems, where=str(path))

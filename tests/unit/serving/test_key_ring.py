@@ -141,14 +141,10 @@ def test_without_keys_everyone_is_one_tenant_without_limits() -> None:
 # ── what it may ask ───────────────────────────────────────────────────────────────────────────────
 def test_a_key_asks_only_the_models_and_workers_that_it_may() -> None:
     tenant = Clock().tenant(models=("conductor", "direct:a", "direct:b"), workers=("a", "c"))
-    asked = (
-        "conductor",
-        "direct:a",
-        "direct:b",
-        "direct:c",
-        "random",
-    )  # no such worker; no such models
-    assert [model for model in asked if tenant.may_ask(model)] == ["conductor", "direct:a"]
+    # No such worker; no such models.
+    asked = {"conductor": None, "direct:a": "a", "direct:b": "b", "direct:c": "c", "random": None}
+    allowed = [model for model, worker in asked.items() if tenant.may_ask(model, worker)]
+    assert allowed == ["conductor", "direct:a"]
     assert Clock().tenant(workers=("a",)).may_ask("random")
 
 

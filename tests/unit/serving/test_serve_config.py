@@ -16,7 +16,7 @@ from openconductor.serving.serve_config import (
     KeyTable,
     ServeConfig,
     check_serve_config,
-    model_names,
+    make_baseline,
 )
 from openconductor.types import Sampling
 
@@ -32,7 +32,11 @@ SOMEWHERE = KeyTable("ann", HASHES[0])
 
 
 def check(config: ServeConfig, planner: object = POOL[0]) -> None:
-    check_serve_config(config, POOL, Conductor(planner, pool=POOL).planner, where="serve.toml")
+    systems = {"conductor": Conductor(planner, pool=POOL)}
+    for text in config.baselines:
+        baseline = make_baseline(text, config, POOL, "serve.toml")
+        systems[baseline.name] = baseline.orchestrator
+    check_serve_config(config, POOL, systems, where="serve.toml")
 
 
 def with_key(**options: object) -> ServeConfig:
@@ -132,13 +136,8 @@ def test_a_budget_needs_a_planner_with_a_price_where_the_conductor_may_be_asked(
 def test_baselines_are_models_under_the_names_that_evaluations_give_them() -> None:
     config = ServeConfig(baselines=("consensus:paid?n=3", "random"))
     check(config)
-    assert model_names(config, POOL) == (
-        "conductor",
-        "consensus:paid?n=3",
-        "random",
-        "direct:paid",
-        "direct:dark",
-    )
+    made = [make_baseline(text, config, POOL, "serve.toml") for text in config.baselines]
+    assert [system.name for system in made] == ["consensus:paid?n=3", "random"]
 
 
 @pytest.mark.parametrize(

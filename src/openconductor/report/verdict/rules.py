@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import Literal, NamedTuple
 
 from openconductor.evaluation.headroom import questions_needed
-from openconductor.evaluation.statistics import Difference, Estimate
+from openconductor.evaluation.statistics import FEWEST, Difference, Estimate, interval_90
 from openconductor.report.orchestration import Level
 from openconductor.report.words import gain_with_interval
 
@@ -63,7 +63,7 @@ class Rules:
     """
 
     alpha: float = 0.05
-    fewest: int = 30
+    fewest: int = FEWEST
     skill_alpha: float = 0.01
     margin: float = 0.01
     form_margin: float = 0.10
@@ -77,8 +77,8 @@ class Rules:
 
 
 RULES = Rules()
-WIDTH_OF_90, WIDTH_OF_99 = 0.839, 1.31
-"""The widths of a 90 % and a 99 % interval as shares of the width of a 95 % interval."""
+WIDTH_OF_99 = 1.31
+"""The width of a 99 % interval as a share of the width of a 95 % interval."""
 
 
 class Finding(NamedTuple):
@@ -114,7 +114,8 @@ def excludes(lead: Difference | Estimate, margin: float) -> bool:
 
     This is a one-sided test at 5 %.
     """
-    return lead.value + WIDTH_OF_90 * (lead.high - lead.value) <= margin
+    _, high = interval_90(lead)
+    return high <= margin
 
 
 def compare(level: Level, text: str) -> Finding:
