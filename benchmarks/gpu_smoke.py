@@ -22,7 +22,7 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Generator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from importlib.util import find_spec
@@ -159,7 +159,7 @@ class Smoke:
             os.killpg(process.pid, signal.SIGKILL)
 
     @contextmanager
-    def _watched(self, part: Part) -> Iterator[None]:
+    def _watched(self, part: Part) -> Generator[None]:
         """Note the most memory in use while the block runs."""
         done = threading.Event()
 
@@ -190,7 +190,7 @@ def _command(arguments: Sequence[str]) -> list[str]:
 
 
 @contextmanager
-def _started(arguments: Sequence[str], log: Path) -> Iterator[subprocess.Popen[bytes]]:
+def _started(arguments: Sequence[str], log: Path) -> Generator[subprocess.Popen[bytes]]:
     """Start a command in a process group of its own, which ends with the block."""
     with log.open("ab") as stream:
         process = subprocess.Popen(

@@ -23,7 +23,7 @@ from openconductor.errors import ConfigError
 from openconductor.evaluation.dry_run import missing_keys
 from openconductor.pool import simulated_pool
 from openconductor.training.checks import check_training, require_names
-from openconductor.training.train_config import TrainConfig, load_train_config
+from openconductor.training.train_config import UNTRIED, TrainConfig, load_train_config
 
 if TYPE_CHECKING:
     from openconductor.training.estimate import CallNeeds, ModelNeeds
@@ -271,6 +271,7 @@ def model_lines(config: TrainConfig, needs: ModelNeeds) -> list[str]:
             f"FLOP/s, {assumed.COMPLETION_TOKENS} tokens a completion, and "
             f"{assumed.CALL_SECONDS} s a step for the slowest workflow"
         )
+        parts["untried"] = UNTRIED
     return _labelled(parts)
 
 

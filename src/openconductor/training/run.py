@@ -67,6 +67,7 @@ from openconductor.training.setup import (
 )
 from openconductor.training.supervised import COLD_START, fresh_tokenizer
 from openconductor.training.train_config import (
+    UNTRIED,
     TrainConfig,
     differences,
     dump_train_config,
@@ -128,6 +129,8 @@ def train(
     folder = Path(folder)
     state = PartialState(cpu=not torch.cuda.is_available(), timeout=timedelta(seconds=TIMEOUT_S))
     say = on_progress if on_progress is not None and state.is_main_process else keep_quiet
+    if torch.cuda.is_available():
+        say(f"warning: {UNTRIED}")
     questions = load_questions(config)
     tiny = not config.model.base or is_tiny(config.model.base)
     if tiny:

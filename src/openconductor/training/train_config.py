@@ -19,6 +19,7 @@ from openconductor.errors import ConfigError
 from openconductor.prompt import PromptOptions
 from openconductor.tasks.simulated import SIMULATIONS, find_simulation
 
+UNTRIED = "no GPU has run a training yet; `make gpu-smoke` tries one in ten minutes"
 Positive = Annotated[int, Field(gt=0)]
 NonNegative = Annotated[int, Field(ge=0)]
 Seed = Annotated[int, Field(ge=0, lt=2**32)]  # as numpy takes it

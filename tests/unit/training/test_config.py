@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from openconductor.errors import ConfigError
+from openconductor.tasks import load_task
 from openconductor.training.train_config import (
     TrainConfig,
     differences,
@@ -51,6 +52,10 @@ def test_the_defaults_are_the_paper() -> None:
     assert (config.optim.epsilon, config.optim.scale, config.imitate.rounds) == (0.2, "group", 0)
     assert config.prompt.template == "full"
     assert (config.data.task, config.pool) == ("paper_mix", "pool.toml")
+    load_task(config.data.task).check_split(config.data.split)
+    assert len(config.held_out_paths) == 4
+    for name in config.held_out_paths:
+        load_task(name).check_split(config.held_out.split)
 
 
 WRONG = r"""
