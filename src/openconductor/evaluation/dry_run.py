@@ -141,9 +141,9 @@ def check_names(config: EvalConfig, checklist: Checklist) -> Workshop | None:
     Returns:
         The workshop of its systems; None: the pool is wrong.
     """
-    for table in config.task:  # before the pool, because a local worker's model takes long to load
-        _check_table(table, config, checklist)
-    pool = checklist.attempt("pool", lambda: systems.load_pool(config))
+    # Before the pool, because a local worker's model takes long to load.
+    known = [table for table in config.task if _check_table(table, config, checklist)]
+    pool = checklist.attempt("pool", lambda: systems.load_pool(config, known))
     if pool is None:
         return None
     check_pool(config.pool, pool, checklist)
@@ -169,11 +169,12 @@ def check_names(config: EvalConfig, checklist: Checklist) -> Workshop | None:
     return workshop
 
 
-def _check_table(table: TaskTable, config: EvalConfig, checklist: Checklist) -> None:
-    """Check the names and the file of a task of the recipe."""
+def _check_table(table: TaskTable, config: EvalConfig, checklist: Checklist) -> bool:
+    """Check the names and the file of a task of the recipe; return True if they are right."""
     options = sheets.task_options(table, config)
     name, split = str(options.pop("task")), options.pop("split", None)
-    check_task(table.name, checklist, name, split=split and str(split), **options)
+    task = check_task(table.name, checklist, name, split=split and str(split), **options)
+    return task is not None
 
 
 def _load(

@@ -36,6 +36,7 @@ from openconductor.evaluation.eval_config import (
     ConstrainedTable,
     EvalConfig,
     Spec,
+    TaskTable,
     find_planner,
 )
 from openconductor.evaluation.records import Plain, Record, observations
@@ -85,8 +86,12 @@ _OF_PYTHON = ("key", "workflow")
 
 
 # ── workers ───────────────────────────────────────────────────────────────────────────────────────
-def load_pool(config: EvalConfig) -> WorkerPool:
+def load_pool(config: EvalConfig, tables: Sequence[TaskTable] | None = None) -> WorkerPool:
     """Load the workers, in the setting of the recipe.
+
+    Args:
+        config: the recipe.
+        tables: the tasks whose recorded answers the workers give; None: all of the recipe.
 
     Raises:
         ConfigError: the pool file is wrong, the recipe limits an unknown worker, or the simulated
@@ -99,7 +104,7 @@ def load_pool(config: EvalConfig) -> WorkerPool:
             if task in TASKS and task != config.pool:
                 raise unreadable(task, config.pool)
     pool = open_pool(config.pool, config.seed or 0)
-    for table in config.task:
+    for table in config.task if tables is None else tables:
         options = task_options(table, config)
         pool = load_task(str(options.pop("task")), **options).with_records(pool)
     for name in config.constrained:
