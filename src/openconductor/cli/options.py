@@ -248,7 +248,7 @@ class AnswerOptions(PlanOptions):
             "--template": self.template,
             "--force": self.force,
             "--max-steps": self.max_steps,
-            "--rounds": self.max_rounds != 1,
+            "--rounds": self.max_rounds,
         }
 
     @property
