@@ -172,8 +172,10 @@ def check_names(config: EvalConfig, checklist: Checklist) -> Workshop | None:
 def _check_table(table: TaskTable, config: EvalConfig, checklist: Checklist) -> bool:
     """Check the names and the file of a task of the recipe; return True if they are right."""
     options = sheets.task_options(table, config)
-    name, split = str(options.pop("task")), options.pop("split", None)
-    task = check_task(table.name, checklist, name, split=split and str(split), **options)
+    name = str(options.pop("task"))
+    split = options.pop("split", None)
+    split_name = str(split) if split else None
+    task = check_task(table.name, checklist, name, split=split_name, **options)
     return task is not None
 
 
