@@ -6,6 +6,7 @@ The trainer is TRL's own. Added are: rewards by the first process alone, two rou
 
 from __future__ import annotations
 
+import importlib
 import math
 from collections.abc import Sequence
 from dataclasses import replace
@@ -21,11 +22,13 @@ from datasets import Dataset
 from packaging.specifiers import SpecifierSet
 from transformers import (
     PreTrainedModel,
+    Trainer,
     TrainerCallback,
     TrainerControl,
     TrainerState,
     TrainingArguments,
 )
+from transformers.integrations import TensorBoardCallback
 from transformers.trainer_callback import PrinterCallback
 from trl import GRPOConfig, GRPOTrainer
 
@@ -44,9 +47,15 @@ from openconductor.training.completions import (
     render_chat,
 )
 from openconductor.training.curves import Curve, kind_of, read_curve, scalars
-from openconductor.training.scoring import REPORT_EVERY, Rewards, Sampled, gathered, on_first
+from openconductor.training.scoring import (
+    REPORT_EVERY,
+    Rewards,
+    Sample,
+    Sampled,
+    gathered,
+    on_first,
+)
 from openconductor.training.setup import Learner, Phase, Setup, training_problems
-from openconductor.training.trackers import show_samples
 from openconductor.training.train_config import TrainConfig
 from openconductor.types import Problem, Round
 
@@ -56,6 +65,7 @@ TIMEOUT_S = 24 * 3600
 """How long the other processes wait for the first one, which waits for the workers."""
 _SWITCHED_TRL = SpecifierSet(">=1.16,<1.17")
 """The versions of TRL whose private switch ``score_only_completions`` knows."""
+_SAMPLES = "conductor/completions"
 
 
 def grpo(setup: Setup, learner: Learner) -> ConductorTrainer:
@@ -422,3 +432,36 @@ class _StopOnAlarm(TrainerCallback):
         del args, state, options
         if on_first(lambda: self._rewards.alarm):
             control.should_save = control.should_training_stop = True
+
+
+# ── trackers ──────────────────────────────────────────────────────────────────────────────────────
+def show_samples(trainer: Trainer, samples: Sequence[Sample]) -> None:
+    """Show completions in the trackers of a trainer, whose log takes numbers only.
+
+    Only the first process has any.
+    """
+    if not samples or not trainer.is_world_process_zero():
+        return
+    for tracker in trainer.args.report_to or ():
+        if tracker == "tensorboard":
+            _write_text(trainer, samples)
+        elif tracker in ("wandb", "trackio"):
+            module: Any = importlib.import_module(tracker)
+            module.log({_SAMPLES: _make_table(module, samples)})
+
+
+def _write_text(trainer: Trainer, samples: Sequence[Sample]) -> None:
+    parts = [
+        f"**{sample.question}** reward {sample.reward}\n\n```\n{sample.completion}\n```"
+        for sample in samples
+    ]
+    for callback in trainer.callback_handler.callbacks:
+        if isinstance(callback, TensorBoardCallback) and callback.tb_writer is not None:
+            callback.tb_writer.add_text(_SAMPLES, "\n\n".join(parts), trainer.state.global_step)
+
+
+def _make_table(module: Any, samples: Sequence[Sample]) -> Any:
+    """Return a table of wandb or trackio."""
+    from pandas import DataFrame
+
+    return module.Table(dataframe=DataFrame(samples, columns=list(Sample._fields)))

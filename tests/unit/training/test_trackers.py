@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 from transformers.integrations import TensorBoardCallback
 
+from openconductor.training.grpo import show_samples
 from openconductor.training.scoring import Sample
-from openconductor.training.trackers import show_samples
 
 pytestmark = pytest.mark.train
 
