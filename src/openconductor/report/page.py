@@ -39,6 +39,8 @@ from openconductor.report.sections import INTERVAL, heading, sections
 from openconductor.store.storage import make_folder, write_whole
 
 if TYPE_CHECKING:
+    from jinja2 import Template
+
     from openconductor.plots import Picture
 
 
@@ -113,6 +115,34 @@ def render(
     Raises:
         ConfigError: Jinja2 is not installed; the message says the command that installs it.
     """
+    style = files("openconductor.report").joinpath("page.css").read_text("utf-8")
+    digest = _encoded(sha256(style.encode()).digest())
+    parts = list(sections(report))
+    placed = {name for part in parts for name in part.figures}
+    more = [name for name in figures if name not in placed]
+    seconds = {(row["system"], row["task"]): row for row in latency(results)}
+    text = _load_template().render(
+        report=report,
+        found=report.orchestration,
+        heading=heading(report),
+        summary=report.summary,
+        style=style,
+        digest=digest,
+        sections=parts,
+        figures=figures,
+        more=more,
+        results=results,
+        table=make_table(results),
+        seconds=seconds,
+        environment=environment,
+        recipe=dump_eval_config(results.config),
+    )
+    # No HTML may hold control characters or lone surrogates.
+    return re.sub("[\x00-\x08\x0b-\x1f\x7f-\x9f\ud800-\udfff]", "\ufffd", text.lstrip())
+
+
+def _load_template() -> Template:
+    """Return the page's template, with the words and functions that it uses."""
     with needing("page", "plots"):
         from jinja2 import Environment, PackageLoader, StrictUndefined
 
@@ -125,37 +155,17 @@ def render(
         extensions=["jinja2.ext.do"],
     )
     maker.filters["number"] = words.three_digits
-    style = files("openconductor.report").joinpath("page.css").read_text("utf-8")
-    parts = list(sections(report))
-    placed = {name for part in parts for name in part.figures}
-    seconds = {(row["system"], row["task"]): row for row in latency(results)}
-    template = maker.get_template("page.html.j2")
-    text = template.render(
-        report=report,
-        found=report.orchestration,
-        heading=heading(report),
-        summary=report.summary,
-        style=style,
-        digest=_encoded(sha256(style.encode()).digest()),
-        sections=parts,
-        figures=figures,
-        more=[name for name in figures if name not in placed],
-        results=results,
-        table=make_table(results),
-        interval=INTERVAL,
-        masked=MASKED,
-        mean_interval=mean_interval,
-        order=GROUPS,
-        group_of=group_of,
-        short_name=short_name,
-        seconds=seconds,
-        environment=environment,
-        recipe=dump_eval_config(results.config),
-        words=words,
-        encoded=_encoded,
-    )
-    # No HTML may hold control characters or lone surrogates.
-    return re.sub("[\x00-\x08\x0b-\x1f\x7f-\x9f\ud800-\udfff]", "\ufffd", text.lstrip())
+    shared = {
+        "words": words,
+        "interval": INTERVAL,
+        "masked": MASKED,
+        "order": GROUPS,
+        "group_of": group_of,
+        "short_name": short_name,
+        "mean_interval": mean_interval,
+        "encoded": _encoded,
+    }
+    return maker.get_template("page.html.j2", globals=shared)
 
 
 def _encoded(content: bytes) -> str:

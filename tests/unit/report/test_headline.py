@@ -41,9 +41,12 @@ def test_prices_are_compared_as_far_as_they_are_known(report, ours, theirs, said
     assert said in first_line(report, Cost(ours, 1.0), Cost(theirs, 1.0))
 
 
-def test_who_does_the_work_is_the_second_line(report: Report) -> None:
+def test_who_does_the_work_comes_after_the_headline_and_after_what_is_missing(report) -> None:
     line = "Who does the work of its 1.2 steps a question: bert 54 %, anna 46 %."
-    assert report.summary[1] == line
+    assert report.summary[1].startswith("Missing for a verdict")
+    assert report.summary[2] == line
+    decided = replace(report, verdict=replace(report.verdict, missing=None))
+    assert decided.summary[1] == line
 
 
 def test_without_a_worker_or_a_decided_answer_that_is_said(results: Make) -> None:
