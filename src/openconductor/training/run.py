@@ -71,6 +71,7 @@ from openconductor.training.train_config import (
     TrainConfig,
     differences,
     dump_train_config,
+    install_command,
     load_train_config,
 )
 from openconductor.types import Completion, Step, Workflow
@@ -383,11 +384,9 @@ def _check_installed(config: TrainConfig) -> None:
     if config.rollout.engine != "transformers":
         packages["rollout.engine"] = ("vllm",)
     for key, names in packages.items():
-        missing = [name for name in names if find_spec(name) is None]
-        if missing:
-            raise ConfigError(
-                f"{key}: {', '.join(missing)} not installed; pip install {' '.join(missing)}"
-            )
+        for name in names:
+            if find_spec(name) is None:
+                raise ConfigError(f"{key}: {name} is not installed; {install_command(name)}")
 
 
 @contextmanager

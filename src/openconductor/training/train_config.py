@@ -19,6 +19,8 @@ from openconductor.errors import ConfigError
 from openconductor.prompt import PromptOptions
 from openconductor.tasks.simulated import SIMULATIONS, find_simulation
 
+EXTRAS = ("tensorboard", "vllm")
+"""The packages that a recipe may need and an extra of their name installs, in versions that fit."""
 UNTRIED = "no GPU has run a training yet; `make gpu-smoke` tries one in ten minutes"
 Positive = Annotated[int, Field(gt=0)]
 NonNegative = Annotated[int, Field(ge=0)]
@@ -570,6 +572,13 @@ def _values(config: TrainConfig) -> dict[str, str]:
         else:
             values[name] = json.dumps(value)
     return values | tables
+
+
+def install_command(package: str) -> str:
+    """Return the command that installs a tracker, or vLLM."""
+    return (
+        f'pip install "openconductor[{package}]"' if package in EXTRAS else f"pip install {package}"
+    )
 
 
 def dump_train_config(config: TrainConfig) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import shlex
 from collections.abc import Mapping
 from pathlib import Path
 
@@ -11,6 +12,7 @@ import torch
 from datasets import Dataset
 from tests.unit.training.conftest import MakeSetup
 from trl import GRPOConfig
+from trl.scripts import vllm_serve
 from trl.trainer import utils
 
 from openconductor.errors import ConfigError
@@ -19,6 +21,7 @@ from openconductor.gym.sampling import phrases, write_index
 from openconductor.pool import read_card
 from openconductor.training import grpo
 from openconductor.training.checkpoint import build_model, build_tokenizer
+from openconductor.training.checks import VLLM_FLAGS
 from openconductor.training.completions import _Explorer, draw_pool
 from openconductor.training.curves import Curve
 from openconductor.training.grpo import grpo_arguments, make_rows, score_only_completions
@@ -81,6 +84,12 @@ def test_the_engine_that_samples_reaches_trl(tmp_path: Path) -> None:
     given = grpo_arguments(load_train_config(RECIPE, inside), tmp_path, context=900)
     assert (given.vllm_mode, given.vllm_gpu_memory_utilization) == ("colocate", 0.4)
     assert given.vllm_max_model_length == 900
+
+
+def test_the_server_that_a_dry_run_names_has_the_flags_that_trl_starts_one_with() -> None:
+    command = vllm_serve.build_command(vllm_serve.ScriptArguments(model="m"))
+    flags = shlex.split(VLLM_FLAGS)
+    assert command[-len(flags) :] == flags
 
 
 @pytest.mark.parametrize(("rounds", "context"), [(1, 39), (2, 256)])
