@@ -44,7 +44,7 @@ from openconductor.events import (
     StepStarted,
     StepText,
 )
-from openconductor.parser import parse_workflow, trailing_text, validate_workflow
+from openconductor.parser import parse_completion, trailing_text, validate_workflow
 from openconductor.pool import WorkerPool
 from openconductor.prompt import SOLVE_SUBTASK, check_question, check_turns, tools_as_text
 from openconductor.protocols import CallContext, OnEvent, Provider
@@ -782,7 +782,7 @@ class LiveEpisode:
                 WorkflowReason.TRUNCATED,
                 f"the Conductor's text was cut at its token limit after {length} characters",
             )
-        return parse_workflow(
+        return parse_completion(
             completion.text,
             self.pool.ordinals,
             max_steps=max_steps,

@@ -14,6 +14,10 @@ cannot go on: at a list of ours outside a string, at a quote that is not closed 
 a word (``don't``), at a stray backslash or a wrong bracket, or deeper than 50 brackets. A broken
 list still counts as the last of its name, and is an error.
 
+Thoughts. What a model thinks before its plan may hold drafts of it, which do not count, nor does a
+broken one swallow the plan. Servers that know a model's thoughts keep them out of its text. Where
+they stand in the text, ``parse_completion`` leaves them out, in training as in asking.
+
 The order of errors. The reasons are checked in this order, each over the lists (model_id,
 subtasks, access_list) and steps in order: too_long, missing_list, not_a_literal, unequal_lengths,
 no_steps, too_many_steps, unknown_worker, bad_subtask, bad_access, forward_access. (``truncated`` is
@@ -54,6 +58,9 @@ _LITERAL_NAMES = frozenset({"True", "False", "None", "set"})
 # literal.
 _KEYWORD_ENDS = ("and", "else", "for", "if", "in", "is", "not", "or")
 
+_THOUGHT = re.compile(
+    r"(?:\s*+<think>.*?(?:</think>|\Z))++|.*?^[ \t]*+</think>", re.DOTALL | re.MULTILINE
+)
 _HEAD_PATTERN = r"(?<!\w)(?:model_id|subtasks|access_list)\s*+[=:]\s*+\["
 _HEAD = re.compile(_HEAD_PATTERN)
 # Possessive repeats: a string that is not closed fails without trying shorter ones. A quote at
@@ -131,14 +138,36 @@ def parse_workflow(
     return Workflow(tuple(steps))
 
 
+def strip_thought(text: str) -> str:
+    r"""Return a completion without the thought that it begins with, which is no part of the plan.
+
+    A thought ends with the first ``</think>``. It begins with ``<think>``, or the prompt has begun
+    it: then its end stands first on a line. A thought without an end is all of the text.
+
+    >>> strip_thought('<think>model_id = [0]? No.</think>\nmodel_id = [1]')
+    '\nmodel_id = [1]'
+    """
+    thought = _THOUGHT.match(text)
+    return text if thought is None else text[thought.end() :]
+
+
+def parse_completion(
+    text: str, workers: Iterable[int], *, max_steps: int = 5, accept_allowed: bool = False
+) -> Workflow:
+    """Read the workflow off a completion, as ``parse_workflow`` does off all but its thought."""
+    plan = strip_thought(text)
+    return parse_workflow(plan, workers, max_steps=max_steps, accept_allowed=accept_allowed)
+
+
 def trailing_text(text: str) -> str:
-    r"""Return what follows the three lists, without the end of a code fence.
+    r"""Return what follows the three lists of a completion, without the end of a code fence.
 
     "": nothing, or a list is missing.
 
     >>> trailing_text('model_id = [2]\nsubtasks = ["Add."]\naccess_list = [[]]\n```\nThat is all.')
     'That is all.'
     """
+    text = strip_thought(text)
     lists = _find_lists(text[:MAX_TEXT])
     if len(lists) < len(_NAMES):
         return ""

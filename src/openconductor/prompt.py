@@ -18,6 +18,7 @@ from importlib.resources import files
 from typing import Any, Literal, cast
 
 from openconductor.errors import ConfigError
+from openconductor.parser import strip_thought
 from openconductor.types import Message, Question, Round, Step, Workflow
 
 ExampleSet = Literal["none", "in_distribution", "mixed", "out_of_distribution"]
@@ -490,7 +491,7 @@ def _later_round(previous: Round, options: PromptOptions) -> str:
         reason = reason or ": it could not be read"
         lines.append(f"It was not a valid workflow, so no worker was asked{reason}")
         if previous.completion is not None:
-            text = _excerpt(previous.completion.text)
+            text = _excerpt(strip_thought(previous.completion.text))
             lines += ["", "You wrote:", "", "<plan>", text, "</plan>"]
     else:
         lines += ["Your workflow was:", "", render_workflow(previous.workflow), ""]

@@ -19,7 +19,7 @@ from openconductor.baselines.pools import around, changed_pool, check_count, ord
 from openconductor.conductor import Conductor
 from openconductor.config import one_of
 from openconductor.errors import ConfigError, WorkflowError
-from openconductor.parser import parse_workflow
+from openconductor.parser import parse_completion
 from openconductor.prompt import EXAMPLES, ExampleName, render_workflow
 from openconductor.protocols import CallContext, OnEvent
 from openconductor.store import CompletionStore
@@ -69,7 +69,7 @@ class Rewired:
             completion = await complete()
             ordinals = conductor.pool.ordinals
             try:
-                plan = parse_workflow(completion.text, ordinals, max_steps=conductor.max_steps)
+                plan = parse_completion(completion.text, ordinals, max_steps=conductor.max_steps)
             except WorkflowError:  # invalid, or a plan that accepts: the Conductor sees it as it is
                 return completion
             return replace(completion, text=render_workflow(self._rewire(plan, question)))

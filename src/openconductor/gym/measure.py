@@ -17,7 +17,7 @@ from openconductor.gym.questions import GymQuestion
 from openconductor.gym.sampling import answered_round
 from openconductor.gym.workers import LOST, REFUSES, Seen
 from openconductor.gym.world import write_value
-from openconductor.parser import parse_workflow
+from openconductor.parser import parse_completion
 from openconductor.prompt import render_prompt
 from openconductor.protocols import CallContext
 from openconductor.types import Episode, Workflow
@@ -264,7 +264,7 @@ async def _plan(
     if completion.finish_reason == "length":
         return None
     try:
-        return parse_workflow(
+        return parse_completion(
             completion.text, pool.ordinals, max_steps=max_steps, accept_allowed=is_later
         )
     except WorkflowError:

@@ -21,7 +21,7 @@ from transformers import (
 )
 
 from openconductor.errors import ConfigError, WorkflowError
-from openconductor.parser import parse_workflow, trailing_text
+from openconductor.parser import parse_completion, trailing_text
 from openconductor.pool import WorkerPool, simulated_pool
 from openconductor.prompt import PREVIOUS_LIMIT, render_prompt
 from openconductor.training.checkpoint import end_ids
@@ -116,7 +116,7 @@ def why_invalid(completion: Completion, config: TrainConfig, ordinals: Sequence[
     if completion.finish_reason == "length":
         return f"truncated: no end within {config.rollout.max_tokens} tokens"
     try:
-        parse_workflow(completion.text, ordinals, max_steps=config.rollout.max_steps)
+        parse_completion(completion.text, ordinals, max_steps=config.rollout.max_steps)
     except WorkflowError as error:
         return str(error)
     if config.reward.trailing_text == "invalid" and trailing_text(completion.text):

@@ -17,7 +17,7 @@ from statistics import fmean, median
 
 from openconductor.errors import ConfigError, OpenConductorError
 from openconductor.measures import Pace
-from openconductor.parser import parse_workflow
+from openconductor.parser import parse_completion
 from openconductor.pool import WorkerPool, simulated_pool
 from openconductor.store import read_store
 from openconductor.store.storage import write_whole
@@ -186,7 +186,7 @@ def exact_accuracies(
             problem = problems[int(place) % len(problems)]
             chance = 0.0
             if not record.value["invalid"]:
-                workflow = parse_workflow(str(record.value["completion"]), pool.ordinals)
+                workflow = parse_completion(str(record.value["completion"]), pool.ordinals)
                 chance = simulation.expected_accuracy(problem.question, workflow, pool) or 0.0
             chances[phase]["all"].append(chance)
             chances[phase].setdefault(problem.kind, []).append(chance)

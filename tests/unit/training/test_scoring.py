@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import pickle
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
@@ -193,6 +194,7 @@ def test_what_the_rules_cannot_decide_is_wrong_masked_or_judged_as_the_recipe_sa
         ("accepted", f"{PLAN}\nThat is all.", (1.0, None)),
         ("invalid", f"{PLAN}\nThat is all.", (0.0, "too_long")),
         ("invalid", f"First a thought.\n```\n{PLAN}\n```\n", (1.0, None)),
+        ("invalid", f"<think>{PLAN}\nOr else.</think>{PLAN}", (1.0, None)),
     ],
 )
 def test_text_after_the_three_lists_is_invalid_where_the_recipe_says_so(
@@ -204,6 +206,16 @@ def test_text_after_the_three_lists_is_invalid_where_the_recipe_says_so(
     assert scorer._record(ATTEMPT, scored, "x")["invalid"] == expected[1]
     config = TrainConfig.model_validate({"reward": {"trailing_text": rule}})
     assert ("goes on" in why_invalid(Completion(text), config, [0])) == (expected[1] is not None)
+
+
+THOUGHTS = Path(__file__).parents[2] / "golden" / "thoughts.jsonl"
+
+
+@pytest.mark.parametrize("line", THOUGHTS.read_text("ascii").splitlines())
+def test_the_start_counts_a_plan_behind_a_thought_as_its_reward_does(line: str) -> None:
+    case = json.loads(line)
+    why = why_invalid(Completion(case["text"]), TrainConfig(), [0, 1, 2])
+    assert (why == "") == ("steps" in case["expect"]), case["why"]
 
 
 def test_a_grader_that_fails_masks_whatever_the_recipe_says(make_scorer: MakeScorer) -> None:
