@@ -21,7 +21,7 @@ def replay(
     out: Annotated[Path, typer.Option("--out", help="The new table, NAME.csv.gz.")],
     as_json: AsJson = False,
 ) -> None:
-    """Record what workers answered, to train and to measure on it without further calls.
+    """Record what workers answered, to train on and measure.
 
     Questions that some worker did not answer in every repeat are left out. A question's split
     follows from its text: of five, three are for training, one for validation, one for the test.

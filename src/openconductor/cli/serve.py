@@ -95,7 +95,10 @@ def serve(  # noqa: PLR0913 - the options of a command
     dry_run: DryRunOption = False,
     offline: Offline = False,
 ) -> None:
-    """Serve a Conductor, or what an evaluation measured, behind the OpenAI and Anthropic APIs."""
+    """Serve a Conductor behind the OpenAI and Anthropic APIs.
+
+    With ``--from``, serve what an evaluation measured.
+    """
     options = {
         "conductor": conductor,
         **asdict(plan),

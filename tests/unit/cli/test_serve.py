@@ -121,7 +121,7 @@ def test_rounds_and_steps_are_chosen_as_in_ask(run, served, tmp_path: Path) -> N
     words = "serve --pool pool.toml --conductor worker:a --port 1 --rounds 3 --max-steps 2"
     ran = run(*words.split())
     assert ran.code == 0, ran.err
-    conductor = served[0].conductor
+    conductor = served[0].systems["conductor"]
     assert (conductor.max_rounds, conductor.max_steps) == (3, 2)
     assert "pool.toml is here" not in ran.err
 
