@@ -138,7 +138,8 @@ def write_questions(folder: Path, sheets: Iterable[Sheet]) -> None:
     lines: list[str] = []
     for sheet in sheets:
         for problem in sheet.problems:
-            reference = problem.reference
+            # A free-form reference has its kind and tolerance beside its text.
+            reference = getattr(problem.reference, "text", problem.reference)
             text = reference if isinstance(reference, str) else dumps(reference)
             if len(text) > LONGEST_REFERENCE:
                 text = f"{text[:LONGEST_REFERENCE]}…"
