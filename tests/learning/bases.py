@@ -20,6 +20,8 @@ from typing import Literal
 import torch
 from tokenizers import Regex, Tokenizer, decoders, models, normalizers, pre_tokenizers, trainers
 from transformers import (
+    Gemma2Config,
+    Gemma2ForCausalLM,
     GenerationConfig,
     LlamaConfig,
     LlamaForCausalLM,
@@ -38,18 +40,31 @@ CHAT = (
     "{% endfor %}"
     "{% if add_generation_prompt %}<|im_start|>assistant\n{% endif %}"
 )
+WITHOUT_SYSTEM = (
+    "{% for message in messages %}{% set asks = message['role'] == 'user' %}"
+    "{% if asks != (loop.index0 % 2 == 0) %}{{ raise_exception('user first, in turn') }}{% endif %}"
+    "<|im_start|>{{ 'user' if asks else 'model' }}\n{{ message['content'] | trim }}<|im_end|>\n"
+    "{% endfor %}{% if add_generation_prompt %}<|im_start|>model\n{% endif %}"
+)
+"""A template that refuses system turns."""
+THINKING = CHAT + (
+    "{% if add_generation_prompt and enable_thinking is defined and not enable_thinking %}"
+    "<think>\n\n</think>\n\n{% endif %}"
+)
+"""A template that can tell the model not to think."""
 SPECIAL = ("<|endoftext|>", "<|im_start|>", "<|im_end|>")
 LISTS = 'model_id = [0, 1]\nsubtasks = ["", ""]\naccess_list = [[], "all"]\n'
 
 
 def save_base(
     folder: Path,
-    family: Literal["qwen2", "llama"],
+    family: Literal["qwen2", "llama", "gemma2"],
     *,
     hidden: int = 32,
     positions: int = 4096,
     servable: bool = False,
     texts: tuple[str, ...] = (),
+    template: str = CHAT,
     shape: Mapping[str, int] = MappingProxyType({}),
 ) -> Path:
     """Write a random base model, whose tokenizer was trained on our prompts.
@@ -80,7 +95,7 @@ def save_base(
         pad_token="<|endoftext|>",
         padding_side="left",
     )
-    tokenizer.chat_template = CHAT
+    tokenizer.chat_template = template
     sizes = {
         "vocab_size": len(tokenizer),
         "hidden_size": hidden,
@@ -93,11 +108,12 @@ def save_base(
         "initializer_range": 0.05,
     } | dict(shape)
     torch.manual_seed(0)
-    model = (
-        Qwen2ForCausalLM(Qwen2Config(**sizes))
-        if family == "qwen2"
-        else LlamaForCausalLM(LlamaConfig(**sizes))
-    )
+    if family == "gemma2":
+        model = Gemma2ForCausalLM(Gemma2Config(**sizes, head_dim=hidden // 4))
+    elif family == "llama":
+        model = LlamaForCausalLM(LlamaConfig(**sizes))
+    else:
+        model = Qwen2ForCausalLM(Qwen2Config(**sizes))
     ends = [
         tokenizer.convert_tokens_to_ids("<|im_end|>"),
         tokenizer.convert_tokens_to_ids("<|endoftext|>"),

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from hashlib import blake2b
 from pathlib import Path
 from typing import Literal, cast
@@ -29,6 +29,7 @@ class ConductorFile:
         max_steps: the most steps of a workflow.
         chat: ``plain`` is the messages' contents in a row (the tiny Conductor); ``template`` is the
             tokenizer's chat template.
+        chat_template_kwargs: the options of the template; the one in the folder has them set.
         learnt_splits: ``task/split`` of the problems that it learnt from.
         learnt_questions: the ``question_digest`` of each of them, except of generated questions.
         workers: the workers that it was trained with. Empty: they changed from question to
@@ -39,6 +40,9 @@ class ConductorFile:
     max_tokens: PositiveInt
     max_steps: PositiveInt = 5
     chat: Literal["plain", "template"] = "plain"
+    chat_template_kwargs: dict[str, bool | int | float | str] = field(
+        default_factory=dict[str, bool | int | float | str]
+    )
     learnt_splits: tuple[str, ...] = ()
     learnt_questions: tuple[str, ...] = ()
     workers: tuple[TrainedWorker, ...] = ()

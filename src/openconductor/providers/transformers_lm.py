@@ -25,6 +25,7 @@ from jinja2 import TemplateError
 from openconductor.config import one_of
 from openconductor.errors import ConfigError, Rejected
 from openconductor.providers.batching import BatchingProvider, BatchRow, pad_prompts
+from openconductor.providers.chat_template import NO_OPTIONS, prepare_template
 from openconductor.providers.conductor_file import NAME as CONDUCTOR_FILE, read_conductor_file
 from openconductor.types import Sampling
 
@@ -42,7 +43,8 @@ class TransformersProvider(BatchingProvider):
     """A causal LM that ``transformers`` loads, asked through its chat template.
 
     It is loaded when it is made. ``Sampling.body`` may hold ``chat_template_kwargs``, which go to
-    the chat template (``{"enable_thinking": False}``).
+    the chat template (``{"enable_thinking": False}``); those that a Conductor was trained with
+    stay. A template without a system turn gets its text at the head of the first user turn.
 
     Args:
         model: a folder, or a name on the hub (``transformers`` downloads it if its cache lacks it).
@@ -208,4 +210,5 @@ def _load(
         raise ConfigError(
             f"model {name!r}: its tokenizer has no chat template, expected a model that can chat"
         )
+    prepare_template(tokenizer, name, NO_OPTIONS)
     return tokenizer, cast(Any, model).to(target).eval()

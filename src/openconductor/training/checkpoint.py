@@ -36,6 +36,11 @@ from transformers import (
 
 from openconductor.errors import ConfigError, JournalError
 from openconductor.pool import WorkerPool, simulated_pool
+from openconductor.providers.chat_template import (
+    NO_OPTIONS,
+    TemplateOptions,
+    prepare_template,
+)
 from openconductor.providers.conductor_file import question_digest
 from openconductor.providers.tiny import PLAIN_CHAT, Checkpoint
 from openconductor.providers.transformers_lm import tokenizer_class
@@ -144,7 +149,7 @@ def check_base(name: str) -> None:
 
 
 def load_model(
-    name: str | Path, *, dtype: torch.dtype = torch.float32
+    name: str | Path, *, dtype: torch.dtype = torch.float32, options: TemplateOptions = NO_OPTIONS
 ) -> tuple[PreTrainedModel, PreTrainedTokenizerBase]:
     """Load a Conductor or a base model, without its own sampling settings.
 
@@ -152,9 +157,11 @@ def load_model(
         name: a folder, or a name on the hub.
         dtype: of the weights. Those that learn are float32, because bfloat16 weights do not move at
             the learning rates of GRPO.
+        options: of the chat template.
 
     Raises:
-        ConfigError: it cannot be loaded, weights are missing, or it has no chat template.
+        ConfigError: it cannot be loaded, weights are missing, or it has no chat template, or one
+            that does not read the options.
     """
     try:
         loaded = AutoModelForCausalLM.from_pretrained(name, dtype=dtype, output_loading_info=True)
@@ -162,7 +169,7 @@ def load_model(
         raise _not_loaded(name, error) from error
     model, report = cast("tuple[PreTrainedModel, dict[str, object]]", loaded)
     _check_weights(name, report)
-    tokenizer = load_tokenizer(name)
+    tokenizer = load_tokenizer(name, options)
     ends = end_ids(model) | {cast("int", tokenizer.eos_token_id)}
     model.generation_config = GenerationConfig(
         eos_token_id=sorted(ends), pad_token_id=tokenizer.pad_token_id
@@ -180,11 +187,14 @@ def _check_weights(name: str | Path, report: dict[str, object]) -> None:
         raise ConfigError(f"checkpoint {name}: got {wrong} in its weights, expected none")
 
 
-def load_tokenizer(name: str | Path) -> PreTrainedTokenizerBase:
-    """Load the tokenizer of a Conductor or a base model.
+def load_tokenizer(
+    name: str | Path, options: TemplateOptions = NO_OPTIONS
+) -> PreTrainedTokenizerBase:
+    """Load the tokenizer of a Conductor or a base model, and prepare its chat template.
 
     Raises:
-        ConfigError: it cannot be loaded, or has no chat template.
+        ConfigError: it cannot be loaded, has no chat template, or one that does not read the
+            options.
     """
     try:
         tokenizer = cast("PreTrainedTokenizerBase", tokenizer_class(name).from_pretrained(name))
@@ -194,6 +204,7 @@ def load_tokenizer(name: str | Path) -> PreTrainedTokenizerBase:
         raise ConfigError(
             f"model {name}: its tokenizer has no chat template, expected an instruction-tuned model"
         )
+    prepare_template(tokenizer, str(name), options)
     if tokenizer.pad_token_id is None:
         tokenizer.pad_token = tokenizer.eos_token
     return tokenizer
@@ -271,27 +282,48 @@ def whole_weights(trainer: Trainer) -> tuple[PreTrainedModel, dict[str, torch.Te
 
 
 # ── folders ───────────────────────────────────────────────────────────────────────────────────────
+_TORCH_DISK = ("PytorchStreamWriter", "inline_container")  # in torch's errors of a full disk
+
+
 @contextmanager
-def storing(path: Path) -> Generator[None]:
-    """Turn a failing disk into a JournalError that says what could not be written.
+def storing(path: Path, size: int = 0) -> Generator[None]:
+    """Turn a failing disk into a JournalError that says what could not be written, and what to do.
 
     torch and safetensors wrap a full disk into errors of their own; torch's is known by its text
-    alone.
+    alone. ``size`` is about how many bytes are written; 0: unknown.
     """
     try:
         yield
     except (OSError, SafetensorError, RuntimeError) as error:
-        if isinstance(error, RuntimeError) and "PytorchStreamWriter" not in str(error):
-            raise
-        cause = error.strerror if isinstance(error, OSError) else None
-        raise JournalError(f"{path}: could not be written: {cause or error}") from error
+        cause = str(error)
+        if isinstance(error, OSError):
+            cause = error.strerror or cause
+        elif not isinstance(error, SafetensorError):
+            if not any(word in cause for word in _TORCH_DISK):
+                raise
+            cause = "the disk took only a part of it"
+        parent = next(folder for folder in path.absolute().parents if folder.is_dir())
+        room = f"{_megabytes(shutil.disk_usage(parent).free)} are free there"
+        if size:
+            room += f", about {_megabytes(size)} are needed"
+        raise JournalError(
+            f"{path}: could not be written: {cause}; {room}. Make room and start again; a training "
+            "goes on from its last checkpoint with --resume"
+        ) from error
+
+
+def _megabytes(size: int) -> str:
+    return f"{size / 1e6:,.1f} MB"
 
 
 @contextmanager
-def whole_folder(path: Path) -> Generator[Path]:
-    """Fill a folder whole: the block writes to a neighbour, which takes its place at the end."""
+def whole_folder(path: Path, size: int = 0) -> Generator[Path]:
+    """Fill a folder whole: the block writes to a neighbour, which takes its place at the end.
+
+    ``size`` is as for ``storing``.
+    """
     part = path.with_name(path.name + ".part")
-    with storing(path):
+    with storing(path, size):
         shutil.rmtree(part, ignore_errors=True)
         part.mkdir(parents=True)
         try:
@@ -326,15 +358,17 @@ class WholeCheckpoints(Trainer):
 
     def _save_checkpoint(self, model: Any, trial: Any) -> None:
         path = Path(self._get_output_dir(trial=trial)) / f"checkpoint-{self.state.global_step}"
-        try:
-            with storing(path):
+        learnt = sum(weights.numel() for weights in model.parameters() if weights.requires_grad)
+        first = self.accelerator.is_main_process
+        with storing(path, 12 * learnt):  # weights and two moments
+            try:
                 super()._save_checkpoint(model, trial)
                 self.accelerator.wait_for_everyone()
-                if self.accelerator.is_main_process:
+                if first:
                     (path / COMPLETE).write_text("", encoding="utf-8")
-        except JournalError:
-            shutil.rmtree(path, ignore_errors=True)
-            raise
+            finally:
+                if first and not is_complete(path):
+                    shutil.rmtree(path, ignore_errors=True)
 
 
 def save_trained(
@@ -379,11 +413,13 @@ def save_conductor(
         "max_tokens": config.rollout.max_tokens,
         "max_steps": config.rollout.max_steps,
         "chat": "plain" if is_plain else "template",
+        "chat_template_kwargs": config.model.chat_template_kwargs,
         "learnt_splits": sorted({f"{task}/{config.data.split}" for task in tasks}),
         "learnt_questions": sorted({question_digest(problem.question) for problem in learnt}),
         "workers": [] if pool is None else _describe_workers(config, pool),
     }
-    with whole_folder(folder) as part:
+    size = sum(tensor.nbytes for tensor in (weights or model.state_dict()).values())
+    with whole_folder(folder, size) as part:
         model.save_pretrained(part, state_dict=weights)
         tokenizer.save_pretrained(part)
         text = json.dumps(description, indent=2) + "\n"

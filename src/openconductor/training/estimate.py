@@ -150,7 +150,8 @@ def _shape(
         shape = AutoConfig.from_pretrained(config.model.base).get_text_config()
         with torch.device("meta"):
             model = AutoModelForCausalLM.from_config(shape)
-        return model, shape, load_tokenizer(config.model.base)
+        options = config.model.chat_template_kwargs
+        return model, shape, load_tokenizer(config.model.base, options)
     tokenizer = build_tokenizer([])
     if questions is not None:
         tokenizer = fresh_tokenizer(config, questions, pool)

@@ -257,7 +257,7 @@ def _load(setup: Setup, base: Path | None) -> tuple[PreTrainedModel, PreTrainedT
     if base is not None:
         return load_model(base)
     if config.model.base:
-        return load_model(config.model.base)
+        return load_model(config.model.base, options=config.model.chat_template_kwargs)
     tokenizer = fresh_tokenizer(config, setup.questions, setup.pool)
     return build_model(config.model, tokenizer, seed=config.seed), tokenizer
 

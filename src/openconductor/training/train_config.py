@@ -26,6 +26,7 @@ Positive = Annotated[int, Field(gt=0)]
 NonNegative = Annotated[int, Field(ge=0)]
 Seed = Annotated[int, Field(ge=0, lt=2**32)]  # as numpy takes it
 Fraction = Annotated[float, Field(ge=0.0, le=1.0)]
+OptionName = Annotated[str, Field(pattern=r"^[A-Za-z_]\w*$")]
 Rate = Annotated[float, Field(gt=0.0, allow_inf_nan=False)]
 
 
@@ -66,6 +67,8 @@ class ModelConfig(_Section):
 
     Attributes:
         base: a folder or hub name; "": a fresh tiny model, which needs a cold start.
+        chat_template_kwargs: options of the base's chat template, such as ``enable_thinking =
+            false``; they stay set in what is trained.
         lora_rank: learn adapters of this rank and leave the base's weights alone; 0: learn all
             weights.
         lora_targets: the linear layers that get adapters, by the ends of their names; (): all.
@@ -75,6 +78,7 @@ class ModelConfig(_Section):
     """
 
     base: str = "Qwen/Qwen2.5-7B-Instruct"
+    chat_template_kwargs: dict[OptionName, bool | int | float | str] = {}
     lora_rank: NonNegative = 0
     lora_targets: tuple[str, ...] = ()
     hidden: Positive = 64
@@ -90,6 +94,8 @@ class ModelConfig(_Section):
             divisor = f"a divisor of hidden = {self.hidden}"
             _require(self.hidden % self.heads == 0, "model.heads", self.heads, divisor)
             _require(not self.lora_rank, "model.lora_rank", self.lora_rank, "0 for a fresh model")
+            options = self.chat_template_kwargs
+            _require(not options, "model.chat_template_kwargs", options, "none for a fresh model")
         return self
 
 

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import random
+import re
 import shutil
 import string
 from pathlib import Path
 
 import pytest
+from safetensors import SafetensorError
 from safetensors.torch import load_file, save_file
 from transformers import PreTrainedTokenizerFast
 
@@ -98,6 +100,8 @@ def test_ids_survive_saving_and_loading(tmp_path: Path) -> None:
             RuntimeError("[enforce fail] . PytorchStreamWriter failed writing file data/0"),
             JournalError,
         ),
+        (RuntimeError("[enforce fail at inline_container.cc:672] . unexpected pos"), JournalError),
+        (SafetensorError("Error while serializing: I/O error: No space left"), JournalError),
         (RuntimeError("a bug"), RuntimeError),
     ],
 )
@@ -109,12 +113,17 @@ def test_a_folder_whose_filling_fails_does_not_appear_and_the_old_one_stays(
         (part / "weights").write_text("old", encoding="utf-8")
 
     def fail() -> None:
-        with whole_folder(target) as part:
+        with whole_folder(target, size=3_000_000_000) as part:
             (part / "weights").write_text("half", encoding="utf-8")
             raise error
 
-    with pytest.raises(kind):
+    with pytest.raises(kind) as caught:
         fail()
+    if kind is JournalError:
+        message = str(caught.value)
+        assert message.startswith(f"{target}: could not be written: ") and "enforce" not in message
+        assert re.search(r"[\d.]+ MB are free there, about 3,000\.0 MB are needed\.", message)
+        assert message.endswith("goes on from its last checkpoint with --resume")
     assert (target / "weights").read_text(encoding="utf-8") == "old"
     assert is_complete(target)
     assert [path.name for path in tmp_path.iterdir()] == ["conductor"]
