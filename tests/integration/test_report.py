@@ -321,6 +321,17 @@ def test_headroom_says_how_many_questions_show_a_gain(tmp_path: Path, run: Any) 
     assert (ran.code, ran.out, "no system here writes plans" in ran.err) == (2, "", True)
 
 
+def test_headroom_takes_several_tasks_and_shows_what_each_worker_costs(tmp_path, run) -> None:
+    words = (*HEADROOM, "--task", "gym", "--task", "more=gym", "--limit", "5", "--repeats", "1")
+    values = read(run, *words, "--out", tmp_path / "h")
+    assert values["questions"] == 10
+    jack = values["costs"]["worker:jack"]
+    assert jack["dollars"] > 0 and jack["seconds"] > 0
+    ran = run(*words, "--out", tmp_path / "h")
+    head = ran.out.partition("What the pool could give")[2].partition("───")[0]
+    assert "dollars a 1,000" in " ".join(head.split()) and "seconds" in head
+
+
 def test_headroom_without_a_cent_says_that_the_budget_was_the_cause(tmp_path, run) -> None:
     words = (*HEADROOM, "--budget-dollars", "0", "--limit", "3", "--concurrency", "1")
     ran = run(*words, "--out", tmp_path / "h")

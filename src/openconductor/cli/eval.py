@@ -38,6 +38,7 @@ from openconductor.cli.runs import (
     evaluate,
     interruptible,
     missing_text,
+    read_learn,
     read_task,
     read_task_path,
 )
@@ -81,6 +82,12 @@ def eval(  # noqa: A001, PLR0913, PLR0917 - the options of a command
     ] = None,
     task_path: Annotated[
         list[str] | None, typer.Option("--task-path", help="NAME=FILE: local data of a task.")
+    ] = None,
+    learn: Annotated[
+        str | None,
+        typer.Option(
+            "--learn", help="TASK or TASK=FILE: other questions, which best_fixed learns from."
+        ),
     ] = None,
     pool: PoolFile = None,
     conductor: PlannerName = None,
@@ -160,6 +167,7 @@ def eval(  # noqa: A001, PLR0913, PLR0917 - the options of a command
             "unsafe_code_exec": unsafe or None,
             "concurrency": concurrency,
             "budget": {"dollars": dollars, "calls": calls},
+            "learn": read_learn(learn),
         },
     )
     if regraded is not None:
@@ -176,6 +184,8 @@ def eval(  # noqa: A001, PLR0913, PLR0917 - the options of a command
     base = plain_config(read)
     if names:
         base.pop("system", None)
+    if learn is not None:
+        cast("Values", base["learn"]).pop("path", None)
     values = _overlay(base, changes)
     chosen = tasks or cast("list[Values]", base["task"])
     values["task"] = complete_tasks(chosen, paths, limit)

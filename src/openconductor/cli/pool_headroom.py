@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Annotated
 
@@ -13,6 +14,8 @@ from openconductor.cli.report import show_sections
 from openconductor.cli.runs import WorkersRunOptions, ask_workers, missing_text
 from openconductor.errors import ConfigError
 from openconductor.evaluation import headroom as measure
+from openconductor.evaluation.eval_config import GYM
+from openconductor.evaluation.tables import Cost, user_costs
 from openconductor.report import sections as report_sections
 
 MOST_COLUMNS = 10
@@ -26,9 +29,13 @@ def headroom(
     ] = None,
     *,
     task: Annotated[
-        str,
-        typer.Option("--task", help="TASK or NAME=TASK: the task that the questions come from."),
-    ] = "gym",
+        list[str] | None,
+        typer.Option(
+            "--task",
+            help="TASK or NAME=TASK: a task that questions come from; repeatable.",
+            show_default="gym",
+        ),
+    ] = None,
     asking: WorkersRunOptions,
     repeats: Annotated[
         int, typer.Option("--repeats", min=1, help="2 or more tell luck from skill.")
@@ -47,7 +54,8 @@ def headroom(
     for points in gain or ():
         if not 0 < points <= 100:
             raise ConfigError(f"--gain: got {points:g}, expected points above 0 and up to 100")
-    run = ask_workers("headroom", pool, [task], asking, repeats=repeats)
+    run = ask_workers("headroom", pool, task or [GYM], asking, repeats=repeats)
+    costs = user_costs(run.results)
     records = run.results.records
     gains = measure.GAINS
     if gain:
@@ -63,11 +71,12 @@ def headroom(
     if as_json:
         values = measured.to_json()
         values["matrix"] = measure.outcome_matrix(records)
+        values["costs"] = {system: cost._asdict() for system, cost in costs.items()}
         values["missing"] = run.results.missing
         values["folder"] = str(run.folder)
         console.show_json(values)
     else:
-        _show(measured)
+        _show(measured, costs)
     if run.results.missing:
         console.say(missing_text(run.results.missing))
     if run.error is not None:
@@ -75,10 +84,10 @@ def headroom(
         raise typer.Exit(console.FAILED)
 
 
-def _show(measured: measure.Headroom) -> None:
+def _show(measured: measure.Headroom, costs: Mapping[str, Cost]) -> None:
     gain = report_sections.gain(measured)
     console.show(f"choosing the right worker for each question could gain {gain}")
-    sections = list(report_sections.pool_sections(measured))
+    sections = list(report_sections.pool_sections(measured, costs))
     if len(measured.workers) > MOST_COLUMNS:
         sections = [section for section in sections if section.title != report_sections.ADDS]
     show_sections(sections)

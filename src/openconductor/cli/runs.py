@@ -121,6 +121,16 @@ def read_task_path(text: str) -> tuple[str, str]:
     return name, path
 
 
+def read_learn(text: str | None) -> Values:
+    """Return the recipe's table of TASK or TASK=FILE, from which systems learn."""
+    if text is None:
+        return {}
+    task, equals, path = text.partition("=")
+    if not task or (equals and not path):
+        raise ConfigError(f"--learn: got {text!r}, expected TASK or TASK=FILE")
+    return {"task": task, "path": path} if equals else {"task": task}
+
+
 def complete_tasks(
     tasks: Sequence[Mapping[str, object]], paths: Mapping[str, str], limit: int | None
 ) -> list[Values]:

@@ -160,7 +160,9 @@ def check_names(config: EvalConfig, checklist: Checklist) -> Workshop | None:
         install = "pip install 'openconductor[eval]'"
         checklist.wrong("packages", f"the extra eval is not installed: {install}")
     if systems.learns(specs, config):
-        _check_table(sheets.learning_table(config), config, checklist)
+        table = checklist.attempt("questions", lambda: sheets.learning_table(config))
+        if table is not None:
+            _check_table(table, config, checklist)
     budget = config.budget.budget()
     if budget is not None:
         for _, worker in pool:

@@ -30,6 +30,11 @@ if TYPE_CHECKING:
 
 
 QUESTIONS = "questions.jsonl"
+_OTHERS = (
+    "systems such as best_fixed learn from questions that are not evaluated: name their task, and "
+    "their file if they are local, with --learn TASK or --learn TASK=FILE (in a recipe task, path "
+    "and split of [learn]), or leave these systems out"
+)
 LONGEST_REFERENCE = 4000
 """The most characters of a reference that are kept; those of programs are their tests."""
 
@@ -61,15 +66,22 @@ def load_sheets(config: EvalConfig) -> dict[str, Sheet]:
 
 
 def learning_table(config: EvalConfig) -> TaskTable:
-    """Return the questions that trained baselines learn from, as a task of a name of its own."""
+    """Return the questions that trained baselines learn from, as a task of a name of its own.
+
+    Raises:
+        ConfigError: the task is unknown or has no such split, or the recipe names only the file
+            that is evaluated.
+    """
     learn = config.learn
     name = learn.task or config.task[0].name
     evaluated = {table.name: table for table in config.task}
     table = evaluated.get(name, TaskTable(name))
     path = learn.path
-    if path is None and table.path is not None and Path(table.path).is_dir():
+    if path is None and table.path is not None:
+        if not Path(table.path).is_dir():
+            raise ConfigError(f"learn: the file of {name}, {table.path}, is evaluated; {_OTHERS}")
         path = table.path  # its splits are files of one folder
-    return TaskTable(
+    learnt = TaskTable(
         name=f"learn:{name}",
         task=table.task or name,
         path=path,
@@ -78,27 +90,31 @@ def learning_table(config: EvalConfig) -> TaskTable:
         limit=learn.limit,
         seed=config.seed,
     )
+    try:
+        open_task(learnt, config)
+    except ConfigError as error:
+        raise ConfigError(f"learn: {error}; {_OTHERS}") from error
+    return learnt
 
 
 def load_learning(config: EvalConfig, evaluated: Iterable[Sheet]) -> Sheet:
     """Load the questions that trained baselines learn from; none of them is evaluated.
 
     Raises:
-        ConfigError: a task or an option is unknown.
+        ConfigError: raised as by ``learning_table``.
         TaskError: the data are missing, or one of the questions is evaluated, too.
     """
+    table = learning_table(config)
     try:
-        sheet = load_sheet(learning_table(config), config)
+        sheet = load_sheet(table, config)
     except TaskError as error:
-        raise TaskError(
-            f"learn: the questions of trained systems (path, task, split of [learn]): {error}"
-        ) from error
+        raise TaskError(f"learn: {error}; {_OTHERS}") from error
     tested = {problem.question for one in evaluated for problem in one.problems}
     shared = [problem.id for problem in sheet.problems if problem.question in tested]
     if shared:
         raise TaskError(
             f"learn: {len(shared)} of {len(sheet.problems)} questions are evaluated, too "
-            f"({shared[0]!r} among them); expected others: another split, path or task"
+            f"({shared[0]!r} among them); {_OTHERS}"
         )
     return sheet
 

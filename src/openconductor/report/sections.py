@@ -10,7 +10,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from openconductor.evaluation.eval_config import GROUPS, HINDSIGHT, group_of
+from openconductor.evaluation.eval_config import ALONE, GROUPS, HINDSIGHT, group_of
 from openconductor.evaluation.statistics import holm
 from openconductor.evaluation.tables import Cost
 from openconductor.report import words as say
@@ -102,14 +102,14 @@ def sections(report: Report) -> Iterator[Section]:
     if report.headroom is not None:
         how = "in hindsight" if report.headroom.oracle_corrected is None else "without luck"
         line = f"The best worker of each question, {how}: {gain(report.headroom)}."
-        yield _pool(report.headroom, line)
+        yield _pool(report.headroom, report.costs, line)
     if report.training is not None:
         yield _training(report.training)
 
 
-def pool_sections(room: Headroom) -> Iterator[Section]:
+def pool_sections(room: Headroom, costs: Mapping[str, Cost]) -> Iterator[Section]:
     """Yield what a pool could give, for ``pool headroom``, which says the gain itself."""
-    yield _pool(room)
+    yield _pool(room, costs)
     if len(room.workers) > 1:
         yield _complements(room)
     rows: list[Sequence[str]] = []
@@ -403,14 +403,17 @@ def gain(room: Headroom) -> str:
     return f"{text} (95 % interval of the gain {ends})"
 
 
-def _pool(room: Headroom, *lines: str) -> Section:
+def _pool(room: Headroom, costs: Mapping[str, Cost], *lines: str) -> Section:
     fates = {True: "could go", False: "adds", None: "open"}
     rows: list[Sequence[str]] = []
     for worker in room.workers:
+        cost = costs.get(f"{ALONE}{worker.name}", Cost())
         row = (
             worker.name,
             percent(worker.accuracy),
             interval(worker.accuracy),
+            say.thousand(cost.dollars),
+            say.three_digits(cost.seconds),
             percent(worker.only),
             points(worker.loss),
             span(worker.loss),
@@ -420,9 +423,19 @@ def _pool(room: Headroom, *lines: str) -> Section:
     return Section(
         "What the pool could give",
         [*lines, *_pool_lines(room)],
-        ("", "right, %", INTERVAL, "only it, %", "points lost without it", INTERVAL, ""),
+        (
+            "",
+            "right, %",
+            INTERVAL,
+            "dollars a 1,000",
+            "seconds",
+            "only it, %",
+            "loss without it",
+            INTERVAL,
+            "",
+        ),
         rows,
-        frozenset((0, 6)),
+        frozenset((0, 8)),
         drawn=[worker.loss for worker in room.workers],
     )
 

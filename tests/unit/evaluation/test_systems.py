@@ -353,7 +353,6 @@ def test_the_gyms_workers_are_asked_nothing_but_the_gym(named: dict[str, object]
 
 
 # ── what is learnt from ───────────────────────────────────────────────────────────────────────────
-# ── what is learnt from ───────────────────────────────────────────────────────────────────────────
 def test_the_splits_of_a_folder_lie_side_by_side() -> None:
     recipe = of_files(learn={"limit": 3})
     sheet = load_learning(recipe, load_sheets(recipe).values())
@@ -387,8 +386,8 @@ def check_held_out(planner: str, task: list[dict[str, object]]) -> None:
 @pytest.mark.parametrize(
     ("learn", "said"),
     [
-        ({"split": "test"}, r"4 of 4 questions are evaluated, too .*; expected others"),
-        ({"path": "nowhere.jsonl"}, r"learn: the questions .* \[learn\]\): .*nowhere\.jsonl"),
+        ({"split": "test"}, r"4 of 4 questions are evaluated, too .*; .*--learn TASK=FILE"),
+        ({"path": "nowhere.jsonl"}, r"learn: .*nowhere\.jsonl.*--learn TASK=FILE"),
     ],
 )
 def test_what_is_learnt_from_is_there_and_is_not_evaluated(
@@ -397,6 +396,19 @@ def test_what_is_learnt_from_is_there_and_is_not_evaluated(
     recipe = of_files(learn=learn)
     with pytest.raises(TaskError, match=said):
         load_learning(recipe, load_sheets(recipe).values())
+
+
+@pytest.mark.parametrize(
+    ("task", "said"),
+    [
+        ({"name": "math500"}, r"got the split 'train', expected one of test; .*--learn TASK or"),
+        ({"name": "gsm8k", "path": "test.jsonl"}, r"the file of gsm8k, test.jsonl, is evaluated; "),
+    ],
+)
+def test_a_task_without_questions_to_learn_from_says_how_to_name_some(task, said: str) -> None:
+    recipe = of_files(task=[task])
+    with pytest.raises(ConfigError, match=said):
+        load_learning(recipe, [])
 
 
 def test_what_a_planner_learnt_from_is_not_evaluated_whatever_it_is_called(learnt: Path) -> None:
