@@ -24,7 +24,8 @@ from openconductor.config import one_of, shorten
 from openconductor.errors import GradingError, SandboxError
 from openconductor.graders.code_compare import Mode, wrong_output, wrong_value
 from openconductor.graders.code_tests import CallTest, CodeTests, IoTest
-from openconductor.graders.code_text import program_of, with_preamble
+from openconductor.graders.code_text import official_program, read_program, with_preamble
+from openconductor.graders.programs.choose import Program
 from openconductor.sandboxes import Limits, Run, RunResult, Sandbox, Verdict, open_sandbox
 from openconductor.sandboxes.encoding import NotPlain, decode, encode
 from openconductor.types import Grade, Problem
@@ -32,6 +33,8 @@ from openconductor.types import Grade, Problem
 Group = IoTest | tuple[CallTest, ...]
 """Tests that share a process: one of standard input, or calls."""
 SHOWN = 200
+SHORT = 20_000
+"""Characters of an answer that is read in the event loop; longer ones take a thread."""
 
 
 class CodeGrader:
@@ -70,9 +73,10 @@ class CodeGrader:
                 f"problem {problem.id}: got the reference {shorten(tests)}, "
                 "expected CodeTests with tests"
             )
-        program = program_of(answer)
-        if program is None:
+        found = await self._find_program(answer, tests)
+        if found is None:
             return Grade(False, None, "unparsed: no program in the answer")
+        program = found.text
         text = with_preamble(program) if self.mode == "lcb-compat" else program
         try:
             sandbox = self._sandbox or await asyncio.to_thread(self._open_sandbox)
@@ -83,7 +87,20 @@ class CodeGrader:
                 fault = await self._run_outside(sandbox, text, tests)
         except SandboxError as error:
             return Grade(None, program, f"undecided: {error}")
-        return Grade(not fault, program, f"[{sandbox.level}] {fault or 'passed'}")
+        note = f"[{sandbox.level}] {fault or 'passed'}"
+        if found.taken:
+            note += f"; program: {found.taken}"
+        return Grade(not fault, program, note)
+
+    async def _find_program(self, answer: str, tests: CodeTests) -> Program | None:
+        """Return the program of an answer, as the mode finds it."""
+        if self.mode == "lcb-compat":
+            return official_program(answer)
+        calls = tests.unittest or any(isinstance(test, CallTest) for test in tests.tests)
+        entry_point = tests.entry_point if calls else None
+        if len(answer) < SHORT:
+            return read_program(answer, entry_point)
+        return await asyncio.to_thread(read_program, answer, entry_point)
 
     def _open_sandbox(self) -> Sandbox:
         with self._opening:

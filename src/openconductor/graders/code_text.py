@@ -1,25 +1,16 @@
-"""Finds the program in an answer; holds the lines that LiveCodeBench puts before a program.
-
-Nothing is parsed or repaired: a program that does not compile is wrong.
-"""
+"""Finds the program in an answer; holds the lines that LiveCodeBench puts before a program."""
 
 from __future__ import annotations
 
 import re
 
 from openconductor.graders.extraction import strip_thoughts
+from openconductor.graders.programs.choose import FUTURE, Program, find_program
 
-FENCE = re.compile(
-    r"^[ \t]*((`|~)\2{2,})[ \t]*(?P<language>[\w+.#-]*)[^\n]*\n"
-    r"(?P<block>.*?)(?:^[ \t]*\1\2*[ \t]*$|\Z)",
-    re.MULTILINE | re.DOTALL,
-)
 STARTS_A_PROGRAM = re.compile(
-    r"(?:#|@|\"\"\"|'''|[A-Za-z_][\w., ]*\s*=[^=]"
+    r"(?:#|@|\"\"\"|'''|[A-Za-z_][\w., ]{0,200}=[^=]"
     r"|(?:async\s+def|def|class|import|from|for|while|if|try|with|return|print)\b)"
 )
-FUTURE = re.compile(r"^from[ \t]+__future__[ \t]+import[^\n]*\n?", re.MULTILINE)
-PYTHON = {"", "py", "python", "python3", "python2", "py3", "pypy", "pypy3"}
 
 _MODULES = (
     "string re datetime collections heapq bisect copy math random statistics itertools functools "
@@ -33,21 +24,37 @@ PREAMBLE = (
 """The imports and the setting that LiveCodeBench's runner gives every program (commit 28fef95)."""
 
 
-def program_of(answer: str) -> str | None:
+def program_of(answer: str, entry_point: str | None = None) -> str | None:
+    """Return the text of the program in an answer, or None; ``read_program`` says more."""
+    program = read_program(answer, entry_point)
+    return None if program is None else program.text
+
+
+def read_program(answer: str, entry_point: str | None = None) -> Program | None:
     """Return the program in an answer, or None.
 
-    It is the last fenced block that is Python or names no language. Without fences it is the whole
-    text, if that begins like a program. Thoughts do not count (``strip_thoughts``). A fence that is
-    never closed ends with the text.
+    Thoughts do not count. ``programs.choose`` has the rules for blocks. An answer without blocks is
+    the program if it begins like one.
+
+    Args:
+        answer: the whole answer.
+        entry_point: the function under test; None: the program reads standard input.
     """
     answer = strip_thoughts(answer)
-    fences = list(FENCE.finditer(answer))
-    if not fences:
-        return answer if STARTS_A_PROGRAM.match(answer.lstrip()) else None
-    for fence in reversed(fences):
-        if fence["language"].lower() in PYTHON and fence["block"].strip():
-            return fence["block"]
-    return None
+    program = find_program(answer, entry_point)
+    if program is None and STARTS_A_PROGRAM.match(answer.lstrip()):
+        return Program(answer)
+    return program
+
+
+def official_program(answer: str) -> Program | None:
+    """Return the program as LiveCodeBench's script does: the lines between the last two fences."""
+    lines = answer.split("\n")
+    fences = [number for number, line in enumerate(lines) if "```" in line]
+    if len(fences) < 2:
+        return None
+    first, last = fences[-2:]
+    return Program("\n".join(lines[first + 1 : last]) + "\n")
 
 
 def with_preamble(program: str) -> str:

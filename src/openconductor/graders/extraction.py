@@ -19,7 +19,9 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 
-_TAG = re.compile(r"<\s*(/?)\s*(?:think|thinking|thoughts?|reasoning)\s*>", re.IGNORECASE)
+_TAG = re.compile(
+    r"<\s{0,3}(/?)\s{0,3}(?:think|thinking|thoughts?|reasoning)\s{0,3}>", re.IGNORECASE
+)
 _BOX = re.compile(r"\\(?:boxed|fbox)(?![A-Za-z])\s*")
 # Between two boxes of one list: blanks, math delimiters, a comma, "and" or "or", a name.
 _BLANK = re.compile(r"\\[ ,;:!]|\\q?quad(?![a-z])|\\[()\[\]]|[\s$&~]")
