@@ -25,6 +25,7 @@ from openconductor.evaluation.statistics import (
     Difference,
     Key,
     difference,
+    holm,
     interval_90,
     task_mean,
 )
@@ -45,6 +46,8 @@ AUTO = "auto"
 """The name of the system that ``choose_auto`` chooses."""
 MARGIN = 0.02
 """A system is about as good as another one if it is surely less than this behind."""
+MOST_CHANCE = 0.05
+"""A system is better than the best worker if luck would do as much at most this often."""
 
 _NO_WORKER = (
     "{run} asked no worker alone, which says what the others are worth; evaluate the system "
@@ -73,9 +76,10 @@ def choose_auto(results: Results) -> Choice | None:
 
     The best system is the one that is right most often. A system is about as good if the 90 %
     interval of its lead over the best, paired by question, ends above -2 points. One that costs
-    more than the best worker must also be better than it by the 95 % interval; a cheaper one must
-    be about as good as it. If no system is, or fewer than 30 questions were asked, the best worker
-    is chosen.
+    more than the best worker must also be better than it, by a test at 5 % that is adjusted (Holm)
+    for the number of these systems: the best of many equal ones looks better than it is. A cheaper
+    one must be about as good as the worker. If no system is, or fewer than 30 questions were asked,
+    the best worker is chosen.
 
     Answers that are undecided or missing count as wrong. Costs are compared in dollars, then in
     calls; an unknown price counts as the highest.
@@ -116,6 +120,7 @@ class _Contest:
         self.best = ranked[0] if ranked else ""
         self.worker = workers[0] if workers else None
         self._second = ranked[1] if len(ranked) > 1 else None
+        self._better = frozenset[str]() if self.worker is None else self._find_better(self.worker)
 
     def cost(self, system: str) -> tuple[bool, float, float]:
         """Return the cost of a question, by which systems can be sorted."""
@@ -136,7 +141,7 @@ class _Contest:
         if system == self.worker:
             return True
         if self.cost(system) > self.cost(self.worker):
-            return self._lead(system, self.worker).low > 0
+            return system in self._better
         return self._is_as_good(system, self.worker)
 
     def reason(self, system: str) -> str:
@@ -149,6 +154,19 @@ class _Contest:
         assert self.worker is not None
         lead = self._say_lead(system, self.worker)
         return f"the best system: against the best worker, {self.worker}, {lead}"
+
+    def _find_better(self, worker: str) -> frozenset[str]:
+        """Return the systems that cost more than the best worker and are shown to be better."""
+        leads: dict[str, Difference] = {}
+        for system in self.right:
+            if not system.startswith(ALONE) and self.cost(system) > self.cost(worker):
+                leads[system] = self._lead(system, worker)
+        p_values = holm([lead.p for lead in leads.values()])
+        better: set[str] = set()
+        for (system, lead), p_value in zip(leads.items(), p_values, strict=True):
+            if lead.low > 0 and p_value <= MOST_CHANCE:
+                better.add(system)
+        return frozenset(better)
 
     def _is_as_good(self, first: str, second: str) -> bool:
         low, _ = interval_90(self._lead(first, second))

@@ -17,7 +17,7 @@ from openconductor.types import Usage
 pytest.importorskip("scipy")
 
 ANN, BOB, VOTE, TEAM = "worker:ann", "worker:bob", "consensus:ann?n=3", "conductor"
-ROUTER = "routerdc-lite"
+ROUTER, LOCAL = "routerdc-lite", "worker:local"
 
 
 @dataclass(frozen=True)
@@ -26,7 +26,7 @@ class Planted:
 
     Attributes:
         right: the chance that an answer is right.
-        dollars: the price of a question.
+        dollars: the price of a question; "": unknown.
         calls: the calls of a question.
         like: answers as this system does, but for a share ``apart`` of the questions.
         undecided, missing: shares of the questions.
@@ -61,13 +61,17 @@ def plant(
             mark = "+" if right[name] else "-"
             if rng.random() < system.undecided:
                 mark = "u"
-            usage = Usage(100, output_tokens=10, dollars=Decimal(system.dollars))
+            usage = Usage(100, output_tokens=10, dollars=Decimal(system.dollars or 0))
+            if not system.dollars:
+                usage = replace(usage, unpriced_calls=system.calls)
             drawn = record(mark, f"p{number}", system=name, calls=system.calls, usage=usage)
             made.append(replace(drawn, task=tasks[number % len(tasks)]))
     return results_of(made, list(systems), tasks=tasks, seed=seed)
 
 
 CHEAP, DEAR = "0.001", "0.01"
+VOTES = {f"consensus:ann?n={n}": Planted(0.7, f"0.0{n:02}", calls=n) for n in range(3, 23, 2)}
+"""Ten votes that are no better than a worker that is right in 70 of 100."""
 RUNS: dict[str, tuple[str, Callable[[int], Results]]] = {
     "a vote wins": (
         VOTE,
@@ -193,6 +197,48 @@ RUNS: dict[str, tuple[str, Callable[[int], Results]]] = {
             },
         ),
     ),
+    "a Conductor wins among many": (
+        TEAM,
+        lambda seed: plant(
+            seed, 400, {ANN: Planted(0.7, CHEAP), **VOTES, TEAM: Planted(0.85, "0.02", calls=4)}
+        ),
+    ),
+    "ten dearer votes are no better": (
+        ANN,
+        lambda seed: plant(
+            seed, 200, {ANN: Planted(0.7, CHEAP), BOB: Planted(0.5, CHEAP), **VOTES}
+        ),
+    ),
+    "a free local worker is as good": (
+        LOCAL,
+        lambda seed: plant(
+            seed,
+            1000,
+            {
+                ANN: Planted(0.8, DEAR),
+                LOCAL: Planted(0.8, "0", like=ANN, apart=0.02),
+                VOTE: Planted(0.8, "0.03", calls=3, like=ANN, apart=0.02),
+            },
+        ),
+    ),
+    "an unknown price is the highest": (
+        TEAM,
+        lambda seed: plant(
+            seed,
+            400,
+            {
+                ANN: Planted(0.6, CHEAP),
+                VOTE: Planted(0.8, "", calls=3),
+                TEAM: Planted(0.8, DEAR, calls=4, like=VOTE),
+            },
+        ),
+    ),
+    "two are alike": (
+        ANN,
+        lambda seed: plant(
+            seed, 400, {ANN: Planted(0.7, CHEAP), BOB: Planted(0.7, CHEAP, like=ANN)}
+        ),
+    ),
 }
 
 
@@ -206,6 +252,10 @@ def misses(name: str, seeds: int) -> int:
 @pytest.mark.parametrize("name", RUNS)
 def test_the_planted_system_is_chosen(name: str) -> None:
     assert misses(name, seeds=4) == 0
+
+
+def test_the_best_of_many_equal_systems_is_not_taken_for_better() -> None:
+    assert misses("ten dearer votes are no better", seeds=10) == 0
 
 
 @pytest.mark.slow
