@@ -22,7 +22,7 @@ from openconductor.graders.formulas.math_workers import MathProcess, MathWorkers
 from openconductor.graders.math import MathGrader
 from openconductor.types import Grade, Problem
 
-pytest.importorskip("math_verify")
+pytest.importorskip("sympy")
 
 BOMBS = [
     "9^{9^{9^9}}",
@@ -37,7 +37,6 @@ BOMBS += [
     "0.5^{10^{9}}",
     r"\sin(10^{10^{8}})",
 ]
-NESTED = "(x+" * 900 + "1" + ")" * 900  # takes its time to be read
 needs_proc = pytest.mark.skipif(not Path("/proc/self/environ").exists(), reason="needs /proc")
 
 
@@ -142,11 +141,11 @@ async def test_right_answers_keep_their_verdicts_where_eight_busy_loops_hold_the
         for n in range(2, count + 2)
     ]
     grades = await asyncio.gather(*(grade(cold_workers, *pair) for pair in pairs))
-    assert [(one.correct, one.note) for one in grades] == [(True, "math-verify")] * count
+    assert [(one.correct, one.note) for one in grades] == [(True, "formula")] * count
 
 
 async def test_a_reference_that_is_a_bomb_leaves_the_answer_undecided(workers: MathWorkers) -> None:
-    undecided = await grade(workers, NESTED, "y")
+    undecided = await grade(workers, rf"x+{BOMBS[0]}", "y")
     assert undecided.correct is None
     assert undecided.note.startswith("undecided: timeout")
 

@@ -273,7 +273,7 @@ _PACKAGES = (
     "scikit-learn",
     "scipy",
     "tokenizers",
-    "math-verify",
+    "sympy",
 )
 
 

@@ -1,14 +1,16 @@
 r"""Finds the answer of a reply, or the reason why it has none.
 
-Thoughts are stripped first. Then the first of these that is there decides, and nothing falls
-through to the next:
+Thoughts are stripped first; of ``<answer>`` tags the last one is read alone. Then the first of
+these that is there decides, and nothing falls through to the next:
 
 1. the last box, ``\boxed{...}`` or ``\fbox{...}``. If it is empty, not closed or without braces,
    there is no answer: an earlier box is never taken. Boxes that one list joins (``\boxed{1}
    \text{ and } \boxed{2}``) are one answer of several items; boxes from different places of a reply
    are not.
-2. the last line marked as the answer: ``Answer: ...``, ``the final answer is ...``.
-3. a reply that is only one expression, which is its own answer.
+2. a last line that begins with ``####``, or the last ``"answer": ...`` of JSON.
+3. the last line marked as the answer: ``Answer: ...``, ``the final answer is ...``, also in
+   Chinese, French, German, Italian, Portuguese and Spanish.
+4. a reply that is only one expression, which is its own answer.
 
 Not covered: an answer that is not marked. A number found in prose is a guess, and a guess is no
 verdict.
@@ -22,7 +24,16 @@ from dataclasses import dataclass
 _TAG = re.compile(
     r"<\s{0,3}(/?)\s{0,3}(?:think|thinking|thoughts?|reasoning)\s{0,3}>", re.IGNORECASE
 )
-_BOX = re.compile(r"\\(?:boxed|fbox)(?![A-Za-z])\s*")
+_BOX = re.compile(r"\\(?:boxed|fbox|framebox)(?![A-Za-z])\s*")
+_ANSWER_TAG = re.compile(
+    r"<answer>((?:(?!</?answer>).){1,4000})</answer>", re.DOTALL | re.IGNORECASE
+)
+_JSON = re.compile(
+    r'"(?:final[ _]?)?(?:answer|result)"\s*:\s*'
+    r'(?:"((?:[^"\\]|\\.){1,2000})"|\[([^\[\]]{1,2000})\]|(-?[\d.]+))',
+    re.IGNORECASE,
+)
+_HASHES = re.compile(r"(?:^|\n)####[ \t]*([^\n]+)$")  # as in GSM8K
 # Between two boxes of one list: blanks, math delimiters, a comma, "and" or "or", a name.
 _BLANK = re.compile(r"\\[ ,;:!]|\\q?quad(?![a-z])|\\[()\[\]]|[\s$&~]")
 _JOINT = re.compile(
@@ -33,10 +44,11 @@ _JOINT = re.compile(
 _JOINT_CHARACTERS = 60
 
 _MARK = re.compile(
-    r"\banswer\b(?:[*_\s]*[:=]"
-    r"|[^.:=\n]{0,60}?\s(?:is|are|equals|would be|must be|should be)\b[*_\s]*:?)"
+    r"\b(?:answer|r\u00e9ponse|respuesta|resposta|risposta|antwort)\b(?:[*_\s]*[:=\uff1a]"
+    r"|[^.:=\n]{0,60}?\s(?:is|are|equals|would be|must be|should be|est|es|ist)\b[*_\s]*:?)"
     r"(?:\s*(?:therefore|thus|then|hence|simply|just|exactly)\b)?"
     r"|\banswer\s*(?=\$|\\\(|\\\[)"
+    r"|\u7b54\u6848[*\s]*(?:[:\uff1a=]|\u662f|\u4e3a)[:\uff1a]?"  # Chinese: the answer is
     r"|^[#*_ \t]*(?:final\s+)?answer[*_: \t]*$",
     re.IGNORECASE | re.MULTILINE,
 )
@@ -47,7 +59,7 @@ _MATH = re.compile(
     re.DOTALL,
 )
 _MATH_LIST = re.compile(r"\s*(?:,|;|,?\s*and\b|,?\s*or\b)?\s*", re.IGNORECASE)
-_SENTENCE_END = re.compile(r"\n|\.(?=\s|$)")
+_SENTENCE_END = re.compile(r"\n|\.(?=\s|$)|\u3002")
 _IS = re.compile(r"(?:\bis|\bare|\bequals|:)\s+(?!not\b)", re.IGNORECASE)
 _UNIT_BEHIND = re.compile(r"\s*(\\?%|[A-Za-z]+)(?=\s*[.,;]?\s*(?:\n|$))")
 _WORD = re.compile(r"[A-Za-z]{2,}")
@@ -89,10 +101,15 @@ def find_answer(reply: str) -> Extraction:
     'no box and no line that is marked as the answer'
     """
     text = strip_thoughts(reply)
+    tagged = _ANSWER_TAG.findall(text[-_LAST_CHARACTERS:])
+    if tagged:
+        text = tagged[-1].strip()
     boxed = find_boxed(text)
     if boxed is not None:
         return boxed
-    line = _marked_line(text)
+    line = _labelled_value(text) or _marked_line(text)
+    if line is None and tagged:
+        line = text
     if line is None:
         line = _bare_expression(text)
     if not line:
@@ -174,6 +191,16 @@ def braced(text: str, start: int) -> str | None:
         if depth == 0:
             return text[start + 1 : brace.start()]
     return None
+
+
+def _labelled_value(text: str) -> str:
+    """Return the value behind #### on the last line, or of the key ``answer`` in JSON; else ""."""
+    end = text[-_LAST_CHARACTERS:].rstrip()
+    hashes = _HASHES.search(end)
+    if hashes is not None and not _MARK.search(hashes[1]):
+        return _leading_formulas(hashes[1]) or hashes[1].strip(" *`$")
+    values = _JSON.findall(end)
+    return "".join(values[-1]).strip() if values else ""
 
 
 def _marked_line(text: str) -> str | None:

@@ -111,7 +111,7 @@ class FreeFormGrader:
         Raises:
             GradingError: the reference is not an answer of a known kind, or the math workers
                 failed.
-            ConfigError: math-verify is needed and not installed.
+            ConfigError: sympy is needed and not installed.
             AuthFailed: the judge's key is missing or wrong.
         """
         reference = problem.reference

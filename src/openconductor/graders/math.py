@@ -7,7 +7,7 @@ grade holds the extracted answer and the reason.
    only an answer. A reply without one is wrong, with a note that begins with "unparsed".
 2. ``math_text`` brings both into one form. The same text is right; words are compared as words.
 3. ``numerals`` compares plain numbers exactly, in this process.
-4. ``math_workers`` ask math-verify about the rest, in processes that can be killed.
+4. ``math_workers`` read and compare the rest with sympy, in processes that can be killed.
 
 Integers are always exact; so is everything else unless the task gives a tolerance, which is
 relative to the reference.
@@ -29,6 +29,7 @@ from collections.abc import Sequence
 
 from openconductor.errors import ConfigError, GradingError
 from openconductor.graders.extraction import find_answer, find_boxed
+from openconductor.graders.formulas.clock import read_time, same_time
 from openconductor.graders.formulas.math_text import normalise, same_text, split_unit, words_of
 from openconductor.graders.formulas.math_workers import MathWorkers, shared_workers
 from openconductor.graders.numerals import Numeral, equal_numerals, read_numeral
@@ -42,9 +43,8 @@ Decision = tuple[bool | None, str]
 """Right, wrong or undecided (None), and the note."""
 
 _TEXT_ONLY = re.compile(r"\\text\s*\{[^{}]*\}|\([A-Z]\)")
-_FULL_HOUR = re.compile(r"\d{1,2}:00")  # read as a ratio, it is a division by zero
 _IN_BASE = re.compile(r"\d\s*_\s*\{?\d")
-_SPACED_DIGITS = re.compile(r"\d\s+\d")
+_CLOCK = re.compile(r"\d{1,2}:\d{2}")
 
 
 class MathGrader:
@@ -75,7 +75,7 @@ class MathGrader:
 
         Raises:
             GradingError: the reference is no text or blank, or the workers failed.
-            ConfigError: math-verify is needed and not installed.
+            ConfigError: sympy is needed and not installed.
         """
         reference = problem.reference
         if not isinstance(reference, str) or not reference.strip():
@@ -95,7 +95,7 @@ class MathGrader:
 
         Raises:
             GradingError: the reference has no value, or the workers failed.
-            ConfigError: math-verify is needed and not installed.
+            ConfigError: sympy is needed and not installed.
         """
         extracted = ", ".join(items)
         if len(extracted) > LONGEST:
@@ -120,17 +120,21 @@ class MathGrader:
                 return True, "same words"
             if _TEXT_ONLY.fullmatch(gold):
                 return False, "other words"
-        if _FULL_HOUR.fullmatch(gold):
+        time = read_time(gold)
+        answered_time = read_time(answer)
+        if time is not None and answered_time is not None:
+            return same_time(time, answered_time), "time of day"
+        if _CLOCK.fullmatch(gold):
             return False, "another time"
-        answered = read_numeral(answer, comma=True)
+        if number is not None and number.base is not None:
+            return _is_in_base(number, answer), "number in a base"
+        has_unit = number is not None and number.unit is not None
+        answered = read_numeral(answer, comma=True, letters=has_unit)
         if number is not None and answered is not None:
             return equal_numerals(number, answered, tolerance=self.tolerance), "number"
         if _IN_BASE.search(gold) or _IN_BASE.search(answer):
             return False, "numbers in a base are compared as they are written"
-        spaced = _SPACED_DIGITS.search(gold) is not None
-        if _SPACED_DIGITS.search(answer) and (number is not None or not spaced):
-            return False, "unreadable: digits with blanks between them"
-        if number is None and (spaced or len(gold) > LONGEST):
+        if number is None and len(gold) > LONGEST:
             return None, f"undecided: the reference cannot be read: {gold[:80]}"
         return None
 
@@ -154,7 +158,9 @@ class MathGrader:
         if verdict == "starved":
             raise GradingError("math workers: got no CPU time, expected an idler machine")
         if verdict in {"equal", "different"}:
-            return verdict == "equal", "math-verify"
+            return verdict == "equal", "formula"
+        if verdict == "error":
+            return None, "undecided: the comparison failed"
         if verdict == "unread answer" or (verdict == "unread gold" and number is not None):
             return False, "unreadable: the answer is no formula"
         if verdict == "unread gold":
@@ -163,6 +169,14 @@ class MathGrader:
         if gold_read:
             return False, f"{limit}: reading the answer took all of it"
         return None, f"undecided: {limit} while the reference was read"
+
+
+def _is_in_base(gold: Numeral, answer: str) -> bool:
+    """Return True if an answer has the digits of a reference, in its base or in none."""
+    answered = read_numeral(answer)
+    if answered is None or answered.base is None:
+        answered = read_numeral(f"{answer}_{{{gold.base}}}")
+    return answered is not None and equal_numerals(gold, answered)
 
 
 def _gold_formula(gold: str, number: Numeral | None) -> tuple[str, Unit | None]:

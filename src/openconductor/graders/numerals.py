@@ -36,7 +36,6 @@ _UNDER = _ARGUMENT.format("under", _NUMBER)
 _KINDS = (
     rf"(?P<whole>\d+)?\s*\\frac\s*{_TOP}{_UNDER}",
     rf"(?:(?P<whole>\d+)\s+)?(?P<top>{_NUMBER})\s*/\s*(?P<under>{_NUMBER})",
-    r"(?P<digits>\d+)\s*_\s*\{?(?P<base>\d+)\}?",
     r"(?P<before>\d*\.\d*)\\overline\{(?P<repeated>\d+)\}",
     rf"{_FACTOR}10\s*\^\s*\{{?\s*(?P<exponent>[+-]?\d+)\s*\}}?",
     rf"(?P<number>{_NUMBER})[eE](?P<exponent>[+-]?\d+)(?![\w.])",
@@ -47,7 +46,20 @@ _PATTERNS = tuple(map(re.compile, _KINDS))
 _DECIMAL_COMMA = re.compile(
     r"(?P<comma>(?!\d+,0+(?!\d)|[1-9]\d{0,2},\d{3}(?!\d))\d+,\d+)(?![\d,.])"
 )
-_SIGN = re.compile(r"([+-]?)\s*(\\?\$|€|£)?\s*")
+_SIGN = re.compile(r"([+-]?)\s*(?:(?:USD?)?\s*(\\?\$|€|£)\s*([+-]?)\s*|USD\s+)?")
+_CONTINENTAL = re.compile(r"(?P<continental>\d{1,3}(?:[. ]\d{3})+,\d+)(?![\d,.])")
+_BASE_WORDS = """two three four five six seven eight nine ten eleven twelve thirteen fourteen
+fifteen sixteen"""
+_BASE = r"\s*(?:_\s*|\(?\s*(?:in\s+)?base\s*-?\s*)[({\s]*(?P<base>\d{1,2}|[a-z]{2,8})\s*[)}]*"
+_IN_BASE = re.compile(rf"(?P<sign>-?)[({{\s]*(?P<digits>\d[\dA-Fa-f]*)[)}}\s]*{_BASE}")
+_PROGRAMMED = re.compile(r"(?P<sign>-?)0(?P<base>[box])(?P<digits>[\dA-Fa-f]+)")
+_LETTER_BASES = {"b": 2, "o": 8, "x": 16}
+_SCALES = {"hundred": 2, "thousand": 3, "million": 6, "billion": 9, "trillion": 12}
+_SCALE = re.compile(rf"\s*({'|'.join(_SCALES)})\b")
+_TEXT = re.compile(r"\\text\s*\{([^{}]*)\}")
+_QUANTITY = r"(\d+(?:\.\d+)?)\s*(\\text\s*\{[^{}]*\}|[A-Za-z]+\b|'|\")[\s,]*"
+_QUANTITIES = re.compile(_QUANTITY)
+_COMPOUND = re.compile(f"(?:{_QUANTITY}){{2,3}}")
 _CURRENCIES = {"€": "euro", "£": "GBP"}
 _PERCENT = re.compile(r"(?:\\?%|\\text\{\s*percent\s*\}|percent|pct)(?:age)?\s*$")
 # Words that name what was counted ("5 apples"); an operation or a list is none of these.
@@ -97,9 +109,13 @@ def read_numeral(text: str, *, letters: bool = False, comma: bool = False) -> Nu
     text = text.strip()
     if len(text) > LONGEST or not any(map(str.isdigit, text)):
         return None
+    if "_" in text or "base" in text or text[:2] in ("0b", "0o", "0x"):
+        return _read_in_base(text)
+    if _COMPOUND.fullmatch(text) is not None:
+        return _read_compound(text)
     sign = _SIGN.match(text)
     assert sign is not None  # the pattern matches an empty text, too
-    for pattern in (_DECIMAL_COMMA, *_PATTERNS) if comma else _PATTERNS:
+    for pattern in (_DECIMAL_COMMA, _CONTINENTAL, *_PATTERNS) if comma else _PATTERNS:
         match = pattern.match(text, sign.end())
         if match is None:
             continue
@@ -111,7 +127,7 @@ def read_numeral(text: str, *, letters: bool = False, comma: bool = False) -> Nu
             continue
         if sign[2] and not numeral.unit:
             numeral = replace(numeral, unit=read_unit(_CURRENCIES.get(sign[2], "dollar")))
-        if sign[1] == "-":
+        if (sign[1] or sign[3]) == "-":
             return replace(numeral, value=-numeral.value)
         return numeral
     return None
@@ -136,8 +152,8 @@ def equal_numerals(gold: Numeral, answer: Numeral, *, tolerance: float | None = 
         relative_error = Fraction(tolerance)
     absolute_error = Fraction(0)
     if size == 1 and (gold.place is None) != (answer.place is None):
-        decimal = gold if answer.place is None else answer
-        if decimal.significant >= ENOUGH_DIGITS:
+        decimal, other = (gold, answer) if answer.place is None else (answer, gold)
+        if decimal.significant >= ENOUGH_DIGITS and _is_endless(other.value):
             absolute_error = decimal.place or absolute_error
     for wanted, value in _readings(gold, answer):
         if abs(wanted - value * size) <= relative_error * abs(wanted):
@@ -147,9 +163,18 @@ def equal_numerals(gold: Numeral, answer: Numeral, *, tolerance: float | None = 
     return False
 
 
+def _is_endless(value: Fraction) -> bool:
+    """Return True if a number has no end as a decimal."""
+    rest = value.denominator
+    for factor in (2, 5):
+        while rest % factor == 0:
+            rest //= factor
+    return rest != 1
+
+
 def _equal_in_base(gold: Numeral, answer: Numeral) -> bool:
     """Compare numbers as they are written: "in base 8" is what was asked for."""
-    if not (gold.whole and answer.whole and gold.value == answer.value >= 0):
+    if not (gold.whole and answer.whole and gold.value == answer.value):
         return False
     if gold.base is None:
         return answer.base == 10
@@ -171,6 +196,40 @@ def _readings(gold: Numeral, answer: Numeral) -> list[tuple[Fraction, Fraction]]
     return [by_value, as_written] if abs(gold.value) > 1 else [by_value]
 
 
+def _read_in_base(text: str) -> Numeral | None:
+    """Read a number that names its base; its value is that of its digits in base 36."""
+    plain = _TEXT.sub(r"\1", text).strip()
+    match = _IN_BASE.fullmatch(plain) or _PROGRAMMED.fullmatch(plain)
+    if match is None:
+        return None
+    name = str(match["base"])
+    if name in _BASE_WORDS.split():
+        base = _BASE_WORDS.split().index(name) + 2
+    else:
+        base = _LETTER_BASES.get(name) or (int(name) if name.isdigit() else 0)
+    if not 1 < base <= 36:
+        return None
+    value = int(match["digits"], 36)
+    return Numeral(Fraction(-value if match["sign"] else value), whole=True, base=base)
+
+
+def _read_compound(text: str) -> Numeral | None:
+    """Read quantities of one kind as their sum (``1 hour 30 minutes``)."""
+    total = None
+    for number, name in _QUANTITIES.findall(text):
+        word = str(name).replace("'", "feet").replace('"', "inches")
+        unit = read_unit(word, letters=True)
+        if unit is None:
+            return None
+        if total is None:
+            total = Numeral(Fraction(0), unit=unit)
+        size = ratio(total.unit, unit)
+        if size is None:
+            return None
+        total = replace(total, value=total.value + Fraction(number) * size)
+    return total
+
+
 def _read_decimal(text: str) -> Numeral:
     """Read a number with or without a minus sign, thousands separators and a decimal point."""
     digits, _, decimals = text.replace(",", "").partition(".")
@@ -185,19 +244,14 @@ def _read_parts(parts: dict[str, str | None]) -> Numeral | None:
     """Return the number that the named parts of a match make; None if they make none."""
     if "top" in parts:
         return _read_fraction(parts)
-    base = parts.get("base")
-    if base:
-        if not 1 < int(base) <= 36:
-            return None
-        return Numeral(Fraction(parts["digits"] or 0), whole=True, base=int(base))
     repeated = parts.get("repeated")
     if repeated:
         before = _read_decimal(parts["before"] or "")
         period = Fraction(int(repeated), 10 ** len(repeated) - 1)
         return Numeral(before.value + (before.place or 1) * period)
-    comma = parts.get("comma")
+    comma = parts.get("comma") or parts.get("continental")
     if comma:
-        return _read_decimal(comma.replace(",", "."))
+        return _read_decimal(re.sub("[. ]", "", comma).replace(",", "."))
     numeral = _read_decimal(parts["number"] or "1")
     exponent = parts.get("exponent")
     if exponent is None:
@@ -232,6 +286,12 @@ def _with_tail(numeral: Numeral, tail: str, *, letters: bool) -> Numeral | None:
         return numeral
     if _PERCENT.match(tail.strip()):
         return replace(numeral, percent=True)
+    scale = _SCALE.match(_TEXT.sub(r" \1", tail))
+    if scale is not None:
+        value = numeral.value * 10 ** _SCALES[scale[1]]
+        rest = _TEXT.sub(r" \1", tail)[scale.end() :]
+        tail = rf"\text{{{rest}}}" if rest.strip() else ""
+        return _with_tail(Numeral(value), tail, letters=letters)
     unit = read_unit(tail, letters=letters)
     if unit is not None:
         return replace(numeral, unit=unit)

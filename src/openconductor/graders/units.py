@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from fractions import Fraction
 from functools import lru_cache
 
@@ -29,53 +29,60 @@ def ratio(unit: Unit | None, other: Unit | None) -> Fraction | None:
     """Return the size of ``other`` in ``unit``; 1: either is unknown, None: their kinds differ."""
     if unit is None or other is None:
         return Fraction(1)
+    for nameless, named in ((unit, other), (other, unit)):
+        if dict(nameless.dimension).keys() == {"unit"}:  # "12 square units"
+            same_power = nameless.dimension[0][1] == sum(power for _, power in named.dimension)
+            return Fraction(1) if same_power else None
     if unit.dimension != other.dimension:
         return None
     return other.size / unit.size
 
 
 # "basic unit: names = size, …". Sizes are exact. Units without an exact size (months, currencies)
-# are basic.
+# are basic. Sources: the SI Brochure (9th edition) and, for customary units, NIST SP 811.
 _TABLE = """
-metre: m metre meter = 1, mm millimetre millimeter = 1/1000, cm centimetre centimeter = 1/100,
- dm = 1/10, km kilometre kilometer = 1000, nm nanometre nanometer = 1/1000000000,
- μm µm um micrometre micrometer micron = 1/1000000,
- in inch inches = 254/10000, ft foot feet = 3048/10000, yd yard = 9144/10000, mi mile = 1609344/1000
-gram: g gram = 1, mg milligram = 1/1000, kg kilogram kilo = 1000, lb lbs pound = 45359237/100000,
- oz ounce = 45359237/1600000, tonne = 1000000
-second: s sec second = 1, ms millisecond = 1/1000, μs µs us microsecond = 1/1000000,
- ns nanosecond = 1/1000000000,
- min minute = 60, h hr hour = 3600, day = 86400, week = 604800
+metre: m metre meter = 1, micron = 1/1000000, in inch inches = 254/10000,
+ ft foot feet = 3048/10000, yd yard = 9144/10000, mi mile = 1609344/1000
+gram: g gram gm = 1, kilo = 1000, lb lbs pound = 45359237/100000, oz ounce = 45359237/1600000,
+ tonne = 1000000
+second: s sec second = 1, min minute = 60, h hr hour = 3600, day = 86400, week = 604800
 month: month = 1, yr year = 12
-litre: L litre liter = 1, mL ml millilitre milliliter = 1/1000
 gallon: gal gallon = 1
 degree: degree deg ° = 1
 radian: rad radian = 1
 dollar: dollar USD = 1, cent = 1/100
 euro: euro € EUR = 1
 sterling: £ GBP = 1
-ampere: A amp ampere = 1, mA = 1/1000
+yuan: yuan RMB CNY = 1
+ampere: A amp ampere = 1
 kelvin: K kelvin = 1
 celsius: °C celsius = 1
 fahrenheit: °F fahrenheit = 1
-mole: mol mole = 1, mmol = 1/1000
-newton: N newton = 1, kN = 1000
-joule: J joule = 1, kJ = 1000, MJ = 1000000, eV = 1602176634/10000000000000000000000000000
-calorie: cal calorie = 1, kcal = 1000
-watt: W watt = 1, kW = 1000, mW = 1/1000, MW = 1000000
-volt: V volt = 1, mV = 1/1000, kV = 1000
-ohm: Ω ohm = 1, kΩ = 1000
-coulomb: C coulomb = 1, μC µC = 1/1000000, nC = 1/1000000000
-farad: F farad = 1, μF µF = 1/1000000, pF = 1/1000000000000
-tesla: T tesla = 1
-hertz: Hz hertz = 1, kHz = 1000, MHz = 1000000, GHz = 1000000000
-pascal: Pa pascal = 1, kPa = 1000, MPa = 1000000, atm = 101325, bar = 100000
+mole: mol mole = 1
+calorie: cal calorie = 1
+unit: unit = 1
 """
-_SPEEDS = {"mph": "mi/h", "kmph": "km/h", "kph": "km/h", "fps": "ft/s"}
-_PREFIXES = {"square": 2, "sq": 2, "cubic": 3, "cu": 3}
+# Named units that are made of others.
+_COMPOSED = {
+    "mph": "mi/h", "kmph": "km/h", "kph": "km/h", "fps": "ft/s", "L litre liter l": "dm^3",
+    "cc": "cm^3", "hectare ha": "hm^2", "N newton": "kg m/s^2",
+    "J joule": "N m", "W watt": "J/s", "Pa pascal": "N/m^2", "Hz hertz": "1/s",
+    "C coulomb": "A s", "V volt": "W/A", "Ω ohm": "V/A", "F farad": "C/V", "T tesla": "Wb/m^2",
+    "Wb weber": "V s", "H henry": "Wb/A",
+}  # fmt: skip
+_SIZED = {"eV": ("J", "1602176634/10000000000000000000000000000"), "atm": ("Pa", "101325"),
+          "bar": ("Pa", "100000")}  # fmt: skip
+_PREFIXES = {
+    "p pico": -12, "n nano": -9, "μ µ u micro": -6, "m milli": -3, "c centi": -2, "d deci": -1,
+    "h hecto": 2, "k kilo": 3, "M mega": 6, "G giga": 9, "T tera": 12,
+}  # fmt: skip
+_PREFIXED = "m g s L l A V W J N T F C H K Ω Pa Hz eV mol cal bar ohm"
+_PREFIXED_WORDS = """metre meter gram second litre liter ampere volt watt joule newton tesla farad
+coulomb henry pascal hertz ohm mole calorie"""
+_POWERS = {"square": 2, "sq": 2, "sq.": 2, "cubic": 3, "cu": 3, "cu.": 3}
 _FACTOR = re.compile(
-    r"[ *·]*(?P<per>/)?[ *·]*(?:(?P<prefix>square|sq|cubic|cu)\s*)?"
-    r"(?P<name>°?[A-Za-zµμΩ€£]+|°)(?:\^(?P<power>-?\d))?[ *·]*"
+    r"[ *·]*(?P<per>/)?[ *·]*(?:(?P<prefix>square|sq\.?|cubic|cu\.?)\s*)?"
+    r"(?P<name>°?[A-Za-zµμΩ€£]+|°|1(?=/))(?:\^(?P<power>-?\d))?[ *·]*"
 )
 _MARKED = re.compile(r"\\(?:text|mathrm|mbox)")
 _REWRITES = tuple(
@@ -83,9 +90,14 @@ _REWRITES = tuple(
     for pattern, replacement in (
         (r"\\frac\s*\{((?:[^{}]|\{[^{}]*\})*)\}\s*\{", r"\1/{"),
         (r"\\circ", "°"),
+        (r"\\mu\s*", "μ"),
+        (r"\\Omega", "Ω"),
         (r"\\cdot", "·"),
-        (r"\\(?:text|mathrm|mbox)|[{}\\]", " "),
+        (r"\\(?:text|mathrm|mbox)|[{}\\()]", " "),
         (r"\^\s*°", "°"),
+        (r"(?<=[kMμm])\s+(?=Ω)|(?<=μ)\s+(?=[A-Za-z])", ""),
+        (r"\s*squared\b", "^2"),
+        (r"\s*cubed\b", "^3"),
         (r"\bper\b", "/"),
         (r"\s*(?:\^|\*\*)\s*", "^"),
         ("²", "^2"),
@@ -137,7 +149,7 @@ def read_unit(text: str, *, letters: bool = False) -> Unit | None:
             if sign < 0 or place == 0:
                 return None
             sign = -1
-        power = sign * _PREFIXES.get(factor["prefix"], int(factor["power"] or 1))
+        power = sign * _POWERS.get(factor["prefix"], int(factor["power"] or 1))
         for basic, exponent in unit.dimension:
             powers[basic] += exponent * power
         size *= unit.size**power
@@ -149,15 +161,37 @@ def read_unit(text: str, *, letters: bool = False) -> Unit | None:
 
 
 def _find_unit(name: str, *, letters: bool) -> Unit | None:
-    if len(name) == 1 and name.isalpha() and not letters:
+    if name == "1":
+        return Unit((), Fraction(1))
+    if len(name) == 1 and name.isalpha() and name != "Ω" and not letters:
         return None
-    if name in _SPEEDS:
-        return read_unit(_SPEEDS[name], letters=True)
-    units = _units()
-    if name in units:
-        return units[name]
     lower = name.lower()
-    for form in (lower, lower.removesuffix("s"), lower.removesuffix("es")):
-        if form in units and len(form) > 2:
-            return units[form]
+    forms = [name]
+    if len(name) > 2:
+        forms += [lower, lower.removesuffix("s"), lower.removesuffix("es")]
+    for form in forms:
+        unit = _units().get(form) or _compose(form)
+        if unit is not None and (form == name or len(form) > 2):
+            return unit
+    return None
+
+
+@lru_cache(maxsize=1024)
+def _compose(name: str) -> Unit | None:
+    """Return a unit that is made of others, or has a prefix."""
+    for names, text in _COMPOSED.items():
+        if name in names.split():
+            return read_unit(text, letters=True)
+    if name in _SIZED:
+        other, size = _SIZED[name]
+        unit = _find_unit(other, letters=True)
+        return unit and replace(unit, size=unit.size * Fraction(size))
+    for prefixes, exponent in _PREFIXES.items():
+        for prefix in prefixes.split():
+            rest = name.removeprefix(prefix)
+            known = _PREFIXED if len(prefix) == 1 else _PREFIXED_WORDS
+            if rest == name or rest not in known.split() or (prefix in "cd" and rest not in "mLl"):
+                continue
+            unit = _find_unit(rest, letters=True)
+            return unit and replace(unit, size=unit.size * Fraction(10) ** exponent)
     return None

@@ -46,13 +46,15 @@ async def graded(
 
 
 VERDICTS = """
-equal         True  True   math-verify
-different     True  False  math-verify
+equal         True  True   formula
+different     True  False  formula
+error         True  None   undecided
 unread answer True  False  unreadable
 unread gold   True  None   undecided
 cpu           True  False  timeout
 memory        True  False  out of memory
 crash         True  False  crash
+error         False None   undecided
 cpu           False None   undecided
 memory        False None   undecided
 crash         False None   undecided
@@ -161,7 +163,7 @@ def test_a_tolerance_out_of_its_range_is_refused() -> None:
             MathGrader(tolerance)
 
 
-async def test_without_math_verify_the_grader_says_what_to_install(
+async def test_without_sympy_the_grader_says_what_to_install(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(math_workers, "find_spec", lambda name: None)

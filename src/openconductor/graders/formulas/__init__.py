@@ -1,5 +1,6 @@
-"""Formulas, compared by math-verify in worker processes that can be killed.
+"""Formulas, read and compared in worker processes that can be killed.
 
-``math_text`` prepares what is compared. ``math_workers`` keeps the processes, whose program is
-``math_worker``.
+``math_text`` prepares what is compared, by the tables of ``rewrites``. ``math_workers`` keeps the
+processes, whose program is ``math_worker``: ``formula_groups`` and ``formula_reader`` read,
+``formula_equality`` compares.
 """

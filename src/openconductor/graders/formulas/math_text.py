@@ -11,67 +11,18 @@ from __future__ import annotations
 import re
 
 from openconductor.graders.extraction import braced
+from openconductor.graders.formulas.rewrites import read_rewrites, read_signs
 from openconductor.graders.units import Unit, read_unit
 
-_CHARACTERS = str.maketrans({
-    "−": "-", "–": "-", "—": "-", "×": r"\times ", "÷": "/", "·": r"\cdot ", "⋅": r"\cdot ",
-    "∙": r"\cdot ", "π": r"\pi ", "∞": r"\infty ", "≤": r"\le ", "≥": r"\ge ", "≠": r"\ne ",
-    "°": r"^\circ", "²": "^2", "³": "^3", "∅": r"\emptyset ", "∪": r"\cup ", "∩": r"\cap ",
-    "∈": r"\in ", "±": r"\pm ", "…": r"\ldots ", "⁄": "/", "½": r"\frac{1}{2}",
-    "⅓": r"\frac{1}{3}", "¼": r"\frac{1}{4}", "¾": r"\frac{3}{4}", "⅔": r"\frac{2}{3}",
-    "ℝ": r"\mathbb{R}", "θ": r"\theta ", "√": r"\sqrt ", "’": "'", "\u00a0": " ", "\u2009": " ",
-    "\u202f": " ",
-})  # fmt: skip
+_SIGNS = read_signs()
+_REWRITES = read_rewrites()
+_SUPERSCRIPTS = "⁰¹²³⁴⁵⁶⁷⁸⁹⁺⁻ⁿ"
+_RAISED = re.compile(f"[{_SUPERSCRIPTS}]+")
+_LOWERED = str.maketrans(_SUPERSCRIPTS, "0123456789+-n")
+_MARKED_DIGITS = re.compile("((?:\\d[\u0305\u0307])+)")
 _DELIMITED = re.compile(r"\$\$(.+)\$\$|\\\[(.+)\\\]|\$([^$]+)\$|\\\((.+)\\\)", re.DOTALL)
 _BOLD = re.compile(r"(\*\*|__|`)(.+)\1", re.DOTALL)
 
-_PERCENT = r"percent(?:age)?|pct"
-# (pattern, replacement), applied in this order to the whole text.
-_TABLE = (
-    (r"^(?i:so|thus|then|hence|therefore)\b[\s,:]*(?=[-+.\d\\(])", ""),
-    (r"\\(begin|end)\s*\{?([pbvBV]?matrix)\}?", r"\\\1{\2}"),
-    (r"\\(?:left|right|[bB]igg?[lrm]?|mleft|mright)(?![a-zA-Z])\.?", ""),
-    (r"\\(?:displaystyle|textstyle|limits)(?![a-zA-Z])", ""),
-    (r"\\[dtc]frac(?![a-zA-Z])", r"\\frac"),
-    (r"\\(?:text(?:bf|it|rm|normal)|math(?:rm|bf|it)|mbox|hbox)(?=\s*\{)", r"\\text"),
-    (r"\\text\s*\{\s*([ei])\s*\}", r"\1"),
-    (r"(?<!\\)\\!\s*", ""),
-    (r"(?<=\d)\\[,;: ](?=\d{3}(?!\d))", ""),
-    (r"\{\s*,\s*\}", ","),
-    (r"\\q?quad(?![a-zA-Z])|(?<!\\)\\[,;: ]|~", " "),
-    (
-        r"\\text\s*\{[\s,;]*(?:and|or)?[\s,;]*\}|,?\s*(?<![a-zA-Z\\])(?:and|or)(?![a-zA-Z])\s*",
-        ", ",
-    ),
-    (r"(?:,\s*){2,}", ", "),
-    (
-        rf"\s*(?:\\text\s*\{{\s*(?:{_PERCENT})\s*\}}|(?<![a-zA-Z\\])(?:{_PERCENT})\b)",
-        r"\\%",
-    ),
-    (r"\s*(?<!\\)%", r"\\%"),
-    (r"\\leq(?:slant)?(?![a-zA-Z])|<=", r"\\le "),
-    (r"\\geq(?:slant)?(?![a-zA-Z])|>=", r"\\ge "),
-    (r"\\neq(?![a-zA-Z])|!=", r"\\ne "),
-    (r"\\lt(?![a-zA-Z])", "<"),
-    (r"\\gt(?![a-zA-Z])", ">"),
-    (r"\\varnothing(?![a-zA-Z])", r"\\emptyset"),
-    (r"\\degrees?(?![a-zA-Z])|\^\s*\{\s*\\circ\s*\}|\^\s*\\circ(?![a-zA-Z])", r"^\\circ "),
-    (r"(?<=\d)\s*[xX]\s*(?=10\s*\^)", r"\\times "),
-    (r"\*\*", "^"),
-    (r"(?<![\w.^{])(\d+)\s*\((\d+)\)", r"\1\\cdot (\2)"),
-    (r"\\(pm|mp)\s*\*", r"\\\1 "),
-    (r"\*", r"\\cdot "),
-    (r"(?<![a-zA-Z\\])(?:infinity|inf|oo)(?![a-zA-Z])", r"\\infty "),
-    (r"(?<![a-zA-Z\\])(pi|theta|alpha|beta|gamma|lambda|phi|omega)(?![a-zA-Z])", r"\\\1 "),
-    (
-        r"(?<![a-zA-Z\\])(arc(?:sin|cos|tan)|(?:sin|cos|tan)h?|cot|sec|csc|ln|log|exp)(?![a-zA-Z])",
-        r"\\\1 ",
-    ),
-    (r"\\?\bsqrt\s*(\d+)", r"\\sqrt{\1}"),
-    (r"\^\s*([+-]?\d+)", r"^{\1}"),
-    (r"\^\s*(-[a-zA-Z])", r"^{\1}"),
-)
-_REWRITES = tuple((re.compile(pattern), replacement) for pattern, replacement in _TABLE)
 _DOUBLED = re.compile(r"\\\\(?=[a-zA-Z{}\[\]()|,;:!%$])")
 # A term begins with no operator, so only one numerator is left.
 _LOST_BRACES = re.compile(r"\\frac\s*(\d*)\s*\\cdot\s*(\\sqrt\{[^{}]*\})\s*(\d+)(?![\d.])")
@@ -86,9 +37,12 @@ _NAME = (
 _BEHIND = re.compile(
     rf"(?<=[\w}})\]])\s*(?:\^\\circ|{_NAME}(?:[\s/]*{_NAME}){{0,3}}(?:\s*/\s*[a-z])?)\s*$"
 )
+# Two letters that are no product of two; mg and kT may be one.
+_SHORT_UNITS = "cm mm km kg nm ft in lb hr mi yd mL ml"
 _ANGLE = re.compile(r"\\(?:sin|cos|tan|cot|sec|csc)[^,]*\^\\circ$")
 _TEXT = re.compile(r"\\text\s*\{([^{}]*)\}")
-_PLAIN = re.compile(r"\([A-Z]\)|[A-Za-z]+(?:[ -][A-Za-z]+)*")
+_PLAIN = re.compile(r"\([A-Z]\)|[A-Z][.)]|[A-Za-z]|[A-Za-z]{2,}(?:[ -]\w+)*")
+_ARTICLE = re.compile(r"^(?:an?|the)\s+(?=\w{2})")
 _WORDS = re.compile(r"[^\W\d_][\w\s'’.,;:-]*")
 
 
@@ -98,7 +52,9 @@ def normalise(text: str) -> str:
     >>> normalise("$7pi$"), normalise("3*sqrt(13)."), normalise("10,\\!080")
     ('7\\pi', '3\\cdot \\sqrt{13}', '10,080')
     """
-    text = _unwrap(text.translate(_CHARACTERS))
+    text = _RAISED.sub(lambda power: f"^{{{power[0].translate(_LOWERED)}}}", text)
+    text = _MARKED_DIGITS.sub(_overline, text)
+    text = _unwrap(text.translate(_SIGNS))
     if "matrix" not in text and "array" not in text:
         text = _DOUBLED.sub(r"\\", text)  # escaped once too often, as in JSON
     money = _MONEY.match(text)
@@ -128,7 +84,10 @@ def split_unit(text: str) -> tuple[str, Unit | None]:
     if behind is None or _ANGLE.search(text) is not None:
         return text, None
     unit = read_unit(behind[0])
-    marked = behind[0].strip().startswith(("\\text", "^"))
+    name = behind[0].strip()
+    marked = name.startswith(("\\text", "^"))
+    if not marked and len(name) == 2 and name not in _SHORT_UNITS.split():
+        return text, None
     if unit is None and not marked:
         return text, None
     return text[: behind.start()].rstrip(), unit
@@ -148,7 +107,9 @@ def words_of(text: str) -> str | None:
     plain = plain.strip(" .,;:()\"'")
     if _WORDS.fullmatch(plain) is None:
         return None
-    return plain if len(plain) == 1 else " ".join(plain.casefold().split())
+    if len(plain) == 1:
+        return plain
+    return _ARTICLE.sub("", " ".join(plain.casefold().split()))
 
 
 def same_text(gold: str, answer: str) -> bool:
@@ -159,6 +120,12 @@ def same_text(gold: str, answer: str) -> bool:
 
 def _squeeze(text: str) -> str:
     return re.sub(r"(?<!\d) +| +(?!\d)", "", _TEXT.sub(r"\1", text))
+
+
+def _overline(digits: re.Match[str]) -> str:
+    """Write digits below a bar or dots as LaTeX."""
+    plain = re.sub(r"\D", "", digits[0])
+    return rf"\overline{{{plain}}}"
 
 
 def _unwrap(text: str) -> str:

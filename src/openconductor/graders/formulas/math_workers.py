@@ -37,10 +37,18 @@ from typing import Literal, cast
 from openconductor.errors import ConfigError, GradingError
 
 Verdict = Literal[
-    "equal", "different", "unread gold", "unread answer", "memory", "cpu", "crash", "starved"
+    "equal",
+    "different",
+    "unread gold",
+    "unread answer",
+    "error",
+    "memory",
+    "cpu",
+    "crash",
+    "starved",
 ]
 """A verdict, or the end of a worker: out of memory, out of CPU time, a crash, hardly any CPU."""
-DECIDED: tuple[Verdict, ...] = ("equal", "different", "unread gold", "unread answer")
+DECIDED: tuple[Verdict, ...] = ("equal", "different", "unread gold", "unread answer", "error")
 
 FIRST_CPU_S = 0.5
 CPU_S = 1.5
@@ -121,14 +129,13 @@ class MathWorkers:
         memory: address space of each process, in bytes.
 
     Raises:
-        ConfigError: math-verify is not installed.
+        ConfigError: sympy is not installed.
     """
 
     def __init__(self, processes: int | None = None, *, memory: int = MEMORY) -> None:
-        if find_spec("math_verify") is None or find_spec("antlr4") is None:
-            raise ConfigError(
-                'grader math: math-verify is not installed; pip install "openconductor[grade]"'
-            )
+        if find_spec("sympy") is None:
+            message = 'grader math: sympy is not installed; pip install "openconductor[grade]"'
+            raise ConfigError(message)
         self.processes = processes or min(os.cpu_count() or 1, 8)
         self.memory = memory
         self._open()
@@ -221,6 +228,6 @@ def shared_workers() -> MathWorkers:
     """Return the pool that all graders of this process share.
 
     Raises:
-        ConfigError: math-verify is not installed.
+        ConfigError: sympy is not installed.
     """
     return MathWorkers()
