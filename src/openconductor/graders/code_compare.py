@@ -84,7 +84,10 @@ def _same_token(token: str, expected: str) -> bool:
         return True
     if not NUMBER.fullmatch(token) or not NUMBER.fullmatch(expected):
         return False
-    return Decimal(token) == Decimal(expected)
+    try:
+        return Decimal(token) == Decimal(expected)
+    except InvalidOperation:  # an exponent that no decimal can have
+        return False
 
 
 def _same_line_as_livecodebench(line: str, expected: str) -> bool:
