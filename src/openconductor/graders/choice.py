@@ -3,11 +3,10 @@ r"""Multiple choice: the prompt, the extractor that belongs to it, and the grade
 A prompt and its extractor are one unit, named by ``style``, because an extractor only finds what
 its prompt asks for:
 
-- ``ours``: thoughts are stripped, and the *last* letter that the reply states as its answer counts
-  (``Answer: B``, ``the answer is (B)``, ``\boxed{B}``); else the last option that it calls the
-  right one; else a reply that is only a letter. A lone capital is no statement: the "I" of "I
-  cannot tell" is unanswered. So is a reply whose last statement names two letters. Replies
-  without an answer are wrong, and counted apart ("unparsed").
+- ``ours``: thoughts are stripped, what follows another question is cut, and in the rest the *last*
+  letter that the reply states as its answer counts (``reading.letter`` has the rules). A lone
+  capital is no statement: the "I" of "I cannot tell" is unanswered. So is a reply whose last
+  statement names two letters. Replies without an answer are wrong, and counted apart ("unparsed").
 - ``mmlu-pro``: as TIGER-AI-Lab's MMLU-Pro evaluates (commit f418b11), *with* its last fallback, any
   lone capital. Replies without an answer are wrong, where the official script draws a letter. For
   comparing with papers.
@@ -27,44 +26,13 @@ from typing import Literal, TypeVar, get_args
 from openconductor.config import one_of
 from openconductor.errors import ConfigError, GradingError
 from openconductor.graders.extraction import strip_thoughts
+from openconductor.graders.reading.letter import read_letter
 from openconductor.types import Grade, Problem
 
 Style = Literal["ours", "mmlu-pro", "simple-evals"]
 T = TypeVar("T")
 
 LETTERS = "ABCDEFGHIJ"
-LAST_CHARACTERS = 20_000
-"""How far from its end a reply is searched for the letter that it states."""
-
-# A reply states its answer behind these; _letters_after reads it.
-_STATED = re.compile(
-    r"\banswer\b(?:\s+(?:choice|option))?[*_\s]*"
-    r"(?:[:=]|\b(?:is|would be|must be|should be)\b[*_\s]*:?)"
-    r"|\banswer\s+(?:to|for)\s[^.\n]{1,60}?\sis\b:?|\\boxed(?=\s*\{)",
-    re.IGNORECASE,
-)
-_CALLED_RIGHT = re.compile(
-    r"\b(?:correct|right|best|closest)\s+(?:option|choice|one)\b[^.\n(]{0,40}?\bis\b"
-    r"|\b(?:choose|pick|select)\b",
-    re.IGNORECASE,
-)
-_OPENED = re.compile(
-    r"(?:[\s*_`\"'$({\[]|\\[(\[]|\\(?:text|mathrm|mathbf|textbf|textrm)(?=\s*\{)"
-    r"|\\boxed(?=\s*\{)"
-    r"|(?i:therefore|thus|clearly|option|choice|letter)\b[ :,]*)*"
-)
-_CONTINUES = re.compile(r"['’]?[A-Za-z0-9]|-[A-Za-z]")
-_CLOSED = re.compile(r"\s*(?:[)\]}.,;:!*_`\"'$–—]|-\s|\\[)\]]|\n|$)")
-_OTHER = r"[\s*_)}\]$]*(?:or|and|/|,|&)\s*[*_({\[$]*"
-_ALONE = re.compile(r"[*_`$({\[\\]*[A-Za-z][*_`$)}\]\\]*(?:[.):]\s?[^\n]*)?")
-# A choice repeated with its letter, inside a sentence and up to its end: "… by issuing B.
-# Accounting Standards".
-_QUOTED = (
-    r"[a-z,:] +(?<!part )(?<!figure )(?<!table )(?<!section )(?<!point )(?<!vitamin )"
-    r"(?<!and )(?<!or )"
-    r"\(?([{}])[.):] +(?=[A-Z0-9])"
-)
-_TO_THE_END = r"[^\n.!?]{1,200}[.!]?\s*$"
 
 # The prompts that papers asked with: from simple-evals (MIT licence), and from MMLU-Pro
 # (Apache-2.0) without its five examples.
@@ -148,7 +116,7 @@ def extract_choice(text: str, letters: str = LETTERS, *, style: Style = "ours") 
     """
     match style:
         case "ours":
-            return _extract(strip_thoughts(text)[-LAST_CHARACTERS:], letters)
+            return read_letter(strip_thoughts(text), letters)
         case "mmlu-pro":
             return _extract_mmlu_pro(text, letters)
         case "simple-evals":
@@ -191,49 +159,6 @@ class ChoiceGrader:
         if letter is None:
             return Grade(False, note="unparsed: no letter is stated as the answer, or two are")
         return Grade(letter == reference, letter)
-
-
-def _extract(text: str, letters: str) -> str | None:
-    """Return the letter of the last statement; None if it names two, or there is no statement."""
-    for pattern in (_STATED, _CALLED_RIGHT):
-        for statement in reversed(list(pattern.finditer(text))):
-            stated = _letters_after(text, statement.end(), letters)
-            if stated:
-                return stated if len(stated) == 1 else None
-    called = rf"(?<![A-Za-z])\(?([{letters}])\)? is (?:the )?(?:correct|right|best)\b"
-    named = re.findall(called, text)
-    if named:
-        return named[-1]
-    if _ALONE.fullmatch(text.strip()):
-        alone = _letters_after(text, 0, letters)
-        if len(alone) == 1:
-            return alone
-    last_line = text.rstrip().rpartition("\n")[2]
-    choice = _QUOTED.format(letters)
-    quoted = re.findall(choice, last_line)
-    if len(quoted) == 1 and re.search(choice + _TO_THE_END, text):
-        return quoted[0]
-    return None
-
-
-def _letters_after(text: str, place: int, letters: str) -> str:
-    """Return the letter that stands there, or the two of "A or B"; "" if there is none."""
-    opened = _OPENED.match(text, place, place + 80)
-    assert opened is not None  # the pattern matches an empty text, too
-    start = opened.end()
-    letter = text[start : start + 1].upper()
-    if not letter or letter not in letters or _CONTINUES.match(text, start + 1):
-        return ""
-    second = re.compile(rf"{_OTHER}([{letters}])(?=\s*(?:[).,;:*$}}\]]|$|\n))")
-    other = second.match(text, start + 1)
-    if other is not None and other[1] != letter:
-        return letter + other[1]
-    if opened[0].endswith(("(", "{", "[", "*", "$", "`", '"', "'")):
-        return letter
-    if _CLOSED.match(text, start + 1):
-        return letter
-    # "the answer is a ...": an article; "the answer is I ...": a sentence.
-    return letter if text[start] == letter and letter not in "AI" else ""
 
 
 def _extract_mmlu_pro(text: str, letters: str) -> str | None:

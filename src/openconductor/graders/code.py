@@ -25,7 +25,7 @@ from openconductor.errors import GradingError, SandboxError
 from openconductor.graders.code_compare import Mode, wrong_output, wrong_value
 from openconductor.graders.code_tests import CallTest, CodeTests, IoTest
 from openconductor.graders.code_text import official_program, read_program, with_preamble
-from openconductor.graders.programs.choose import Program
+from openconductor.graders.reading.program import Program
 from openconductor.sandboxes import Limits, Run, RunResult, Sandbox, Verdict, open_sandbox
 from openconductor.sandboxes.encoding import NotPlain, decode, encode
 from openconductor.types import Grade, Problem

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 
 from openconductor.graders.extraction import strip_thoughts
-from openconductor.graders.programs.choose import FUTURE, Program, find_program
+from openconductor.graders.reading.program import FUTURE, Program, find_program
 
 STARTS_A_PROGRAM = re.compile(
     r"(?:#|@|\"\"\"|'''|[A-Za-z_][\w., ]{0,200}=[^=]"
@@ -33,7 +33,7 @@ def program_of(answer: str, entry_point: str | None = None) -> str | None:
 def read_program(answer: str, entry_point: str | None = None) -> Program | None:
     """Return the program in an answer, or None.
 
-    Thoughts do not count. ``programs.choose`` has the rules for blocks. An answer without blocks is
+    Thoughts do not count. ``reading.program`` has the rules for blocks. An answer without blocks is
     the program if it begins like one.
 
     Args:

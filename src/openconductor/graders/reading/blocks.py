@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import cast
 
-from openconductor.graders.programs.snippet import LONGEST, is_code
+from openconductor.graders.reading.snippet import LONGEST, is_code
 
 PYTHON = {"", "py", "python", "python3", "python2", "py3", "pypy", "pypy3", "ipython", "pycon"}
 MARKS = ("```", "~~~")

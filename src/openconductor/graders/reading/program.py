@@ -13,7 +13,7 @@ import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from openconductor.graders.programs.blocks import (
+from openconductor.graders.reading.blocks import (
     Block,
     code_between,
     find_blocks,
@@ -21,7 +21,7 @@ from openconductor.graders.programs.blocks import (
     strings_in_json,
     unescape,
 )
-from openconductor.graders.programs.snippet import (
+from openconductor.graders.reading.snippet import (
     Snippet,
     acts,
     ends,
