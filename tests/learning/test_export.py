@@ -282,8 +282,11 @@ def test_the_gyms_own_conductor_is_exported_with_a_word_on_servers(
 ) -> None:
     run = train(tmp_path / "run", bundled_folder(), steps=5)
     assert main(["export", str(run), "--dtype", "bfloat16"]) == 2, "its runtime reads float32 alone"
+    assert main(["export", str(run), "--adapter"]) == 2, "it learnt all weights"
     assert main(["export", str(run)]) == 0
-    assert "cannot serve it" in capsys.readouterr().err
+    said = capsys.readouterr().err
+    assert "cannot serve it" in said and "%|" not in said, "and no bars of the libraries"
+    assert f"openconductor ask '…' --conductor {run / 'export'}" in said
     assert "It is not for\nvLLM" in (run / "export" / "README.md").read_text("utf-8")
     exported = oc.Conductor(run / "export", pool=gym_pool())
     assert exported.ask_sync(questions(1)[0]).error is None

@@ -12,13 +12,16 @@ from typing import Any
 
 import pytest
 import torch
+from peft import PeftModel
 from tests.learning.bases import save_base
 from tests.learning.runs import COLD_START, curve, measured, recipe, set_back, weights
 from tests.learning.test_journal import Server, serving
 
+import openconductor as oc
 from openconductor.cli import main
-from openconductor.errors import ConfigError, TrainingStopped
-from openconductor.training.checkpoint import load_model
+from openconductor.errors import ConfigError, TrainingStopped, WorkflowError
+from openconductor.gym.workers import gym_pool
+from openconductor.training.checkpoint import ADAPTER, load_model, save_conductor
 from openconductor.training.grpo import ConductorTrainer
 from openconductor.training.run import train
 from openconductor.training.train_config import TrainConfig, dump_train_config
@@ -106,6 +109,34 @@ def test_adapters_learn_in_place_of_the_weights_are_merged_and_resume_to_the_sam
         train(config, run, resume=True)
         assert weights(run / "conductor") == learnt
         assert measured(run) == results
+
+
+def test_adapters_are_kept_beside_the_merged_weights_and_exported_for_the_base(
+    qwen: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    config = recipe(RECIPE.replace("iterations = 3", "iterations = 1") + ADAPTERS, base=qwen)
+    run, folder = tmp_path / "run", tmp_path / "adapter"
+    train(config, run)
+    assert main(["export", str(run), "--adapter", "--dtype", "float32", "--out", str(folder)]) == 0
+    assert f"vllm serve {qwen} --enable-lora --max-lora-rank 8" in capsys.readouterr().err
+    assert not (folder / "model.safetensors").exists()
+    settings = json.loads((folder / "adapter_config.json").read_text("utf-8"))
+    assert settings["r"] == 4, "two phases of rank 2"
+    assert settings["base_model_name_or_path"] == str(qwen)
+    base, _ = load_model(qwen)
+    merged = PeftModel.from_pretrained(base, folder).merge_and_unload().state_dict()
+    for name, values in tensors(run / "conductor").items():
+        torch.testing.assert_close(merged[name], values, rtol=0, atol=1e-6)
+    conductor = oc.Conductor(folder, pool=gym_pool())
+    assert isinstance(conductor.ask_sync("What is 2 + 3?").error, WorkflowError)
+
+    # A Conductor that is the model of an earlier phase keeps that phase's.
+    model, tokenizer = load_model(run / "cold_start")
+    save_conductor(model, tokenizer, config, tmp_path / "same", before=run / "cold_start")
+    kept = [
+        path / ADAPTER / "adapter_config.json" for path in (run / "cold_start", tmp_path / "same")
+    ]
+    assert kept[0].read_bytes() == kept[1].read_bytes()
 
 
 # ── the start ─────────────────────────────────────────────────────────────────────────────────────

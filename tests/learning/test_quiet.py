@@ -33,7 +33,11 @@ def test_a_short_training_prints_its_own_lines_alone(root: Path, tmp_path: Path)
         command, stdin=subprocess.DEVNULL, capture_output=True, text=True, check=False
     )
     assert finished.returncode == 0, finished.stderr
-    lines = re.split(r"[\r\n]+", finished.stderr.strip())
+    told, _, following = finished.stderr.partition("\nNext: ")
+    lines = re.split(r"[\r\n]+", told.strip())
     assert [line for line in lines if not OURS.match(line)] == []
     assert len(lines) == 3
+    for verb in ("report", "ask", "export"):
+        assert f"\n  openconductor {verb} " in following
+    assert str(tmp_path / "run") in following
     assert "learnt, greedy" in finished.stdout

@@ -24,6 +24,7 @@ from openconductor.errors import BudgetExceeded, ConfigError, JournalError
 from openconductor.evaluation.eval_config import GYM, EvalConfig, make_eval_config
 from openconductor.evaluation.grid import Progress, run_grid
 from openconductor.evaluation.records import CONFIG, JOURNAL, Results, holds
+from openconductor.pool import simulated_pool
 from openconductor.store import read_store
 from openconductor.types import Usage
 
@@ -86,6 +87,14 @@ def interruptible(
             calls, usage = _spent_in([folder / name for name in journals])
             say_interrupted(calls, usage, command, kept=True)
         raise
+
+
+def ask_command(conductor: Path, pool: str) -> str:
+    """Return the command that asks a trained Conductor over the pool of its training."""
+    command = ["openconductor", "ask", "…", "--conductor", str(conductor)]
+    if simulated_pool(pool) is None:
+        command += ["--pool", pool]
+    return shlex.join(command)
 
 
 def is_first_process() -> bool:

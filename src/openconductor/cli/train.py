@@ -17,7 +17,7 @@ import typer
 from openconductor.cli import console
 from openconductor.cli.console import percent
 from openconductor.cli.options import AsJson, Offline
-from openconductor.cli.runs import interruptible, is_first_process
+from openconductor.cli.runs import ask_command, interruptible, is_first_process
 from openconductor.config import needing
 from openconductor.errors import ConfigError
 from openconductor.evaluation.dry_run import missing_keys
@@ -75,6 +75,7 @@ def train(  # noqa: PLR0913, PLR0917 - the options of a command
         return
     if offline:
         raise ConfigError("--offline requires --dry-run")
+    folder = out or Path("runs") / f"{date.today():%Y-%m-%d}-{config.name}"
     if study is not None:
         if out is not None or resume:
             raise ConfigError(
@@ -88,7 +89,6 @@ def train(  # noqa: PLR0913, PLR0917 - the options of a command
                 raise ConfigError(f"{name} requires --study")
         if resume and out is None:
             raise ConfigError("--resume requires --out with the folder of the run")
-        folder = out or Path("runs") / f"{date.today():%Y-%m-%d}-{config.name}"
         command = ["openconductor", "train", str(recipe), *(overrides or ())]
         command += ["--out", str(folder), "--resume"]
         with interruptible(folder, shlex.join(command)):
@@ -101,6 +101,7 @@ def train(  # noqa: PLR0913, PLR0917 - the options of a command
         _show_study(results)
     else:
         _show_run(results)
+        console.say(_next_commands(folder, config))
 
 
 def _train(config: TrainConfig, folder: Path, resume: bool) -> _Record:
@@ -163,6 +164,15 @@ def _show_run(results: _Record) -> None:
     console.show_table(("", "accuracy", "given valid", "validity", "routing entropy"), rows)
     if results.get("control", "none") != "none":
         console.show(f"A control with {results['control']} rewards: it must not learn.")
+
+
+def _next_commands(folder: Path, config: TrainConfig) -> str:
+    commands = [
+        f"openconductor report {shlex.quote(str(folder))}",
+        ask_command(folder, config.pool),
+        f"openconductor export {shlex.quote(str(folder))}",
+    ]
+    return "\nNext: the curve; a question; a folder for servers\n  " + "\n  ".join(commands)
 
 
 def _show_study(results: _Record) -> None:

@@ -13,13 +13,14 @@ import shutil
 import string
 from collections.abc import Generator, Sequence
 from contextlib import contextmanager
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any, cast
 
 import numpy as np
 import torch
 from safetensors import SafetensorError
+from safetensors.torch import load_file, save_file
 from tokenizers import AddedToken, Regex, Tokenizer, decoders, models, pre_tokenizers
 from transformers import (
     AutoConfig,
@@ -47,6 +48,12 @@ from openconductor.providers.transformers_lm import tokenizer_class
 from openconductor.training.train_config import ModelConfig, TrainConfig
 from openconductor.types import Problem, TrainedWorker
 
+ADAPTER = "adapter"
+"""The folder in a model's own with the adapters that are merged in its weights, as peft reads them.
+
+They are those of all phases, so they go with the recipe's base.
+"""
+ADAPTER_WEIGHTS = "adapter_model.safetensors"
 COMPLETE = "complete"
 """The file that marks a folder as whole; it is written last."""
 TOLERANCE = 1e-3
@@ -256,8 +263,37 @@ def adapters(config: ModelConfig) -> Any:
     )
 
 
+def save_adapter(adapted: Any, base: str, folder: Path, earlier: Path | None) -> None:
+    """Save the adapters of a model of peft, joined with those that are merged in its weights.
+
+    Joined matrices have the sum of the products: the ranks add up.
+
+    Args:
+        adapted: the model.
+        base: the name of the model that has none of the adapters.
+        folder: where to write.
+        earlier: the folder of the adapters that are merged; None: there are none.
+    """
+    from peft import get_peft_model_state_dict
+
+    learnt = get_peft_model_state_dict(adapted)
+    weights = {name: tensor.float().cpu() for name, tensor in learnt.items()}
+    if earlier is not None:
+        merged = load_file(earlier / ADAPTER_WEIGHTS)
+        for name, tensor in weights.items():
+            axis = 0 if "lora_A" in name else 1
+            weights[name] = torch.cat([merged[name], tensor], axis)
+    rank = next(len(tensor) for name, tensor in weights.items() if "lora_A" in name)
+    settings: Any = adapted.peft_config["default"]
+    alpha = settings.lora_alpha * rank // settings.r
+    saved: Any = replace(settings, r=rank, lora_alpha=alpha, inference_mode=True)
+    saved.base_model_name_or_path = base
+    saved.save_pretrained(str(folder))
+    save_file(weights, folder / ADAPTER_WEIGHTS)
+
+
 def whole_weights(trainer: Trainer) -> tuple[PreTrainedModel, dict[str, torch.Tensor]]:
-    """Return the plain model, adapters merged in, and its weights, gathered from all processes.
+    """Return the model, plain or with adapters, and its weights, gathered from all processes.
 
     Every process must call it; only the first gets all weights.
     """
@@ -270,15 +306,14 @@ def whole_weights(trainer: Trainer) -> tuple[PreTrainedModel, dict[str, torch.Te
         return model, state
     from peft import get_peft_model
 
-    # Merged in a model of its own: the trainer's may be spread over processes.
+    # A model of its own, where they can be merged: the trainer's may be spread over processes.
     base = cast("PreTrainedModel", model.get_base_model())
     fresh = AutoModelForCausalLM.from_config(base.config, dtype=torch.float32)
     plain = cast("PreTrainedModel", fresh)
     plain.generation_config = base.generation_config
     adapted: Any = get_peft_model(plain, model.peft_config["default"])
     adapted.load_state_dict(state)
-    merged = cast("PreTrainedModel", adapted.merge_and_unload())
-    return merged, merged.state_dict()
+    return adapted, state
 
 
 # ── folders ───────────────────────────────────────────────────────────────────────────────────────
@@ -378,11 +413,21 @@ def save_trained(
     folder: Path,
     pool: WorkerPool,
     learnt: Sequence[Problem] = (),
+    before: Path | None = None,
 ) -> None:
     """Save the model of a trainer as ``save_conductor`` does; every process must call it."""
     model, weights = whole_weights(trainer)
     if trainer.accelerator.is_main_process:
-        save_conductor(model, tokenizer, config, folder, pool=pool, weights=weights, learnt=learnt)
+        save_conductor(
+            model,
+            tokenizer,
+            config,
+            folder,
+            pool=pool,
+            weights=weights,
+            learnt=learnt,
+            before=before,
+        )
     trainer.accelerator.wait_for_everyone()
 
 
@@ -395,12 +440,15 @@ def save_conductor(
     pool: WorkerPool | None = None,
     weights: dict[str, torch.Tensor] | None = None,
     learnt: Sequence[Problem] = (),
+    before: Path | None = None,
 ) -> None:
     """Save weights, tokenizer, and how the Conductor wants to be asked (``conductor.json``).
 
     That file also says what it learnt from, so that no evaluation takes it for held out, and which
     workers it knows, unless each question had workers of its own. A tiny
     Conductor is read back by the runtime and compared with torch before it takes its place.
+    Adapters are merged, and also kept as they are; ``before`` is the folder of the model that they
+    were learnt on (None: the recipe's base).
 
     Raises:
         ConfigError: the runtime computes something else.
@@ -419,7 +467,16 @@ def save_conductor(
         "workers": [] if pool is None else _describe_workers(config, pool),
     }
     size = sum(tensor.nbytes for tensor in (weights or model.state_dict()).values())
+    earlier = None if before is None else before / ADAPTER
+    if earlier is not None and not earlier.is_dir():
+        earlier = None
     with whole_folder(folder, size) as part:
+        if hasattr(model, "merge_and_unload"):
+            save_adapter(model, config.model.base, part / ADAPTER, earlier)
+            model = cast("PreTrainedModel", cast("Any", model).merge_and_unload())
+            weights = None
+        elif earlier is not None:
+            shutil.copytree(earlier, part / ADAPTER)
         model.save_pretrained(part, state_dict=weights)
         tokenizer.save_pretrained(part)
         text = json.dumps(description, indent=2) + "\n"

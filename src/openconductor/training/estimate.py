@@ -136,10 +136,12 @@ def model_needs(config: TrainConfig, pool: WorkerPool, questions: Questions | No
 
 
 def _disk(config: TrainConfig, parameters: int, learnt: int) -> float:
-    """Return the GiB of a run's checkpoints and of the models of its phases, in float32."""
+    """Return the GiB of a run's checkpoints and of its phases' models and adapters, in float32."""
     phases = (config.cold_start.steps, config.imitate.rounds, config.rollout.iterations)
     models = sum(amount > 0 for amount in phases)
-    return (CHECKPOINTS * CHECKPOINT_BYTES * learnt + 4 * parameters * models) / GIB
+    adapters = learnt if config.model.lora_rank else 0
+    model = 4 * (parameters + adapters)
+    return (CHECKPOINTS * CHECKPOINT_BYTES * learnt + model * models) / GIB
 
 
 def _shape(

@@ -10,27 +10,41 @@ from statistics import fmean
 from typing import Literal
 
 import torch
+from safetensors.torch import load_file, save_file
 
 from openconductor.errors import ConfigError
+from openconductor.providers.conductor_file import NAME as CONDUCTOR_FILE
 from openconductor.training.checkpoint import (
+    ADAPTER,
+    ADAPTER_WEIGHTS,
     is_conductor,
     is_tiny,
     load_model,
+    load_tokenizer,
     servers_read_alike,
     storing,
 )
 from openconductor.training.curves import WINDOW, Record, read_curve, read_record
+from openconductor.training.run import quiet_libraries
 from openconductor.training.train_config import load_train_config
 
 _SERVED = """Served by
 `vllm serve FOLDER` or `transformers serve FOLDER`, it is a provider:
 `openai_compatible:FOLDER` with the server's `base_url`, its prompt, and temperature 0."""
+_ADAPTER = """It holds adapters,
+which go with {base} alone. vLLM serves both together (`vllm serve {base} --enable-lora
+--lora-modules conductor=FOLDER --chat-template FOLDER/chat_template.jinja`): the model `conductor`
+there is a provider, with its prompt, and temperature 0."""
 _NOT_SERVED = """It is not for
 vLLM and `transformers serve`, which split its text as Qwen's tokenizers do, not as its own does."""
 
 
 def export(
-    run: Path, folder: Path, *, dtype: Literal["bfloat16", "float16", "float32"] | None = None
+    run: Path,
+    folder: Path,
+    *,
+    dtype: Literal["bfloat16", "float16", "float32"] | None = None,
+    adapter: bool = False,
 ) -> Path:
     """Write a finished run's Conductor into a new folder, which is returned.
 
@@ -39,10 +53,11 @@ def export(
         folder: where to write; it must not exist.
         dtype: of the weights. None: bfloat16, and float32 for a tiny Conductor, whose runtime reads
             no other.
+        adapter: write only the adapters that it learnt, which go with the recipe's base.
 
     Raises:
-        ConfigError: the run is not finished, the folder exists, or a tiny Conductor is wanted in
-            another dtype.
+        ConfigError: the run is not finished or has no adapters, the folder exists, or a tiny
+            Conductor is wanted in another dtype.
         JournalError: the disk failed.
     """
     conductor = run / "conductor"
@@ -58,27 +73,63 @@ def export(
         raise ConfigError(
             f"export: got dtype {dtype} for a tiny Conductor, whose runtime reads float32 only"
         )
-    default = "float32" if tiny else "bfloat16"
-    model, tokenizer = load_model(conductor, dtype=getattr(torch, dtype or default))
+    learnt = conductor / ADAPTER
+    if adapter and not learnt.is_dir():
+        raise ConfigError(
+            f"export: {run} has no adapters, because it learnt all weights; expected a training "
+            "with model.lora_rank, or an export without --adapter"
+        )
+    weights_type: torch.dtype = getattr(torch, dtype or ("float32" if tiny else "bfloat16"))
     part = folder.with_name(folder.name + ".part")
     shutil.rmtree(part, ignore_errors=True)
-    with storing(folder):
-        model.save_pretrained(part)
-        tokenizer.save_pretrained(part)
-        shutil.copy(conductor / "conductor.json", part)
-        card = model_card(run, read_record(results), served=servers_read_alike(part))
-        (part / "README.md").write_text(card, encoding="utf-8")
-        part.replace(folder)
+    with storing(folder), quiet_libraries():
+        try:
+            part.mkdir(parents=True)
+            if adapter:
+                _write_adapter(learnt, part, weights_type)
+            else:
+                model, _ = load_model(conductor, dtype=weights_type)
+                model.save_pretrained(part)
+            load_tokenizer(conductor).save_pretrained(part)
+            shutil.copy(conductor / CONDUCTOR_FILE, part)
+            served = servers_read_alike(conductor)
+            card = model_card(run, read_record(results), served=served, adapter=adapter)
+            (part / "README.md").write_text(card, encoding="utf-8")
+            part.replace(folder)
+        finally:
+            shutil.rmtree(part, ignore_errors=True)
     return folder
 
 
-def model_card(run: Path, results: Record, *, served: bool) -> str:
+def _write_adapter(learnt: Path, folder: Path, dtype: torch.dtype) -> None:
+    """Write adapters with weights of another type."""
+    shutil.copy(learnt / "adapter_config.json", folder)
+    weights = load_file(learnt / ADAPTER_WEIGHTS)
+    save_file(
+        {name: tensor.to(dtype) for name, tensor in weights.items()}, folder / ADAPTER_WEIGHTS
+    )
+
+
+def adapter_server(folder: Path) -> str:
+    """Return the command by which vLLM serves adapters beside their base."""
+    settings = read_record(folder / "adapter_config.json")
+    rank = 8
+    while rank < settings["r"]:  # vLLM takes powers of two
+        rank *= 2
+    return (
+        f"vllm serve {settings['base_model_name_or_path']} --enable-lora --max-lora-rank {rank} "
+        f"--lora-modules conductor={folder} --chat-template {folder / 'chat_template.jinja'}"
+    )
+
+
+def model_card(run: Path, results: Record, *, served: bool, adapter: bool = False) -> str:
     """Return what a reader of an exported Conductor should know, in Markdown.
 
     Args:
         run: the folder of the training.
         results: what it reached.
         served: True if servers split a text into the same tokens.
+        adapter: True if the folder has only the adapters.
     """
     recipe = (run / "config.toml").read_text(encoding="utf-8").strip()
     config = load_train_config(run / "config.toml")
@@ -86,10 +137,14 @@ def model_card(run: Path, results: Record, *, served: bool) -> str:
     last_phase = [record for record in curve if record["phase"] == curve[-1]["phase"]]
     told = read_record(run / "conductor" / "conductor.json")
     base = config.model.base or "a fresh model"
+    library = "transformers"
     serving = _SERVED if served else _NOT_SERVED
+    if adapter:
+        library = f"peft\nbase_model: {base}"
+        serving = _ADAPTER.format(base=base)
     tested = ", ".join(config.held_out.tasks) or config.data.task
     return f"""---
-library_name: transformers
+library_name: {library}
 pipeline_tag: text-generation
 tags: [openconductor, orchestration, grpo]
 ---

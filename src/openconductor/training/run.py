@@ -27,6 +27,7 @@ from typing import Any, cast
 
 import torch
 from accelerate import PartialState
+from huggingface_hub.utils import are_progress_bars_disabled, enable_progress_bars
 from transformers import PreTrainedModel, PreTrainedTokenizerBase
 from transformers.utils import logging
 
@@ -136,8 +137,7 @@ def train(
     tiny = not config.model.base or is_tiny(config.model.base)
     if tiny:
         torch.set_num_threads(1)  # a tiny model is up to four times slower on several threads
-    # Only a large model, which may have to be downloaded, needs bars.
-    with quiet_libraries(bars=not tiny), ExitStack() as stack:
+    with quiet_libraries(), ExitStack() as stack:
         _check_installed(config)
         if config.model.base:
             check_base(config.model.base)
@@ -189,7 +189,9 @@ def _run(setup: Setup, state: PartialState, phases: Sequence[Phase]) -> None:
         model, tokenizer = _load(setup, last)
         if state.is_main_process:
             learnt = setup.questions.learnt
-            save_conductor(model, tokenizer, config, conductor, pool=setup.pool, learnt=learnt)
+            save_conductor(
+                model, tokenizer, config, conductor, pool=setup.pool, learnt=learnt, before=last
+            )
         state.wait_for_everyone()
     learnt_at = time.perf_counter()
     if not state.is_main_process:
@@ -246,7 +248,7 @@ def _run_phase(setup: Setup, phase: Phase, base: Path | None) -> None:
     trainer = phase.run(setup, learner)
     learnt = setup.questions.learnt if phase.graded else ()
     folder = phase.model_folder(setup.folder)
-    save_trained(trainer, tokenizer, setup.config, folder, setup.pool, learnt)
+    save_trained(trainer, tokenizer, setup.config, folder, setup.pool, learnt, before=base)
     del model, learner, trainer
     gc.collect()  # a trainer and its optimiser hold each other
 
@@ -390,18 +392,20 @@ def _check_installed(config: TrainConfig) -> None:
 
 
 @contextmanager
-def quiet_libraries(*, bars: bool = False) -> Generator[None]:
-    """Hide FutureWarnings of the libraries, and their progress bars unless ``bars``.
+def quiet_libraries() -> Generator[None]:
+    """Hide FutureWarnings of the libraries, and their progress bars, but for those of downloads.
 
     Their other warnings and their errors are shown.
     """
     had_bars = logging.is_progress_bar_enabled()
+    shows_downloads = not are_progress_bars_disabled()
     os.environ.setdefault("TRL_EXPERIMENTAL_SILENCE", "1")
     with warnings.catch_warnings():
         libraries = r"(torch|transformers|trl|accelerate|datasets)(\.|$)"
         warnings.filterwarnings("ignore", category=FutureWarning, module=libraries)
-        if not bars:
-            logging.disable_progress_bar()
+        logging.disable_progress_bar()
+        if shows_downloads:
+            enable_progress_bars()  # the hub's, which the line above also hides
         try:
             yield
         finally:
