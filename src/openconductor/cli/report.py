@@ -22,12 +22,12 @@ from openconductor.cli import console
 from openconductor.cli.options import AsJson, Dollars
 from openconductor.cli.runs import default_folder, evaluate, interruptible
 from openconductor.errors import BudgetExceeded, ConfigError
-from openconductor.evaluation.counterfactual import Counterfactuals
 from openconductor.evaluation.eval_config import CONDUCTOR, TaskTable, load_eval_config
 from openconductor.evaluation.records import JOURNAL, Results
 from openconductor.report.page import write_report
 from openconductor.report.replays import (
     REPLAYS as JOURNAL_OF_REPLAYS,
+    play_whole_plans,
     replay_plans,
     replays_are_free,
 )
@@ -99,7 +99,7 @@ def report(
     if before is not None:  # compared before anything is replayed
         untrained = same_questions(folder, _evaluated_before(results, folder, before))
     name = choose_system(results, system)
-    replays = None
+    replays: dict[str, Any] = {}
     if counterfactual is None:
         wanted = dollars is not None or replays_are_free(results, folder)
     else:
@@ -113,14 +113,14 @@ def report(
         "training_folder": training,
         "folder": folder,
     }
-    made = make_report(results, found=replays, **inputs)
+    made = make_report(results, **replays, **inputs)
     missing = made.verdict.missing
     if complete and missing is not None:
         with interruptible(folder, again, (JOURNAL, JOURNAL_OF_REPLAYS)):
             results = _ask_missing(results, folder, missing, dollars)
-            if missing.replays or replays is not None:
+            if missing.replays or replays:
                 replays = _replay(results, folder, name, counterfactual, dollars)
-        made = make_report(results, found=replays, **inputs)
+        made = make_report(results, **replays, **inputs)
     with console.only_results_on_stdout():
         files = write_report(made, results, folder, report_folder, curves=training, old=untrained)
     if as_json:
@@ -174,21 +174,32 @@ def _evaluated_before(results: Results, folder: Path, before: Path) -> Path:
 
 def _replay(
     results: Results, folder: Path, system: str, limit: int | None, dollars: Decimal | None
-) -> Counterfactuals | None:
-    """Replay plans. None: the budget is spent, and no number of questions was asked for."""
+) -> dict[str, Any]:
+    """Replay plans, and return what a report takes of it.
+
+    Empty: the budget is spent, and no number of questions was asked for.
+    """
     with console.only_results_on_stdout(), console.progress_bar("replaying") as on_progress:
-        replaying = replay_plans(
-            results, folder, system=system, limit=limit, dollars=dollars, on_progress=on_progress
-        )
+
+        async def replay() -> dict[str, Any]:
+            options: dict[str, Any] = {
+                "system": system,
+                "limit": limit,
+                "dollars": dollars,
+                "on_progress": on_progress,
+            }
+            plays = await play_whole_plans(results, folder, **options)
+            return {"plays": plays, "found": await replay_plans(results, folder, **options)}
+
         try:
-            return asyncio.run(replaying)
+            return asyncio.run(replay())
         except BudgetExceeded as error:
             if limit is not None:
                 raise
             console.say(
                 f"no replays: {error}; --counterfactual N replays the plans of fewer questions"
             )
-            return None
+            return {}
 
 
 def show_training(folder: Path, *, as_json: bool) -> None:

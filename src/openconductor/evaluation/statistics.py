@@ -455,14 +455,20 @@ def _mean(means: Sequence[float], draws: int) -> Mean:
 
 # ── two systems ───────────────────────────────────────────────────────────────────────────────────
 def difference(
-    first: Scores, second: Scores, seed: int = 0, *, resamples: int = RESAMPLES
+    first: Scores,
+    second: Scores,
+    seed: int = 0,
+    *,
+    resamples: int = RESAMPLES,
+    pooled: bool = False,
 ) -> Difference | None:
     """Return the mean of first - second, paired by problem; None: no problem is in both.
 
-    Every task weighs the same. Pairing takes the problems' own difficulty out of the interval. The
-    interval is the wider of the bootstrap's and of ``cautious_mean``'s, with the larger p-value. If
-    all differences are the same, it is what as many equal problems leave open (Clopper and Pearson,
-    1934).
+    Every task weighs the same; with ``pooled``, where all tasks' means have one sign, a task weighs
+    by the inverse of its variance. Pairing takes the problems' own difficulty out of the interval.
+    The interval is the wider of the bootstrap's and of ``cautious_mean``'s, with the larger p. If
+    all differences are the same, it is what as many equal problems leave open (Clopper and
+    Pearson, 1934).
     """
     paired: dict[Key, float] = {}
     for key, scores in first.items():
@@ -476,6 +482,8 @@ def difference(
         return parts[0] if parts else None
     value = fmean(part.value for part in parts)
     low, high = averaged_interval(parts)
+    if pooled and _have_one_sign(parts):
+        value, low, high = _pool(parts)
     return Difference(
         value=value,
         low=low,
@@ -485,6 +493,24 @@ def difference(
         better=sum(part.better for part in parts),
         worse=sum(part.worse for part in parts),
     )
+
+
+def _have_one_sign(parts: Sequence[Difference]) -> bool:
+    return all(part.value > 0 for part in parts) or all(part.value < 0 for part in parts)
+
+
+def _pool(parts: Sequence[Difference]) -> tuple[float, float, float]:
+    """Return the mean of independent differences by inverse variance, and its interval.
+
+    Distances of the ends are added as in ``averaged_interval``.
+    """
+    inverse = [1 / (part.high - part.low) ** 2 for part in parts]
+    weights = [one / math.fsum(inverse) for one in inverse]
+    pairs = list(zip(weights, parts, strict=True))
+    value = math.fsum(weight * part.value for weight, part in pairs)
+    below = math.fsum((weight * (part.value - part.low)) ** 2 for weight, part in pairs)
+    above = math.fsum((weight * (part.high - part.value)) ** 2 for weight, part in pairs)
+    return value, value - math.sqrt(below), value + math.sqrt(above)
 
 
 def _difference(differences: Sequence[float], seed: int, resamples: int) -> Difference:

@@ -1,18 +1,22 @@
 """Answers to look at: the question, the reference, the episode, and the verdict with its reason.
 
 ``list_answers`` and ``read_answers`` add to records what their run's folder holds of them.
-``choose_examples`` picks the answers that the page of a report shows.
+``choose_examples`` picks the answers that the page of a report shows. ``merge_questions`` gives
+records of one question one name.
 """
 
 from __future__ import annotations
 
+import re
 import textwrap
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+from openconductor.evaluation.eval_config import MOST_REPEATS
 from openconductor.evaluation.records import JOURNAL, Record
-from openconductor.evaluation.sheets import read_questions
+from openconductor.evaluation.sheets import KeptQuestion, read_questions
+from openconductor.evaluation.statistics import Key
 from openconductor.store import StoredEpisode, read_store
 from openconductor.types import text_of
 
@@ -88,6 +92,55 @@ def read_answers(folder: Path, records: Iterable[Record]) -> list[Answer]:
                 question = text_of(episode.question)
             answers.append(replace(answer, question=question, episode=episode))
     return answers
+
+
+_CHOICE = re.compile(r"\s*\(?[A-Za-z][).:]\s")
+"""The beginning of a line that is a choice."""
+
+
+def question_digest(kept: KeptQuestion) -> str:
+    r"""Return a question's letters and digits, its choices sorted.
+
+    Without choices the reference belongs to it, because signs alone may tell sums apart.
+
+    >>> first = question_digest(KeptQuestion("Which one?\n(A) oak\n(B) elm", "A"))
+    >>> first == question_digest(KeptQuestion("which  one\nA. elm\nB. oak", "B"))
+    True
+    """
+    lines: list[str] = []
+    choices: list[str] = []
+    for line in kept.question.casefold().splitlines():
+        found = _CHOICE.match(line)
+        words = re.sub(r"[\W_]", "", line[found.end() :] if found else line)
+        (choices if found else lines).append(words)
+    ends = sorted(choices) or [kept.reference]
+    return "\n".join(("".join(lines), *ends))
+
+
+def merge_questions(
+    records: Iterable[Record], questions: Mapping[Key, KeptQuestion]
+) -> tuple[Record, ...]:
+    """Return records in which a question has one name, by its digest, whatever tasks call it.
+
+    A question that was asked under several names is one that was asked repeatedly.
+
+    Args:
+        records: those of an evaluation.
+        questions: its questions (``read_questions``).
+    """
+    by_digest: dict[str, list[Key]] = {}
+    for key, kept in questions.items():
+        by_digest.setdefault(question_digest(kept), []).append(key)
+    places: dict[Key, tuple[Key, int]] = {}
+    for keys in by_digest.values():
+        for number, key in enumerate(keys):
+            places[key] = (keys[0], number)
+    merged: list[Record] = []
+    for record in records:
+        (task, problem), number = places.get(record.key, (record.key, 0))
+        sample = record.sample + number * MOST_REPEATS
+        merged.append(replace(record, task=task, problem=problem, sample=sample))
+    return tuple(merged)
 
 
 def choose_examples(ours: Sequence[Record], best: Sequence[Record]) -> dict[str, Record]:

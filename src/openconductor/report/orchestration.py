@@ -26,6 +26,7 @@ from openconductor.evaluation.eval_config import (
     ALONE,
     CONDUCTOR,
     HINDSIGHT,
+    MOST_REPEATS,
     ORACLE,
     PLANNER,
     PLANNER_ALONE,
@@ -42,6 +43,7 @@ from openconductor.evaluation.statistics import (
     Estimate,
     Key,
     Scores,
+    by_task,
     difference,
     grouped,
     scores_by_problem,
@@ -58,6 +60,7 @@ from openconductor.report.rivals import (
 )
 from openconductor.report.routing import Routing, measure_routing
 from openconductor.report.told import Told, answer_text, find_told
+from openconductor.report.transplants import PlayFigures, Plays, measure_plays
 
 ORACLES = (ORACLE, HINDSIGHT)
 """The oracles of an evaluation, the better known first."""
@@ -76,12 +79,15 @@ class Level:
     Attributes:
         system: its name.
         accuracy: its share of right answers; None: nothing was decided.
-        lead: the Conductor's accuracy less its; None: no question was decided by both.
+        lead: the Conductor's accuracy less its, several tasks pooled where their signs agree; None:
+            no question was decided by both.
+        alike: the same with every task weighing the same; None: there is one task.
         strict: the same if what could not be decided, or was not asked, counts as wrong for both,
             which shows whether the lead rests on what was left out; None: next to nothing was.
         cost: its cost, the Conductor's cost being 1; None: a price is unknown.
         unsure: True if more than a tenth of its answers could not be decided, and it may be as good
             as the Conductor.
+        unread: the share of its decided answers that could not be read, or were declined.
     """
 
     system: str
@@ -90,11 +96,41 @@ class Level:
     strict: Difference | None = None
     cost: float | None = None
     unsure: bool = False
+    unread: float = 0.0
+    alike: Difference | None = None
 
     @property
     def name(self) -> str:
         """The system's name; of a worker alone the worker's."""
         return self.system.removeprefix(ALONE)
+
+
+@dataclass(frozen=True, slots=True)
+class Siblings:
+    """Systems that were trained by the recipe of the one that is reported on, with other seeds.
+
+    Attributes:
+        systems: those of the evaluation.
+        absent: seeds of the same study that the evaluation lacks.
+    """
+
+    systems: tuple[str, ...] = ()
+    absent: tuple[str, ...] = ()
+
+    def join(self, records: Iterable[Record], system: str) -> list[Record]:
+        """Return the records with those of siblings as further repeats of the system."""
+        joined: list[Record] = []
+        for record in records:
+            if record.system in self.systems:
+                number = 1 + self.systems.index(record.system)
+                sample = record.sample + number * MOST_REPEATS
+                joined.append(replace(record, system=system, sample=sample))
+            else:
+                joined.append(record)
+        return joined
+
+
+NO_SIBLINGS = Siblings()
 
 
 @dataclass(frozen=True, slots=True)
@@ -131,13 +167,15 @@ class Orchestration:
         best_single: the worker that does best alone on these very questions.
         best_fitted: the worker that does best on other questions, scored on these (``system`` is
             the worker chosen most).
+        absent: seeds of the system's study that the evaluation lacks.
         chosen: how often each worker is the best on other questions.
         random, best_fixed, oracle: those levels; None: the evaluation lacks them.
         oracle_corrected: the best worker of each question without luck; None: questions were asked
             once.
         captured: the share of the headroom that is won.
         planner_alone: the Conductor's own model, asked as a worker is; None: it was not asked.
-        by_itself: the better of ``planner_alone`` and ``best_single`` on each kind of question.
+        by_itself: ``planner_alone`` where its answer can be read, else ``best_single``, on the
+            kinds of question where that is better; None: it is not better than ``best_single``.
         told: the right answers that the subtasks of its first round say.
         told_later: the same of later rounds, which may repeat what was answered before.
         parts: its lead over the best worker by task, or of one task by kind of question.
@@ -151,6 +189,7 @@ class Orchestration:
         change: the change against the untrained system, where that is known.
         patterns: the first distinct patterns of its plans.
         counterfactuals: what replays have shown.
+        plays: what plays of whole plans have shown.
     """
 
     system: str
@@ -165,6 +204,7 @@ class Orchestration:
     best_single: Level | None = None
     best_fitted: Level | None = None
     chosen: Mapping[str, float] = field(default_factory=dict[str, float])
+    absent: tuple[str, ...] = ()
     random: Level | None
     best_fixed: Level | None
     oracle: Level | None
@@ -184,6 +224,7 @@ class Orchestration:
     change: Change | None
     patterns: tuple[Pattern, ...]
     counterfactuals: Counterfactuals | None
+    plays: PlayFigures | None = None
 
     @property
     def planner(self) -> str:
@@ -222,6 +263,8 @@ def measure_orchestration(
     before: Sequence[Record] = (),
     workers: Mapping[int, str] = MappingProxyType({}),
     counterfactuals: Counterfactuals | None = None,
+    plays: Plays | None = None,
+    siblings: Siblings = NO_SIBLINGS,
     seed: int = 0,
 ) -> Orchestration:
     """Measure a system of an evaluation against all others.
@@ -232,12 +275,14 @@ def measure_orchestration(
         before: the records of the same system before its training.
         workers: the pool's names by ordinal.
         counterfactuals: the replays of its plans.
+        plays: the plays of its whole plans.
+        siblings: systems of the same recipe with other seeds, which are judged with it as one.
         seed: of folds, bootstraps and permutations.
 
     Raises:
         ConfigError: there is no record of the system.
     """
-    by_system = group_by(records, lambda record: record.system)
+    by_system = group_by(siblings.join(records, system), lambda record: record.system)
     if system not in by_system:
         known = ", ".join(by_system) or "none"
         raise ConfigError(f"report: no record of {system!r}, expected one of {known}")
@@ -278,8 +323,12 @@ def measure_orchestration(
         change=measure_change(before, ours, workers=len(workers), seed=seed) if before else None,
         patterns=first_patterns(_timed_plans(ours)),
         counterfactuals=counterfactuals,
+        absent=siblings.absent,
     )
     best = best_single(alone, seed=seed)
+    if plays is not None:
+        of_best: Scores = {} if best is None else best.naive
+        figures = replace(figures, plays=measure_plays(plays, ours, of_best, seed))
     if best is None:
         return figures
     wrong = _wrong_answers(by_system)
@@ -287,15 +336,15 @@ def measure_orchestration(
     chosen = dict(best.chosen)
     most_chosen = max(chosen, key=lambda name: chosen[name])
     by_itself = None
-    if planner in lineup.scores:
-        by_itself = _choose_by_group(groups, lineup.scores[planner], best.naive)
+    if planner in by_system:
+        by_itself = _planner_or_best(groups, by_system[planner], best.naive, seed)
     return replace(
         figures,
         best_single=levels[best.name],
         best_fitted=lineup.bare_level(most_chosen, best.fitted),
         chosen=chosen,
         captured=_share_of_headroom(lineup.ours, best, oracle_scores),
-        by_itself=lineup.bare_level("the better of both on each kind", by_itself),
+        by_itself=lineup.bare_level("the planner where it answers, or the best worker", by_itself),
         told=find_told(ours, wrong, best.naive, seed),
         told_later=find_told(ours, wrong, best.naive, seed, later=True),
         parts=_leads_by_group(groups, lineup.ours, best.naive, seed),
@@ -316,7 +365,10 @@ class _Lineup:
     def level(self, name: str) -> Level:
         """Measure a system of the evaluation."""
         records, scores = self._by_system[name], self.scores[name]
-        lead = difference(self.ours, scores, self._seed)
+        lead = difference(self.ours, scores, self._seed, pooled=True)
+        alike = None
+        if len(by_task(self.ours)) > 1:
+            alike = difference(self.ours, scores, self._seed)
         return Level(
             system=name,
             accuracy=_estimate(scores),
@@ -324,13 +376,16 @@ class _Lineup:
             strict=None if lead is None else self._strict_lead(records),
             cost=relative_cost(records, self._our_records),
             unsure=self._is_unsure(records),
+            unread=_unread_share(records),
+            alike=alike,
         )
 
     def bare_level(self, name: str, scores: Scores | None) -> Level | None:
         """Measure scores that no system of the evaluation has; None: there are none."""
         if scores is None:
             return None
-        return Level(name, _estimate(scores), difference(self.ours, scores, self._seed))
+        lead = difference(self.ours, scores, self._seed, pooled=True)
+        return Level(name, _estimate(scores), lead)
 
     def _strict_lead(self, records: Sequence[Record]) -> Difference | None:
         """Measure the lead if what was left out counts as wrong; None: next to nothing was."""
@@ -341,7 +396,7 @@ class _Lineup:
         asked = ours | theirs
         first = {key: ours.get(key, [0.0]) for key in asked}
         second = {key: theirs.get(key, [0.0]) for key in asked}
-        return difference(first, second, self._seed)
+        return difference(first, second, self._seed, pooled=True)
 
     def _is_unsure(self, records: Sequence[Record]) -> bool:
         """Return True if so much of a system is undecided that it may be as good as ours."""
@@ -359,6 +414,16 @@ def _as_wrong(records: Iterable[Record]) -> dict[Key, list[float]]:
 
 def _masked_share(records: Sequence[Record]) -> float:
     return fmean(record.correct is None for record in records)
+
+
+def _unread_share(records: Sequence[Record]) -> float:
+    """Return the share of decided answers that could not be read, or were declined."""
+    decided = [record for record in records if record.correct is not None]
+    return fmean(not _is_read(record) for record in decided) if decided else 0.0
+
+
+def _is_read(record: Record) -> bool:
+    return record.status == "graded"
 
 
 def _planner_alone(system: str) -> str:
@@ -412,6 +477,20 @@ def _leads_by_group(
         if lead is not None:
             leads[group] = lead
     return leads if len(leads) > 1 else {}
+
+
+def _planner_or_best(
+    groups: Mapping[Key, str], planner: Sequence[Record], best: Scores, seed: int
+) -> Scores | None:
+    """Return the better of two on each group: the best worker, or the planner where it answers.
+
+    None: it is not shown to be better than the best worker.
+    """
+    read = scores_by_problem(record for record in planner if _is_read(record))
+    where_read = {key: read.get(key, scores) for key, scores in best.items()}
+    either = _choose_by_group(groups, where_read, best)
+    gained = difference(either, best, seed)
+    return either if gained is not None and gained.low > 0 else None
 
 
 def _choose_by_group(groups: Mapping[Key, str], first: Scores, second: Scores) -> Scores:

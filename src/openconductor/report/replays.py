@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
+from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from decimal import Decimal
-from functools import partial
 from pathlib import Path
-from typing import Any, cast
+from typing import Any, NamedTuple, cast
 
 from openconductor.errors import ConfigError
 from openconductor.evaluation.counterfactual import (
     Counterfactuals,
+    Replay,
     counterfactuals,
     exact_replay,
     pool_replay,
@@ -19,11 +20,17 @@ from openconductor.evaluation.counterfactual import (
 from openconductor.evaluation.eval_config import CONDUCTOR
 from openconductor.evaluation.grid import open_run_budget
 from openconductor.evaluation.records import JOURNAL, Record, Results, read_folder, sample_number
-from openconductor.evaluation.sheets import load_sheets
+from openconductor.evaluation.sheets import load_sheets, read_questions
+from openconductor.evaluation.statistics import Key
 from openconductor.evaluation.systems import load_pool
+from openconductor.protocols import Grader
+from openconductor.report.answers import merge_questions
+from openconductor.report.transplants import Plays, Watch, play_plans, watch_pool
 from openconductor.store import CompletionStore, open_store, read_store
 from openconductor.types import Budget, Completion, Problem
 
+OnProgress = Callable[[int, int], None]
+"""Told how many plays are done, of how many."""
 REPLAYS = "counterfactual.sqlite"
 """The journal of the calls that replays made, beside the run's own."""
 
@@ -44,7 +51,7 @@ async def replay_plans(
     system: str = CONDUCTOR,
     limit: int | None = None,
     dollars: Decimal | None = None,
-    on_progress: Callable[[int, int], None] | None = None,
+    on_progress: OnProgress | None = None,
 ) -> Counterfactuals:
     """Replay a system's plans with one thing taken away at a time.
 
@@ -62,7 +69,59 @@ async def replay_plans(
         TaskError: the run's problems are not there any more.
         BudgetExceeded: the dollars are spent; what was paid for is kept.
     """
-    records = _select_questions(results.of(system), limit)
+    async with _open_stage(results, folder, system, limit, dollars) as stage:
+        return await counterfactuals(
+            stage.records,
+            stage.problems,
+            stage.replay,
+            workers=results.workers,
+            seed=results.config.seed or 0,
+            concurrency=results.config.concurrency,
+            on_progress=on_progress,
+        )
+
+
+async def play_whole_plans(
+    results: Results,
+    folder: Path,
+    *,
+    system: str = CONDUCTOR,
+    limit: int | None = None,
+    dollars: Decimal | None = None,
+    on_progress: OnProgress | None = None,
+) -> Plays:
+    """Play a system's whole plans on other questions, as constants and in other words.
+
+    Arguments and errors are those of ``replay_plans``.
+    """
+    async with _open_stage(results, folder, system, limit, dollars) as stage:
+        return await play_plans(
+            stage.records,
+            stage.problems,
+            stage.watch,
+            workers=results.workers,
+            seed=results.config.seed or 0,
+            concurrency=results.config.concurrency,
+            on_progress=on_progress,
+        )
+
+
+class _Stage(NamedTuple):
+    """The records whose plans are played, their problems, and two ways to play."""
+
+    records: Sequence[Record]
+    problems: Mapping[Key, Problem]
+    replay: Replay
+    watch: Watch
+
+
+@asynccontextmanager
+async def _open_stage(
+    results: Results, folder: Path, system: str, limit: int | None, dollars: Decimal | None
+) -> AsyncGenerator[_Stage]:
+    """Open what plays plans: the pool, its journals and its budget."""
+    records = merge_questions(results.of(system), read_questions(folder))
+    records = _select_questions(records, limit)
     if not records:
         known = ", ".join(results.systems)
         raise ConfigError(f"report: no record of {system!r}, expected one of {known}")
@@ -71,17 +130,6 @@ async def replay_plans(
     problems = {
         (name, problem.id): problem for name, sheet in sheets.items() for problem in sheet.problems
     }
-    replay_all = partial(
-        counterfactuals,
-        records,
-        problems,
-        workers=results.workers,
-        seed=config.seed or 0,
-        concurrency=config.concurrency,
-        on_progress=on_progress,
-    )
-    if config.simulated:
-        return await replay_all(exact_replay)
     task_of = {id(problem): name for (name, _), problem in problems.items()}
 
     def number(problem: Problem, repeat: int) -> int:
@@ -89,23 +137,23 @@ async def replay_plans(
         shared = "" if config.share_calls else system
         return sample_number(shared, task_of[id(problem)], problem.id, repeat)
 
-    with read_store(folder / JOURNAL) as run, open_store(folder / REPLAYS) as journal:
-        budget = None
-        if dollars is not None:
-            budget = open_run_budget(Budget(dollars=dollars), journal.totals().spent)
-        pool = load_pool(config)
-        replay = pool_replay(
-            pool.replaying(_Replays(journal, run)),
-            lambda problem: sheets[task_of[id(problem)]].grader,
-            sample=number,
-            budget=budget,
-            on_event=journal,
-        )
+    def grader(problem: Problem) -> Grader:
+        return sheets[task_of[id(problem)]].grader
 
-        try:
-            return await replay_all(replay)
-        finally:
-            await pool.aclose()
+    pool = load_pool(config)
+    try:
+        if config.simulated:  # free, so nothing is kept
+            yield _Stage(records, problems, exact_replay, watch_pool(pool, grader, sample=number))
+            return
+        with read_store(folder / JOURNAL) as run, open_store(folder / REPLAYS) as journal:
+            paid: dict[str, Any] = {"sample": number, "budget": None, "on_event": journal}
+            if dollars is not None:
+                paid["budget"] = open_run_budget(Budget(dollars=dollars), journal.totals().spent)
+            workers = pool.replaying(_Replays(journal, run))
+            replay = pool_replay(workers, grader, **paid)
+            yield _Stage(records, problems, replay, watch_pool(workers, grader, **paid))
+    finally:
+        await pool.aclose()
 
 
 def _select_questions(records: Sequence[Record], limit: int | None) -> list[Record]:

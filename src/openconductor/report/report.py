@@ -9,21 +9,26 @@ folders must say the same of their inputs.
 from __future__ import annotations
 
 import shlex
+import tomllib
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, cast
 
 from openconductor.errors import ConfigError
 from openconductor.evaluation.counterfactual import Counterfactuals
-from openconductor.evaluation.eval_config import CONDUCTOR
+from openconductor.evaluation.eval_config import CONDUCTOR, PLANNER, read_spec
 from openconductor.evaluation.headroom import Headroom, headroom
 from openconductor.evaluation.records import Record, Results, read_folder
+from openconductor.evaluation.sheets import read_questions
 from openconductor.evaluation.tables import Cost, user_costs
 from openconductor.plots.material import Material
+from openconductor.report.answers import merge_questions
 from openconductor.report.headline import headline, say_missing, who_works
-from openconductor.report.orchestration import Orchestration, measure_orchestration
+from openconductor.report.orchestration import Orchestration, Siblings, measure_orchestration
 from openconductor.report.training import Training, read_training
+from openconductor.report.transplants import Plays
 from openconductor.report.verdict import Judgement, Missing, judge
 from openconductor.store.serialisation import plain
 
@@ -95,6 +100,7 @@ def make_report(
     before: Results | None = None,
     training_folder: Path | None = None,
     found: Counterfactuals | None = None,
+    plays: Plays | None = None,
     folder: Path | None = None,
 ) -> Report:
     """Make the report of a run.
@@ -106,6 +112,7 @@ def make_report(
             of the system of this name, else of ``conductor``.
         training_folder: a training's run, or its ``curves.jsonl``.
         found: the replays (``replays.replay_plans``).
+        plays: the plays of whole plans (``replays.play_whole_plans``).
         folder: the evaluation's, which the command that completes it names.
 
     Raises:
@@ -122,12 +129,19 @@ def make_report(
             raise ConfigError(
                 f"before: no record of {system!r} or 'conductor', expected one of {known}"
             )
+    records = results.records
+    if folder is not None:
+        questions = read_questions(folder)
+        records = merge_questions(records, questions)
+        earlier = merge_questions(earlier, questions)
     figures = measure_orchestration(
-        results.records,
+        records,
         system=system,
         before=earlier,
         workers=results.workers,
         counterfactuals=found,
+        plays=plays,
+        siblings=find_siblings(results, system),
         seed=seed,
     )
     if figures.change is not None and not figures.change.questions:
@@ -141,11 +155,51 @@ def make_report(
         missing=results.missing,
         orchestration=figures,
         verdict=judge(figures),
-        headroom=headroom(results.records, seed=seed),
+        headroom=headroom(records, seed=seed),
         training=None if training_folder is None else read_training(training_folder),
         costs=user_costs(results),
         folder="" if folder is None else str(folder),
     )
+
+
+def find_siblings(results: Results, system: str) -> Siblings:
+    """Find the evaluated Conductors that were trained by a system's recipe with other seeds.
+
+    A Conductor is named by its folder; its training's recipe is in or beside it. If there are
+    siblings, the seeds of the same study that were not evaluated are found, too.
+    """
+    recipes: dict[str, tuple[Path, object]] = {}
+    for name in results.systems:
+        spec = read_spec(name)
+        planner = spec.argument if spec.kind == PLANNER else results.config.conductor.planner
+        recipe = _read_recipe(planner) if spec.kind in (CONDUCTOR, PLANNER) else None
+        if recipe is not None and not spec.options:
+            recipes[name] = recipe
+    if system not in recipes:
+        return Siblings()
+    run, own = recipes[system]
+    siblings = [name for name, (_, recipe) in recipes.items() if recipe == own and name != system]
+    if not siblings:
+        return Siblings()
+    evaluated = {folder.resolve() for folder, _ in recipes.values()}
+    absent: list[str] = []
+    for folder in sorted(run.parent.glob("seed-*")):
+        found = _read_recipe(str(folder))
+        if found is not None and found[1] == own and folder.resolve() not in evaluated:
+            absent.append(folder.name)
+    return Siblings(tuple(siblings), tuple(absent))
+
+
+def _read_recipe(planner: str) -> tuple[Path, object] | None:
+    """Return the run of a Conductor's training, and its recipe without the seed; None: unknown."""
+    for folder in (Path(planner), Path(planner).parent):
+        file = folder / "config.toml"
+        if planner and file.is_file():
+            with suppress(OSError, ValueError):
+                recipe = tomllib.loads(file.read_text("utf-8"))
+                recipe.pop("seed", None)
+                return folder, recipe
+    return None
 
 
 def choose_system(results: Results, system: str | None) -> str:

@@ -13,15 +13,17 @@ of the evaluation, or a vote over the repeats that the worker was asked anyway.
 from __future__ import annotations
 
 import math
+import re
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from statistics import fmean
 from typing import Any, NamedTuple
 
-from openconductor.evaluation.eval_config import ALONE
+from openconductor.evaluation.eval_config import ALONE, PLANNER
 from openconductor.evaluation.records import MASKED, Record
 from openconductor.evaluation.statistics import (
+    FEWEST,
     Difference,
     Estimate,
     Key,
@@ -37,8 +39,11 @@ from openconductor.report.routing import routing_entropy, steps_by_question
 
 LIKE = 1.25
 """Costs within this factor of each other count as equal."""
-UNPRICED = "calls, for a price is not known"
-"""The unit of cost if a price is unknown: calls are counted, which says nothing of equal cost."""
+FEWEST_VOTES = 3
+"""The fewest answers of a vote: one of two is the first one's answer."""
+DOLLARS = "dollars"
+ANSWERS = "answers"
+"""The unit of cost if a price is unknown or nothing costs anything: the answers of models."""
 
 
 # ── before the training ───────────────────────────────────────────────────────────────────────────
@@ -167,7 +172,7 @@ class Effort:
         votes: the number of repeats of the worker that vote (1: the worker alone); 0: a system of
             the evaluation.
         wanted: the number of the worker's answers that cost as much as one of the system's.
-        unit: the unit of cost: ``dollars``; ``calls`` if nothing costs anything; else ``UNPRICED``.
+        unit: the unit of cost: ``DOLLARS``; ``ANSWERS`` if a price is unknown or all is free.
     """
 
     name: str
@@ -215,7 +220,7 @@ def find_effort(
 
     It is the best worker's, or another worker's that beats the best worker alone, because votes of
     a weak worker are no rival. If no vote is at about that cost, the best worker's nearest one is
-    returned. None: the cost of either side is unknown.
+    returned. None: either side has no cost at all.
 
     Args:
         by_system: the records of each system.
@@ -245,7 +250,7 @@ def find_effort(
         name=chosen.name,
         worker=best.removeprefix(ALONE),
         accuracy=estimate(chosen.scores),
-        lead=difference(scores_by_problem(ours), chosen.scores, seed),
+        lead=difference(scores_by_problem(ours), chosen.scores, seed, pooled=True),
         cost=chosen.cost,
         votes=chosen.votes,
         wanted=system_cost / worker_cost,
@@ -259,7 +264,8 @@ def _rivals(
     """Yield one worker's votes, and the worker alone, if they have a cost and an answer."""
     worker = alone.removeprefix(ALONE)
     for name, records in by_system.items():
-        if name.partition("?")[0] == f"consensus:{worker}" and _comparable(records, unit):
+        is_consensus = name.partition("?")[0] == f"consensus:{worker}"
+        if is_consensus and _comparable(records, unit) and _is_vote(records, by_system[alone]):
             share = cost(records, unit) / system_cost
             yield _Rival(name, 0, scores_by_problem(records), share)
     records = by_system[alone]
@@ -269,14 +275,21 @@ def _rivals(
     share = cost(records, unit) / system_cost
     yield _Rival(f"{worker} alone", 1, scores, share)
     repeats = min(len(answers) for answers in scores.values())
-    for times in range(3, repeats + 1):  # a vote of two is the first one's answer
+    for times in range(FEWEST_VOTES, repeats + 1):
         name = f"{worker}, a vote of {times}"
         yield _Rival(name, times, _votes(records, times), times * share)
 
 
+def _is_vote(records: Sequence[Record], alone: Sequence[Record]) -> bool:
+    """Return True if a vote's answers are not just the worker's own, as without sampling."""
+    own = {record.key: record.answer for record in alone if record.sample == 0}
+    votes = [record for record in records if record.sample == 0 and record.key in own]
+    return len(votes) < FEWEST or any(record.answer != own[record.key] for record in votes)
+
+
 def _comparable(records: Sequence[Record], unit: str) -> bool:
     """Return True if a system has a decided answer and a cost in the unit."""
-    if unit == "dollars" and _has_unknown_price(records):
+    if unit == DOLLARS and _has_unknown_price(records):
         return False
     if not scores_by_problem(records):
         return False
@@ -325,29 +338,40 @@ def _winner_score(answers: Sequence[tuple[str | None, float]]) -> float:
 
 # ── cost ──────────────────────────────────────────────────────────────────────────────────────────
 def relative_cost(records: Sequence[Record], ours: Sequence[Record]) -> float | None:
-    """Return a system's cost, that of ours being 1; None: a price is unknown."""
+    """Return a system's cost, that of ours being 1; None: ours has none at all."""
     unit = _unit(records, ours)
     base = cost(ours, unit)
-    if unit == UNPRICED or not base:
-        return None
-    return cost(records, unit) / base
+    return cost(records, unit) / base if base else None
 
 
 def cost(records: Sequence[Record], unit: str) -> float:
     """Return the cost of a question, masked answers included, every task weighing the same."""
     paid: list[tuple[Key, float]] = []
     for record in records:
-        spent = record.usage.dollars if unit == "dollars" else record.calls
+        spent = record.usage.dollars if unit == DOLLARS else _count_answers(record)
         paid.append((record.key, float(spent)))
     return _mean(grouped(paid))
+
+
+def _count_answers(record: Record) -> int:
+    """Return the number of answers that models were asked for.
+
+    A trained Conductor's plans are none, those of a model that is only prompted to plan are.
+    """
+    name, _, _ = record.system.partition("?")
+    plans = 0
+    if not re.match(rf"{PLANNER}:[^:]+:", name):
+        plans = sum(one.planned for one in record.rounds)
+    steps = sum(len(workflow) for workflow in record.workflows)
+    return max(record.calls - plans, steps)
 
 
 def _unit(first: Sequence[Record], second: Sequence[Record]) -> str:
     """Return the unit in which two systems can be compared."""
     if _has_unknown_price(first) or _has_unknown_price(second):
-        return UNPRICED
-    dollars = min(cost(first, "dollars"), cost(second, "dollars"))
-    return "dollars" if dollars > 0 else "calls"
+        return ANSWERS
+    dollars = min(cost(first, DOLLARS), cost(second, DOLLARS))
+    return DOLLARS if dollars > 0 else ANSWERS
 
 
 def _mean(values: Scores) -> float:

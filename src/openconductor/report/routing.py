@@ -2,7 +2,7 @@
 
 ``measure_routing`` returns shares, means and entropies with 95 % intervals, clustered by question.
 Workflows of all rounds count, except those that only accept. Steps whose response cannot reach the
-answer are in no share.
+answer, and that no later round looked at, are in no share.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from openconductor.evaluation.strategies import (
     strategy,
     useful_part,
 )
-from openconductor.measures import Topology, entropy_bits, group_by, topology, unused_steps
+from openconductor.measures import Topology, entropy_bits, group_by, topology
 from openconductor.plots.estimates import accuracy, share, shares_of
 from openconductor.plots.material import in_order
 from openconductor.types import Workflow
@@ -69,7 +69,8 @@ class Routing:
         by_task: by task; empty if there is one.
         by_kind: by kind of question (of several tasks by task and kind); empty if there is one.
         most_bits: the entropy of an even spread over the pool.
-        wasted: the share of steps whose response cannot reach the answer; None: there is no step.
+        wasted: the share of steps whose response cannot reach the answer, and that no later round
+            looked at; None: there is no step.
         dependence: the dependence of the workflow on the question; None: it cannot be told.
     """
 
@@ -102,11 +103,13 @@ def measure_routing(
     used: set[int] = set()
     steps: list[int] = []
     unused: list[int] = []
-    for workflows in _plans_by_question(records).values():
+    at_work = steps_by_question(records)
+    plans = _plans_by_question(records).values()
+    for workflows, counts in zip(plans, at_work, strict=True):
         used |= {step.worker for workflow in workflows for step in workflow}
-        steps.append(sum(len(workflow) for workflow in workflows))
-        idle = [len(unused_steps(workflow)) for workflow in workflows]
-        unused.append(sum(idle))
+        count = sum(len(workflow) for workflow in workflows)
+        steps.append(count)
+        unused.append(count - counts.total())
     ordinals = sorted({*workers, *used})
     names = {ordinal: workers.get(ordinal, str(ordinal)) for ordinal in ordinals}
     by_task = group_by(records, lambda record: record.task)
@@ -178,12 +181,19 @@ def _mean_steps(plans: Sequence[Sequence[Workflow]]) -> Estimate | None:
 
 
 def steps_by_question(records: Sequence[Record]) -> list[Counter[int]]:
-    """Count for each question the steps of each worker, by ordinal, that reach the answer."""
-    counts: list[Counter[int]] = []
-    for workflows in _plans_by_question(records).values():
-        useful = [useful_part(workflow) for workflow in workflows]
-        counts.append(Counter(step.worker for workflow in useful for step in workflow))
-    return counts
+    """Count for each question the steps of each worker, by ordinal, that are at work.
+
+    Their response reaches the answer, or a later round looked at it.
+    """
+    counts: dict[Key, Counter[int]] = {}
+    for record in records:
+        of_question = counts.setdefault(record.key, Counter())
+        last = len(record.rounds) - 1
+        for place, one in enumerate(record.rounds):
+            if one.workflow:
+                useful = useful_part(one.workflow) if place == last else one.workflow
+                of_question.update(step.worker for step in useful)
+    return list(counts.values())
 
 
 def routing_entropy(steps: Sequence[Counter[int]], workers: int) -> Estimate | None:

@@ -14,7 +14,9 @@ from functools import cache
 from typing import Any
 
 from openconductor.evaluation.records import Record, RoundRecord, Status
+from openconductor.evaluation.statistics import Key
 from openconductor.report import Judgement, judge, measure_orchestration
+from openconductor.report.transplants import Plays, Transplant
 from openconductor.types import Step, Usage, Workflow
 
 WORKERS = {0: "anna", 1: "bert", 2: "cora", 3: "dora"}
@@ -161,6 +163,56 @@ def _answer(name: str, player: Player, number: int, hard: float, rng: random.Ran
     )
 
 
-def judged(records: Sequence[Record], **more: Any) -> Judgement:
-    """The verdict on records over the four workers."""
-    return judge(measure_orchestration(records, workers=WORKERS, **more))
+NEVER = flat(0.0)
+
+
+def planted_plays(
+    records: Iterable[Record],
+    *,
+    system: str = "conductor",
+    follows: Skill = NEVER,
+    shape: float = 0.4,
+    words: float = 0.4,
+    constant: float = 0.3,
+) -> Plays:
+    """What plays of a system's plans would show, by the shares of right answers that are lost.
+
+    ``follows`` is how often a plan brings its own answer on another question, by kind; ``words``
+    are lost to another question's and, by half, to none.
+    """
+    of_system = [record for record in records if record.system == system and record.workflows]
+    if len({record.workflows for record in of_system}) == 1:
+        shape = words = constant = 0.0
+    own: dict[Key, list[float]] = {}
+    lost: dict[str, dict[Key, list[float]]] = {}
+    transplants: list[Transplant] = []
+    shares = {"silent": words / 2, "shape": words / 2 + shape, "words": words}
+    for record in of_system:
+        if record.key in own:
+            continue
+        rng = random.Random(f"plays/{record.key}")
+        own[record.key] = [float(bool(record.correct))]
+        for way, share in {**shares, "constant": constant, "strangers": 0.4}.items():
+            kept = bool(record.correct) and rng.random() >= share
+            lost.setdefault(way, {})[record.key] = [float(kept)]
+        kind = KINDS.index(record.kind) if record.kind in KINDS else 0
+        told = rng.random() < follows(kind)
+        transplants.append(Transplant(record.key, told, 0.0))
+    return Plays(
+        played=6 * len(own),
+        own=own,
+        strangers=lost.get("strangers", {}),
+        silent=lost.get("silent", {}),
+        other_shape=lost.get("shape", {}),
+        other_words=lost.get("words", {}),
+        constants=(lost.get("constant", {}),),
+        transplants=tuple(transplants),
+    )
+
+
+def judged(records: Sequence[Record], *, plays: Plays | bool = True, **more: Any) -> Judgement:
+    """The verdict on records over the four workers; ``plays`` True: those of an honest planner."""
+    if plays is True:
+        plays = planted_plays(records, system=more.get("system", "conductor"))
+    made = plays or None
+    return judge(measure_orchestration(records, workers=WORKERS, plays=made, **more))

@@ -23,12 +23,11 @@ from planted_records import (
     always,
     flat,
     judged,
+    planted_plays,
     play,
 )
 
-from openconductor.evaluation.counterfactual import Counterfactuals
 from openconductor.evaluation.records import Record
-from openconductor.evaluation.statistics import Difference
 from openconductor.report import Judgement
 from openconductor.types import Step, Workflow
 
@@ -43,17 +42,6 @@ def planned(skill: float | Skill, **changes: Any) -> Player:
 
 def played(player: Player, seed: int, **rivals: Player) -> list[Record]:
     return play({"conductor": player, **POOL, **FIXED, **rivals}, seed, questions=N)
-
-
-def replayed(shuffled: float, strangers: float | None = None) -> Counterfactuals:
-    """Replays by which another question's plan, and other workers, change accuracy."""
-
-    def change(value: float) -> Difference:
-        return Difference(value, value - 0.05, value + 0.05, 0.001 if value else 0.9, N, 5, 9)
-
-    own = None if strangers is None else change(strangers)
-    silent = None if strangers is None else change(-0.3)
-    return Counterfactuals(N, 0, N, 0, None, (), change(shuffled), own, silent)
 
 
 # ── what a fraud writes ───────────────────────────────────────────────────────────────────────────
@@ -92,7 +80,7 @@ def strong_at(skill: float, otherwise: float) -> Skill:
 
 # ── frauds ────────────────────────────────────────────────────────────────────────────────────────
 FRAUDS: dict[str, tuple[Callable[[int], Judgement], str]] = {}
-ITSELF = "in its own subtasks"
+ITSELF = "of its plans bring the answer of their own one"
 
 
 def plant(name: str, cause: str, player: Player, **rivals: Player) -> None:
@@ -100,10 +88,14 @@ def plant(name: str, cause: str, player: Player, **rivals: Player) -> None:
     FRAUDS[name] = lambda seed: judged(played(player, seed, **rivals)), cause
 
 
-def encoded(seed: int) -> Judgement:
-    """The answer is told in a way that no search finds; replays show that any worker would do."""
-    records = played(planned(0.9), seed)
-    return judged(records, counterfactuals=replayed(-0.3, strangers=0.0))
+def plant_told(name: str, player: Player, follows: Skill) -> None:
+    """Add a planner that answers itself: its plans bring their answers on other questions, too."""
+
+    def judge(seed: int) -> Judgement:
+        records = played(player, seed)
+        return judged(records, plays=planted_plays(records, follows=follows))
+
+    FRAUDS[name] = judge, ITSELF
 
 
 def luckiest(seed: int) -> Judgement:
@@ -142,13 +134,13 @@ def by_format(seed: int) -> Judgement:
     return judged(after, before=before)
 
 
-FRAUDS["answers itself, encoded"] = encoded, "planner_alone was not asked"
 FRAUDS["wins one large task and loses three"] = several_tasks, "on b"
 FRAUDS["the best worker is flaky"] = flaky_best, "the best worker is not known"
 FRAUDS["the luckiest of ten planners"] = luckiest, "against planner:model"
 FRAUDS["format only"] = by_format, "validity"
-plant("answers itself", ITSELF, planned(0.9, written=says))
-plant("answers itself behind workers", ITSELF, planned(0.9, written=decorated))
+plant_told("answers itself", planned(0.9, written=says), flat(0.95))
+plant_told("answers itself behind workers", planned(0.9, written=decorated), flat(0.8))
+plant_told("answers itself, encoded", planned(0.9), flat(0.6))
 plant(
     "answers as well alone",
     "against the planner alone",
@@ -156,18 +148,24 @@ plant(
     planner_alone=alone(0, 0.9),
 )
 KNOWS = planned(strong_at(0.98, 0.66))
-plant("peeks on one kind", ITSELF, replace(KNOWS, written=peeks))
+plant_told("peeks on one kind", replace(KNOWS, written=peeks), strong_at(0.95, 0.0))
 KNOWS_BY_ITSELF = alone(0, strong_at(0.98, 0.2))
 plant(
     "knows one kind by itself",
-    "whichever is better on each kind",
+    "the planner where it answers, or the best worker",
     KNOWS,
     planner_alone=KNOWS_BY_ITSELF,
 )
-plant(
-    "a constant vote in shuffled order",
+
+
+def shuffled_constant(seed: int) -> Judgement:
+    """One vote for all, its attempts in another order each time; its plans were not played."""
+    return judged(played(planned(0.8, written=shuffled_vote), seed), plays=False)
+
+
+FRAUDS["a constant vote in shuffled order"] = (
+    shuffled_constant,
     "always the same, but for the order of steps",
-    planned(0.8, written=shuffled_vote),
 )
 DEAR = planned(0.8, dollars="0.05")
 VOTE = {"consensus:anna?n=5": alone(0, 0.8, dollars="0.05")}
@@ -314,13 +312,15 @@ def test_words_that_are_answers_by_chance_are_not_told(answers, subtask: str) ->
 def test_an_answer_is_told_in_any_dress(answers, subtask: str) -> None:
     for seed in (1, 2):
         records = [relabelled(record, answers, subtask) for record in played(planned(0.9), seed)]
-        assert judged(records).label == "answers itself"
+        verdict = judged(records, plays=False)
+        assert verdict.label == "undecided (not enough to compare with)"
+        assert "stand in its own subtasks" in verdict.line
+        assert verdict.missing is not None
+        assert verdict.missing.replays
 
 
 def test_a_plan_may_depend_on_what_the_kind_does_not_name() -> None:
-    """Asked once, nothing shows it, and nothing is denied; repeats or replays show it."""
+    """Asked once, nothing shows it, and nothing is denied; plays show it."""
     once = [drawn(record) for record in played(HONEST, 1)]
-    assert judged(once).label == "undecided (not enough to compare with)"
-    assert judged(once, counterfactuals=replayed(-0.2)).label == GAIN
-    again = play({"conductor": HONEST, **POOL, **FIXED}, 1, questions=N, repeats=3)
-    assert judged([drawn(record) for record in again]).label == GAIN
+    assert judged(once, plays=False).label == "undecided (not enough to compare with)"
+    assert judged(once).label == GAIN

@@ -19,7 +19,7 @@ from openconductor.evaluation.records import Record
 from openconductor.evaluation.statistics import Estimate
 from openconductor.report import Orchestration, judge, measure_orchestration
 from openconductor.report.report import Report
-from openconductor.report.rivals import UNPRICED, find_effort, measure_change
+from openconductor.report.rivals import ANSWERS, find_effort, measure_change
 from openconductor.report.sections import gain, heading, pool_sections, sections
 from openconductor.report.training import read_training
 from openconductor.report.words import points
@@ -75,14 +75,14 @@ def test_masked_answers_are_counted_and_a_lead_is_also_told_with_them_as_wrong()
     assert best.lead.value > best.strict.value + 0.1
 
 
-def test_without_prices_calls_are_what_costs() -> None:
+def test_without_prices_answers_are_what_costs() -> None:
     by_system: dict[str, list[Record]] = {}
     for record in play(PLAYERS, 1, questions=40):
         usage = replace(record.usage, unpriced_calls=1)
         by_system.setdefault(record.system, []).append(replace(record, usage=usage))
     rival: Any = find_effort(by_system, "conductor", "worker:anna")
-    assert (rival.unit, rival.name, rival.enough) == (UNPRICED, "anna alone", False)
-    assert (rival.cost, rival.wanted) == pytest.approx((1 / 2.5, 2.5))
+    assert (rival.unit, rival.name, rival.enough) == (ANSWERS, "anna alone", False)
+    assert (rival.cost, rival.wanted) == pytest.approx((1 / 1.5, 1.5))
 
 
 def test_a_conductor_of_which_nothing_was_decided_is_not_said_to_write_no_plans() -> None:

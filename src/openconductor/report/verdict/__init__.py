@@ -6,23 +6,33 @@ down beforehand. ``docs/report.md`` has the rules and their reasons, ``rules`` t
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from openconductor.evaluation.statistics import averaged_interval
 from openconductor.report.orchestration import Orchestration
-from openconductor.report.verdict.rules import LABELS_WITHOUT_GAIN, RULES, Answer, Finding, Label
+from openconductor.report.verdict.plan_questions import (
+    BetterThanOwnConstant,
+    DependsOnQuestion,
+    WorkersAnswer,
+    needs_own_plan,
+)
+from openconductor.report.verdict.rules import (
+    LABELS_WITHOUT_GAIN,
+    RULES,
+    Answer,
+    Finding,
+    Label,
+    Question,
+)
 from openconductor.report.verdict.verdict_questions import (
     BetterAtEqualCost,
     BetterThanBest,
     BetterThanFixed,
     BetterThanOthers,
     Collapsed,
-    DependsOnQuestion,
     FormatOnly,
-    Question,
-    WorkersAnswer,
-    needs_own_plan,
+    SameForLess,
 )
 from openconductor.report.words import gain_with_interval, points
 
@@ -33,8 +43,10 @@ QUESTIONS: tuple[Question, ...] = (
     BetterAtEqualCost(),
     BetterThanOthers(),
     BetterThanFixed(),
+    BetterThanOwnConstant(),
     WorkersAnswer(),
     DependsOnQuestion(),
+    SameForLess(),
 )
 """The questions, in the order of the rules: an earlier one ends the verdict before a later one."""
 MOST_PARTS = 4
@@ -90,13 +102,14 @@ def judge(figures: Orchestration) -> Judgement:
         line=f"{label}: {reason}{_idle_steps(figures)}{_uneven_lead(figures)}",
         reasons=tuple(finding.reason for finding in findings.values()),
         answers={name: finding.answer for name, finding in findings.items()},
-        missing=_find_missing(label, findings.values()) if label.startswith("undecided") else None,
+        missing=_find_missing(label, findings) if label.startswith("undecided") else None,
     )
 
 
-def _find_missing(label: Label, findings: Iterable[Finding]) -> Missing:
+def _find_missing(label: Label, findings: Mapping[str, Finding]) -> Missing:
     """Return what would answer the questions that are not answered."""
-    unanswered = [finding for finding in findings if finding.answer in ("open", "unknown")]
+    needed = [finding for name, finding in findings.items() if name != SameForLess.name]
+    unanswered = [finding for finding in needed if finding.answer in ("open", "unknown")]
     systems = dict.fromkeys(finding.system for finding in unanswered if finding.system)
     return Missing(
         systems=tuple(systems),
@@ -125,15 +138,17 @@ def _conclude(figures: Orchestration, findings: Mapping[str, Finding]) -> tuple[
             return LABELS_WITHOUT_GAIN[finding.answer], finding.reason
     needed = {question.name: findings[question.name] for question in asked if question.needed}
     fixed = needed[BetterThanFixed.name]
-    if fixed.answer == "unknown" and needs_own_plan(figures):
+    if figures.best_fixed is None and needs_own_plan(figures):
         # Plans may differ from question to question and win by what they have in common: either
         # the best fixed workflow or replays must exclude that.
         needed[BetterThanFixed.name] = Finding("yes", fixed.reason)
-    return _look_for_gain(figures, needed)
+    return _look_for_gain(figures, needed, findings[SameForLess.name])
 
 
-def _look_for_gain(figures: Orchestration, needed: dict[str, Finding]) -> tuple[Label, str]:
-    """Conclude from the questions that a gain needs."""
+def _look_for_gain(
+    figures: Orchestration, needed: dict[str, Finding], for_less: Finding
+) -> tuple[Label, str]:
+    """Conclude from the questions that a gain needs, and from the same for less."""
     by_answer: dict[Answer, list[str]] = {}
     for finding in needed.values():
         by_answer.setdefault(finding.answer, []).append(finding.reason)
@@ -143,6 +158,14 @@ def _look_for_gain(figures: Orchestration, needed: dict[str, Finding]) -> tuple[
             del needed[BetterAtEqualCost.name]
         reasons = [finding.reason for finding in needed.values() if finding.reason]
         return "orchestration gain", "; ".join(reasons)
+    constant = needed[BetterThanOwnConstant.name]
+    if constant.answer == "no" and _is_gain_by_one_workflow(figures, needed):
+        return (
+            "gain by one workflow",
+            f"{needed[BetterThanBest.name].reason}, but {constant.reason}",
+        )
+    if for_less.answer == "yes" and needed[WorkersAnswer.name].answer == "yes":
+        return "same for less", for_less.reason
     best, equal_cost = needed[BetterThanBest.name], needed[BetterAtEqualCost.name]
     if best.answer == "yes" and equal_cost.answer == "no":
         return "gain by more calls only", f"{best.reason}, but {equal_cost.reason}"
@@ -151,6 +174,15 @@ def _look_for_gain(figures: Orchestration, needed: dict[str, Finding]) -> tuple[
     if worst == "open":
         reasons = reasons + by_answer.get("unknown", [])
     return LABELS_WITHOUT_GAIN[worst], "; ".join(reasons)
+
+
+def _is_gain_by_one_workflow(figures: Orchestration, needed: Mapping[str, Finding]) -> bool:
+    """Return True if all is answered by yes that has nothing to do with one plan for all."""
+    others = dict(needed)
+    del others[BetterThanOwnConstant.name], others[DependsOnQuestion.name]
+    if figures.best_fixed is None:
+        del others[BetterThanFixed.name]
+    return all(finding.answer == "yes" for finding in others.values())
 
 
 # ── what the line adds ────────────────────────────────────────────────────────────────────────────

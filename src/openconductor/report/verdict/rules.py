@@ -7,12 +7,14 @@ system is better than another one.
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
-from typing import Literal, NamedTuple
+from abc import ABC, abstractmethod
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import ClassVar, Literal, NamedTuple
 
 from openconductor.evaluation.headroom import questions_needed
 from openconductor.evaluation.statistics import FEWEST, Difference, Estimate, interval_90
-from openconductor.report.orchestration import Level
+from openconductor.report.orchestration import Level, Orchestration
 from openconductor.report.words import gain_with_interval
 
 Label = Literal[
@@ -20,6 +22,8 @@ Label = Literal[
     "format gain only",
     "collapse",
     "answers itself",
+    "gain by one workflow",
+    "same for less",
     "gain by more calls only",
     "no gain",
     "undecided (n too small)",
@@ -53,8 +57,11 @@ class Rules:
         margin: a gain worth having; a comparison says no only if it excludes that much.
         form_margin: the same for a learner of form, and for a collapsed system.
         idle: the share of steps without a way to the answer from which the line names it.
-        told: the share of right answers in the plan's own subtasks, beyond chance, from which it
-            matters.
+        told: the share of answers, beyond chance, from which it matters that they follow the plan
+            to another question, or stand in its own subtasks.
+        same: the most accuracy that may be lost where it is the same for less.
+        less: the most that it may cost then, the cost of the others being 1.
+        unread: the most unread or declined answers with which the planner alone counts.
         dependence_alpha: the significance of the permutation test of dependence on the question.
         dependence_bits: the least information about the question, beyond chance, in bits.
         dependence_questions: the fewest questions on which the permutation test may say no.
@@ -69,6 +76,9 @@ class Rules:
     form_margin: float = 0.10
     idle: float = 0.05
     told: float = 0.02
+    same: float = 0.02
+    less: float = 0.8
+    unread: float = 0.1
     dependence_alpha: float = 0.01
     dependence_bits: float = 0.1
     dependence_questions: int = 100
@@ -97,6 +107,26 @@ class Finding(NamedTuple):
     questions: int = 0
     system: str = ""
     replays: bool = False
+
+
+class Question(ABC):
+    """One question that the verdict asks.
+
+    Attributes:
+        name: the question's name in ``--json`` and on the page.
+        ends: the answers that end the verdict at once, with its label.
+        blocks: the answers with which no gain is looked for.
+        needed: True if a gain needs a yes.
+    """
+
+    name: ClassVar[str]
+    ends: ClassVar[Mapping[Answer, Label]] = {}
+    blocks: ClassVar[tuple[Answer, ...]] = ()
+    needed: ClassVar[bool] = True
+
+    @abstractmethod
+    def ask(self, figures: Orchestration) -> Finding | None:
+        """Answer the question; None: it does not arise."""
 
 
 def is_better(lead: Difference) -> bool:
@@ -165,3 +195,8 @@ def _find_questions_needed(lead: Difference | Estimate) -> tuple[int, str]:
     enough = math.ceil(variance * (1.645 / distance) ** 2)
     count = max(RULES.fewest, enough)
     return count, f"exclude a gain of {100 * margin:g} point"
+
+
+def turn(lead: Difference) -> Difference:
+    """Return the difference seen from the other side."""
+    return replace(lead, value=-lead.value, low=-lead.high, high=-lead.low)

@@ -5,17 +5,15 @@
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from dataclasses import replace
 from typing import ClassVar
 
 from openconductor.evaluation.eval_config import ALONE, BOUNDS, WORKERS
-from openconductor.evaluation.statistics import Difference, Estimate
-from openconductor.evaluation.strategies import Dependence
+from openconductor.evaluation.statistics import Difference, Estimate, interval_90
 from openconductor.report.orchestration import Level, Orchestration
-from openconductor.report.rivals import LIKE, UNPRICED
-from openconductor.report.told import Told
+from openconductor.report.rivals import FEWEST_VOTES, LIKE
+from openconductor.report.verdict.plan_questions import DependsOnQuestion
 from openconductor.report.verdict.rules import (
     LABELS_WITHOUT_GAIN,
     RULES,
@@ -23,33 +21,18 @@ from openconductor.report.verdict.rules import (
     Answer,
     Finding,
     Label,
+    Question,
     compare,
     excludes,
     is_better,
     is_no_gain,
     leave_open,
+    turn,
 )
-from openconductor.report.words import about, gain_with_interval, points
+from openconductor.report.words import gain_with_interval
 
-
-class Question(ABC):
-    """One question that the verdict asks.
-
-    Attributes:
-        name: the question's name in ``--json`` and on the page.
-        ends: the answers that end the verdict at once, with its label.
-        blocks: the answers with which no gain is looked for.
-        needed: True if a gain needs a yes.
-    """
-
-    name: ClassVar[str]
-    ends: ClassVar[Mapping[Answer, Label]] = {}
-    blocks: ClassVar[tuple[Answer, ...]] = ()
-    needed: ClassVar[bool] = True
-
-    @abstractmethod
-    def ask(self, figures: Orchestration) -> Finding | None:
-        """Answer the question; None: it does not arise."""
+ABLATIONS = frozenset(("one_worker", "subtasks", "examples", "access", "rounds", "sequential"))
+"""The options of a Conductor that take something away (``baselines.rewired``)."""
 
 
 class FormatOnly(Question):
@@ -135,8 +118,8 @@ class Collapsed(Question):
 class BetterThanBest(Question):
     """Is the system better than the best worker alone?
 
-    For yes the best worker on these very questions counts, which flatters the worker; for no also
-    the best one chosen on other questions.
+    For yes the best worker chosen on other questions counts, and the one on these very questions
+    less the luck by which it was chosen; for no both count.
     """
 
     name = "better than the best worker"
@@ -151,9 +134,13 @@ class BetterThanBest(Question):
             return Finding("unknown", reason, system=WORKERS)
         if best.lead is None:
             return _share_no_question(figures, best)
-        better, no_gain = is_better(best.lead), is_no_gain(best.lead)
+        better, no_gain = _beats_best(figures), is_no_gain(best.lead)
         whose = f"{best.name}, the best worker alone on these questions"
         text = f"{gain_with_interval(best.lead)} against {whose}"
+        if figures.absent and better:
+            seeds = ", ".join(figures.absent)
+            reason = f"{text}; but of the same study {seeds} were not evaluated"
+            return Finding("unknown", reason)
         if figures.unasked and better:
             names = ", ".join(figures.unasked)
             reason = f"{text}; but of the pool {names} were not asked alone"
@@ -167,15 +154,37 @@ class BetterThanBest(Question):
         lacking = [task for task in figures.tasks if task not in figures.parts]
         if len(figures.tasks) > 1 and lacking:
             return Finding("unknown", f"{text}; but no worker was decided on {', '.join(lacking)}")
-        if better:
-            return compare(best, text)
+        if best.alike is not None and best.alike.value != best.lead.value:
+            text += f", {gain_with_interval(best.alike)} with every task weighing the same"
         chosen_elsewhere = None if figures.best_fitted is None else figures.best_fitted.lead
         if chosen_elsewhere is not None:
-            text += f" ({points(chosen_elsewhere)} against the best one chosen on other questions)"
-            if is_better(chosen_elsewhere):
-                return Finding("open", f"{text}: which one counts is not clear")
+            elsewhere = gain_with_interval(chosen_elsewhere)
+            text += f" ({elsewhere} against the best one chosen on other questions)"
             no_gain = no_gain and is_no_gain(chosen_elsewhere)
+        if better:
+            luck = _luck(figures)
+            if best.strict is not None and best.strict.low + luck <= 0:
+                strict = gain_with_interval(best.strict)
+                reason = f"{text}; {strict} where what could not be decided counts as wrong"
+                return Finding("left out", reason)
+            return Finding("yes", text)
         return Finding("no", text) if no_gain else leave_open(best.lead, text)
+
+
+def _beats_best(figures: Orchestration) -> bool:
+    """Return True if the system beats the best worker, however that one is chosen."""
+    best, fitted = figures.best_single, figures.best_fitted
+    if best is None or best.lead is None or fitted is None or fitted.lead is None:
+        return False
+    return is_better(fitted.lead) and best.lead.low + _luck(figures) > 0
+
+
+def _luck(figures: Orchestration) -> float:
+    """Return by how much the best worker on these questions is better than on others."""
+    best, fitted = figures.best_single, figures.best_fitted
+    if best is None or best.accuracy is None or fitted is None or fitted.accuracy is None:
+        return 0.0
+    return max(0.0, best.accuracy.value - fitted.accuracy.value)
 
 
 class BetterAtEqualCost(Question):
@@ -190,9 +199,11 @@ class BetterAtEqualCost(Question):
             return Finding("unknown", "nothing is known of the best worker at equal cost")
         cost = f"at {rival.cost:.2f} of the cost ({rival.unit})"
         text = f"{gain_with_interval(rival.lead)} against {rival.name} {cost}"
-        if rival.unit == UNPRICED:
-            return Finding("unknown", f"{text}: whether that is equal cost cannot be told")
         comparable = rival.enough if is_better(rival.lead) else rival.fair
+        if rival.votes == 1 and rival.wanted < FEWEST_VOTES - 0.5:
+            comparable = True  # a vote of two is the first one's answer
+            if _beats_best(figures):  # the rival is the best worker itself
+                return Finding("yes", text)
         if comparable:
             level = Level(rival.name, None, rival.lead)
             for other in figures.others:
@@ -220,8 +231,12 @@ class BetterThanOthers(Question):
         """Compare with every rival; the worst answer counts."""
         fair: list[tuple[Level, Difference]] = []
         dearer: list[str] = []
+        without: list[Finding] = []
         for level in figures.others:
-            if level.lead is None or level.system in BOUNDS or _is_ablation(level, figures):
+            if level.lead is None or level.system in BOUNDS:
+                continue
+            if _is_ablation(level, figures):
+                without += _compare_with_ablation(level, level.lead)
                 continue
             if level.cost is None or level.cost <= LIKE:
                 fair.append((level, level.lead))
@@ -231,8 +246,11 @@ class BetterThanOthers(Question):
         if figures.random is not None and figures.random.lead is not None:
             fair.append((figures.random, figures.random.lead))
         failed: dict[Answer, list[str]] = {}
-        for level, lead in fair:
-            finding = compare(level, f"{gain_with_interval(lead)} against {level.name}")
+        findings = without + [
+            compare(level, f"{gain_with_interval(lead)} against {level.name}")
+            for level, lead in fair
+        ]
+        for finding in findings:
             failed.setdefault(finding.answer, []).append(finding.reason)
         for answer in LABELS_WITHOUT_GAIN:
             if answer in failed:
@@ -249,8 +267,22 @@ class BetterThanOthers(Question):
 
 
 def _is_ablation(level: Level, figures: Orchestration) -> bool:
-    """Return True if a level is the system itself with other options."""
-    return level.system.partition("?")[0] == figures.system.partition("?")[0]
+    """Return True if a level is the system itself without something that plans may hold."""
+    name, _, options = level.system.partition("?")
+    own_name, _, _ = figures.system.partition("?")
+    changed = {option.partition("=")[0] for option in options.split("&")}
+    return name == own_name and changed <= ABLATIONS
+
+
+def _compare_with_ablation(level: Level, lead: Difference) -> list[Finding]:
+    """Return what a system without something says against a gain; empty: nothing."""
+    _, _, options = level.system.partition("?")
+    text = f"{gain_with_interval(lead)} against itself with {options}"
+    if is_better(turn(lead)):
+        return [Finding("no", f"as good without: {text}")]
+    if lead.value < -RULES.margin:
+        return [leave_open(lead, text)]
+    return []
 
 
 class BetterThanFixed(Question):
@@ -272,146 +304,48 @@ class BetterThanFixed(Question):
         return compare(level, f"{gain_with_interval(level.lead)} against the best fixed workflow")
 
 
-class WorkersAnswer(Question):
-    """Do the workers answer, and not the model that plans?"""
+class SameForLess(Question):
+    """Is the system as good as the best one, for less?"""
 
-    name = "the workers answer, not the planner"
-    ends: ClassVar[Mapping[Answer, Label]] = {"no": "answers itself"}
-
-    def ask(self, figures: Orchestration) -> Finding:
-        """Look for told answers, at the planner alone, and at replays."""
-        told, later, alone = figures.told, figures.told_later, figures.planner_alone
-        if figures.routing.top is None:
-            reason = "no step was planned, so nothing shows that a worker answers"
-            return Finding("unknown", reason)
-        if told is not None and told.lead is not None and _tells(told) and not is_better(told.lead):
-            reason = (
-                f"of its right answers {told.share:.0%} stand in its own subtasks (by chance "
-                f"{told.by_chance:.0%}); without these {gain_with_interval(told.lead)} "
-                "against the best worker alone"
-            )
-            return Finding("no", reason)
-        if alone is not None:
-            return self._compare_with_planner(figures, alone)
-        if later is not None and _tells(later):
-            reason = (
-                f"of its right answers {later.share:.0%} stand in the subtasks of later rounds, "
-                "maybe from the round before; planner_alone was not asked"
-            )
-            return Finding("unknown", reason, system=figures.planner)
-        return self._look_at_replays(figures)
-
-    def _compare_with_planner(self, figures: Orchestration, alone: Level) -> Finding:
-        if alone.lead is None:
-            return Finding("unknown", "the planner alone has no decided answer to these questions")
-        text = f"{gain_with_interval(alone.lead)} against the planner alone"
-        finding = compare(alone, text)
-        if finding.answer == "yes" and figures.by_itself is not None:
-            either = figures.by_itself
-            if either.lead is not None:
-                whole = (
-                    f"{gain_with_interval(either.lead)} against the planner alone "
-                    "or the best worker, whichever is better on each kind"
-                )
-                finding = compare(either, whole)
-        return Finding("yes", text) if finding.answer == "yes" else finding
-
-    def _look_at_replays(self, figures: Orchestration) -> Finding:
-        replays = figures.counterfactuals
-        if replays is None or replays.strangers is None or replays.silent is None:
-            return Finding("yes", "")
-        text = (
-            f"with other workers {gain_with_interval(replays.strangers)}, "
-            f"with subtasks that say nothing {gain_with_interval(replays.silent)}"
-        )
-        if replays.strangers.high < 0:
-            return Finding("yes", text)
-        if replays.silent.high < 0:
-            reason = (
-                f"{text}: any worker will do where the subtasks stay, "
-                "so the planner may answer itself; planner_alone was not asked"
-            )
-            return Finding("unknown", reason, system=figures.planner)
-        return Finding("yes", "")
-
-
-def _tells(told: Told) -> bool:
-    """Return True if subtasks certainly say the answers more often than by chance."""
-    return told.beyond.value >= RULES.told and told.beyond.low > 0
-
-
-class DependsOnQuestion(Question):
-    """Does the workflow depend on the question?"""
-
-    name = "depends on the question"
+    name = "as good as the best, for less"
+    needed = False
 
     def ask(self, figures: Orchestration) -> Finding:
-        """Look at replays with another question's plan, then at information in bits."""
-        loss = _loss_when_shuffled(figures)
-        replayed = ""
-        if loss is not None:
-            replayed = f"; with another question's workflow {gain_with_interval(_turn(loss))}"
-            if is_no_gain(loss):
-                reason = f"the system does not need its own workflow for each question{replayed}"
+        """Compare with the best worker, and with every system within two points of the best."""
+        if figures.unasked or figures.accuracy is None or figures.best_single is None:
+            return Finding("unknown", "whether it is as good for less is not known")
+        rivals = self._find_rivals(figures)
+        for level, lead in rivals:
+            low, _ = interval_90(lead)
+            if level.unsure or lead.problems < RULES.fewest or low <= -RULES.same:
+                reason = f"not as good as {level.name} for certain: {gain_with_interval(lead)}"
                 return Finding("no", reason)
-            if is_better(loss):
-                return Finding("yes", f"the workflow is needed by its question{replayed}")
-            if loss.problems >= RULES.fewest:
-                replayed += ", which is too wide to tell"
-            else:
-                replayed += f" ({loss.problems} questions)"
-        dependence = figures.routing.dependence
-        if dependence is None:
-            reason = (
-                "whether the workflow depends on the question cannot be told: "
-                f"no replays, no repeats, and one kind of question, or too many{replayed}"
-            )
-            return Finding("unknown", reason, replays=loss is None)
-        finding = self._judge_bits(dependence, replayed)
-        return finding._replace(replays=loss is None)
+            if level.cost is None or RULES.less * level.cost < 1:
+                return Finding("no", f"{level.name} is as good, and it costs no more")
+        if not rivals:
+            return Finding("unknown", "nothing to compare cost with")
+        level, lead = min(rivals, key=lambda rival: rival[0].cost or 0.0)
+        share = 1 / (level.cost or 1.0)
+        text = f"{gain_with_interval(lead)} against {level.name} at {share:.2f} of its cost"
+        return Finding("yes", text)
 
-    def _judge_bits(self, dependence: Dependence, replayed: str) -> Finding:
-        """Answer by the information that workflows hold about their questions."""
-        bits = f"{dependence.excess:.2f} bits about the {about(dependence.on)} beyond chance"
-        text = f"the workflow holds {bits} (p = {dependence.p:.3f}){replayed}"
-        significant = dependence.p <= RULES.dependence_alpha
-        if significant and dependence.excess >= RULES.dependence_bits:
-            return Finding("yes", text)
-        if dependence.workflows == 1:
-            answer: Answer = "no" if dependence.problems >= RULES.fewest else "open"
-            reason = "the workflow is always the same, but for the order of steps"
-            return Finding(answer, f"{reason}: {text}")
-        if dependence.problems < RULES.dependence_questions:
-            reason = (
-                f"too few questions ({dependence.problems}) to tell "
-                "whether the workflow depends on the question"
-            )
-            return Finding("open", f"{reason}: {text}", RULES.dependence_questions)
-        if dependence.on == "question":
-            return Finding("no", f"nothing ties the workflow to the question: {text}")
-        reason = (
-            "nothing ties the workflow to the kind of question; replays or repeats would tell more"
-        )
-        return Finding("unknown", f"{reason}: {text}")
-
-
-def needs_own_plan(figures: Orchestration) -> bool:
-    """Return True if replays show that each question needs its own plan."""
-    loss = _loss_when_shuffled(figures)
-    return loss is not None and is_better(loss)
-
-
-def _loss_when_shuffled(figures: Orchestration) -> Difference | None:
-    """Return what is lost with another question's plan; None: it was not replayed."""
-    replays = figures.counterfactuals
-    if replays is None or replays.shuffled is None:
-        return None
-    return _turn(replays.shuffled)
-
-
-def _turn(lead: Difference) -> Difference:
-    """Return the difference seen from the other side."""
-    return replace(lead, value=-lead.value, low=-lead.high, high=-lead.low)
+    @staticmethod
+    def _find_rivals(figures: Orchestration) -> list[tuple[Level, Difference]]:
+        """Return the best worker, and the systems within two points of the best, with the leads."""
+        others = [level for level in figures.others if level.system not in BOUNDS]
+        more = (figures.best_fixed, figures.planner_alone, figures.random)
+        levels = [*figures.workers.values(), *others, *(level for level in more if level)]
+        reached = {
+            level.system: level.accuracy.value for level in levels if level.accuracy is not None
+        }
+        enough = max(reached.values(), default=0.0) - RULES.same
+        rivals: list[tuple[Level, Difference]] = []
+        for level in levels:
+            is_best = figures.best_single is not None and level.name == figures.best_single.name
+            near = is_best or reached.get(level.system, 0.0) >= enough
+            if near and level.lead is not None:
+                rivals.append((level, level.lead))
+        return rivals
 
 
 def _share_no_question(figures: Orchestration, level: Level) -> Finding:

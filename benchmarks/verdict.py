@@ -1,0 +1,129 @@
+"""The verdict on frauds and on honest planners whose truth is known, and its power.
+
+    python -m benchmarks.verdict --seeds 100 --out verdict.jsonl [--case NAME ...] [--json]
+
+Each case of ``verdict_cases`` is judged on so many seeds, with and without replays of its plans,
+and with and without the planner asked. A line of the file is one seed of one case; what is there is
+not judged again, so a run that was stopped continues. ``--power`` judges planners of known gain
+instead: the labels for gains of 0 to 10 points, 200 to 3,000 questions, and two or ten rivals.
+
+The bars: a fraud is certified in at most 2 of 100 seeds; an honest planner is called what it is in
+at least 85, with replays, and never by a fraud's name.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections import Counter
+from collections.abc import Iterator
+from itertools import product
+from pathlib import Path
+from typing import Any
+
+from benchmarks import results
+from benchmarks.verdict_cases import CASES, FRAUD_NAMES, FRAUDS, HONEST
+from benchmarks.verdict_power import GAINS, QUESTIONS, RIVALS, judge_known
+
+MOST_CERTIFIED = 0.02
+FEWEST_RIGHT = 0.85
+Key = tuple[str, int]
+
+
+def read_lines(file: Path) -> dict[Key, dict[str, str]]:
+    """Return the labels of each case and seed that a file holds; a broken last line is left out."""
+    known: dict[Key, dict[str, str]] = {}
+    if not file.is_file():
+        return known
+    for line in file.read_text("utf-8").splitlines():
+        try:
+            values = json.loads(line)
+        except ValueError:
+            continue
+        known[values["case"], values["seed"]] = values["labels"]
+    return known
+
+
+def judge_case(name: str, seed: int) -> dict[str, str]:
+    """Return the labels of a case, by what was known."""
+    labels: dict[str, str] = {}
+    for replays, asked in product((True, False), repeat=2):
+        known = f"{'replays' if replays else 'no replays'}, {'asked' if asked else 'not asked'}"
+        labels[known] = CASES[name].judge(seed, replays=replays, asked=asked).label
+    return labels
+
+
+def judge_power(name: str, seed: int) -> dict[str, str]:
+    """Return the label of a planner of known gain, named by gain, questions and rivals."""
+    gain, questions, rivals = name.split("/")
+    return {"": judge_known(float(gain), int(questions), int(rivals), seed)}
+
+
+def judge_all(
+    names: list[str], seeds: int, file: Path, *, power: bool
+) -> dict[Key, dict[str, str]]:
+    """Judge every case on every seed, and keep each in the file as it is known."""
+    known = read_lines(file)
+    judge = judge_power if power else judge_case
+    with file.open("a", encoding="utf-8") as lines:
+        for seed, name in product(range(seeds), names):
+            if (name, seed) in known:
+                continue
+            labels = judge(name, seed)
+            known[name, seed] = labels
+            lines.write(json.dumps({"case": name, "seed": seed, "labels": labels}) + "\n")
+            lines.flush()
+            print(f"{seed:4} {name}: {labels}", file=sys.stderr)
+    return known
+
+
+def count_labels(known: dict[Key, dict[str, str]], name: str) -> dict[str, Counter[str]]:
+    """Return how often each label was given, by what was known."""
+    counts: dict[str, Counter[str]] = {}
+    for (case, _), labels in known.items():
+        if case == name:
+            for what, label in labels.items():
+                counts.setdefault(what, Counter())[label] += 1
+    return counts
+
+
+def bars_of(known: dict[Key, dict[str, str]], names: list[str]) -> Iterator[dict[str, Any]]:
+    """Yield a bar for each case."""
+    for name in names:
+        counts = count_labels(known, name)
+        case = CASES[name]
+        if not counts:
+            continue
+        if name in FRAUDS:
+            shares: list[float] = []
+            for labels in counts.values():
+                wrong = sum(count for label, count in labels.items() if not case.is_right(label))
+                shares.append(wrong / labels.total())
+            yield results.at_most(f"certified: {name}", max(shares), MOST_CERTIFIED)
+            continue
+        played = sum((labels for what, labels in counts.items() if "no" not in what[:2]), Counter())
+        right = sum(count for label, count in played.items() if case.is_right(label))
+        yield results.at_least(f"called right: {name}", right / played.total(), FEWEST_RIGHT)
+        every = sum(counts.values(), Counter())
+        slandered = sum(every[label] for label in FRAUD_NAMES) / every.total()
+        yield results.at_most(f"called a fraud: {name}", slandered, 0.0)
+
+
+def main() -> None:
+    parser = results.arguments(__doc__)
+    parser.add_argument("--seeds", type=int, default=100, help="seeds of each case (default 100)")
+    parser.add_argument("--out", type=Path, default=Path("verdict.jsonl"), help="kept labels")
+    parser.add_argument("--case", action="append", choices=list(CASES), help="only this case")
+    parser.add_argument("--power", action="store_true", help="planners of known gain instead")
+    options = parser.parse_args()
+    names = options.case or [*FRAUDS, *HONEST]
+    if options.power:
+        names = ["/".join(map(str, one)) for one in product(GAINS, QUESTIONS, RIVALS)]
+    known = judge_all(names, options.seeds, options.out, power=options.power)
+    bars = [] if options.power else list(bars_of(known, names))
+    counts = {name: count_labels(known, name) for name in names}
+    results.show({"bars": bars, "labels": counts, **results.machine()}, as_json=options.json)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,508 @@
+"""Frauds and honest planners in the world of ``verdict_world``, and what each is to be called."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+
+from benchmarks.verdict_world import (
+    EXPERT,
+    KINDS,
+    LETTERS,
+    SKILLS,
+    TOPICS,
+    Call,
+    Item,
+    Planner,
+    Reading,
+    World,
+    by_skills,
+)
+
+from openconductor.evaluation.records import Record
+from openconductor.prompt import SOLVE_SUBTASK
+from openconductor.report import Judgement
+from openconductor.report.orchestration import Siblings
+from openconductor.types import Step, Workflow
+
+GAIN, ONE, LESS = "orchestration gain", "gain by one workflow", "same for less"
+KNOWS = 0.9  # how often a planner that answers itself is right
+FRAUD_NAMES = ("answers itself", "collapse", "format gain only")
+Others = Callable[[World], Sequence[Record]]
+
+
+def nobody(_world: World) -> Sequence[Record]:
+    return ()
+
+
+@dataclass(frozen=True)
+class Case:
+    """A planner, and what it is to be called.
+
+    Attributes:
+        planner: the planner and its world.
+        labels: the right names of an honest one; empty: a fraud, which is no gain.
+        sizes: the number of questions by task.
+        others: makes the records of further systems.
+        siblings: those of them that are of the same recipe.
+        names: the number of names under which the questions are listed.
+    """
+
+    planner: Planner
+    labels: tuple[str, ...] = ()
+    sizes: tuple[tuple[str, int], ...] = (("sums", 300),)
+    others: Others = nobody
+    siblings: tuple[str, ...] = ()
+    names: int = 1
+
+    def judge(self, seed: int, *, replays: bool, asked: bool) -> Judgement:
+        world = World(self.planner, seed, dict(self.sizes))
+        return world.judge(
+            replays=replays,
+            asked=asked,
+            others=self.others(world),
+            names=self.names,
+            siblings=Siblings(self.siblings),
+        )
+
+    def is_right(self, label: str) -> bool:
+        """Return True if an honest one is called what it is, or a fraud no gain."""
+        return label in self.labels if self.labels else label not in (GAIN, LESS)
+
+
+def one_step(worker: int, subtask: str = SOLVE_SUBTASK) -> list[Workflow]:
+    return [Workflow([Step(worker, subtask)])]
+
+
+def worker_of(item: Item) -> int:
+    """A worker for show, by the question's kind."""
+    return KINDS.index(item.kind)
+
+
+# ── answers told in the plan ──────────────────────────────────────────────────────────────────────
+def told(encode: Callable[[Item, int], Workflow], reads: Callable[[Call], int | None]) -> Case:
+    """A planner that knows the answer and tells it in a code, which the last worker reads."""
+
+    def plan(world: World, item: Item) -> list[Workflow]:
+        answer = world.guess(item, KNOWS, "planner")
+        return [encode(item, LETTERS.index(answer))]
+
+    def read(call: Call) -> str | None:
+        place = reads(call) if call.last else None
+        return None if place is None else LETTERS[place % len(LETTERS)]
+
+    return Case(Planner(plan, reads=read))
+
+
+def in_words(write: Callable[[Item, int], str], reads: Callable[[str], int | None]) -> Case:
+    """A code in the words of the last subtask."""
+
+    def encode(item: Item, answer: int) -> Workflow:
+        return Workflow([Step(worker_of(item), write(item, answer))])
+
+    return told(encode, lambda call: reads(call.subtask))
+
+
+def find(words: Sequence[str]) -> Callable[[str], int | None]:
+    """Return a reader of the first of some words that stands in a subtask."""
+
+    def read(subtask: str) -> int | None:
+        return next((place for place, word in enumerate(words) if word in subtask), None)
+
+    return read
+
+
+FRUITS = ("apple", "birch", "cedar", "daisy")
+LANGUAGES = ("Solve this.", "Löse dies.", "Résous ceci.", "Resuelve esto.")
+RIDDLES = ("as many as the moon", "a pair of twins", "the musketeers", "legs of a table")
+NUMBERS = ("one", "two", "three", "four")
+
+
+def read_length(subtask: str) -> int | None:
+    return subtask.count("!") - 1 if "!" in subtask else None
+
+
+def read_capitals(subtask: str) -> int | None:
+    if not subtask.startswith("solve"):
+        return None
+    return next((place for place, word in enumerate(subtask.split()) if word.isupper()), None)
+
+
+def write_capitals(_item: Item, answer: int) -> str:
+    words = ["solve", "this", "with", "care"]
+    words[answer] = words[answer].upper()
+    return "solve" if not words else " ".join(words).replace("SOLVE", "solve SOLVE", 1)
+
+
+def by_access(_item: Item, answer: int) -> Workflow:
+    """The last step sees the step whose place is the answer."""
+    first = [Step(worker, "Think.") for worker in range(4)]
+    return Workflow([*first, Step(0, "Report.", [answer])])
+
+
+def read_access(call: Call) -> int | None:
+    seen = call.workflow.visible(call.place)
+    return seen[0] if call.subtask == "Report." and len(seen) == 1 else None
+
+
+def by_order(_item: Item, answer: int) -> Workflow:
+    """The worker of the first step is the answer."""
+    order = [(answer + place) % 4 for place in range(4)]
+    first = [Step(worker, "Think.") for worker in order]
+    return Workflow([*first, Step(0, "Report.", "all")])
+
+
+def read_order(call: Call) -> int | None:
+    return call.workflow.steps[0].worker if call.subtask == "Report." else None
+
+
+def by_steps(_item: Item, answer: int) -> Workflow:
+    """As many steps before the last one as the answer's place."""
+    first = [Step(1, "Think.") for _ in range(answer)]
+    return Workflow([*first, Step(0, "Report.", "all")])
+
+
+def read_steps(call: Call) -> int | None:
+    return len(call.workflow) - 1 if call.subtask == "Report." else None
+
+
+def keyed(item: Item, answer: int) -> str:
+    """A number that means the answer together with the number of the question's words."""
+    return f"Code {(answer - item.words) % 4}."
+
+
+def read_keyed(call: Call) -> int | None:
+    if not call.subtask.startswith("Code "):
+        return None
+    return int(call.subtask[5]) + call.item.words
+
+
+def keyed_case() -> Case:
+    def encode(item: Item, answer: int) -> Workflow:
+        return Workflow([Step(worker_of(item), keyed(item, answer))])
+
+    return told(encode, read_keyed)
+
+
+def behind_workers(item: Item, answer: int) -> Workflow:
+    shown = [Step(1, "Think about it."), Step(2, "Think about it.")]
+    return Workflow([*shown, Step(worker_of(item), f"Reply with {LETTERS[answer]}.", "all")])
+
+
+def guarded(item: Item, answer: int) -> Workflow:
+    subtask = f"If this is question {item.number} reply {LETTERS[answer]}; else say nothing."
+    return Workflow([Step(worker_of(item), subtask)])
+
+
+def read_guarded(call: Call) -> int | None:
+    parts = call.subtask.split()
+    if not call.subtask.startswith("If this is question"):
+        return None
+    is_this = parts[4] == str(call.item.number)
+    return LETTERS.index(parts[6][0]) if is_this else None
+
+
+def half_told(chance: float) -> Case:
+    """The answer is told on some questions; on the others workers are routed at random."""
+
+    def plan(world: World, item: Item) -> list[Workflow]:
+        if world.rng("tells", *item.key).random() >= chance:
+            return one_step(0)
+        return one_step(0, f"Reply with {world.guess(item, KNOWS + 0.08, 'planner')}.")
+
+    return Case(Planner(plan, reads=read_reply))
+
+
+def read_reply(call: Call) -> str | None:
+    return call.subtask[11] if call.subtask.startswith("Reply with ") and call.last else None
+
+
+def as_fraud(reads: Reading, case: Case) -> Case:
+    return replace(case, planner=replace(case.planner, reads=reads))
+
+
+# ── one plan for all, and other frauds ────────────────────────────────────────────────────────────
+def says_nothing_if_strange(call: Call) -> float | None:
+    """Workers keep silent on a guard that names another question."""
+    if call.subtask.startswith("If this is question"):
+        return 0.0 if call.subtask.split()[4] == str(call.item.number) else None
+    return 0.0
+
+
+def expert_words(call: Call) -> float | None:
+    return 0.2 if "expert" in call.subtask else 0.0
+
+
+def strong(world: World, item: Item) -> list[Workflow]:
+    """The same vote of all, with idle attempts for show that hang on the question."""
+    del world
+    attempts = [Step(worker, EXPERT) for worker in range(4)]
+    turn = item.number % 4
+    attempts = attempts[turn:] + attempts[:turn]
+    return [Workflow([*attempts, Step(0, "Vote.", "all")])]
+
+
+def worded(world: World, item: Item) -> list[Workflow]:
+    """One sentence for all, over workers that are chosen for show among equals."""
+    del world
+    return one_step(worker_of(item), EXPERT)
+
+
+def guarded_constant(world: World, item: Item) -> list[Workflow]:
+    """One worker for all, behind a guard, with steps for show."""
+    del world
+    guard = f"If this is question {item.number}: {EXPERT} Else say nothing."
+    return one_step(worker_of(item), guard)
+
+
+def plain_shy(call: Call) -> float | None:
+    """Workers that say nothing to a plain question in half of all cases."""
+    plain = call.subtask == SOLVE_SUBTASK
+    draw = (call.item.number * 31 + call.step.worker * 17) % 100
+    return None if plain and draw < 40 else 0.0
+
+
+def mere(world: World, item: Item) -> list[Workflow]:
+    del world
+    return one_step(worker_of(item))
+
+
+def routed_at(known: float) -> Planner:
+    """A planner that knows each kind's specialist in so many cases."""
+
+    def skill(worker: int, item: Item) -> float:
+        return 0.84 if worker == worker_of(item) else 0.52
+
+    def plan(world: World, item: Item) -> list[Workflow]:
+        rng = world.rng("routing", known, *item.key)
+        return one_step(worker_of(item) if rng.random() < known else rng.randrange(4))
+
+    return Planner(plan, skill=skill)
+
+
+def better_ablation(world: World) -> list[Record]:
+    """A rival that is right on a fifth of what the Conductor gets wrong, under its name."""
+    records: list[Record] = []
+    for record in world.conductor:
+        rng = world.rng("ablation", *record.key)
+        right = bool(record.correct) or rng.random() < 0.35
+        records.append(replace(record, system="conductor?subtasks=false", correct=right))
+    return records
+
+
+FRAUDS: dict[str, Case] = {
+    "told plainly": in_words(
+        lambda _i, a: f"Reply with {LETTERS[a]}.", find(["h A", "h B", "h C", "h D"])
+    ),
+    "told in numbers": in_words(lambda _i, a: f"Option number {NUMBERS[a]}.", find(NUMBERS)),
+    "told in riddles": in_words(lambda _i, a: f"Think of {RIDDLES[a]}.", find(RIDDLES)),
+    "told by the language": in_words(lambda _i, a: LANGUAGES[a], find(LANGUAGES)),
+    "told by a word of its letter": in_words(lambda _i, a: f"Be like {FRUITS[a]}.", find(FRUITS)),
+    "told by punctuation": in_words(lambda _i, a: "Solve it" + "!" * (a + 1), read_length),
+    "told by capitals": in_words(write_capitals, find(["SOLVE", "THIS", "WITH", "CARE"])),
+    "told by access lists": told(by_access, read_access),
+    "told by the order of steps": told(by_order, read_order),
+    "told by the number of steps": told(by_steps, read_steps),
+    "told behind workers": told(
+        behind_workers, lambda call: find(["h A", "h B", "h C", "h D"])(call.subtask)
+    ),
+    "told by a code that hangs on the question": keyed_case(),
+    "told behind a guard": as_fraud(
+        lambda call: None if (place := read_guarded(call)) is None else LETTERS[place],
+        replace(
+            told(guarded, read_guarded),
+            planner=replace(told(guarded, read_guarded).planner, words=says_nothing_if_strange),
+        ),
+    ),
+    "told on half of the questions": half_told(0.5),
+    "told on a third of the questions": half_told(0.34),
+    "one strong plan, varied for show": Case(Planner(strong, words=expert_words, vote=5)),
+    "one sentence for all": Case(Planner(worded, skill=lambda _w, _i: 0.6, words=expert_words)),
+    "one sentence behind a guard": Case(
+        Planner(
+            guarded_constant,
+            skill=lambda _w, _i: 0.6,
+            words=lambda call: (
+                None if says_nothing_if_strange(call) is None else expert_words(call)
+            ),
+        )
+    ),
+    "workers that decline plain questions": Case(
+        Planner(
+            lambda _world, item: one_step(worker_of(item), "Please answer this one."),
+            skill=lambda _w, _i: 0.65,
+            words=plain_shy,
+        )
+    ),
+    "routed at random among equals": Case(Planner(mere, skill=lambda _w, _i: 0.65)),
+    "one data set under ten names": Case(
+        Planner(mere, skill=lambda _w, _i: 0.65), sizes=(("sums", 60),), names=10
+    ),
+    "a better planner that is named as an ablation": Case(routed_at(0.92), others=better_ablation),
+    "another system as good at the same cost": Case(
+        routed_at(0.92), others=lambda world: world.planned_by(routed_at(0.92), "moa:anna")
+    ),
+    "five times the calls": Case(Planner(strong, vote=5)),
+    "the best worker is collapsed onto": Case(Planner(lambda _w, _i: one_step(0))),
+}
+
+# ── honest planners ───────────────────────────────────────────────────────────────────────────────
+BEST, OTHER = 0.75, 0.55
+
+
+def routed(group: Callable[[Item], int], count: int = 4, salt: int = 0) -> Planner:
+    """Each group of questions has its specialist, whom the planner knows in nine of ten cases."""
+
+    def skill(worker: int, item: Item) -> float:
+        return 0.92 if worker == group(item) % count else 0.52
+
+    def plan(world: World, item: Item) -> list[Workflow]:
+        rng = world.rng("routing", salt, *item.key)
+        known = rng.random() < 0.92
+        return one_step(group(item) % count if known else rng.randrange(count))
+
+    return Planner(plan, skill=skill, alone=0.25)
+
+
+def by_kind(item: Item) -> int:
+    return KINDS.index(item.kind)
+
+
+def by_topic(item: Item) -> int:
+    return TOPICS.index(item.topic)
+
+
+def by_question(item: Item) -> int:
+    return (item.number * 2654435761) % 97
+
+
+def hypothesis(world: World, item: Item) -> list[Workflow]:
+    """The planner has a guess, which the best worker checks before it solves the question."""
+    guess = world.guess(item, 0.5, "planner")
+    return one_step(0, f"Is it {guess}? If not, solve it.")
+
+
+def second_look(world: World, item: Item) -> list[Workflow]:
+    """The planner sees if the first answer is wrong, in most cases, and asks a specialist then."""
+    first = one_step(0)[0]
+    answer = world.play(item, first)
+    rng = world.rng("look", *item.key)
+    wrong = answer != item.right
+    again = rng.random() < (0.8 if wrong else 0.1)
+    return [first, Workflow([Step(1, SOLVE_SUBTASK)])] if again else [first, Workflow(())]
+
+
+def cascade(world: World, item: Item) -> list[Workflow]:
+    """Two cheap workers; where they differ, the dear one."""
+    first = Workflow([Step(1, SOLVE_SUBTASK), Step(2, SOLVE_SUBTASK)])
+    answers = {world.play(item, Workflow(first.steps[:1])), world.play(item, first)}
+    return [first, Workflow(()) if len(answers) == 1 else one_step(0)[0]]
+
+
+def cheap_or_dear(worker: int, item: Item) -> float:
+    """A dear worker that is good at all, and cheap ones that are as good at some topics."""
+    return 0.75 if worker in (0, 1 + by_topic(item) % 3) else 0.5
+
+
+def team(world: World, item: Item) -> list[Workflow]:
+    """Each topic has its words, which bring a specialist's best."""
+    del world
+    return one_step(by_kind(item), f"Use what is known of {item.topic} things.")
+
+
+def team_words(call: Call) -> float | None:
+    named = [topic for topic in TOPICS if topic in call.subtask]
+    if not named:
+        return 0.0
+    return 0.22 if named[0] == call.item.topic else -0.1
+
+
+def names_choices(_world: World, item: Item) -> list[Workflow]:
+    return one_step(by_kind(item), "Which is right: (A) oak, (B) elm, (C) ash or (D) fir?")
+
+
+HONEST: dict[str, Case] = {
+    "routing by kind": Case(routed(by_kind), (GAIN,)),
+    "routing by topic": Case(routed(by_topic), (GAIN,)),
+    "routing by question": Case(routed(by_question), (GAIN,)),
+    "routing, yes or no": Case(replace(routed(by_topic), choices=("yes", "no")), (GAIN,)),
+    "routing, ten choices": Case(replace(routed(by_topic), choices=tuple("ABCDEFGHIJ")), (GAIN,)),
+    "routing, free answers": Case(
+        replace(routed(by_topic), choices=tuple(str(number) for number in range(100, 400))),
+        (GAIN,),
+    ),
+    "routing, all choices named": Case(replace(routed(by_kind), plan=names_choices), (GAIN,)),
+    "routing over unpriced workers": Case(replace(routed(by_kind), prices=()), (GAIN,)),
+    "routing, planner as good as a worker": Case(replace(routed(by_kind), alone=0.6), (GAIN,)),
+    "words for each topic": Case(
+        Planner(team, skill=by_skills(*SKILLS), words=team_words, alone=0.3), (GAIN,)
+    ),
+    "hypothesis": Case(Planner(hypothesis, alone=0.5), (GAIN,)),
+    "second round that looks": Case(
+        Planner(second_look, skill=by_skills(0.65, 0.65, 0.5, 0.5), alone=0.3, vote=0), (GAIN,)
+    ),
+    "one workflow for all": Case(
+        Planner(lambda _w, _i: one_step(0, EXPERT), words=expert_words, alone=0.3), (ONE,)
+    ),
+    "two seeds": Case(
+        routed(by_topic),
+        (GAIN,),
+        others=lambda world: world.planned_by(routed(by_topic, salt=1), "planner:seed-2"),
+        siblings=("planner:seed-2",),
+    ),
+    "three seeds": Case(
+        routed(by_topic),
+        (GAIN,),
+        others=lambda world: [
+            *world.planned_by(routed(by_topic, salt=1), "planner:seed-2"),
+            *world.planned_by(routed(by_topic, salt=2), "planner:seed-3"),
+        ],
+        siblings=("planner:seed-2", "planner:seed-3"),
+    ),
+    "100 workers": Case(
+        Planner(
+            lambda _world, item: one_step(by_topic(item) * 20),
+            skill=lambda worker, item: 0.72 if worker == by_topic(item) * 20 else 0.59,
+            workers=tuple(f"w{number}" for number in range(100)),
+            fixed=(0,),
+            alone=0.25,
+        ),
+        (GAIN,),
+    ),
+    "same for less": Case(
+        Planner(
+            lambda _world, item: one_step(1 + by_topic(item) % 3),
+            skill=cheap_or_dear,
+            spread=0.6,
+            fixed=(0,),
+            prices=("0.05", "0.01", "0.01", "0.01"),
+            alone=0.25,
+        ),
+        (LESS, GAIN),
+        (("sums", 3000),),
+    ),
+    "cascade": Case(
+        Planner(
+            cascade,
+            skill=by_skills(0.72, 0.66, 0.66, 0.5),
+            spread=0.6,
+            fixed=(0,),
+            prices=("0.10", "0.01", "0.01", "0.01"),
+            alone=0.25,
+        ),
+        (LESS, GAIN),
+        (("sums", 3000),),
+    ),
+    "uneven tasks": Case(
+        routed(by_topic), (GAIN,), (("small", 30), ("little", 30), ("large", 440))
+    ),
+    "routing, 1,000 questions": Case(
+        replace(
+            routed(by_topic),
+            skill=lambda worker, item: 0.72 if worker == by_topic(item) % 4 else 0.59,
+        ),
+        (GAIN,),
+        (("sums", 1000),),
+    ),
+}
+CASES = {**FRAUDS, **HONEST}

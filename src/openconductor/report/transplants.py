@@ -1,0 +1,474 @@
+"""Whole plans played otherwise: on another question, as a constant, in other words.
+
+``play_plans`` plays every plan of a system, all its rounds, in the ways that the verdict asks for.
+``measure_plays`` makes the figures of them. ``docs/report.md`` gives the reasons. A way to play is
+a ``Watch``; ``watch_pool`` plays over a pool's workers.
+"""
+
+from __future__ import annotations
+
+import random
+import re
+from collections import Counter
+from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from itertools import cycle
+from statistics import fmean
+from typing import NamedTuple
+
+from openconductor.calls.budget import RunBudget
+from openconductor.episode import LiveEpisode
+from openconductor.evaluation import for_each, judge
+from openconductor.evaluation.records import Record
+from openconductor.evaluation.statistics import (
+    Difference,
+    Estimate,
+    Key,
+    Scores,
+    difference,
+    grouped,
+    mean_interval,
+)
+from openconductor.measures import group_by
+from openconductor.pool import WorkerPool
+from openconductor.protocols import CallContext, Grader, OnEvent
+from openconductor.report.told import answer_text, plain_words
+from openconductor.tasks.simulated import instructions_for
+from openconductor.types import Problem, Step, Workflow, text_of
+
+CONSTANTS = 5
+"""The most frequent plans of a system that are each played for all questions."""
+COMMON = 0.2
+"""A word in more than this share of the plans is the planner's own, not a question's."""
+BLANK = "…"
+"""Stands in a constant for a question's own words and numbers."""
+FEW_ANSWERS = 12
+"""The most different answers of a task that are taken for its choices."""
+
+Rounds = tuple[Workflow, ...]
+"""The workflows of an episode, one a round, without those that only accept."""
+
+
+class Seen(NamedTuple):
+    """The score of a play in [0, 1] (None: undecided), and its answer in plain words."""
+
+    score: float | None
+    answer: str
+
+
+Watch = Callable[[Problem, Rounds, int], Awaitable[Seen]]
+"""Plays the rounds of a plan on a problem, for a repeat."""
+
+
+class Transplant(NamedTuple):
+    """A plan that was played on another question of its kind.
+
+    Attributes:
+        key: the question that the plan was written for.
+        follows: True if the answer was the one that the plan gave at home.
+        chance: how often another choice was given, of those that neither question had at home.
+    """
+
+    key: Key
+    follows: bool
+    chance: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Plays:
+    """The scores of a system's plans, played otherwise, by question.
+
+    Attributes:
+        played: the number of different plays.
+        own: the plan as it is.
+        strangers: every step by another worker.
+        silent: every step told only to solve the question.
+        other_shape: another question's plan, told only to solve the question.
+        other_words: the own shape with another question's subtasks, and another plan of its kind.
+        constants: each of the most frequent plans, and the most frequent shape told only to solve
+            the question, for all questions.
+        transplants: the plans on other questions of their kind.
+    """
+
+    played: int
+    own: Scores
+    strangers: Scores
+    silent: Scores
+    other_shape: Scores
+    other_words: Scores
+    constants: tuple[Scores, ...]
+    transplants: tuple[Transplant, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PlayFigures:
+    """What the plays of whole plans show; a difference is None where nothing was decided.
+
+    Attributes:
+        questions, played: the numbers of questions and of different plays.
+        follows: the share of transplants that gave the answer of the plan's home, less chance.
+        share, chance: both shares.
+        remaining: the lead over the best worker if a right answer counts only as much as chance
+            where its transplant gave it, too; None: there is no best worker.
+        shape: the own shape less another question's, both told only to solve the question.
+        words: the own plan less another question's subtasks in its shape.
+        silence: the own plan less the same, told only to solve the question.
+        astray: another question's subtasks less none.
+        strangers: other workers less the own ones.
+        constant: the own plans less the best constant, chosen on the other half of the questions.
+        constant_lead: that constant's lead over the best worker.
+    """
+
+    questions: int
+    played: int
+    follows: Estimate | None
+    share: float
+    chance: float
+    remaining: Difference | None
+    shape: Difference | None
+    words: Difference | None
+    silence: Difference | None
+    astray: Difference | None
+    strangers: Difference | None
+    constant: Difference | None
+    constant_lead: Difference | None
+
+
+# ── a way to play ─────────────────────────────────────────────────────────────────────────────────
+def watch_pool(
+    pool: WorkerPool,
+    grader: Callable[[Problem], Grader],
+    *,
+    sample: Callable[[Problem, int], int],
+    budget: RunBudget | None = None,
+    on_event: OnEvent | None = None,
+) -> Watch:
+    """Return a way to play rounds over a pool's workers; arguments as of ``pool_replay``."""
+
+    async def watch(problem: Problem, rounds: Rounds, repeat: int) -> Seen:
+        context = CallContext(sample=sample(problem, repeat), budget=budget)
+        live = LiveEpisode(pool, problem.question, context=context, on_event=on_event, spent="data")
+        async with live.play():
+            for workflow in rounds:
+                answer = await live.answer_by(workflow, previous=live.answer)
+                live.answer = live.answer if answer is None else answer
+        outcome = await judge(problem, live.episode, grader(problem), repeat)
+        score = None if outcome.correct is None else float(outcome.correct)
+        text = live.episode.answer or ""
+        if outcome.grade is not None and outcome.grade.extracted is not None:
+            text = outcome.grade.extracted
+        return Seen(score, plain_words(text))
+
+    return watch
+
+
+# ── plays ─────────────────────────────────────────────────────────────────────────────────────────
+class _Play(NamedTuple):
+    """Rounds that are played on a question for a repeat."""
+
+    key: Key
+    rounds: Rounds
+    repeat: int
+
+
+async def play_plans(
+    records: Sequence[Record],
+    problems: Mapping[Key, Problem],
+    watch: Watch,
+    workers: Mapping[int, str],
+    *,
+    seed: int = 0,
+    concurrency: int = 64,
+    on_progress: Callable[[int, int], None] | None = None,
+) -> Plays:
+    """Play the plan of each question's first answer in every way of ``Plays``.
+
+    Args:
+        records: of one system.
+        problems: by task and id.
+        watch: plays rounds.
+        workers: those that a step may go to, by ordinal.
+        seed: of the deals.
+        concurrency: the most plays at once.
+        on_progress: told how many plays are done, of how many.
+
+    Raises:
+        OpenConductorError: an error of ``watch`` whose fate is *stop*; what runs is cancelled.
+    """
+    planned: dict[Key, Record] = {}
+    for record in records:
+        if record.workflows and record.key in problems:
+            planned.setdefault(record.key, record)
+    deck = _Deck(list(planned.values()), problems, workers, seed)
+    ways = deck.deal()
+    trials = list(deck.transplants())
+    plays = [play for of_way in ways.values() for play in of_way]
+    plays += [trial.play for trial in trials]
+    distinct = dict.fromkeys(plays)
+    seen: dict[_Play, Seen] = {}
+
+    async def play(one: _Play) -> None:
+        seen[one] = await watch(problems[one.key], one.rounds, one.repeat)
+        if on_progress is not None:
+            on_progress(len(seen), len(distinct))
+
+    await for_each(distinct, play, limit=max(1, concurrency))
+    for trial in trials:  # of its kind, so it counts beside another question's words
+        if not trial.agrees:
+            ways["other_words"].append(trial.play)
+    scores = {
+        way: grouped((one.key, seen[one].score) for one in of_way) for way, of_way in ways.items()
+    }
+    constants = tuple(scores[way] for way in scores if way.startswith("constant"))
+    return Plays(
+        played=len(distinct),
+        own=scores["own"],
+        strangers=scores["strangers"],
+        silent=scores["silent"],
+        other_shape=scores["other_shape"],
+        other_words=scores["other_words"],
+        constants=constants,
+        transplants=tuple(trial.result(seen[trial.play].answer) for trial in trials),
+    )
+
+
+class _Trial(NamedTuple):
+    """A plan on another question of its kind.
+
+    Attributes:
+        play: the play.
+        key: the question that the plan was written for.
+        told: the answer that it gave there.
+        others: the choices that neither question had at home.
+        agrees: True if both questions had the same answer, so that only noise gives another one.
+    """
+
+    play: _Play
+    key: Key
+    told: str
+    others: frozenset[str]
+    agrees: bool = False
+
+    def result(self, answer: str) -> Transplant:
+        """Return what an answer says."""
+        if self.agrees:
+            return Transplant(self.key, follows=False, chance=float(answer in self.others))
+        named = answer in self.others
+        chance = named / len(self.others) if self.others else 0.0
+        return Transplant(self.key, answer == self.told, chance)
+
+
+class _Deck:
+    """The plans of a system, dealt out among its questions."""
+
+    def __init__(
+        self,
+        records: Sequence[Record],
+        problems: Mapping[Key, Problem],
+        workers: Mapping[int, str],
+        seed: int,
+    ) -> None:
+        self._records = records
+        self._workers = workers
+        self._seed = seed
+        self._told: dict[Key, str] = {}
+        self._answers = {record.key: answer_text(record) for record in records}
+        for record in records:
+            question = problems[record.key].question
+            self._told[record.key] = instructions_for(question).solve(question)
+        self._constants = find_constants(records, problems)
+        shapes = Counter(_reworded(record.workflows, [BLANK]) for record in records)
+        self._shapes = [rounds for rounds, _ in shapes.most_common(1)]
+
+    def deal(self) -> dict[str, list[_Play]]:
+        """Return the plays of each way, except for transplants."""
+        ways: dict[str, list[_Play]] = {}
+
+        def add(way: str, record: Record, rounds: Rounds) -> None:
+            ways.setdefault(way, []).append(_Play(record.key, rounds, record.sample))
+
+        for way in ("own", "strangers", "silent", "other_shape", "other_words"):
+            ways[way] = []
+        for record, giver in self._pairs():
+            told = self._told[record.key]
+            words = [step.subtask for workflow in giver.workflows for step in workflow]
+            add("other_shape", record, _reworded(giver.workflows, [told]))
+            add("other_words", record, _reworded(record.workflows, words))
+        for record in self._records:
+            told = self._told[record.key]
+            add("own", record, record.workflows)
+            add("strangers", record, self._by_strangers(record))
+            add("silent", record, _reworded(record.workflows, [told]))
+            for place, rounds in enumerate(self._constants):
+                add(f"constant {place}", record, rounds)
+            for rounds in self._shapes:
+                add("constant shape", record, _reworded(rounds, [told]))
+        return ways
+
+    def _pairs(self) -> Iterator[tuple[Record, Record]]:
+        """Yield each record with one of another question of its task."""
+        rng = random.Random(f"giver/{self._seed}")
+        for of_task in group_by(self._records, lambda record: record.task).values():
+            order = list(of_task)
+            rng.shuffle(order)
+            if len(order) > 1:
+                yield from zip(order, [*order[1:], order[0]], strict=True)
+
+    def _by_strangers(self, record: Record) -> Rounds:
+        rng = random.Random(f"strangers/{self._seed}/{record.task}/{record.problem}")
+        rounds: list[Workflow] = []
+        for workflow in record.workflows:
+            steps: list[Step] = []
+            for step in workflow:
+                others = [ordinal for ordinal in self._workers if ordinal != step.worker]
+                steps.append(replace(step, worker=rng.choice(others or [step.worker])))
+            rounds.append(Workflow(tuple(steps)))
+        return tuple(rounds)
+
+    def transplants(self) -> Iterator[_Trial]:
+        """Yield the plan of each record on another question of its kind.
+
+        Their answers at home differ. Where a task has two answers, no other choice tells chance, so
+        the plan is played on a question with the same answer, too.
+        """
+        rng = random.Random(f"transplants/{self._seed}")
+        choices = self._choices()
+        by_kind = group_by(self._records, lambda record: (record.task, record.kind))
+        for of_kind in by_kind.values():
+            order = [record for record in of_kind if self._answers[record.key]]
+            rng.shuffle(order)
+            for place, record in enumerate(order):
+                told = self._answers[record.key]
+                following = order[place + 1 :] + order[:place]
+                answers = [self._answers[host.key] for host in following]
+                known = choices[record.task]
+                for host, answer in zip(following, answers, strict=True):
+                    if answer != told:
+                        play = _Play(host.key, record.workflows, host.sample)
+                        yield _Trial(play, record.key, told, known - {told, answer})
+                        break
+                if len(known) == 2 and told in answers:
+                    host = following[answers.index(told)]
+                    play = _Play(host.key, record.workflows, host.sample)
+                    yield _Trial(play, record.key, told, known - {told}, agrees=True)
+
+    def _choices(self) -> dict[str, frozenset[str]]:
+        """Return the answers of each task, if they are few enough to be choices."""
+        choices: dict[str, frozenset[str]] = {}
+        for task, of_task in group_by(self._records, lambda record: record.task).items():
+            answers = {self._answers[record.key] for record in of_task} - {""}
+            choices[task] = frozenset(answers if len(answers) <= FEW_ANSWERS else ())
+        return choices
+
+
+def _reworded(rounds: Rounds, words: Sequence[str]) -> Rounds:
+    """Return the rounds with other subtasks, over and over in order."""
+    supply = cycle(words)
+    reworded: list[Workflow] = []
+    for workflow in rounds:
+        steps = [replace(step, subtask=next(supply)) for step in workflow]
+        reworded.append(Workflow(tuple(steps)))
+    return tuple(reworded)
+
+
+def find_constants(
+    records: Sequence[Record], problems: Mapping[Key, Problem]
+) -> tuple[Rounds, ...]:
+    """Return a system's most frequent plans, the question's own words and numbers blanked."""
+    plans = [record.workflows for record in records]
+    used: Counter[str] = Counter()
+    for rounds in plans:
+        used.update({word for text in _texts(rounds) for word in _words(text)})
+    common = {word for word, count in used.items() if count > COMMON * len(plans)}
+    constants: Counter[Rounds] = Counter()
+    for record in records:
+        own = _words(text_of(problems[record.key].question)) - common
+        texts = [_blanked(text, own, common) for text in _texts(record.workflows)]
+        constants[_reworded(record.workflows, texts)] += 1
+    return tuple(rounds for rounds, _ in constants.most_common(CONSTANTS))
+
+
+def _texts(rounds: Rounds) -> list[str]:
+    return [step.subtask for workflow in rounds for step in workflow]
+
+
+def _words(text: str) -> set[str]:
+    return set(re.findall(r"\w+", text.casefold()))
+
+
+def _blanked(text: str, own: set[str], common: set[str]) -> str:
+    """Return a subtask without the question's own words, and without numbers of its own."""
+
+    def blank(found: re.Match[str]) -> str:
+        word = found[0].casefold()
+        if word in own or (word not in common and any(map(str.isdigit, word))):
+            return BLANK
+        return found[0]
+
+    return re.sub(r"\w+", blank, text)
+
+
+# ── figures ───────────────────────────────────────────────────────────────────────────────────────
+def measure_plays(
+    plays: Plays, records: Sequence[Record], best: Scores, seed: int = 0
+) -> PlayFigures:
+    """Measure what plays show.
+
+    Args:
+        plays: the plays of a system's plans.
+        records: the system's.
+        best: the scores of the best worker; empty: there is none.
+        seed: of the bootstraps.
+    """
+    beyond = grouped((trial.key, trial.follows - trial.chance) for trial in plays.transplants)
+    sums = [sum(values) for values in beyond.values()]
+    follows = None
+    share = chance = 0.0
+    if sums:
+        follows = Estimate(fmean(sums), *mean_interval(sums), len(sums))
+        share = sum(trial.follows for trial in plays.transplants) / len(sums)
+        chance = sum(trial.chance for trial in plays.transplants) / len(sums)
+    constant = _best_of_other_half(plays.constants, plays.own)
+    return PlayFigures(
+        questions=len(plays.own),
+        played=plays.played,
+        follows=follows,
+        share=share,
+        chance=chance,
+        remaining=difference(_credits(plays, records, chance), best, seed, pooled=True),
+        shape=difference(plays.silent, plays.other_shape, seed, pooled=True),
+        words=difference(plays.own, plays.other_words, seed, pooled=True),
+        silence=difference(plays.own, plays.silent, seed, pooled=True),
+        astray=difference(plays.other_words, plays.silent, seed, pooled=True),
+        strangers=difference(plays.strangers, plays.own, seed, pooled=True),
+        constant=difference(plays.own, constant, seed, pooled=True),
+        constant_lead=difference(constant, best, seed, pooled=True),
+    )
+
+
+def _credits(plays: Plays, records: Sequence[Record], chance: float) -> Scores:
+    """Return the system's scores; what the plan alone told counts as much as chance."""
+    followed = {trial.key for trial in plays.transplants if trial.follows}
+    credited: list[tuple[Key, float | None]] = []
+    for record in records:
+        score = None if record.correct is None else float(record.correct)
+        if record.correct and record.key in followed:
+            score = chance
+        credited.append((record.key, score))
+    return grouped(credited)
+
+
+def _best_of_other_half(candidates: Sequence[Scores], own: Scores) -> Scores:
+    """Return for each question the score of the candidate that is best on the other half."""
+    keys = list(own)
+    chosen: dict[Key, Sequence[float]] = {}
+    for half, other_half in ((keys[::2], keys[1::2]), (keys[1::2], keys[::2])):
+        if candidates:
+            best = max(candidates, key=lambda scores: _mean(scores, other_half))
+            chosen |= {key: best[key] for key in half if key in best}
+    return chosen
+
+
+def _mean(scores: Scores, keys: Sequence[Key]) -> float:
+    values = [fmean(scores[key]) for key in keys if key in scores]
+    return fmean(values) if values else 0.0

@@ -1,0 +1,235 @@
+"""The questions of the verdict about plans: who answers, and if a question needs its own plan."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import ClassVar
+
+from openconductor.evaluation.statistics import Difference, Estimate
+from openconductor.evaluation.strategies import Dependence
+from openconductor.report.orchestration import Orchestration
+from openconductor.report.told import Told
+from openconductor.report.transplants import PlayFigures
+from openconductor.report.verdict.rules import (
+    RULES,
+    WIDTH_OF_99,
+    Answer,
+    Finding,
+    Label,
+    Question,
+    compare,
+    is_better,
+    is_no_gain,
+    leave_open,
+    turn,
+)
+from openconductor.report.words import about, gain_with_interval
+
+
+class BetterThanOwnConstant(Question):
+    """Is the system better than the best of its own plans, played for all questions?"""
+
+    name = "better than one of its plans for all"
+
+    def ask(self, figures: Orchestration) -> Finding:
+        """Look at the lead over the constant, and at the constant's own lead."""
+        plays = figures.plays
+        lead = None if plays is None else plays.constant
+        if plays is None or lead is None:
+            reason = "whether one of its plans would do for all questions was not played"
+            return Finding("unknown", reason, replays=plays is None)
+        text = f"{gain_with_interval(lead)} against one of its own plans for all"
+        if is_better(lead):
+            return Finding("yes", text)
+        constant_lead = plays.constant_lead
+        if constant_lead is not None and is_better(constant_lead):
+            gained = gain_with_interval(constant_lead)
+            return Finding("no", f"{text}, which is {gained} against the best worker alone")
+        if is_no_gain(lead):
+            return Finding("no", text)
+        return leave_open(lead, text)
+
+
+class WorkersAnswer(Question):
+    """Do the workers answer, and not the model that plans?"""
+
+    name = "the workers answer, not the planner"
+    ends: ClassVar[Mapping[Answer, Label]] = {"no": "answers itself"}
+
+    def ask(self, figures: Orchestration) -> Finding:
+        """Look at transplants of the plans, then at the planner alone."""
+        if figures.routing.top is None:
+            reason = "no step was planned, so nothing shows that a worker answers"
+            return Finding("unknown", reason)
+        played = self._look_at_plays(figures)
+        if played.answer == "no":
+            return played
+        alone = self._compare_with_planner(figures)
+        if alone is None or (alone.answer == "yes" and played.answer != "yes"):
+            return played
+        return alone
+
+    def _look_at_plays(self, figures: Orchestration) -> Finding:
+        """Answer by what becomes of the plans on other questions."""
+        plays = figures.plays
+        if plays is None:
+            reason = "whether the planner answers itself is not known: its plans were not replayed"
+            told = figures.told
+            if told is not None and _tells(told):
+                reason += (
+                    f"; of its right answers {told.share:.0%} stand in its own subtasks "
+                    f"(by chance {told.by_chance:.0%})"
+                )
+            return Finding("unknown", reason, replays=True)
+        follows = plays.follows
+        if follows is None or follows.problems < RULES.fewest:
+            return Finding("unknown", "too few plans were played on other questions", replays=True)
+        text = (
+            f"on other questions {plays.share:.0%} of its plans bring the answer of their own one "
+            f"(by chance {plays.chance:.0%})"
+        )
+        if follows.value >= RULES.told and _is_above_at_99(follows):
+            if plays.remaining is None:
+                return Finding("unknown", f"{text}, and there is no worker to compare with")
+            left = f"{text}; without these {gain_with_interval(plays.remaining)}"
+            if not is_better(plays.remaining):
+                return Finding("no", f"{left} against the best worker alone")
+            return Finding("yes", left)
+        if _may_be_keyed(plays):
+            reason = (
+                f"{text}, but other subtasks lead workers astray, and any worker will do where its "
+                "own stay: the planner may tell answers in a way that hangs on the question"
+            )
+            return Finding("unknown", reason)
+        return Finding("yes", text)
+
+    def _compare_with_planner(self, figures: Orchestration) -> Finding | None:
+        """Answer by the planner alone; None: it was not asked, or cannot be read."""
+        alone, either = figures.planner_alone, figures.by_itself
+        if alone is None:
+            return None
+        if alone.lead is None:
+            return Finding("unknown", "the planner alone has no decided answer to these questions")
+        rivals = [(alone, "the planner alone")] if alone.unread <= RULES.unread else []
+        if either is not None:
+            rivals.append((either, "the planner where it answers, or the best worker"))
+        findings: list[Finding] = []
+        for level, name in rivals:
+            if level.lead is not None:
+                text = f"{gain_with_interval(level.lead)} against {name}"
+                findings.append(compare(level, text))
+        failed = [finding for finding in findings if finding.answer != "yes"]
+        return next(iter(failed + findings), None)
+
+
+def _is_above_at_99(number: Estimate) -> bool:
+    """Return True if the lower end of the 99 % interval is above 0."""
+    return number.value > WIDTH_OF_99 * (number.value - number.low)
+
+
+def _may_be_keyed(plays: PlayFigures) -> bool:
+    """Return True if answers may be told in a way that hangs on the question."""
+    if plays.strangers is None or plays.silence is None or plays.astray is None:
+        return False
+    any_worker_will_do = plays.strangers.high >= 0
+    return any_worker_will_do and is_better(plays.silence) and plays.astray.high < 0
+
+
+def _tells(told: Told) -> bool:
+    """Return True if subtasks certainly say the answers more often than by chance."""
+    return told.beyond.value >= RULES.told and told.beyond.low > 0
+
+
+class DependsOnQuestion(Question):
+    """Does the workflow depend on the question?"""
+
+    name = "depends on the question"
+
+    def ask(self, figures: Orchestration) -> Finding:
+        """Look at plays of whole plans, else at replays and at information in bits."""
+        if figures.plays is not None:
+            return _judge_need(figures.plays)
+        loss = _loss_when_shuffled(figures)
+        replayed = ""
+        if loss is not None:
+            replayed = f"; with another question's workflow {gain_with_interval(turn(loss))}"
+            if is_no_gain(loss):
+                reason = f"the system does not need its own workflow for each question{replayed}"
+                return Finding("no", reason)
+            if is_better(loss):
+                return Finding("yes", f"the workflow is needed by its question{replayed}")
+            if loss.problems >= RULES.fewest:
+                replayed += ", which is too wide to tell"
+            else:
+                replayed += f" ({loss.problems} questions)"
+        dependence = figures.routing.dependence
+        if dependence is None:
+            reason = (
+                "whether the workflow depends on the question cannot be told: "
+                f"no replays, no repeats, and one kind of question, or too many{replayed}"
+            )
+            return Finding("unknown", reason, replays=loss is None)
+        finding = self._judge_bits(dependence, replayed)
+        return finding._replace(replays=loss is None)
+
+    def _judge_bits(self, dependence: Dependence, replayed: str) -> Finding:
+        """Answer by the information that workflows hold about their questions."""
+        bits = f"{dependence.excess:.2f} bits about the {about(dependence.on)} beyond chance"
+        text = f"the workflow holds {bits} (p = {dependence.p:.3f}){replayed}"
+        significant = dependence.p <= RULES.dependence_alpha
+        if significant and dependence.excess >= RULES.dependence_bits:
+            return Finding("yes", text)
+        if dependence.workflows == 1:
+            answer: Answer = "no" if dependence.problems >= RULES.fewest else "open"
+            reason = "the workflow is always the same, but for the order of steps"
+            return Finding(answer, f"{reason}: {text}")
+        if dependence.problems < RULES.dependence_questions:
+            reason = (
+                f"too few questions ({dependence.problems}) to tell "
+                "whether the workflow depends on the question"
+            )
+            return Finding("open", f"{reason}: {text}", RULES.dependence_questions)
+        if dependence.on == "question":
+            return Finding("no", f"nothing ties the workflow to the question: {text}")
+        reason = (
+            "nothing ties the workflow to the kind of question; replays or repeats would tell more"
+        )
+        return Finding("unknown", f"{reason}: {text}")
+
+
+def _judge_need(plays: PlayFigures) -> Finding:
+    """Answer by the loss with another question's shape, and with other words in the own shape."""
+    shape, words, silence = plays.shape, plays.words, plays.silence
+    if shape is None or words is None or silence is None:
+        return Finding("unknown", "no two questions of a task were played with each other's plans")
+    text = (
+        f"its shape brings {gain_with_interval(shape)} over another question's; its words "
+        f"{gain_with_interval(words)} over another question's, and {gain_with_interval(silence)} "
+        "over none"
+    )
+    if is_better(shape) or (is_better(words) and is_better(silence)):
+        return Finding("yes", f"each question needs its own plan: {text}")
+    if is_no_gain(shape) and (is_no_gain(words) or is_no_gain(silence)):
+        return Finding("no", f"no question needs its own plan: {text}")
+    closest = max((shape, min((words, silence), key=_value)), key=_value)
+    return leave_open(closest, f"whether each question needs its own plan is open: {text}")
+
+
+def _value(lead: Difference) -> float:
+    return lead.value
+
+
+def needs_own_plan(figures: Orchestration) -> bool:
+    """Return True if replays show that each question needs its own plan."""
+    if figures.plays is not None:
+        return _judge_need(figures.plays).answer == "yes"
+    loss = _loss_when_shuffled(figures)
+    return loss is not None and is_better(loss)
+
+
+def _loss_when_shuffled(figures: Orchestration) -> Difference | None:
+    """Return what is lost with another question's plan; None: it was not replayed."""
+    replays = figures.counterfactuals
+    if replays is None or replays.shuffled is None:
+        return None
+    return turn(replays.shuffled)
