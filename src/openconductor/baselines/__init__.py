@@ -24,8 +24,10 @@ if TYPE_CHECKING:
 
 BASELINES: dict[str, str] = {
     "best_fixed": "openconductor.baselines.planned:BestFixed",
+    "cascade": "openconductor.baselines.cascade:Cascade",
     "consensus": "openconductor.baselines.consensus:Consensus",
     "context": "openconductor.baselines.single:LongContext",
+    "early_vote": "openconductor.baselines.cascade:EarlyVote",
     "explorer": "openconductor.baselines.collaboration:Explorer",
     "heuristic": "openconductor.baselines.planned:Heuristic",
     "masrouter-lite": "openconductor.baselines.routers:MASRouter",

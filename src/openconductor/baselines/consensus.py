@@ -25,7 +25,7 @@ from openconductor.graders.numerals import read_numeral
 from openconductor.pool import WorkerPool
 from openconductor.tasks.instructions import ALONE, MERGE, Instructions
 from openconductor.tasks.simulated import instructions_for
-from openconductor.types import Message, Step, Workflow
+from openconductor.types import Message, Question, Step, Workflow
 
 Key = Callable[[str], str | None]
 """Returns the answer in a response; equal answers are equal texts. None: there is no answer."""
@@ -66,13 +66,7 @@ class Consensus(Baseline):
     async def play(self, live: LiveEpisode) -> str | None:
         """Play one round, of all samples."""
         answers = await play_answers(live, self._workflow)
-        words = instructions_for(live.question)
-        if self._key is not None:
-            key = self._key
-        elif words.bare:
-            key = _value_key(words)
-        else:
-            key = answer_key
+        key = self._key or key_for(live.question)
         return majority(list(answers.values()), key)
 
 
@@ -108,6 +102,12 @@ def answer_key(response: str) -> str | None:
     'c'
     """
     return ", ".join(_one_form(item) for item in find_answer(response).items) or None
+
+
+def key_for(question: Question) -> Key:
+    """Return what reads the answers to a question."""
+    words = instructions_for(question)
+    return _value_key(words) if words.bare else answer_key
 
 
 def _value_key(words: Instructions) -> Key:

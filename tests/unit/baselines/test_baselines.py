@@ -49,8 +49,10 @@ SEEN = Observations(
 )
 OPTIONS: dict[str, dict[str, object]] = {
     "best_fixed": {"observations": SEEN},
+    "cascade": {},
     "consensus": {"worker": "w1", "n": 3},
     "context": {"worker": "w1", "max_tokens": 100},
+    "early_vote": {"worker": "w1", "n": 3},
     "explorer": {},
     "masrouter-lite": {"observations": SEEN},
     "moa": {"aggregator": "w0"},
@@ -272,6 +274,8 @@ OUT_OF_RANGE = """
 consensus      → n = 0               → Consensus.n: got 0
 consensus      → n = true            → Consensus.n: got True
 consensus      → key = "upper"       → Consensus.key
+cascade        → n = 2               → Cascade.n: got 2
+early_vote     → n = 2               → EarlyVote.n: got 2
 consensus      → worker = 1.0        → worker 1.0 is not in the pool
 context        → times = 0           → LongContext.times
 context        → max_tokens = -1     → LongContext.max_tokens
