@@ -15,6 +15,8 @@ from fractions import Fraction
 from functools import lru_cache
 
 Dimension = tuple[tuple[str, int], ...]
+LONGEST = 200
+"""Characters of the longest text that is read as a unit."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -130,6 +132,8 @@ def read_unit(text: str, *, letters: bool = False) -> Unit | None:
     >>> read_unit("m"), read_unit("m", letters=True).size
     (None, Fraction(1, 1))
     """
+    if len(text) > LONGEST:
+        return None
     letters = letters or _MARKED.search(text) is not None
     for pattern, replacement in _REWRITES:
         text = pattern.sub(replacement, text)

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import re
 
-from openconductor.graders.extraction import braced
 from openconductor.graders.formulas.rewrites import read_rewrites, read_signs
 from openconductor.graders.units import Unit, read_unit
 
@@ -27,7 +26,8 @@ _DOUBLED = re.compile(r"\\\\(?=[a-zA-Z{}\[\]()|,;:!%$])")
 # A term begins with no operator, so only one numerator is left.
 _LOST_BRACES = re.compile(r"\\frac\s*(\d*)\s*\\cdot\s*(\\sqrt\{[^{}]*\})\s*(\d+)(?![\d.])")
 _ARGUMENT = re.compile(r"(\\?\bsqrt|\^)\s*\(")
-_PARENTHESES_AS_BRACES = str.maketrans("(){}", "{}()")
+_PARENTHESIS = re.compile(r"\\.|[()]", re.DOTALL)  # an escaped one is no parenthesis
+_BLANKS = re.compile(r"[ \t\n]{2,}")
 _GROUPS = re.compile(r"[+-]?\d{1,3}(?: \d{3})+(?:\.\d+)?")
 _DOLLAR = re.compile(r"\\?\$")
 _MONEY = re.compile(r"[+-]?\s*\\?\$\s*(?=[\d.])")
@@ -63,7 +63,8 @@ def normalise(text: str) -> str:
     else:
         text = money[0].replace("\\", "") + _DOLLAR.sub("", text[money.end() :])
     for pattern, replacement in _REWRITES:
-        text = pattern.sub(replacement, text)
+        # The patterns' time is quadratic in a run of blanks.
+        text = pattern.sub(replacement, _BLANKS.sub(" ", text))
     text = _LOST_BRACES.sub(r"\\frac{\1\2}{\3}", _brace_arguments(text))
     text = re.sub(r"\s+", " ", text).strip(" ,;:").removesuffix(".")
     text = re.sub(r"^(?:=|\\approx|\\Rightarrow|\\implies)\s*", "", text)
@@ -140,18 +141,18 @@ def _unwrap(text: str) -> str:
 
 def _brace_arguments(text: str) -> str:
     r"""Write ``sqrt(x)`` as ``\sqrt{x}`` and ``^(x)`` as ``^{x}``, if the parenthesis closes."""
-    place = 0
-    while True:
-        opening = _ARGUMENT.search(text, place)
-        if opening is None:
-            return text
-        place = opening.end()
-        start = place - 1
-        # Reading the parentheses as braces finds the matching one.
-        inside = braced(text[start:].translate(_PARENTHESES_AS_BRACES), 0)
-        if inside is None:
-            continue
-        end = start + len(inside) + 2
-        head = "^" if opening[1] == "^" else r"\sqrt"
-        text = f"{text[: opening.start()]}{head}{{{text[start + 1 : end - 1]}}}{text[end:]}"
-        place = opening.start() + len(head)
+    opened: list[int] = []
+    closing: dict[int, int] = {}
+    for parenthesis in _PARENTHESIS.finditer(text):
+        if parenthesis[0] == "(":
+            opened.append(parenthesis.start())
+        elif parenthesis[0] == ")" and opened:
+            closing[opened.pop()] = parenthesis.start()
+    written = list(text)
+    for opening in _ARGUMENT.finditer(text):
+        start = opening.end() - 1
+        if start in closing:
+            head = "^" if opening[1] == "^" else r"\sqrt"
+            written[opening.start() : start + 1] = [f"{head}{{", *[""] * (start - opening.start())]
+            written[closing[start]] = "}"
+    return "".join(written)

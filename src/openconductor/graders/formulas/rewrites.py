@@ -97,8 +97,8 @@ _REWRITES = r"""
 (?i)^(?:\\text\s*\{)?\s*does\s+not\s+exist\s*\}?$ ⟶ \\text{DNE}
 (?i)(?:negative|minus)\s+infinity ⟶ -\\infty␣
 \\\{\s*\\?\s*\\\}|\\varnothing(?![a-zA-Z])|^\\phi$|^\\O$|^\{\}$ ⟶ \\emptyset␣
-(?:\\text\s*\{\s*or\s*\}|(?<![a-zA-Z\\])or(?![a-zA-Z]))(?=[^,]*(?:[<>]|\\[lgn]e)) ⟶ \\lor␣
-(?:\\text\s*\{\s*and\s*\}|(?<![a-zA-Z\\])and(?![a-zA-Z]))(?=[^,]*(?:[<>]|\\[lgn]e)) ⟶ \\land␣
+(?:\\text\s*\{\s*or\s*\}|(?<![a-zA-Z\\])or(?![a-zA-Z]))(?=[^,]{0,80}(?:[<>]|\\[lgn]e)) ⟶ \\lor␣
+(?:\\text\s*\{\s*and\s*\}|(?<![a-zA-Z\\])and(?![a-zA-Z]))(?=[^,]{0,80}(?:[<>]|\\[lgn]e)) ⟶ \\land␣
 \\text\s*\{[\s,;]*(?:and|or)?[\s,;]*\}|,?\s*(?<![a-zA-Z\\])(?:and|or)(?![a-zA-Z])\s* ⟶ ,␣
 (?:,\s*){2,} ⟶ ,␣
 \s*(?:\\text\s*\{\s*(?:PERCENT)\s*\}|(?<![a-zA-Z\\])(?:PERCENT)\b) ⟶ \\%
@@ -120,7 +120,7 @@ _REWRITES = r"""
 (?<![a-zA-Z\\])(FUNCTION)(?![a-zA-Z]) ⟶ \\\1␣
 # Binomials in their dresses.
 \{([^{}]+)\\choose(?![a-z])([^{}]+)\} ⟶ \\binom{\1}{\2}
-(?:\{\})?[_^]\s*\{?(\w+)\}?\s*C_\s*\{?(\w+)\}? ⟶ \\binom{\1}{\2}
+(?:\{\})?[_^]\s*\{?(\w{1,9})\}?\s*C_\s*\{?(\w+)\}? ⟶ \\binom{\1}{\2}
 \bC_\s*\{?(\d+)\}?\s*\^\s*\{?(\d+)\}? ⟶ \\binom{\1}{\2}
 \bC\(\s*(\w+)\s*,\s*(\w+)\s*\) ⟶ \\binom{\1}{\2}
 \\?\bsqrt\s*(\d+) ⟶ \\sqrt{\1}
