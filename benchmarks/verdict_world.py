@@ -23,7 +23,7 @@ from openconductor.evaluation.statistics import Key
 from openconductor.prompt import SOLVE_SUBTASK
 from openconductor.report import Judgement, judge, measure_orchestration
 from openconductor.report.answers import merge_questions
-from openconductor.report.transplants import Plays, Rounds, Seen, play_plans
+from openconductor.report.transplants import Plays, Rounds, Seen, play_plans, unread_workers
 from openconductor.types import Problem, Step, Usage, Workflow
 
 KINDS = ("algebra", "history", "physics", "law")
@@ -329,7 +329,14 @@ class World:
         problems = {item.key: item.problem for item in self.items}
         workers = dict(enumerate(self.planner.workers))
         return asyncio.run(
-            play_plans(self.conductor, problems, self.watch, workers, seed=self.seed)
+            play_plans(
+                self.conductor,
+                problems,
+                self.watch,
+                workers,
+                unread=unread_workers(self.rivals),
+                seed=self.seed,
+            )
         )
 
     async def watch(self, problem: Problem, rounds: Rounds, _repeat: int) -> Seen:

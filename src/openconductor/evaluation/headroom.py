@@ -437,13 +437,14 @@ def best_single(systems: Mapping[str, Scores], *, seed: int = 0) -> BestSingle |
     best = max(means, key=lambda name: task_mean(means[name]))
     questions = sorted({key for scores in means.values() for key in scores})
     rng = random.Random(f"folds/{seed}")
+    totals = {name: _Total(of_system) for name, of_system in means.items()}
     held_out: dict[Key, list[float]] = {}
     chosen = dict.fromkeys(means, 0)
     for _ in range(PARTITIONS):
         rng.shuffle(questions)
         for part in range(min(FOLDS, len(questions))):
             fold = questions[part::FOLDS]
-            fitted = _best_outside(means, frozenset(fold)) or best
+            fitted = _best_outside(totals, fold) or best
             chosen[fitted] += len(fold)
             for key in fold:
                 if key in means[fitted]:
@@ -457,17 +458,40 @@ def best_single(systems: Mapping[str, Scores], *, seed: int = 0) -> BestSingle |
     )
 
 
-def _best_outside(means: Mapping[str, Mapping[Key, float]], fold: frozenset[Key]) -> str | None:
+class _Total:
+    """The means of a system, by task: their sums and counts."""
+
+    def __init__(self, means: Mapping[Key, float]) -> None:
+        self._means = means
+        self._sums: dict[str, float] = {}
+        self._counts: Counter[str] = Counter()
+        for (task, _), mean in means.items():
+            self._sums[task] = self._sums.get(task, 0.0) + mean
+            self._counts[task] += 1
+
+    def without(self, fold: Sequence[Key]) -> float | None:
+        """Return the mean outside a fold, every task weighing the same; None: nothing is there."""
+        sums, counts = dict(self._sums), Counter(self._counts)
+        for key in fold:
+            if key in self._means:
+                task, _ = key
+                sums[task] -= self._means[key]
+                counts[task] -= 1
+        rest = [sums[task] / count for task, count in counts.items() if count]
+        # Rounded, so that equal means that were added up in another order are equal.
+        return round(fmean(rest), 12) if rest else None
+
+
+def _best_outside(totals: Mapping[str, _Total], fold: Sequence[Key]) -> str | None:
     """Return the best system on the questions outside a fold; None: nothing was decided there.
 
     A tie goes to the first.
     """
     outside: dict[str, float] = {}
-    for name, of_system in means.items():
-        rest = {key: mean for key, mean in of_system.items() if key not in fold}
-        if rest:
-            # Rounded, so that equal means that were added up in another order are equal.
-            outside[name] = round(task_mean(rest), 12)
+    for name, total in totals.items():
+        mean = total.without(fold)
+        if mean is not None:
+            outside[name] = mean
     return max(outside, key=lambda name: outside[name], default=None)
 
 

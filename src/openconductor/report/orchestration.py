@@ -60,7 +60,14 @@ from openconductor.report.rivals import (
 )
 from openconductor.report.routing import Routing, measure_routing
 from openconductor.report.told import Told, answer_text, find_told
-from openconductor.report.transplants import PlayFigures, Plays, measure_plays
+from openconductor.report.transplants import (
+    UNREAD,
+    PlayFigures,
+    Plays,
+    is_read,
+    measure_plays,
+    unread_share,
+)
 
 ORACLES = (ORACLE, HINDSIGHT)
 """The oracles of an evaluation, the better known first."""
@@ -111,6 +118,7 @@ class Siblings:
 
     Attributes:
         systems: those of the evaluation.
+        lessons: the questions that trained baselines learnt from; None: unknown.
         absent: seeds of the same study that the evaluation lacks.
     """
 
@@ -204,6 +212,7 @@ class Orchestration:
     best_single: Level | None = None
     best_fitted: Level | None = None
     chosen: Mapping[str, float] = field(default_factory=dict[str, float])
+    lessons: int | None = None
     absent: tuple[str, ...] = ()
     random: Level | None
     best_fixed: Level | None
@@ -265,6 +274,7 @@ def measure_orchestration(
     counterfactuals: Counterfactuals | None = None,
     plays: Plays | None = None,
     siblings: Siblings = NO_SIBLINGS,
+    lessons: int | None = None,
     seed: int = 0,
 ) -> Orchestration:
     """Measure a system of an evaluation against all others.
@@ -277,6 +287,7 @@ def measure_orchestration(
         counterfactuals: the replays of its plans.
         plays: the plays of its whole plans.
         siblings: systems of the same recipe with other seeds, which are judged with it as one.
+        lessons: the number of questions that trained baselines learnt from; None: unknown.
         seed: of folds, bootstraps and permutations.
 
     Raises:
@@ -286,6 +297,8 @@ def measure_orchestration(
     if system not in by_system:
         known = ", ".join(by_system) or "none"
         raise ConfigError(f"report: no record of {system!r}, expected one of {known}")
+    if plays is not None:
+        by_system |= _in_form(by_system, plays)
     ours = by_system[system]
     lineup = _Lineup(by_system, system, seed)
     levels = {name: lineup.level(name) for name in by_system}
@@ -323,6 +336,7 @@ def measure_orchestration(
         change=measure_change(before, ours, workers=len(workers), seed=seed) if before else None,
         patterns=first_patterns(_timed_plans(ours)),
         counterfactuals=counterfactuals,
+        lessons=lessons,
         absent=siblings.absent,
     )
     best = best_single(alone, seed=seed)
@@ -376,7 +390,7 @@ class _Lineup:
             strict=None if lead is None else self._strict_lead(records),
             cost=relative_cost(records, self._our_records),
             unsure=self._is_unsure(records),
-            unread=_unread_share(records),
+            unread=unread_share(records),
             alike=alike,
         )
 
@@ -399,12 +413,37 @@ class _Lineup:
         return difference(first, second, self._seed, pooled=True)
 
     def _is_unsure(self, records: Sequence[Record]) -> bool:
-        """Return True if so much of a system is undecided that it may be as good as ours."""
-        if _masked_share(records) <= UNSURE:
+        """Return True if so much of a system is undecided that it may be as good as ours.
+
+        What could not be read counts like it, of a worker alone.
+        """
+        alone = records[0].system.startswith(ALONE)
+        unread = alone and unread_share(records) > UNREAD
+        if _masked_share(records) <= UNSURE and not unread:
             return False
-        kind_scores = grouped((record.key, record.correct is not False) for record in records)
+        kind_scores = grouped(
+            (record.key, record.correct is not False or (unread and not is_read(record)))
+            for record in records
+        )
         lead = difference(self.ours, kind_scores, self._seed)
         return lead is None or lead.low <= 0
+
+
+def _in_form(by_system: Mapping[str, Sequence[Record]], plays: Plays) -> dict[str, list[Record]]:
+    """Return the records of workers that were asked once more: the better of both."""
+    better: dict[str, list[Record]] = {}
+    for system, scores in plays.in_form.items():
+        records = by_system.get(system, ())
+        shared = [record for record in records if record.key in scores]
+        again: list[Record] = []
+        for record in shared:
+            right = fmean(scores[record.key]) > 0.5
+            again.append(replace(record, correct=right, status="graded", rounds=()))
+        if len(again) == len(records) and scores:
+            before = sum(bool(record.correct) for record in records)
+            kept = again if sum(bool(one.correct) for one in again) > before else records
+            better[system] = [replace(one, status="graded", rounds=()) for one in kept]
+    return better
 
 
 def _as_wrong(records: Iterable[Record]) -> dict[Key, list[float]]:
@@ -414,16 +453,6 @@ def _as_wrong(records: Iterable[Record]) -> dict[Key, list[float]]:
 
 def _masked_share(records: Sequence[Record]) -> float:
     return fmean(record.correct is None for record in records)
-
-
-def _unread_share(records: Sequence[Record]) -> float:
-    """Return the share of decided answers that could not be read, or were declined."""
-    decided = [record for record in records if record.correct is not None]
-    return fmean(not _is_read(record) for record in decided) if decided else 0.0
-
-
-def _is_read(record: Record) -> bool:
-    return record.status == "graded"
 
 
 def _planner_alone(system: str) -> str:
@@ -486,7 +515,7 @@ def _planner_or_best(
 
     None: it is not shown to be better than the best worker.
     """
-    read = scores_by_problem(record for record in planner if _is_read(record))
+    read = scores_by_problem(record for record in planner if is_read(record))
     where_read = {key: read.get(key, scores) for key, scores in best.items()}
     either = _choose_by_group(groups, where_read, best)
     gained = difference(either, best, seed)

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from decimal import Decimal
 from pathlib import Path
 from typing import Any, NamedTuple, cast
 
+from openconductor.baselines.pools import changed_pool
+from openconductor.calls.worker import Worker
 from openconductor.errors import ConfigError
 from openconductor.evaluation.counterfactual import (
     Counterfactuals,
@@ -25,7 +27,13 @@ from openconductor.evaluation.statistics import Key
 from openconductor.evaluation.systems import load_pool
 from openconductor.protocols import Grader
 from openconductor.report.answers import merge_questions
-from openconductor.report.transplants import Plays, Watch, play_plans, watch_pool
+from openconductor.report.transplants import (
+    Plays,
+    Watch,
+    play_plans,
+    unread_workers,
+    watch_pool,
+)
 from openconductor.store import CompletionStore, open_store, read_store
 from openconductor.types import Budget, Completion, Problem
 
@@ -100,6 +108,8 @@ async def play_whole_plans(
             stage.problems,
             stage.watch,
             workers=results.workers,
+            unread=unread_workers(results.records),
+            roomy=stage.roomy,
             seed=results.config.seed or 0,
             concurrency=results.config.concurrency,
             on_progress=on_progress,
@@ -107,12 +117,16 @@ async def play_whole_plans(
 
 
 class _Stage(NamedTuple):
-    """The records whose plans are played, their problems, and two ways to play."""
+    """The records whose plans are played, their problems, and ways to play.
+
+    ``roomy`` plays as ``watch`` does, with twice as many tokens for a worker's answer.
+    """
 
     records: Sequence[Record]
     problems: Mapping[Key, Problem]
     replay: Replay
     watch: Watch
+    roomy: Watch
 
 
 @asynccontextmanager
@@ -143,7 +157,8 @@ async def _open_stage(
     pool = load_pool(config)
     try:
         if config.simulated:  # free, so nothing is kept
-            yield _Stage(records, problems, exact_replay, watch_pool(pool, grader, sample=number))
+            watch = watch_pool(pool, grader, sample=number)
+            yield _Stage(records, problems, exact_replay, watch, watch)
             return
         with read_store(folder / JOURNAL) as run, open_store(folder / REPLAYS) as journal:
             paid: dict[str, Any] = {"sample": number, "budget": None, "on_event": journal}
@@ -151,9 +166,19 @@ async def _open_stage(
                 paid["budget"] = open_run_budget(Budget(dollars=dollars), journal.totals().spent)
             workers = pool.replaying(_Replays(journal, run))
             replay = pool_replay(workers, grader, **paid)
-            yield _Stage(records, problems, replay, watch_pool(workers, grader, **paid))
+            watch = watch_pool(workers, grader, **paid)
+            roomy = watch_pool(changed_pool(workers, _with_double_room), grader, **paid)
+            yield _Stage(records, problems, replay, watch, roomy)
     finally:
         await pool.aclose()
+
+
+def _with_double_room(worker: Worker) -> Worker:
+    """Return a worker that may write twice as many tokens."""
+    limit = worker.sampling.max_tokens
+    if limit is None:
+        return worker
+    return replace(worker, sampling=replace(worker.sampling, max_tokens=2 * limit))
 
 
 def _select_questions(records: Sequence[Record], limit: int | None) -> list[Record]:

@@ -142,6 +142,7 @@ def make_report(
         counterfactuals=found,
         plays=plays,
         siblings=find_siblings(results, system),
+        lessons=_count_lessons(results),
         seed=seed,
     )
     if figures.change is not None and not figures.change.questions:
@@ -200,6 +201,12 @@ def _read_recipe(planner: str) -> tuple[Path, object] | None:
                 recipe.pop("seed", None)
                 return folder, recipe
     return None
+
+
+def _count_lessons(results: Results) -> int | None:
+    """Return the number of questions that trained baselines learnt from; None: none did."""
+    learnt = {record.key for record in results.learning if record.task.startswith("learn:")}
+    return None if results.config.simulated else len(learnt) or None
 
 
 def choose_system(results: Results, system: str | None) -> str:

@@ -11,7 +11,7 @@ import random
 import re
 from collections import Counter
 from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from itertools import cycle
 from statistics import fmean
 from typing import NamedTuple
@@ -19,6 +19,7 @@ from typing import NamedTuple
 from openconductor.calls.budget import RunBudget
 from openconductor.episode import LiveEpisode
 from openconductor.evaluation import for_each, judge
+from openconductor.evaluation.eval_config import ALONE
 from openconductor.evaluation.records import Record
 from openconductor.evaluation.statistics import (
     Difference,
@@ -42,6 +43,8 @@ COMMON = 0.2
 """A word in more than this share of the plans is the planner's own, not a question's."""
 BLANK = "…"
 """Stands in a constant for a question's own words and numbers."""
+UNREAD = 0.05
+"""The share of a worker's unread answers above which it is asked once more, in other words."""
 FEW_ANSWERS = 12
 """The most different answers of a task that are taken for its choices."""
 
@@ -88,6 +91,8 @@ class Plays:
         constants: each of the most frequent plans, and the most frequent shape told only to solve
             the question, for all questions.
         transplants: the plans on other questions of their kind.
+        in_form: of workers that could not be read in their own form (``unread_workers``), by
+            system, in the planner's most frequent words and with double room.
     """
 
     played: int
@@ -98,6 +103,7 @@ class Plays:
     other_words: Scores
     constants: tuple[Scores, ...]
     transplants: tuple[Transplant, ...]
+    in_form: Mapping[str, Scores] = field(default_factory=dict[str, Scores])
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -132,6 +138,25 @@ class PlayFigures:
     strangers: Difference | None
     constant: Difference | None
     constant_lead: Difference | None
+
+
+# ── what can be read ──────────────────────────────────────────────────────────────────────────────
+def is_read(record: Record) -> bool:
+    """Return True if an answer was read; one that was declined, or cut and wrong, was not."""
+    return record.status == "graded" and not (record.cut and not record.correct)
+
+
+def unread_share(records: Sequence[Record]) -> float:
+    """Return the share of decided answers that were not read."""
+    decided = [record for record in records if record.correct is not None]
+    return fmean(not is_read(record) for record in decided) if decided else 0.0
+
+
+def unread_workers(records: Sequence[Record]) -> tuple[str, ...]:
+    """Return the systems of workers alone of whose answers too many could not be read."""
+    alone = [record for record in records if record.system.startswith(ALONE)]
+    by_system = group_by(alone, lambda record: record.system)
+    return tuple(name for name, answers in by_system.items() if unread_share(answers) > UNREAD)
 
 
 # ── a way to play ─────────────────────────────────────────────────────────────────────────────────
@@ -169,6 +194,7 @@ class _Play(NamedTuple):
     key: Key
     rounds: Rounds
     repeat: int
+    roomy: bool = False
 
 
 async def play_plans(
@@ -177,6 +203,8 @@ async def play_plans(
     watch: Watch,
     workers: Mapping[int, str],
     *,
+    unread: Sequence[str] = (),
+    roomy: Watch | None = None,
     seed: int = 0,
     concurrency: int = 64,
     on_progress: Callable[[int, int], None] | None = None,
@@ -188,6 +216,8 @@ async def play_plans(
         problems: by task and id.
         watch: plays rounds.
         workers: those that a step may go to, by ordinal.
+        unread: the systems of workers that are asked once more (``unread_workers``).
+        roomy: plays those with double room; None: as all others.
         seed: of the deals.
         concurrency: the most plays at once.
         on_progress: told how many plays are done, of how many.
@@ -201,6 +231,8 @@ async def play_plans(
             planned.setdefault(record.key, record)
     deck = _Deck(list(planned.values()), problems, workers, seed)
     ways = deck.deal()
+    for system in unread:
+        ways[system] = deck.alone(system)
     trials = list(deck.transplants())
     plays = [play for of_way in ways.values() for play in of_way]
     plays += [trial.play for trial in trials]
@@ -208,7 +240,8 @@ async def play_plans(
     seen: dict[_Play, Seen] = {}
 
     async def play(one: _Play) -> None:
-        seen[one] = await watch(problems[one.key], one.rounds, one.repeat)
+        stage = roomy if one.roomy and roomy is not None else watch
+        seen[one] = await stage(problems[one.key], one.rounds, one.repeat)
         if on_progress is not None:
             on_progress(len(seen), len(distinct))
 
@@ -229,6 +262,7 @@ async def play_plans(
         other_words=scores["other_words"],
         constants=constants,
         transplants=tuple(trial.result(seen[trial.play].answer) for trial in trials),
+        in_form={system: scores[system] for system in unread},
     )
 
 
@@ -276,7 +310,9 @@ class _Deck:
         for record in records:
             question = problems[record.key].question
             self._told[record.key] = instructions_for(question).solve(question)
-        self._constants = find_constants(records, problems)
+        plain = blank_plans(records, problems)
+        self._constants = [rounds for rounds, _ in Counter(plain).most_common(CONSTANTS)]
+        self._words = Counter(rounds[-1].steps[-1].subtask for rounds in plain).most_common(1)
         shapes = Counter(_reworded(record.workflows, [BLANK]) for record in records)
         self._shapes = [rounds for rounds, _ in shapes.most_common(1)]
 
@@ -304,6 +340,17 @@ class _Deck:
             for rounds in self._shapes:
                 add("constant shape", record, _reworded(rounds, [told]))
         return ways
+
+    def alone(self, system: str) -> list[_Play]:
+        """Return the plays of one worker in the planner's most frequent words."""
+        name = system.removeprefix(ALONE)
+        ordinals = [ordinal for ordinal, known in self._workers.items() if known == name]
+        plays: list[_Play] = []
+        for record in self._records:
+            for ordinal, (words, _) in zip(ordinals, self._words, strict=False):
+                rounds = (Workflow((Step(ordinal, words),)),)
+                plays.append(_Play(record.key, rounds, record.sample, roomy=True))
+        return plays
 
     def _pairs(self) -> Iterator[tuple[Record, Record]]:
         """Yield each record with one of another question of its task."""
@@ -371,21 +418,19 @@ def _reworded(rounds: Rounds, words: Sequence[str]) -> Rounds:
     return tuple(reworded)
 
 
-def find_constants(
-    records: Sequence[Record], problems: Mapping[Key, Problem]
-) -> tuple[Rounds, ...]:
-    """Return a system's most frequent plans, the question's own words and numbers blanked."""
+def blank_plans(records: Sequence[Record], problems: Mapping[Key, Problem]) -> list[Rounds]:
+    """Return a system's plans, each question's own words and numbers blanked."""
     plans = [record.workflows for record in records]
     used: Counter[str] = Counter()
     for rounds in plans:
         used.update({word for text in _texts(rounds) for word in _words(text)})
     common = {word for word, count in used.items() if count > COMMON * len(plans)}
-    constants: Counter[Rounds] = Counter()
+    blanked: list[Rounds] = []
     for record in records:
         own = _words(text_of(problems[record.key].question)) - common
         texts = [_blanked(text, own, common) for text in _texts(record.workflows)]
-        constants[_reworded(record.workflows, texts)] += 1
-    return tuple(rounds for rounds, _ in constants.most_common(CONSTANTS))
+        blanked.append(_reworded(record.workflows, texts))
+    return blanked
 
 
 def _texts(rounds: Rounds) -> list[str]:

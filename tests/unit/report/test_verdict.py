@@ -284,6 +284,7 @@ def test_the_thresholds_are_those_that_the_docs_promise() -> None:
             dependence_alpha=0.01,
             dependence_bits=0.1,
             dependence_questions=100,
+            lessons=100,
             collapsed=0.8,
             paired=50,
         )
@@ -444,3 +445,31 @@ def test_the_best_of_many_equal_workers_is_not_the_rival_by_its_luck() -> None:
     figures: Any = measure_orchestration(records, workers=names)
     assert figures.best_single.lead.low <= 0 < figures.best_fitted.lead.low
     assert BetterThanBest().ask(figures).answer == "yes"
+
+
+def test_a_worker_that_could_not_be_read_counts_as_it_does_in_the_conductors_words() -> None:
+    records: list[Record] = []
+    for record in play(ORCHESTRATOR, 1, questions=300):
+        shy = record.system == "worker:anna" and int(record.problem[1:]) % 3 == 0
+        if shy:
+            records.append(replace(record, correct=False, status="unparsed", answer=None))
+        else:
+            records.append(record)
+    found = judged(records)
+    assert found.label == NOT_ENOUGH
+    assert "too many answers of anna could not be decided or read" in found.line
+    plays = planted_plays(records)
+    keys = {record.key for record in records}
+
+    def again(right: float) -> str:
+        in_form = {"worker:anna": {key: [right] for key in keys}}
+        return judged(records, plays=replace(plays, in_form=in_form)).label
+
+    assert again(0.0) == GAIN, "it is no better in other words"
+    assert again(1.0) == "no gain"
+
+
+def test_a_fixed_workflow_that_learnt_from_few_questions_is_no_rival_to_beat() -> None:
+    records = play(ORCHESTRATOR, 1, questions=300)
+    assert judged(records, lessons=40).label == NOT_ENOUGH
+    assert judged(records, lessons=100).label == GAIN

@@ -65,6 +65,7 @@ class Rules:
         dependence_alpha: the significance of the permutation test of dependence on the question.
         dependence_bits: the least information about the question, beyond chance, in bits.
         dependence_questions: the fewest questions on which the permutation test may say no.
+        lessons: the fewest questions from which a best fixed workflow is learnt.
         collapsed: the lower end of one worker's share of the steps from which routing collapsed.
         paired: the fewest questions with valid plans both times on which skill is compared.
     """
@@ -82,6 +83,7 @@ class Rules:
     dependence_alpha: float = 0.01
     dependence_bits: float = 0.1
     dependence_questions: int = 100
+    lessons: int = 100
     collapsed: float = 0.8
     paired: int = 50
 

@@ -148,7 +148,8 @@ class BetterThanBest(Question):
         if figures.unsure and not no_gain:
             names = ", ".join(name.removeprefix(ALONE) for name in figures.unsure)
             reason = (
-                f"the best worker is not known: too many answers of {names} could not be decided"
+                "the best worker is not known: "
+                f"too many answers of {names} could not be decided or read"
             )
             return Finding("unknown", f"{text}; but {reason}")
         lacking = [task for task in figures.tasks if task not in figures.parts]
@@ -301,7 +302,13 @@ class BetterThanFixed(Question):
             return Finding("unknown", reason, replays=figures.counterfactuals is None)
         if level.lead is None:
             return _share_no_question(figures, level)
-        return compare(level, f"{gain_with_interval(level.lead)} against the best fixed workflow")
+        text = f"{gain_with_interval(level.lead)} against the best fixed workflow"
+        finding = compare(level, text)
+        too_few = figures.lessons is not None and figures.lessons < RULES.lessons
+        if finding.answer == "yes" and too_few:
+            reason = f"{text}, which was learnt from {figures.lessons} questions only"
+            return Finding("unknown", f"{reason} (expected {RULES.lessons})")
+        return finding
 
 
 class SameForLess(Question):
