@@ -17,6 +17,9 @@ Access = tuple[int, ...] | Literal["all"]
 OnNoPlan = Literal["error", "default_worker"]
 """What happens where there is no valid plan: the episode ends in an error, or the planner gets one
 more try, and then the pool's default worker answers alone."""
+
+Undecided = Literal["wrong", "masked"]
+"""The fate of an answer that its grader cannot decide."""
 Rule = Literal["default_worker", "direct"]
 """Chooses a workflow in place of a plan: ``default_worker`` where no plan could be had, ``direct``
 for a question that is too short to be planned. Both ask the pool's default worker alone."""

@@ -138,7 +138,7 @@ random --budget-dollars much                      → --budget-dollars: got 'muc
 workers --repeats 2 --seed -1                 → '--seed': Input should be greater than or equal to 0
 random --task math500                             → expected a pool file: --pool FILE
 random --limt 3                                   → '--limit'
-random --regrade runs/x                           → --regrade allows no other option than --json
+random --regrade runs/x                           → --regrade allows only --judge and --json
 --regrade runs/x                                  → expected the folder of an evaluation
 random --config nowhere.toml                      → nowhere.toml
 """

@@ -64,10 +64,18 @@ class Server(CountingServer):
     def text(self, model: str, turns: Turns, asked: str) -> str:
         if "model_id" in turns[0][1]:
             return PLAN
+        if "Verdict" in turns[0][1]:
+            return verdict(turns[0][1])
         said = " ".join(content for _, content in turns)
         found = _SUM.search(said)
         assert found is not None, said
         return f"It is \\boxed{{{int(found[1]) + int(found[2]) + (int(asked, 16) % 3 == 0)}}}."
+
+
+def verdict(asked: str) -> str:
+    """Judge whether an answer is the number that its reference has in words."""
+    reference, answer = re.findall(r"-----\n(?:the number )?(\d+)\n-----", asked)
+    return f"Verdict: {'right' if reference == answer else 'wrong'}"
 
 
 @pytest.fixture(scope="module")
@@ -97,9 +105,11 @@ def peace(server: Server, tmp_path_factory: pytest.TempPathFactory, request: Any
 
 
 def write_sums(path: Path, numbers: range) -> None:
+    """Write sums. The references of every other one are words, so that a judge is asked."""
     rows = ""
     for n in numbers:
-        row = {"question": f"What is {n} plus {n * n}?", "answer": f"#### {n + n * n}"}
+        answer = f"the number {n + n * n}" if n % 2 else str(n + n * n)
+        row = {"id": f"sum-{n}", "question": f"What is {n} plus {n * n}?", "answer": answer}
         rows += json.dumps(row) + "\n"
     path.write_text(rows, "utf-8")
 
@@ -113,7 +123,8 @@ def in_peace(server: Server, folder: Path, *, shared: bool) -> Peace:
     recipe.write_text(
         f'name = "resumed"\nsystems = {json.dumps(SYSTEMS)}\npool = "{pool}"\n'
         f"concurrency = {AT_ONCE}\nseed = 3\nshare_calls = {json.dumps(shared)}\n"
-        f'[[task]]\nname = "gsm8k"\npath = "{folder}"\n[conductor]\nplanner = "worker:boss"\n'
+        f'judge = "boss"\n[[task]]\nname = "rlpr"\npath = "{folder}"\nsplit = "test"\n'
+        f'[conductor]\nplanner = "worker:boss"\n'
         f"[learn]\nlimit = {LEARNT}\n",
         "utf-8",
     )
@@ -121,6 +132,7 @@ def in_peace(server: Server, folder: Path, *, shared: bool) -> Peace:
     assert cli.main(Peace(recipe, {}, Counter()).command(folder / "run")) == 0
     tables = {name: (folder / "run" / name).read_bytes() for name in TABLES}
     accuracies = {row["accuracy"] for row in json.loads(tables["table.json"])["rows"]}
+    assert all(row["judged"] for row in json.loads(tables["table.json"])["rows"])
     assert len(accuracies) > 2, "every system does the same: the test has no power"
     assert None not in accuracies
     return Peace(recipe, tables, Counter(server.asked[before:]))

@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import re
 import shlex
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, cast
@@ -24,11 +25,13 @@ from openconductor.cli.options import (
     Dollars,
     DryRunOption,
     Force,
+    JudgeName,
     KeyEnv,
     Offline,
     Out,
     PlannerName,
     PoolFile,
+    UndecidedFate,
     Unsafe,
 )
 from openconductor.cli.runs import (
@@ -65,7 +68,7 @@ from openconductor.tasks.simulated import SIMULATIONS
 from openconductor.types import OnNoPlan
 
 if TYPE_CHECKING:
-    from openconductor.evaluation.costs import SystemNeeds
+    from openconductor.evaluation.dry_run import SystemNeeds
 
 SYSTEMS = """The systems to ask: conductor, workers, worker:NAME, a baseline (consensus:NAME?n=5, or
 module:attribute), an ablation (conductor?subtasks=false). With --config also key=value."""
@@ -116,6 +119,8 @@ def eval(  # noqa: A001, PLR0913, PLR0917 - the options of a command
     setting: Annotated[
         str | None, typer.Option("--setting", help="constrained (4,096 tokens) or unconstrained.")
     ] = None,
+    undecided: UndecidedFate = None,
+    judge: JudgeName = None,
     against: Annotated[
         str | None, typer.Option("--against", help="The system to compare the others with.")
     ] = None,
@@ -163,6 +168,8 @@ def eval(  # noqa: A001, PLR0913, PLR0917 - the options of a command
             "repeats": repeats,
             "seed": seed,
             "setting": setting,
+            "undecided": undecided,
+            "judge": judge,
             "against": against,
             "unsafe_code_exec": unsafe or None,
             "concurrency": concurrency,
@@ -172,9 +179,9 @@ def eval(  # noqa: A001, PLR0913, PLR0917 - the options of a command
     )
     if regraded is not None:
         others = (overrides, tasks, limit, config, out, retry_failed, dry_run, offline)
-        if changes or any(others):
-            raise ConfigError("--regrade allows no other option than --json")
-        _regrade(regraded, as_json)
+        if changes.keys() - {"judge"} or any(others):
+            raise ConfigError("--regrade allows only --judge and --json")
+        _regrade(regraded, judge or "", as_json)
         return
     if config is None and out is not None and not names and (out / "config.toml").is_file():
         config = out / "config.toml"
@@ -227,6 +234,9 @@ def _evaluate(config: EvalConfig, folder: Path, retry_failed: bool, as_json: boo
         verb = "is" if failed == 1 else "are"
         answers = counted(failed, "answer")
         console.say(f"{answers} failed and {verb} masked; --retry-failed asks again")
+    notes = Counter(record.note for record in masked if record.status == "ungraded")
+    if notes:
+        _say_ungraded(notes, folder, config.judge)
     if len(masked) == len(results.records):
         message = f"none of {counted(len(masked), 'answer')} could be decided"
         reasons = [record.error or record.note for record in masked]
@@ -236,10 +246,22 @@ def _evaluate(config: EvalConfig, folder: Path, retry_failed: bool, as_json: boo
         console.fail(message)
 
 
+def _say_ungraded(notes: Counter[str], folder: Path, judge: str) -> None:
+    """Say why answers could not be decided, and the command that decides more of them."""
+    ((note, _),) = notes.most_common(1)
+    command = ["openconductor", "eval", "--regrade", str(folder)]
+    if not judge:
+        command += ["--judge", "NAME"]
+    who = f"the judge {judge}" if judge else "a worker, if they are free-form"
+    console.say(
+        f"{counted(notes.total(), 'answer')} could not be decided (mostly: {note}); this asks "
+        f"{who}: {shlex.join(command)}"
+    )
+
+
 def _dry_run(config: EvalConfig, folder: Path | None, *, offline: bool, as_json: bool) -> None:
     """Check everything, estimate calls, tokens and dollars, and print both."""
-    from openconductor.evaluation.costs import ASSUMED, add_up
-    from openconductor.evaluation.dry_run import check_evaluation
+    from openconductor.evaluation.dry_run import ASSUMED, add_up, check_evaluation
 
     with console.only_results_on_stdout():
         checked = asyncio.run(check_evaluation(config, folder, offline=offline))
@@ -265,9 +287,9 @@ def _show_needs(needs: Sequence[SystemNeeds], assumed: str) -> None:
         console.say(f"{assumed}; {UNKNOWN}: a price is unknown")
 
 
-def _regrade(folder: Path, as_json: bool) -> None:
+def _regrade(folder: Path, judge: str, as_json: bool) -> None:
     with console.only_results_on_stdout(), console.progress_bar("grading") as advance:
-        regraded = asyncio.run(regrade(folder, advance))
+        regraded = asyncio.run(regrade(folder, judge=judge, on_progress=advance))
     if not as_json:
         _say_moves(regraded)
     _show(regraded.results, folder, as_json, regraded)
@@ -280,13 +302,15 @@ def _say_moves(regraded: Regraded) -> None:
     for move in moves[:SHOWN_MOVES]:
         answer = f"{move.system} {move.task} {move.problem} #{move.sample}"
         verdicts = f"{_VERDICTS[move.before]} -> {_VERDICTS[move.now]}"
-        console.say(f"  {answer}: {verdicts} {move.note}")
+        console.say(f"  {answer}: {verdicts} ({move.note})")
     if len(moves) > SHOWN_MOVES:
         console.say(f"  and {len(moves) - SHOWN_MOVES} more; --json lists them all")
 
 
 def _show(results: Results, folder: Path, as_json: bool, regraded: Regraded | None = None) -> None:
     table = make_table(results)
+    if table.much_masked:
+        console.say(f"warning: {table.much_masked}")
     if as_json:
         values = table.to_json()
         values["latency"] = latency(results)

@@ -19,7 +19,7 @@ import typer
 import openconductor as oc
 from openconductor.errors import ConfigError
 from openconductor.prompt import ExampleName, Template
-from openconductor.types import OnNoPlan
+from openconductor.types import OnNoPlan, Undecided
 
 if TYPE_CHECKING:
     from openconductor.conductor import Planner
@@ -109,6 +109,22 @@ DryRunOption = Annotated[
 Offline = Annotated[
     bool,
     typer.Option("--offline", help="With --dry-run: fetch nothing, exit 0 if nothing is wrong."),
+]
+JudgeName = Annotated[
+    str | None,
+    typer.Option(
+        "--judge",
+        metavar="NAME",
+        help="The worker that decides free-form answers which the rules cannot.",
+    ),
+]
+UndecidedFate = Annotated[
+    Undecided | None,
+    typer.Option(
+        "--undecided",
+        help="The fate of answers that cannot be decided: masked, or wrong.",
+        show_default="masked",
+    ),
 ]
 Out = Annotated[
     Path | None,

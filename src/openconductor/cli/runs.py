@@ -19,7 +19,7 @@ import typer
 from openconductor.cli import console
 from openconductor.cli.bill import dollars_text, say_interrupted
 from openconductor.cli.console import counted
-from openconductor.cli.options import Dollars, Out, Seed
+from openconductor.cli.options import Dollars, JudgeName, Out, Seed, UndecidedFate
 from openconductor.errors import BudgetExceeded, ConfigError, JournalError
 from openconductor.evaluation.eval_config import GYM, EvalConfig, make_eval_config
 from openconductor.evaluation.grid import Progress, run_grid
@@ -197,6 +197,8 @@ class WorkersRunOptions:
     concurrency: Annotated[
         int, typer.Option("--concurrency", min=1, help="Questions asked at once.")
     ] = 32
+    undecided: UndecidedFate = None
+    judge: JudgeName = None
     dollars: Dollars = None
     calls: Annotated[
         int | None,
@@ -226,6 +228,8 @@ def ask_workers(
         "task": complete_tasks(tables, path_of_task, options.limit),
         "repeats": repeats,
         "seed": options.seed,
+        "undecided": options.undecided or "masked",
+        "judge": options.judge or "",
         "concurrency": options.concurrency,
         "budget": {"dollars": options.dollars, "calls": options.calls},
     }

@@ -1,31 +1,62 @@
-"""Check what an evaluation needs: names, files, keys, prices, questions, a sandbox, a folder.
+"""Check what an evaluation needs, and estimate what it will cost, before anything is paid for.
 
-Nothing stops at the first fault, and nobody is asked. Trainings and servers share the checks of
-pools, keys and tasks.
+The checks are of names, files, keys, prices, questions, a sandbox and a folder. Nothing stops at
+the first fault, and nobody is asked. Trainings and servers share the checks of pools, keys and
+tasks.
+
+For the estimates each system is played on a few questions. Stand-ins answer at once in place of
+workers and planners, so that the number of calls is what the system itself makes. The length of
+answers and plans is assumed (the constants below). Simulated workers answer themselves, because
+they cost nothing.
 """
 
 from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from decimal import Decimal
 from functools import partial
 from importlib.util import find_spec
 from pathlib import Path
 
+from openconductor.baselines.single import SingleWorker
 from openconductor.calls.budget import RunBudget, check_price
+from openconductor.calls.options import guess_tokens
 from openconductor.checklist import Checklist
-from openconductor.errors import SandboxError, TaskError
-from openconductor.evaluation import grid, records, sheets, systems
-from openconductor.evaluation.costs import QUESTION, SystemNeeds, estimate_needs
-from openconductor.evaluation.eval_config import EvalConfig, TaskTable, against_in, expand
+from openconductor.errors import OpenConductorError, SandboxError, TaskError
+from openconductor.evaluation import Outcome, grid, records, sheets, systems
+from openconductor.evaluation.eval_config import (
+    WORKER,
+    EvalConfig,
+    Spec,
+    TaskTable,
+    against_in,
+    expand,
+)
 from openconductor.evaluation.sheets import Sheet
-from openconductor.evaluation.systems import Workshop
+from openconductor.evaluation.systems import EXPLORER, System, Workshop, explores
 from openconductor.pool import WorkerPool, simulated_pool
-from openconductor.protocols import Provider
+from openconductor.prompt import render_workflow
+from openconductor.protocols import CallContext, OnText, Provider
 from openconductor.tasks import Benchmark, load_task
 from openconductor.tasks.simulated import find_simulation
-from openconductor.types import Problem
+from openconductor.types import Completion, Message, Problem, Sampling, Step, Usage, Workflow
+
+STEPS = 3
+"""The steps of a workflow."""
+ANSWER_TOKENS = 700
+"""The tokens that a worker writes in a call."""
+PLAN_TOKENS = 400
+"""The tokens that a planner writes in a call."""
+ASSUMED = (
+    f"assumed: {STEPS} steps a workflow, {ANSWER_TOKENS} tokens an answer, {PLAN_TOKENS} a plan, "
+    "no repeated attempts"
+)
+QUESTION = "word " * 100
+"""Stands for a question that is not here."""
+
+_PLAYED = 2  # questions of each task
 
 
 # ── shared with trainings and servers ─────────────────────────────────────────────────────────────
@@ -125,6 +156,10 @@ async def check_evaluation(
     loaded = [*evaluated, learning] if learning else evaluated
     await _check_sandbox(config, loaded, checklist)
     checklist.attempt("held out", lambda: workshop.check_held_out(evaluated))
+    if config.judge:
+        check = partial(sheets.check_judge, config.judge, workshop.pool, loaded)
+        if checklist.attempt("judge", check):
+            checklist.ready("judge", config.judge)
     if folder is not None and all(sheet.described for sheet in loaded):
         described = grid.describe(workshop, specs, evaluated, learning)
         checklist.attempt("folder", lambda: records.check_folder(folder, config, described))
@@ -214,3 +249,154 @@ async def _check_sandbox(config: EvalConfig, loaded: Sequence[Sheet], checklist:
     if sandbox is not None:
         checklist.ready("sandbox", sandbox.level)
         await sandbox.aclose()
+
+
+# ── estimates ─────────────────────────────────────────────────────────────────────────────────────
+@dataclass(frozen=True, slots=True)
+class SystemNeeds:
+    """What a system asks of workers and planners in a whole evaluation.
+
+    Attributes:
+        system: its name; ``learning`` for the questions that trained systems learn from.
+        calls, tokens: how many.
+        dollars: None: a price is unknown.
+    """
+
+    system: str
+    calls: int
+    tokens: int
+    dollars: Decimal | None
+
+
+async def estimate_needs(
+    config: EvalConfig,
+    workshop: Workshop,
+    asked: Sequence[Spec],
+    evaluated: Sequence[Sheet],
+    learning: Sheet | None,
+) -> list[SystemNeeds]:
+    """Estimate what each system asks for, and what the trained ones learn from.
+
+    Args:
+        config: the recipe.
+        workshop: makes the systems; every one of them is checked.
+        asked: the systems.
+        evaluated: the questions that are evaluated.
+        learning: the questions that trained systems learn from; None: no system learns.
+    """
+    if find_simulation(config.pool) is None:
+        steps = min(STEPS, config.conductor.max_steps or STEPS)
+        plan = partial(_StandIn, ordinals=workshop.pool.ordinals, steps=steps)
+        workshop = workshop.replacing(worker=_StandIn, planner=plan)
+    needs: list[SystemNeeds] = []
+    for spec in asked:
+        needs.append(await _play(workshop.make_untrained(spec), evaluated, config.repeats))
+    if learning is not None:
+        alone = [Spec(WORKER, name) for name in workshop.pool.names.values()]
+        parts = [await _play(workshop.make(spec), [learning], 1) for spec in alone]
+        if explores(asked, config):
+            explorer = workshop.make(Spec(EXPLORER))
+            parts.append(await _play(explorer, [learning], config.learn.trials))
+        needs.append(add_up("learning", parts))
+    if config.judge:
+        answers = [(sheet, len(asked) * config.repeats) for sheet in evaluated]
+        if learning is not None:
+            trials = config.learn.trials if explores(asked, config) else 0
+            answers.append((learning, len(workshop.pool) + trials))
+        needs.append(await _judge_needs(config.judge, workshop.pool, answers))
+    return needs
+
+
+def add_up(name: str, parts: Sequence[SystemNeeds]) -> SystemNeeds:
+    """Return the needs of several systems together."""
+    dollars = [part.dollars for part in parts if part.dollars is not None]
+    return SystemNeeds(
+        name,
+        sum(part.calls for part in parts),
+        sum(part.tokens for part in parts),
+        sum(dollars, Decimal(0)) if len(dollars) == len(parts) else None,
+    )
+
+
+async def _play(system: System, sheets: Sequence[Sheet], repeats: int) -> SystemNeeds:
+    """Play a system on the first questions of each task, and scale up what it used."""
+    calls = tokens = dollars = Decimal(0)
+    unpriced = 0
+    for sheet in sheets:
+        played = sheet.problems[:_PLAYED]
+        times = Decimal(len(sheet.problems) * repeats) / max(1, len(played))
+        for number, problem in enumerate(played):
+            context = CallContext(sample=number)
+            try:
+                episode = await system.orchestrator.ask(
+                    problem.question, budget=system.budget, context=context
+                )
+            except OpenConductorError as error:  # the question's own budget is spent
+                if error.episode is None:
+                    raise
+                episode = error.episode
+            record = records.record_of(Outcome(problem, episode, None), system=system.name)
+            calls += times * record.calls
+            tokens += times * record.usage.tokens
+            dollars += times * record.usage.dollars
+            unpriced += record.usage.unpriced_calls
+    known = None if unpriced else dollars
+    return SystemNeeds(system.name, round(calls), round(tokens), known)
+
+
+async def _judge_needs(
+    name: str, pool: WorkerPool, answers: Sequence[tuple[Sheet, int]]
+) -> SystemNeeds:
+    """Estimate what a judge is asked at most: about every answer, each as long as it may be.
+
+    ``answers`` are the sheets, each with the number of answers to each of its questions.
+    """
+    from openconductor.evaluation.undecided import may_be_judged
+    from openconductor.graders.freeform import JUDGED_CHARACTERS, judge_prompt
+
+    judge = System(name, SingleWorker(pool, name))
+    longest = "a" * JUDGED_CHARACTERS
+    parts: list[SystemNeeds] = []
+    for sheet, times in answers:
+        asked: list[Problem] = []
+        for problem in sheet.problems:
+            if may_be_judged(problem, sheet.grader):
+                prompt = judge_prompt(problem, str(problem.reference), longest)
+                asked.append(replace(problem, question=prompt))
+        parts.append(await _play(judge, [replace(sheet, problems=asked)], times))
+    return add_up(f"judge {name}, at most", parts)
+
+
+class _StandIn(Provider):
+    """Answers at once in place of another provider, and costs as much.
+
+    With ``steps`` it plans: each workflow has so many, which go around ``ordinals``.
+    """
+
+    def __init__(self, provider: Provider, ordinals: Sequence[int] = (), steps: int = 0) -> None:
+        self.prices_itself = provider.prices_itself and not provider.nests
+        self._unpriced = int(provider.nests)  # the prices of its workers are not known here
+        self._ordinals = ordinals
+        self._steps = steps
+
+    async def complete(
+        self,
+        messages: Sequence[Message],
+        sampling: Sampling,
+        *,
+        call: CallContext,
+        on_text: OnText | None = None,
+    ) -> Completion:
+        """Answer with a text of the assumed length, or of the call's token limit."""
+        read, most = guess_tokens(messages, sampling)
+        assumed = PLAN_TOKENS if self._steps else ANSWER_TOKENS
+        written = min(assumed, most or assumed)
+        text = "word " * written
+        if self._steps:
+            count = len(self._ordinals)
+            places = [(call.sample + step) % count for step in range(self._steps)]
+            steps = [Step(self._ordinals[place], "Solve it.", "all") for place in places]
+            text = render_workflow(Workflow(tuple(steps)))
+        return Completion(
+            text, usage=Usage(max(read, 1), 0, written, unpriced_calls=self._unpriced)
+        )

@@ -39,7 +39,7 @@ from openconductor.config import (
 from openconductor.errors import ConfigError
 from openconductor.store.serialisation import plain
 from openconductor.tasks.simulated import SIMULATIONS
-from openconductor.types import Budget, OnNoPlan
+from openconductor.types import Budget, OnNoPlan, Undecided
 
 if TYPE_CHECKING:
     from openconductor.conductor import Planner
@@ -177,6 +177,9 @@ class EvalConfig:
         share_calls: lets systems that make the same call share its completion (common random
             numbers: cheaper, but their scores then depend on each other). Else each has its own.
         unsafe_code_exec: runs programs even where no sandbox works.
+        undecided: the fate of an answer that its grader cannot decide. One that fails always masks.
+        judge: the name of a worker of the pool that decides free-form answers which the rules
+            cannot; what it leaves open is masked. "": none.
         concurrency: the most episodes that ask workers at once.
         system: ``[[system]]`` tables; these systems stand behind those of ``systems``.
     """
@@ -194,6 +197,8 @@ class EvalConfig:
     against: str = ""
     share_calls: bool = False
     unsafe_code_exec: bool = False
+    undecided: Undecided = "masked"
+    judge: str = ""
     concurrency: Positive = 32
     budget: SpendingTable = SpendingTable()
     system: tuple[dict[str, Value], ...] = ()

@@ -21,7 +21,8 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from functools import partial
 from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple, cast
@@ -44,7 +45,7 @@ from openconductor.evaluation.eval_config import (
     what_differs,
 )
 from openconductor.evaluation.records import Record, Results
-from openconductor.evaluation.sheets import Sheet
+from openconductor.evaluation.sheets import Sheet, check_judge, open_judge, settle_sheets
 from openconductor.evaluation.systems import System, Workshop
 from openconductor.events import CallEnded, Event
 from openconductor.protocols import CallContext
@@ -216,6 +217,8 @@ def make_plan(config: EvalConfig) -> EvalPlan:
     needs = {spec.name: systems.needs(spec, config) for spec in specs}
     trained = frozenset(name for name, lessons in needs.items() if lessons)
     learning = [sheets.load_learning(config, evaluated)] if trained else []
+    if config.judge:
+        check_judge(config.judge, workshop.pool, [*evaluated, *learning])
     described = describe(workshop, specs, evaluated, learning[0] if learning else None)
     sandbox, opened = sheets.open_for([*evaluated, *learning], config)
     return EvalPlan(
@@ -294,7 +297,6 @@ class _Run:
         retry_failed: bool,
         on_progress: OnProgress | None,
     ) -> None:
-        self._plan = plan
         self._folder = folder
         self._config = plan.config
         self._journal = journal
@@ -304,6 +306,13 @@ class _Run:
         self._budget = None if budget is None else open_run_budget(budget, self._sink.spent)
         if plan.config.share_calls or self._sink.spent.calls:
             plan.workshop.journal = journal
+        pool = plan.workshop.pool.replaying(journal)
+        judge = open_judge(plan.config, pool, journal, self._budget, self._sink)
+        settle = partial(settle_sheets, undecided=plan.config.undecided, judge=judge)
+        learning = None
+        if plan.learning is not None:
+            (learning,) = settle([plan.learning])
+        self._plan = replace(plan, sheets=settle(plan.sheets), learning=learning)
         self._on_progress = on_progress
         self._out_of_budget: BudgetExceeded | None = None
         self._done = 0
@@ -381,8 +390,12 @@ class _Run:
             return None
 
     async def _settle(self, cell: _Cell, episode: Episode) -> None:
-        """Grade an answer, and keep its record."""
-        outcome = await judge(cell.problem, episode, cell.sheet.grader, cell.repeat)
+        """Grade an answer, and keep its record, unless no budget is left for a judge's verdict."""
+        try:
+            outcome = await judge(cell.problem, episode, cell.sheet.grader, cell.repeat)
+        except BudgetExceeded as error:
+            self._out_of_budget = error
+            return
         record = records.record_of(outcome, system=cell.system.name, task=cell.sheet.name)
         records.keep_record(self._journal, record)
         await self._journal.wait_durable()

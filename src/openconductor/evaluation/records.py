@@ -64,14 +64,18 @@ Plain = Mapping[str, object]
 """Values as JSON has them."""
 Cell = tuple[str, str, str, int]
 """A system, a task, the id of a problem, and a repeat from 0."""
-Status = Literal["graded", "unparsed", "invalid", "refused", "ungraded", "failed"]
+Status = Literal[
+    "graded", "judged", "unparsed", "undecided", "invalid", "refused", "ungraded", "failed"
+]
 """The fate of a question.
 
 - ``graded``: the grader said right or wrong.
+- ``judged``: the recipe's judge said right or wrong, because the rules could not decide.
 - ``unparsed``: wrong, because the grader found no answer in the text (its note begins so).
+- ``undecided``: wrong, because the rules could not decide, and the recipe counts that as wrong.
 - ``invalid``: wrong, because the plan was not a workflow.
 - ``refused``: wrong, because of the plan: a refusal, a context too long, its budget spent.
-- ``ungraded``: masked, because the grader or its sandbox could not decide.
+- ``ungraded``: masked, because the grader, its sandbox or its judge could not decide.
 - ``failed``: masked, because transport, provider or time failed.
 """
 MASKED: tuple[Status, ...] = ("ungraded", "failed")
@@ -213,8 +217,12 @@ def _status(outcome: Outcome) -> Status:
         return "refused" if caused_by_plan(error) else "failed"
     if grade is None or grade.correct is None:
         return "ungraded"
+    if grade.note.startswith("judge:"):
+        return "judged"
     if not grade.correct and grade.note.startswith("unparsed"):
         return "unparsed"
+    if not grade.correct and grade.note.startswith("undecided"):
+        return "undecided"
     return "graded"
 
 

@@ -1,18 +1,33 @@
-"""Grade the stored answers of an evaluation again, without calling any worker."""
+"""Grade the stored answers of an evaluation again, without calling any worker but its judge."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import cast
 
-from openconductor.evaluation import for_each, judge, records
-from openconductor.evaluation.grid import write_tables
-from openconductor.evaluation.records import Record, Results
-from openconductor.evaluation.sheets import check_questions, load_sheets, open_for
+from openconductor.config import one_of
+from openconductor.errors import BudgetExceeded, ConfigError
+from openconductor.evaluation import for_each, judge as judge_episode, records
+from openconductor.evaluation.eval_config import EvalConfig, dump_eval_config
+from openconductor.evaluation.grid import open_run_budget, write_tables
+from openconductor.evaluation.records import Plain, Record, Results
+from openconductor.evaluation.sheets import (
+    Sheet,
+    check_judge,
+    check_questions,
+    load_sheets,
+    open_for,
+    open_judge,
+    settle_sheets,
+)
 from openconductor.evaluation.statistics import Key
+from openconductor.evaluation.systems import load_pool
+from openconductor.pool import WorkerPool
 from openconductor.protocols import Grader
-from openconductor.store import open_store
+from openconductor.store import Store, open_store
+from openconductor.store.storage import write_whole
 from openconductor.types import Episode, Problem
 
 GRADED_AT_ONCE = 64
@@ -47,45 +62,64 @@ class Regraded:
 
 
 async def regrade(
-    folder: str | Path, on_progress: Callable[[int, int], None] | None = None
+    folder: str | Path,
+    *,
+    judge: str = "",
+    on_progress: Callable[[int, int], None] | None = None,
 ) -> Regraded:
     """Grade the stored answers of an evaluation again, and write its tables anew.
 
     A verdict that changed is a newer record of the same question; the older one stays in the
     journal. Records without an answer are not changed, and neither is what trained baselines
-    learnt from. ``on_progress`` is told how many are graded, of how many.
+    learnt from. A judge is only asked what it has not answered before.
+
+    Args:
+        folder: of the evaluation.
+        judge: the worker that decides from now on what the rules cannot; "": the recipe's.
+        on_progress: told how many are graded, of how many.
 
     Raises:
-        ConfigError: the folder holds no evaluation, or its questions are not what they were.
+        ConfigError: the folder holds no evaluation, its questions are not what they were, or the
+            judge is not one of its workers.
         TaskError: data are missing or changed.
+        BudgetExceeded: the evaluation's budget is spent. What was decided is kept.
         JournalError: the journal is in use, or the disk failed.
     """
     folder = Path(folder)
     config, environment = records.read_folder(folder)
-    sheets = load_sheets(config)
-    check_questions(folder, environment, sheets)
-    sandbox, opened = open_for(sheets.values(), config)
-    questions: dict[Key, tuple[Problem, Grader]] = {}
-    for sheet in opened:
-        for problem in sheet.problems:
-            questions[sheet.name, problem.id] = (problem, sheet.grader)
+    if judge:
+        config = replace(config, judge=judge)
+    loaded = load_sheets(config)
+    check_questions(folder, environment, loaded)
+    pool = _open_pool(config, environment, list(loaded.values())) if config.judge else None
+    sandbox, sheets = open_for(loaded.values(), config)
     pairs: list[tuple[Record, Record]] = []
-
-    async def grade_again(old: Record) -> None:
-        new = await _grade_again(old, *questions[old.key])
-        pairs.append((old, new))
-        if on_progress is not None:
-            on_progress(len(pairs), len(stored))
-        if old != new:
-            records.keep_record(journal, new)
-
+    spent: list[BudgetExceeded] = []
     try:
         with open_store(folder / records.JOURNAL) as journal:
+            if judge:
+                write_whole(folder / records.CONFIG, dump_eval_config(config))
+            questions = _questions(sheets, config, pool, journal)
             kept = records.kept_records(journal)
             stored = [one for one in kept if one.answer is not None and one.key in questions]
+
+            async def grade_again(old: Record) -> None:
+                try:
+                    new = await _grade_again(old, *questions[old.key])
+                except BudgetExceeded as error:  # others need no further call
+                    spent.append(error)
+                    return
+                pairs.append((old, new))
+                if on_progress is not None:
+                    on_progress(len(pairs), len(stored))
+                if old != new:
+                    records.keep_record(journal, new)
+
             await for_each(stored, grade_again, limit=GRADED_AT_ONCE)
             await journal.wait_durable()
     finally:
+        if pool is not None:
+            await pool.aclose()
         if sandbox is not None:
             await sandbox.aclose()
     pairs.sort(key=lambda pair: pair[0].cell)
@@ -96,13 +130,51 @@ async def regrade(
     ]
     results = Results.load(folder)
     write_tables(results, folder)
+    if spent:
+        raise spent[0]
     return Regraded(len(pairs), tuple(moves), results)
+
+
+def _open_pool(config: EvalConfig, environment: Plain, sheets: Sequence[Sheet]) -> WorkerPool:
+    """Open the pool of a run for its judge.
+
+    Raises:
+        ConfigError: the judge is not one of the run's workers, or has nothing to judge.
+    """
+    pool = load_pool(config)
+    check_judge(config.judge, pool, sheets)
+    inputs = cast("Mapping[str, list[Plain]]", environment["inputs"])
+    known = {str(worker["name"]): worker["identity"] for worker in inputs["workers"]}
+    one_of("judge", config.judge, known)
+    identity = pool[pool.ordinal_of(config.judge)].identity
+    if identity != known[config.judge]:
+        raise ConfigError(
+            f"judge: {config.judge} is another model than in the run: got {identity!r}, expected "
+            f"{known[config.judge]!r}"
+        )
+    return pool
+
+
+def _questions(
+    sheets: Iterable[Sheet], config: EvalConfig, pool: WorkerPool | None, journal: Store
+) -> dict[Key, tuple[Problem, Grader]]:
+    """Return every problem with its grader; a judge is paid from the budget of the run."""
+    judge = None
+    if pool is not None:
+        limits = config.budget.budget()
+        budget = None if limits is None else open_run_budget(limits, journal.totals().counted)
+        judge = open_judge(config, pool.replaying(journal), journal, budget)
+    questions: dict[Key, tuple[Problem, Grader]] = {}
+    for sheet in settle_sheets(sheets, config.undecided, judge):
+        for problem in sheet.problems:
+            questions[sheet.name, problem.id] = (problem, sheet.grader)
+    return questions
 
 
 async def _grade_again(old: Record, problem: Problem, grader: Grader) -> Record:
     """Return the record with the verdict that the grader gives today."""
     episode = Episode(problem.question, (), old.answer, None, old.usage, old.seconds)
-    outcome = await judge(problem, episode, grader, old.sample)
+    outcome = await judge_episode(problem, episode, grader, old.sample)
     new = records.record_of(outcome, system=old.system)
     return replace(
         old,

@@ -14,19 +14,26 @@ from hashlib import blake2b
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple, cast
 
+from openconductor.calls.policies import RUN_UNREACHABLE_S
+from openconductor.config import one_of
 from openconductor.errors import ConfigError, TaskError
 from openconductor.evaluation.eval_config import EvalConfig, TaskTable, what_differs
 from openconductor.evaluation.records import Plain
 from openconductor.evaluation.statistics import Key
-from openconductor.protocols import Grader
+from openconductor.protocols import CallContext, Grader, OnEvent
 from openconductor.store.serialisation import dumps
 from openconductor.store.storage import write_whole
 from openconductor.tasks import Benchmark, load_task
 from openconductor.tasks.simulated import find_simulation
-from openconductor.types import Problem
+from openconductor.types import Problem, Undecided
 
 if TYPE_CHECKING:
+    from openconductor.calls.budget import RunBudget
+    from openconductor.evaluation.undecided import PoolJudge
+    from openconductor.graders.freeform import Judge
+    from openconductor.pool import WorkerPool
     from openconductor.sandboxes import Sandbox
+    from openconductor.store import Store
 
 
 QUESTIONS = "questions.jsonl"
@@ -270,3 +277,61 @@ def _digest(problems: Iterable[Problem]) -> str:
         content = [problem.id, problem.question, problem.reference, problem.kind]
         digest.update(dumps(content).encode())
     return digest.hexdigest()
+
+
+# ── answers that the rules cannot decide ──────────────────────────────────────────────────────────
+def check_judge(name: str, pool: WorkerPool, sheets: Sequence[Sheet]) -> int:
+    """Check that a judge is a worker of the pool, and has something to judge.
+
+    Returns:
+        The number of problems about whose answers it may be asked.
+
+    Raises:
+        ConfigError: it is no worker, or no task has free-form answers.
+    """
+    from openconductor.evaluation.undecided import may_be_judged
+
+    one_of("judge", name, pool.names.values())
+    count = 0
+    for sheet in sheets:
+        count += sum(may_be_judged(problem, sheet.grader) for problem in sheet.problems)
+    if not count:
+        tasks = ", ".join(sheet.name for sheet in sheets)
+        raise ConfigError(
+            f"judge: got {name!r}, but the rules decide every answer to {tasks}; expected a task "
+            "with free-form answers, such as rlpr, or no judge"
+        )
+    return count
+
+
+def open_judge(
+    config: EvalConfig,
+    pool: WorkerPool,
+    journal: Store,
+    budget: RunBudget | None,
+    on_event: OnEvent | None = None,
+) -> PoolJudge | None:
+    """Return the judge of a recipe, over a pool that answers from the journal; None: it has none.
+
+    ``on_event`` is as for ``PoolJudge``.
+    """
+    if not config.judge:
+        return None
+    from openconductor.evaluation.undecided import PoolJudge
+
+    context = CallContext(budget=budget, unreachable_s=RUN_UNREACHABLE_S)
+    return PoolJudge(pool, config.judge, journal, context, on_event)
+
+
+def settle_sheets(
+    sheets: Iterable[Sheet], undecided: Undecided, judge: Judge | None
+) -> list[Sheet]:
+    """Return sheets whose graders settle what they cannot decide (``settled``)."""
+    if undecided == "masked" and judge is None:
+        return list(sheets)
+    from openconductor.evaluation.undecided import settled
+
+    return [
+        replace(sheet, grader=settled(sheet.grader, undecided=undecided, judge=judge))
+        for sheet in sheets
+    ]

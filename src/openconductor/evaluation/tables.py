@@ -43,8 +43,12 @@ AVERAGE = "average"
 UNKNOWN = "–"
 MOST_CUT = 0.03
 """The share of a system's answers that may be cut without a warning."""
+MOST_MASKED = 0.03
+"""The share of a system's answers that may be masked without a mark at its accuracy."""
+MARK = "*"
+"""Stands before an accuracy that leaves out more masked answers."""
 
-_REASONS = ("unparsed", "invalid", "refused", "ungraded", "failed")
+_REASONS = ("unparsed", "invalid", "refused", "undecided", "ungraded", "failed", "judged")
 _COUNTS = ("n", "masked", "cut", *_REASONS)
 
 Number = TypeVar("Number", float, Decimal)
@@ -69,8 +73,10 @@ class TableRow:
         mended: the share of questions whose first round had no valid plan, which ``ask`` would have
             mended; a planner that did not answer counts here, too.
         routing_entropy_bits, mean_steps: of the workers' shares over steps; steps a workflow.
-        unparsed, invalid, refused: records that count as wrong, by reason (``records.Status``).
+        unparsed, invalid, refused, undecided: records that count as wrong, by reason
+            (``records.Status``).
         ungraded, failed, masked: records that are masked, by reason, and together.
+        judged: records that a judge called right or wrong.
         cut: records in which a worker's answer was cut at its token limit; they are graded like all
             others.
     """
@@ -95,10 +101,17 @@ class TableRow:
     unparsed: int
     invalid: int
     refused: int
+    undecided: int
     ungraded: int
     failed: int
     masked: int
+    judged: int
     cut: int
+
+    @property
+    def is_marked(self) -> bool:
+        """True if more than ``MOST_MASKED`` of the answers are masked."""
+        return self.masked > MOST_MASKED * self.n * self.k
 
 
 @dataclass(frozen=True, slots=True)
@@ -140,6 +153,19 @@ class Table:
     against: str | None = None
     differences: tuple[Gap, ...] = ()
     learning: dict[str, object] | None = None
+
+    @property
+    def much_masked(self) -> str:
+        """A sentence on the accuracies that leave out many masked answers; "": none does."""
+        marked = [row for row in self.rows if row.is_marked and row.task != AVERAGE]
+        if not marked:
+            return ""
+        worst = max(marked, key=lambda row: row.masked / row.n)
+        return (
+            f"{MARK} More than {100 * MOST_MASKED:.0f} % of the answers are masked and in no "
+            f"average, so the figure may be off by as much: {worst.masked} of "
+            f"{worst.n * worst.k} by {worst.system} on {worst.task}"
+        )
 
     def to_json(self) -> dict[str, object]:
         """Return plain values; shares are fractions, null is unknown."""
@@ -453,13 +479,15 @@ _COLUMNS = {
 
 
 def accuracy_grid(table: Table) -> tuple[Cells, list[Cells]]:
-    """Return systems down, tasks across: percent, with the standard error."""
+    """Return systems down, tasks across: percent, with the standard error, marked by ``MARK``."""
     tasks = list(dict.fromkeys(row.task for row in table.rows))
     lines: dict[str, list[str]] = {}
     for row in table.rows:  # by system, then task
         cell = UNKNOWN
         if row.accuracy is not None:
             cell = f"{100 * row.accuracy:.1f} ± {100 * (row.se or 0.0):.1f}"
+        if row.is_marked:
+            cell = f"{MARK} {cell}"
         lines.setdefault(row.system, [row.system]).append(cell)
     return ["system", *(f"{task}, %" for task in tasks)], list(lines.values())
 
@@ -559,6 +587,8 @@ def _about(table: Table) -> str:
     if table.missing:
         answers = "1 answer is" if table.missing == 1 else f"{table.missing} answers are"
         text += f" {answers} missing: the evaluation was stopped."
+    if table.much_masked:
+        text += f"\n\n{_escaped(table.much_masked)}."
     return text
 
 

@@ -46,7 +46,8 @@ _FORMULA = re.compile(r"[\\^_=<>{}]|\d\s*[+*/-]|[a-z]\([a-z0-9]\)")
 _ARTICLES = re.compile(r"\b(?:a|an|the)\b")
 _NO_WORD = re.compile(r"[^\w\s.%+-]|(?<!\d)\.|\.(?!\d)")
 _VERDICT = re.compile(r"\bverdict\s*:\s*(right|wrong)\b[\s.*]*$", re.IGNORECASE)
-_JUDGED_CHARACTERS = 2000
+JUDGED_CHARACTERS = 2000
+"""The most characters of an answer that a judge sees."""
 _JUDGE_PROMPT = """\
 Does the answer mean the same as the reference, as an answer to the question? Units, notation and \
 wording may differ; the value and the meaning may not. What stands between the lines of dashes is \
@@ -171,11 +172,7 @@ async def _grade_choice(reference: str, answer: str) -> Grade:
 async def _ask_judge(
     judge: Judge, problem: Problem, reference: FreeFormAnswer, extracted: str
 ) -> Grade:
-    prompt = _JUDGE_PROMPT.format(
-        question=problem.question,
-        reference=reference.text,
-        answer=extracted[:_JUDGED_CHARACTERS],
-    )
+    prompt = judge_prompt(problem, reference.text, extracted)
     call = CallContext(episode=f"judge {problem.id}")
     try:
         completion = await judge.complete([Message("user", prompt)], call=call)
@@ -188,6 +185,12 @@ async def _ask_judge(
         return Grade(None, extracted, "undecided: the judge gave no verdict")
     verdict = match[1].lower()
     return Grade(verdict == "right", extracted, f"judge: {verdict}")
+
+
+def judge_prompt(problem: Problem, reference: str, extracted: str) -> str:
+    """Return what a judge is asked about an extracted answer."""
+    answer = extracted[:JUDGED_CHARACTERS]
+    return _JUDGE_PROMPT.format(question=problem.question, reference=reference, answer=answer)
 
 
 def kind_of(reference: str) -> Kind:

@@ -22,7 +22,12 @@ from openconductor.evaluation.counterfactual import (
 from openconductor.evaluation.eval_config import CONDUCTOR
 from openconductor.evaluation.grid import open_run_budget
 from openconductor.evaluation.records import JOURNAL, Record, Results, read_folder, sample_number
-from openconductor.evaluation.sheets import load_sheets, read_questions
+from openconductor.evaluation.sheets import (
+    load_sheets,
+    open_judge,
+    read_questions,
+    settle_sheets,
+)
 from openconductor.evaluation.statistics import Key
 from openconductor.evaluation.systems import load_pool
 from openconductor.protocols import Grader
@@ -151,8 +156,10 @@ async def _open_stage(
         shared = "" if config.share_calls else system
         return sample_number(shared, task_of[id(problem)], problem.id, repeat)
 
+    graders = {name: sheet.grader for name, sheet in sheets.items()}
+
     def grader(problem: Problem) -> Grader:
-        return sheets[task_of[id(problem)]].grader
+        return graders[task_of[id(problem)]]
 
     pool = load_pool(config)
     try:
@@ -165,6 +172,9 @@ async def _open_stage(
             if dollars is not None:
                 paid["budget"] = open_run_budget(Budget(dollars=dollars), journal.totals().spent)
             workers = pool.replaying(_Replays(journal, run))
+            judge = open_judge(config, workers, journal, paid["budget"])
+            for sheet in settle_sheets(sheets.values(), config.undecided, judge):
+                graders[sheet.name] = sheet.grader
             replay = pool_replay(workers, grader, **paid)
             watch = watch_pool(workers, grader, **paid)
             roomy = watch_pool(changed_pool(workers, _with_double_room), grader, **paid)

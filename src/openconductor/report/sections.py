@@ -11,8 +11,9 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from openconductor.evaluation.eval_config import ALONE, GROUPS, HINDSIGHT, group_of
+from openconductor.evaluation.records import MASKED
 from openconductor.evaluation.statistics import holm
-from openconductor.evaluation.tables import Cost
+from openconductor.evaluation.tables import MARK, MOST_MASKED, Cost
 from openconductor.report import words as say
 from openconductor.report.orchestration import Level, Orchestration
 from openconductor.report.words import NOTHING, counted, interval, percent, points, span
@@ -140,7 +141,10 @@ def _levels(report: Report) -> Section:
         if level is figures.best_fitted:  # of several workers
             cost = Cost()
         price, seconds = say.thousand(cost.dollars), say.three_digits(cost.seconds)
-        accuracy = (name, percent(level.accuracy), interval(level.accuracy), price, seconds)
+        right = percent(level.accuracy)
+        if _is_much_masked(figures.counts.get(level.system)):
+            right = f"{MARK} {right}"
+        accuracy = (name, right, interval(level.accuracy), price, seconds)
         if level is ours:
             rows.append((*accuracy, "", "", ""))
             groups.append(GROUPS[0])
@@ -169,6 +173,13 @@ def _levels(report: Report) -> Section:
     )
 
 
+def _is_much_masked(counts: Mapping[str, int] | None) -> bool:
+    """Return True if so many of a system's records are masked that its accuracy is marked."""
+    if counts is None:
+        return False
+    return sum(counts[status] for status in MASKED) > MOST_MASKED * counts["records"]
+
+
 def _name_levels(figures: Orchestration, ours: Level) -> dict[str, Level]:
     """Return each level by its name in words, the highest bound first."""
     best, fitted, oracle = figures.best_single, figures.best_fitted, figures.oracle
@@ -192,6 +203,8 @@ def _name_levels(figures: Orchestration, ours: Level) -> dict[str, Level]:
 def _level_lines(figures: Orchestration) -> list[str]:
     """Write the share of headroom, told answers, the strict lead and the rival at equal cost."""
     lines = _headroom_lines(figures)
+    if any(map(_is_much_masked, figures.counts.values())):
+        lines.append(f"{MARK} More than {100 * MOST_MASKED:.0f} % of the answers are masked.")
     told, best = figures.told, figures.best_single
     if told is not None and told.share:
         lines.append(

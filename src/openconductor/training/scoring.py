@@ -19,17 +19,15 @@ from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar, cast
 from accelerate import PartialState
 from accelerate.utils import broadcast_object_list, gather_object
 
-from openconductor.baselines.single import SingleWorker
 from openconductor.calls.budget import check_price
 from openconductor.calls.policies import RUN_UNREACHABLE_S
 from openconductor.config import load_registered
-from openconductor.errors import ConfigError, GradingError, TrainingStopped, WorkflowError
+from openconductor.errors import ConfigError, TrainingStopped, WorkflowError
 from openconductor.evaluation.grid import open_run_budget
-from openconductor.graders.code import CodeGrader
-from openconductor.graders.freeform import FreeFormGrader
+from openconductor.evaluation.undecided import PoolJudge, settled
 from openconductor.measures import Pace
 from openconductor.pool import WorkerPool, simulated_pool
-from openconductor.protocols import CallContext, Grader, OnEvent
+from openconductor.protocols import CallContext, Grader
 from openconductor.reward import (
     RewardFunction,
     RewardValue,
@@ -38,11 +36,10 @@ from openconductor.reward import (
     priced_rewards,
 )
 from openconductor.store import Store
-from openconductor.tasks.paper_mix import MixGrader
 from openconductor.training.completions import draw_pool
 from openconductor.training.curves import Curve, Record, is_undecided, measure
 from openconductor.training.train_config import TrainConfig
-from openconductor.types import Budget, Completion, Grade, Message, Problem, Round, text_of
+from openconductor.types import Budget, Completion, Grade, Problem, Round, text_of
 
 if TYPE_CHECKING:
     from openconductor.training.setup import Setup
@@ -114,9 +111,13 @@ class Scorer:
                     f"reward.dollars: worker {worker.name!r} of the pool has no price"
                 )
         simulated = simulated_pool(config.pool) is not None
+        judge = None
+        if config.reward.judge:
+            judge = PoolJudge(pool, config.reward.judge, journal, self._context)
+        grader = settled(grader, undecided=config.reward.undecided, judge=judge)
         self._reward = RewardFunction(
             pool,
-            _Remembering(_configure(grader, config, pool, journal, self._context)),
+            _Remembering(grader),
             prompt=config.prompt.options(),
             max_steps=config.rollout.max_steps,
             trailing=config.reward.trailing_text == "accepted",
@@ -228,27 +229,6 @@ def reward_value(config: TrainConfig) -> RewardValue | None:
     return value
 
 
-def _configure(
-    grader: Grader,
-    config: TrainConfig,
-    pool: WorkerPool,
-    on_event: OnEvent,
-    context: CallContext,
-) -> Grader:
-    """Return the grader with the recipe's rules for answers that it cannot decide."""
-    if isinstance(grader, MixGrader):
-        parts = grader.graders.items()
-        return MixGrader(
-            {name: _configure(part, config, pool, on_event, context) for name, part in parts}
-        )
-    if isinstance(grader, CodeGrader):
-        return grader  # it decides all answers; undecided means that a sandbox failed
-    if config.reward.judge and isinstance(grader, FreeFormGrader):
-        judge = SingleWorker(pool, config.reward.judge)
-        grader = FreeFormGrader(judge=_Judge(judge, on_event, context))
-    return _UndecidedIsWrong(grader) if config.reward.undecided == "wrong" else grader
-
-
 class _Remembering:
     """A grader that is asked once about each answer to a question, as long as it can decide.
 
@@ -268,34 +248,6 @@ class _Remembering:
             if grade.correct is not None:
                 self._verdicts[key] = grade
         return grade
-
-
-class _UndecidedIsWrong:
-    """A grader that takes an undecided answer for a wrong one; a grader that fails still masks."""
-
-    def __init__(self, inner: Grader) -> None:
-        self._inner = inner
-
-    async def grade(self, problem: Problem, answer: str) -> Grade:
-        grade = await self._inner.grade(problem, answer)
-        return replace(grade, correct=False) if grade.correct is None else grade
-
-
-class _Judge:
-    """A worker as a judge; its calls are billed and replayed like those of workflows."""
-
-    def __init__(self, worker: SingleWorker, on_event: OnEvent, context: CallContext) -> None:
-        self._worker = worker
-        self._on_event = on_event
-        self._context = context
-
-    async def complete(self, messages: Sequence[Message], *, call: CallContext) -> Completion:
-        del call
-        episode = await self._worker.ask(messages, on_event=self._on_event, context=self._context)
-        if episode.answer is None:
-            # An error masks the reward: no failure of a judge makes an answer wrong.
-            raise GradingError(f"the judge failed: {episode.error}")
-        return Completion(episode.answer)
 
 
 # ── the rewards of an iteration ───────────────────────────────────────────────────────────────────

@@ -18,6 +18,7 @@ from openconductor.config import dump_toml, load_toml, read_toml
 from openconductor.errors import ConfigError
 from openconductor.prompt import PromptOptions
 from openconductor.tasks.simulated import SIMULATIONS, find_simulation
+from openconductor.types import Undecided
 
 EXTRAS = ("tensorboard", "vllm")
 """The packages that a recipe may need and an extra of their name installs, in versions that fit."""
@@ -291,7 +292,7 @@ class RewardConfig(_Section):
             cost and how long it took (``priced_rewards``); less than a half together, so that right
             is worth more than cheap.
         judge: the name of a worker of the pool that decides free-form answers which the rules
-            cannot; "": none.
+            cannot; what it leaves open is masked. "": none.
         function: another reward for GRPO, ``module:attribute`` of a function (problem, episode,
             grade) -> a number, or None to mask; "": none. What counts as right, and is imitated,
             stays what the grader says.
@@ -300,7 +301,7 @@ class RewardConfig(_Section):
     control: Literal["none", "shuffled", "flipped"] = "none"
     grade_timeout_s: float = 60.0
     trailing_text: Literal["accepted", "invalid"] = "accepted"
-    undecided: Literal["wrong", "masked"] = "wrong"
+    undecided: Undecided = "wrong"
     dollars: Annotated[float, Field(ge=0.0, lt=0.5)] = 0.0
     seconds: Annotated[float, Field(ge=0.0, lt=0.5)] = 0.0
     judge: str = ""

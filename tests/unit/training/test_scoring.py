@@ -239,6 +239,12 @@ def test_a_judge_that_fails_masks_whatever_the_recipe_says(make_scorer: MakeScor
     assert scored.grade is not None and "the judge failed" in scored.grade.note
 
 
+def test_a_judge_without_a_verdict_masks_whatever_the_recipe_says(make_scorer: MakeScorer) -> None:
+    scorer = make_scorer(lambda _: r"\boxed{a fast car}", reward={"judge": "one"})
+    (scored,) = scorer.score([ATTEMPT], phase="x")
+    assert (scored.reward, scored.grade and scored.grade.extracted) == (None, "a fast car")
+
+
 def test_a_judge_must_be_a_worker_of_the_pool(make_scorer: MakeScorer) -> None:
     with pytest.raises(ConfigError, match="nobody"):
         make_scorer(lambda _: "42", reward={"judge": "nobody"})
