@@ -22,7 +22,7 @@ from openconductor.gym.workers import gym_pool
 from openconductor.prompt import render_workflow
 from openconductor.store import Journal
 from openconductor.tasks import load_task
-from openconductor.training.checkpoint import load_model, whole_weights
+from openconductor.training.checkpoint import load_model, whole_model
 from openconductor.training.curves import Curve
 from openconductor.training.grpo import ConductorTrainer, run_grpo
 from openconductor.training.scoring import Rewards, Scorer, gathered
@@ -80,8 +80,8 @@ def main(base: str, folder: Path) -> None:
     before = {name: one.detach().clone() for name, one in model.named_parameters()}
     learner = Learner(model, tokenizer, folder / "c")
     trainer = run_grpo(learner, Rewards(setup, problems, curve))
-    learnt, _ = whole_weights(trainer)
-    if state.is_main_process:
+    learnt = whole_model(trainer)
+    if learnt is not None:
         moved = {name: one.detach() - before[name] for name, one in learnt.named_parameters()}
         torch.save(moved, folder / "update.pt")
         rewards = [record["reward"] for record in curve.records]

@@ -9,6 +9,7 @@ checkpoint, which makes other ids.
 from __future__ import annotations
 
 import json
+import os
 import shutil
 import string
 from collections.abc import Generator, Sequence
@@ -19,6 +20,7 @@ from typing import Any, cast
 
 import numpy as np
 import torch
+from accelerate.utils import DeepSpeedPlugin, parse_flag_from_env
 from safetensors import SafetensorError
 from safetensors.torch import load_file, save_file
 from tokenizers import AddedToken, Regex, Tokenizer, decoders, models, pre_tokenizers
@@ -34,6 +36,7 @@ from transformers import (
     Qwen2ForCausalLM,
     Trainer,
 )
+from transformers.integrations import deepspeed
 
 from openconductor.errors import ConfigError, JournalError
 from openconductor.pool import WorkerPool, simulated_pool
@@ -55,7 +58,7 @@ They are those of all phases, so they go with the recipe's base.
 """
 ADAPTER_WEIGHTS = "adapter_model.safetensors"
 COMPLETE = "complete"
-"""The file that marks a folder as whole; it is written last."""
+"""The file that marks a folder as whole; it is written last, in a checkpoint with its engine."""
 TOLERANCE = 1e-3
 """The largest allowed difference between the runtime's logits and torch's."""
 
@@ -292,28 +295,88 @@ def save_adapter(adapted: Any, base: str, folder: Path, earlier: Path | None) ->
     save_file(weights, folder / ADAPTER_WEIGHTS)
 
 
-def whole_weights(trainer: Trainer) -> tuple[PreTrainedModel, dict[str, torch.Tensor]]:
-    """Return the model, plain or with adapters, and its weights, gathered from all processes.
+# ── several processes ─────────────────────────────────────────────────────────────────────────────
+def engine_name() -> str:
+    """Return how the processes share the model, as ``accelerate launch`` says.
 
-    Every process must call it; only the first gets all weights.
+    ``plain``: each has all of it.
+    """
+    if parse_flag_from_env("ACCELERATE_USE_DEEPSPEED"):
+        return f"ZeRO-{DeepSpeedPlugin().zero_stage}"
+    if parse_flag_from_env("ACCELERATE_USE_FSDP"):
+        return f"FSDP{os.environ.get('FSDP_VERSION', '1')}"
+    return "plain"
+
+
+def check_engine() -> str:
+    """Check that the engine runs on this machine, and that its weights can be saved.
+
+    Returns:
+        Its name.
+
+    Raises:
+        ConfigError: it does not, or they cannot.
+    """
+    engine = engine_name()
+    if engine.startswith("FSDP") and not torch.cuda.is_available():
+        raise ConfigError(
+            f"engine: got {engine}, which needs GPUs, and this machine has none; start without "
+            "it: torchrun --nproc_per_node=2 -m openconductor train ..."
+        )
+    if engine == "ZeRO-3" and not DeepSpeedPlugin().zero3_save_16bit_model:
+        raise ConfigError(
+            "engine: ZeRO-3 would not gather the weights that it learnt; expected "
+            "zero3_save_16bit_model: true in the config of accelerate, as in "
+            "recipes/accelerate/deepspeed.yaml"
+        )
+    return engine
+
+
+@contextmanager
+def unsharded() -> Generator[None]:
+    """Let one process load and run a whole model alone in the block.
+
+    Under ZeRO-3 transformers shares every model among all processes, and waits for them.
+    """
+    reference = cast("Any", deepspeed)._hf_deepspeed_config_weak_ref
+    config = None if reference is None else reference()
+    deepspeed.unset_hf_deepspeed_config()
+    try:
+        yield
+    finally:
+        if config is not None:
+            deepspeed.set_hf_deepspeed_config(config)
+
+
+def whole_model(trainer: Trainer) -> PreTrainedModel | None:
+    """Return a model with all weights of a trainer, plain or with adapters.
+
+    Every process must call it. None: in all but the first.
     """
     accelerator = trainer.accelerator
+    model: Any = accelerator.unwrap_model(trainer.model)
+    adapted = hasattr(model, "merge_and_unload")
+    if engine_name() == "plain" and not adapted:
+        return model if accelerator.is_main_process else None
     # DeepSpeed's engine alone can gather its weights.
     sharded = cast("Any", trainer).deepspeed or trainer.model
     state = cast("dict[str, torch.Tensor]", accelerator.get_state_dict(sharded))
-    model: Any = accelerator.unwrap_model(trainer.model)
-    if not hasattr(model, "merge_and_unload") or not accelerator.is_main_process:
-        return model, state
-    from peft import get_peft_model
+    if not accelerator.is_main_process:
+        return None
+    base = cast("PreTrainedModel", model.get_base_model() if adapted else model)
+    dtype = torch.float32 if adapted else base.dtype
+    with unsharded():
+        # A model of its own: it ties its weights, which then are saved once.
+        whole: Any = AutoModelForCausalLM.from_config(base.config, dtype=dtype)
+        whole.generation_config = base.generation_config
+        if not adapted:
+            whole.load_state_dict(state)
+            return whole
+        from peft import get_peft_model
 
-    # A model of its own, where they can be merged: the trainer's may be spread over processes.
-    base = cast("PreTrainedModel", model.get_base_model())
-    fresh = AutoModelForCausalLM.from_config(base.config, dtype=torch.float32)
-    plain = cast("PreTrainedModel", fresh)
-    plain.generation_config = base.generation_config
-    adapted: Any = get_peft_model(plain, model.peft_config["default"])
-    adapted.load_state_dict(state)
-    return adapted, state
+        adapting: Any = get_peft_model(whole, model.peft_config["default"])
+        adapting.load_state_dict(state)
+        return adapting
 
 
 # ── folders ───────────────────────────────────────────────────────────────────────────────────────
@@ -388,8 +451,35 @@ def last_checkpoint(folder: Path) -> tuple[Path | None, int]:
     return latest, steps
 
 
+def check_checkpoint(folder: Path, processes: int) -> None:
+    """Check that so many processes can go on from the newest checkpoint in a folder.
+
+    An optimizer is stored as its engine holds it: ZeRO's in a part for each process, the others'
+    whole.
+
+    Raises:
+        ConfigError: they cannot.
+    """
+    path, _ = last_checkpoint(folder)
+    mark = "" if path is None else (path / COMPLETE).read_text(encoding="utf-8")
+    if not mark:
+        return
+    begun: dict[str, Any] = json.loads(mark)
+    engine = engine_name()
+    wanted = f"the engine {begun['engine']}"
+    fits = begun["engine"] == engine
+    if begun["engine"].startswith("ZeRO"):
+        wanted += f" with {begun['processes']} processes"
+        fits = fits and begun["processes"] == processes
+    if not fits:
+        raise ConfigError(
+            f"checkpoint {path}: requires {wanted}, got {engine} with {processes}; resume with the "
+            f"same (accelerate launch), or remove {folder}, and this phase begins anew"
+        )
+
+
 class WholeCheckpoints(Trainer):
-    """A trainer whose checkpoints are whole or absent."""
+    """A trainer whose checkpoints are whole or absent, and say what can go on from them."""
 
     def _save_checkpoint(self, model: Any, trial: Any) -> None:
         path = Path(self._get_output_dir(trial=trial)) / f"checkpoint-{self.state.global_step}"
@@ -400,7 +490,9 @@ class WholeCheckpoints(Trainer):
                 super()._save_checkpoint(model, trial)
                 self.accelerator.wait_for_everyone()
                 if first:
-                    (path / COMPLETE).write_text("", encoding="utf-8")
+                    processes = self.accelerator.num_processes
+                    mark = json.dumps({"engine": engine_name(), "processes": processes})
+                    (path / COMPLETE).write_text(mark, encoding="utf-8")
             finally:
                 if first and not is_complete(path):
                     shutil.rmtree(path, ignore_errors=True)
@@ -416,18 +508,12 @@ def save_trained(
     before: Path | None = None,
 ) -> None:
     """Save the model of a trainer as ``save_conductor`` does; every process must call it."""
-    model, weights = whole_weights(trainer)
-    if trainer.accelerator.is_main_process:
-        save_conductor(
-            model,
-            tokenizer,
-            config,
-            folder,
-            pool=pool,
-            weights=weights,
-            learnt=learnt,
-            before=before,
-        )
+    model = whole_model(trainer)
+    if model is not None:
+        with unsharded():
+            save_conductor(
+                model, tokenizer, config, folder, pool=pool, learnt=learnt, before=before
+            )
     trainer.accelerator.wait_for_everyone()
 
 
@@ -438,7 +524,6 @@ def save_conductor(
     folder: Path,
     *,
     pool: WorkerPool | None = None,
-    weights: dict[str, torch.Tensor] | None = None,
     learnt: Sequence[Problem] = (),
     before: Path | None = None,
 ) -> None:
@@ -466,7 +551,7 @@ def save_conductor(
         "learnt_questions": sorted({question_digest(problem.question) for problem in learnt}),
         "workers": [] if pool is None else _describe_workers(config, pool),
     }
-    size = sum(tensor.nbytes for tensor in (weights or model.state_dict()).values())
+    size = sum(tensor.nbytes for tensor in model.state_dict().values())
     earlier = None if before is None else before / ADAPTER
     if earlier is not None and not earlier.is_dir():
         earlier = None
@@ -474,10 +559,9 @@ def save_conductor(
         if hasattr(model, "merge_and_unload"):
             save_adapter(model, config.model.base, part / ADAPTER, earlier)
             model = cast("PreTrainedModel", cast("Any", model).merge_and_unload())
-            weights = None
         elif earlier is not None:
             shutil.copytree(earlier, part / ADAPTER)
-        model.save_pretrained(part, state_dict=weights)
+        model.save_pretrained(part)
         tokenizer.save_pretrained(part)
         text = json.dumps(description, indent=2) + "\n"
         (part / "conductor.json").write_text(text, encoding="utf-8")

@@ -62,8 +62,12 @@ def check_training(config: TrainConfig, *, offline: bool) -> Checked:
     if not checklist.is_right:
         return Checked(checklist, pool, config.held_out.questions, None)
     with needing("train", "train"):
+        from openconductor.training.checkpoint import check_engine
         from openconductor.training.estimate import model_needs
         from openconductor.training.setup import held_out_problems
+    engine = checklist.attempt("processes", check_engine)
+    if engine and engine != "plain":
+        checklist.ready("processes", f"they share the model by {engine}")
     questions = _check_data(config, checklist, offline=offline)
     held_out = config.held_out.questions
     if questions is not None:

@@ -267,7 +267,9 @@ class _Imitation(WholeCheckpoints):
         places, _ = super().get_batch_samples(epoch_iterator, num_batches, device)
         number = self.state.global_step // self.setup.config.imitate.steps
         if number != self.round:
-            with unwrap_model_for_generation(self.model_wrapped, self.accelerator) as model:
+            with unwrap_model_for_generation(
+                cast("Any", self.model_wrapped), self.accelerator
+            ) as model:
                 self.lessons = self._play_round(cast("PreTrainedModel", model), number)
             self.round = number
         pad = cast("int", self.tokenizer.pad_token_id)

@@ -40,11 +40,15 @@ from openconductor.store.storage import write_whole
 from openconductor.training.checkpoint import (
     build_model,
     check_base,
+    check_checkpoint,
+    check_engine,
+    engine_name,
     is_complete,
     is_tiny,
     load_model,
     save_conductor,
     save_trained,
+    unsharded,
 )
 from openconductor.training.completions import complete, draw_pool, why_invalid, write_prompt
 from openconductor.training.curves import (
@@ -121,7 +125,8 @@ def train(
         on held-out questions, with seconds of work.
 
     Raises:
-        ConfigError: the folder is in use, its run has another recipe, or the base model is unknown.
+        ConfigError: the folder is in use, its run has another recipe, the base model is unknown, or
+            the engine of several processes cannot run here or go on from the run's checkpoint.
         TaskError: data are absent, or a question is both learnt from and held out.
         TrainingStopped: the model writes too few valid workflows to begin with, or too many rewards
             are masked, of an iteration or of a measurement.
@@ -129,6 +134,7 @@ def train(
         JournalError: the disk failed; what was written before stays.
     """
     folder = Path(folder)
+    check_engine()
     state = PartialState(cpu=not torch.cuda.is_available(), timeout=timedelta(seconds=TIMEOUT_S))
     say = on_progress if on_progress is not None and state.is_main_process else keep_quiet
     if torch.cuda.is_available():
@@ -151,6 +157,9 @@ def train(
         if results.is_file():
             say(f"the run in {folder} is finished; these are its results")
             return read_record(results)
+        for phase in phases:
+            if not is_complete(phase.model_folder(folder)):
+                check_checkpoint(phase.checkpoint_folder(folder), state.num_processes)
         scorer: Scorer | None = None
         if state.is_main_process:
             journal = stack.enter_context(open_store(folder / "journal.sqlite"))
@@ -169,49 +178,24 @@ def train(
 
 def _run(setup: Setup, state: PartialState, phases: Sequence[Phase]) -> None:
     """Run the phases, and write the results."""
-    config, folder = setup.config, setup.folder
     begun = time.perf_counter()
     form = [phase for phase in phases if not phase.graded]
     base = _run_phases(setup, state, form, base=None)
-    model, tokenizer = _load(setup, base)
     started = time.perf_counter()
     if state.is_main_process:
-        model = cast("Any", model).to(state.device)
-        start = _measure_start(setup, model, tokenizer)
+        with unsharded():
+            start = _measure_start(setup, base)
         validity = start["format"]["validity"]
         setup.say(f"start: accuracy {start['accuracy']:.3f}, validity {validity:.3f}")
     state.wait_for_everyone()
-    del model  # each phase loads its own, and holds no other
     graded = [phase for phase in phases if phase.graded]
     last = _run_phases(setup, state, graded, base=base)
-    conductor = folder / "conductor"
-    if not is_complete(conductor):
-        model, tokenizer = _load(setup, last)
-        if state.is_main_process:
-            learnt = setup.questions.learnt
-            save_conductor(
-                model, tokenizer, config, conductor, pool=setup.pool, learnt=learnt, before=last
-            )
-        state.wait_for_everyone()
     learnt_at = time.perf_counter()
-    if not state.is_main_process:
-        return
-    model, tokenizer = load_model(conductor)
-    model = cast("Any", model).to(state.device)
-    sampled = _plan_held_out(setup, model, tokenizer, temperature=1.0)
-    greedy = _plan_held_out(setup, model, tokenizer, temperature=None)
-    results: Record = {
-        "name": config.name,
-        "seed": config.seed,
-        "control": config.reward.control,
-        "lost": _lost_kinds(setup),
-        "start": read_record(folder / "start.json"),
-        "sampled": _score(setup, sampled, phase="sampled"),
-        "greedy": _score(setup, greedy, phase="greedy"),
-        "workers": _measure_workers(setup),
-        "seconds": {"start": started - begun, "learning": learnt_at - started},
-    }
-    write_record(folder / "results.json", results)
+    if state.is_main_process:
+        with unsharded():
+            results = _measure_end(setup, last)
+        results["seconds"] = {"start": started - begun, "learning": learnt_at - started}
+        write_record(setup.folder / "results.json", results)
 
 
 # ── phases ────────────────────────────────────────────────────────────────────────────────────────
@@ -264,6 +248,13 @@ def _load(setup: Setup, base: Path | None) -> tuple[PreTrainedModel, PreTrainedT
     return build_model(config.model, tokenizer, seed=config.seed), tokenizer
 
 
+def _load_alone(setup: Setup, base: Path | None) -> tuple[PreTrainedModel, PreTrainedTokenizerBase]:
+    """Load a model onto the device of the first process, which alone measures it."""
+    model, tokenizer = _load(setup, base)
+    cast("Any", model).to(PartialState().device)
+    return model, tokenizer
+
+
 def _lost_kinds(setup: Setup) -> list[str]:
     """Return the kinds of question that imitation lost; [] before its end."""
     if not is_complete(IMITATION.model_folder(setup.folder)):
@@ -273,9 +264,7 @@ def _lost_kinds(setup: Setup) -> list[str]:
 
 
 # ── measurements ──────────────────────────────────────────────────────────────────────────────────
-def _measure_start(
-    setup: Setup, model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase
-) -> Record:
+def _measure_start(setup: Setup, base: Path | None) -> Record:
     """Measure the model before it learns from rewards; the record is kept.
 
     Raises:
@@ -285,6 +274,7 @@ def _measure_start(
     settings = setup.config.start
     if path.is_file():
         return read_record(path)
+    model, tokenizer = _load_alone(setup, base)
     count = max(settings.prompts, settings.workflows)
     sampled = _plan_held_out(setup, model, tokenizer, count, temperature=1.0)
     reasons: list[str] = []
@@ -306,6 +296,34 @@ def _measure_start(
     record["format"] = {"prompts": count, "validity": valid / count}
     write_record(path, record)
     return record
+
+
+def _measure_end(setup: Setup, last: Path | None) -> Record:
+    """Save the Conductor, unless GRPO did, and measure it as it is read from its folder.
+
+    Returns:
+        The results, without seconds.
+    """
+    config, conductor = setup.config, setup.folder / "conductor"
+    if not is_complete(conductor):
+        model, tokenizer = _load(setup, last)
+        learnt = setup.questions.learnt
+        save_conductor(
+            model, tokenizer, config, conductor, pool=setup.pool, learnt=learnt, before=last
+        )
+    model, tokenizer = _load_alone(setup, conductor)
+    sampled = _plan_held_out(setup, model, tokenizer, temperature=1.0)
+    greedy = _plan_held_out(setup, model, tokenizer, temperature=None)
+    return {
+        "name": config.name,
+        "seed": config.seed,
+        "control": config.reward.control,
+        "lost": _lost_kinds(setup),
+        "start": read_record(setup.folder / "start.json"),
+        "sampled": _score(setup, sampled, phase="sampled"),
+        "greedy": _score(setup, greedy, phase="greedy"),
+        "workers": _measure_workers(setup),
+    }
 
 
 def _plan_held_out(
@@ -385,6 +403,8 @@ def _check_installed(config: TrainConfig) -> None:
     packages: dict[str, tuple[str, ...]] = {"trackers": config.trackers}
     if config.rollout.engine != "transformers":
         packages["rollout.engine"] = ("vllm",)
+    if engine_name().startswith("ZeRO"):
+        packages["engine"] = ("deepspeed",)
     for key, names in packages.items():
         for name in names:
             if find_spec(name) is None:
@@ -400,6 +420,8 @@ def quiet_libraries() -> Generator[None]:
     had_bars = logging.is_progress_bar_enabled()
     shows_downloads = not are_progress_bars_disabled()
     os.environ.setdefault("TRL_EXPERIMENTAL_SILENCE", "1")
+    if not torch.cuda.is_available():
+        os.environ.setdefault("DS_ACCELERATOR", "cpu")  # else DeepSpeed warns where it is installed
     with warnings.catch_warnings():
         libraries = r"(torch|transformers|trl|accelerate|datasets)(\.|$)"
         warnings.filterwarnings("ignore", category=FutureWarning, module=libraries)

@@ -20,7 +20,7 @@ from openconductor.prompt import PromptOptions
 from openconductor.tasks.simulated import SIMULATIONS, find_simulation
 from openconductor.types import Undecided
 
-EXTRAS = ("tensorboard", "vllm")
+EXTRAS = ("deepspeed", "tensorboard", "vllm")
 """The packages that a recipe may need and an extra of their name installs, in versions that fit."""
 UNTRIED = "no GPU has run a training yet; `make gpu-smoke` tries one in ten minutes"
 Positive = Annotated[int, Field(gt=0)]
@@ -582,7 +582,7 @@ def _values(config: TrainConfig) -> dict[str, str]:
 
 
 def install_command(package: str) -> str:
-    """Return the command that installs a tracker, or vLLM."""
+    """Return the command that installs a tracker, vLLM or DeepSpeed."""
     return (
         f'pip install "openconductor[{package}]"' if package in EXTRAS else f"pip install {package}"
     )

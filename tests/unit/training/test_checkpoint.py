@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import json
 import random
 import re
 import shutil
 import string
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+import torch
 from safetensors import SafetensorError
 from safetensors.torch import load_file, save_file
 from transformers import PreTrainedTokenizerFast
@@ -19,8 +22,11 @@ from openconductor.gym.questions import KINDS, draw_question
 from openconductor.gym.sampling import phrases, random_workflow, write_thought
 from openconductor.prompt import render_workflow
 from openconductor.training.checkpoint import (
+    COMPLETE,
     build_tokenizer,
     check_base,
+    check_checkpoint,
+    check_engine,
     is_complete,
     last_checkpoint,
     load_model,
@@ -137,3 +143,76 @@ def test_an_unfinished_checkpoint_is_removed_and_the_last_whole_one_found(tmp_pa
     assert last_checkpoint(tmp_path) == (tmp_path / "checkpoint-10", 10)
     assert not (tmp_path / "checkpoint-12").exists()
     assert last_checkpoint(tmp_path / "nothing") == (None, 0)
+
+
+# ── several processes ─────────────────────────────────────────────────────────────────────────────
+ENGINES = {
+    "plain": {},
+    "FSDP1": {"ACCELERATE_USE_FSDP": "true"},
+    "FSDP2": {"ACCELERATE_USE_FSDP": "true", "FSDP_VERSION": "2"},
+    "ZeRO-2": {"ACCELERATE_USE_DEEPSPEED": "true"},
+    "ZeRO-3": {"ACCELERATE_USE_DEEPSPEED": "true", "ACCELERATE_DEEPSPEED_ZERO_STAGE": "3"},
+}
+
+
+@pytest.fixture
+def set_engine(monkeypatch: pytest.MonkeyPatch) -> Callable[[str], None]:
+    """Set the variables that ``accelerate launch`` sets for an engine."""
+    names = {name for variables in ENGINES.values() for name in variables}
+
+    def change(engine: str) -> None:
+        for name in names:
+            monkeypatch.delenv(name, raising=False)
+        for name, value in ENGINES[engine].items():
+            monkeypatch.setenv(name, value)
+
+    return change
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "processes", "wanted"),
+    [
+        ("plain", "plain", 4, ""),
+        ("FSDP2", "FSDP2", 4, ""),
+        ("ZeRO-3", "ZeRO-3", 2, ""),
+        ("plain", "FSDP2", 2, "the engine plain"),
+        ("FSDP2", "plain", 2, "the engine FSDP2"),
+        ("FSDP1", "FSDP2", 2, "the engine FSDP1"),
+        ("ZeRO-2", "ZeRO-2", 4, "the engine ZeRO-2 with 2 processes"),
+        ("ZeRO-2", "ZeRO-3", 2, "the engine ZeRO-2 with 2 processes"),
+    ],
+)
+def test_a_checkpoint_goes_on_with_its_engine_and_under_zero_with_as_many_processes(
+    before: str,
+    after: str,
+    processes: int,
+    wanted: str,
+    tmp_path: Path,
+    set_engine: Callable[[str], None],
+) -> None:
+    mark = json.dumps({"engine": before, "processes": 2})
+    (tmp_path / "checkpoint-3").mkdir()
+    (tmp_path / "checkpoint-3" / COMPLETE).write_text(mark, "utf-8")
+    set_engine(after)
+    if not wanted:
+        check_checkpoint(tmp_path, processes)
+        return
+    message = f"checkpoint-3: requires {wanted}, got {after} with {processes};.* or remove "
+    with pytest.raises(ConfigError, match=message):
+        check_checkpoint(tmp_path, processes)
+
+
+def test_an_engine_that_cannot_learn_here_or_could_not_save_is_refused(
+    set_engine: Callable[[str], None], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
+    set_engine("plain")
+    assert check_engine() == "plain"
+    set_engine("FSDP2")
+    with pytest.raises(ConfigError, match="FSDP2, which needs GPUs, and this machine has none"):
+        check_engine()
+    set_engine("ZeRO-3")
+    with pytest.raises(ConfigError, match="zero3_save_16bit_model: true"):
+        check_engine()
+    monkeypatch.setenv("ACCELERATE_DEEPSPEED_ZERO3_SAVE_16BIT_MODEL", "true")
+    assert check_engine() == "ZeRO-3"

@@ -103,9 +103,10 @@ def test_a_start_that_could_not_be_measured_is_not_kept(
 
     monkeypatch.setattr(run, "write_prompt", lambda *_: "")
     monkeypatch.setattr(run, "complete", complete)
+    monkeypatch.setattr(run, "_load_alone", lambda *_: (None, None))
     setup = replace(make_setup(), scorer=Away())
     with pytest.raises(TrainingStopped, match=r"64 of 64 rewards are masked.*no connection"):
-        run._measure_start(setup, None, None)  # type: ignore[arg-type]
+        run._measure_start(setup, None)
     assert not (tmp_path / "start.json").exists()
 
 
