@@ -54,6 +54,31 @@ async def test_a_golden_free_form_is_graded_as_it_should(case: dict[str, Any]) -
     assert grade.correct is case["correct"], (case["why"], grade)
 
 
+def pairs() -> list[tuple[str, str, bool | None]]:
+    """Return the reference, the answer and the verdict of each free-form pair."""
+    lines = Path(__file__).with_name("freeform_pairs.txt").read_text("utf-8").splitlines()
+    found: list[tuple[str, str, bool | None]] = []
+    for line in lines[2:]:
+        reference, *groups = [part.strip() for part in f"{line} ".split(" | ")]
+        for verdict, group in zip((True, False, None), groups, strict=False):
+            answers = [answer.strip() for answer in group.removesuffix("|").split(" ; ")]
+            found += [(reference, answer, verdict) for answer in answers if answer]
+    return found
+
+
+async def test_free_form_pairs_are_right_wrong_or_undecided_as_they_should() -> None:
+    pytest.importorskip("sympy")
+    grader = FreeFormGrader()
+    amiss: list[tuple[str, str, Grade]] = []
+    for reference, answer, verdict in pairs():
+        reply = answer if answer.startswith("Answer") else f"Answer: {answer}"
+        grade = await grader.grade(Problem("p", "", reference, "t"), reply)
+        if grade.correct is not verdict:
+            amiss.append((reference, answer, grade))
+    assert amiss == []
+    assert len(pairs()) > 500
+
+
 @pytest.mark.parametrize(("name", "least"), [("math", 120), ("choice", 50), ("freeform", 25)])
 def test_the_golden_cases_are_told_apart_and_say_why(name: str, least: int) -> None:
     names = [case["name"] for case in cases(name)]

@@ -8,8 +8,9 @@ number  the value; units are converted, and an answer rounds to as many digits a
         unless a tolerance is given; a number that is coarser than the reference is undecided, and
         an answer that is no number is wrong
 math    as ``math`` compares it, exactly unless a tolerance is given
-text    the same words, case, articles and punctuation aside; other words are undecided, for they
-        may mean the same
+text    the same words (case, articles, number and spelling aside) are right; *no* for *yes*, an
+        opposite, "unknown" and a number are wrong; other words are undecided, for they may mean
+        the same
 ======  ============================================================================================
 
 A judge (a Worker) may be asked about what the rules leave undecided, never about what they decide.
@@ -35,6 +36,7 @@ from openconductor.graders.extraction import find_answer
 from openconductor.graders.formulas.math_text import normalise
 from openconductor.graders.math import LONGEST, MathGrader
 from openconductor.graders.numerals import Numeral, equal_numerals, read_numeral
+from openconductor.graders.reading.wording import RANGE, compare_words, plain_number
 from openconductor.graders.units import ratio
 from openconductor.protocols import CallContext
 from openconductor.types import Completion, Grade, Message, Problem
@@ -42,9 +44,14 @@ from openconductor.types import Completion, Grade, Message, Problem
 Kind = Literal["choice", "number", "math", "text"]
 
 _CHOICE = re.compile(r"\(?([A-J])\)?\.?")
-_FORMULA = re.compile(r"[\\^_=<>{}]|\d\s*[+*/-]|[a-z]\([a-z0-9]\)")
-_ARTICLES = re.compile(r"\b(?:a|an|the)\b")
-_NO_WORD = re.compile(r"[^\w\s.%+-]|(?<!\d)\.|\.(?!\d)")
+_FORMULA = re.compile(
+    r"[\\^_=<>{}∞]|\d\s*[+*/-](?!\s*[A-Za-z]{3})|[a-z]\([a-z0-9]\)|(?i:^infinity$)"
+)
+_RATIO = re.compile(r"\d[\d.]*(?:\s*:\s*\d[\d.]*)+")
+_RATIO_IN_WORDS = re.compile(r"(\d[\d.]*)\s+to\s+(\d[\d.]*)")
+_LETTERS = re.compile(r"[A-Za-z]+")
+_FUNCTIONS = "sin cos tan cot sec csc ln log exp sqrt pi max min lim det gcd lcm"
+_OPERATOR = re.compile(r"[+*/()-]|\d[a-z]\b")
 _VERDICT = re.compile(r"\bverdict\s*:\s*(right|wrong)\b[\s.*]*$", re.IGNORECASE)
 JUDGED_CHARACTERS = 2000
 """The most characters of an answer that a judge sees."""
@@ -144,15 +151,18 @@ class FreeFormGrader:
             note = f"unreadable: longer than {LONGEST} characters"
             return Grade(False, found.text[:LONGEST], note)
         if kind == "text":
-            if _words(reference.text) == _words(found.text):
-                return Grade(True, found.text, "same words")
-            return Grade(None, found.text, "undecided: other words")
+            correct, note = compare_words(reference.text, found.text)
+            return Grade(correct, found.text, note)
         tolerance = reference.tolerance
+        if _RATIO.fullmatch(reference.text.strip()):
+            ratio_text = _RATIO_IN_WORDS.sub(r"\1:\2", found.text)
+            return await MathGrader(tolerance).compare(reference.text, (ratio_text,))
         if kind == "number":
-            gold = read_numeral(normalise(reference.text), letters=True)
+            gold = read_numeral(normalise(plain_number(reference.text)), letters=True)
             if gold is None:
                 return Grade(None, found.text, "undecided: the reference is no plain number")
-            number = read_numeral(normalise(found.text), letters=True, comma=True)
+            answer_text = normalise(plain_number(found.text))
+            number = read_numeral(answer_text, letters=True, comma=True)
             if number is not None:
                 return _grade_number(gold, number, tolerance, found.text)
             if tolerance is None and gold.value:
@@ -202,9 +212,23 @@ def kind_of(reference: str) -> Kind:
     text = reference.strip()
     if _CHOICE.fullmatch(text):
         return "choice"
-    if read_numeral(normalise(text), letters=True) is not None:
+    if read_numeral(normalise(plain_number(text)), letters=True) is not None:
         return "number"
-    return "math" if _FORMULA.search(text) else "text"
+    if _RATIO.fullmatch(text):
+        return "math"
+    if RANGE.fullmatch(text):
+        return "text"
+    return "math" if _FORMULA.search(text) or _is_formula(text) else "text"
+
+
+def _is_formula(text: str) -> bool:
+    """Return True for letters and operators without a word: ``2x+3``, ``(2, 3)``, ``n(n+1)/2``."""
+    names = _LETTERS.findall(text)
+    longest = 2 if re.search(r"[+*/-]\s*\d", text) else 1
+    if any(len(name) > longest and name not in _FUNCTIONS.split() for name in names):
+        return False
+    plain = text.isupper() and "(" not in text  # N/A
+    return _OPERATOR.search(text) is not None and not plain
 
 
 def _grade_number(gold: Numeral, answer: Numeral, tolerance: float | None, extracted: str) -> Grade:
@@ -229,8 +253,3 @@ def _grade_number(gold: Numeral, answer: Numeral, tolerance: float | None, extra
 def _half_a_place(number: Numeral) -> Fraction:
     """Return the largest change by rounding to its last decimal place; 0 if it is no decimal."""
     return (number.place or Fraction(0)) / 2
-
-
-def _words(text: str) -> list[str]:
-    plain = re.sub(r"\\text\s*\{([^{}]*)\}", r"\1", text).replace("$", "").casefold()
-    return _ARTICLES.sub(" ", _NO_WORD.sub(" ", plain)).split()
