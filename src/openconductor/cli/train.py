@@ -105,7 +105,7 @@ def train(  # noqa: PLR0913, PLR0917 - the options of a command
 
 
 def _train(config: TrainConfig, folder: Path, resume: bool) -> _Record:
-    require_names(config)
+    require_names(config, folder if is_first_process() else None, resume=resume)
     with needing("train", "train"):
         from openconductor.training.run import train as run
     with console.only_results_on_stdout():

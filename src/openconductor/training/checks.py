@@ -14,11 +14,16 @@ from urllib.parse import urlsplit
 
 from openconductor.checklist import Checklist
 from openconductor.config import needing, one_of
-from openconductor.errors import ConfigError
+from openconductor.errors import ConfigError, OpenConductorError
 from openconductor.evaluation.dry_run import check_keys, check_pool, check_task
 from openconductor.pool import WorkerPool, open_pool
 from openconductor.tasks import load_task
-from openconductor.training.train_config import TrainConfig, install_command
+from openconductor.training.train_config import (
+    TrainConfig,
+    differences,
+    install_command,
+    load_train_config,
+)
 
 if TYPE_CHECKING:
     from openconductor.training.estimate import ModelNeeds
@@ -29,6 +34,8 @@ VLLM_FLAGS = (
     "--logprobs-mode processed_logprobs --max-logprobs -1"
 )
 """With these a server of vLLM takes new weights from TRL and returns what it learns from."""
+CONFIG = "config.toml"  # of a run: its recipe
+ENVIRONMENT = "environment.json"  # versions and machine
 _CONNECT_S = 1.0
 
 
@@ -80,17 +87,57 @@ def check_training(config: TrainConfig, *, offline: bool) -> Checked:
     return Checked(checklist, pool, held_out, model)
 
 
-def require_names(config: TrainConfig) -> None:
-    """Check every name and local file of a recipe, before torch is imported.
+def require_names(config: TrainConfig, folder: Path | None = None, *, resume: bool = False) -> None:
+    """Check every name and local file of a recipe, and its run's folder, before torch is imported.
 
     Raises:
         ConfigError: some are wrong; the message has all of them.
     """
+    if folder is not None:
+        check_folder(config, folder, resume=resume)
     checklist = Checklist()
     check_names(config, checklist)
     faults = [check.text for check in checklist.checks if check.state == "wrong"]
     if faults:
         raise ConfigError("; ".join(faults))
+
+
+def check_folder(config: TrainConfig, folder: Path, *, resume: bool) -> TrainConfig | None:
+    """Check that a run may begin in a folder, or be resumed.
+
+    Returns:
+        The recipe of the run that is there; None: none is.
+
+    Raises:
+        ConfigError: it may not.
+    """
+    stored = folder / CONFIG
+    if folder.exists() and not folder.is_dir():
+        raise ConfigError(f"run folder {folder}: is a file, expected a folder")
+    if not stored.is_file():
+        # Files of a run that was killed while it began may be there.
+        paths = list(folder.iterdir()) if folder.is_dir() else []
+        if any(not path.name.startswith((ENVIRONMENT, CONFIG)) for path in paths):
+            raise ConfigError(
+                f"run folder {folder}: is not empty and holds no run, expected a new folder"
+            )
+        if resume:
+            raise ConfigError(f"run folder {folder}: holds no run to resume")
+        return None
+    if not resume:
+        raise ConfigError(
+            f"run folder {folder}: holds a run already; resume it, or choose another folder"
+        )
+    before = load_train_config(stored)
+    # Both may change when a run is resumed.
+    free = {"budget": config.budget, "alarms": config.alarms}
+    changed = differences(before.model_copy(update=free), config)
+    if changed:
+        raise ConfigError(
+            f"run folder {folder}: its run has another recipe (config.toml: {changed}), expected "
+            "the same"
+        )
+    return before
 
 
 # ── names ─────────────────────────────────────────────────────────────────────────────────────────
@@ -160,13 +207,29 @@ def _check_data(config: TrainConfig, checklist: Checklist, *, offline: bool) -> 
         names = ", ".join(dict.fromkeys(on_hub))
         checklist.absent("questions", f"not fetched offline (needs the network): {names}")
         return None
-    questions = checklist.attempt("questions", lambda: load_questions(config))
-    if questions is not None:
-        held_out = sum(len(problems) for problems in questions.held_out)
-        text = f"{len(questions.learnt)} to learn from, {held_out} held out, none is both"
-        drawn = questions.simulation is not None
-        checklist.ready("questions", "drawn by seeds" if drawn else text)
+    try:
+        questions = load_questions(config)
+    except OpenConductorError as error:
+        _add_failure(checklist, "questions", error)
+        return None
+    held_out = sum(len(problems) for problems in questions.held_out)
+    text = f"{len(questions.learnt)} to learn from, {held_out} held out, none is both"
+    drawn = questions.simulation is not None
+    checklist.ready("questions", "drawn by seeds" if drawn else text)
     return questions
+
+
+def _add_failure(checklist: Checklist, name: str, error: OpenConductorError) -> None:
+    """Add what could not be loaded: absent if the hub could not be reached, else wrong."""
+    from huggingface_hub.errors import LocalEntryNotFoundError
+
+    cause: BaseException | None = error
+    while cause is not None:
+        if isinstance(cause, LocalEntryNotFoundError):
+            checklist.absent(name, f"needs the network: {error}")
+            return
+        cause = cause.__cause__ or cause.__context__
+    checklist.wrong(name, str(error))
 
 
 def _check_records(
@@ -219,7 +282,7 @@ def _check_base(config: TrainConfig, checklist: Checklist, *, offline: bool) -> 
     try:
         check_base(base)
     except ConfigError as error:
-        checklist.wrong("model.base", str(error))
+        _add_failure(checklist, "model.base", error)
         return False
     checklist.ready("model.base", base)
     return True

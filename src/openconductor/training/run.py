@@ -50,6 +50,7 @@ from openconductor.training.checkpoint import (
     save_trained,
     unsharded,
 )
+from openconductor.training.checks import CONFIG, ENVIRONMENT, check_folder
 from openconductor.training.completions import complete, draw_pool, why_invalid, write_prompt
 from openconductor.training.curves import (
     Record,
@@ -74,10 +75,8 @@ from openconductor.training.supervised import COLD_START, fresh_tokenizer
 from openconductor.training.train_config import (
     UNTRIED,
     TrainConfig,
-    differences,
     dump_train_config,
     install_command,
-    load_train_config,
 )
 from openconductor.types import Completion, Step, Workflow
 
@@ -440,45 +439,14 @@ def _open_folder(config: TrainConfig, folder: Path, *, resume: bool) -> str:
 
     Returns what is different from the machine that began the run, for people; "" if nothing is.
     """
-    stored = folder / "config.toml"
-    if folder.exists() and not folder.is_dir():
-        raise ConfigError(f"run folder {folder}: is a file, expected a folder")
-    if not stored.is_file():
-        _make_folder(config, folder, resume=resume)
-        return ""
-    if not resume:
-        raise ConfigError(
-            f"run folder {folder}: holds a run already; resume it, or choose another folder"
-        )
-    before = load_train_config(stored)
-    # Both may change when a run is resumed.
-    free = {"budget": config.budget, "alarms": config.alarms}
-    changed = differences(before.model_copy(update=free), config)
-    if changed:
-        raise ConfigError(
-            f"run folder {folder}: its run has another recipe (config.toml: {changed}), expected "
-            "the same"
-        )
+    stored = folder / CONFIG
+    before = check_folder(config, folder, resume=resume)
+    if before is None:
+        folder.mkdir(parents=True, exist_ok=True)
+        write_record(folder / ENVIRONMENT, _environment())
     if before != config:
         write_whole(stored, dump_train_config(config))
-    return _note_environment(folder / "environment.json")
-
-
-def _make_folder(config: TrainConfig, folder: Path, *, resume: bool) -> None:
-    """Make a new run's folder. Files of a run that was killed while it began may be there."""
-    environment = folder / "environment.json"
-    stored = folder / "config.toml"
-    if folder.is_dir():
-        for path in folder.iterdir():
-            if not path.name.startswith((environment.name, stored.name)):
-                raise ConfigError(
-                    f"run folder {folder}: is not empty and holds no run, expected a new folder"
-                )
-    if resume:
-        raise ConfigError(f"run folder {folder}: holds no run to resume")
-    folder.mkdir(parents=True, exist_ok=True)
-    write_record(environment, _environment())
-    write_whole(stored, dump_train_config(config))
+    return "" if before is None else _note_environment(folder / ENVIRONMENT)
 
 
 def _note_environment(path: Path) -> str:

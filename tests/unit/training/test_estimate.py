@@ -13,6 +13,7 @@ from decimal import Decimal
 from pathlib import Path
 
 import pytest
+from huggingface_hub.errors import LocalEntryNotFoundError
 from tests.learning.bases import save_base
 from tests.learning.test_language_model import write_mix
 
@@ -218,6 +219,7 @@ def test_the_heads_of_the_recipes_have_the_figures_of_the_dry_run(
         ("3b", r"On two, (\d+) GiB each", three.memory[2]["peak"]),
         ("3b", r"Hours: (\d+) on one card", three.hours[1]),
         ("3b", r"it takes (\d+) GiB", adapted.memory[1]["peak"]),
+        ("3b", r"(\d+) of them sampling", 200 * 4 * 64 * 400 / 700 / 3600),
     ]
     for size, pattern, expected in figures:
         text = (ROOT / "recipes" / f"paper_{size}.toml").read_text("utf-8").replace("#", " ")
@@ -308,7 +310,9 @@ def test_each_shipped_recipe_starts_but_for_what_this_machine_lacks(
         raise AssertionError("a dry run offline fetches nothing")
 
     monkeypatch.setattr("huggingface_hub.hf_hub_download", refuse)
-    values = run("train", recipe, "--dry-run", "--offline", "--json").json()
+    printed = run("train", recipe, "--dry-run", "--offline", "--json")
+    assert printed.code == 0
+    values = printed.json()
     states = {check["name"]: check["state"] for check in values["checks"]}
     assert "wrong" not in states.values()
     assert states["data"] == states["held out"] == states["settings"] == "ready"
@@ -319,6 +323,34 @@ def test_each_shipped_recipe_starts_but_for_what_this_machine_lacks(
     lacking = [check["text"] for check in values["checks"] if check["state"] == "absent"]
     remedies = ("network", "GPU", "not set in the environment", "the recipe says what makes it")
     assert [text for text in lacking if not any(word in text for word in remedies)] == []
+
+
+def test_a_hub_that_cannot_be_reached_is_named_as_a_missing_network(
+    run, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail(*_: object, **__: object) -> None:
+        raise LocalEntryNotFoundError("An error happened while trying to locate the file")
+
+    monkeypatch.setattr("huggingface_hub.hf_hub_download", fail)
+    monkeypatch.setattr("transformers.utils.hub.hf_hub_download", fail)
+    printed = run("train", "recipes/open_small.toml", "--dry-run", "--json")
+    assert printed.code == 1, "without --offline what is absent is a failure"
+    checks = {check["name"]: check for check in printed.json()["checks"]}
+    for name in ("questions", "model.base"):
+        assert checks[name]["state"] == "absent" and "needs the network" in checks[name]["text"]
+
+
+def test_a_runs_folder_is_checked_before_torch_is_imported(tmp_path: Path) -> None:
+    (tmp_path / "notes.txt").write_text("mine", "utf-8")
+    program = (
+        "import sys\nfrom openconductor.cli import main\n"
+        f"code = main(['train', 'recipes/gym.toml', '--out', {str(tmp_path)!r}])\n"
+        "print(code, 'torch' in sys.modules)"
+    )
+    command = [sys.executable, "-c", program]
+    ended = subprocess.run(command, check=False, capture_output=True, text=True)
+    assert ended.stdout.split() == ["2", "False"], ended.stderr
+    assert "is not empty and holds no run" in ended.stderr
 
 
 @pytest.mark.parametrize(("name", "kind"), [("fsdp", "FSDP"), ("deepspeed", "DEEPSPEED")])
