@@ -467,8 +467,13 @@ class Problem:
 
 @dataclass(frozen=True, slots=True)
 class Grade:
-    """A grader's verdict: right, wrong, or undecided (None); the answer that it read; and why."""
+    """A grader's verdict: right, wrong, or undecided (None); the answer that it read; and why.
+
+    ``judged_by``: of programs, ``"outside"`` where all tests were compared outside of the answer's
+    process, else ``"inside"``, which a program that tries can get past; "" for other answers.
+    """
 
     correct: bool | None
     extracted: str | None = None
     note: str = ""
+    judged_by: str = ""

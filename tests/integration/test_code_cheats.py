@@ -96,10 +96,12 @@ def check(candidate):
 
 @pytest.mark.parametrize("tests", [UNITTESTS, ASSERTIONS], ids=["unittest", "check"])
 async def test_a_right_answer_passes_beside_its_tests(tests: str, grader: CodeGrader) -> None:
-    grade = await grade_program(grader, CodeTests((), "f", tests), RIGHT)
+    grade = await grade_program(grader, CodeTests((), "f", PATCHING + tests), RIGHT)
     assert grade.correct is True, grade.note
 
 
+PATCHING = "from unittest import mock\n"
+"""Makes a test program one that is judged beside the answer."""
 EQUALITY = UNITTESTS.replace("        self.assertTrue(isclose(f(3, 4), 7))\n", "")
 """Assertions that whatever claims to be equal passes."""
 
@@ -111,8 +113,8 @@ EQUALITY = UNITTESTS.replace("        self.assertTrue(isclose(f(3, 4), 7))\n", "
 async def test_a_cheat_beside_its_tests_is_refused(
     cheat: str, tests: str, strict: CodeGrader
 ) -> None:
-    grade = await grade_program(strict, CodeTests((), "f", tests), BESIDE_CHEATS[cheat])
-    assert grade.correct is False, grade.note
+    grade = await grade_program(strict, CodeTests((), "f", PATCHING + tests), BESIDE_CHEATS[cheat])
+    assert (grade.correct, grade.judged_by) == (False, "inside"), grade.note
 
 
 ONE_MODULE = read_programs("one_module")
@@ -131,8 +133,9 @@ async def test_tests_that_skip_or_expect_to_fail_prove_nothing(strict: CodeGrade
         "    def test_sum", "    @unittest.expectedFailure\n    def test_sum"
     )
     for tests in (skipping, failing):
-        grade = await grade_program(strict, CodeTests((), "f", tests), RIGHT)
-        assert grade.correct is False and "test_sum" in grade.note
+        for way in ("", PATCHING):
+            grade = await grade_program(strict, CodeTests((), "f", way + tests), RIGHT)
+            assert grade.correct is False and "test_sum" in grade.note
 
 
 async def test_what_the_driver_names_as_its_limits_is_true(strict: CodeGrader) -> None:
@@ -142,6 +145,8 @@ async def test_what_the_driver_names_as_its_limits_is_true(strict: CodeGrader) -
     hidden = (
         liar + "def f(a, b):\n    if (a, b) == (0, 0):\n        raise ValueError\n    return Same()"
     )
-    grade = await grade_program(strict, CodeTests((), "f", UNITTESTS), hidden)
-    assert grade.correct is True
-    assert (await grade_program(strict, CodeTests((), "f", ASSERTIONS), hidden)).correct is False
+    right = {
+        tests: (await grade_program(strict, CodeTests((), "f", tests), hidden)).correct
+        for tests in (PATCHING + UNITTESTS, UNITTESTS, PATCHING + ASSERTIONS)
+    }
+    assert list(right.values()) == [True, False, False]

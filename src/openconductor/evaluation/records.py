@@ -113,6 +113,7 @@ class Record:
         usage, seconds: everything it cost; wall time.
         episode: the episode's id in the journal.
         error: the class and message of the error that ended it; "": none.
+        judged_by: of a program, the way that it was judged (``Grade.judged_by``); "": no program.
     """
 
     system: str
@@ -131,6 +132,7 @@ class Record:
     seconds: float
     episode: str = ""
     error: str = ""
+    judged_by: str = ""
 
     @property
     def key(self) -> Key:
@@ -198,6 +200,7 @@ def record_of(outcome: Outcome, *, system: str, task: str | None = None) -> Reco
         seconds=episode.seconds,
         episode=episode.id,
         error="" if error is None else f"{type(error).__name__}: {error}",
+        judged_by="" if grade is None else grade.judged_by,
     )
 
 

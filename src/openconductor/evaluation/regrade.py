@@ -182,4 +182,5 @@ async def _grade_again(old: Record, problem: Problem, grader: Grader) -> Record:
         status=new.status,
         extracted=new.extracted,
         note=new.note,
+        judged_by=new.judged_by,
     )

@@ -5,14 +5,16 @@ and begins with the sandbox's level. A failure of the sandbox is no verdict on t
 grade is undecided. CPU time judges; wall time only ends programs that sleep.
 
 Not covered: tests that do not tell right from wrong, and problems with several right outputs. A
-program can lie only about its own value, and does not know the expected one. Tests that cannot be
-judged outside (``CodeTests.unittest``) are weaker; ``unittest_driver`` names the gaps.
+program can lie only about its own value, and does not know the expected one. Test programs are
+judged outside where they can be (``code_outside``); the others are weaker, and ``drivers.beside``
+names the gaps. ``Grade.judged_by`` says which way it was.
 """
 
 from __future__ import annotations
 
 import asyncio
 import functools
+import json
 import secrets
 import threading
 from collections.abc import Sequence
@@ -23,10 +25,19 @@ from typing import cast, get_args
 from openconductor.config import one_of, shorten
 from openconductor.errors import GradingError, SandboxError
 from openconductor.graders.code_compare import Mode, wrong_output, wrong_value
+from openconductor.graders.code_outside import modules_of
 from openconductor.graders.code_tests import CallTest, CodeTests, IoTest
 from openconductor.graders.code_text import official_program, read_program, with_preamble
 from openconductor.graders.reading.program import Program
-from openconductor.sandboxes import Limits, Run, RunResult, Sandbox, Verdict, open_sandbox
+from openconductor.sandboxes import (
+    Judge,
+    Limits,
+    Run,
+    RunResult,
+    Sandbox,
+    Verdict,
+    open_sandbox,
+)
 from openconductor.sandboxes.encoding import NotPlain, decode, encode
 from openconductor.types import Grade, Problem
 
@@ -35,6 +46,7 @@ Group = IoTest | tuple[CallTest, ...]
 SHOWN = 200
 SHORT = 20_000
 """Characters of an answer that is read in the event loop; longer ones take a thread."""
+FUTURE_LINE = "from __future__ import annotations\n"
 
 
 class CodeGrader:
@@ -82,7 +94,8 @@ class CodeGrader:
             sandbox = self._sandbox or await asyncio.to_thread(self._open_sandbox)
             fault = ""
             if tests.unittest:
-                fault = await self._run_beside(sandbox, text, tests.unittest, tests.entry_point)
+                run = self._run_judge if tests.judged_by == "outside" else self._run_beside
+                fault = await run(sandbox, text, tests.unittest, tests)
             if tests.tests and not fault:
                 fault = await self._run_outside(sandbox, text, tests)
         except SandboxError as error:
@@ -90,7 +103,7 @@ class CodeGrader:
         note = f"[{sandbox.level}] {fault or 'passed'}"
         if found.taken:
             note += f"; program: {found.taken}"
-        return Grade(not fault, program, note)
+        return Grade(not fault, program, note, tests.judged_by)
 
     async def _find_program(self, answer: str, tests: CodeTests) -> Program | None:
         """Return the program of an answer, as the mode finds it."""
@@ -120,27 +133,32 @@ class CodeGrader:
             return ""
         return f"after {judge.passed} of {len(tests.tests)} tests: {judge.fault}"
 
+    async def _run_judge(
+        self, sandbox: Sandbox, program: str, unittest: str, tests: CodeTests
+    ) -> str:
+        """Return the fault that a test program finds from a process of its own, or ""."""
+        task = {"given": tests.given, "tests": unittest, "entry_point": tests.entry_point}
+        judge = Judge(
+            _driver("unpacking", "cases", "tests"), "judge", modules_of(unittest, tests.given)
+        )
+        keywords: dict[str, object] = {}
+        call = ((program, tests.entry_point), keywords, False)
+        run = Run(json.dumps(task), "serve", [call], judge)
+        server = _driver("packing", "answer")
+        (result,) = await sandbox.run_batch(server, [run], limits=self._limits)
+        return _reported_fault(result, {})
+
     async def _run_beside(
-        self, sandbox: Sandbox, program: str, unittest: str, entry_point: str | None
+        self, sandbox: Sandbox, program: str, unittest: str, tests: CodeTests
     ) -> str:
         """Return the fault that a test program reports from the answer's process, or ""."""
         nonce = secrets.token_hex(16)
         keywords: dict[str, object] = {}
-        call = ((program, unittest, entry_point or "", nonce), keywords, False)
+        call = ((program, unittest, tests.entry_point or "", nonce), keywords, False)
         run = Run("", "check", [call])
-        (result,) = await sandbox.run_batch(_driver(), [run], limits=self._limits)
-        if result.verdict is not Verdict.OK or len(result.replies) != 1:
-            return _ending(result)
-        try:
-            report = decode(result.replies[0])
-        except NotPlain:
-            report = None
-        if isinstance(report, dict):
-            fields = cast("dict[str, object]", report)
-            fault = fields.get("fault")
-            if fields.get("nonce") == nonce and isinstance(fault, str):
-                return fault[:SHOWN]
-        return "no_verdict: the report is not the driver's"
+        driver = _driver("cases", "beside")
+        (result,) = await sandbox.run_batch(driver, [run], limits=self._limits)
+        return _reported_fault(result, {"nonce": nonce})
 
 
 class _Judge:
@@ -219,7 +237,25 @@ def _ending(result: RunResult) -> str:
     return f"{result.verdict.value}: {lines[-1][:SHOWN]}" if lines else result.verdict.value
 
 
+def _reported_fault(result: RunResult, proof: dict[str, str]) -> str:
+    """Return the fault in a driver's report, which must hold a proof, or that there is none."""
+    if result.verdict is not Verdict.OK or len(result.replies) != 1:
+        return _ending(result)
+    try:
+        report = decode(result.replies[0])
+    except NotPlain:
+        report = None
+    if isinstance(report, dict):
+        fields = cast("dict[str, object]", report)
+        fault = fields.pop("fault", None)
+        if fields == proof and isinstance(fault, str):
+            return fault[:SHOWN]
+    return "no_verdict: the report is not the driver's"
+
+
 @functools.cache
-def _driver() -> str:
-    folder = resources.files("openconductor.graders")
-    return folder.joinpath("unittest_driver.py").read_text("utf-8")
+def _driver(*names: str) -> str:
+    """Return the text of drivers, one after the other."""
+    folder = resources.files("openconductor.graders.drivers")
+    texts = [folder.joinpath(f"{name}.py").read_text("utf-8") for name in names]
+    return FUTURE_LINE + "".join(texts).replace(FUTURE_LINE, "")

@@ -2,8 +2,7 @@
 
 ``from_asserts`` turns programs that assert (MBPP, HumanEval) into ``CodeTests``. Each test is an
 input and the expected output, so that only inputs enter a sandbox. Programs that cannot be turned
-are kept as ``unittest`` and run beside the answer, with the weaknesses that ``unittest_driver``
-names.
+are kept as ``unittest``. ``CodeTests.judged_by`` says whether they, too, are judged outside.
 """
 
 from __future__ import annotations
@@ -18,11 +17,14 @@ from typing import Literal, cast
 
 from openconductor.errors import TaskError
 from openconductor.graders.code_expressions import FAILURES, NotPlainExpression, evaluate
+from openconductor.graders.code_outside import is_judged_outside
 from openconductor.sandboxes.encoding import NotPlain, encode
 
 HOLE = "_"
 """The name that stands for the returned value in a condition."""
 MAX_TESTS = 2_000
+JudgedBy = Literal["outside", "inside"]
+"""Compared outside of the answer's process, or by a test program within it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,11 +72,22 @@ class CodeTests:
             class ``Solution``.
         unittest: a test program that runs beside the answer: classes of ``unittest``, a function
             ``check(candidate)``, or plain assertions. None where ``tests`` say it all.
+        given: what the problem's text defines beside the entry point, for ``unittest`` to use:
+            imports, constants, helpers.
     """
 
     tests: tuple[IoTest | CallTest, ...] = ()
     entry_point: str | None = None
     unittest: str | None = None
+    given: str = field(default="", repr=False)
+
+    @property
+    def judged_by(self) -> JudgedBy:
+        """The way that all of the tests are judged in; one judged inside makes it ``"inside"``."""
+        program = self.unittest
+        if program and not is_judged_outside(program, self.given, self.entry_point):
+            return "inside"
+        return "outside"
 
 
 def from_rows(rows: Sequence[Mapping[str, object]], entry_point: str | None = None) -> CodeTests:

@@ -80,6 +80,24 @@ class Limits:
 
 
 @dataclass(frozen=True, slots=True)
+class Judge:
+    """A trusted program that runs beside an untrusted one, in a process that is out of its reach.
+
+    Two pipes join the processes. The program reads from descriptor 4 and writes to 3, the judge
+    writes to 4 and reads from 5.
+
+    Args:
+        program: its text.
+        entry_point: a function without arguments. What it returns is the run's only reply.
+        modules: imported before the two processes part.
+    """
+
+    program: str
+    entry_point: str
+    modules: Sequence[str] = ()
+
+
+@dataclass(frozen=True, slots=True)
 class Run:
     """One run of a program: a script that reads ``stdin``, or a module whose function is called.
 
@@ -91,11 +109,13 @@ class Run:
         calls: (positional arguments, keywords, truth) of each call, one after the other in one
             process; plain builtins. With ``truth`` the reply is the returned value's truth, and the
             value may be of any type.
+        judge: gets ``stdin`` and makes the reply; the program's own replies go to it.
     """
 
     stdin: str = ""
     entry_point: str | None = None
     calls: Sequence[tuple[Sequence[object], Mapping[str, object], bool]] = ()
+    judge: Judge | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from typing import Any
 
 REPLY = 3
+MOVED = 50  # below the limit on descriptors
 STACK_BYTES = 64 << 20
 PR_SET_DUMPABLE = 4
 # Words of a program that may have buffers of its own, or print when its objects are deleted.
@@ -42,6 +43,12 @@ def be_candidate(setup: "dict[str, Any]", run: "dict[str, Any]", pipes: list[int
     program = setup["program"]
     try:
         become_plain(setup, pipes)
+        judge = run["judge"]
+        if judge is not None and part_from_program():
+            program = judge["program"]
+            run = {"entry_point": judge["entry_point"], "calls": [((), {}, False)]}
+        else:
+            become_untrusted(setup["scratch"])
         if run["entry_point"] is None:
             code = execute(program, "__main__")
             slowly = any(word in program for word in LEFT_TO_THE_END)
@@ -58,25 +65,50 @@ def be_candidate(setup: "dict[str, Any]", run: "dict[str, Any]", pipes: list[int
 def become_plain(setup: "dict[str, Any]", pipes: list[int]) -> None:
     """Take the session, descriptors, limits and ``sys`` of a Python started with the program."""
     os.setsid()
-    # The pipes may have low numbers, so they are moved out of the way first.
-    for number, pipe in enumerate(pipes):
-        os.dup2(pipe, 60 + number)
-    for number in range(len(pipes)):
-        os.dup2(60 + number, number, inheritable=number < REPLY)
-    os.closerange(REPLY + 1, 4096)
-    if sys.platform == "linux":
-        # Process 1 must see how much memory is shared, or all of it would count twice.
-        os.register_at_fork(before=lambda: prctl(PR_SET_DUMPABLE, 1))
+    arrange(dict(enumerate(pipes)))
     lower(resource.RLIMIT_AS, setup["memory_mb"] * 2 << 20)
     lower(resource.RLIMIT_CPU, int(setup["cpu_s"]) + 2)
-    signals: Any = __import__("_signal")
-    signals.signal(signals.SIGINT, signals.default_int_handler)
     gc.enable()
     sys.argv = ["program.py"]
     sys.orig_argv = [sys.executable, "program.py"]
-    sys.path.insert(0, setup["scratch"])
     for name in [name for name in sys.modules if name.startswith("openconductor")]:
         del sys.modules[name]
+
+
+def become_untrusted(scratch: str) -> None:
+    """Take what only the program's process has: imports from its folder, an interrupt's handler."""
+    if sys.platform == "linux":
+        # Process 1 must see how much memory is shared, or all of it would count twice.
+        os.register_at_fork(before=lambda: prctl(PR_SET_DUMPABLE, 1))
+    signals: Any = __import__("_signal")
+    signals.signal(signals.SIGINT, signals.default_int_handler)
+    sys.path.insert(0, scratch)
+
+
+def part_from_program() -> bool:
+    """Fork, with a pipe each way; return True in the judge's process, False in the program's.
+
+    The judge's stays hidden (not dumpable), keeps standard input and the pipe to process 1, and
+    imports nothing from the folder that the program writes to.
+    """
+    null = os.open("/dev/null", os.O_RDWR)
+    questions, ask = os.pipe()
+    answers, tell = os.pipe()
+    if os.fork():
+        arrange({0: 0, 1: null, 2: 2, REPLY: REPLY, 4: ask, 5: answers})
+        return True
+    arrange({0: null, 1: 1, 2: 2, REPLY: tell, 4: questions})
+    return False
+
+
+def arrange(descriptors: dict[int, int]) -> None:
+    """Give descriptors the numbers that they are listed under, and close all others."""
+    # They may have numbers of the list, so they are moved out of the way first.
+    for number, descriptor in descriptors.items():
+        os.dup2(descriptor, MOVED + number)
+    for number in descriptors:
+        os.dup2(MOVED + number, number, inheritable=number < REPLY)
+    os.closerange(max(descriptors) + 1, 4096)
 
 
 def finish(code: int) -> int:

@@ -190,8 +190,13 @@ class Batch:
             "stdin": run.stdin.encode("utf-8", "surrogatepass"),
             "entry_point": run.entry_point,
             "calls": [(tuple(args), dict(keywords), truth) for args, keywords, truth in run.calls],
+            "judge": None if run.judge is None else asdict(run.judge),
         }
-        answer = self._ask(frame, answers, self._limits.wall_guard_s * 5 + GRACE_S)
+        timeout_s = self._limits.wall_guard_s * 5 + GRACE_S
+        if run.judge is not None:
+            # What the judge reads is sent once the program's process has no part in it any more.
+            self._ask({**frame, "stdin": b""}, answers, timeout_s)
+        answer = self._ask(frame, answers, timeout_s)
         try:
             sizes = answer["sizes"]
             if max(sizes) > self._limits.output_bytes:
@@ -204,7 +209,7 @@ class Batch:
                 verdict = Verdict(answer["stopped"])
                 exit_code = None
             else:
-                replied = len(replies) == len(run.calls)
+                replied = len(replies) == (1 if run.judge else len(run.calls))
                 verdict = verdict_of(status, stderr, replied)
                 exit_code = status
             result = RunResult(

@@ -67,11 +67,7 @@ def main(control: io.BufferedReader) -> None:
         return
     place = Place(setup["scratch"], private=setup["private"])
     harden(setup)
-    for name in setup["preload"]:
-        try:
-            __import__(name)
-        except ImportError:
-            continue  # the program will say so itself
+    import_all(setup["preload"])
     gc.freeze()  # objects from before the forks are shared by all, and stay so
     answer: list[bytes] = [f"{encode(describe_state())}\n".encode()]
     while True:
@@ -80,13 +76,28 @@ def main(control: io.BufferedReader) -> None:
         run = read_frame(control)
         if run is None:
             os._exit(0)  # pyright: ignore[reportPrivateUsage]
-        answer = Supervised(setup, place, run, control.fileno()).result()
+        supervised = Supervised(setup, place, run, control.fileno())
+        if run["judge"] is not None:
+            out.write(f"{encode({})}\n".encode())
+            out.flush()
+            later = read_frame(control) or run
+            supervised.feed(later["stdin"])
+        answer = supervised.result()
 
 
 def read_frame(control: io.BufferedReader) -> dict[str, Any] | None:
     """Return the next frame. None: the end."""
     content = control.read(int.from_bytes(control.read(4), "little"))
     return marshal.loads(content) if content else None  # noqa: S302 - from the process outside
+
+
+def import_all(names: list[str]) -> None:
+    """Import modules for all processes to share; a program will say itself what is missing."""
+    for name in names:
+        try:
+            __import__(name)
+        except ImportError:
+            continue
 
 
 def harden(setup: dict[str, Any]) -> None:
@@ -163,6 +174,8 @@ class Supervised:
         self._reaped_s = 0.0  # CPU seconds of processes that have ended
         self._live_s = 0.0  # and of all, when last looked at
         self._begun = self._ticked = time.monotonic()
+        # A later run must not find what a judge has read here.
+        self._judged = run["judge"] is not None
         self._stdin = memoryview(run["stdin"])
         stdin, self._feed = os.pipe()
         inner = [stdin]
@@ -171,6 +184,8 @@ class Supervised:
             reader, writer = os.pipe()
             inner.append(writer)
             self._output[reader] = bytearray()
+        if self._judged:
+            import_all(run["judge"]["modules"])
         self._child = os.fork()
         if self._child == 0:
             be_candidate(setup, run, inner)
@@ -190,6 +205,10 @@ class Supervised:
         self._open.add(ended)
         self._poll.register(ended, select.POLLIN)
         self._tick_ms = int(TICK_S * 1000)
+
+    def feed(self, stdin: bytes) -> None:
+        """Set what is still to be written to standard input."""
+        self._stdin = memoryview(stdin)
 
     def _watch(self, descriptor: int, event: int) -> None:
         os.set_blocking(descriptor, False)
@@ -218,7 +237,7 @@ class Supervised:
         line = {
             "stopped": self._stopped,
             "status": self._status,
-            "clean": self._place.untouched(),
+            "clean": self._place.untouched() and not self._judged,
             "cpu_s": max(self._reaped_s, self._live_s),
             "wall_s": wall_s,
             "sizes": [len(output) for output in outputs],
@@ -291,7 +310,9 @@ class Supervised:
         resident = sum(size for _, _, size in processes)
         self._live_s = self._reaped_s + sum(seconds for _, seconds, _ in processes)
         wall_s = self._ticked - self._begun
-        working_s = max(wall_s - waited_for_core(self._child), wall_s / STARVED_FACTOR)
+        pids = [pid for pid, _, _ in processes] if self._judged else [self._child]
+        waited_s = sum(waited_for_core(pid) for pid in pids)
+        working_s = max(wall_s - waited_s, wall_s / STARVED_FACTOR)
         if self._live_s > setup["cpu_s"]:
             self._stopped = "cpu_timeout"
         elif resident > setup["memory_mb"] << 20 and self._too_heavy():

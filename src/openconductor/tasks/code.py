@@ -8,9 +8,11 @@ MBPP and BigCodeBench as published. Nothing is run here.
 from __future__ import annotations
 
 import re
+from dataclasses import replace
 from functools import partial
 
 from openconductor.graders.code import CodeGrader
+from openconductor.graders.code_outside import given_by
 from openconductor.graders.code_tests import CodeTests, from_asserts, from_rows
 from openconductor.tasks.data.dataset import Dataset, Shape, parquet
 from openconductor.tasks.data.items import Item
@@ -57,12 +59,16 @@ def _local(row: Row) -> Item:
 
 
 def _humaneval(row: Row) -> Item:
-    tests = _asserted(row, "test", row.text("test"), row.text("entry_point"))
+    entry_point = row.text("entry_point")
+    tests = _asserted(row, "test", row.text("test"), entry_point)
+    tests = replace(tests, given=given_by(row.text("prompt"), entry_point))
     return _completion(row, "prompt", tests)
 
 
 def _bigcodebench(row: Row) -> Item:
-    tests = CodeTests((), row.text("entry_point"), row.text("test"))
+    entry_point = row.text("entry_point")
+    given = given_by(row.text("complete_prompt"), entry_point)
+    tests = CodeTests((), entry_point, row.text("test"), given)
     return _completion(row, "complete_prompt", tests)
 
 

@@ -37,7 +37,7 @@ from openconductor.types import Problem
 
 Kind = Literal["math", "choice", "freeform", "code"]
 Verdict = dict[str, object]
-"""The line that is written for an answer: its id as given, ``correct``, ``extracted``, ``note``."""
+"""The line of an answer: its id as given, and what its ``Grade`` says."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -172,12 +172,15 @@ class _Stream:
         submission = self._read(row)
         async with self._gate:
             grade = await try_grade(submission.grader, submission.problem, submission.answer)
-        return {
+        verdict: Verdict = {
             "id": submission.id,
             "correct": grade.correct,
             "extracted": grade.extracted,
             "note": grade.note,
         }
+        if grade.judged_by:
+            verdict["judged_by"] = grade.judged_by
+        return verdict
 
     def __aiter__(self) -> _Stream:
         return self

@@ -65,14 +65,14 @@ async def grade(
 
 async def test_all_tests_passed_is_right_and_the_note_names_the_level() -> None:
     sandbox = ScriptedSandbox(lambda run: result({"a": "1", "b": "2.0", "c": " 3\n"}[run.stdin]))
-    assert await grade(IO, sandbox) == Grade(True, "print(1)\n", "[scripted] passed")
+    assert await grade(IO, sandbox) == Grade(True, "print(1)\n", "[scripted] passed", "outside")
     assert sandbox.limits.cpu_s == Limits().cpu_s == 10
 
 
 async def test_the_first_test_that_fails_ends_it() -> None:
     sandbox = ScriptedSandbox(result("1"))
     note = "[scripted] after 1 of 3 tests: wrong output: line 1 is '1'"
-    assert await grade(IO, sandbox) == Grade(False, "print(1)\n", note)
+    assert await grade(IO, sandbox) == Grade(False, "print(1)\n", note, "outside")
     assert [run.stdin for run in sandbox.runs] == ["a", "b"]
 
 
@@ -87,7 +87,7 @@ async def test_expected_values_never_go_in() -> None:
 async def test_a_run_that_did_not_end_well_is_wrong_whatever_it_printed(verdict: Verdict) -> None:
     failed = result("1", verdict, stderr="Traceback\nZeroDivisionError: no\n")
     note = f"[scripted] after 0 of 3 tests: {verdict.value}: ZeroDivisionError: no"
-    assert await grade(IO, ScriptedSandbox(failed)) == Grade(False, "print(1)\n", note)
+    assert await grade(IO, ScriptedSandbox(failed)) == Grade(False, "print(1)\n", note, "outside")
 
 
 async def test_a_sandbox_that_fails_is_no_verdict_on_the_program(
@@ -206,12 +206,26 @@ async def test_a_group_of_assertions_is_judged_one_by_one(replies: str, right: b
     assert len(sandbox.runs) == 1
 
 
-BESIDE = CodeTests((), "f", "assert f(1) == f(1)")
+BESIDE = CodeTests((), "f", "import mock\nassert f(1) == f(1)")
+APART = CodeTests((), "f", "assert f(1) == f(1)", given="import math")
 
 
 def report(run: Run, **changes: object) -> RunResult:
     """Reply to ``check`` as an honest driver would, with changes."""
     return result(replies=[encode({"nonce": run.calls[0][0][3], "fault": ""} | changes)])
+
+
+async def test_a_judge_gets_the_tests_and_its_report_is_believed() -> None:
+    sandbox = ScriptedSandbox(result(replies=[encode({"fault": ""})]))
+    verdict = await grade(APART, sandbox)
+    assert (verdict.correct, verdict.judged_by) == (True, "outside")
+    (run,) = sandbox.runs
+    assert run.judge is not None and list(run.judge.modules) == ["math"]
+    assert (run.entry_point, run.calls[0][0]) == ("serve", ("print(1)\n", "f"))
+    asked = {"given": "import math", "tests": "assert f(1) == f(1)", "entry_point": "f"}
+    assert json.loads(run.stdin) == asked
+    sandbox = ScriptedSandbox(result(replies=[encode({"fault": "", "nonce": "x"})]))
+    assert (await grade(APART, sandbox)).correct is False
 
 
 async def test_the_program_is_an_argument_of_the_driver() -> None:

@@ -32,6 +32,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
     from typing import Any
 
+    from openconductor.graders.drivers.cases import execute, imported_by, run_cases, tests_of
+
 _NAMES = (
     "_getframe _current_frames currentframe f_back f_locals f_globals f_builtins tb_frame "
     "gi_frame cr_frame ag_frame settrace setprofile get_objects get_referrers get_referents "
@@ -184,46 +186,7 @@ def run_tests(candidate: str, tests: str, entry_point: str) -> str:
             space["check"](seen.get(entry_point) or space[entry_point])
     except BaseException as error:  # noqa: BLE001 - also SystemExit of the answer
         return f"failed {type(error).__name__}: {error}"[:300]
-    return run_cases(space, cases, pristine)
-
-
-def execute(program: ast.Module, space: dict[str, Any]) -> None:
-    """Run a program in a namespace, without this file's ``from __future__``."""
-    code = compile(ast.fix_missing_locations(program), "program.py", "exec", dont_inherit=True)
-    exec(code, space)  # noqa: S102
-
-
-def tests_of(tree: ast.Module) -> list[tuple[str, str]]:
-    """Return (class, method) of each test of unittest, in its order; none for assertions."""
-    methods: dict[str, set[str]] = {}
-    for node in tree.body:
-        if not isinstance(node, ast.ClassDef):
-            continue
-        bases = [ast.unparse(base) for base in node.bases]
-        if any(base.endswith("TestCase") or base in methods for base in bases):
-            methods[node.name] = set()
-            for item in node.body:
-                if isinstance(item, (ast.FunctionDef, ast.AsyncFunctionDef)):
-                    methods[node.name].add(item.name)
-            for base in bases:
-                methods[node.name] |= methods.get(base, set())
-    cases: list[tuple[str, str]] = []
-    for class_name, names in methods.items():
-        cases += [(class_name, name) for name in sorted(names) if name.startswith("test")]
-    return cases
-
-
-def imported_by(tree: ast.Module) -> list[str]:
-    """Return the modules that import statements name, and those above them."""
-    names: list[str] = []
-    for node in ast.walk(tree):
-        if isinstance(node, ast.Import):
-            names += [alias.name for alias in node.names]
-        elif isinstance(node, ast.ImportFrom) and not node.level:
-            module = node.module
-            if module and module != "__future__":
-                names += [module, *(f"{module}.{alias.name}" for alias in node.names)]
-    return names
+    return run_watched(space, cases, pristine)
 
 
 class Seeing(ast.NodeTransformer):
@@ -297,32 +260,16 @@ def _code_of(owner: ModuleType | type[Any]) -> dict[str, object]:
     return {name: value for name, value in vars(owner).items() if isinstance(value, CODE)}
 
 
-def run_cases(space: dict[str, Any], cases: list[tuple[str, str]], pristine: Pristine) -> str:
+def run_watched(space: dict[str, Any], cases: list[tuple[str, str]], pristine: Pristine) -> str:
     """Run unittest's tests by name, if there are any; return the first fault, or ""."""
     changed = pristine.changed()
-    result: Any = None
+    fault = ""
     if cases:
-        # An import statement would have it imported for every program.
-        unittest: Any = __import__("unittest")
-
-        class Watched(unittest.TestResult):
-            def stopTest(self, test: object) -> None:  # noqa: N802 - unittest's name
-                changed.extend(pristine.changed())
-
-        result = Watched()
-        suite = unittest.TestSuite(space[class_name](method) for class_name, method in cases)
-        suite.run(result)
+        fault = run_cases(space, cases, lambda: changed.extend(pristine.changed()))
     if changed:
         names = {f"{owner.__name__}.{name}" for owner, name, _ in changed}
         return f"suspicious: changed {', '.join(sorted(names))}"
-    if result is None:
-        return ""
-    faults = [*result.failures, *result.errors, *result.skipped, *result.expectedFailures]
-    faults += [(test, "not expected to pass") for test in result.unexpectedSuccesses]
-    if faults:
-        test, text = faults[0]
-        return f"failed {test.id()}: {text[-300:]}"
-    return "" if result.testsRun == len(cases) else "failed: a test was not run"
+    return fault
 
 
 def plainly(function: FunctionType) -> Callable[..., object]:

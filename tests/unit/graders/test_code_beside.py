@@ -6,8 +6,8 @@ import ast
 
 import pytest
 
-from openconductor.graders import unittest_driver as driver
-from openconductor.graders.unittest_driver import check, scan
+from openconductor.graders.drivers import cases
+from openconductor.graders.drivers.beside import check, scan
 
 HONEST = """
 import os, re, inspect, unittest, sys
@@ -90,5 +90,5 @@ class Plain:
     def test_e(self): ...
 """
     names = "Base.test_a Base.test_b More.test_a More.test_b More.test_c Other.test_d"
-    assert [".".join(case) for case in driver.tests_of(ast.parse(text))] == names.split()
-    assert driver.tests_of(ast.parse("def check(f): assert f(1)")) == []
+    assert [".".join(case) for case in cases.tests_of(ast.parse(text))] == names.split()
+    assert cases.tests_of(ast.parse("def check(f): assert f(1)")) == []
