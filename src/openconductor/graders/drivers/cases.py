@@ -114,5 +114,5 @@ def ending(name: str, method: Any, ended: list[str]) -> Any:
         ended.append(name)
 
     ending_method: Any = run_coroutine if is_coroutine else run
-    vars(ending_method).update(method.__dict__)  # marks of unittest: skip, expected to fail
+    ending_method.__dict__ |= method.__dict__  # unittest's marks: skip, expected to fail
     return ending_method
