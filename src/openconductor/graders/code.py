@@ -30,7 +30,7 @@ from openconductor.graders.code_tests import CallTest, CodeTests, IoTest
 from openconductor.graders.code_text import official_program, read_program, with_preamble
 from openconductor.graders.reading.program import Program
 from openconductor.sandboxes import (
-    Judge,
+    JudgeProgram,
     Limits,
     Run,
     RunResult,
@@ -138,7 +138,7 @@ class CodeGrader:
     ) -> str:
         """Return the fault that a test program finds from a process of its own, or ""."""
         task = {"given": tests.given, "tests": unittest, "entry_point": tests.entry_point}
-        judge = Judge(
+        judge = JudgeProgram(
             _driver("unpacking", "cases", "tests"), "judge", modules_of(unittest, tests.given)
         )
         keywords: dict[str, object] = {}

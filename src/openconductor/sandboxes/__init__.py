@@ -80,7 +80,7 @@ class Limits:
 
 
 @dataclass(frozen=True, slots=True)
-class Judge:
+class JudgeProgram:
     """A trusted program that runs beside an untrusted one, in a process that is out of its reach.
 
     Two pipes join the processes. The program reads from descriptor 4 and writes to 3, the judge
@@ -115,7 +115,7 @@ class Run:
     stdin: str = ""
     entry_point: str | None = None
     calls: Sequence[tuple[Sequence[object], Mapping[str, object], bool]] = ()
-    judge: Judge | None = None
+    judge: JudgeProgram | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -34,7 +34,7 @@ CHANGEABLE = {
 
 def serve(program: str, entry_point: str) -> None:
     """Answer requests about an answer's program until the tests have ended."""
-    answer = Answer(program, entry_point)
+    answer = AnswerProgram(program, entry_point)
     requests = io.BufferedReader(io.FileIO(REQUESTS))
     while True:
         size = int.from_bytes(requests.read(8), "little")
@@ -52,7 +52,7 @@ def serve(program: str, entry_point: str) -> None:
             line = line[os.write(REPLIES, line) :]
 
 
-class Answer:
+class AnswerProgram:
     """An answer's program; the methods are what the tests' process may ask for."""
 
     def __init__(self, program: str, entry_point: str) -> None:

@@ -5,7 +5,7 @@ subclasses are packed as what they extend. Every other object is kept here and p
 number, and the names of its classes. ``unpacking`` is the other side.
 """
 
-# ruff: noqa: ARG001, ARG005 - the functions of all kinds are called alike
+# ruff: noqa: ARG005 - the functions of all kinds are called alike
 # pyright: reportUnknownVariableType=false, reportUnknownMemberType=false
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ import sys
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Sequence
     from typing import Any
 
     Pack = Callable[[Any], object]
@@ -53,10 +53,10 @@ class Packer:
             raise Unsendable(f"more than {MAX_DEPTH} levels deep")
         self._depth += 1
         try:
-            for module, name, tag, parts_of in KINDS:
+            for module, name, tag, *attributes in KINDS:
                 known: Any = getattr(sys.modules.get(module), name, ())
                 if isinstance(value, known) and (name not in EXACT or kind is known):
-                    return [tag, *parts_of(self.pack, value)]
+                    return [tag, *self._parts_of(value, attributes)]
         finally:
             self._depth -= 1
         return self._keep(value, kind)
@@ -78,6 +78,11 @@ class Packer:
             nothing: list[object] = []
             return [names, ["list", nothing], text, ["dict", "dict", nothing]]
 
+    def _parts_of(self, value: Any, attributes: Sequence[str]) -> list[object]:
+        if attributes and attributes[0].startswith("*"):
+            return PARTS[attributes[0][1:]](self.pack, value)
+        return [self.pack(getattr(value, name)) for name in attributes]
+
     def _keep(self, value: object, kind: type) -> object:
         number = self._numbers.get(id(value))
         if number is None:
@@ -94,11 +99,6 @@ def names_of(kind: type) -> list[object]:
 
 
 # ── the parts of each kind ────────────────────────────────────────────────────────────────────────
-def items_of(base: Any) -> Callable[[Pack, Any], list[object]]:
-    """Return a function that packs the items of a container, by the methods of its base class."""
-    return lambda pack, value: [[pack(item) for item in base.__iter__(value)]]
-
-
 def parts_of_tuple(pack: Pack, value: Any) -> list[object]:
     """Pack a tuple; one with names for its items is packed with them."""
     kind: Any = type(value)
@@ -176,58 +176,114 @@ def parts_of_levels(pack: Pack, value: Any) -> list[object]:
     return [levels, pack(list(value.names))]
 
 
-def text_of(pack: Pack, value: Any) -> list[object]:
-    """Pack what can be made again from its text."""
-    return [str(value)]
+def parts_of_timestamp(pack: Pack, value: Any) -> list[object]:
+    """Pack a moment of pandas."""
+    return [pack(value.asm8), parts_of_zone(pack, value.tzinfo, value)]
 
 
-KINDS: tuple[tuple[str, str, str, Callable[[Pack, Any], list[object]]], ...] = (
-    (
-        "pandas",
-        "Timestamp",
-        "Timestamp",
-        lambda pack, v: [pack(v.asm8), parts_of_zone(pack, v.tzinfo, v)],
-    ),
-    ("pandas", "Timedelta", "Timedelta", lambda pack, v: [pack(v.asm8)]),
-    ("pandas", "Period", "Period", lambda pack, v: [v.ordinal, v.freqstr]),
-    ("pandas", "Interval", "Interval", lambda pack, v: [pack(v.left), pack(v.right), v.closed]),
-    ("pandas._libs.tslibs.nattype", "NaTType", "NaT", lambda pack, v: []),
-    ("pandas._libs.missing", "NAType", "NA", lambda pack, v: []),
-    ("pandas", "DataFrame", "DataFrame", parts_of_frame),
-    ("pandas", "Series", "Series", lambda pack, v: [pack(v.index), pack(v.array), pack(v.name)]),
-    ("pandas", "RangeIndex", "RangeIndex", lambda pack, v: [v.start, v.stop, v.step, pack(v.name)]),
-    ("pandas", "MultiIndex", "MultiIndex", parts_of_levels),
-    ("pandas", "Index", "Index", parts_of_index),
-    ("pandas.api.extensions", "ExtensionArray", "column", parts_of_column),
-    ("pandas.api.extensions", "ExtensionDtype", "dtype", text_of),
-    ("numpy.ma", "MaskedArray", "masked", lambda pack, v: [pack(v.filled()), pack(v.mask)]),
-    ("numpy", "ndarray", "ndarray", parts_of_array),
-    ("numpy", "generic", "scalar", lambda pack, v: parts_of_array(pack, v.reshape(()))),
-    ("numpy", "dtype", "dtype", text_of),
-    ("datetime", "datetime", "datetime", parts_of_datetime),
-    ("datetime", "date", "date", lambda pack, v: [[v.year, v.month, v.day]]),
-    ("datetime", "time", "time", text_of),
-    ("datetime", "timedelta", "timedelta", lambda pack, v: [v.days, v.seconds, v.microseconds]),
-    ("datetime", "tzinfo", "zone", parts_of_zone),
-    ("decimal", "Decimal", "Decimal", text_of),
-    ("fractions", "Fraction", "Fraction", text_of),
-    ("pathlib", "PurePath", "Path", text_of),
-    ("uuid", "UUID", "UUID", text_of),
-    ("collections", "deque", "deque", lambda pack, v: [[pack(item) for item in v], v.maxlen]),
-    ("builtins", "int", "int", lambda pack, v: [f"{int.__add__(v, 0):x}"]),
-    ("builtins", "float", "float", lambda pack, v: [float.__add__(v, 0.0)]),
-    ("builtins", "complex", "complex", lambda pack, v: [complex.__repr__(v)]),
-    ("builtins", "str", "str", lambda pack, v: [str.__str__(v)]),
-    ("builtins", "bytes", "bytes", lambda pack, v: [bytes.hex(v)]),
-    ("builtins", "bytearray", "bytearray", lambda pack, v: [bytearray.hex(v)]),
-    ("builtins", "range", "range", lambda pack, v: [v.start, v.stop, v.step]),
-    ("builtins", "list", "list", items_of(list)),
-    ("builtins", "tuple", "tuple", parts_of_tuple),
-    ("builtins", "set", "set", items_of(set)),
-    ("builtins", "frozenset", "frozenset", items_of(frozenset)),
-    ("builtins", "dict", "dict", parts_of_dict),
-    ("collections.abc", "Sequence", "list", lambda pack, v: [[pack(item) for item in v]]),
-)
-"""The module and name of each kind, its tag, and the function that packs its parts; in order."""
+def parts_of_deque(pack: Pack, value: Any) -> list[object]:
+    """Pack a queue with its longest length."""
+    return [[pack(item) for item in value], value.maxlen]
+
+
+def items_of(pack: Pack, value: Any) -> list[object]:
+    """Pack the items of a list or a set, by the methods of these."""
+    for base in (list, set, frozenset):
+        if isinstance(value, base):
+            each: Any = base.__iter__
+            return [[pack(item) for item in each(value)]]
+    return [[pack(item) for item in value]]
+
+
+def plainly(anew: Callable[[Any], object]) -> Callable[[Pack, Any], list[object]]:
+    """Return a function that packs a scalar as what a method of its base class makes of it."""
+    return lambda pack, value: [anew(value)]
+
+
+def parts_of_scalar(pack: Pack, value: Any) -> list[object]:
+    """Pack a scalar of numpy as an array without dimensions."""
+    return parts_of_array(pack, value.reshape(()))
+
+
+def parts_of_masked(pack: Pack, value: Any) -> list[object]:
+    """Pack an array with a mask."""
+    return [pack(value.filled()), pack(value.mask)]
+
+
+def text_of_integer(value: Any) -> str:
+    """Return an integer in base 16, because Python refuses to read long decimals."""
+    return f"{int.__add__(value, 0):x}"
+
+
+PARTS: dict[str, Callable[[Pack, Any], list[object]]] = {
+    "Timestamp": parts_of_timestamp,
+    "DataFrame": parts_of_frame,
+    "MultiIndex": parts_of_levels,
+    "Index": parts_of_index,
+    "column": parts_of_column,
+    "masked": parts_of_masked,
+    "ndarray": parts_of_array,
+    "scalar": parts_of_scalar,
+    "datetime": parts_of_datetime,
+    "zone": parts_of_zone,
+    "deque": parts_of_deque,
+    "int": plainly(text_of_integer),
+    "float": plainly(float.__pos__),
+    "complex": plainly(complex.__repr__),
+    "str": plainly(str.__str__),
+    "bytes": plainly(bytes.hex),
+    "bytearray": plainly(bytearray.hex),
+    "list": items_of,
+    "set": items_of,
+    "frozenset": items_of,
+    "tuple": parts_of_tuple,
+    "dict": parts_of_dict,
+    "text": plainly(str),
+}
+"""The function that packs the parts of a kind."""
+TABLE = """
+    pandas Timestamp Timestamp *Timestamp
+    pandas Timedelta Timedelta asm8
+    pandas Period Period ordinal freqstr
+    pandas Interval Interval left right closed
+    pandas._libs.tslibs.nattype NaTType NaT
+    pandas._libs.missing NAType NA
+    pandas DataFrame DataFrame *DataFrame
+    pandas Series Series index array name
+    pandas RangeIndex RangeIndex start stop step name
+    pandas MultiIndex MultiIndex *MultiIndex
+    pandas Index Index *Index
+    pandas.api.extensions ExtensionArray column *column
+    pandas.api.extensions ExtensionDtype dtype *text
+    numpy.ma MaskedArray masked *masked
+    numpy ndarray ndarray *ndarray
+    numpy generic scalar *scalar
+    numpy dtype dtype *text
+    datetime datetime datetime *datetime
+    datetime date date year month day
+    datetime time time *text
+    datetime timedelta timedelta days seconds microseconds
+    datetime tzinfo zone *zone
+    decimal Decimal Decimal *text
+    fractions Fraction Fraction *text
+    pathlib PurePath Path *text
+    uuid UUID UUID *text
+    collections deque deque *deque
+    builtins int int *int
+    builtins float float *float
+    builtins complex complex *complex
+    builtins str str *str
+    builtins bytes bytes *bytes
+    builtins bytearray bytearray *bytearray
+    builtins range range start stop step
+    builtins list list *list
+    builtins tuple tuple *tuple
+    builtins set set *set
+    builtins frozenset frozenset *frozenset
+    builtins dict dict *dict
+    collections.abc Sequence list *list
+"""
+KINDS = [line.split() for line in TABLE.strip().splitlines()]
+"""The module and name of each kind, its tag, and its attributes or a function of ``PARTS``."""
 EXACT = {"DataFrame", "Series"}
 """Kinds whose subclasses (of geopandas, for example) have more to them than is packed."""
