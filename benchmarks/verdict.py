@@ -47,9 +47,11 @@ def read_lines(file: Path) -> dict[Key, dict[str, str]]:
 def judge_case(name: str, seed: int) -> dict[str, str]:
     """Return the labels of a case, by what was known."""
     labels: dict[str, str] = {}
+    case = CASES[name]
+    world = case.world(seed)
     for replays, asked in product((True, False), repeat=2):
         known = f"{'replays' if replays else 'no replays'}, {'asked' if asked else 'not asked'}"
-        labels[known] = CASES[name].judge(seed, replays=replays, asked=asked).label
+        labels[known] = case.judge_in(world, replays=replays, asked=asked).label
     return labels
 
 

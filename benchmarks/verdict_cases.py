@@ -56,7 +56,13 @@ class Case:
     names: int = 1
 
     def judge(self, seed: int, *, replays: bool, asked: bool) -> Judgement:
-        world = World(self.planner, seed, dict(self.sizes))
+        return self.judge_in(self.world(seed), replays=replays, asked=asked)
+
+    def world(self, seed: int) -> World:
+        return World(self.planner, seed, dict(self.sizes))
+
+    def judge_in(self, world: World, *, replays: bool, asked: bool) -> Judgement:
+        """Judge the planner in a world, whose records are made once."""
         return world.judge(
             replays=replays,
             asked=asked,
@@ -414,7 +420,7 @@ def team_words(call: Call) -> float | None:
     named = [topic for topic in TOPICS if topic in call.subtask]
     if not named:
         return 0.0
-    return 0.22 if named[0] == call.item.topic else -0.1
+    return 0.3 if named[0] == call.item.topic else -0.1
 
 
 def names_choices(_world: World, item: Item) -> list[Workflow]:
@@ -465,6 +471,7 @@ HONEST: dict[str, Case] = {
             skill=lambda worker, item: 0.72 if worker == by_topic(item) * 20 else 0.59,
             workers=tuple(f"w{number}" for number in range(100)),
             fixed=(0,),
+            spread=0.4,
             alone=0.25,
         ),
         (GAIN,),
@@ -473,7 +480,7 @@ HONEST: dict[str, Case] = {
         Planner(
             lambda _world, item: one_step(1 + by_topic(item) % 3),
             skill=cheap_or_dear,
-            spread=0.6,
+            spread=1.0,
             fixed=(0,),
             prices=("0.05", "0.01", "0.01", "0.01"),
             alone=0.25,
@@ -485,7 +492,7 @@ HONEST: dict[str, Case] = {
         Planner(
             cascade,
             skill=by_skills(0.72, 0.66, 0.66, 0.5),
-            spread=0.6,
+            spread=1.0,
             fixed=(0,),
             prices=("0.10", "0.01", "0.01", "0.01"),
             alone=0.25,
@@ -499,7 +506,9 @@ HONEST: dict[str, Case] = {
     "routing, 1,000 questions": Case(
         replace(
             routed(by_topic),
-            skill=lambda worker, item: 0.72 if worker == by_topic(item) % 4 else 0.59,
+            skill=lambda worker, item: 0.7 if worker == by_topic(item) % 4 else 0.59,
+            fixed=(0,),
+            spread=0.4,
         ),
         (GAIN,),
         (("sums", 1000),),

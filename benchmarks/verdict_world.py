@@ -123,7 +123,7 @@ class Planner:
         choices: the answers that a question has.
         prices: a call of each worker, in dollars; one price: of all. Empty: unknown.
         spread: the most that a question's difficulty moves everybody's chance.
-        fixed: the workers of the best fixed workflow, a vote.
+        fixed: the workers of the best fixed workflow: a vote, or one worker's own answers.
         vote: a vote of the best worker at the cost of so many calls is among the rivals.
     """
 
@@ -216,6 +216,9 @@ class World:
 
     def vote(self, item: Item, workers: Sequence[int], caller: str) -> str | None:
         """Return the answer that most of the workers give, of equals the first's."""
+        if len(workers) == 1:
+            plain = Workflow([Step(workers[0], SOLVE_SUBTASK)])
+            return self.play(item, plain, f"worker:{self.planner.workers[workers[0]]}")
         attempts = [Step(worker, SOLVE_SUBTASK) for worker in workers]
         return self.play(item, Workflow([*attempts, Step(workers[0], "Vote.", "all")]), caller)
 

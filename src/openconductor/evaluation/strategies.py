@@ -344,16 +344,31 @@ def _dependence_on_question(repeated: Sequence[Sequence[int]], seed: int) -> Dep
     return replace(measured, on="question", problems=len(repeated), labels=len(repeated))
 
 
-def _plan_number(workflow: Workflow, numbers: dict[Hashable, int]) -> int:
+def count_plans(records: Sequence[Record]) -> int:
+    """Count the different plans: who is told what, and sees whom, in all rounds.
+
+    The order of steps plays no part.
+    """
+    numbers: dict[Hashable, int] = {}
+    plans: set[tuple[int, ...]] = set()
+    for record in records:
+        rounds = [_plan_number(workflow, numbers, words=True) for workflow in record.workflows]
+        if rounds:
+            plans.add(tuple(rounds))
+    return len(plans)
+
+
+def _plan_number(workflow: Workflow, numbers: dict[Hashable, int], *, words: bool = False) -> int:
     """Return a number for who works and who sees whom in what reaches the answer.
 
-    Order and subtasks play no part. Equal plans have equal numbers if ``numbers``, which grows, is
-    the same.
+    Order plays no part, and subtasks only with ``words``. Equal plans have equal numbers if
+    ``numbers``, which grows, is the same.
     """
     of_step: list[int] = []
     for index, step in enumerate(workflow):
         seen = tuple(sorted(of_step[earlier] for earlier in workflow.visible(index)))
-        of_step.append(numbers.setdefault((step.worker, seen), len(numbers)))
+        told = step.subtask if words else ""
+        of_step.append(numbers.setdefault((step.worker, told, seen), len(numbers)))
     return of_step[-1]
 
 

@@ -24,6 +24,7 @@ from openconductor.evaluation.statistics import (
 from openconductor.evaluation.strategies import (
     STRATEGIES,
     Dependence,
+    count_plans,
     routing_dependence,
     strategy,
     useful_part,
@@ -71,6 +72,7 @@ class Routing:
         most_bits: the entropy of an even spread over the pool.
         wasted: the share of steps whose response cannot reach the answer, and that no later round
             looked at; None: there is no step.
+        plans: the number of different plans, words and all rounds included.
         dependence: the dependence of the workflow on the question; None: it cannot be told.
     """
 
@@ -79,6 +81,7 @@ class Routing:
     by_kind: tuple[RoutingGroup, ...]
     most_bits: float
     wasted: Estimate | None
+    plans: int
     dependence: Dependence | None
 
     @property
@@ -119,6 +122,7 @@ def measure_routing(
         by_kind=_measure_groups(_group_by_kind(by_task), names),
         most_bits=math.log2(max(1, len(names))),
         wasted=share(unused, steps),
+        plans=count_plans(records),
         dependence=routing_dependence(records, seed=seed),
     )
 

@@ -285,6 +285,7 @@ def test_the_thresholds_are_those_that_the_docs_promise() -> None:
             dependence_bits=0.1,
             dependence_questions=100,
             lessons=100,
+            transplants=20,
             collapsed=0.8,
             paired=50,
         )

@@ -82,8 +82,9 @@ class WorkersAnswer(Question):
                 )
             return Finding("unknown", reason, replays=True)
         follows = plays.follows
-        if follows is None or follows.problems < RULES.fewest:
-            return Finding("unknown", "too few plans were played on other questions", replays=True)
+        if follows is None or follows.problems < RULES.transplants:
+            reason = "too few plans were played on other questions"
+            return Finding("open", reason, max(RULES.fewest, round(1.5 * figures.questions)))
         text = (
             f"on other questions {plays.share:.0%} of its plans bring the answer of their own one "
             f"(by chance {plays.chance:.0%})"
@@ -170,6 +171,10 @@ class DependsOnQuestion(Question):
             )
             return Finding("unknown", reason, replays=loss is None)
         finding = self._judge_bits(dependence, replayed)
+        if finding.answer == "no" and figures.routing.plans > 1:
+            # Plans differ in their words, or in a later round.
+            reason = f"{finding.reason}; whether its words do was not played"
+            return Finding("unknown", reason, replays=True)
         return finding._replace(replays=loss is None)
 
     def _judge_bits(self, dependence: Dependence, replayed: str) -> Finding:

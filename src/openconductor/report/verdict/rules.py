@@ -66,6 +66,8 @@ class Rules:
         dependence_bits: the least information about the question, beyond chance, in bits.
         dependence_questions: the fewest questions on which the permutation test may say no.
         lessons: the fewest questions from which a best fixed workflow is learnt.
+        transplants: the fewest plans that are played on other questions; a question without an
+            answer has none.
         collapsed: the lower end of one worker's share of the steps from which routing collapsed.
         paired: the fewest questions with valid plans both times on which skill is compared.
     """
@@ -84,6 +86,7 @@ class Rules:
     dependence_bits: float = 0.1
     dependence_questions: int = 100
     lessons: int = 100
+    transplants: int = 20
     collapsed: float = 0.8
     paired: int = 50
 
