@@ -351,18 +351,25 @@ Schema = Mapping[str, Any]
 
 
 def _without_repeats(problems: Sequence[ErrorDetails], schema: Schema) -> list[ErrorDetails]:
-    """Return the problems without missing keys that an unknown key is a misspelling of."""
+    """Return the problems without those that only follow from others.
+
+    They are missing keys that an unknown key is a misspelling of, and lists that are called too
+    short because an entry of theirs is wrong.
+    """
     misspelt: set[str] = set()
     for problem in problems:
         if problem["type"] in _UNKNOWN:
             near = _nearest_key(problem["loc"], schema) or ""
             table = [str(part) for part in problem["loc"][:-1]]
             misspelt.add(".".join([*table, near.rpartition(".")[2]]))
-    return [
-        problem
-        for problem in problems
-        if problem["type"] not in _MISSING or _place(problem) not in misspelt
-    ]
+    entries = {str(problem["loc"][0]) for problem in problems if len(problem["loc"]) > 1}
+    first: list[ErrorDetails] = []
+    for problem in problems:
+        repeats_key = problem["type"] in _MISSING and _place(problem) in misspelt
+        repeats_entry = problem["type"] == "too_short" and _place(problem) in entries
+        if not repeats_key and not repeats_entry:
+            first.append(problem)
+    return first
 
 
 def _place(problem: ErrorDetails) -> str:
@@ -383,6 +390,8 @@ def _problem(problem: ErrorDetails, schema: Schema) -> str:
     if "$ref" in items and isinstance(problem["input"], dict):
         return f"{key}: got one table [{key}], expected an array of tables: write [[{key}]]"
     expected = problem["msg"].removeprefix("Value error, ").removeprefix("Input should be ")
+    if problem["type"] == "value_error" and not key:
+        return expected  # of several keys, which it names
     expected = _TOML_WORDS.get(expected, expected)
     return f"{key or 'the file'}: got {shorten(problem['input'])}, expected {expected}"
 

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Protocol
 
+from openconductor.errors import ConfigError
 from openconductor.events import Event
 from openconductor.types import (
     Budget,
@@ -176,6 +177,18 @@ class Grader(Protocol):
             GradingError: the grader itself failed.
         """
         ...
+
+
+def check_grade(value: object) -> Grade:
+    """Return what a grader returned.
+
+    Raises:
+        ConfigError: it is not a verdict.
+    """
+    if not isinstance(value, Grade):
+        kind = type(value).__name__
+        raise ConfigError(f"the grader returned a {kind} ({value!r:.40}), expected a Grade")
+    return value
 
 
 class Task(Protocol):

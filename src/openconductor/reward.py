@@ -34,7 +34,7 @@ from openconductor.errors import (
 )
 from openconductor.pool import WorkerPool
 from openconductor.prompt import PromptOptions
-from openconductor.protocols import CallContext, Grader, OnEvent
+from openconductor.protocols import CallContext, Grader, OnEvent, check_grade
 from openconductor.types import Budget, Completion, Episode, Grade, Problem, Round
 
 RewardValue = Callable[[Problem, Episode, Grade | None], float | Awaitable[float | None] | None]
@@ -336,7 +336,7 @@ async def grade_answer(
     scope = asyncio.timeout(timeout_s)
     try:
         async with scope:
-            return await grader.grade(problem, answer)
+            return check_grade(await grader.grade(problem, answer))
     except asyncio.CancelledError:
         task = asyncio.current_task()
         if task is None or task.cancelling():

@@ -104,6 +104,9 @@ def test_a_wrong_command_says_what_is_wrong_and_the_fix(
     for name, text in (MISTAKES["given"] | mistake.get("files", {})).items():
         Path(name).parent.mkdir(exist_ok=True)
         Path(name).write_bytes(fill_in(text, places).encode().replace(b"$LATIN1", b"\xdf"))
+    for earlier in ("first", "second"):
+        if earlier in mistake:
+            assert run(*shlex.split(mistake[earlier])).code == 0
     arguments = shlex.split(fill_in(mistake["run"], places))
     if mistake.get("process"):
         code, text = run_process(arguments)

@@ -26,8 +26,10 @@ def replay(
     Questions that some worker did not answer in every repeat are left out. A question's split
     follows from its text: of five, three are for training, one for validation, one for the test.
     """
-    if not out.name.endswith(".csv.gz") or out.exists():
+    if not out.name.endswith(".csv.gz"):
         raise ConfigError(f"--out {out}: expected a new file that ends with .csv.gz")
+    if out.exists():
+        raise ConfigError(f"--out {out}: exists already; expected a new file")
     made = write_replay_table(source, out)
     if as_json:
         console.show_json({"table": str(out), **made})

@@ -95,6 +95,7 @@ def report(
         raise ConfigError(
             f"{source} does not exist; expected the folder of an evaluation, or a recipe (TOML)"
         )
+    _check_places(report_folder, training)
     untrained = None
     if before is not None:  # compared before anything is replayed
         untrained = same_questions(folder, _evaluated_before(results, folder, before))
@@ -134,6 +135,18 @@ def report(
         page = "no page"
         console.say("no page and no figures; they require: pip install 'openconductor[plots]'")
     console.say(f"wrote {page}, {files['report']} and {len(files['figures'])} figures")
+
+
+def _check_places(report_folder: Path, training: Path | None) -> None:
+    """Check where a report is written and what its curve is read of, before anything is replayed.
+
+    Raises:
+        ConfigError: the one is a file, or the other cannot be read.
+    """
+    if report_folder.exists() and not report_folder.is_dir():
+        raise ConfigError(f"--out {report_folder}: is a file, expected a folder")
+    if training is not None:
+        read_training(training)
 
 
 def _ask_missing(

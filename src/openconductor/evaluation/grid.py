@@ -212,10 +212,12 @@ def make_plan(config: EvalConfig) -> EvalPlan:
     workers = [worker.name for _, worker in workshop.pool]
     specs = expand(config.specs, workers)
     _check_systems(specs, workshop, config)
-    evaluated = list(sheets.load_sheets(config).values())
-    workshop.check_held_out(evaluated)
     needs = {spec.name: systems.needs(spec, config) for spec in specs}
     trained = frozenset(name for name, lessons in needs.items() if lessons)
+    if trained:  # checked before anything is fetched
+        sheets.learning_table(config)
+    evaluated = list(sheets.load_sheets(config).values())
+    workshop.check_held_out(evaluated)
     learning = [sheets.load_learning(config, evaluated)] if trained else []
     if config.judge:
         check_judge(config.judge, workshop.pool, [*evaluated, *learning])

@@ -367,6 +367,9 @@ def read_folder(folder: Path) -> tuple[EvalConfig, Plain]:
     Raises:
         ConfigError: the folder holds no evaluation.
     """
+    if not (folder / CONFIG).is_file():
+        reason = f"has no {CONFIG}" if folder.exists() else "does not exist"
+        raise ConfigError(f"{folder}: {reason}; expected the folder of an evaluation")
     try:
         values = tomllib.loads((folder / CONFIG).read_text("utf-8"))
         config = make_eval_config(values, where=str(folder / CONFIG))

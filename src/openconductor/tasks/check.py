@@ -12,8 +12,8 @@ import itertools
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from openconductor.errors import GradingError
-from openconductor.protocols import Grader
+from openconductor.errors import GradingError, OpenConductorError
+from openconductor.protocols import Grader, check_grade
 from openconductor.tasks.data.items import Benchmark, Source
 from openconductor.types import Grade, Problem
 
@@ -83,8 +83,11 @@ async def check_task(
             on_progress(next(done), len(answered))
         return grade
 
-    async with asyncio.TaskGroup() as group:
-        checks = [group.create_task(check(problem, reply)) for problem, reply in answered]
+    try:
+        async with asyncio.TaskGroup() as group:
+            checks = [group.create_task(check(problem, reply)) for problem, reply in answered]
+    except ExceptionGroup as errors:
+        raise errors.exceptions[0] from None
     accepted = 0
     refused: list[CheckFinding] = []
     undecided: list[CheckFinding] = []
@@ -102,6 +105,11 @@ async def check_task(
 async def try_grade(grader: Grader, problem: Problem, answer: str) -> Grade:
     """Grade an answer; if the grader fails, return an undecided grade with the reason."""
     try:
-        return await grader.grade(problem, answer)
+        return check_grade(await grader.grade(problem, answer))
     except GradingError as error:
-        return Grade(None, note=f"undecided: {error}")
+        note = str(error)
+    except Exception as error:  # a grader may raise anything
+        if isinstance(error, OpenConductorError):
+            raise
+        note = f"the grader raised {type(error).__name__}: {error}"
+    return Grade(None, note=f"undecided: {note}")

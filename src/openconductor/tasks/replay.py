@@ -40,6 +40,11 @@ from openconductor.types import Completion, Message, Problem, Sampling
 
 SHIPPED = table_path("mmlu_pro")
 NAME = "replay"
+SUFFIX = ".csv.gz"
+_TABLE = (
+    "a table, which `openconductor pool replay RUN --out TABLE.csv.gz` makes of an evaluation, or "
+    "a folder with one"
+)
 
 
 class ReplayTask(Benchmark):
@@ -63,8 +68,12 @@ class ReplayTask(Benchmark):
     ) -> None:
         about = "questions with recorded answers, for workers that replay them"
         given = SHIPPED if path is None else Path(path)
+        if not given.is_dir() and not given.name.endswith(SUFFIX):
+            raise ConfigError(f"task {NAME}: got the path {given}, expected {_TABLE}")
+        if not given.exists():
+            raise ConfigError(f"task {NAME}: {given} does not exist; expected {_TABLE}")
         self._texts = given if given.is_dir() else None
-        self.path = next(given.glob("*.csv.gz"), SHIPPED) if given.is_dir() else given
+        self.path = next(given.glob(f"*{SUFFIX}"), SHIPPED) if given.is_dir() else given
         self._origin = _open_origin(self.path)
         grader = ChoiceGrader() if self._origin is None else self._origin.grader
         super().__init__(NAME, about, SPLITS, grader, split=split, limit=limit)

@@ -99,7 +99,7 @@ def require_names(config: TrainConfig, folder: Path | None = None, *, resume: bo
     check_names(config, checklist)
     faults = [check.text for check in checklist.checks if check.state == "wrong"]
     if faults:
-        raise ConfigError("; ".join(faults))
+        raise ConfigError("; ".join(dict.fromkeys(faults)))
 
 
 def check_folder(config: TrainConfig, folder: Path, *, resume: bool) -> TrainConfig | None:
