@@ -9,7 +9,6 @@ from benchmarks.verdict_world import (
     EXPERT,
     KINDS,
     LETTERS,
-    SKILLS,
     TOPICS,
     Call,
     Item,
@@ -353,21 +352,23 @@ FRAUDS: dict[str, Case] = {
 }
 
 # ── honest planners ───────────────────────────────────────────────────────────────────────────────
-BEST, OTHER = 0.75, 0.55
+# Skills before a question's difficulty: with these a planner that knows the specialists is ten
+# points better than the best worker, and differs from it on three of ten questions.
+SPECIALIST, OTHER, SPREAD = 0.86, 0.6, 0.6
 
 
 def routed(group: Callable[[Item], int], count: int = 4, salt: int = 0) -> Planner:
     """Each group of questions has its specialist, whom the planner knows in nine of ten cases."""
 
     def skill(worker: int, item: Item) -> float:
-        return 0.92 if worker == group(item) % count else 0.52
+        return SPECIALIST if worker == group(item) % count else OTHER
 
     def plan(world: World, item: Item) -> list[Workflow]:
         rng = world.rng("routing", salt, *item.key)
         known = rng.random() < 0.92
         return one_step(group(item) % count if known else rng.randrange(count))
 
-    return Planner(plan, skill=skill, alone=0.25)
+    return Planner(plan, skill=skill, alone=0.25, spread=SPREAD, fixed=(0,))
 
 
 def by_kind(item: Item) -> int:
@@ -420,7 +421,7 @@ def team_words(call: Call) -> float | None:
     named = [topic for topic in TOPICS if topic in call.subtask]
     if not named:
         return 0.0
-    return 0.3 if named[0] == call.item.topic else -0.1
+    return 0.25 if named[0] == call.item.topic else -0.1
 
 
 def names_choices(_world: World, item: Item) -> list[Workflow]:
@@ -441,14 +442,27 @@ HONEST: dict[str, Case] = {
     "routing over unpriced workers": Case(replace(routed(by_kind), prices=()), (GAIN,)),
     "routing, planner as good as a worker": Case(replace(routed(by_kind), alone=0.6), (GAIN,)),
     "words for each topic": Case(
-        Planner(team, skill=by_skills(*SKILLS), words=team_words, alone=0.3), (GAIN,)
+        Planner(team, words=team_words, spread=0.5, fixed=(0,), alone=0.3), (GAIN,)
     ),
     "hypothesis": Case(Planner(hypothesis, alone=0.5), (GAIN,)),
     "second round that looks": Case(
-        Planner(second_look, skill=by_skills(0.65, 0.65, 0.5, 0.5), alone=0.3, vote=0), (GAIN,)
+        Planner(
+            second_look,
+            skill=by_skills(0.65, 0.65, 0.5, 0.5),
+            spread=0.5,
+            fixed=(0,),
+            alone=0.3,
+        ),
+        (GAIN,),
     ),
     "one workflow for all": Case(
-        Planner(lambda _w, _i: one_step(0, EXPERT), words=expert_words, alone=0.3), (ONE,)
+        Planner(
+            lambda _w, _i: one_step(0, EXPERT),
+            words=lambda call: 0.13 if "expert" in call.subtask else 0.0,
+            spread=0.4,
+            alone=0.3,
+        ),
+        (ONE,),
     ),
     "two seeds": Case(
         routed(by_topic),
@@ -468,10 +482,10 @@ HONEST: dict[str, Case] = {
     "100 workers": Case(
         Planner(
             lambda _world, item: one_step(by_topic(item) * 20),
-            skill=lambda worker, item: 0.72 if worker == by_topic(item) * 20 else 0.59,
+            skill=lambda worker, item: 0.76 if worker == by_topic(item) * 20 else OTHER,
             workers=tuple(f"w{number}" for number in range(100)),
             fixed=(0,),
-            spread=0.4,
+            spread=SPREAD,
             alone=0.25,
         ),
         (GAIN,),
@@ -506,9 +520,7 @@ HONEST: dict[str, Case] = {
     "routing, 1,000 questions": Case(
         replace(
             routed(by_topic),
-            skill=lambda worker, item: 0.7 if worker == by_topic(item) % 4 else 0.59,
-            fixed=(0,),
-            spread=0.4,
+            skill=lambda worker, item: 0.75 if worker == by_topic(item) % 4 else OTHER,
         ),
         (GAIN,),
         (("sums", 1000),),

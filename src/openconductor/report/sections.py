@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from openconductor.report.rivals import Change, Effort
     from openconductor.report.routing import Routing, RoutingGroup
     from openconductor.report.training import Training
+    from openconductor.report.transplants import PlayFigures
 
 EDITS = {
     "drop": "step dropped",
@@ -98,6 +99,8 @@ def sections(report: Report) -> Iterator[Section]:
     if figures.routing.by_kind:
         names = ("worker_kind", "workflow_length", "worker_rounds")
         yield _groups("By kind of question", figures.routing.by_kind, figures.parts, names)
+    if figures.plays is not None:
+        yield _plays(figures.plays)
     if figures.counterfactuals is not None:
         yield _counterfactuals(figures.counterfactuals)
     if report.headroom is not None:
@@ -356,6 +359,30 @@ def _groups(
         "strategies, %",
     )
     return Section(title, (), head, rows, frozenset((0, 6, 7, 8)), figures=figures)
+
+
+def _plays(plays: PlayFigures) -> Section:
+    """Make what whole plans are worth elsewhere."""
+    leads = {
+        "own shape over another question's, in plain words": plays.shape,
+        "own words over another question's": plays.words,
+        "own words over none": plays.silence,
+        "own plan over one of its plans for all": plays.constant,
+        "other workers over its own": plays.strangers,
+    }
+    rows: list[Sequence[str]] = []
+    for name, lead in leads.items():
+        p = NOTHING if lead is None else say.chance(lead.p)
+        rows.append((name, points(lead), span(lead), p))
+    questions = counted(plays.questions, "question")
+    lines = [f"The plans of {questions}, played elsewhere ({counted(plays.played, 'play')})."]
+    if plays.follows is not None:
+        lines.append(
+            f"On another question of its kind {100 * plays.share:.1f} % of the plans bring the "
+            f"answer of their own one (other choices: {100 * plays.chance:.1f} %)."
+        )
+    head = ("", "points", INTERVAL, "p")
+    return Section("What whole plans are worth", lines, head, rows, drawn=list(leads.values()))
 
 
 def _counterfactuals(replays: Counterfactuals) -> Section:

@@ -11,7 +11,18 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from planted_records import KINDS, ROUTED, WORKERS, Player, alone, always, flat, make_record, play
+from planted_records import (
+    KINDS,
+    ROUTED,
+    WORKERS,
+    Player,
+    alone,
+    always,
+    flat,
+    make_record,
+    planted_plays,
+    play,
+)
 
 from openconductor.errors import ConfigError
 from openconductor.evaluation.headroom import headroom
@@ -109,6 +120,18 @@ def test_a_vote_far_from_the_systems_cost_is_not_called_one_at_equal_cost(dollar
     assert any(line.startswith(text) for line in lines_of(figures, "Where it stands"))
 
 
+def test_what_whole_plans_are_worth_is_a_table_and_a_share_that_follows() -> None:
+    records = play(PLAYERS, 1, questions=120)
+    plays = planted_plays(records, follows=flat(0.5), shape=0.3)
+    figures = measure_orchestration(records, workers=WORKERS, plays=plays)
+    assert figures.plays is not None
+    report = Report("r", "unconstrained", 0, figures, judge(figures))
+    (part,) = [part for part in sections(report) if part.title == "What whole plans are worth"]
+    assert part.rows[0][1] == points(figures.plays.shape)
+    assert f"{100 * figures.plays.share:.1f} % of the plans" in part.lines[1]
+    json.dumps(report.to_json(), allow_nan=False)
+
+
 def test_a_regret_of_nothing_has_no_sign() -> None:
     same = measured(40, oracle=CONDUCTOR)
     lead = replace(same.oracle.lead, value=1e-17, low=-0.1, high=0.1)
@@ -167,7 +190,7 @@ def test_a_pools_gain_is_said_with_both_levels_that_it_lies_between(repeats, who
 
 def test_the_gains_that_so_many_questions_show_are_listed() -> None:
     room: Any = headroom(play(PLAYERS, 1, questions=60), gains=(0.01, 0.025, 0.07))
-    lines = " ".join(line for part in pool_sections(room) for line in part.lines)
+    lines = " ".join(line for part in pool_sections(room, {}) for line in part.lines)
     assert re.search(r"power: 1 point .+; 2\.5 points .+; 7 points", lines)
     assert "plans of several steps may need it" in lines
 
@@ -191,7 +214,7 @@ def test_a_report_of_whatever_there_is_can_be_said_and_written(
     report = Report("r", "unconstrained", 0, figures, judge(figures), room)
     json.dumps(report.to_json(), allow_nan=False)
     assert heading(report).startswith(systems[0])
-    parts = [*sections(report), *(pool_sections(room) if room is not None else ())]
+    parts = [*sections(report), *(pool_sections(room, {}) if room is not None else ())]
     assert {"Where it stands", "Form", "Who works, and how"} <= {part.title for part in parts}
     for part in parts:
         text = list(part.lines)
