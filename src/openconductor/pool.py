@@ -96,9 +96,15 @@ class WorkerPool:
         """
         file = load_toml(path, PoolFile, overrides)
         measured = file.calibration
+        # Models of this process are loaded last: a fault of another worker is found in no time.
+        entries = sorted(
+            enumerate(file.worker), key=lambda item: item[1].provider == "transformers"
+        )
+        workers: dict[int, Worker] = {}
         try:
-            workers = [entry.build(measured.get(entry.name, {})) for entry in file.worker]
-            return cls(workers, default_worker=file.default_worker)
+            for ordinal, entry in entries:
+                workers[ordinal] = entry.build(measured.get(entry.name, {}))
+            return cls(dict(sorted(workers.items())), default_worker=file.default_worker)
         except ConfigError as error:
             raise ConfigError(f"{path}: {error}") from error
 

@@ -247,6 +247,15 @@ def test_a_mistake_in_a_pool_file_is_told_once_with_its_fix(tmp_path, text, mess
         from_text(tmp_path, text)
 
 
+def test_a_misspelt_worker_is_found_before_the_model_of_another_is_loaded(tmp_path: Path) -> None:
+    path = tmp_path / "pool.toml"
+    local = '[[worker]]\nname = "local"\nprovider = "transformers"\nmodel = "./nowhere"\n'
+    other = '[[worker]]\nname = "other"\nprovider = "opnai"\nmodel = "m"\n'
+    path.write_text(local + other, "utf-8")
+    with pytest.raises(errors.ConfigError, match="worker 'other': provider: got 'opnai'"):
+        WorkerPool.from_toml(path)
+
+
 @pytest.mark.parametrize(
     ("text", "named"),
     CASES["pools"],
