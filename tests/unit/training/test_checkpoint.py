@@ -9,17 +9,21 @@ import shutil
 import string
 from collections.abc import Callable
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 import torch
 from safetensors import SafetensorError
 from safetensors.torch import load_file, save_file
 from transformers import PreTrainedTokenizerFast
+from transformers.integrations import deepspeed
 
 from openconductor.errors import ConfigError, JournalError
 from openconductor.gym.bundled import bundled_folder
 from openconductor.gym.questions import KINDS, draw_question
 from openconductor.gym.sampling import phrases, random_workflow, write_thought
+from openconductor.gym.workers import gym_pool
 from openconductor.prompt import render_workflow
 from openconductor.training.checkpoint import (
     COMPLETE,
@@ -30,8 +34,11 @@ from openconductor.training.checkpoint import (
     is_complete,
     last_checkpoint,
     load_model,
+    save_trained,
+    unsharded,
     whole_folder,
 )
+from openconductor.training.train_config import TrainConfig
 
 pytestmark = pytest.mark.train
 
@@ -216,3 +223,42 @@ def test_an_engine_that_cannot_learn_here_or_could_not_save_is_refused(
         check_engine()
     monkeypatch.setenv("ACCELERATE_DEEPSPEED_ZERO3_SAVE_16BIT_MODEL", "true")
     assert check_engine() == "ZeRO-3"
+
+
+def test_one_process_loads_whole_models_while_zero_3_shares_them() -> None:
+    class Zero3:
+        def is_zero3(self) -> bool:
+            return True
+
+    config = Zero3()
+    deepspeed.set_hf_deepspeed_config(config)
+    try:
+        assert deepspeed.is_deepspeed_zero3_enabled()
+        with unsharded():
+            assert not deepspeed.is_deepspeed_zero3_enabled()
+        assert deepspeed.is_deepspeed_zero3_enabled()
+    finally:
+        deepspeed.unset_hf_deepspeed_config()
+
+
+def test_weights_that_are_tied_are_saved_once_when_an_engine_gathers_them_twice(
+    tmp_path: Path, set_engine: Callable[[str], None]
+) -> None:
+    model, tokenizer = load_model(bundled_folder())
+    gathered = {name: weight.clone() for name, weight in model.state_dict().items()}
+    assert "lm_head.weight" in gathered
+    accelerator = SimpleNamespace(
+        is_main_process=True,
+        unwrap_model=lambda model: model,
+        get_state_dict=lambda _: gathered,
+        wait_for_everyone=lambda: None,
+    )
+    trainer: Any = SimpleNamespace(accelerator=accelerator, model=model, deepspeed=None)
+    set_engine("FSDP2")
+    folder = tmp_path / "conductor"
+    save_trained(trainer, tokenizer, TrainConfig(), folder, gym_pool(0))
+    saved = load_file(folder / "model.safetensors")
+    del gathered["lm_head.weight"]
+    assert saved.keys() == gathered.keys()
+    assert all(torch.equal(saved[name], weight) for name, weight in gathered.items())
+    load_model(folder)
