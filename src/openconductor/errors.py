@@ -31,6 +31,7 @@
 
 from __future__ import annotations
 
+import textwrap
 from enum import StrEnum
 from typing import TYPE_CHECKING, ClassVar
 
@@ -234,3 +235,12 @@ def stops(error: OpenConductorError) -> bool:
     if isinstance(error, AuthFailed):
         return True
     return not isinstance(error, WorkflowError | WorkerError | GradingError)
+
+
+def one_line(error: BaseException) -> str:
+    """Return the class and the message of an error of somebody else's code, in one line.
+
+    >>> one_line(OSError("no file;  see above"))
+    'OSError: no file; see above'
+    """
+    return textwrap.shorten(f"{type(error).__name__}: {error}", 300, placeholder="…")

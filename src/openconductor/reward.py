@@ -30,6 +30,7 @@ from openconductor.errors import (
     OpenConductorError,
     WorkflowError,
     caused_by_plan,
+    one_line,
     stops,
 )
 from openconductor.pool import WorkerPool
@@ -347,7 +348,7 @@ async def grade_answer(
     except Exception as error:  # a grader may raise anything
         if isinstance(error, OpenConductorError) and stops(error):
             raise
-        note = f"{type(error).__name__}: {error}"
+        note = one_line(error)
         if isinstance(error, TimeoutError) and scope.expired():
             note = f"no verdict within {timeout_s} s"
     return Grade(None, note=note)

@@ -180,7 +180,8 @@ class _Column:
         self.is_text = is_text
         self.cells = [_printable_cell(row[place]) for row in rows]
         texts = [str(row[place]) for row in rows]
-        self.widest = max(map(cell_len, [self.title, *texts]))
+        lines = [line for text in texts for line in text.splitlines()]
+        self.widest = max(map(cell_len, [self.title, *lines]))
         if is_text:
             words = " ".join([self.title, *texts]).split()
             longest = max(map(cell_len, words), default=0)

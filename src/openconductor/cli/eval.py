@@ -44,6 +44,7 @@ from openconductor.cli.runs import (
     read_learn,
     read_task,
     read_task_path,
+    say_masked,
 )
 from openconductor.errors import BudgetExceeded, ConfigError
 from openconductor.evaluation.eval_config import (
@@ -309,8 +310,7 @@ def _say_moves(regraded: Regraded) -> None:
 
 def _show(results: Results, folder: Path, as_json: bool, regraded: Regraded | None = None) -> None:
     table = make_table(results)
-    if table.much_masked:
-        console.say(f"warning: {table.much_masked}")
+    say_masked(table.rows)
     if as_json:
         values = table.to_json()
         values["latency"] = latency(results)

@@ -24,6 +24,7 @@ from openconductor.errors import BudgetExceeded, ConfigError, JournalError
 from openconductor.evaluation.eval_config import GYM, EvalConfig, make_eval_config
 from openconductor.evaluation.grid import Progress, run_grid
 from openconductor.evaluation.records import CONFIG, JOURNAL, Results, holds
+from openconductor.evaluation.tables import TableRow, make_rows, much_masked
 from openconductor.pool import simulated_pool
 from openconductor.store import read_store
 from openconductor.types import Usage
@@ -235,8 +236,19 @@ def ask_workers(
     }
     config = make_eval_config(values, where="command line")
     folder = options.out or default_folder(config)
+    error = None
     try:
         with interruptible(folder, f"the same command and --out {shlex.quote(str(folder))}"):
-            return WorkersRun(folder, evaluate(config, folder, "asking the workers"))
-    except BudgetExceeded as error:
-        return WorkersRun(folder, Results.load(folder), error)
+            results = evaluate(config, folder, "asking the workers")
+    except BudgetExceeded as spent:
+        error = spent
+        results = Results.load(folder)
+    say_masked(make_rows(results))
+    return WorkersRun(folder, results, error)
+
+
+def say_masked(rows: Sequence[TableRow]) -> None:
+    """Warn of accuracies that leave out many masked answers."""
+    warning = much_masked(rows)
+    if warning:
+        console.say(f"warning: {warning}")

@@ -6,24 +6,31 @@ import asyncio
 import warnings
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
+from decimal import Decimal
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
+from openconductor.calls.budget import RunBudget
 from openconductor.cli import console
+from openconductor.cli.bill import dollars_text
 from openconductor.cli.console import counted
-from openconductor.cli.options import AsJson, spread
-from openconductor.config import registered
+from openconductor.cli.options import AsJson, Dollars, JudgeName, spread
+from openconductor.config import one_of, registered
 from openconductor.errors import ConfigError
+from openconductor.events import CallEnded, Event
 from openconductor.graders import GRADERS
 from openconductor.graders.code_tests import CodeTests, IoTest
+from openconductor.pool import WorkerPool
+from openconductor.protocols import CallContext, Grader
 from openconductor.store.serialisation import plain
 from openconductor.tasks import TASKS, load_task
 from openconductor.tasks.check import CheckFinding, CheckReport, check_task
 from openconductor.tasks.data.dataset import UnpinnedData
 from openconductor.tasks.data.items import Benchmark, Item, Loaded, Source
 from openconductor.tasks.paper_mix import MixGrader
+from openconductor.types import Budget, Usage
 
 task = typer.Typer(help="List benchmarks, look at their problems, check their graders.")
 
@@ -86,7 +93,7 @@ def list_tasks(as_json: AsJson = False) -> None:
             f"{split} {count:,}" if count else split
             for split, count in _split_sizes(benchmark).items()
         ]
-        rows.append([name, ", ".join(splits), _judge(benchmark), benchmark.about])
+        rows.append([name, "\n".join(splits), _judge(benchmark), benchmark.about])
     console.show_table(("task", "splits", "judged by", "what it is"), rows, words=range(4), names=4)
     console.say("data sets, commits and licences: --json")
 
@@ -143,6 +150,11 @@ def check(
     concurrency: Annotated[
         int, typer.Option("--concurrency", min=1, max=256, help="Replies graded at once.")
     ] = 8,
+    judge: JudgeName = None,
+    pool: Annotated[
+        Path | None, typer.Option("--pool", help="The pool file (TOML) of the judge.")
+    ] = None,
+    dollars: Dollars = None,
     as_json: AsJson = False,
 ) -> None:
     """Check that the grader accepts every gold answer.
@@ -151,9 +163,20 @@ def check(
     all decided ones are accepted. 1: some are rejected.
     """
     benchmark, _ = _load(name, data)
+    paid: list[Usage] = []
+    grader = None
+    if judge is not None and pool is not None:
+        grader = _with_judge(benchmark.grader, judge, pool, dollars, paid)
+    elif judge is not None or pool is not None:
+        raise ConfigError("--judge NAME and --pool FILE require each other")
     with console.progress_bar("grading") as on_progress:
-        checking = check_task(benchmark, concurrency=concurrency, on_progress=on_progress)
+        checking = check_task(
+            benchmark, grader=grader, concurrency=concurrency, on_progress=on_progress
+        )
         report = asyncio.run(checking)
+    if judge is not None:
+        spent = dollars_text(sum(paid, Usage()), zero=True)
+        console.say(f"judge {judge}: {counted(len(paid), 'call')}, {spent}")
     if as_json:
         console.show_json(
             {
@@ -170,6 +193,23 @@ def check(
         _show_report(benchmark.name, report)
     if not report.ok:
         raise typer.Exit(console.FAILED)
+
+
+def _with_judge(
+    grader: Grader, judge: str, pool: Path, dollars: Decimal | None, paid: list[Usage]
+) -> Grader:
+    """Return a grader that asks a worker what it cannot decide; ``paid`` gets each call's usage."""
+    from openconductor.evaluation.undecided import PoolJudge, settled
+
+    def on_event(event: Event) -> None:
+        if isinstance(event, CallEnded):
+            paid.append(event.call.usage)
+
+    budget = None if dollars is None else RunBudget(Budget(dollars=dollars))
+    workers = WorkerPool.from_toml(pool)
+    one_of("--judge", judge, workers.names.values())
+    asked = PoolJudge(workers, judge, None, CallContext(budget=budget), on_event)
+    return settled(grader, undecided="masked", judge=asked)
 
 
 def _load(name: str, data: DataOptions) -> tuple[Benchmark, Loaded]:

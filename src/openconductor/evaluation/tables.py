@@ -154,19 +154,6 @@ class Table:
     differences: tuple[Gap, ...] = ()
     learning: dict[str, object] | None = None
 
-    @property
-    def much_masked(self) -> str:
-        """A sentence on the accuracies that leave out many masked answers; "": none does."""
-        marked = [row for row in self.rows if row.is_marked and row.task != AVERAGE]
-        if not marked:
-            return ""
-        worst = max(marked, key=lambda row: row.masked / row.n)
-        return (
-            f"{MARK} More than {100 * MOST_MASKED:.0f} % of the answers are masked and in no "
-            f"average, so the figure may be off by as much: {worst.masked} of "
-            f"{worst.n * worst.k} by {worst.system} on {worst.task}"
-        )
-
     def to_json(self) -> dict[str, object]:
         """Return plain values; shares are fractions, null is unknown."""
         return asdict(self)
@@ -587,12 +574,26 @@ def _about(table: Table) -> str:
     if table.missing:
         answers = "1 answer is" if table.missing == 1 else f"{table.missing} answers are"
         text += f" {answers} missing: the evaluation was stopped."
-    if table.much_masked:
-        text += f"\n\n{_escaped(table.much_masked)}."
+    warning = much_masked(table.rows)
+    if warning:
+        text += f"\n\n{_escaped(warning)}."
     return text
 
 
 # ── warnings ──────────────────────────────────────────────────────────────────────────────────────
+def much_masked(rows: Iterable[TableRow]) -> str:
+    """Return a sentence on the accuracies that leave out many masked answers; "": none does."""
+    marked = [row for row in rows if row.is_marked and row.task != AVERAGE]
+    if not marked:
+        return ""
+    worst = max(marked, key=lambda row: row.masked / row.n)
+    return (
+        f"{MARK} More than {100 * MOST_MASKED:.0f} % of the answers are masked and in no average, "
+        f"so the figure may be off by as much: {worst.masked} of {worst.n * worst.k} by "
+        f"{worst.system} on {worst.task}"
+    )
+
+
 def cut_answers(results: Results) -> list[str]:
     """Return a warning for each system and task that has many answers cut at a token limit."""
     warnings: list[str] = []

@@ -448,9 +448,12 @@ def _pool(room: Headroom, costs: Mapping[str, Cost], *lines: str) -> Section:
     rows: list[Sequence[str]] = []
     for worker in room.workers:
         cost = costs.get(f"{ALONE}{worker.name}", Cost())
+        right = percent(worker.accuracy)
+        if worker.accuracy.masked > MOST_MASKED * room.questions * room.repeats:
+            right = f"{MARK} {right}"
         row = (
             worker.name,
-            percent(worker.accuracy),
+            right,
             interval(worker.accuracy),
             say.thousand(cost.dollars),
             say.three_digits(cost.seconds),

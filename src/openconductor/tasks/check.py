@@ -12,7 +12,7 @@ import itertools
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from openconductor.errors import GradingError, OpenConductorError
+from openconductor.errors import GradingError, OpenConductorError, one_line
 from openconductor.protocols import Grader, check_grade
 from openconductor.tasks.data.items import Benchmark, Source
 from openconductor.types import Grade, Problem
@@ -56,12 +56,17 @@ class CheckReport:
 
 
 async def check_task(
-    task: Benchmark, *, concurrency: int = 8, on_progress: OnProgress | None = None
+    task: Benchmark,
+    *,
+    grader: Grader | None = None,
+    concurrency: int = 8,
+    on_progress: OnProgress | None = None,
 ) -> CheckReport:
     """Grade every canonical reply of the default split.
 
     Args:
         task: the task to check.
+        grader: judges in place of the task's own.
         concurrency: replies graded at the same time.
         on_progress: called after each.
 
@@ -78,7 +83,7 @@ async def check_task(
 
     async def check(problem: Problem, canonical: str) -> Grade:
         async with gate:
-            grade = await try_grade(task.grader, problem, canonical)
+            grade = await try_grade(grader or task.grader, problem, canonical)
         if on_progress is not None:
             on_progress(next(done), len(answered))
         return grade
@@ -111,5 +116,5 @@ async def try_grade(grader: Grader, problem: Problem, answer: str) -> Grade:
     except Exception as error:  # a grader may raise anything
         if isinstance(error, OpenConductorError):
             raise
-        note = f"the grader raised {type(error).__name__}: {error}"
+        note = f"the grader raised {one_line(error)}"
     return Grade(None, note=f"undecided: {note}")

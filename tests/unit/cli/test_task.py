@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import warnings
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -173,3 +174,45 @@ def test_a_wrong_command_names_what_is_expected(run, data, tmp_path, monkeypatch
     ran = run("task", *arguments.split())
     assert (ran.code, ran.out) == (int(code), "")
     assert message in ran.err
+
+
+# ── a judge ───────────────────────────────────────────────────────────────────────────────────────
+POOL = """
+[[worker]]
+name = "referee"
+provider = "openconductor.testing:Scripted"
+model = "Verdict: right"
+price = {input = 1, output = 2}
+"""
+
+
+def test_a_judge_decides_what_the_rules_cannot_and_its_bill_is_said(
+    run, data, tmp_path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = data({"id": "a", "question": "What falls?", "answer": "supply, then demand"})
+    read = DatasetTask.read
+
+    def in_other_words(self: DatasetTask, split: str = "") -> Loaded:
+        loaded = read(self, split)
+        (item,) = loaded.items
+        return replace(loaded, items=(replace(item, canonical="Answer: both fall"),))
+
+    monkeypatch.setattr(DatasetTask, "read", in_other_words)
+    pool = tmp_path / "pool.toml"
+    pool.write_text(POOL, "utf-8")
+    check = ("task", "check", "rlpr", "--path", path)
+    assert "1 undecided" in run(*check).out
+    judged = run(*check, "--judge", "referee", "--pool", pool)
+    assert (judged.code, judged.out) == (0, "rlpr: 1 of 1 canonical replies accepted\n")
+    assert "judge referee: 1 call, $" in judged.err
+    run(*check, "--judge", "refere", "--pool", pool).assert_refused("--judge: got 'refere'")
+    run(*check, "--judge", "referee").assert_refused("require each other")
+
+
+@pytest.mark.parametrize("columns", ["80", "120"])
+def test_the_list_of_tasks_says_each_split_on_a_line_and_fits(run, monkeypatch, columns) -> None:
+    monkeypatch.setenv("COLUMNS", columns)
+    lines = run("task", "list").out.splitlines()
+    assert max(map(len, lines)) <= int(columns)
+    assert len(lines) < 70
+    assert any(line.strip().startswith("auxiliary_train 99,842") for line in lines)

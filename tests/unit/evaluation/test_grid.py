@@ -285,7 +285,7 @@ def test_what_stops_a_run_cancels_what_runs_and_comes_out_as_it_is(ada: Adder) -
     [
         (Grade(None, note="two readings"), "two readings"),
         (errors.GradingError("no sandbox"), "no sandbox"),
-        (ZeroDivisionError("oops"), "ZeroDivisionError: oops"),
+        (ZeroDivisionError("oops\n  twice"), "ZeroDivisionError: oops twice"),
         (asyncio.CancelledError(), "the grader was cancelled from inside"),
     ],
 )

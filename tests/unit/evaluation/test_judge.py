@@ -17,7 +17,7 @@ from openconductor.evaluation import dry_run, grid
 from openconductor.evaluation.eval_config import EvalConfig, make_eval_config
 from openconductor.evaluation.records import Results, read_folder
 from openconductor.evaluation.regrade import Regraded, regrade
-from openconductor.evaluation.tables import make_table
+from openconductor.evaluation.tables import make_table, much_masked
 from openconductor.store import read_store
 
 RUN = Path("run")
@@ -218,4 +218,4 @@ def test_an_accuracy_that_leaves_out_much_is_marked_and_warned_of(
     text = (RUN / "table.md").read_text("utf-8")
     assert (r"| \* 100.0 ± 0.0 |" in text) == marked
     said = "More than 3 % of the answers are masked"
-    assert (said in text.partition("## Accuracy")[0]) == (said in table.much_masked) == marked
+    assert (said in text.partition("## Accuracy")[0]) == (said in much_masked(table.rows)) == marked

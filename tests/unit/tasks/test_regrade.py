@@ -216,6 +216,10 @@ class ReplyGrader:
             raise GradingError("the reference has no value")
         if answer == "sandbox":
             raise SandboxError("no sandbox works here")
+        if answer == "bug":
+            raise ZeroDivisionError("a bug\nof several lines")
+        if answer == "stop":
+            raise ConfigError("an extra is not installed")
         return Grade({"right": True, "wrong": False}.get(answer), answer, f"said {answer}")
 
 
@@ -234,7 +238,7 @@ class Prepared(Benchmark):
 
 async def test_a_check_tells_accepted_refused_and_undecided_replies_apart() -> None:
     progress: list[tuple[int, int]] = []
-    task = Prepared("right", "wrong", None, "undecided", "raise", "right", "sandbox")
+    task = Prepared("right", "wrong", None, "undecided", "raise", "right", "sandbox", "bug")
     report = await check_task(task, on_progress=lambda *counts: progress.append(counts))
     assert (report.accepted, report.unanswered, report.ok) == (2, 1, False)
     assert report.refused == (CheckFinding("p1", "wrong", "said wrong"),)
@@ -242,8 +246,14 @@ async def test_a_check_tells_accepted_refused_and_undecided_replies_apart() -> N
         ("p3", "said undecided"),
         ("p4", "undecided: the reference has no value"),
         ("p6", "undecided: no sandbox works here"),
+        ("p7", "undecided: the grader raised ZeroDivisionError: a bug of several lines"),
     ]
-    assert progress == [(done, 6) for done in range(1, 7)]
+    assert progress == [(done, 7) for done in range(1, 8)]
+
+
+async def test_a_check_that_nothing_can_pass_stops_with_the_error_itself() -> None:
+    with pytest.raises(ConfigError, match="an extra is not installed"):
+        await check_task(Prepared("right", "stop"))
 
 
 @pytest.mark.parametrize(
