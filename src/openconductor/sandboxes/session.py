@@ -4,8 +4,8 @@
 only share the cores.
 
 The first bytes sent are the code that runs inside (``encoding``, ``candidate``, ``place``,
-``supervisor``), compiled already if the Python inside is the one outside. Then come the frames that
-``supervisor`` describes.
+``usage``, ``supervisor``), compiled already if the Python inside is the one outside. Then come the
+frames that ``supervisor`` describes.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ from openconductor.sandboxes import Limits, Run, RunResult, Verdict
 from openconductor.sandboxes.encoding import NotPlain, decode
 
 PACKAGE = "openconductor.sandboxes"
-INSIDE = ("encoding", "place", "candidate", "supervisor")
+INSIDE = ("encoding", "place", "candidate", "usage", "supervisor")
 BOOTSTRAP = """
 import gc, io, marshal, sys
 gc.disable()

@@ -12,8 +12,8 @@ keeps others from changing its limits and priority. Outside such a namespace (ba
 none of that holds.
 
 Not covered: without our filter (``docker``, ``plain``), CPU time of children that a program has the
-kernel reap unseen (SIGCHLD ignored), once they ended; kernel memory of pipes and sockets, which
-only the limits on files and processes bound.
+kernel reap unseen (SIGCHLD ignored), once they ended; kernel memory of pipes, which only the
+limits on files and processes bound.
 """
 
 # ``os`` is made of ``posix``; it takes 1 ms to import itself, in every sandbox, and ``typing`` 3.
@@ -39,20 +39,24 @@ from openconductor.sandboxes.candidate import (
 )
 from openconductor.sandboxes.encoding import encode
 from openconductor.sandboxes.place import Place
+from openconductor.sandboxes.usage import (
+    held_by_sockets,
+    living_thread,
+    proportional,
+    read_start,
+    too_full,
+    waited_for_core,
+)
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Any
 
 TICK_S = 0.05
-# The most files and folders in /tmp: bubblewrap cannot limit their number, nor their size before
-# 0.7.
-FILES = 2_000
 CHUNK = 1 << 16
 STARVED_FACTOR = 4  # a run ends after this many times its wall guard, however busy the machine is
 LOOKS_AT_MEMORY = 3  # measurements in a row that must all exceed the limit
 TICKS_A_SECOND = os.sysconf("SC_CLK_TCK")
-PAGE = os.sysconf("SC_PAGE_SIZE")
 LINUX = sys.platform == "linux"
 
 
@@ -151,12 +155,6 @@ def describe_state() -> dict[str, object]:
     for name in ("CapEff", "CapPrm", "NoNewPrivs", "Seccomp"):
         state[name] = fields.get(name, "")
     return state
-
-
-def read_start(path: str) -> bytes:
-    """Return the first 64 KiB of a file of /proc."""
-    with io.FileIO(path) as file:
-        return file.read(CHUNK)
 
 
 class Supervised:
@@ -307,7 +305,8 @@ class Supervised:
         self._ticked = time.monotonic()
         setup = self._setup
         processes = self._processes()
-        resident = sum(size for _, _, size in processes)
+        sockets = held_by_sockets() if self._place.private else 0
+        resident = sum(size for _, _, size in processes) + sockets
         self._live_s = self._reaped_s + sum(seconds for _, seconds, _ in processes)
         wall_s = self._ticked - self._begun
         pids = [pid for pid, _, _ in processes] if self._judged else [self._child]
@@ -315,7 +314,7 @@ class Supervised:
         working_s = max(wall_s - waited_s, wall_s / STARVED_FACTOR)
         if self._live_s > setup["cpu_s"]:
             self._stopped = "cpu_timeout"
-        elif resident > setup["memory_mb"] << 20 and self._too_heavy():
+        elif resident > setup["memory_mb"] << 20 and self._too_heavy(sockets):
             self._stopped = "memory"
         elif len(processes) > 2 * setup["processes"]:  # the kernel's own limit could not be set
             self._stopped = "runtime_error"
@@ -324,15 +323,17 @@ class Supervised:
         elif working_s > setup["wall_s"]:
             self._stopped = "wall_timeout"
 
-    def _too_heavy(self) -> bool:
+    def _too_heavy(self, sockets: int) -> bool:
         """Return True if the processes hold more bytes than the limit, shared ones counted once.
+
+        Those that ``sockets`` hold count, too.
 
         One measurement may err: a process that ends meanwhile leaves its share to those that are
         measured after it.
         """
         for _ in range(LOOKS_AT_MEMORY):
             total = sum(proportional(pid, resident) for pid, _, resident in self._processes())
-            if total <= self._setup["memory_mb"] << 20:
+            if total + sockets <= self._setup["memory_mb"] << 20:
                 return False
         return True
 
@@ -340,8 +341,8 @@ class Supervised:
         """Return the processes of the run.
 
         Returns:
-            Of each its pid, its CPU seconds with those of its ended children, and its resident
-            bytes.
+            Of each its pid (that of another thread where the first one has ended), its CPU seconds
+            with those of its ended children, and its resident bytes.
         """
         processes: list[tuple[int, float, int]] = []
         for name in os.listdir("/proc") if LINUX else ():
@@ -354,37 +355,6 @@ class Supervised:
             # Outside a namespace those of the child's session count.
             if self._place.private or int(fields[3]) == self._child:
                 seconds = sum(map(int, fields[11:15])) / TICKS_A_SECOND
-                processes.append((int(name), seconds, int(fields[21]) * PAGE))
+                living = living_thread(name, fields)
+                processes.append((living.thread, seconds, living.resident))
         return processes
-
-
-def proportional(pid: int, resident: int) -> int:
-    """Return the resident bytes of a process, with its share of those that it shares.
-
-    ``resident`` if that is hidden, 0 if the process has just ended.
-    """
-    try:
-        lines = read_start(f"/proc/{pid}/smaps_rollup").splitlines()
-    except (FileNotFoundError, ProcessLookupError):
-        return 0
-    except OSError:
-        return resident
-    for line in lines:
-        if line.startswith(b"Pss:"):
-            return int(line.split()[1]) << 10
-    return resident
-
-
-def waited_for_core(pid: int) -> float:
-    """Return the seconds that a process's first thread waited for a core; 0 if nobody counts."""
-    try:
-        return int(read_start(f"/proc/{pid}/schedstat").split()[1]) / 1e9
-    except (OSError, IndexError):
-        return 0.0
-
-
-def too_full(folder: str, megabytes: int) -> bool:
-    """Return True if the file system of a private folder holds too many bytes or files."""
-    room = os.statvfs(folder)
-    used = (room.f_blocks - room.f_bfree) * room.f_frsize
-    return room.f_files - room.f_ffree > FILES or used > megabytes << 20
