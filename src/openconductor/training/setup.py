@@ -147,6 +147,13 @@ def load_questions(config: TrainConfig) -> Questions:
         same = (name, path) == (data.task, data.path)
         measuring.append(learning if same else load_task(name, path=path or None))
     learnt = _load_split("data", learning, data.split)
+    if data.judged_inside == "left_out":
+        learnt = [problem for problem in learnt if not _is_judged_inside(problem)]
+        if not learnt:
+            raise TaskError(
+                f"data: all problems of {learning.name} are judged in the program's own process; "
+                'use another task, or data.judged_inside = "learnt"'
+            )
     known = {problem.question for problem in learnt}
     tested = [_load_split("held_out", task, held_out.split) for task in measuring]
     for problems in tested:
@@ -159,6 +166,11 @@ def load_questions(config: TrainConfig) -> Questions:
             )
     tasks = list(dict.fromkeys([learning, *measuring]))
     return Questions(_joint_grader(tasks), tasks=tasks, learnt=learnt, held_out=tested)
+
+
+def _is_judged_inside(problem: Problem) -> bool:
+    """Return True if an answer's program and its tests share a process (``CodeTests``)."""
+    return getattr(problem.reference, "judged_by", "outside") == "inside"
 
 
 def open_workers(

@@ -53,6 +53,8 @@ class DataConfig(_Section):
         path: a local file or folder with its problems; "": where the task is published.
         split: the split to learn from.
         seed: draws the questions.
+        judged_inside: whether programs are learnt from whose tests can only be judged in the
+            program's own process, where a program that tries gets past them.
         mix: weights of the kinds of question that a simulated task draws; (): all alike.
     """
 
@@ -60,6 +62,7 @@ class DataConfig(_Section):
     path: str = ""
     split: str = "train"
     seed: Seed = 0
+    judged_inside: Literal["left_out", "learnt"] = "left_out"
     mix: tuple[Annotated[float, Field(ge=0.0, allow_inf_nan=False)], ...] = ()
 
 

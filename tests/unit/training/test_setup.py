@@ -153,3 +153,20 @@ def test_a_study_compares_with_the_gyms_levels_only(folder: Path, tmp_path: Path
     with pytest.raises(ConfigError, match="study: got task 'gsm8k'"):
         study(recipe(folder), tmp_path / "study", seeds=[1])
     assert not (tmp_path / "study").exists()
+
+
+def test_programs_that_are_judged_inside_are_left_out_unless_they_are_asked_for(
+    tmp_path: Path,
+) -> None:
+    apart = {"id": "apart", "question": "Add.", "entry_point": "f", "tests": "assert f(1, 2) == 3"}
+    inside = apart | {"id": "inside", "tests": "from unittest import mock\nassert f(1) == f(1)"}
+    for split, rows in {"train": [apart, inside], "test": [apart | {"question": "Sum."}]}.items():
+        text = "".join(json.dumps(row) + "\n" for row in rows)
+        (tmp_path / f"{split}.jsonl").write_text(text, encoding="utf-8")
+    data = {"task": "mbpp", "path": str(tmp_path)}
+    learnt: dict[str, list[str]] = {}
+    for choice in ("left_out", "learnt"):
+        tables = {"data": {**data, "judged_inside": choice}, "held_out": {"split": "test"}}
+        questions = load_questions(TrainConfig.model_validate(tables))
+        learnt[choice] = [problem.id for problem in questions.learnt]
+    assert learnt == {"left_out": ["apart"], "learnt": ["apart", "inside"]}
