@@ -44,7 +44,6 @@ Decision = tuple[bool | None, str]
 
 _TEXT_ONLY = re.compile(r"\\text\s*\{[^{}]*\}|\([A-Z]\)")
 _IN_BASE = re.compile(r"\d\s*_\s*\{?\d")
-_CLOCK = re.compile(r"\d{1,2}:\d{2}")
 
 
 class MathGrader:
@@ -114,17 +113,17 @@ class MathGrader:
         """Decide without reading formulas; None: formulas must be read."""
         if same_text(gold, answer):
             return True, "same text"
+        time = read_time(gold)
+        answered_time = read_time(answer)
+        if time is not None and answered_time is not None:
+            return same_time(time, answered_time), "time of day"
         words = words_of(gold)
         if words is not None:
             if words == words_of(answer):
                 return True, "same words"
             if _TEXT_ONLY.fullmatch(gold):
                 return False, "other words"
-        time = read_time(gold)
-        answered_time = read_time(answer)
-        if time is not None and answered_time is not None:
-            return same_time(time, answered_time), "time of day"
-        if _CLOCK.fullmatch(gold):
+        if time is not None and (number is None or not answer.isdigit()):
             return False, "another time"
         if number is not None and number.base is not None:
             return _is_in_base(number, answer), "number in a base"

@@ -54,7 +54,10 @@ _BASE = r"\s*(?:_\s*|\(?\s*(?:in\s+)?base\s*-?\s*)[({\s]*(?P<base>\d{1,2}|[a-z]{
 _IN_BASE = re.compile(rf"(?P<sign>-?)[({{\s]*(?P<digits>\d[\dA-Fa-f]*)[)}}\s]*{_BASE}")
 _PROGRAMMED = re.compile(r"(?P<sign>-?)0(?P<base>[box])(?P<digits>[\dA-Fa-f]+)")
 _LETTER_BASES = {"b": 2, "o": 8, "x": 16}
-_SCALES = {"hundred": 2, "thousand": 3, "million": 6, "billion": 9, "trillion": 12}
+_SCALES = {
+    "dozen": 12, "hundred": 10**2, "thousand": 10**3, "million": 10**6, "billion": 10**9,
+    "trillion": 10**12,
+}  # fmt: skip
 _SCALE = re.compile(rf"\s*({'|'.join(_SCALES)})\b")
 _TEXT = re.compile(r"\\text\s*\{([^{}]*)\}")
 _QUANTITY = r"(\d+(?:\.\d+)?)\s*(\\text\s*\{[^{}]*\}|[A-Za-z]+\b|'|\")[\s,]*"
@@ -197,7 +200,7 @@ def _readings(gold: Numeral, answer: Numeral) -> list[tuple[Fraction, Fraction]]
 
 
 def _read_in_base(text: str) -> Numeral | None:
-    """Read a number that names its base; its value is that of its digits in base 36."""
+    """Read a number that names its base; in bases above ten its digits are read in base 36."""
     plain = _TEXT.sub(r"\1", text).strip()
     match = _IN_BASE.fullmatch(plain) or _PROGRAMMED.fullmatch(plain)
     if match is None:
@@ -209,7 +212,7 @@ def _read_in_base(text: str) -> Numeral | None:
         base = _LETTER_BASES.get(name) or (int(name) if name.isdigit() else 0)
     if not 1 < base <= 36:
         return None
-    value = int(match["digits"], 36)
+    value = int(match["digits"], 10 if match["digits"].isdigit() else 36)
     return Numeral(Fraction(-value if match["sign"] else value), whole=True, base=base)
 
 
@@ -288,7 +291,7 @@ def _with_tail(numeral: Numeral, tail: str, *, letters: bool) -> Numeral | None:
         return replace(numeral, percent=True)
     scale = _SCALE.match(_TEXT.sub(r" \1", tail))
     if scale is not None:
-        value = numeral.value * 10 ** _SCALES[scale[1]]
+        value = numeral.value * _SCALES[scale[1]]
         rest = _TEXT.sub(r" \1", tail)[scale.end() :]
         tail = rf"\text{{{rest}}}" if rest.strip() else ""
         return _with_tail(Numeral(value), tail, letters=letters)

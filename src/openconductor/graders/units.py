@@ -58,8 +58,8 @@ sterling: £ GBP = 1
 yuan: yuan RMB CNY = 1
 ampere: A amp ampere = 1
 kelvin: K kelvin = 1
-celsius: °C celsius = 1
-fahrenheit: °F fahrenheit = 1
+celsius: °C celsius Celsius = 1
+fahrenheit: °F fahrenheit Fahrenheit = 1
 mole: mol mole = 1
 calorie: cal calorie = 1
 unit: unit = 1
@@ -97,6 +97,8 @@ _REWRITES = tuple(
         (r"\\cdot", "·"),
         (r"\\(?:text|mathrm|mbox)|[{}\\()]", " "),
         (r"\^\s*°", "°"),
+        (r"(?i)(?:degrees?\s+|°\s*)(?=celsius|fahrenheit)", ""),
+        (r"°\s+(?=[CF]\b)", "°"),
         (r"(?<=[kMμm])\s+(?=Ω)|(?<=μ)\s+(?=[A-Za-z])", ""),
         (r"\s*squared\b", "^2"),
         (r"\s*cubed\b", "^3"),

@@ -39,8 +39,10 @@ LARGE = 10**9
 _UNORDERED = {"list", "set"}
 _CONSTANT = re.compile(r"C|c|K|k|A|B|D|const(?:ant)?|[CcK]_\d")
 _INTEGRATION = re.compile(r"C|c|const(?:ant)?|[CcK]_\d")
-_INDEX = re.compile(r"_\{?\d\}?$")
+_INDEX = re.compile(r"_\d$")
 _DERIVATIVE = re.compile(r"\\frac\{d([a-z])\}\{d[a-z]\}")
+_DRESS = re.compile(r"[|{}]|\\(?:overline|text)")
+_AND_SO_ON = letter("ldots")
 _PARAMETERS = [letter(name) for name in "nkm"]
 # Factors of the letters' values at the points where formulas are compared, signs included.
 _SIGNS_AT = ((1, 1, 1), (1, 1, 1), (-1, -1, -1), (1, -1, 1), (-1, 1, -1), (1, 1, 1), (1, 1, 1))
@@ -95,7 +97,8 @@ def _same_as_single(group: Group, other, tolerance: float | None) -> bool:
 
 def _same_items(gold: Group, answer: Group, tolerance: float | None) -> bool:
     kinds = (gold.kind, answer.kind)
-    if kinds in (("union", "union"), ("union", "list")) or _UNORDERED.issuperset(kinds):
+    unordered = kinds in (("union", "union"), ("union", "list")) or _UNORDERED.issuperset(kinds)
+    if unordered and _AND_SO_ON not in gold.items:
         return _same_unordered(gold, answer, tolerance)
     if len(gold.items) != len(answer.items):
         return False
@@ -122,19 +125,25 @@ def _same_unordered(gold: Group, answer: Group, tolerance: float | None) -> bool
     """Return True if each item of one is the same as some item of the other."""
     missing = [item for item in gold.items if item not in answer.items]
     for wanted in missing:
-        if not any(same(wanted, got, tolerance) for got in answer.items):
+        if not any(_same_member(wanted, got, tolerance) for got in answer.items):
             return False
     extra = [item for item in answer.items if item not in gold.items]
     for got in extra:
-        if not any(same(wanted, got, tolerance) for wanted in gold.items):
+        if not any(_same_member(wanted, got, tolerance) for wanted in gold.items):
             return False
     return True
 
 
+def _same_member(gold, answer, tolerance: float | None) -> bool:
+    """Compare two members; a set is none of its own members there."""
+    kinds = [getattr(item, "kind", "") for item in (gold, answer)]
+    return kinds.count("set") != 1 and same(gold, answer, tolerance)
+
+
 def _same_name(name: str, other: str) -> bool:
     """Return True if two names may be one: an index may be missing, and y may be f(x)."""
-    name, other = _DERIVATIVE.sub(r"\1'", name), _DERIVATIVE.sub(r"\1'", other)
-    if name == other or ("y" in (name, other) and {name, other} & {"f(x)", "g(x)"}):
+    name, other = (_DRESS.sub("", _DERIVATIVE.sub(r"\1'", text)) for text in (name, other))
+    if name == other or ("y" in (name, other) and {name, other} & {"f(x)", "g(x)", "f^-1(x)"}):
         return True
     bare, other_bare = _INDEX.sub("", name), _INDEX.sub("", other)
     return bare == other_bare and (bare == name) != (other_bare == other)
@@ -150,7 +159,7 @@ def _same_relation(gold, answer, tolerance: float | None) -> bool:
     if not _is_equation(answer):
         return False
     values = _values(answer)
-    if not answer.name and values[-1] == 0:
+    if not answer.name and (values[-1] == 0 or len(_letters(answer.members[0])) == 1):
         return False
     if not any(same(gold, value, tolerance) for value in values):
         return False
@@ -183,7 +192,8 @@ def _states_value(relation: Relation) -> bool:
         return bool(relation.name)
     if not _letters(left):
         return not loose
-    return bool(relation.name) and not (isinstance(left, sympy.Mul) and loose)
+    product = isinstance(left, sympy.Mul) and "(" not in relation.name
+    return bool(relation.name) and not (product and loose)
 
 
 def _values(relation: Relation) -> list:
@@ -203,8 +213,10 @@ def _rounds(number, other) -> bool:
         if places is None:
             continue
         digits = len(str(abs(decimal.p) * 10**places // decimal.q))
-        if digits >= 3 and abs((exact - decimal).evalf(DIGITS)) <= sympy.Rational(1, 10**places):
-            return True
+        size = abs(exact.evalf(DIGITS)) * 10**places
+        steps = abs(decimal) * 10**places
+        if digits >= 3 and steps in (sympy.floor(size), sympy.floor(size + sympy.Rational(1, 2))):
+            return exact.is_negative == decimal.is_negative
     return False
 
 
@@ -216,6 +228,8 @@ def _same_relations(gold: Relation, answer: Relation, tolerance: float | None) -
     if len(gold.members) != 2 or len(answer.members) != 2:
         return False
     if gold.members[0] is None or answer.members[0] is None:
+        return False
+    if not all(isinstance(side, sympy.Expr) for side in (*gold.members, *answer.members)):
         return False
     wanted = gold.members[0] - gold.members[1]
     got = answer.members[0] - answer.members[1]
@@ -326,6 +340,8 @@ def _constants(formula) -> list:
 
 def _holds_integration_constants(gold, answer, wanted: list, got: list) -> bool:
     """Return True if the letters that differ are constants of integration on either side."""
+    if sorted(str(symbol) for symbol in (*wanted, *got)) == ["C", "c"]:
+        return True
     for formula, letters in ((gold, wanted), (answer, got)):
         for symbol in letters:
             if not _INTEGRATION.fullmatch(symbol.name):

@@ -52,8 +52,9 @@ _NO_NAME = re.compile(
     r"|(?<![\\A-Za-z])[a-z]\s*[a-z](?![A-Za-z])"
 )
 _INSIDE = re.compile(
-    r"\\frac\{(?:d[^{}]*\}\{d[^{}]*|[A-Z]{1,2}\}\{[A-Z]{1,2})\}|\([^()]*\)|_\{[^{}]*\}|_\w|\\text\{[^{}]*\}"
+    r"\\frac\{(?:d[^{}]*\}\{d[^{}]*|[A-Z]{1,2}\}\{[A-Z]{1,2})\}|\([^()]*\)|\\text\{[^{}]*\}"
 )
+_SUBSCRIPT = re.compile(r"_\{(?:[^{}]|\{[^{}]*\})*\}|_\w")
 WHOLE = letter("any whole number")
 """The letter that a declaration such as ``k \\in \\mathbb{Z}`` names."""
 
@@ -125,7 +126,10 @@ def _read(text: str):
         return bracketed
     ratio = _split(text, ":")
     if len(ratio) > 1:
-        return Group("ratio", tuple(map(_read_formula, ratio)))
+        parts = tuple(map(_read_formula, ratio))
+        if 0 in parts:
+            raise Unreadable("a ratio with 0")
+        return Group("ratio", parts)
     if _SIGNS.search(text):
         return Group("list", (_read(_with_sign(text, "+-")), _read(_with_sign(text, "-+"))))
     return _read_formula(text)
@@ -139,6 +143,8 @@ def _read_brackets(text: str):
     if brackets in (r"\{\}", "{}"):
         return _read_set(inner)
     items = _split_items(inner) if brackets else []
+    if len(items) > 1 and _SIGNS.search(inner):
+        return Group("list", (_read(_with_sign(text, "+-")), _read(_with_sign(text, "-+"))))
     if len(items) > 2 or (len(items) == 2 and brackets == r"\langle\rangle"):
         return Group("()", tuple(map(_read, items)))
     return Group(brackets, tuple(map(_read, items))) if len(items) == 2 else None
@@ -285,9 +291,13 @@ def _join(kind: str, items: list):
     if not any(map(is_range, items)):
         return Group("list", tuple(items))
     names = {getattr(item, "name", "") for item in items}
-    if any(isinstance(item, Relation) for item in items) and kind == "union":
-        values = [item.members[-1] if isinstance(item, Relation) else item for item in items]
-        items = [value if is_range(value) else Group("set", (value,)) for value in values]
+    if len(names - {""}) > 1:
+        raise Unreadable("conditions on several unknowns")
+    if any(isinstance(item, sympy.Expr) for item in items):
+        raise Unreadable("a number in a union")
+    items = [
+        Group("set", item.members[1:]) if isinstance(item, Relation) else item for item in items
+    ]
     return Group(kind, tuple(items), names.pop() if len(names) == 1 else "")
 
 
@@ -304,6 +314,8 @@ def _read_set(text: str):
     domain = _MEMBER.fullmatch(member)
     value = _read(condition)
     if isinstance(value, Group):
+        if value.name not in ("", re.split(r"\\in(?![a-z])", member)[0].strip()):
+            raise Unreadable("a condition on another unknown")
         value = replace(value, name="")
     if domain is None or domain[2].strip() == r"\mathbb{R}":
         return value
@@ -333,9 +345,11 @@ def _read_relation(text: str):
     texts = [text[start:end].strip() for start, end in zip(starts, ends, strict=True)]
     signs = tuple(mark[0] for mark in marks)
     left = "".join(texts[0].split())
-    name = "" if _NO_NAME.search(_INSIDE.sub("", left)) else left
+    name = "" if _NO_NAME.search(_INSIDE.sub("", _SUBSCRIPT.sub("", left))) else left
     if signs == (r"\in",):
         value = _read(texts[1])
+        if not name:
+            raise Unreadable("a part of an unknown in a set")
         return replace(value, name=name) if isinstance(value, Group) else value
     if not {"=", r"\approx"}.issuperset(signs):
         return _read_inequality(tuple(map(_read, texts)), signs)
@@ -345,7 +359,7 @@ def _read_relation(text: str):
         first = _read(texts[0])
         each = [Relation((first, item), ("=",), name) for item in last.items]
         return Group("list", tuple(each))
-    if isinstance(last, Group):
+    if isinstance(last, Group) and name:
         return replace(last, name=name)
     return Relation((read(texts[0]), *values), signs, name)
 
@@ -366,6 +380,8 @@ def _read_inequality(members: tuple, signs: tuple[str, ...]):
             return _solve(members, signs)
         if len(members) == 3 and place == 1:
             return _interval(others[0], others[1], signs[0], signs[1], name)
+        if len(members) == 2 and not others[0].is_number:
+            return _solve(members, signs)
         if len(members) == 2 and place == 0:
             return _interval(-sympy.oo, others[0], "<", signs[0], name)
         if len(members) == 2:

@@ -47,7 +47,7 @@ _FUNCTIONS = {
 _OF_SEVERAL = {"max": sympy.Max, "min": sympy.Min, "gcd": sympy.gcd, "lcm": sympy.lcm}
 _LETTERS = """alpha beta gamma delta epsilon zeta eta theta iota kappa lambda mu nu xi rho sigma tau
 upsilon phi chi psi omega Gamma Delta Theta Lambda Xi Pi Sigma Upsilon Phi Psi Omega hbar ell
-imath jmath aleph partial nabla"""
+imath jmath aleph partial nabla ldots"""
 _ACCENTS = {"vec", "hat", "bar", "overline", "tilde", "dot", "ddot", "overrightarrow", "widehat"}
 _CONSTANTS = {"e": sympy.E, "i": sympy.I, r"\pi": sympy.pi, r"\infty": sympy.oo}
 _CLOSING = {
@@ -212,8 +212,11 @@ class _Reader:
         word = self.peek()
         if word == "{":
             return self._group()
-        if word.isdigit() and len(word) > 1:  # \frac12
-            self._tokens[self._place] = _Token(word[1:], spaced=False)
+        if word.isdigit():  # one digit, as in \frac12
+            self._take()
+            if len(word) > 1:
+                self._place -= 1
+                self._tokens[self._place] = _Token(word[1:], spaced=False)
             return sympy.Integer(word[0])
         return self._atom()
 
@@ -289,8 +292,11 @@ class _Reader:
         elif self.peek() == "^" and self.peek(1) == r"\prime":
             self._place += 2
             primes += 1
-        symbol = letter(name + "'" * primes)
         called = primes or name.partition("_")[0] in _UNKNOWN_FUNCTIONS
+        if called and "".join(map(self.peek, range(6))) == "^{-1}(":
+            self._place += 5
+            name += "^-1"
+        symbol = letter(name + "'" * primes)
         if called and self.peek() == "(" and not self._spaced():
             return sympy.Function(symbol.name, real=True)(*self._arguments())
         return symbol

@@ -20,7 +20,7 @@ _RAISED = re.compile(f"[{_SUPERSCRIPTS}]+")
 _LOWERED = str.maketrans(_SUPERSCRIPTS, "0123456789+-n")
 _MARKED_DIGITS = re.compile("((?:\\d[\u0305\u0307])+)")
 _DELIMITED = re.compile(r"\$\$(.+)\$\$|\\\[(.+)\\\]|\$([^$]+)\$|\\\((.+)\\\)", re.DOTALL)
-_BOLD = re.compile(r"(\*\*|__|`)(.+)\1", re.DOTALL)
+_BOLD = re.compile(r"(\*\*|__|`|\")(.+)\1", re.DOTALL)
 
 _DOUBLED = re.compile(r"\\\\(?=[a-zA-Z{}\[\]()|,;:!%$])")
 # A term begins with no operator, so only one numerator is left.
@@ -30,7 +30,7 @@ _PARENTHESIS = re.compile(r"\\.|[()]", re.DOTALL)  # an escaped one is no parent
 _BLANKS = re.compile(r"[ \t\n]{2,}")
 _GROUPS = re.compile(r"[+-]?\d{1,3}(?: \d{3})+(?:\.\d+)?")
 _DOLLAR = re.compile(r"\\?\$")
-_MONEY = re.compile(r"[+-]?\s*\\?\$\s*(?=[\d.])")
+_MONEY = re.compile(r"[+-]?\s*(?:US)?\s*\\?\$\s*(?=[\d.])")
 _NAME = (
     r"(?:\\text\s*\{[^{}]*\}|(?<![a-zA-Z\\])(?:\\text|\\mbox)?[a-zA-Z]{2,})\s*(?:\^\s*\{?-?\d\}?)?"
 )
@@ -39,7 +39,7 @@ _BEHIND = re.compile(
 )
 # Two letters that are no product of two; mg and kT may be one.
 _SHORT_UNITS = "cm mm km kg nm ft in lb hr mi yd mL ml"
-_ANGLE = re.compile(r"\\(?:sin|cos|tan|cot|sec|csc)[^,]*\^\\circ$")
+_ANGLE = re.compile(r"\\(?:sin|cos|tan|cot|sec|csc|cis)[^,]*\^\\circ$")
 _TEXT = re.compile(r"\\text\s*\{([^{}]*)\}")
 _PLAIN = re.compile(r"\([A-Z]\)|[A-Z][.)]|[A-Za-z]|[A-Za-z]{2,}(?:[ -]\w+)*")
 _ARTICLE = re.compile(r"^(?:an?|the)\s+(?=\w{2})")
@@ -70,7 +70,11 @@ def normalise(text: str) -> str:
     text = re.sub(r"^(?:=|\\approx|\\Rightarrow|\\implies)\s*", "", text)
     if _GROUPS.fullmatch(text):
         text = text.replace(" ", "")
-    return re.sub(r" (?=$|[,)\]}])", "", text)
+    text = re.sub(r" (?=$|[,)\]}])", "", text)
+    inner = braced(text, 0)
+    if inner is None or len(inner) + 2 < len(text) or "|" in inner or ":" in inner:
+        return text
+    return inner.strip()
 
 
 def split_unit(text: str) -> tuple[str, Unit | None]:

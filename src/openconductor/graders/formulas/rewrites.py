@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import re
 
-FUNCTION = r"arc(?:sin|cos|tan|cot)|(?:sin|cos|tan)h?|cot|sec|csc|cis|ln|log|exp|max|min|gcd|lcm"
+FUNCTION = r"arc(?:sin|cos|tan|cot)|(?:sin|cos|tan)h?|cot|sec|csc|cis|ln|log|exp"
 _PARTS = {
     "FUNCTION": FUNCTION,
     "GREEK": r"alpha|beta|gamma|theta|lambda|omega|infty|phi|pi",
@@ -37,13 +37,15 @@ _REWRITES = r"""
 \\(?:displaystyle|textstyle|limits)(?![a-zA-Z]) ⟶
 \\(?:mathbf|boldsymbol|bm|vec|hat|overrightarrow)\s*\{\s*\\?([ijk])(?:math)?\s*\} ⟶ \\vec{\1}
 \\mathbf\s*\{?\s*([RZNQ])\b\s*\}?|\\(?:Bbb|mathbb)\s*\{?\s*([RZNQC])\b\s*\}? ⟶ \\mathbb{\1\2}
-\\mathbf\s*(?=\{[^{}]*[-+=*^\\(\d]) ⟶
+\\mathbf\s*(?=\{+[^{}]*[-+=*^\\(\d]) ⟶
+\\math(?:rm|it|sf)\s*(?=\{\s*(?:\\[dt]?frac|\\sqrt|[-\d(])) ⟶
 \\(?:text(?:bf|it|rm|sf|tt|normal)|emph|math(?:rm|bf|it|sf))(?=\s*\{) ⟶ \\text
 \\(?:operatorname\*?|mbox|hbox)(?=\s*\{) ⟶ \\text
 \\(?:boldsymbol|bm|pmb|underline)(?=\s*\{) ⟶
+\\text\s*\{([^{}]*)\}\\text\s*\{ ⟶ \\text{\1
 \\text\s*\{\s*(FUNCTION)\s*\} ⟶ \\\1␣
 \\text\s*\{\s*\{?\\?([$€£]|\d[\d.,/]*|[ei])\s*\} ⟶ \1
-\\text\s*\{\s*([a-z])\s*\}(?=[\^_]) ⟶ \1
+(?<![\w}\s])\\text\s*\{\s*([a-z])\s*\}(?=[\^_]) ⟶ \1
 ^\\text\s*\{(?![^{}]*\bnot\b)[^{}]*\b(?:is|are|be|equals|point|vertex):?\s*\}\s*:? ⟶
 ^\\text\s*\{[a-zA-Z ]+\}\s*:\s*(?=[\d(\\]) ⟶
 ^(?:the\s+)?point\s+(?=\() ⟶
@@ -57,6 +59,7 @@ _REWRITES = r"""
 \\(begin|end)\s*\{?([pbvBV]?|small)matrix\}? ⟶ \\\1{\2matrix}
 \\(begin|end)\s*\{smallmatrix\} ⟶ \\\1{matrix}
 \\[dtc]frac(?![a-zA-Z]) ⟶ \\frac
+\{([^{}]+)\\over(?![a-z])([^{}]+)\} ⟶ \\frac{\1}{\2}
 \\[dt]binom(?![a-zA-Z]) ⟶ \\binom
 \\[lr]vert(?![a-zA-Z]) ⟶ |
 \\lbrace(?![a-zA-Z]) ⟶ \\{
@@ -89,16 +92,17 @@ _REWRITES = r"""
 (?<=[\d.])\\bar\s*(?:\{(\d+)\}|(\d)) ⟶ \\overline{\1\2}
 (?<![\d.])(\d+\.\d*)\((\d+)\) ⟶ \1\\overline{\2}
 (?<![\d.])(\d+\.\d*?)(\d+?)\2+\s*(?:\.\.\.|\\ldots) ⟶ \1\\overline{\2}
+\.\.\. ⟶ \\ldots␣
 # Words for signs.
 (?i)^(?:\\text\s*\{)?\s*no\s+(?:real\s+)?solutions?\s*\}?$ ⟶ \\emptyset␣
 (?i)^(?:\\text\s*\{)?\s*(?:the\s+)?empty\s+set\s*\}?$ ⟶ \\emptyset␣
 (?i)^(?:\\text\s*\{)?\s*(?:all|the)?\s*reals?(?:\s+numbers?)?\s*\}?$ ⟶ \\mathbb{R}
 (?i)^(?:\\text\s*\{)?\s*all\s+real\s+numbers\s+except\s*\}?\s*(?=-?[\d/.]+$) ⟶ x\\ne␣
-(?i)^(?:\\text\s*\{)?\s*does\s+not\s+exist\s*\}?$ ⟶ \\text{DNE}
+(?i)^(?:\\text\s*\{)?\s*(?:does\s+not\s+exist|undefined)\s*\}?$ ⟶ \\text{DNE}
 (?i)(?:negative|minus)\s+infinity ⟶ -\\infty␣
 \\\{\s*\\?\s*\\\}|\\varnothing(?![a-zA-Z])|^\\phi$|^\\O$|^\{\}$ ⟶ \\emptyset␣
-(?:\\text\s*\{\s*or\s*\}|(?<![a-zA-Z\\])or(?![a-zA-Z]))(?=[^,]{0,80}(?:[<>]|\\[lgn]e)) ⟶ \\lor␣
-(?:\\text\s*\{\s*and\s*\}|(?<![a-zA-Z\\])and(?![a-zA-Z]))(?=[^,]{0,80}(?:[<>]|\\[lgn]e)) ⟶ \\land␣
+(?:\\text\s*\{\s*or\s*\}|(?<![a-zA-Z\\])or(?![a-zA-Z]))(?=[^,]{0,80}(?:[<>=]|\\[lgn]e)) ⟶ \\lor␣
+(?:\\text\s*\{\s*and\s*\}|(?<![a-zA-Z\\])and(?![a-zA-Z]))(?=[^,]{0,80}(?:[<>=]|\\[lgn]e)) ⟶ \\land␣
 \\text\s*\{[\s,;]*(?:and|or)?[\s,;]*\}|,?\s*(?<![a-zA-Z\\])(?:and|or)(?![a-zA-Z])\s* ⟶ ,␣
 (?:,\s*){2,} ⟶ ,␣
 \s*(?:\\text\s*\{\s*(?:PERCENT)\s*\}|(?<![a-zA-Z\\])(?:PERCENT)\b) ⟶ \\%
@@ -118,6 +122,7 @@ _REWRITES = r"""
 (?<![a-zA-Z\\])(?:infinity|inf|oo)(?![a-zA-Z]) ⟶ \\infty␣
 (?<![a-zA-Z\\])(GREEK)(?![a-zA-Z]) ⟶ \\\1␣
 (?<![a-zA-Z\\])(FUNCTION)(?![a-zA-Z]) ⟶ \\\1␣
+(?<![a-zA-Z\\])(max|min|gcd|lcm)\s*(?=\() ⟶ \\\1
 # Binomials in their dresses.
 \{([^{}]+)\\choose(?![a-z])([^{}]+)\} ⟶ \\binom{\1}{\2}
 (?:\{\})?[_^]\s*\{?(\w{1,9})\}?\s*C_\s*\{?(\w+)\}? ⟶ \\binom{\1}{\2}
