@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import re
 
+from openconductor.graders.extraction import braced
 from openconductor.graders.formulas.rewrites import read_rewrites, read_signs
 from openconductor.graders.units import Unit, read_unit
 
