@@ -290,6 +290,15 @@ def test_replays_that_cost_are_made_only_where_they_are_asked_for(paid: Path, ru
     assert "no replays" in ran.err
 
 
+def test_the_page_shows_answers_of_the_run_with_the_steps_that_led_to_them(made: Path) -> None:
+    page = (made / "report" / "report.html").read_text("utf-8")
+    shown = page.partition('<section id="answers-to-look-at"')[2].partition("</section>")[0]
+    names = ("Right", "Wrong", "Rescued by orchestrating")
+    assert all(f"<h3>{name}</h3>" in shown for name in names)
+    assert "<dt>step 0</dt>" in shown and "<dt>reference</dt>" in shown
+    assert "wrong: " in shown and "expected" in shown
+
+
 # ── pool headroom ─────────────────────────────────────────────────────────────────────────────────
 HEADROOM = ("pool", "headroom")
 

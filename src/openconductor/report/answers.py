@@ -1,8 +1,8 @@
 """Answers to look at: the question, the reference, the episode, and the verdict with its reason.
 
 ``list_answers`` and ``read_answers`` add to records what their run's folder holds of them.
-``choose_examples`` picks the answers that the page of a report shows. ``merge_questions`` gives
-records of one question one name.
+``read_examples`` picks and reads the answers that the page of a report shows. ``merge_questions``
+gives records of one question one name.
 """
 
 from __future__ import annotations
@@ -141,6 +141,20 @@ def merge_questions(
         sample = record.sample + number * MOST_REPEATS
         merged.append(replace(record, task=task, problem=problem, sample=sample))
     return tuple(merged)
+
+
+def read_examples(
+    folder: Path, ours: Sequence[Record], best: Sequence[Record]
+) -> dict[str, Answer]:
+    """Return the answers of ``choose_examples``, read from a run's folder.
+
+    Raises:
+        ConfigError: the file of the questions is not one of a run.
+        JournalError: the journal cannot be read.
+    """
+    examples = choose_examples(ours, best)
+    answers = read_answers(folder, examples.values())
+    return dict(zip(examples, answers, strict=True))
 
 
 def choose_examples(ours: Sequence[Record], best: Sequence[Record]) -> dict[str, Record]:

@@ -34,6 +34,7 @@ from openconductor.evaluation.records import MASKED, Results, latency, read_fold
 from openconductor.evaluation.statistics import mean_interval
 from openconductor.evaluation.tables import make_table
 from openconductor.report import words
+from openconductor.report.answers import Answer, read_examples
 from openconductor.report.report import Report
 from openconductor.report.sections import INTERVAL, heading, sections
 from openconductor.store.storage import make_folder, write_whole
@@ -87,7 +88,10 @@ def write_report(
         records += [replace(record, system=UNTRAINED) for record in earlier]
     pictures = save_all(records, out / "figures", curves, workers=results.workers, system=system)
     _, environment = read_folder(folder)
-    page = render(report, pictures, results, environment)
+    best = report.orchestration.best_single
+    alone = () if best is None else results.of(best.system)
+    examples = read_examples(folder, results.of(system), alone)
+    page = render(report, pictures, results, environment, examples)
     write_whole(out / "report.html", page)
     figures = {name: str(picture.svg) for name, picture in pictures.items()}
     return {**written, "page": str(out / "report.html"), "figures": figures}
@@ -103,6 +107,7 @@ def render(
     figures: Mapping[str, Picture],
     results: Results,
     environment: Mapping[str, object],
+    examples: Mapping[str, Answer] | None = None,
 ) -> str:
     """Return the text of the page.
 
@@ -111,6 +116,7 @@ def render(
         figures: the pictures of ``plots.save_all``, by the figure's name.
         results: the results that the report was made of, for costs and the recipe.
         environment: the environment of the run (``read_folder``): versions and the data.
+        examples: answers to show, by what they are examples of; None: none.
 
     Raises:
         ConfigError: Jinja2 is not installed; the message says the command that installs it.
@@ -135,6 +141,7 @@ def render(
         table=make_table(results),
         seconds=seconds,
         environment=environment,
+        examples=examples or {},
         recipe=dump_eval_config(results.config),
     )
     # No HTML may hold control characters or lone surrogates.
