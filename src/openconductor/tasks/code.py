@@ -1,8 +1,8 @@
 """Programs: HumanEval, MBPP, BigCodeBench-Hard, and local problems with tests.
 
-Shapes: ``{id, question, starter_code?, tests, entry_point?, solution?}`` (local; ``tests`` is a
-list of ``{input, output}`` or ``{args, expected}``, or a test program), and those of HumanEval,
-MBPP and BigCodeBench as published. Nothing is run here.
+Shapes: ``{id, question, starter_code?, tests, entry_point?, solution?}`` (local; ``tests`` as
+``data.tests`` reads them), and those of HumanEval, MBPP and BigCodeBench as published. Nothing is
+run here.
 """
 
 from __future__ import annotations
@@ -13,10 +13,11 @@ from functools import partial
 
 from openconductor.graders.code import CodeGrader
 from openconductor.graders.code_outside import given_by
-from openconductor.graders.code_tests import CodeTests, from_asserts, from_rows
+from openconductor.graders.code_tests import CodeTests, from_asserts
 from openconductor.tasks.data.dataset import Dataset, Shape, parquet
 from openconductor.tasks.data.items import Item
 from openconductor.tasks.data.rows import Row
+from openconductor.tasks.data.tests import read_tests
 from openconductor.tasks.prompts import fenced, function_prompt, program_prompt
 
 _DEFINED = re.compile(r"^[ \t]*(?:async[ \t]+)?def[ \t]+(\w+)", re.MULTILINE)
@@ -33,11 +34,7 @@ def row_tests(row: Row) -> CodeTests:
     functions = _DEFINED.findall(row.text_or("starter_code"))
     named = [name for name in functions if not name.startswith("__")]
     entry_point = row.text_or("entry_point") or next(iter(named), None)
-    if isinstance(row.values.get("tests"), str):
-        return _asserted(row, "tests", row.text("tests"), entry_point)
-    rows = row.objects("tests")
-    with row.of_field("tests"):
-        return from_rows(rows, entry_point)
+    return read_tests(row, entry_point)
 
 
 def _asserted(row: Row, field: str, source: str, entry_point: str | None) -> CodeTests:

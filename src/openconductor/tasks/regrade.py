@@ -3,8 +3,8 @@
 ``math``      ``{id, answer, reference}``
 ``choice``    ``{id, answer, reference, choices?}``; the reference is a letter, or an index from 0
 ``freeform``  ``{id, answer, reference, kind?, tolerance?}``
-``code``      ``{id, answer, tests, entry_point?, starter_code?}``; ``tests`` as in local rows, or a
-              test program
+``code``      ``{id, answer, tests, entry_point?, starter_code?}``; ``tests`` is a text of
+              assertions or of a unittest class, rows, or LiveCodeBench's (``data.tests``)
 
 Lines are read by a thread, graded side by side and given back in their order. Twice as many are in
 memory as are graded at once, however long the stream. A line that is not a row ends the stream,

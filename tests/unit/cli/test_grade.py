@@ -116,6 +116,19 @@ def test_doing_without_a_sandbox_takes_a_flag_and_is_said(run, opened, monkeypat
     assert "bubblewrap: not installed" in ran.err and "--unsafe-code-exec" in ran.err
 
 
+def test_a_report_is_a_page_with_all_that_a_verdict_needs(run) -> None:
+    answer = "```\nAnswer: B\n```\ud800"
+    rows = [{"id": "q7", "question": "Which?", "reference": "B", "answer": answer}]
+    rows.append({"id": "q8", "reference": "C", "answer": "no idea"})
+    ran = run("grade", "--grader", "choice", "--report", stdin=lines(*rows))
+    assert ran.code == 0
+    parts = ["- grader: choice", "openconductor ", "Python ", "## q7", "Which?", "````", "## q8"]
+    parts += ["Answer: B", '"correct": true', '"correct": false', '"note": "unparsed']
+    places = [ran.out.find(part) for part in parts]
+    assert -1 not in places
+    assert places[:7] == sorted(places[:7])
+
+
 # ── stdin ─────────────────────────────────────────────────────────────────────────────────────────
 def test_a_line_that_never_ends_is_refused_by_its_number(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
