@@ -27,6 +27,8 @@ RESAMPLES = 10_000
 CONFIDENCE = 0.95
 FEWEST = 30
 """The fewest questions on which a system is called better than another one, or as good."""
+DISAGREEMENT = 0.1
+"""The p-value below which tasks whose differences have different signs disagree."""
 _AT_ONCE = 1_000_000
 """Numbers that the bootstrap draws at a time."""
 REACH = NormalDist().inv_cdf((1 + CONFIDENCE) / 2)
@@ -464,8 +466,9 @@ def difference(
 ) -> Difference | None:
     """Return the mean of first - second, paired by problem; None: no problem is in both.
 
-    Every task weighs the same; with ``pooled``, where all tasks' means have one sign, a task weighs
-    by the inverse of its variance. Pairing takes the problems' own difficulty out of the interval.
+    Every task weighs the same; with ``pooled``, where the tasks agree, a task weighs by the inverse
+    of its variance. They agree if all means have one sign, or differ by no more than chance
+    (Cochran's Q). Pairing takes the problems' own difficulty out of the interval.
     The interval is the wider of the bootstrap's and of ``cautious_mean``'s, with the larger p. If
     all differences are the same, it is what as many equal problems leave open (Clopper and
     Pearson, 1934).
@@ -482,7 +485,7 @@ def difference(
         return parts[0] if parts else None
     value = fmean(part.value for part in parts)
     low, high = averaged_interval(parts)
-    if pooled and _have_one_sign(parts):
+    if pooled and _agree(parts):
         value, low, high = _pool(parts)
     return Difference(
         value=value,
@@ -495,8 +498,16 @@ def difference(
     )
 
 
-def _have_one_sign(parts: Sequence[Difference]) -> bool:
-    return all(part.value > 0 for part in parts) or all(part.value < 0 for part in parts)
+def _agree(parts: Sequence[Difference]) -> bool:
+    """Return True if all differences have one sign, or differ by no more than chance."""
+    if all(part.value > 0 for part in parts) or all(part.value < 0 for part in parts):
+        return True
+    from scipy.special import chdtrc
+
+    value, _, _ = _pool(parts)
+    squares = [((part.value - value) / (part.high - part.low)) ** 2 for part in parts]
+    statistic = math.fsum(squares) * (2 * REACH) ** 2
+    return float(chdtrc(len(parts) - 1, statistic)) >= DISAGREEMENT
 
 
 def _pool(parts: Sequence[Difference]) -> tuple[float, float, float]:

@@ -423,7 +423,7 @@ def test_the_planner_alone_counts_only_where_it_can_be_read() -> None:
     assert judged(unread).label == GAIN
 
 
-def test_several_tasks_are_pooled_by_what_they_tell_where_their_signs_agree() -> None:
+def test_several_tasks_are_pooled_by_what_they_tell_where_they_agree() -> None:
     first = {("large", str(number)): [float(number % 10 != 0)] for number in range(400)}
     second = {("large", str(number)): [float(number % 10 > 1)] for number in range(400)}
     small = {("small", str(number)): [float(number % 5 > 0)] for number in range(20)}
@@ -435,8 +435,15 @@ def test_several_tasks_are_pooled_by_what_they_tell_where_their_signs_agree() ->
     assert alike.value == pytest.approx((0.1 + 0.2) / 2)
     assert 0.1 < pooled.value < 0.12
     assert pooled.p < alike.p
-    mixed = difference(first | lower, second | small, pooled=True)
-    assert mixed == difference(first | lower, second | small), "one large task outvotes nobody"
+    lost = {("lost", str(number)): [float(number % 2)] for number in range(20)}
+    never = {key: [0.0] for key in lost}
+    alike = difference(first | never, second | lost)
+    assert difference(first | never, second | lost, pooled=True) == alike, "it outvotes nobody"
+    right = {key: [float(int(key[1]) < 5)] for key in lost}
+    behind = {key: [float(5 <= int(key[1]) < 11)] for key in lost}
+    chance = difference(first | right, second | behind, pooled=True)
+    assert chance is not None
+    assert chance.value > 0.05, "one question that was lost by chance does not hide the rest"
 
 
 def test_the_best_of_many_equal_workers_is_not_the_rival_by_its_luck() -> None:
