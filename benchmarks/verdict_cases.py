@@ -444,7 +444,7 @@ HONEST: dict[str, Case] = {
     "words for each topic": Case(
         Planner(team, words=team_words, spread=0.5, fixed=(0,), alone=0.3), (GAIN,)
     ),
-    "hypothesis": Case(Planner(hypothesis, alone=0.5), (GAIN,)),
+    "hypothesis": Case(Planner(hypothesis, spread=0.5, fixed=(0,), alone=0.5), (GAIN,)),
     "second round that looks": Case(
         Planner(
             second_look,

@@ -114,8 +114,8 @@ class PlayFigures:
         questions, played: the numbers of questions and of different plays.
         follows: the share of transplants that gave the answer of the plan's home, less chance.
         share, chance: both shares.
-        remaining: the lead over the best worker if a right answer counts only as much as chance
-            where its transplant gave it, too; None: there is no best worker.
+        remaining: the lead over the best worker if what plans told counts only as much as chance;
+            None: there is no best worker.
         shape: the own shape less another question's, both told only to solve the question.
         words: the own plan less another question's subtasks in its shape.
         silence: the own plan less the same, told only to solve the question.
@@ -480,7 +480,7 @@ def measure_plays(
         follows=follows,
         share=share,
         chance=chance,
-        remaining=difference(_credits(plays, records, chance), best, seed, pooled=True),
+        remaining=difference(_credits(plays, records, share, chance), best, seed, pooled=True),
         shape=difference(plays.silent, plays.other_shape, seed, pooled=True),
         words=difference(plays.own, plays.other_words, seed, pooled=True),
         silence=difference(plays.own, plays.silent, seed, pooled=True),
@@ -491,14 +491,21 @@ def measure_plays(
     )
 
 
-def _credits(plays: Plays, records: Sequence[Record], chance: float) -> Scores:
-    """Return the system's scores; what the plan alone told counts as much as chance."""
+def _credits(
+    plays: Plays, records: Sequence[Record], share: float, chance: float
+) -> dict[Key, list[float]]:
+    """Return the system's scores, in which what the plan alone told counts as much as chance.
+
+    Of the plans that follow, as many do so by chance as bring another choice; these told nothing.
+    """
     followed = {trial.key for trial in plays.transplants if trial.follows}
+    told = max(0.0, share - chance) / share if share else 0.0
+    credit = 1 - told * (1 - chance)
     credited: list[tuple[Key, float | None]] = []
     for record in records:
         score = None if record.correct is None else float(record.correct)
         if record.correct and record.key in followed:
-            score = chance
+            score = credit
         credited.append((record.key, score))
     return grouped(credited)
 
