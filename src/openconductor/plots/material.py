@@ -27,7 +27,7 @@ from openconductor.types import Workflow
 
 MOST_PARTS = 12
 """The most rows or columns of a figure by kind; the smallest kinds beyond are put together."""
-MOST_LETTERS = 22
+MOST_LETTERS = 27
 """The longest label."""
 NO_RECORD = "No record of an evaluation was given."
 # Yellow is lost on paper.
@@ -194,13 +194,13 @@ def label(name: str) -> str:
     their ends, so most of the end is kept.
 
     >>> label("worker:a-very-long-model-name-2026-11-21-instruct")
-    'a-ver…-11-21-instruct'
+    'a-very-lo…26-11-21-instruct'
     """
     letters = "".join(_in_font(letter) for letter in short_name(name))
     text = " ".join(letters.split()).lstrip("_")  # matplotlib drops labels that begin with _
     if not text:
         return "(no name)"
-    return text if len(text) <= MOST_LETTERS else f"{text[:5]}…{text[-15:]}"
+    return text if len(text) <= MOST_LETTERS else f"{text[:9]}…{text[-17:]}"
 
 
 def _in_font(letter: str) -> str:

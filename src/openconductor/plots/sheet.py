@@ -83,7 +83,7 @@ def finish(figure: Figure, title: str) -> None:
         entries |= zip(names, handles, strict=True)
     if entries:
         widest = max(len(name) for name in entries)
-        columns = max(1, min(4, 70 // (9 + widest)))
+        columns = max(1, min(4, 72 // (9 + widest)))
         lines = -(-len(entries) // columns)  # rounded up
         figure.set_figheight(figure.get_figheight() + LEGEND_LINE * lines)
         place: Look = {"loc": "outside lower center", "ncols": columns}

@@ -98,7 +98,7 @@ NO_WORKFLOW = ZERO | {"worker_share": {"anna": 0.0, "bert": 0.0}, "topology": {}
         ("_private", "private"),
         ("ä→ 通", "ä→ \\u901a"),
         ("$a$", "$a$"),
-        ("smoothie?mode=dependent", "smoot…?mode=dependent"),
+        ("consensus:a-vendor-4-large?n=33", "consensus…or-4-large, n=33)"),
     ],
 )
 def test_a_name_is_short_on_one_line_and_in_letters_that_the_font_has(name: str, text: str) -> None:
