@@ -32,6 +32,8 @@ class Word(Provider):
         return Completion(text, usage=Usage(100, output_tokens=10))
 
     def answer(self, messages: list[Message]) -> str:
+        if "model_id" in messages[-1].content or "model_id" in messages[0].content:
+            return "model_id = [1]\nsubtasks = ['Answer.']\naccess_list = [[]]"
         number = int(re.findall(r"animal (\d)", messages[0].content)[0])
         speed = "slow" if self.name == "bob" else "fast"
         return rf"\boxed{{a {'quick' if number % 2 else speed} animal}}"

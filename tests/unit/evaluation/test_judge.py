@@ -18,6 +18,7 @@ from openconductor.evaluation.eval_config import EvalConfig, make_eval_config
 from openconductor.evaluation.records import Results, read_folder
 from openconductor.evaluation.regrade import Regraded, regrade
 from openconductor.evaluation.tables import make_table, much_masked
+from openconductor.report.replays import replay_plans
 from openconductor.store import read_store
 
 RUN = Path("run")
@@ -177,6 +178,20 @@ def test_the_judge_of_a_regrade_is_a_worker_of_the_run(name: str) -> None:
     Path("pool.toml").write_text(pool.replace('model = "judge"', 'model = "ann"'), "utf-8")
     with pytest.raises(ConfigError, match="judge is another model than in the run: got 'ann'"):
         grade_again("judge")
+
+
+# ── replays ───────────────────────────────────────────────────────────────────────────────────────
+@pytest.mark.parametrize(("rule", "undecided"), [({}, True), ({"judge": "judge"}, False)])
+def test_replayed_plans_are_judged_as_the_runs_own_answers(
+    rule: dict[str, object], undecided: bool
+) -> None:
+    results = play(systems=["conductor"], conductor={"planner": "worker:ann"}, **rule)
+    asked.clear()
+    replays = asyncio.run(replay_plans(results, RUN))
+    assert (replays.undecided > 0) == undecided
+    judged = asked["judge"]
+    asyncio.run(replay_plans(results, RUN))
+    assert asked["judge"] == judged, "a second replay is free"
 
 
 # ── before anybody pays ───────────────────────────────────────────────────────────────────────────
