@@ -112,6 +112,8 @@ def train(text: str, engine: str, folder: Path, *, processes: int = 2, resume: b
         if child:
             children.append(child)
             continue
+        if engine != "plain":
+            own["ACCELERATE_MIXED_PRECISION"] = "bf16"  # the recipe knows better
         os.environ |= ENVIRONMENTS[engine] | own | {"RANK": str(rank), "LOCAL_RANK": str(rank)}
         try:
             message = work(text, engine, folder, resume=resume)

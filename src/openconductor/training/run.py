@@ -170,6 +170,8 @@ def train(
         if tiny:  # its runtime computes in float32, and so must what is sampled and learnt
             optim = config.optim.model_copy(update={"bf16": False})
             config = config.model_copy(update={"optim": optim})
+        # The recipe decides, whatever the launcher's file says; DeepSpeed refuses two answers.
+        os.environ["ACCELERATE_MIXED_PRECISION"] = "bf16" if config.optim.bf16 else "no"
         _run(Setup(config, folder, pool, questions, scorer, say), state, phases)
         state.wait_for_everyone()
         return read_record(results)
