@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import random
+import sys
 from pathlib import Path
 
 import pytest
@@ -50,7 +51,12 @@ async def test_every_canonical_solution_is_accepted(name, count, shared_data, sa
     work = work_of(shared_data, name)
     assert len(work) == count
     graded = await grades(CodeGrader("strict", sandbox), work)
-    assert {grade.note for grade in graded} == {f"[{sandbox.level}] passed"}
+    if sys.version_info >= (3, 13):  # two solutions need the module ``cgi``, which it lacks
+        graded = [grade for grade in graded if "'cgi'" not in grade.note]
+        assert len(graded) == count - 2 * (name == "bigcodebench_hard")
+    assert {grade.note for grade in graded} == {
+        f"[{sandbox.level}, Python {sandbox.python}] passed"
+    }
 
 
 async def test_livecodebenchs_mode_accepts_the_canonical_solutions_too(

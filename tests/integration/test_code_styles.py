@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from typing import get_args
 
 import pytest
@@ -37,6 +38,8 @@ def grader(request: pytest.FixtureRequest, sandbox: Sandbox) -> CodeGrader:
 async def test_a_program_in_this_style_is_right(
     section: str, name: str, grader: CodeGrader
 ) -> None:
+    if name == "recursion through C" and sys.version_info >= (3, 12):
+        pytest.skip("Python 3.12 and later limit recursion through C, whatever a program sets")
     problem = Problem(name, "", TESTS[section], "styles")
     grade = await grader.grade(problem, f"```python\n{PROGRAMS[section][name]}\n```")
     assert grade.correct is True, grade.note

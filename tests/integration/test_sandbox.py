@@ -11,7 +11,9 @@ from pathlib import Path
 
 import pytest
 
-from openconductor.errors import ConfigError
+from openconductor.errors import ConfigError, SandboxError
+from openconductor.graders.code import CodeGrader
+from openconductor.graders.code_tests import CodeTests, IoTest
 from openconductor.sandboxes import (
     Limits,
     Run,
@@ -23,6 +25,7 @@ from openconductor.sandboxes import (
 )
 from openconductor.sandboxes.bubblewrap import BubblewrapSandbox
 from openconductor.sandboxes.session import NOT_PRELOADED, BatchedSandbox, preloaded
+from openconductor.types import Problem
 
 
 @pytest.fixture(scope="module")
@@ -144,3 +147,18 @@ async def test_a_batch_that_waits_for_a_core_can_be_cancelled(sandbox: BatchedSa
         await second
     assert (await first)[0].verdict is Verdict.OK
     await single.aclose()
+
+
+async def test_the_interpreter_of_programs_can_be_chosen_and_stands_in_the_note(
+    sandbox: BatchedSandbox, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("OPENCONDUCTOR_SANDBOX_PYTHON", sys.executable)
+    other = open_sandbox()
+    program = "import platform\nprint(platform.python_version())"
+    result = once(other, program)
+    assert result.stdout == f"{other.python}\n", result.stderr
+    tests = CodeTests((IoTest("", result.stdout),))
+    verdict = await CodeGrader(sandbox=other).grade(Problem("p", "", tests, "t"), program)
+    assert verdict.note == f"[bubblewrap, Python {other.python}] passed"
+    with pytest.raises(SandboxError, match="the Python /nowhere"):
+        BubblewrapSandbox(python="/nowhere/python")

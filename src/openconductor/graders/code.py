@@ -100,7 +100,9 @@ class CodeGrader:
                 fault = await self._run_outside(sandbox, text, tests)
         except SandboxError as error:
             return Grade(None, program, f"undecided: {error}")
-        note = f"[{sandbox.level}] {fault or 'passed'}"
+        python = getattr(sandbox, "python", "")
+        where = f"{sandbox.level}, Python {python}" if python else sandbox.level
+        note = f"[{where}] {fault or 'passed'}"
         if found.taken:
             note += f"; program: {found.taken}"
         return Grade(not fault, program, note, tests.judged_by)

@@ -9,6 +9,7 @@ from __future__ import annotations
 import functools
 import importlib
 import math
+import os
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass
@@ -180,6 +181,9 @@ class Sandbox(Protocol):
 def open_sandbox(name: str = "auto", *, unsafe: bool = False) -> BatchedSandbox:
     """Return a sandbox.
 
+    In bubblewrap the interpreter that the environment variable ``OPENCONDUCTOR_SANDBOX_PYTHON``
+    names runs programs, else this one.
+
     Args:
         name: one of ``SANDBOXES``, or ``"auto"``: the first of bubblewrap and Docker that works
             here.
@@ -197,7 +201,11 @@ def open_sandbox(name: str = "auto", *, unsafe: bool = False) -> BatchedSandbox:
     if name not in SANDBOXES:
         known = ", ".join((*SANDBOXES, "auto"))
         raise ConfigError(f"sandbox: got {name!r}, expected one of {known}")
-    options = {"unsafe": unsafe} if name == "plain" else {}
+    options: dict[str, object] = {}
+    if name == "plain":
+        options["unsafe"] = unsafe
+    elif name == "bubblewrap":
+        options["python"] = os.environ.get("OPENCONDUCTOR_SANDBOX_PYTHON", "")
     module, _, attribute = SANDBOXES[name].partition(":")
     backend: Callable[..., BatchedSandbox] = getattr(importlib.import_module(module), attribute)
     return backend(**options)

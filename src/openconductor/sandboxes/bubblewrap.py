@@ -29,6 +29,7 @@ import sys
 import sysconfig
 from collections.abc import Generator, Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
 
 from openconductor.errors import SandboxError
@@ -61,23 +62,77 @@ FILES = shlex.split("""
 MOVED = "/packages"
 # The first bubblewrap with ``--size``. For an older one ``supervisor`` checks every 50 ms.
 SIZES_TMPFS = (0, 7)
+# Asks an interpreter for the fields of an ``Interpreter``, a line each.
+QUESTION = """
+import os, platform, sys, sysconfig
+print(os.path.realpath(sys.executable), platform.python_version(), sys.base_prefix, sep="\\n")
+print(sysconfig.get_path("purelib"), sysconfig.get_path("platlib"), sep="\\n")
+"""
 INSTALL = "install it (Debian, Ubuntu: apt-get install bubblewrap; Fedora: dnf install bubblewrap)"
+
+
+@dataclass(frozen=True, slots=True)
+class Interpreter:
+    """A Python that runs programs: its file, version, prefix, and the folders of its packages."""
+
+    path: str
+    version: str
+    prefix: str
+    folders: tuple[str, ...]
+
+    @classmethod
+    def this(cls) -> Interpreter:
+        """Return the interpreter that runs this."""
+        paths = sysconfig.get_paths()
+        folders = tuple(paths.get(name, "") for name in ("purelib", "platlib"))
+        version = platform.python_version()
+        return cls(os.path.realpath(sys.executable), version, sys.base_prefix, folders)
+
+    @classmethod
+    def of(cls, python: str) -> Interpreter:
+        """Ask an interpreter about itself.
+
+        Raises:
+            SandboxError: it does not start, or is older than 3.11.
+        """
+        try:
+            asked = subprocess.run(  # noqa: S603 - the caller's choice
+                [python, "-I", "-c", QUESTION],
+                capture_output=True,
+                text=True,
+                check=True,
+                timeout=60,
+            )
+            path, version, prefix, *folders = asked.stdout.splitlines()
+        except (OSError, ValueError, subprocess.SubprocessError) as error:
+            raise SandboxError(f"bubblewrap sandbox: the Python {python}: {error}") from error
+        if numbers_in(version) < (3, 11):
+            raise SandboxError(
+                f"bubblewrap sandbox: got Python {version} ({python}), expected 3.11 or later"
+            )
+        return cls(path, version, prefix, tuple(folders))
+
+    def package_folders(self) -> list[str]:
+        """Return the folders of its packages that exist."""
+        return [name for name in dict.fromkeys(self.folders) if name and Path(name).is_dir()]
 
 
 class BubblewrapSandbox(BatchedSandbox):
     """The backend ``bubblewrap``; the module's docstring says what it protects.
 
     Args:
-        packages: programs can import the packages of this interpreter (its site-packages become
+        packages: programs can import the packages of the interpreter (its site-packages become
             readable).
+        python: the interpreter that runs programs, 3.11 or later; "": this one.
 
     Raises:
-        SandboxError: not Linux, no bubblewrap, or no filter for this machine.
+        SandboxError: not Linux, no bubblewrap, no filter for this machine, or an interpreter that
+            does not start.
     """
 
     level = "bubblewrap"
 
-    def __init__(self, *, packages: bool = False) -> None:
+    def __init__(self, *, packages: bool = False, python: str = "") -> None:
         super().__init__()
         if sys.platform != "linux":
             raise SandboxError(
@@ -89,7 +144,10 @@ class BubblewrapSandbox(BatchedSandbox):
         self._bwrap = bwrap
         self._packages: list[str] = []  # paths that are the same inside and outside
         self._moved: dict[str, str] = {}  # paths inside, by those outside
-        for folder in _package_folders() if packages else ():
+        self._interpreter = Interpreter.of(python) if python else Interpreter.this()
+        self._same_python = not python
+        self.python = self._interpreter.version
+        for folder in self._interpreter.package_folders() if packages else ():
             if Path(folder).is_relative_to("/tmp"):  # noqa: S108 - hidden by the sandbox's own
                 self._moved[folder] = f"{MOVED}/{len(self._moved)}"
             else:
@@ -116,13 +174,14 @@ class BubblewrapSandbox(BatchedSandbox):
             "paths": [*self._packages, *self._moved.values()],
             "count_processes": counted,
         }
-        python = (os.path.realpath(sys.executable), *PYTHON_FLAGS, "-c", BOOTSTRAP)
+        python = (self._interpreter.path, *PYTHON_FLAGS, "-c", BOOTSTRAP)
         reader, writer = os.pipe()
         try:
             os.write(writer, self._filter)  # shorter than a pipe
             os.close(writer)
             command = (*self._command(limits), "--seccomp", str(reader), "--", *python)
-            yield Launch(command, setup, (reader,), isolated=True)
+            same = self._same_python
+            yield Launch(command, setup, (reader,), isolated=True, same_python=same)
         finally:
             os.close(reader)
 
@@ -132,7 +191,9 @@ class BubblewrapSandbox(BatchedSandbox):
         command += ["--ro-bind-try", LOADER_CACHE, LOADER_CACHE]
         if self._packages or self._moved:
             command += ["--ro-bind-try", ALTERNATIVES, ALTERNATIVES]
-        bound = {folder: folder for folder in outermost((sys.base_prefix, *self._packages))}
+        bound = {
+            folder: folder for folder in outermost((self._interpreter.prefix, *self._packages))
+        }
         for folder, inside in (bound | self._moved).items():
             # The parents that bubblewrap makes for a bind are for root alone, those of --dir are
             # for all.
@@ -141,13 +202,6 @@ class BubblewrapSandbox(BatchedSandbox):
         if self._sized:
             command += ["--size", str(limits.file_mb << 20)]
         return [*command, "--tmpfs", "/tmp", "--remount-ro", "/", "--chdir", "/"]  # noqa: S108
-
-
-def _package_folders() -> list[str]:
-    """Return the folders with the packages of this interpreter."""
-    paths = sysconfig.get_paths()
-    folders = dict.fromkeys(paths.get(name, "") for name in ("purelib", "platlib"))
-    return [folder for folder in folders if folder and Path(folder).is_dir()]
 
 
 def numbers_in(text: str) -> tuple[int, int]:

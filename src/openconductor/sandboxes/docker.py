@@ -52,6 +52,7 @@ class DockerSandbox(BatchedSandbox):
     """
 
     level = "docker"
+    python = ""  # the image's
 
     def __init__(self, *, image: str = "python:3.11-slim") -> None:
         super().__init__()

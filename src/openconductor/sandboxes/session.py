@@ -14,6 +14,7 @@ import asyncio
 import functools
 import marshal
 import os
+import platform
 import re
 import socket
 import subprocess
@@ -255,9 +256,15 @@ class Batch:
 
 
 class BatchedSandbox(ABC):
-    """A backend. A subclass says how a sandbox is launched."""
+    """A backend. A subclass says how a sandbox is launched.
+
+    Attributes:
+        level: the backend's name.
+        python: the version of the Python that runs programs; "": unknown.
+    """
 
     level: str
+    python: str = platform.python_version()
 
     def __init__(self) -> None:
         self._threads: ThreadPoolExecutor | None = None
