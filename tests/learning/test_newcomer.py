@@ -170,7 +170,7 @@ def test_own_questions_are_measured_and_what_won_is_served(desk: Path, run: Run)
 
 @pytest.mark.slow
 @pytest.mark.train
-@pytest.mark.timeout(900)
+@pytest.mark.timeout(1800)
 def test_a_conductor_learns_from_the_records_and_is_compared_and_asked(
     desk: Path, root: Path, run: Run
 ) -> None:
