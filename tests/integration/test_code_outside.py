@@ -7,7 +7,15 @@ from __future__ import annotations
 
 import pytest
 from code_programs import read_programs
-from test_code_cheats import ASSERTIONS, BESIDE_CHEATS, EQUALITY, RIGHT, SECRET, UNITTESTS
+from test_code_cheats import (
+    ASSERTIONS,
+    BESIDE_CHEATS,
+    EQUALITY,
+    PATCHING,
+    RIGHT,
+    SECRET,
+    UNITTESTS,
+)
 
 from openconductor.graders.code import CodeGrader
 from openconductor.graders.code_tests import CodeTests
@@ -122,3 +130,16 @@ async def test_a_cheat_with_arrays_and_frames_fails(cheat, compared, with_packag
 async def test_a_right_answer_passes_before_a_judge_outside(tests, grader) -> None:
     verdict = await grade(grader, tests, RIGHT)
     assert verdict.correct is True, verdict.note
+
+
+HELD_INSIDE = ("a test that should stop", "an exit of contexts that swallows", "swapped code of")
+
+
+@pytest.mark.parametrize(
+    "cheat", [name for name in BY_VALUE if name.startswith(HELD_INSIDE) or "skip" in name]
+)
+async def test_a_cheat_at_the_framework_fails_inside_too(cheat: str, grader: CodeGrader) -> None:
+    tests = CodeTests((), "f", PATCHING + UNITTESTS)
+    program = BY_VALUE[cheat]
+    verdict = await grader.grade(Problem("p", "", tests, "cheats"), f"```python\n{program}\n```")
+    assert (verdict.correct, verdict.judged_by) == (False, "inside"), verdict.note

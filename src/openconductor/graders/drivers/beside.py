@@ -163,7 +163,7 @@ def run_tests(candidate: str, tests: str, entry_point: str) -> str:
     """Import the answer and run the tests; return the first fault, or ""."""
     tree = ast.parse(tests)
     cases = tests_of(tree)
-    guarded = {"builtins", "os", "os.path", "sys", *imported_by(tree)}
+    guarded = {"builtins", "contextlib", "os", "os.path", "sys", *imported_by(tree)}
     if cases or "unittest" in tests:  # importing it takes half the time of a short check
         guarded |= {"unittest", "unittest.mock"}
     pristine = Pristine(guarded)
@@ -221,19 +221,23 @@ class Pristine:
             if name in names or name.split(".")[0] == "unittest":
                 self._modules[name] = module
         self._code: list[tuple[ModuleType | type[Any], dict[str, object]]] = []
+        self._bodies: list[tuple[FunctionType, object]] = []
         for module in self._modules.values():
             self._code.append((module, _code_of(module)))
             for value in vars(module).values():
                 own = isinstance(value, type) and value.__module__ == module.__name__
                 if own and value.__flags__ & PYTHON_TYPE:
                     self._code.append((value, _code_of(value)))
+        for _, code in self._code:
+            functions = (value for value in code.values() if isinstance(value, FunctionType))
+            self._bodies += [(function, function.__code__) for function in functions]
 
-    def changed(self) -> list[tuple[ModuleType | type[Any], str, object]]:
+    def changed(self) -> list[tuple[Any, str, object]]:
         """Return (owner, name, its value before) of each change; None: it was not there.
 
         A module may get new names, a class may not.
         """
-        changes: list[tuple[ModuleType | type[Any], str, object]] = []
+        changes: list[tuple[Any, str, object]] = []
         for owner, code in self._code:
             names = set(code)
             if isinstance(owner, type):
@@ -243,6 +247,9 @@ class Pristine:
                 before = code.get(name)
                 if values.get(name) is not before:
                     changes.append((owner, name, before))
+        for function, body in self._bodies:
+            if function.__code__ is not body:
+                changes.append((function, "__code__", body))
         return changes
 
     def restore(self) -> None:
