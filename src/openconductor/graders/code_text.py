@@ -7,6 +7,8 @@ import re
 from openconductor.graders.extraction import strip_thoughts
 from openconductor.graders.reading.program import FUTURE, Program, find_program
 
+LONGEST = 1_000_000
+"""Characters of a reply that are searched for a program, from its end."""
 STARTS_A_PROGRAM = re.compile(
     r"(?:#|@|\"\"\"|'''|[A-Za-z_][\w., ]{0,200}=[^=]"
     r"|(?:async\s+def|def|class|import|from|for|while|if|try|with|return|print)\b)"
@@ -40,7 +42,7 @@ def read_program(answer: str, entry_point: str | None = None) -> Program | None:
         answer: the whole answer.
         entry_point: the function under test; None: the program reads standard input.
     """
-    answer = strip_thoughts(answer)
+    answer = strip_thoughts(answer)[-LONGEST:]
     program = find_program(answer, entry_point)
     if program is None and STARTS_A_PROGRAM.match(answer.lstrip()):
         return Program(answer)

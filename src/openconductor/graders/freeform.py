@@ -28,6 +28,7 @@ import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from fractions import Fraction
+from functools import lru_cache
 from typing import Literal, Protocol, get_args
 
 from openconductor.errors import AuthFailed, GradingError, WorkerError
@@ -203,6 +204,7 @@ def judge_prompt(problem: Problem, reference: str, extracted: str) -> str:
     return _JUDGE_PROMPT.format(question=problem.question, reference=reference, answer=answer)
 
 
+@lru_cache(maxsize=4096)  # a reference is graded against many answers
 def kind_of(reference: str) -> Kind:
     r"""Return the kind of a reference that names none.
 

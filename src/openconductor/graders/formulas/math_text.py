@@ -9,6 +9,7 @@ alone.
 from __future__ import annotations
 
 import re
+from functools import lru_cache
 
 from openconductor.graders.extraction import braced
 from openconductor.graders.formulas.rewrites import read_rewrites, read_signs
@@ -47,6 +48,7 @@ _ARTICLE = re.compile(r"^(?:an?|the)\s+(?=\w{2})")
 _WORDS = re.compile(r"[^\W\d_][\w\s'’.,;:-]*")
 
 
+@lru_cache(maxsize=1024)  # a reference is graded against many answers
 def normalise(text: str) -> str:
     r"""Return one form for all texts of one meaning.
 

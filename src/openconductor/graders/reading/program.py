@@ -64,6 +64,7 @@ def find_program(reply: str, entry: str | None) -> Program | None:
         entry: the function under test, as in CodeTests; None: a program over standard input.
     """
     found, outside = find_blocks(reply)
+    found = found[-MOST:]
     if not found:
         found = [Block(text, MARKDOWN) for text in strings_in_json(reply)]
     blocks = [inner for block in found for inner in _opened(block)]
