@@ -46,6 +46,7 @@ Group = IoTest | tuple[CallTest, ...]
 SHOWN = 200
 SHORT = 20_000
 """Characters of an answer that is read in the event loop; longer ones take a thread."""
+USED_BY_DRIVERS = ("ast", "json", "pickle")
 FUTURE_LINE = "from __future__ import annotations\n"
 
 
@@ -140,9 +141,8 @@ class CodeGrader:
     ) -> str:
         """Return the fault that a test program finds from a process of its own, or ""."""
         task = {"given": tests.given, "tests": unittest, "entry_point": tests.entry_point}
-        judge = JudgeProgram(
-            _driver("unpacking", "cases", "tests"), "judge", modules_of(unittest, tests.given)
-        )
+        modules = [*USED_BY_DRIVERS, *modules_of(unittest, tests.given)]
+        judge = JudgeProgram(_driver("unpacking", "cases", "tests"), "judge", modules)
         keywords: dict[str, object] = {}
         call = ((program, tests.entry_point), keywords, False)
         run = Run(json.dumps(task), "serve", [call], judge)

@@ -220,7 +220,7 @@ async def test_a_judge_gets_the_tests_and_its_report_is_believed() -> None:
     verdict = await grade(APART, sandbox)
     assert (verdict.correct, verdict.judged_by) == (True, "outside")
     (run,) = sandbox.runs
-    assert run.judge is not None and list(run.judge.modules) == ["math"]
+    assert run.judge is not None and run.judge.modules[-1] == "math"
     assert (run.entry_point, run.calls[0][0]) == ("serve", ("print(1)\n", "f"))
     asked = {"given": "import math", "tests": "assert f(1) == f(1)", "entry_point": "f"}
     assert json.loads(run.stdin) == asked
