@@ -126,6 +126,8 @@ def strip_thoughts(reply: str) -> str:
     >>> strip_thoughts("<think>Is it 3? <b>4</b></think> It is 4. <think>Or").strip()
     'It is 4.'
     """
+    if "<" not in reply:
+        return reply
     small = reply.casefold()
     if not any(word in small for word in ("think", "thought", "reasoning")):
         return reply

@@ -134,6 +134,8 @@ def read_letter(text: str, letters: str) -> str | None:
 
 def own_part(text: str) -> str:
     """Return a reply up to where another question or another speaker begins."""
+    if not any(sign in text for sign in "<[\n"):
+        return text
     small = text.casefold()
     for pattern, signs in _MARKS:
         # Looking for a sign is far faster than the pattern, and most replies have none.
