@@ -33,24 +33,24 @@ TESTS = sorted([*(ROOT / "tests").rglob("*.py"), *(ROOT / "benchmarks").rglob("*
 
 # Syntax nodes that a folder of the package may have, without docstrings and annotations.
 BUDGET = {
-    "": 17_358,  # the modules at the root
-    "baselines": 5_830,
-    "calls": 6_994,
-    "cli": 17_467,
-    "evaluation": 18_401,
-    "graders": 13_412,
+    "": 17_757,  # the modules at the root
+    "baselines": 6_326,
+    "calls": 7_270,
+    "cli": 21_053,
+    "evaluation": 23_026,
+    "graders": 30_684,
     "gym": 6_709,
     "plots": 6_406,
-    "providers": 17_239,
-    "report": 11_896,
-    "sandboxes": 7_141,
-    "serving": 19_263,
+    "providers": 17_880,
+    "report": 18_246,
+    "sandboxes": 7_855,
+    "serving": 21_142,
     "store": 8_077,
-    "tasks": 8_973,
-    "training": 16_659,
+    "tasks": 10_306,
+    "training": 19_141,
 }
-TOTAL_NODES = 181_825
-TEST_NODES = 215_749  # of tests/ and benchmarks/ together
+TOTAL_NODES = 221_878
+TEST_NODES = 244_522  # of tests/ and benchmarks/ together
 FILE_NODES = 2_800
 FUNCTION_STATEMENTS = 60
 FOLDER_FILES = 14
