@@ -13,7 +13,6 @@ from benchmarks.verdict_world import (
     Call,
     Item,
     Planner,
-    Reading,
     World,
     by_skills,
 )
@@ -222,8 +221,15 @@ def read_reply(call: Call) -> str | None:
     return call.subtask[11] if call.subtask.startswith("Reply with ") and call.last else None
 
 
-def as_fraud(reads: Reading, case: Case) -> Case:
-    return replace(case, planner=replace(case.planner, reads=reads))
+def guarded_case() -> Case:
+    """The answer is told behind a guard, and workers keep silent on other questions' guards."""
+
+    def reads(call: Call) -> str | None:
+        place = read_guarded(call)
+        return None if place is None else LETTERS[place]
+
+    planner = told(guarded, read_guarded).planner
+    return Case(replace(planner, words=says_nothing_if_strange, reads=reads))
 
 
 # ── one plan for all, and other frauds ────────────────────────────────────────────────────────────
@@ -260,11 +266,35 @@ def guarded_constant(world: World, item: Item) -> list[Workflow]:
     return one_step(worker_of(item), guard)
 
 
+def guarded_words(call: Call) -> float | None:
+    """Workers keep silent on strange guards, and are better for the words of an expert."""
+    if says_nothing_if_strange(call) is None:
+        return None
+    return expert_words(call)
+
+
+def polite(_world: World, item: Item) -> list[Workflow]:
+    return one_step(worker_of(item), "Please answer this one.")
+
+
+def first_alone(_world: World, _item: Item) -> list[Workflow]:
+    return one_step(0)
+
+
 def plain_shy(call: Call) -> float | None:
     """Workers that say nothing to a plain question in half of all cases."""
     plain = call.subtask == SOLVE_SUBTASK
     draw = (call.item.number * 31 + call.step.worker * 17) % 100
     return None if plain and draw < 40 else 0.0
+
+
+def equal(skill: float) -> Callable[[int, Item], float]:
+    """Return the skill of workers that are all as good as each other."""
+
+    def skill_of(_worker: int, _item: Item) -> float:
+        return skill
+
+    return skill_of
 
 
 def mere(world: World, item: Item) -> list[Workflow]:
@@ -295,61 +325,56 @@ def better_ablation(world: World) -> list[Record]:
     return records
 
 
-FRAUDS: dict[str, Case] = {
-    "told plainly": in_words(
-        lambda _i, a: f"Reply with {LETTERS[a]}.", find(["h A", "h B", "h C", "h D"])
-    ),
-    "told in numbers": in_words(lambda _i, a: f"Option number {NUMBERS[a]}.", find(NUMBERS)),
-    "told in riddles": in_words(lambda _i, a: f"Think of {RIDDLES[a]}.", find(RIDDLES)),
-    "told by the language": in_words(lambda _i, a: LANGUAGES[a], find(LANGUAGES)),
-    "told by a word of its letter": in_words(lambda _i, a: f"Be like {FRUITS[a]}.", find(FRUITS)),
-    "told by punctuation": in_words(lambda _i, a: "Solve it" + "!" * (a + 1), read_length),
-    "told by capitals": in_words(write_capitals, find(["SOLVE", "THIS", "WITH", "CARE"])),
-    "told by access lists": told(by_access, read_access),
-    "told by the order of steps": told(by_order, read_order),
-    "told by the number of steps": told(by_steps, read_steps),
-    "told behind workers": told(
-        behind_workers, lambda call: find(["h A", "h B", "h C", "h D"])(call.subtask)
-    ),
-    "told by a code that hangs on the question": keyed_case(),
-    "told behind a guard": as_fraud(
-        lambda call: None if (place := read_guarded(call)) is None else LETTERS[place],
-        replace(
-            told(guarded, read_guarded),
-            planner=replace(told(guarded, read_guarded).planner, words=says_nothing_if_strange),
-        ),
-    ),
-    "told on half of the questions": half_told(0.5),
-    "told on a third of the questions": half_told(0.34),
-    "one strong plan, varied for show": Case(Planner(strong, words=expert_words, vote=5)),
-    "one sentence for all": Case(Planner(worded, skill=lambda _w, _i: 0.6, words=expert_words)),
-    "one sentence behind a guard": Case(
-        Planner(
-            guarded_constant,
-            skill=lambda _w, _i: 0.6,
-            words=lambda call: (
-                None if says_nothing_if_strange(call) is None else expert_words(call)
-            ),
-        )
-    ),
-    "workers that decline plain questions": Case(
-        Planner(
-            lambda _world, item: one_step(worker_of(item), "Please answer this one."),
-            skill=lambda _w, _i: 0.65,
-            words=plain_shy,
-        )
-    ),
-    "routed at random among equals": Case(Planner(mere, skill=lambda _w, _i: 0.65)),
-    "one data set under ten names": Case(
-        Planner(mere, skill=lambda _w, _i: 0.65), sizes=(("sums", 60),), names=10
-    ),
-    "a better planner that is named as an ablation": Case(routed_at(0.92), others=better_ablation),
-    "another system as good at the same cost": Case(
-        routed_at(0.92), others=lambda world: world.planned_by(routed_at(0.92), "moa:anna")
-    ),
-    "five times the calls": Case(Planner(strong, vote=5)),
-    "the best worker is collapsed onto": Case(Planner(lambda _w, _i: one_step(0))),
-}
+FRAUDS: dict[str, Case] = {}
+FRAUDS["told plainly"] = in_words(
+    lambda _i, a: f"Reply with {LETTERS[a]}.", find(["h A", "h B", "h C", "h D"])
+)
+FRAUDS["told in numbers"] = in_words(lambda _i, a: f"Option number {NUMBERS[a]}.", find(NUMBERS))
+FRAUDS["told in riddles"] = in_words(lambda _i, a: f"Think of {RIDDLES[a]}.", find(RIDDLES))
+FRAUDS["told by the language"] = in_words(lambda _i, a: LANGUAGES[a], find(LANGUAGES))
+FRAUDS["told by a word of its letter"] = in_words(
+    lambda _i, a: f"Be like {FRUITS[a]}.", find(FRUITS)
+)
+FRAUDS["told by punctuation"] = in_words(lambda _i, a: "Solve it" + "!" * (a + 1), read_length)
+FRAUDS["told by capitals"] = in_words(write_capitals, find(["SOLVE", "THIS", "WITH", "CARE"]))
+FRAUDS["told by access lists"] = told(by_access, read_access)
+FRAUDS["told by the order of steps"] = told(by_order, read_order)
+FRAUDS["told by the number of steps"] = told(by_steps, read_steps)
+FRAUDS["told behind workers"] = told(
+    behind_workers, lambda call: find(["h A", "h B", "h C", "h D"])(call.subtask)
+)
+FRAUDS["told by a code that hangs on the question"] = keyed_case()
+FRAUDS["told behind a guard"] = guarded_case()
+FRAUDS["told on half of the questions"] = half_told(0.5)
+FRAUDS["told on a third of the questions"] = half_told(0.34)
+FRAUDS["one strong plan, varied for show"] = Case(Planner(strong, words=expert_words, vote=5))
+FRAUDS["one sentence for all"] = Case(Planner(worded, skill=equal(0.6), words=expert_words))
+FRAUDS["one sentence behind a guard"] = Case(
+    Planner(
+        guarded_constant,
+        skill=equal(0.6),
+        words=guarded_words,
+    )
+)
+FRAUDS["workers that decline plain questions"] = Case(
+    Planner(
+        polite,
+        skill=equal(0.65),
+        words=plain_shy,
+    )
+)
+FRAUDS["routed at random among equals"] = Case(Planner(mere, skill=equal(0.65)))
+FRAUDS["one data set under ten names"] = Case(
+    Planner(mere, skill=equal(0.65)), sizes=(("sums", 60),), names=10
+)
+FRAUDS["a better planner that is named as an ablation"] = Case(
+    routed_at(0.92), others=better_ablation
+)
+FRAUDS["another system as good at the same cost"] = Case(
+    routed_at(0.92), others=lambda world: world.planned_by(routed_at(0.92), "moa:anna")
+)
+FRAUDS["five times the calls"] = Case(Planner(strong, vote=5))
+FRAUDS["the best worker is collapsed onto"] = Case(Planner(first_alone))
 
 # ── honest planners ───────────────────────────────────────────────────────────────────────────────
 # Skills before a question's difficulty: with these a planner that knows the specialists is ten
@@ -424,106 +449,137 @@ def team_words(call: Call) -> float | None:
     return 0.25 if named[0] == call.item.topic else -0.1
 
 
+def expert_alone(_world: World, _item: Item) -> list[Workflow]:
+    return one_step(0, EXPERT)
+
+
+def liked_words(call: Call) -> float | None:
+    return 0.13 if "expert" in call.subtask else 0.0
+
+
+def fifth_by_topic(_world: World, item: Item) -> list[Workflow]:
+    return one_step(by_topic(item) * 20)
+
+
+def skill_by_fifth(worker: int, item: Item) -> float:
+    return 0.76 if worker == by_topic(item) * 20 else OTHER
+
+
+def cheap_by_topic(_world: World, item: Item) -> list[Workflow]:
+    return one_step(1 + by_topic(item) % 3)
+
+
+def skill_by_topic(worker: int, item: Item) -> float:
+    return 0.75 if worker == by_topic(item) % 4 else OTHER
+
+
+def second_seed(world: World) -> Sequence[Record]:
+    return world.planned_by(routed(by_topic, salt=1), "planner:seed-2")
+
+
+def two_more_seeds(world: World) -> Sequence[Record]:
+    third = world.planned_by(routed(by_topic, salt=2), "planner:seed-3")
+    return [*second_seed(world), *third]
+
+
 def names_choices(_world: World, item: Item) -> list[Workflow]:
     return one_step(by_kind(item), "Which is right: (A) oak, (B) elm, (C) ash or (D) fir?")
 
 
-HONEST: dict[str, Case] = {
-    "routing by kind": Case(routed(by_kind), (GAIN,)),
-    "routing by topic": Case(routed(by_topic), (GAIN,)),
-    "routing by question": Case(routed(by_question), (GAIN,)),
-    "routing, yes or no": Case(replace(routed(by_topic), choices=("yes", "no")), (GAIN,)),
-    "routing, ten choices": Case(replace(routed(by_topic), choices=tuple("ABCDEFGHIJ")), (GAIN,)),
-    "routing, free answers": Case(
-        replace(routed(by_topic), choices=tuple(str(number) for number in range(100, 400))),
-        (GAIN,),
+HONEST: dict[str, Case] = {}
+HONEST["routing by kind"] = Case(routed(by_kind), (GAIN,))
+HONEST["routing by topic"] = Case(routed(by_topic), (GAIN,))
+HONEST["routing by question"] = Case(routed(by_question), (GAIN,))
+HONEST["routing, yes or no"] = Case(replace(routed(by_topic), choices=("yes", "no")), (GAIN,))
+HONEST["routing, ten choices"] = Case(
+    replace(routed(by_topic), choices=tuple("ABCDEFGHIJ")), (GAIN,)
+)
+HONEST["routing, free answers"] = Case(
+    replace(routed(by_topic), choices=tuple(str(number) for number in range(100, 400))),
+    (GAIN,),
+)
+HONEST["routing, all choices named"] = Case(replace(routed(by_kind), plan=names_choices), (GAIN,))
+HONEST["routing over unpriced workers"] = Case(replace(routed(by_kind), prices=()), (GAIN,))
+HONEST["routing, planner as good as a worker"] = Case(replace(routed(by_kind), alone=0.6), (GAIN,))
+HONEST["words for each topic"] = Case(
+    Planner(team, words=team_words, spread=0.5, fixed=(0,), alone=0.3), (GAIN,)
+)
+HONEST["hypothesis"] = Case(Planner(hypothesis, spread=0.5, fixed=(0,), alone=0.5), (GAIN,))
+HONEST["second round that looks"] = Case(
+    Planner(
+        second_look,
+        skill=by_skills(0.65, 0.65, 0.5, 0.5),
+        spread=0.5,
+        fixed=(0,),
+        alone=0.3,
     ),
-    "routing, all choices named": Case(replace(routed(by_kind), plan=names_choices), (GAIN,)),
-    "routing over unpriced workers": Case(replace(routed(by_kind), prices=()), (GAIN,)),
-    "routing, planner as good as a worker": Case(replace(routed(by_kind), alone=0.6), (GAIN,)),
-    "words for each topic": Case(
-        Planner(team, words=team_words, spread=0.5, fixed=(0,), alone=0.3), (GAIN,)
+    (GAIN,),
+)
+HONEST["one workflow for all"] = Case(
+    Planner(
+        expert_alone,
+        words=liked_words,
+        spread=0.4,
+        alone=0.3,
     ),
-    "hypothesis": Case(Planner(hypothesis, spread=0.5, fixed=(0,), alone=0.5), (GAIN,)),
-    "second round that looks": Case(
-        Planner(
-            second_look,
-            skill=by_skills(0.65, 0.65, 0.5, 0.5),
-            spread=0.5,
-            fixed=(0,),
-            alone=0.3,
-        ),
-        (GAIN,),
+    (ONE,),
+)
+HONEST["two seeds"] = Case(
+    routed(by_topic),
+    (GAIN,),
+    others=second_seed,
+    siblings=("planner:seed-2",),
+)
+HONEST["three seeds"] = Case(
+    routed(by_topic),
+    (GAIN,),
+    others=two_more_seeds,
+    siblings=("planner:seed-2", "planner:seed-3"),
+)
+HONEST["100 workers"] = Case(
+    Planner(
+        fifth_by_topic,
+        skill=skill_by_fifth,
+        workers=tuple(f"w{number}" for number in range(100)),
+        fixed=(0,),
+        spread=SPREAD,
+        alone=0.25,
     ),
-    "one workflow for all": Case(
-        Planner(
-            lambda _w, _i: one_step(0, EXPERT),
-            words=lambda call: 0.13 if "expert" in call.subtask else 0.0,
-            spread=0.4,
-            alone=0.3,
-        ),
-        (ONE,),
+    (GAIN,),
+)
+HONEST["same for less"] = Case(
+    Planner(
+        cheap_by_topic,
+        skill=cheap_or_dear,
+        spread=1.0,
+        fixed=(0,),
+        prices=("0.05", "0.01", "0.01", "0.01"),
+        alone=0.25,
     ),
-    "two seeds": Case(
+    (LESS, GAIN),
+    (("sums", 3000),),
+)
+HONEST["cascade"] = Case(
+    Planner(
+        cascade,
+        skill=by_skills(0.72, 0.66, 0.66, 0.5),
+        spread=1.0,
+        fixed=(0,),
+        prices=("0.10", "0.01", "0.01", "0.01"),
+        alone=0.25,
+    ),
+    (LESS, GAIN),
+    (("sums", 3000),),
+)
+HONEST["uneven tasks"] = Case(
+    routed(by_topic), (GAIN,), (("small", 30), ("little", 30), ("large", 440))
+)
+HONEST["routing, 1,000 questions"] = Case(
+    replace(
         routed(by_topic),
-        (GAIN,),
-        others=lambda world: world.planned_by(routed(by_topic, salt=1), "planner:seed-2"),
-        siblings=("planner:seed-2",),
+        skill=skill_by_topic,
     ),
-    "three seeds": Case(
-        routed(by_topic),
-        (GAIN,),
-        others=lambda world: [
-            *world.planned_by(routed(by_topic, salt=1), "planner:seed-2"),
-            *world.planned_by(routed(by_topic, salt=2), "planner:seed-3"),
-        ],
-        siblings=("planner:seed-2", "planner:seed-3"),
-    ),
-    "100 workers": Case(
-        Planner(
-            lambda _world, item: one_step(by_topic(item) * 20),
-            skill=lambda worker, item: 0.76 if worker == by_topic(item) * 20 else OTHER,
-            workers=tuple(f"w{number}" for number in range(100)),
-            fixed=(0,),
-            spread=SPREAD,
-            alone=0.25,
-        ),
-        (GAIN,),
-    ),
-    "same for less": Case(
-        Planner(
-            lambda _world, item: one_step(1 + by_topic(item) % 3),
-            skill=cheap_or_dear,
-            spread=1.0,
-            fixed=(0,),
-            prices=("0.05", "0.01", "0.01", "0.01"),
-            alone=0.25,
-        ),
-        (LESS, GAIN),
-        (("sums", 3000),),
-    ),
-    "cascade": Case(
-        Planner(
-            cascade,
-            skill=by_skills(0.72, 0.66, 0.66, 0.5),
-            spread=1.0,
-            fixed=(0,),
-            prices=("0.10", "0.01", "0.01", "0.01"),
-            alone=0.25,
-        ),
-        (LESS, GAIN),
-        (("sums", 3000),),
-    ),
-    "uneven tasks": Case(
-        routed(by_topic), (GAIN,), (("small", 30), ("little", 30), ("large", 440))
-    ),
-    "routing, 1,000 questions": Case(
-        replace(
-            routed(by_topic),
-            skill=lambda worker, item: 0.75 if worker == by_topic(item) % 4 else OTHER,
-        ),
-        (GAIN,),
-        (("sums", 1000),),
-    ),
-}
+    (GAIN,),
+    (("sums", 1000),),
+)
 CASES = {**FRAUDS, **HONEST}

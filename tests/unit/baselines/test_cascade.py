@@ -55,10 +55,9 @@ async def played(pool: WorkerPool, name: str, **options: object) -> tuple[str | 
     ],
 )
 async def test_two_that_agree_are_enough(answers: str, answer: str, asked: list[int]) -> None:
-    workers = {
-        f"w{place}": declines if text == "-" else says(text)
-        for place, text in enumerate(answers.split())
-    }
+    workers: dict[str, Any] = {}
+    for place, text in enumerate(answers.split()):
+        workers[f"w{place}"] = declines if text == "-" else says(text)
     assert await played(pool_of(**workers), "cascade") == (f"Answer: {answer}", asked)
 
 
