@@ -348,6 +348,9 @@ def learning(monkeypatch: pytest.MonkeyPatch) -> list[tuple[object, ...]]:
 def test_train_passes_recipe_and_overrides_on_and_keeps_stdout_for_the_results(
     run, recipe, learning
 ) -> None:
+    Path("here").mkdir()
+    begun = Path(recipe).read_text("utf-8") + "rollout = {iterations = 7}\n"
+    Path("here/config.toml").write_text(begun, "utf-8")
     ran = run("train", recipe, "rollout.iterations=7", "--out", "here", "--resume", "--json")
     assert (ran.code, learning) == (0, [("tiny", 7, Path("here"), True)])
     assert ran.json()["greedy"]["accuracy"] == 0.5

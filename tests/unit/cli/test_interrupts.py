@@ -70,6 +70,8 @@ def test_a_training_goes_on_with_its_recipe_and_overrides(run, tmp_path, monkeyp
     ran = run("train", recipe, "--out", folder)
     assert (ran.code, ran.err) == (130, "")  # nothing had begun
     said = paid(folder)
+    begun = recipe.read_text("utf-8") + "[rollout]\niterations = 7\n"
+    (folder / "config.toml").write_text(begun, "utf-8")
     ran = run("train", recipe, "rollout.iterations=7", "--out", folder, "--resume")
     go_on = (
         f"resume with: openconductor train {recipe} rollout.iterations=7 --out {folder} --resume"
