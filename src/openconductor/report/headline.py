@@ -5,14 +5,17 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from openconductor.evaluation.eval_config import HINDSIGHT
+from openconductor.evaluation.records import MASKED
 from openconductor.evaluation.tables import Cost
 from openconductor.report.orchestration import Orchestration
+from openconductor.report.sections import is_much_masked
 from openconductor.report.verdict import Missing
 from openconductor.report.words import thousand, three_digits
 
 SAME = 0.05
 """Prices that differ by less than this share are called the same."""
 VOTE = "consensus:"
+ALL = "the questions"
 
 
 def headline(figures: Orchestration, costs: Mapping[str, Cost]) -> str:
@@ -20,7 +23,8 @@ def headline(figures: Orchestration, costs: Mapping[str, Cost]) -> str:
     system, best = figures.system, figures.best_single
     if figures.accuracy is None:
         return f"No answer of {system} could be decided."
-    right = f"{system} is right on {100 * figures.accuracy.value:.0f} % of the questions"
+    share = f"{100 * figures.accuracy.value:.0f} %"
+    right = f"{system} is right on {share} of {_say_questions(figures, system)}"
     ours = costs.get(system, Cost())
     if best is None or best.accuracy is None:
         price, seconds = thousand(ours.dollars), three_digits(ours.seconds)
@@ -30,11 +34,23 @@ def headline(figures: Orchestration, costs: Mapping[str, Cost]) -> str:
         )
     theirs = costs.get(best.system, Cost())
     price = _compare_prices(ours.dollars, theirs.dollars)
-    return (
-        f"{right} instead of {100 * best.accuracy.value:.0f} % ({best.name}, the best worker "
-        f"alone), {price}, in {three_digits(ours.seconds)} instead of "
-        f"{three_digits(theirs.seconds)} seconds a question."
-    )
+    share = f"{100 * best.accuracy.value:.0f} %"
+    questions = _say_questions(figures, best.system)
+    if questions != ALL:
+        share += f" of {questions}"
+    seconds = f"{three_digits(ours.seconds)} instead of {three_digits(theirs.seconds)} seconds"
+    alone = f"{share} ({best.name}, the best worker alone)"
+    return f"{right} instead of {alone}, {price}, in {seconds} a question."
+
+
+def _say_questions(figures: Orchestration, system: str) -> str:
+    """Name the questions of which a share is right; many that could not be decided are said."""
+    counts = figures.counts.get(system)
+    if not is_much_masked(counts):
+        return ALL
+    assert counts is not None
+    decided = counts["records"] - sum(counts[status] for status in MASKED)
+    return f"the {decided} decided answers (of {counts['records']})"
 
 
 def _compare_prices(ours: float | None, theirs: float | None) -> str:

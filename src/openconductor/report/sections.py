@@ -145,7 +145,7 @@ def _levels(report: Report) -> Section:
             cost = Cost()
         price, seconds = say.thousand(cost.dollars), say.three_digits(cost.seconds)
         right = percent(level.accuracy)
-        if _is_much_masked(figures.counts.get(level.system)):
+        if is_much_masked(figures.counts.get(level.system)):
             right = f"{MARK} {right}"
         accuracy = (name, right, interval(level.accuracy), price, seconds)
         if level is ours:
@@ -176,7 +176,7 @@ def _levels(report: Report) -> Section:
     )
 
 
-def _is_much_masked(counts: Mapping[str, int] | None) -> bool:
+def is_much_masked(counts: Mapping[str, int] | None) -> bool:
     """Return True if so many of a system's records are masked that its accuracy is marked."""
     if counts is None:
         return False
@@ -206,7 +206,7 @@ def _name_levels(figures: Orchestration, ours: Level) -> dict[str, Level]:
 def _level_lines(figures: Orchestration) -> list[str]:
     """Write the share of headroom, told answers, the strict lead and the rival at equal cost."""
     lines = _headroom_lines(figures)
-    if any(map(_is_much_masked, figures.counts.values())):
+    if any(map(is_much_masked, figures.counts.values())):
         lines.append(f"{MARK} More than {100 * MOST_MASKED:.0f} % of the answers are masked.")
     told, best = figures.told, figures.best_single
     if told is not None and told.share:

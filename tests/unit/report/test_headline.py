@@ -21,10 +21,19 @@ def first_line(report: Report, ours: Cost, theirs: Cost) -> str:
 
 def test_right_answers_dollars_and_seconds_stand_beside_those_of_the_best_worker(report) -> None:
     assert first_line(report, Cost(0.34, 3.2), Cost(0.01, 1.1)) == (
-        "conductor is right on 82 % of the questions instead of 50 % (anna, the best worker "
-        "alone), for 34.0 times the price ($340 instead of $10.0 per 1,000 questions), in 3.20 "
+        "conductor is right on 82 % of the 11 decided answers (of 12) instead of 50 % (anna, the "
+        "best worker alone), for 34.0 times the price ($340 instead of $10.0 per 1,000 questions), in 3.20 "
         "instead of 1.10 seconds a question."
     )
+
+
+def test_a_share_of_few_decided_answers_is_said_to_be_one(results: Make) -> None:
+    whole = results()
+    anna = [record for record in whole.records if record.system == "worker:anna"]
+    masked = replace(anna[0], correct=None, status="undecided")
+    others = [record for record in whole.records if record.system != "worker:anna"]
+    report = make_report(replace(whole, records=(*others, masked, *anna[1:])))
+    assert "45 % of the 11 decided answers (of 12) (anna" in report.summary[0]
 
 
 @pytest.mark.parametrize(
