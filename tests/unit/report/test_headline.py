@@ -30,7 +30,7 @@ def test_right_answers_dollars_and_seconds_stand_beside_those_of_the_best_worker
 def test_a_share_of_few_decided_answers_is_said_to_be_one(results: Make) -> None:
     whole = results()
     anna = [record for record in whole.records if record.system == "worker:anna"]
-    masked = replace(anna[0], correct=None, status="undecided")
+    masked = replace(anna[0], correct=None, status="ungraded")
     others = [record for record in whole.records if record.system != "worker:anna"]
     report = make_report(replace(whole, records=(*others, masked, *anna[1:])))
     assert "45 % of the 11 decided answers (of 12) (anna" in report.summary[0]
