@@ -21,9 +21,9 @@ def first_line(report: Report, ours: Cost, theirs: Cost) -> str:
 
 def test_right_answers_dollars_and_seconds_stand_beside_those_of_the_best_worker(report) -> None:
     assert first_line(report, Cost(0.34, 3.2), Cost(0.01, 1.1)) == (
-        "conductor is right on 82 % of the 11 decided answers (of 12) instead of 50 % (anna, the "
-        "best worker alone), for 34.0 times the price ($340 instead of $10.0 per 1,000 questions), in 3.20 "
-        "instead of 1.10 seconds a question."
+        "conductor is right on 82 % of the 11 decided answers (of 12) instead of 50 % (anna, "
+        "the best worker alone), for 34.0 times the price ($340 instead of $10.0 per 1,000 "
+        "questions), in 3.20 instead of 1.10 seconds a question."
     )
 
 
