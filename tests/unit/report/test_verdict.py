@@ -367,6 +367,13 @@ def test_a_system_without_a_part_is_no_rival_unless_it_is_better(skill: float, l
         assert ("as good without" in found.line) == (label != GAIN)
 
 
+@pytest.mark.parametrize("options", ["rounds=3", "rounds=unlimited&calls=40"])
+def test_a_system_with_more_rounds_denies_the_plain_one_nothing(options: str) -> None:
+    longer = replace(HONEST, skill=flat(0.95))
+    records = play({**ORCHESTRATOR, f"conductor?{options}": longer}, 1, questions=300)
+    assert judged(records).label == GAIN
+
+
 def test_other_options_of_a_conductor_make_a_rival() -> None:
     records = play({**ORCHESTRATOR, "conductor?cards=true": HONEST}, 1, questions=300)
     assert judged(records).label == "undecided (n too small)"

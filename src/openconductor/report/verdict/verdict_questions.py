@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from dataclasses import replace
 from typing import ClassVar
@@ -236,6 +237,8 @@ class BetterThanOthers(Question):
         for level in figures.others:
             if level.lead is None or level.system in BOUNDS:
                 continue
+            if _is_extension(level, figures):
+                continue
             if _is_ablation(level, figures):
                 without += _compare_with_ablation(level, level.lead)
                 continue
@@ -265,6 +268,25 @@ class BetterThanOthers(Question):
             names = ", ".join(dearer)
             reasons.append(f"not shown to be better than {names}, which cost more")
         return Finding("yes", "; ".join(reasons))
+
+
+def _is_extension(level: Level, figures: Orchestration) -> bool:
+    """Return True if a level is the system itself with more rounds, which denies it nothing."""
+    name, _, options = level.system.partition("?")
+    own_name, _, own_options = figures.system.partition("?")
+    changed = {option.partition("=")[0] for option in options.split("&")}
+    if name != own_name or not changed <= {"rounds", "calls"}:
+        return False
+    return _count_rounds(options) > _count_rounds(own_options)
+
+
+def _count_rounds(options: str) -> float:
+    """Return the most rounds that a system's options allow."""
+    for option in options.split("&"):
+        key, _, value = option.partition("=")
+        if key == "rounds":
+            return int(value) if value.isdigit() else math.inf
+    return 1
 
 
 def _is_ablation(level: Level, figures: Orchestration) -> bool:
