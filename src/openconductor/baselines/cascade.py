@@ -99,11 +99,11 @@ class EarlyVote(Baseline):
     async def play(self, live: LiveEpisode) -> str | None:
         """Play a round of a majority, and one of each further sample."""
         key = key_for(live.question)
-        asked = self._n // 2 + 1
-        answers = await _ask(live, [self._worker] * asked)
-        while not _is_decided(answers, key, self._n - asked):
+        samples = self._n // 2 + 1
+        answers = await _ask(live, [self._worker] * samples)
+        while not _is_decided(answers, key, self._n - samples):
             answers += await _ask(live, [self._worker], spare=True)
-            asked += 1
+            samples += 1
         return majority(answers, key)
 
 
@@ -129,13 +129,13 @@ async def _ask(live: LiveEpisode, ordinals: Sequence[int], *, spare: bool = Fals
 
 
 def _agree(answers: Sequence[str], key: Key, count: int) -> bool:
-    """Return True if so many answers were read, all of them the same."""
+    """Return True if exactly ``count`` answers were read and all are the same."""
     keys = {key(answer) for answer in answers}
     return len(answers) == count and len(keys) == 1 and None not in keys
 
 
 def _is_decided(answers: Sequence[str], key: Key, left: int) -> bool:
-    """Return True if so many further votes cannot change which answer wins."""
+    """Return True if the votes that are left cannot change which answer wins."""
     votes = Counter(filter(None, map(key, answers)))
     first, second, *_ = [*(count for _, count in votes.most_common(2)), 0, 0]
     return left == 0 or first > second + left

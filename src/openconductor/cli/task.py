@@ -208,8 +208,8 @@ def _with_judge(
     budget = None if dollars is None else RunBudget(Budget(dollars=dollars))
     workers = WorkerPool.from_toml(pool)
     one_of("--judge", judge, workers.names.values())
-    asked = PoolJudge(workers, judge, None, CallContext(budget=budget), on_event)
-    return settled(grader, undecided="masked", judge=asked)
+    pool_judge = PoolJudge(workers, judge, None, CallContext(budget=budget), on_event)
+    return settled(grader, undecided="masked", judge=pool_judge)
 
 
 def _load(name: str, data: DataOptions) -> tuple[Benchmark, Loaded]:
