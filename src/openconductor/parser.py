@@ -32,17 +32,13 @@ from __future__ import annotations
 
 import ast
 import re
-import threading
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import cast
 
 from openconductor.errors import WorkflowError, WorkflowReason
+from openconductor.syntax import parse_expression
 from openconductor.types import Step, Workflow
-
-_AST = threading.Lock()
-"""One literal at a time: CPython 3.11 keeps the depth of an AST per interpreter, so two threads can
-trip each other (SystemError: AST constructor recursion depth mismatch)."""
 
 MAX_TEXT = 65_536
 """The longest text that is looked at, in characters; a longer one is too_long."""
@@ -343,8 +339,7 @@ def _read_value(source: _List) -> list[object]:
     fault = source.fault
     if not fault:
         try:
-            with _AST:
-                return cast("list[object]", ast.literal_eval(source.source))
+            return cast("list[object]", ast.literal_eval(parse_expression(source.source)))
         except SyntaxError as error:
             fault = "Python says " + ascii(error.msg)
         except (ValueError, TypeError):  # calls and operators; NUL; an unhashable key

@@ -16,6 +16,7 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from openconductor.sandboxes.encoding import MAX_HASHED
+from openconductor.syntax import parse_expression
 
 MAX_ITEMS = 1_000_000
 MAX_BITS = 100_000
@@ -112,7 +113,7 @@ def evaluate(expression: ast.expr | str, names: Mapping[str, object]) -> object:
             for unsuitable values.
     """
     if isinstance(expression, str):
-        tree = ast.parse(expression, mode="eval").body
+        tree = parse_expression(expression)
     else:
         tree = copy.deepcopy(expression)
     checked = ast.Expression(_Plain(names).visit(tree))

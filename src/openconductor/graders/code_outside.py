@@ -13,6 +13,8 @@ import functools
 import sys
 from collections.abc import Iterator
 
+from openconductor.syntax import parse_program
+
 REACHES_IN = {
     # into the modules and objects of the answer
     *("mock", "patch", "MagicMock", "Mock", "monkeypatch", "freeze_time", "freezegun", "importlib"),
@@ -60,8 +62,8 @@ def is_judged_outside(tests: str, given: str, entry_point: str | None) -> bool:
     if not entry_point or "." in entry_point or entry_point[0].isupper():
         return False
     try:
-        tree = ast.parse(tests)
-        given_tree = ast.parse(given)
+        tree = parse_program(tests)
+        given_tree = parse_program(given)
     except SyntaxError:
         return False
     used = set(_names_in(tree))
@@ -82,7 +84,7 @@ def given_by(prompt: str, entry_point: str) -> str:
         entry_point: the function.
     """
     try:
-        tree = ast.parse(prompt)
+        tree = parse_program(prompt)
     except SyntaxError:
         return ""
     tree.body = [node for node in tree.body if getattr(node, "name", "") != entry_point]
@@ -91,7 +93,7 @@ def given_by(prompt: str, entry_point: str) -> str:
 
 def modules_of(tests: str, given: str) -> list[str]:
     """Return the packages that a test program and the problem's text import."""
-    return sorted(_imported(ast.parse(tests)) | _imported(ast.parse(given)))
+    return sorted(_imported(parse_program(tests)) | _imported(parse_program(given)))
 
 
 def _names_in(tree: ast.AST) -> Iterator[str]:

@@ -19,6 +19,7 @@ from openconductor.errors import TaskError
 from openconductor.graders.code_expressions import FAILURES, NotPlainExpression, evaluate
 from openconductor.graders.code_outside import is_judged_outside
 from openconductor.sandboxes.encoding import NotPlain, encode
+from openconductor.syntax import parse_expression, parse_program
 
 HOLE = "_"
 """The name that stands for the returned value in a condition."""
@@ -160,7 +161,7 @@ def from_asserts(source: str, entry_point: str | None = None) -> CodeTests:
         TaskError: the source is not Python, or calls no function.
     """
     try:
-        body: list[ast.stmt] = ast.parse(source).body
+        body: list[ast.stmt] = parse_program(source).body
     except SyntaxError as error:
         raise TaskError(f"test program: {error}; expected Python") from error
     entry_point = entry_point or _first_called(body)
@@ -286,4 +287,4 @@ class _HoleFiller(ast.NodeTransformer):
     def visit_Name(self, node: ast.Name) -> ast.AST:
         if node.id not in self._values:
             return node
-        return ast.parse(repr(self._values[node.id]), mode="eval").body
+        return parse_expression(repr(self._values[node.id]))

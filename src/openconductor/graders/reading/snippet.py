@@ -11,6 +11,8 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
+from openconductor.syntax import parse_program
+
 LONGEST = 100_000
 """Characters of the longest block that is parsed."""
 BUILTINS = frozenset(dir(builtins)) | {"__name__", "__file__", "__doc__"}
@@ -289,7 +291,7 @@ def _parse(text: str) -> ast.Module | None:
     if len(text) > LONGEST:
         return None
     try:
-        tree = ast.parse(_without_escapes(text))
+        tree = parse_program(_without_escapes(text))
     except (SyntaxError, ValueError, RecursionError, MemoryError):
         return None
     fragment = any(isinstance(node, ast.Return) for node in top_statements(tree.body))

@@ -24,6 +24,7 @@ from openconductor.graders.code_tests import (
     from_json_lines,
     from_rows,
 )
+from openconductor.syntax import parse_program
 from openconductor.tasks.data.rows import Row
 
 Fields = Mapping[str, object]
@@ -73,7 +74,7 @@ def _read_program(text: str, entry_point: str | None) -> CodeTests:
     if not text.strip():
         raise TaskError(f"got a blank text, expected {SHAPES}")
     try:
-        body = ast.parse(text).body
+        body = parse_program(text).body
     except SyntaxError as error:
         raise TaskError(f"test program: {error}; expected Python") from error
     if any(isinstance(node, ast.ClassDef) and node.bases for node in body):
