@@ -17,6 +17,8 @@ Key = TypeVar("Key", int, Topology)
 T = TypeVar("T")
 G = TypeVar("G", bound=Hashable)
 
+MOST_MASKED = 0.03
+"""The share of answers that may be undecided without a mark at the share of right ones."""
 
 DAY_SECONDS = 86_400
 

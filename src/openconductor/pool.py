@@ -10,7 +10,7 @@ from statistics import fmean
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Protocol, Self, cast
 
-from openconductor.calls.cards import Calibration, read_card, write_card
+from openconductor.calls.cards import Calibration, read_card
 from openconductor.calls.worker import Worker
 from openconductor.config import load_registered, load_toml, nearest, shorten
 from openconductor.errors import ConfigError
@@ -28,7 +28,6 @@ __all__ = [
     "open_pool",
     "read_card",
     "simulated_pool",
-    "write_card",
 ]
 
 

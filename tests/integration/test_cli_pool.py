@@ -417,9 +417,9 @@ def test_calibrate_adds_a_task_to_the_pool_file_and_leaves_the_rest_as_it_is(
     assert pool.read_text("utf-8") == written, "the same measurement takes the place of itself"
 
     cards = ran.json()["cards"]
-    pattern = r"Adds up; law 20%; gym single 100%; [\d.]+ s an answer"
+    pattern = r"Adds up; law 25%; gym single 100%; [\d.]+ s an answer"
     assert re.fullmatch(pattern, cards["solver"])  # what the old figures cost is not known
-    assert read_card(cards["solver"]) == {"law": 0.2, "gym single": 1.0}
+    assert read_card(cards["solver"]) == {"law": 0.25, "gym single": 1.0}
     assert re.fullmatch(r"Adds up; .* 0%; \$0\.000022 and [\d.]+ s an answer", cards["novice"])
     workers = WorkerPool.from_toml(pool)
     assert workers.cards == {0: cards["solver"], 1: cards["novice"]}

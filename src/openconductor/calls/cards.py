@@ -14,6 +14,7 @@ from decimal import Decimal
 from statistics import fmean
 
 from openconductor.errors import ConfigError
+from openconductor.measures import MOST_MASKED
 
 ENTRIES = 5
 """The most categories on a card, of one task."""
@@ -23,20 +24,44 @@ NEAR = 2 / 3
 
 @dataclass(frozen=True, slots=True)
 class Count:
-    """Right answers among ``n`` decided ones."""
+    """Right answers among ``n`` decided ones.
+
+    ``answers`` are all answers, also those that could not be decided. None: as many as ``n``.
+    """
 
     right: int
     n: int
+    answers: int | None = field(default=None, kw_only=True)
 
     def __post_init__(self) -> None:
         if not 0 <= self.right <= self.n or self.n == 0:
             expected = "expected right from 0 to n, and n from 1"
             raise ConfigError(f"right = {self.right}, n = {self.n}: {expected}")
+        if self.total < self.n:
+            raise ConfigError(f"answers = {self.total}, n = {self.n}: expected answers from n on")
+
+    @property
+    def total(self) -> int:
+        """The number of all answers."""
+        return self.n if self.answers is None else self.answers
 
     @property
     def rate(self) -> float:
-        """The share of right answers."""
+        """The share of right answers among the decided ones."""
         return self.right / self.n
+
+    @property
+    def least_rate(self) -> float:
+        """The share of right answers among all, those that could not be decided counting as wrong.
+
+        Workers are compared by it, as systems are that a run puts to work.
+        """
+        return self.right / self.total
+
+    @property
+    def is_marked(self) -> bool:
+        """True if more than ``MOST_MASKED`` of the answers could not be decided."""
+        return self.total - self.n > MOST_MASKED * self.total
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,22 +81,29 @@ class Calibration(Count):
     categories: Mapping[str, Count] = field(default_factory=dict[str, Count])
 
 
-def write_card(rates: Mapping[str, float]) -> str:
-    """Return a worker's card: its best categories with the share that it gets right, in tenths.
+def write_card(counts: Mapping[str, Count], *, step: int = 1) -> str:
+    """Return a worker's card: its best categories with the share that it gets right.
 
     Args:
-        rates: by category, the share of the questions that it got right, 0 to 1; at least one.
+        counts: by category; at least one.
+        step: the percentages are multiples of it.
 
-    >>> write_card({"algebra": 0.91, "law": 0.4, "history": 0.78})
-    'algebra 90%, history 80%'
+    >>> write_card({"algebra": Count(91, 100), "law": Count(40, 100), "history": Count(78, 100)})
+    'algebra 91%, history 78%'
+    >>> write_card({"algebra": Count(25, 25, answers=60)})
+    'algebra 100% (25 of 60 decided)'
     """
-    best = max(rates.values())
-    ranked = sorted(rates, key=lambda category: -rates[category])
-    kept = [category for category in ranked if rates[category] >= NEAR * best][:ENTRIES]
+    best = max(count.rate for count in counts.values())
+    ranked = sorted(counts, key=lambda category: -counts[category].rate)
+    kept = [category for category in ranked if counts[category].rate >= NEAR * best]
     entries: list[str] = []
-    for category in kept:
-        tenths = round(10 * rates[category])
-        entries.append(f"{category.replace(',', '')} {10 * tenths}%")
+    for category in kept[:ENTRIES]:
+        count = counts[category]
+        percent = step * round(100 / step * count.rate)
+        entry = f"{category.replace(',', '')} {percent}%"
+        if count.is_marked:
+            entry += f" ({count.n} of {count.total} decided)"
+        entries.append(entry)
     return ", ".join(entries)
 
 
@@ -97,10 +129,10 @@ def describe(calibrations: Mapping[str, Calibration]) -> str:
         return ""
     parts: list[str] = []
     for task, calibration in calibrations.items():
-        rates = {name: count.rate for name, count in calibration.categories.items()}
+        counts = dict(calibration.categories)
         if len(calibrations) > 1:
-            rates = {f"{task} {name}": rate for name, rate in rates.items()}
-        parts.append(write_card(rates or {task: calibration.rate}))
+            counts = {f"{task} {name}": count for name, count in counts.items()}
+        parts.append(write_card(counts or {task: calibration}))
     return f"{'; '.join(parts)}; {_cost(list(calibrations.values()))}"
 
 

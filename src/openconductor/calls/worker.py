@@ -232,7 +232,7 @@ class Worker:
         """The shares that it gets right, by task, or by category as its description says."""
         if not self.calibrations:
             return read_card(self.description)
-        return {task: calibration.rate for task, calibration in self.calibrations.items()}
+        return {task: calibration.least_rate for task, calibration in self.calibrations.items()}
 
     @property
     def identity(self) -> str:

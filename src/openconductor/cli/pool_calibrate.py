@@ -102,7 +102,7 @@ def _write_calibrations(pool: Path, measured: Mapping[str, Mapping[str, Calibrat
 def _make_table(calibration: Calibration) -> Table:
     """Return a calibration as a table, with each category on a line."""
     table = tomlkit.table()
-    for name in ("date", "right", "n", "seconds", "dollars"):
+    for name in ("date", "right", "n", "answers", "seconds", "dollars"):
         value = getattr(calibration, name)
         if value is not None:
             table[name] = value
@@ -112,6 +112,7 @@ def _make_table(calibration: Calibration) -> Table:
             line = tomlkit.inline_table()
             line["right"] = count.right
             line["n"] = count.n
+            line["answers"] = count.total
             categories[name] = line
         table["categories"] = categories
     return table

@@ -355,19 +355,21 @@ def calibrate(records: Sequence[Record], day: date) -> dict[str, Calibration]:
             date=day,
             right=_count_right(decided),
             n=len(decided),
+            answers=len(of_task),
             seconds=round(median(record.usage.seconds for record in of_task), 3),
             dollars=dollars,
-            categories=_categories(decided),
+            categories=_categories(of_task),
         )
     return calibrations
 
 
-def _categories(decided: Sequence[Record]) -> dict[str, Count]:
-    """Return the counts of a task's kinds of question that have enough answers."""
+def _categories(records: Sequence[Record]) -> dict[str, Count]:
+    """Return the counts of a task's kinds of question that have enough decided answers."""
     counts: dict[str, Count] = {}
-    for kind, answers in group_by(decided, lambda record: record.kind).items():
-        if kind and len(answers) >= FEWEST_OF_KIND:
-            counts[kind] = Count(_count_right(answers), len(answers))
+    for kind, answers in group_by(records, lambda record: record.kind).items():
+        decided = [record for record in answers if record.correct is not None]
+        if kind and len(decided) >= FEWEST_OF_KIND:
+            counts[kind] = Count(_count_right(decided), len(decided), answers=len(answers))
     return counts
 
 

@@ -35,7 +35,7 @@ from openconductor.evaluation.statistics import (
     pass_at_k,
     scores_by_problem,
 )
-from openconductor.measures import mean_steps, routing_entropy_bits
+from openconductor.measures import MOST_MASKED, mean_steps, routing_entropy_bits
 from openconductor.types import Usage
 
 AVERAGE = "average"
@@ -43,8 +43,6 @@ AVERAGE = "average"
 UNKNOWN = "–"
 MOST_CUT = 0.03
 """The share of a system's answers that may be cut without a warning."""
-MOST_MASKED = 0.03
-"""The share of a system's answers that may be masked without a mark at its accuracy."""
 MARK = "*"
 """Stands before an accuracy that leaves out more masked answers."""
 

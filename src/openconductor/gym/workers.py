@@ -18,6 +18,7 @@ from hashlib import blake2b
 from pathlib import Path
 from typing import NamedTuple
 
+from openconductor.calls.cards import Count, write_card
 from openconductor.errors import ConfigError, Refused
 from openconductor.gym.bundled import bundled_folder
 from openconductor.gym.questions import GymQuestion, read_question
@@ -36,7 +37,7 @@ from openconductor.gym.world import (
     read_value,
     write_value,
 )
-from openconductor.pool import Worker, WorkerPool, write_card
+from openconductor.pool import Worker, WorkerPool
 from openconductor.protocols import CallContext, OnText, Provider
 from openconductor.types import Completion, Message, Price, Sampling, Usage
 
@@ -398,11 +399,11 @@ def _card(profile: Profile, rng: random.Random) -> str:
         for wording in WORDINGS:
             category = f"{operation.skill} {wording}"
             chances[category] = _chance(profile, operation.phrase(wording))
-    rates: dict[str, float] = {}
+    counts: dict[str, Count] = {}
     for category, chance in chances.items():
         solved = sum(rng.random() < chance for _ in range(PROBED))
-        rates[category] = solved / PROBED
-    return write_card(rates)
+        counts[category] = Count(solved, PROBED)
+    return write_card(counts, step=10)
 
 
 def _chance(

@@ -13,7 +13,8 @@ from typing import TYPE_CHECKING
 from openconductor.evaluation.eval_config import ALONE, GROUPS, HINDSIGHT, group_of
 from openconductor.evaluation.records import MASKED
 from openconductor.evaluation.statistics import holm
-from openconductor.evaluation.tables import MARK, MOST_MASKED, Cost
+from openconductor.evaluation.tables import MARK, Cost
+from openconductor.measures import MOST_MASKED
 from openconductor.report import words as say
 from openconductor.report.orchestration import Level, Orchestration
 from openconductor.report.words import NOTHING, counted, interval, percent, points, span

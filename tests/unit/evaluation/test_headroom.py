@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import random
 from collections.abc import Callable, Mapping, Sequence
+from datetime import date
 from statistics import fmean
 from typing import Any
 
@@ -13,12 +14,14 @@ from rows_of import record
 
 from openconductor.baselines.consensus import Consensus
 from openconductor.baselines.single import SingleWorker
+from openconductor.calls.cards import Count
 from openconductor.conductor import Conductor
 from openconductor.errors import AuthFailed, ConfigError, RateLimited
 from openconductor.evaluation import evaluate
 from openconductor.evaluation.gym_table import gym_table
 from openconductor.evaluation.headroom import (
     best_single,
+    calibrate,
     corrected_oracle,
     headroom,
     outcome_matrix,
@@ -106,6 +109,16 @@ def test_so_many_questions_show_the_gain_four_times_in_five() -> None:
 
 
 # ── the best of several ───────────────────────────────────────────────────────────────────────────
+def test_a_calibration_counts_what_could_not_be_decided_as_a_whole_and_by_category() -> None:
+    marks = "+" * 25 + "u" * 35
+    of_kind = [record(mark, f"q{place}", kind="law") for place, mark in enumerate(marks)]
+    others = [record("-", f"r{place}", kind="art") for place in range(20)]
+    measured = calibrate([*of_kind, *others], date(2026, 11, 24))["t"]
+    assert (measured.right, measured.n, measured.answers) == (25, 45, 80)
+    assert measured.categories["law"] == Count(25, 25, answers=60)
+    assert measured.categories["art"] == Count(0, 20, answers=20)
+
+
 def keyed(*by_problem: list[float]) -> Scores:
     return {("t", f"p{place:03}"): scores for place, scores in enumerate(by_problem)}
 
