@@ -29,6 +29,7 @@ CODE = "Here:\n```python\ndef twice(n):\n    return 2 * n\n```\nIt doubles."
 REPLIES: dict[str, tuple[Grader, object, str, int]] = {
     "code": (CodeGrader(), from_asserts("assert twice(2) == 4"), CODE, 200),
     "choice": (ChoiceGrader(), "B", "It floats. " * 60 + "The answer is (B).", 5_000),
+    "choice, lines": (ChoiceGrader(), "B", "It floats.\n- So.\n\n" * 30 + "Answer: B", 5_000),
     "math": (MathGrader(), r"\frac{1}{2}", r"So it is \boxed{0.5}.", 5_000),
     "formula": (MathGrader(), "x^2+1", r"So it is \boxed{1 + x^2}.", 1_000),
     "freeform": (FreeFormGrader(), "9.8 m/s^2", "The answer is 9.81 m/s^2.", 5_000),
@@ -65,7 +66,7 @@ async def measure_speed() -> None:
             for _ in range(times // 5):
                 await grader.grade(problem, reply)
             rounds.append((clock() - start) / (times // 5))
-        print(f"{name:10} {1 / min(rounds):10.0f} a second")
+        print(f"{name:13} {1 / min(rounds):10.0f} a second")
 
 
 def measure_growth() -> int:

@@ -21,32 +21,26 @@ LAST_CHARACTERS = 20_000
 LONGEST = 200_000
 """How far from its end a reply is searched for the beginning of another question."""
 
-# Where a model goes on with the next example, or with the turn of somebody else.
-_ROLE = re.compile(
-    r"<\|[a-z_]{3,20}\|>|</s>|<eos(?:_token)?>|<(?:start|end)_of_turn>|\[/?INST\]"
-    r"|^[#* \t]{0,6}(?:user|human|instruction|input)[* \t]{0,4}:",
-    re.IGNORECASE | re.MULTILINE,
+# Another speaker's turn, or another question: by its name, or as choices with an answer.
+_CHOICES = (
+    r"\(?A[.):][^\n]{1,400}\n\s{0,8}\(?B[.):][^\n]{1,400}\n"
+    r"(?:\s{0,8}\(?[C-J][.):][^\n]{1,400}\n){0,8}+\s{0,8}[*_]{0,2}answer[*_]{0,2}:"
 )
-_QUESTION = re.compile(
-    r"^[#*> \t]{0,8}(?:(?:next|new)\s)?(?:question|problem|exercise)[ \t]{0,3}#?\d{0,4}[*_ \t]{0,4}"
-    r"(?::|\.\s|\n)|^[#*> \t]{0,8}Q\d{0,4}[*_]{0,2}[:.][ \t]",
-    re.IGNORECASE | re.MULTILINE,
-)
-_CHOICES = re.compile(
-    r"^[*\- \t]{0,6}\(?A[.):][^\n]{1,400}\n\s{0,8}\(?B[.):][^\n]{1,400}\n"
-    r"(?:\s{0,8}\(?[C-J][.):][^\n]{1,400}\n){0,8}+\s{0,8}[*_]{0,2}answer[*_]{0,2}:",
-    re.IGNORECASE | re.MULTILINE,
-)
-_MARKS = (
-    (_ROLE, ("<", "[", "user", "human", "instruction", "input")),
-    (_QUESTION, ("question", "problem", "exercise", "\nq", " q")),
-    (_CHOICES, ("\na.", "\na)", "\n(a", "\n a", "\n  ", "\n*", "\n-")),
+_NEXT = re.compile(
+    r"<(?i:\|[a-z_]{3,20}\||/s|eos(?:_token)?|(?:start|end)_of_turn)>|\[/?(?i:inst)\]"
+    r"|\n[#*> \t-]{0,8}(?=[AEHINPQUaehinpqu(])(?i:"  # most lines have none of these letters
+    r"(?:user|human|instruction|input)[* \t]{0,4}:"
+    r"|(?:(?:next|new)\s)?(?:question|problem|exercise)[ \t]{0,3}#?\d{0,4}[*_ \t]{0,4}"
+    r"(?::|\.(?=\s)|(?=\n))"
+    rf"|Q\d{{0,4}}[*_]{{0,2}}[:.][ \t]|(?={_CHOICES}))"
 )
 LONGEST_PARAGRAPH = 600
 _INTRODUCTION = 60
 """Characters before a question that a reply repeats before it answers."""
 
-# A reply states its answer behind these; _letters_after reads it.
+# A reply states its answer behind these; _letters_after reads it. A search for the keyword alone is
+# far faster.
+_KEYWORD = re.compile(r"[Aa]nswer|ANSWER|\\boxed")
 _STATED = re.compile(
     r"\banswer\b(?:\s+(?:choice|option))?[*_\s]*"
     r"(?:[:=]|\b(?:is|would be|must be|should be)\b[*_\s]*:?)"
@@ -110,15 +104,19 @@ def read_letter(text: str, letters: str) -> str | None:
     'B'
     """
     text = own_part(text[-LONGEST:])[-LAST_CHARACTERS:]
-    for pattern in (_STATED, _CALLED_RIGHT):
-        for statement in reversed(list(pattern.finditer(text))):
-            stated = _letters_after(text, statement.end(), letters)
-            if stated and not _is_hypothetical(text, statement):
-                return stated if len(stated) == 1 else None
+    for keyword in reversed(list(_KEYWORD.finditer(text))):
+        statement = _STATED.match(text, keyword.start())
+        stated = _stated_letters(text, statement, letters)
+        if stated:
+            return stated if len(stated) == 1 else None
+    for statement in reversed(list(_CALLED_RIGHT.finditer(text))):
+        stated = _stated_letters(text, statement, letters)
+        if stated:
+            return stated if len(stated) == 1 else None
     called = rf"(?<![A-Za-z])\(?([{letters}])\)? is (?:the )?(?:correct|right|best)\b"
-    named = re.findall(called, text)
-    if named:
-        return named[-1]
+    called_right = re.findall(called, text)
+    if called_right:
+        return called_right[-1]
     if _ALONE.fullmatch(text.strip()):
         alone = _letters_after(text, 0, letters)
         if len(alone) == 1:
@@ -134,51 +132,62 @@ def read_letter(text: str, letters: str) -> str | None:
 
 def own_part(text: str) -> str:
     """Return a reply up to where another question or another speaker begins."""
-    if not any(sign in text for sign in "<[\n"):
-        return text
-    small = text.casefold()
-    for pattern, signs in _MARKS:
-        # Looking for a sign is far faster than the pattern, and most replies have none.
-        for mark in pattern.finditer(text) if any(sign in small for sign in signs) else ():
-            before = text[: mark.start()].strip()
-            if len(before) > _INTRODUCTION or _STATED.search(before):
-                text = text[: mark.start()]
-                break
+    for mark in _NEXT.finditer(text):
+        before = text[: mark.start()].strip()
+        if len(before) > _INTRODUCTION or _STATED.search(before):
+            return text[: mark.start()]
     return text
+
+
+def _stated_letters(text: str, statement: re.Match[str] | None, letters: str) -> str:
+    """Return the letters that a statement names; "" if it names none, or only under a condition."""
+    if statement is None:
+        return ""
+    stated = _letters_after(text, statement.end(), letters)
+    if stated and _is_hypothetical(text, statement):
+        return ""
+    return stated
 
 
 def _is_hypothetical(text: str, statement: re.Match[str]) -> bool:
     """Return True if a statement says only what would be right under another condition."""
-    start = max(0, statement.start() - 400)
-    if "would" not in statement[0].lower() and "owever" not in text[start : statement.start()]:
+    first = max(0, statement.start() - 400)
+    before = text[first : statement.start()]
+    would = "would" in statement[0].lower()
+    if not would and "owever" not in before:
         return False
-    for end in _SENTENCE_END.finditer(text, max(0, statement.start() - 400), statement.start()):
-        start = end.end()
-    behind = _SENTENCE_END.search(text, statement.end())
-    rest = text[statement.end() : behind.start() if behind else len(text)]
-    before = text[start : statement.start()]
-    if "would" in statement[0].lower():
-        return bool(_CONDITION.search(before) or _CONDITION_BEHIND.search(rest))
-    return _CONTRAST.match(before) is not None and "however" in before.lower()
+    before = _SENTENCE_END.split(before)[-1]
+    if not would:
+        return _CONTRAST.match(before) is not None and "however" in before.lower()
+    behind = _SENTENCE_END.split(text[statement.end() :], maxsplit=1)[0]
+    return bool(_CONDITION.search(before) or _CONDITION_BEHIND.search(behind))
 
 
 def _letter_of_last_paragraph(text: str, letters: str) -> str | None:
     """Return the only letter that the last paragraph names as a choice."""
     lines = [line.strip() for line in text.split("\n") if line.strip()]
+    if not lines:
+        return None
+    last = lines[-1]
     if len(lines) > 1 and lines[-2].endswith(":"):
-        lines[-1] = f"{lines[-2]} {lines[-1]}"
-    last = lines[-1][-LONGEST_PARAGRAPH:] if lines else ""
-    equated = {letter for letter in _EQUATED.findall(last) if not _FORMULA.search(last)}
+        last = f"{lines[-2]} {last}"
+    last = last[-LONGEST_PARAGRAPH:]
+    if "would" in last and _CONDITION.search(last):
+        return None
     named = {letter for match in _NAMED.findall(last) for letter in match if letter}
     if named:
         named |= set(_PARENTHESES.findall(last))
-    found = equated or named
-    sentence = next((part for part in _SENTENCE.split(last) if _NAMED.search(part)), "")
-    if len(found) != 1 or (not equated and _NEGATION.search(sentence)):
+    equated: set[str] = set()
+    if not _FORMULA.search(last):
+        equated = set(_EQUATED.findall(last))
+    candidates = equated or named
+    if len(candidates) != 1:
         return None
-    if "would" in last and _CONDITION.search(last):
-        return None
-    letter = found.pop()
+    if not equated:
+        sentence = next((part for part in _SENTENCE.split(last) if _NAMED.search(part)), "")
+        if _NEGATION.search(sentence):
+            return None
+    letter = candidates.pop()
     return letter if letter in letters else None
 
 
