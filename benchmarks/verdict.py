@@ -14,6 +14,7 @@ at least 85, with replays, and never by a fraud's name.
 from __future__ import annotations
 
 import json
+import re
 import sys
 from collections import Counter
 from collections.abc import Iterator
@@ -25,8 +26,9 @@ from benchmarks import results
 from benchmarks.verdict_cases import CASES, FRAUD_NAMES, FRAUDS, HONEST
 from benchmarks.verdict_power import GAINS, QUESTIONS, RIVALS, judge_known
 
-MOST_CERTIFIED = 0.02
-FEWEST_RIGHT = 0.85
+FEWEST_NAMED = 0.85
+MOST_WRONG_NAMES = 0.01
+CAUSE = "cause"
 Key = tuple[str, int]
 
 
@@ -45,13 +47,16 @@ def read_lines(file: Path) -> dict[Key, dict[str, str]]:
 
 
 def judge_case(name: str, seed: int) -> dict[str, str]:
-    """Return the labels of a case, by what was known."""
+    """Return the labels of a case, by what was known, and if the cause of a fraud was named."""
     labels: dict[str, str] = {}
     case = CASES[name]
     world = case.world(seed)
     for replays, asked in product((True, False), repeat=2):
         known = f"{'replays' if replays else 'no replays'}, {'asked' if asked else 'not asked'}"
-        labels[known] = case.judge_in(world, replays=replays, asked=asked).label
+        judgement = world.judge(replays=replays, asked=asked)
+        labels[known] = judgement.label
+        if replays and asked and name in FRAUDS:
+            labels[CAUSE] = "named" if re.search(case.cause, judgement.line) else "not named"
     return labels
 
 
@@ -90,25 +95,39 @@ def count_labels(known: dict[Key, dict[str, str]], name: str) -> dict[str, Count
 
 
 def bars_of(known: dict[Key, dict[str, str]], names: list[str]) -> Iterator[dict[str, Any]]:
-    """Yield a bar for each case."""
+    """Yield the bars of each case."""
     for name in names:
         counts = count_labels(known, name)
-        case = CASES[name]
         if not counts:
             continue
         if name in FRAUDS:
-            shares: list[float] = []
-            for labels in counts.values():
-                wrong = sum(count for label, count in labels.items() if not case.is_right(label))
-                shares.append(wrong / labels.total())
-            yield results.at_most(f"certified: {name}", max(shares), MOST_CERTIFIED)
-            continue
-        played = sum((labels for what, labels in counts.items() if "no" not in what[:2]), Counter())
-        right = sum(count for label, count in played.items() if case.is_right(label))
-        yield results.at_least(f"called right: {name}", right / played.total(), FEWEST_RIGHT)
-        every = sum(counts.values(), Counter())
-        slandered = sum(every[label] for label in FRAUD_NAMES) / every.total()
-        yield results.at_most(f"called a fraud: {name}", slandered, 0.0)
+            yield from _bars_of_fraud(name, counts)
+        else:
+            yield from _bars_of_honest(name, counts)
+
+
+def _bars_of_fraud(name: str, counts: dict[str, Counter[str]]) -> Iterator[dict[str, Any]]:
+    case = CASES[name]
+    causes = counts.pop(CAUSE)
+    shares: list[float] = []
+    for labels in counts.values():
+        wrong = sum(count for label, count in labels.items() if not case.is_right(label))
+        shares.append(wrong / labels.total())
+    yield results.at_most(f"certified: {name}", max(shares), case.most)
+    yield results.at_least(f"cause named: {name}", causes["named"] / causes.total(), FEWEST_NAMED)
+    if case.never:
+        share = max(labels[case.never] / labels.total() for labels in counts.values())
+        yield results.at_most(f"called {case.never}: {name}", share, MOST_WRONG_NAMES)
+
+
+def _bars_of_honest(name: str, counts: dict[str, Counter[str]]) -> Iterator[dict[str, Any]]:
+    case = CASES[name]
+    played = sum((labels for what, labels in counts.items() if "no" not in what[:2]), Counter())
+    right = sum(count for label, count in played.items() if case.is_right(label))
+    yield results.at_least(f"called right: {name}", right / played.total(), case.fewest)
+    every = sum(counts.values(), Counter())
+    slandered = sum(every[label] for label in FRAUD_NAMES) / every.total()
+    yield results.at_most(f"called a fraud: {name}", slandered, 0.0)
 
 
 def main() -> None:

@@ -26,11 +26,12 @@ from openconductor.types import Step, Workflow
 GAIN, ONE, LESS = "orchestration gain", "gain by one workflow", "same for less"
 KNOWS = 0.9  # how often a planner that answers itself is right
 FRAUD_NAMES = ("answers itself", "collapse", "format gain only")
-Others = Callable[[World], Sequence[Record]]
-
-
-def nobody(_world: World) -> Sequence[Record]:
-    return ()
+NO_BETTER = "against (the best fixed workflow|(anna|bert|cora|dora),)"
+"""The words by which a planner is named that is no better than its workers."""
+CONSTANT = "against one of its own plans for all"
+"""The words by which one plan for all is named."""
+KEYED = "tell answers by the question"
+"""The words by which a code is named that hangs on the question."""
 
 
 @dataclass(frozen=True)
@@ -41,33 +42,30 @@ class Case:
         planner: the planner and its world.
         labels: the right names of an honest one; empty: a fraud, which is no gain.
         sizes: the number of questions by task.
-        others: makes the records of further systems.
-        siblings: those of them that are of the same recipe.
+        siblings: the further systems that are of the same recipe.
         names: the number of names under which the questions are listed.
+        cause: a pattern of the words in the line that name a fraud, if its plans were played.
+        never: a label that is wrong, though it is no gain; "": none is.
+        most: the largest share of seeds in which a fraud may be certified.
+        fewest: the smallest share of them in which an honest one is called by its name.
     """
 
     planner: Planner
     labels: tuple[str, ...] = ()
     sizes: tuple[tuple[str, int], ...] = (("sums", 300),)
-    others: Others = nobody
     siblings: tuple[str, ...] = ()
     names: int = 1
+    cause: str = "answers itself"
+    never: str = ""
+    most: float = 0.02
+    fewest: float = 0.85
 
     def judge(self, seed: int, *, replays: bool, asked: bool) -> Judgement:
-        return self.judge_in(self.world(seed), replays=replays, asked=asked)
+        return self.world(seed).judge(replays=replays, asked=asked)
 
     def world(self, seed: int) -> World:
-        return World(self.planner, seed, dict(self.sizes))
-
-    def judge_in(self, world: World, *, replays: bool, asked: bool) -> Judgement:
-        """Judge the planner in a world, whose records are made once."""
-        return world.judge(
-            replays=replays,
-            asked=asked,
-            others=self.others(world),
-            names=self.names,
-            siblings=Siblings(self.siblings),
-        )
+        siblings = Siblings(self.siblings)
+        return World(self.planner, seed, dict(self.sizes), siblings, self.names)
 
     def is_right(self, label: str) -> bool:
         """Return True if an honest one is called what it is, or a fraud no gain."""
@@ -185,7 +183,7 @@ def keyed_case() -> Case:
     def encode(item: Item, answer: int) -> Workflow:
         return Workflow([Step(worker_of(item), keyed(item, answer))])
 
-    return told(encode, read_keyed)
+    return replace(told(encode, read_keyed), cause=KEYED)
 
 
 def behind_workers(item: Item, answer: int) -> Workflow:
@@ -223,21 +221,23 @@ def read_reply(call: Call) -> str | None:
 
 def guarded_case() -> Case:
     """The answer is told behind a guard, and workers keep silent on other questions' guards."""
-
-    def reads(call: Call) -> str | None:
-        place = read_guarded(call)
-        return None if place is None else LETTERS[place]
-
     planner = told(guarded, read_guarded).planner
-    return Case(replace(planner, words=says_nothing_if_strange, reads=reads))
+    return Case(replace(planner, words=says_nothing_if_strange), cause=KEYED)
 
 
 # ── one plan for all, and other frauds ────────────────────────────────────────────────────────────
+def find_guard(call: Call) -> int | None:
+    """Return the number of the question that a guard names; None: there is no guard."""
+    if not call.subtask.startswith("If this is question"):
+        return None
+    number = call.subtask.split()[4].strip(":")
+    return int(number) if number.isdigit() else -1
+
+
 def says_nothing_if_strange(call: Call) -> float | None:
     """Workers keep silent on a guard that names another question."""
-    if call.subtask.startswith("If this is question"):
-        return 0.0 if call.subtask.split()[4] == str(call.item.number) else None
-    return 0.0
+    guard = find_guard(call)
+    return None if guard not in (None, call.item.number) else 0.0
 
 
 def expert_words(call: Call) -> float | None:
@@ -271,6 +271,19 @@ def guarded_words(call: Call) -> float | None:
     if says_nothing_if_strange(call) is None:
         return None
     return expert_words(call)
+
+
+def guarded_or_plain(world: World, item: Item) -> list[Workflow]:
+    """A sentence behind a guard, which lets other questions be solved as ever."""
+    del world
+    guard = f"If this is question {item.number}: {EXPERT} Else solve it."
+    return one_step(worker_of(item), guard)
+
+
+def expert_words_at_home(call: Call) -> float:
+    """Workers obey a guard, and solve other questions in plain words."""
+    is_at_home = find_guard(call) in (None, call.item.number)
+    return 0.2 if is_at_home and "expert" in call.subtask else 0.0
 
 
 def polite(_world: World, item: Item) -> list[Workflow]:
@@ -325,6 +338,89 @@ def better_ablation(world: World) -> list[Record]:
     return records
 
 
+def as_good(world: World) -> list[Record]:
+    return world.planned_by(routed_at(0.92), "moa:anna")
+
+
+# ── further ways to tell ──────────────────────────────────────────────────────────────────────────
+def told_later(world: World, item: Item) -> list[Workflow]:
+    """A worker solves the question first, and the second round tells the answer."""
+    answer = world.guess(item, KNOWS, "planner")
+    return [*one_step(0), *one_step(worker_of(item), f"Reply with {answer}.")]
+
+
+def told_to_voters(world: World, item: Item) -> list[Workflow]:
+    answer = world.guess(item, KNOWS, "planner")
+    voters = [Step(worker, f"Reply with {answer}.") for worker in range(3)]
+    return [Workflow([*voters, Step(3, "Vote.", "all")])]
+
+
+def read_any_reply(call: Call) -> str | None:
+    return call.subtask[11] if call.subtask.startswith("Reply with ") else None
+
+
+def guarded_or_solved(item: Item, answer: int) -> Workflow:
+    subtask = f"If this is question {item.number} reply {LETTERS[answer]}; else solve it."
+    return Workflow([Step(worker_of(item), subtask)])
+
+
+def told_in_turns(world: World, item: Item) -> list[Workflow]:
+    """A letter that means itself for half of the questions, and the next letter for the others."""
+    answer = world.guess(item, 0.95, "planner")
+    place = LETTERS.index(answer) + item.words % 2
+    return one_step(worker_of(item), f"Reply with {LETTERS[place % 4]}.")
+
+
+def read_in_turns(call: Call) -> str | None:
+    letter = read_reply(call)
+    if letter is None:
+        return None
+    return LETTERS[(LETTERS.index(letter) - call.item.words % 2) % 4]
+
+
+def told_plainly(world: World, item: Item) -> list[Workflow]:
+    return one_step(worker_of(item), f"Reply with {world.guess(item, KNOWS, 'planner')}.")
+
+
+def telling_seed(world: World) -> list[Record]:
+    return world.planned_by(replace(world.planner, plan=told_plainly), "planner:seed-2")
+
+
+def told_to_cheap(world: World, item: Item) -> list[Workflow]:
+    """A planner that is as good as the dear worker tells cheap ones its answer."""
+    answer = world.guess(item, 0.75 + item.hard, "planner")
+    return one_step(1 + item.number % 3, f"Reply with {answer}.")
+
+
+def slightly_worse(worker: int, item: Item) -> float:
+    """Cheap workers on their topics, 2.5 points worse than the dear one."""
+    return cheap_or_dear(worker, item) - (0.05 if worker else 0.0)
+
+
+def by_topic(item: Item) -> int:
+    return TOPICS.index(item.topic)
+
+
+def cheap_or_dear(worker: int, item: Item) -> float:
+    """A dear worker that is good at all, and cheap ones that are as good at some topics."""
+    return 0.75 if worker in (0, 1 + by_topic(item) % 3) else 0.5
+
+
+def cheap_by_topic(_world: World, item: Item) -> list[Workflow]:
+    return one_step(1 + by_topic(item) % 3)
+
+
+CHEAP = Planner(
+    cheap_by_topic,
+    skill=cheap_or_dear,
+    spread=1.0,
+    fixed=(0,),
+    prices=("0.05", "0.01", "0.01", "0.01"),
+    alone=0.25,
+)
+"""A dear worker, and cheap ones at a fifth of its price."""
+
+
 FRAUDS: dict[str, Case] = {}
 FRAUDS["told plainly"] = in_words(
     lambda _i, a: f"Reply with {LETTERS[a]}.", find(["h A", "h B", "h C", "h D"])
@@ -347,34 +443,61 @@ FRAUDS["told by a code that hangs on the question"] = keyed_case()
 FRAUDS["told behind a guard"] = guarded_case()
 FRAUDS["told on half of the questions"] = half_told(0.5)
 FRAUDS["told on a third of the questions"] = half_told(0.34)
-FRAUDS["one strong plan, varied for show"] = Case(Planner(strong, words=expert_words, vote=5))
-FRAUDS["one sentence for all"] = Case(Planner(worded, skill=equal(0.6), words=expert_words))
+FRAUDS["one strong plan, varied for show"] = Case(
+    Planner(strong, words=expert_words, vote=5), cause=CONSTANT
+)
+FRAUDS["one sentence for all"] = Case(
+    Planner(worded, skill=equal(0.6), words=expert_words), cause=CONSTANT
+)
 FRAUDS["one sentence behind a guard"] = Case(
-    Planner(
-        guarded_constant,
-        skill=equal(0.6),
-        words=guarded_words,
-    )
+    Planner(guarded_constant, skill=equal(0.6), words=guarded_words), cause=f"{CONSTANT}|{KEYED}"
+)
+FRAUDS["one sentence behind a guard, else solved"] = Case(
+    Planner(guarded_or_plain, skill=equal(0.6), words=expert_words_at_home), cause=CONSTANT
 )
 FRAUDS["workers that decline plain questions"] = Case(
-    Planner(
-        polite,
-        skill=equal(0.65),
-        words=plain_shy,
-    )
+    Planner(polite, skill=equal(0.65), words=plain_shy), cause=NO_BETTER
 )
-FRAUDS["routed at random among equals"] = Case(Planner(mere, skill=equal(0.65)))
+FRAUDS["routed at random among equals"] = Case(
+    Planner(mere, skill=equal(0.65)), cause=NO_BETTER, never="answers itself"
+)
 FRAUDS["one data set under ten names"] = Case(
-    Planner(mere, skill=equal(0.65)), sizes=(("sums", 60),), names=10
+    Planner(mere, skill=equal(0.65)),
+    sizes=(("sums", 60),),
+    names=10,
+    cause=NO_BETTER,
+    most=0.025,
 )
 FRAUDS["a better planner that is named as an ablation"] = Case(
-    routed_at(0.92), others=better_ablation
+    replace(routed_at(0.92), others=better_ablation), cause="as good without"
 )
 FRAUDS["another system as good at the same cost"] = Case(
-    routed_at(0.92), others=lambda world: world.planned_by(routed_at(0.92), "moa:anna")
+    replace(routed_at(0.92), others=as_good), cause="against moa:anna"
 )
-FRAUDS["five times the calls"] = Case(Planner(strong, vote=5))
-FRAUDS["the best worker is collapsed onto"] = Case(Planner(first_alone))
+FRAUDS["five times the calls"] = Case(Planner(strong, vote=5), cause="against consensus:anna")
+FRAUDS["the best worker is collapsed onto"] = Case(Planner(first_alone), cause="collapse")
+FRAUDS["told in a later round"] = Case(Planner(told_later, reads=read_reply))
+FRAUDS["told to every voter"] = Case(Planner(told_to_voters, reads=read_any_reply))
+FRAUDS["told behind a guard, else solved"] = replace(
+    told(guarded_or_solved, read_guarded), cause=KEYED
+)
+FRAUDS["told by a code that changes in turns"] = Case(
+    Planner(told_in_turns, skill=equal(0.5), reads=read_in_turns), cause=f"{KEYED}|answers itself"
+)
+FRAUDS["told by the other seed"] = Case(
+    Planner(mere, skill=equal(0.6), reads=read_reply, others=telling_seed),
+    siblings=("planner:seed-2",),
+)
+FRAUDS["2.5 points worse for a fifth of the price"] = Case(
+    replace(CHEAP, skill=slightly_worse),
+    sizes=(("sums", 3000),),
+    cause="not as good as anna",
+    most=0.05,
+)
+FRAUDS["told to cheap workers"] = Case(
+    replace(CHEAP, plan=told_to_cheap, reads=read_reply),
+    sizes=(("sums", 3000),),
+)
 
 # ── honest planners ───────────────────────────────────────────────────────────────────────────────
 # Skills before a question's difficulty: with these a planner that knows the specialists is ten
@@ -398,10 +521,6 @@ def routed(group: Callable[[Item], int], count: int = 4, salt: int = 0) -> Plann
 
 def by_kind(item: Item) -> int:
     return KINDS.index(item.kind)
-
-
-def by_topic(item: Item) -> int:
-    return TOPICS.index(item.topic)
 
 
 def by_question(item: Item) -> int:
@@ -431,11 +550,6 @@ def cascade(world: World, item: Item) -> list[Workflow]:
     return [first, Workflow(()) if len(answers) == 1 else one_step(0)[0]]
 
 
-def cheap_or_dear(worker: int, item: Item) -> float:
-    """A dear worker that is good at all, and cheap ones that are as good at some topics."""
-    return 0.75 if worker in (0, 1 + by_topic(item) % 3) else 0.5
-
-
 def team(world: World, item: Item) -> list[Workflow]:
     """Each topic has its words, which bring a specialist's best."""
     del world
@@ -463,10 +577,6 @@ def fifth_by_topic(_world: World, item: Item) -> list[Workflow]:
 
 def skill_by_fifth(worker: int, item: Item) -> float:
     return 0.76 if worker == by_topic(item) * 20 else OTHER
-
-
-def cheap_by_topic(_world: World, item: Item) -> list[Workflow]:
-    return one_step(1 + by_topic(item) % 3)
 
 
 def skill_by_topic(worker: int, item: Item) -> float:
@@ -525,15 +635,13 @@ HONEST["one workflow for all"] = Case(
     (ONE,),
 )
 HONEST["two seeds"] = Case(
-    routed(by_topic),
+    replace(routed(by_topic), others=second_seed),
     (GAIN,),
-    others=second_seed,
     siblings=("planner:seed-2",),
 )
 HONEST["three seeds"] = Case(
-    routed(by_topic),
+    replace(routed(by_topic), others=two_more_seeds),
     (GAIN,),
-    others=two_more_seeds,
     siblings=("planner:seed-2", "planner:seed-3"),
 )
 HONEST["100 workers"] = Case(
@@ -547,18 +655,7 @@ HONEST["100 workers"] = Case(
     ),
     (GAIN,),
 )
-HONEST["same for less"] = Case(
-    Planner(
-        cheap_by_topic,
-        skill=cheap_or_dear,
-        spread=1.0,
-        fixed=(0,),
-        prices=("0.05", "0.01", "0.01", "0.01"),
-        alone=0.25,
-    ),
-    (LESS, GAIN),
-    (("sums", 3000),),
-)
+HONEST["same for less"] = Case(CHEAP, (LESS, GAIN), (("sums", 3000),), fewest=0.8)
 HONEST["cascade"] = Case(
     Planner(
         cascade,

@@ -15,7 +15,6 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from decimal import Decimal
 from functools import cached_property
-from typing import Any
 
 from openconductor.evaluation.records import Record, RoundRecord, Status
 from openconductor.evaluation.sheets import KeptQuestion
@@ -23,6 +22,7 @@ from openconductor.evaluation.statistics import Key
 from openconductor.prompt import SOLVE_SUBTASK
 from openconductor.report import Judgement, judge, measure_orchestration
 from openconductor.report.answers import merge_questions
+from openconductor.report.orchestration import NO_SIBLINGS, Siblings
 from openconductor.report.transplants import Plays, Rounds, Seen, play_plans, unread_workers
 from openconductor.types import Problem, Step, Usage, Workflow
 
@@ -67,6 +67,8 @@ Plan = Callable[["World", Item], Sequence[Workflow]]
 """The rounds that a planner writes for a question."""
 Reading = Callable[["Call"], str | None]
 """The answer that a call's worker reads in its plan; None: none."""
+Others = Callable[["World"], Sequence[Record]]
+"""Makes the records of further systems."""
 Wording = Callable[["Call"], float | None]
 """What the words of a call add to its worker's skill; None: the worker says nothing."""
 
@@ -108,6 +110,10 @@ def reads_nothing(_call: Call) -> str | None:
     return None
 
 
+def no_others(_world: World) -> Sequence[Record]:
+    return ()
+
+
 @dataclass(frozen=True)
 class Planner:
     """A planner, and the world that it plans in.
@@ -124,7 +130,8 @@ class Planner:
         prices: a call of each worker, in dollars; one price: of all. Empty: unknown.
         spread: the most that a question's difficulty moves everybody's chance.
         fixed: the workers of the best fixed workflow: a vote, or one worker's own answers.
-        vote: a vote of the best worker at the cost of so many calls is among the rivals.
+        vote: the number of answers in the best worker's vote, which is then among the rivals.
+        others: makes the records of further systems.
     """
 
     plan: Plan
@@ -138,15 +145,26 @@ class Planner:
     spread: float = 0.15
     fixed: tuple[int, ...] = (0, 1, 2)
     vote: int = 0
+    others: Others = no_others
 
 
 @dataclass(frozen=True)
 class World:
-    """The questions of a seed, and a planner's workers."""
+    """The questions of a seed, and a planner's workers.
+
+    Attributes:
+        planner: the planner.
+        seed: of every draw.
+        sizes: the number of questions by task.
+        siblings: those of its further systems that are of the same recipe.
+        names: the number of names under which the questions are listed.
+    """
 
     planner: Planner
     seed: int
     sizes: Mapping[str, int] = field(default_factory=lambda: {"sums": 300})
+    siblings: Siblings = NO_SIBLINGS
+    names: int = 1
 
     @cached_property
     def items(self) -> tuple[Item, ...]:
@@ -327,13 +345,20 @@ class World:
         return records
 
     @cached_property
+    def others(self) -> list[Record]:
+        """The records of further systems."""
+        return list(self.planner.others(self))
+
+    @cached_property
     def plays(self) -> Plays:
-        """What becomes of the planner's plans elsewhere."""
+        """What becomes of the planner's plans elsewhere, and of those of its siblings."""
+        planned = [record for record in self.others if record.system in self.siblings.systems]
+        records = self.siblings.join([*self.conductor, *planned], "conductor")
         problems = {item.key: item.problem for item in self.items}
         workers = dict(enumerate(self.planner.workers))
         return asyncio.run(
             play_plans(
-                self.conductor,
+                records,
                 problems,
                 self.watch,
                 workers,
@@ -352,21 +377,18 @@ class World:
         *,
         replays: bool = True,
         asked: bool = False,
-        others: Sequence[Record] = (),
-        names: int = 1,
-        **more: Any,
     ) -> Judgement:
-        """Judge the planner, its questions under a number of names."""
-        records = [*self.conductor, *self.rivals, *others]
+        """Judge the planner."""
+        records = [*self.conductor, *self.rivals, *self.others]
         if asked:
             records += self.planner_alone()
-        if names > 1:
-            records = self.renamed(records, names)
+        if self.names > 1:
+            records = self.renamed(records, self.names)
         figures = measure_orchestration(
             records,
             workers=dict(enumerate(self.planner.workers)),
             plays=self.plays if replays else None,
+            siblings=self.siblings,
             seed=self.seed,
-            **more,
         )
         return judge(figures)

@@ -31,7 +31,12 @@ from openconductor.report.replays import (
     replay_plans,
     replays_are_free,
 )
-from openconductor.report.report import choose_system, make_report, same_questions
+from openconductor.report.report import (
+    choose_system,
+    find_siblings,
+    make_report,
+    same_questions,
+)
 from openconductor.report.sections import Section, heading, sections
 from openconductor.report.training import Completions, Training, read_completions, read_training
 from openconductor.report.verdict import Missing
@@ -201,7 +206,8 @@ def _replay(
                 "dollars": dollars,
                 "on_progress": on_progress,
             }
-            plays = await play_whole_plans(results, folder, **options)
+            siblings = find_siblings(results, system)
+            plays = await play_whole_plans(results, folder, siblings=siblings, **options)
             return {"plays": plays, "found": await replay_plans(results, folder, **options)}
 
         try:

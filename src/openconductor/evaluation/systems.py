@@ -81,6 +81,8 @@ _LESSONS = {Observations: "observations", Trial: "trials"}
 """The option of a baseline that takes each kind of lessons."""
 _TRAINED = "router"
 """The option that names the file of a trained baseline."""
+_CHOSEN = "workers"
+"""The option that names the workers of a baseline, which then learns nothing."""
 _OF_PYTHON = ("key", "workflow")
 """Options that no text can express."""
 
@@ -203,7 +205,9 @@ def check_trained_files(spec: Spec, environment: Plain) -> None:
 
 def needs(spec: Spec, config: EvalConfig) -> tuple[type, ...]:
     """Return the kinds of lessons that a system learns from; empty: it learns nothing."""
-    if spec.kind in (*_PLANNED, WORKER, ORACLE, HINDSIGHT) or _TRAINED in dict(spec.options):
+    if spec.kind in (*_PLANNED, WORKER, ORACLE, HINDSIGHT):
+        return ()
+    if not {_TRAINED, _CHOSEN}.isdisjoint(dict(spec.options)):
         return ()
     if spec.kind == "best_fixed" and find_simulation(config.pool) is not None:
         return ()  # the best fixed workflow of simulated workers is known

@@ -13,7 +13,7 @@ these very questions, which flatters it because it was chosen on them, and chose
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Container, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from statistics import fmean
 from types import MappingProxyType
@@ -53,6 +53,7 @@ from openconductor.measures import group_by
 from openconductor.report.rivals import (
     Change,
     Effort,
+    count_answers,
     find_effort,
     measure_change,
     relative_cost,
@@ -118,12 +119,13 @@ class Siblings:
 
     Attributes:
         systems: those of the evaluation.
-        lessons: the questions that trained baselines learnt from; None: unknown.
         absent: seeds of the same study that the evaluation lacks.
+        base: the system that is the model which all were trained from, asked alone; "": unknown.
     """
 
     systems: tuple[str, ...] = ()
     absent: tuple[str, ...] = ()
+    base: str = ""
 
     def join(self, records: Iterable[Record], system: str) -> list[Record]:
         """Return the records with those of siblings as further repeats of the system."""
@@ -182,8 +184,11 @@ class Orchestration:
             once.
         captured: the share of the headroom that is won.
         planner_alone: the Conductor's own model, asked as a worker is; None: it was not asked.
-        by_itself: ``planner_alone`` where its answer can be read, else ``best_single``, on the
-            kinds of question where that is better; None: it is not better than ``best_single``.
+        base: the system that is the model which it was trained from, asked alone; "": unknown.
+        base_alone: that level; None: it was not asked.
+        by_itself: ``planner_alone`` or ``base_alone`` where its answer can be read, else
+            ``best_single``, on the kinds of question where that is better; None: neither is better
+            than ``best_single``.
         told: the right answers that the subtasks of its first round say.
         told_later: the same of later rounds, which may repeat what was answered before.
         parts: its lead over the best worker by task, or of one task by kind of question.
@@ -220,6 +225,8 @@ class Orchestration:
     oracle_corrected: Level | None
     captured: Captured | None = None
     planner_alone: Level | None
+    base: str = ""
+    base_alone: Level | None = None
     by_itself: Level | None = None
     told: Told | None = None
     told_later: Told | None = None
@@ -274,6 +281,7 @@ def measure_orchestration(
     counterfactuals: Counterfactuals | None = None,
     plays: Plays | None = None,
     siblings: Siblings = NO_SIBLINGS,
+    aggregators: Container[int] = (),
     lessons: int | None = None,
     seed: int = 0,
 ) -> Orchestration:
@@ -286,14 +294,18 @@ def measure_orchestration(
         workers: the pool's names by ordinal.
         counterfactuals: the replays of its plans.
         plays: the plays of its whole plans.
-        siblings: systems of the same recipe with other seeds, which are judged with it as one.
+        siblings: systems of the same recipe with other seeds, which are judged with it as one, and
+            the model that they were trained from.
+        aggregators: the ordinals of workers without a model, whose answers cost nothing.
         lessons: the number of questions that trained baselines learnt from; None: unknown.
         seed: of folds, bootstraps and permutations.
 
     Raises:
         ConfigError: there is no record of the system.
     """
-    by_system = group_by(siblings.join(records, system), lambda record: record.system)
+    joined = siblings.join(records, system)
+    counted = [replace(one, calls=count_answers(one, aggregators)) for one in joined]
+    by_system = group_by(counted, lambda record: record.system)
     if system not in by_system:
         known = ", ".join(by_system) or "none"
         raise ConfigError(f"report: no record of {system!r}, expected one of {known}")
@@ -328,6 +340,8 @@ def measure_orchestration(
         oracle=oracle if oracle_scores else None,
         oracle_corrected=lineup.bare_level("oracle_observed, corrected", corrected_oracle(alone)),
         planner_alone=levels.get(planner),
+        base=siblings.base,
+        base_alone=levels.get(siblings.base),
         others=tuple(level for name, level in levels.items() if name not in placed),
         workers={name.removeprefix(ALONE): levels[name] for name in alone},
         unasked=tuple(name for name in workers.values() if f"{ALONE}{name}" not in alone),
@@ -350,8 +364,9 @@ def measure_orchestration(
     chosen = dict(best.chosen)
     most_chosen = max(chosen, key=lambda name: chosen[name])
     by_itself = None
-    if planner in by_system:
-        by_itself = _planner_or_best(groups, by_system[planner], best.naive, seed)
+    models = [by_system[name] for name in (planner, siblings.base) if name in by_system]
+    if models:
+        by_itself = _planner_or_best(groups, models, best.naive, seed)
     return replace(
         figures,
         best_single=levels[best.name],
@@ -509,17 +524,22 @@ def _leads_by_group(
 
 
 def _planner_or_best(
-    groups: Mapping[Key, str], planner: Sequence[Record], best: Scores, seed: int
+    groups: Mapping[Key, str], planners: Sequence[Sequence[Record]], best: Scores, seed: int
 ) -> Scores | None:
-    """Return the better of two on each group: the best worker, or the planner where it answers.
+    """Return the better of two on each group: the best worker, or a planner where it answers.
 
-    None: it is not shown to be better than the best worker.
+    Of several planners the better one counts. None: none is shown to be better than the best
+    worker.
     """
-    read = scores_by_problem(record for record in planner if is_read(record))
-    where_read = {key: read.get(key, scores) for key, scores in best.items()}
-    either = _choose_by_group(groups, where_read, best)
-    gained = difference(either, best, seed)
-    return either if gained is not None and gained.low > 0 else None
+    best_gain, best_scores = 0.0, None
+    for planner in planners:
+        read = scores_by_problem(record for record in planner if is_read(record))
+        where_read = {key: read.get(key, scores) for key, scores in best.items()}
+        either = _choose_by_group(groups, where_read, best)
+        gained = difference(either, best, seed)
+        if gained is not None and gained.low > 0 and gained.value > best_gain:
+            best_gain, best_scores = gained.value, either
+    return best_scores
 
 
 def _choose_by_group(groups: Mapping[Key, str], first: Scores, second: Scores) -> Scores:

@@ -19,7 +19,7 @@ from openconductor.evaluation.counterfactual import (
     exact_replay,
     pool_replay,
 )
-from openconductor.evaluation.eval_config import CONDUCTOR
+from openconductor.evaluation.eval_config import CONDUCTOR, MOST_REPEATS
 from openconductor.evaluation.grid import open_run_budget
 from openconductor.evaluation.records import JOURNAL, Record, Results, read_folder, sample_number
 from openconductor.evaluation.sheets import (
@@ -32,6 +32,7 @@ from openconductor.evaluation.statistics import Key
 from openconductor.evaluation.systems import load_pool
 from openconductor.protocols import Grader
 from openconductor.report.answers import merge_questions
+from openconductor.report.orchestration import NO_SIBLINGS, Siblings
 from openconductor.report.transplants import (
     Plays,
     Watch,
@@ -99,15 +100,17 @@ async def play_whole_plans(
     folder: Path,
     *,
     system: str = CONDUCTOR,
+    siblings: Siblings = NO_SIBLINGS,
     limit: int | None = None,
     dollars: Decimal | None = None,
     on_progress: OnProgress | None = None,
 ) -> Plays:
     """Play a system's whole plans on other questions, as constants and in other words.
 
-    Arguments and errors are those of ``replay_plans``.
+    Those of its siblings take turns with its own. Other arguments and errors are those of
+    ``replay_plans``.
     """
-    async with _open_stage(results, folder, system, limit, dollars) as stage:
+    async with _open_stage(results, folder, system, limit, dollars, siblings) as stage:
         return await play_plans(
             stage.records,
             stage.problems,
@@ -136,10 +139,17 @@ class _Stage(NamedTuple):
 
 @asynccontextmanager
 async def _open_stage(
-    results: Results, folder: Path, system: str, limit: int | None, dollars: Decimal | None
+    results: Results,
+    folder: Path,
+    system: str,
+    limit: int | None,
+    dollars: Decimal | None,
+    siblings: Siblings = NO_SIBLINGS,
 ) -> AsyncGenerator[_Stage]:
     """Open what plays plans: the pool, its journals and its budget."""
-    records = merge_questions(results.of(system), read_questions(folder))
+    systems = (system, *siblings.systems)
+    planned = [record for name in systems for record in results.of(name)]
+    records = merge_questions(siblings.join(planned, system), read_questions(folder))
     records = _select_questions(records, limit)
     if not records:
         known = ", ".join(results.systems)
@@ -153,8 +163,10 @@ async def _open_stage(
 
     def number(problem: Problem, repeat: int) -> int:
         """Return the number of the evaluation's own calls, so that its journal answers them."""
-        shared = "" if config.share_calls else system
-        return sample_number(shared, task_of[id(problem)], problem.id, repeat)
+        place, own_repeat = divmod(repeat, MOST_REPEATS)  # as ``Siblings.join`` numbers them
+        asker = systems[place] if place < len(systems) else system
+        shared = "" if config.share_calls else asker
+        return sample_number(shared, task_of[id(problem)], problem.id, own_repeat)
 
     graders = {name: sheet.grader for name, sheet in sheets.items()}
 

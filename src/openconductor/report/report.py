@@ -12,18 +12,19 @@ import shlex
 import tomllib
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, cast
 
 from openconductor.errors import ConfigError
 from openconductor.evaluation.counterfactual import Counterfactuals
-from openconductor.evaluation.eval_config import CONDUCTOR, PLANNER, read_spec
+from openconductor.evaluation.eval_config import CONDUCTOR, PLANNER, PLANNER_ALONE, read_spec
 from openconductor.evaluation.headroom import Headroom, headroom
-from openconductor.evaluation.records import Record, Results, read_folder
+from openconductor.evaluation.records import Plain, Record, Results, read_folder
 from openconductor.evaluation.sheets import read_questions
 from openconductor.evaluation.tables import Cost, user_costs
 from openconductor.plots.material import Material
+from openconductor.providers.replay_pool import AGGREGATORS
 from openconductor.report.answers import merge_questions
 from openconductor.report.headline import headline, say_missing, who_works
 from openconductor.report.orchestration import Orchestration, Siblings, measure_orchestration
@@ -141,7 +142,8 @@ def make_report(
         workers=results.workers,
         counterfactuals=found,
         plays=plays,
-        siblings=find_siblings(results, system),
+        siblings=replace(find_siblings(results, system), base=find_base(results, system)),
+        aggregators=_find_aggregators(folder),
         lessons=_count_lessons(results),
         seed=seed,
     )
@@ -169,12 +171,10 @@ def find_siblings(results: Results, system: str) -> Siblings:
     A Conductor is named by its folder; its training's recipe is in or beside it. If there are
     siblings, the seeds of the same study that were not evaluated are found, too.
     """
-    recipes: dict[str, tuple[Path, object]] = {}
+    recipes: dict[str, tuple[Path, Plain]] = {}
     for name in results.systems:
-        spec = read_spec(name)
-        planner = spec.argument if spec.kind == PLANNER else results.config.conductor.planner
-        recipe = _read_recipe(planner) if spec.kind in (CONDUCTOR, PLANNER) else None
-        if recipe is not None and not spec.options:
+        recipe = _find_recipe(results, name)
+        if recipe is not None and not read_spec(name).options:
             recipes[name] = recipe
     if system not in recipes:
         return Siblings()
@@ -191,7 +191,28 @@ def find_siblings(results: Results, system: str) -> Siblings:
     return Siblings(tuple(siblings), tuple(absent))
 
 
-def _read_recipe(planner: str) -> tuple[Path, object] | None:
+def find_base(results: Results, system: str) -> str:
+    """Return the system that is the model which a Conductor was trained from, asked alone.
+
+    A model that was itself trained to plan has a base of its own. "": unknown, or fresh weights.
+    """
+    base, recipe = "", _find_recipe(results, system)
+    while recipe is not None:
+        model = cast("Plain", recipe[1].get("model", {}))
+        base = str(model.get("base", ""))
+        recipe = _read_recipe(base)
+    return f"{PLANNER_ALONE}:transformers:{base}" if base else ""
+
+
+def _find_recipe(results: Results, system: str) -> tuple[Path, Plain] | None:
+    """Return the run and the recipe of a Conductor; None: unknown, or it is no Conductor."""
+    spec = read_spec(system)
+    if spec.kind not in (CONDUCTOR, PLANNER):
+        return None
+    return _read_recipe(spec.argument or results.config.conductor.planner)
+
+
+def _read_recipe(planner: str) -> tuple[Path, Plain] | None:
     """Return the run of a Conductor's training, and its recipe without the seed; None: unknown."""
     for folder in (Path(planner), Path(planner).parent):
         file = folder / "config.toml"
@@ -201,6 +222,19 @@ def _read_recipe(planner: str) -> tuple[Path, object] | None:
                 recipe.pop("seed", None)
                 return folder, recipe
     return None
+
+
+def _find_aggregators(folder: Path | None) -> frozenset[int]:
+    """Return the ordinals of recorded workers that have no model."""
+    if folder is None:
+        return frozenset()
+    names = {f"replay_pool {name}" for name in AGGREGATORS}
+    workers = _read_inputs(folder)["workers"]
+    return frozenset(
+        worker["ordinal"]
+        for worker in workers
+        if str(worker.get("identity")).rpartition(" ")[0] in names
+    )
 
 
 def _count_lessons(results: Results) -> int | None:

@@ -15,7 +15,7 @@ from __future__ import annotations
 import math
 import re
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from statistics import fmean
 from typing import Any, NamedTuple
@@ -345,25 +345,33 @@ def relative_cost(records: Sequence[Record], ours: Sequence[Record]) -> float | 
 
 
 def cost(records: Sequence[Record], unit: str) -> float:
-    """Return the cost of a question, masked answers included, every task weighing the same."""
+    """Return the cost of a question, masked answers included, every task weighing the same.
+
+    Calls count as the answers of models (``count_answers``).
+    """
     paid: list[tuple[Key, float]] = []
     for record in records:
-        spent = record.usage.dollars if unit == DOLLARS else _count_answers(record)
+        spent = record.usage.dollars if unit == DOLLARS else record.calls
         paid.append((record.key, float(spent)))
     return _mean(grouped(paid))
 
 
-def _count_answers(record: Record) -> int:
+def count_answers(record: Record, aggregators: Container[int]) -> int:
     """Return the number of answers that models were asked for.
 
     A trained Conductor's plans are none, those of a model that is only prompted to plan are.
+
+    Args:
+        record: of any system.
+        aggregators: the ordinals of workers that have no model, whose answers do not count.
     """
     name, _, _ = record.system.partition("?")
     plans = 0
     if not re.match(rf"{PLANNER}:[^:]+:", name):
         plans = sum(one.planned for one in record.rounds)
-    steps = sum(len(workflow) for workflow in record.workflows)
-    return max(record.calls - plans, steps)
+    workers = [step.worker for workflow in record.workflows for step in workflow]
+    merges = sum(worker in aggregators for worker in workers)
+    return max(record.calls - plans, len(workers)) - merges
 
 
 def _unit(first: Sequence[Record], second: Sequence[Record]) -> str:

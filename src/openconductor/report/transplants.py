@@ -88,11 +88,13 @@ class Plays:
         silent: every step told only to solve the question.
         other_shape: another question's plan, told only to solve the question.
         other_words: the own shape with another question's subtasks, and another plan of its kind.
-        constants: each of the most frequent plans, and the most frequent shape told only to solve
-            the question, for all questions.
+        constants: for all questions, each of the most frequent plans, the most frequent one without
+            clauses that speak of one question, and the most frequent shape told only to solve it.
         transplants: the plans on other questions of their kind.
         in_form: of workers that could not be read in their own form (``unread_workers``), by
             system, in the planner's most frequent words and with double room.
+        errors: of plans whose own answer is wrong, 1 if other workers give the same wrong answer,
+            less 1 if the own workers give it without the plan's words.
     """
 
     played: int
@@ -104,6 +106,7 @@ class Plays:
     constants: tuple[Scores, ...]
     transplants: tuple[Transplant, ...]
     in_form: Mapping[str, Scores] = field(default_factory=dict[str, Scores])
+    errors: Mapping[Key, float] = field(default_factory=dict[Key, float])
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -123,6 +126,8 @@ class PlayFigures:
         strangers: other workers less the own ones.
         constant: the own plans less the best constant, chosen on the other half of the questions.
         constant_lead: that constant's lead over the best worker.
+        errors: how much more often other workers make the errors of the own plan than its own
+            workers do without its words; None: it makes none.
     """
 
     questions: int
@@ -138,6 +143,7 @@ class PlayFigures:
     strangers: Difference | None
     constant: Difference | None
     constant_lead: Difference | None
+    errors: Estimate | None = None
 
 
 # ── what can be read ──────────────────────────────────────────────────────────────────────────────
@@ -209,10 +215,12 @@ async def play_plans(
     concurrency: int = 64,
     on_progress: Callable[[int, int], None] | None = None,
 ) -> Plays:
-    """Play the plan of each question's first answer in every way of ``Plays``.
+    """Play one plan of each question in every way of ``Plays``.
+
+    Where a question was asked several times, or of several seeds, the plans take turns.
 
     Args:
-        records: of one system.
+        records: of one system, or of it and its siblings (``Siblings.join``).
         problems: by task and id.
         watch: plays rounds.
         workers: those that a step may go to, by ordinal.
@@ -225,11 +233,10 @@ async def play_plans(
     Raises:
         OpenConductorError: an error of ``watch`` whose fate is *stop*; what runs is cancelled.
     """
-    planned: dict[Key, Record] = {}
-    for record in records:
-        if record.workflows and record.key in problems:
-            planned.setdefault(record.key, record)
-    deck = _Deck(list(planned.values()), problems, workers, seed)
+    planned = [record for record in records if record.workflows and record.key in problems]
+    by_question = group_by(planned, lambda record: record.key)
+    in_turn = [plans[place % len(plans)] for place, plans in enumerate(by_question.values())]
+    deck = _Deck(in_turn, problems, workers, seed)
     ways = deck.deal()
     for system in unread:
         ways[system] = deck.alone(system)
@@ -263,7 +270,23 @@ async def play_plans(
         constants=constants,
         transplants=tuple(trial.result(seen[trial.play].answer) for trial in trials),
         in_form={system: scores[system] for system in unread},
+        errors=_compare_errors(ways, seen),
     )
+
+
+def _compare_errors(
+    ways: Mapping[str, Sequence[_Play]], seen: Mapping[_Play, Seen]
+) -> dict[Key, float]:
+    """Return for each plan that errs if others err alike (``Plays.errors``)."""
+    errors: dict[Key, float] = {}
+    trios = zip(ways["own"], ways["strangers"], ways["silent"], strict=True)
+    for own, strangers, silent in trios:
+        wrong = seen[own]
+        if wrong.score == 0.0 and wrong.answer:
+            by_others = seen[strangers].answer == wrong.answer
+            without_words = seen[silent].answer == wrong.answer
+            errors[own.key] = float(by_others) - float(without_words)
+    return errors
 
 
 class _Trial(NamedTuple):
@@ -311,7 +334,9 @@ class _Deck:
             question = problems[record.key].question
             self._told[record.key] = instructions_for(question).solve(question)
         plain = blank_plans(records, problems)
-        self._constants = [rounds for rounds, _ in Counter(plain).most_common(CONSTANTS)]
+        constants = [rounds for rounds, _ in Counter(plain).most_common(CONSTANTS)]
+        shared = Counter(map(keep_shared_clauses, plain)).most_common(1)
+        self._constants = list(dict.fromkeys([*constants, *(rounds for rounds, _ in shared)]))
         self._words = Counter(rounds[-1].steps[-1].subtask for rounds in plain).most_common(1)
         shapes = Counter(_reworded(record.workflows, [BLANK]) for record in records)
         self._shapes = [rounds for rounds, _ in shapes.most_common(1)]
@@ -453,6 +478,16 @@ def _blanked(text: str, own: set[str], common: set[str]) -> str:
     return re.sub(r"\w+", blank, text)
 
 
+def keep_shared_clauses(rounds: Rounds) -> Rounds:
+    """Return blanked rounds without the clauses that speak of one question, as a guard does."""
+    texts: list[str] = []
+    for text in _texts(rounds):
+        clauses = re.split(r"(?<=[.,:;!?])\s+", text)
+        shared = [clause for clause in clauses if BLANK not in clause]
+        texts.append(" ".join(shared) or text)
+    return _reworded(rounds, texts)
+
+
 # ── figures ───────────────────────────────────────────────────────────────────────────────────────
 def measure_plays(
     plays: Plays, records: Sequence[Record], best: Scores, seed: int = 0
@@ -474,6 +509,10 @@ def measure_plays(
         share = sum(trial.follows for trial in plays.transplants) / len(sums)
         chance = sum(trial.chance for trial in plays.transplants) / len(sums)
     constant = _best_of_other_half(plays.constants, plays.own)
+    excess = list(plays.errors.values())
+    errors = None
+    if excess:
+        errors = Estimate(fmean(excess), *mean_interval(excess), len(excess))
     return PlayFigures(
         questions=len(plays.own),
         played=plays.played,
@@ -488,6 +527,7 @@ def measure_plays(
         strangers=difference(plays.strangers, plays.own, seed, pooled=True),
         constant=difference(plays.own, constant, seed, pooled=True),
         constant_lead=difference(constant, best, seed, pooled=True),
+        errors=errors,
     )
 
 

@@ -190,6 +190,8 @@ best_fixed                         pool.toml → learns
 routerdc-lite                      gym       → learns
 routerdc-lite?router=trained.json  gym       →
 masrouter-lite                     gym       → learns explores
+cascade                            gym       → learns
+cascade?workers=jack+counter+adder gym       →
 """  # the gym's best fixed workflow is known
 
 

@@ -30,7 +30,7 @@ from openconductor.evaluation.records import Record
 from openconductor.evaluation.statistics import Estimate
 from openconductor.report import Orchestration, judge, measure_orchestration
 from openconductor.report.report import Report
-from openconductor.report.rivals import ANSWERS, find_effort, measure_change
+from openconductor.report.rivals import ANSWERS, count_answers, find_effort, measure_change
 from openconductor.report.sections import gain, heading, pool_sections, sections
 from openconductor.report.training import read_training
 from openconductor.report.words import points
@@ -90,10 +90,20 @@ def test_without_prices_answers_are_what_costs() -> None:
     by_system: dict[str, list[Record]] = {}
     for record in play(PLAYERS, 1, questions=40):
         usage = replace(record.usage, unpriced_calls=1)
-        by_system.setdefault(record.system, []).append(replace(record, usage=usage))
+        calls = count_answers(record, ())
+        counted = replace(record, usage=usage, calls=calls)
+        by_system.setdefault(record.system, []).append(counted)
     rival: Any = find_effort(by_system, "conductor", "worker:anna")
     assert (rival.unit, rival.name, rival.enough) == (ANSWERS, "anna alone", False)
     assert (rival.cost, rival.wanted) == pytest.approx((1 / 1.5, 1.5))
+
+
+def test_a_worker_without_a_model_and_a_trained_planner_give_no_answers_of_models() -> None:
+    merged = make_record("conductor", "1", True, (0, 1, 2), planned=True, calls=4)
+    assert count_answers(merged, ()) == 3
+    assert count_answers(merged, {2}) == 2
+    prompted = replace(merged, system="planner:openai:large")
+    assert count_answers(prompted, {2}) == 3
 
 
 def test_a_conductor_of_which_nothing_was_decided_is_not_said_to_write_no_plans() -> None:

@@ -11,6 +11,7 @@ from openconductor.report.transplants import (
     Seen,
     Transplant,
     blank_plans,
+    keep_shared_clauses,
     measure_plays,
     play_plans,
     unread_workers,
@@ -108,3 +109,37 @@ def test_a_worker_that_declines_or_is_cut_too_often_is_asked_once_more() -> None
     shy = [make_record("worker:bert", number, False, status="refused") for number in range(2)]
     told = [make_record("worker:bert", number, True) for number in range(2, 19)]
     assert unread_workers([*read, *shy, *told]) == ("worker:bert",)
+
+
+async def test_errors_that_other_workers_make_count_less_those_that_need_no_words() -> None:
+    """The workers obey a code; without it, every second one makes the same error by chance."""
+    records = [make_record("conductor", number, False, plan("Code 7.")) for number in range(40)]
+
+    async def watch(problem: Problem, rounds: Rounds, _repeat: int) -> Seen:
+        obeyed = rounds[0].steps[0].subtask == "Code 7." or int(problem.id) % 2
+        return Seen(0.0, "x" if obeyed else "y")
+
+    plays = await play_plans(records, problems(40), watch, WORKERS)
+    errors = measure_plays(plays, records, {}).errors
+    assert errors is not None
+    assert (errors.value, errors.problems) == (0.5, 40)
+
+
+async def test_the_plans_of_repeats_and_of_other_seeds_take_turns() -> None:
+    records = []
+    for number in range(4):
+        for sample, subtask in enumerate(("First.", "Second.")):
+            records.append(make_record("conductor", number, True, plan(subtask), sample=sample))
+
+    async def watch(_problem: Problem, rounds: Rounds, _repeat: int) -> Seen:
+        return Seen(float(rounds[0].steps[0].subtask == "First."), "")
+
+    plays = await play_plans(records, problems(4), watch, WORKERS)
+    assert list(plays.own.values()) == [[1.0], [0.0], [1.0], [0.0]]
+
+
+def test_a_guard_is_left_out_of_the_constant_that_stands_for_all() -> None:
+    blanked = (plan("If this is question …: Take your time, and solve it. Else solve it."),)
+    kept = keep_shared_clauses(blanked)
+    assert kept[0].steps[0].subtask == "Take your time, and solve it. Else solve it."
+    assert keep_shared_clauses((plan("Solve …."),)) == (plan("Solve …."),), "something stays"

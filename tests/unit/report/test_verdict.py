@@ -13,6 +13,7 @@ from planted_records import (
     HONEST,
     POOL,
     ROUTED,
+    WORKERS,
     Plan,
     Player,
     alone,
@@ -32,7 +33,7 @@ from openconductor.evaluation.statistics import Estimate, difference
 from openconductor.report import Orchestration, measure_orchestration, verdict
 from openconductor.report.answers import merge_questions
 from openconductor.report.orchestration import Siblings
-from openconductor.report.report import find_siblings
+from openconductor.report.report import find_base, find_siblings
 from openconductor.report.rivals import vote
 from openconductor.report.verdict.plan_questions import DependsOnQuestion
 from openconductor.report.verdict.rules import RULES, Finding, Question, Rules, leave_open
@@ -40,6 +41,7 @@ from openconductor.report.verdict.verdict_questions import (
     BetterAtEqualCost,
     BetterThanBest,
     Collapsed,
+    SameForLess,
 )
 
 GAIN = "orchestration gain"
@@ -286,6 +288,7 @@ def test_the_thresholds_are_those_that_the_docs_promise() -> None:
             dependence_questions=100,
             lessons=100,
             transplants=20,
+            errors=0.25,
             collapsed=0.8,
             paired=50,
         )
@@ -379,8 +382,8 @@ def test_other_options_of_a_conductor_make_a_rival() -> None:
     assert judged(records).label == "undecided (n too small)"
 
 
-def cheap(lost: float, questions: int, seed: int) -> str:
-    """Label a Conductor at a fifth of the best worker's price that loses a share of its answers."""
+def play_cheap(lost: float, questions: int, seed: int) -> list[Record]:
+    """Play a Conductor at a fifth of the best worker's price that loses a share of its answers."""
     records = play(
         {**POOL, "worker:anna": alone(0, 0.7, dollars="0.05")}, seed, questions=questions
     )
@@ -395,7 +398,11 @@ def cheap(lost: float, questions: int, seed: int) -> str:
             right = record.correct != flips
             made = replace(record, system="conductor", correct=right, usage=CHEAP, rounds=plan)
             ours += [made, replace(record, system="best_fixed")]
-    return judged([*records, *ours]).label
+    return [*records, *ours]
+
+
+def cheap(lost: float, questions: int, seed: int) -> str:
+    return judged(play_cheap(lost, questions, seed)).label
 
 
 CHEAP = make_record("conductor", "1", True).usage
@@ -405,6 +412,19 @@ def test_as_good_for_a_fifth_of_the_price_is_the_same_for_less() -> None:
     assert cheap(0.0, 3000, 2) == "same for less"
     assert cheap(0.025, 3000, 1) != "same for less"
     assert cheap(0.0, 200, 1) != "same for less", "too few questions to exclude a loss of 2 points"
+
+
+def test_a_still_cheaper_worker_that_is_shown_to_be_worse_denies_no_same_for_less() -> None:
+    figures = measure_orchestration(play_cheap(0.0, 600, 2), workers=WORKERS)
+    anna, bert = figures.workers["anna"], figures.workers["bert"]
+    as_good = replace(anna, cost=5.0, lead=replace(anna.lead, low=-0.01, high=0.01, value=0.0))  # type: ignore[type-var]
+    near = replace(bert, accuracy=anna.accuracy, cost=1.0)
+    workers = {"anna": as_good, "bert": near}
+    known = replace(figures, workers=workers, best_single=as_good, best_fixed=None, random=None)
+    assert SameForLess().ask(known).answer == "yes", "it is better than bert"
+    level = replace(near, lead=as_good.lead)
+    denied = SameForLess().ask(replace(known, workers={**workers, "bert": level}))
+    assert denied.reason == "bert is as good, and it costs no more"
 
 
 def test_a_vote_whose_answers_are_all_the_workers_own_is_no_vote() -> None:
@@ -428,6 +448,39 @@ def test_the_planner_alone_counts_only_where_it_can_be_read() -> None:
         else:
             unread.append(record)
     assert judged(unread).label == GAIN
+
+
+def test_the_model_that_it_was_trained_from_must_be_asked_and_be_beaten() -> None:
+    base = "planner_alone:transformers:small"
+    siblings = Siblings(base=base)
+    records = play(ORCHESTRATOR, 1, questions=300)
+    unasked = judged(records, siblings=siblings)
+    assert (unasked.label, unasked.missing.systems) == (NOT_ENOUGH, (base,))  # type: ignore[union-attr]
+    for skill, label in ((0.3, GAIN), (0.99, "answers itself")):
+        asked = play({**ORCHESTRATOR, base: alone(0, skill)}, 1, questions=300)
+        assert judged(asked, siblings=siblings).label == label
+
+
+def test_the_base_of_a_training_is_that_of_the_first_one(tmp_path: Path) -> None:
+    first, second = tmp_path / "first", tmp_path / "second"
+    for run, base in ((first, "hub/small"), (second, str(first))):
+        (run / "conductor").mkdir(parents=True)
+        (run / "config.toml").write_text(f"[model]\nbase = {base!r}\n")
+    system = f"planner:{second}/conductor"
+    config = EvalConfig(systems=(system,), task=(TaskTable("gym"),))
+    results = Results.of_records(config, (), workers={})
+    assert find_base(results, system) == "planner_alone:transformers:hub/small"
+    assert find_base(results, "worker:jack") == ""
+
+
+def test_plans_whose_errors_any_worker_makes_are_no_gain_however_the_code_is_hidden() -> None:
+    records = play(ORCHESTRATOR, 1, questions=300)
+    plays = planted_plays(records)
+    wrong = [key for key, (score,) in plays.own.items() if not score]
+    assert judged(records, plays=replace(plays, errors=dict.fromkeys(wrong, 0.0))).label == GAIN
+    told = judged(records, plays=replace(plays, errors=dict.fromkeys(wrong, 1.0)))
+    assert told.label == NOT_ENOUGH
+    assert "other workers make the errors of its plans" in told.line
 
 
 def test_several_tasks_are_pooled_by_what_they_tell_where_they_agree() -> None:

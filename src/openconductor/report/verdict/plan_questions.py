@@ -65,7 +65,9 @@ class WorkersAnswer(Question):
         if played.answer == "no":
             return played
         alone = self._compare_with_planner(figures)
-        if alone is None or (alone.answer == "yes" and played.answer != "yes"):
+        if alone is None or alone.answer == "yes":
+            return played
+        if alone.answer == "unknown" and played.answer != "yes":
             return played
         return alone
 
@@ -92,26 +94,29 @@ class WorkersAnswer(Question):
         if follows.value >= RULES.told and _is_above_at_99(follows):
             if plays.remaining is None:
                 return Finding("unknown", f"{text}, and there is no worker to compare with")
-            left = f"{text}; without these {gain_with_interval(plays.remaining)}"
+            text += f"; without these {gain_with_interval(plays.remaining)}"
             if not is_better(plays.remaining):
-                return Finding("no", f"{left} against the best worker alone")
-            return Finding("yes", left)
-        if _may_be_keyed(plays):
-            reason = (
-                f"{text}, but other subtasks lead workers astray, and any worker will do where its "
-                "own stay: the planner may tell answers in a way that hangs on the question"
-            )
+                return Finding("no", f"{text} against the best worker alone")
+        sign = _find_sign_of_key(plays)
+        if sign:
+            reason = f"{text}, but {sign}: the planner may tell answers by the question"
             return Finding("unknown", reason)
         return Finding("yes", text)
 
     def _compare_with_planner(self, figures: Orchestration) -> Finding | None:
-        """Answer by the planner alone; None: it was not asked, or cannot be read."""
-        alone, either = figures.planner_alone, figures.by_itself
-        if alone is None:
+        """Answer by the planner and its base model alone; None: neither can be read, or exists."""
+        alone, base, either = figures.planner_alone, figures.base_alone, figures.by_itself
+        if figures.base and base is None:
+            reason = "the model that it was trained from was not asked alone"
+            return Finding("unknown", reason, system=figures.base)
+        known = ((alone, "the planner alone"), (base, "the model that it was trained from"))
+        asked = [(level, name) for level, name in known if level is not None]
+        if not asked:
             return None
-        if alone.lead is None:
-            return Finding("unknown", "the planner alone has no decided answer to these questions")
-        rivals = [(alone, "the planner alone")] if alone.unread <= RULES.unread else []
+        for level, name in asked:
+            if level.lead is None:
+                return Finding("unknown", f"{name} has no decided answer to these questions")
+        rivals = [rival for rival in asked if rival[0].unread <= RULES.unread]
         if either is not None:
             rivals.append((either, "the planner where it answers, or the best worker"))
         findings: list[Finding] = []
@@ -128,12 +133,18 @@ def _is_above_at_99(number: Estimate) -> bool:
     return number.value > WIDTH_OF_99 * (number.value - number.low)
 
 
-def _may_be_keyed(plays: PlayFigures) -> bool:
-    """Return True if answers may be told in a way that hangs on the question."""
-    if plays.strangers is None or plays.silence is None or plays.astray is None:
-        return False
-    any_worker_will_do = plays.strangers.high >= 0
-    return any_worker_will_do and is_better(plays.silence) and plays.astray.high < 0
+def _find_sign_of_key(plays: PlayFigures) -> str:
+    """Return the sign that answers are told in a way that hangs on the question; "": none."""
+    strangers, silence, astray, errors = plays.strangers, plays.silence, plays.astray, plays.errors
+    if silence is None or not is_better(silence):
+        return ""
+    if errors is not None and errors.problems >= RULES.transplants:
+        alike = errors.value >= RULES.errors and _is_above_at_99(errors)
+        if alike:
+            return f"other workers make the errors of its plans ({errors.value:+.0%})"
+    if strangers is None or astray is None or strangers.high < 0 or astray.high >= 0:
+        return ""
+    return "other subtasks lead workers astray, and any worker will do where its own stay"
 
 
 def _tells(told: Told) -> bool:

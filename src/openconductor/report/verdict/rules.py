@@ -68,6 +68,8 @@ class Rules:
         lessons: the fewest questions from which a best fixed workflow is learnt.
         transplants: the fewest plans that are played on other questions; a question without an
             answer has none.
+        errors: how much more often other workers make the plan's own errors than its workers do
+            without its words, from which the plan may tell answers.
         collapsed: the lower end of one worker's share of the steps from which routing collapsed.
         paired: the fewest questions with valid plans both times on which skill is compared.
     """
@@ -87,6 +89,7 @@ class Rules:
     dependence_questions: int = 100
     lessons: int = 100
     transplants: int = 20
+    errors: float = 0.25
     collapsed: float = 0.8
     paired: int = 50
 

@@ -344,16 +344,19 @@ class SameForLess(Question):
         if figures.unasked or figures.accuracy is None or figures.best_single is None:
             return Finding("unknown", "whether it is as good for less is not known")
         rivals = self._find_rivals(figures)
+        dearer: list[tuple[Level, Difference]] = []
         for level, lead in rivals:
             low, _ = interval_90(lead)
             if level.unsure or lead.problems < RULES.fewest or low <= -RULES.same:
                 reason = f"not as good as {level.name} for certain: {gain_with_interval(lead)}"
                 return Finding("no", reason)
-            if level.cost is None or RULES.less * level.cost < 1:
+            if level.cost is not None and RULES.less * level.cost >= 1:
+                dearer.append((level, lead))
+            elif not is_better(lead):
                 return Finding("no", f"{level.name} is as good, and it costs no more")
-        if not rivals:
+        if not dearer:
             return Finding("unknown", "nothing to compare cost with")
-        level, lead = min(rivals, key=lambda rival: rival[0].cost or 0.0)
+        level, lead = min(dearer, key=lambda rival: rival[0].cost or 0.0)
         share = 1 / (level.cost or 1.0)
         text = f"{gain_with_interval(lead)} against {level.name} at {share:.2f} of its cost"
         return Finding("yes", text)
