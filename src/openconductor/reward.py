@@ -15,7 +15,6 @@ be earned either.
 
 from __future__ import annotations
 
-import asyncio
 import statistics
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import KW_ONLY, dataclass, field
@@ -26,24 +25,19 @@ from openconductor.config import shorten
 from openconductor.episode import LiveEpisode
 from openconductor.errors import (
     ConfigError,
-    GradingError,
-    OpenConductorError,
     WorkflowError,
     caused_by_plan,
-    one_line,
-    stops,
 )
+from openconductor.graders import grade_answer
 from openconductor.pool import WorkerPool
 from openconductor.prompt import PromptOptions
-from openconductor.protocols import CallContext, Grader, OnEvent, check_grade
+from openconductor.protocols import CallContext, Grader, OnEvent
 from openconductor.types import Budget, Completion, Episode, Grade, Problem, Round
 
 RewardValue = Callable[[Problem, Episode, Grade | None], float | Awaitable[float | None] | None]
 """The worth of an episode whose reward is not masked. The Grade is None if there was no answer."""
 LARGEST = 1e18
 """The largest size of a reward; its square is still a float32."""
-GRADE_SECONDS = 600.0
-"""The default timeout of a verdict. Graders have limits of their own, far below."""
 
 
 def episode_correct(episode: Episode, grade: Grade | None) -> bool | None:
@@ -317,38 +311,3 @@ def waited_seconds(episode: Episode) -> float:
             end += result.completion.usage.seconds
         ends.append(end)
     return max(ends, default=0.0)
-
-
-async def grade_answer(
-    grader: Grader, problem: Problem, answer: str, *, timeout_s: float | None = GRADE_SECONDS
-) -> Grade:
-    """Return the grader's verdict. A failure of the grader is an undecided verdict that says why.
-
-    Args:
-        grader: the grader.
-        problem: the question.
-        answer: the answer.
-        timeout_s: after this many seconds the verdict is undecided; None: no limit.
-
-    Raises:
-        ConfigError, TaskError, AuthFailed, BudgetExceeded, JournalError: nothing that follows can
-            be graded.
-    """
-    scope = asyncio.timeout(timeout_s)
-    try:
-        async with scope:
-            return check_grade(await grader.grade(problem, answer))
-    except asyncio.CancelledError:
-        task = asyncio.current_task()
-        if task is None or task.cancelling():
-            raise
-        note = "the grader was cancelled from inside"
-    except GradingError as error:
-        note = str(error)
-    except Exception as error:  # a grader may raise anything
-        if isinstance(error, OpenConductorError) and stops(error):
-            raise
-        note = one_line(error)
-        if isinstance(error, TimeoutError) and scope.expired():
-            note = f"no verdict within {timeout_s} s"
-    return Grade(None, note=note)

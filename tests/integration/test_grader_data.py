@@ -16,9 +16,9 @@ from typing import Any
 
 import pytest
 
+from openconductor.graders import grade_answer
 from openconductor.graders.choice import LETTERS, extract_choice
 from openconductor.graders.math import MathGrader
-from openconductor.tasks.check import try_grade
 from openconductor.types import Problem
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -71,7 +71,7 @@ async def verdicts(pairs: Sequence[tuple[str, str, float | None]]) -> list[bool 
 
     async def judge(reference: str, answer: str, tolerance: float | None) -> bool | None:
         problem = Problem("p", "", reference, "t")
-        return (await try_grade(MathGrader(tolerance), problem, answer)).correct
+        return (await grade_answer(MathGrader(tolerance), problem, answer)).correct
 
     return await asyncio.gather(*(judge(*pair) for pair in pairs))
 

@@ -12,8 +12,9 @@ from dataclasses import dataclass
 from typing import TypeVar
 
 from openconductor.errors import ConfigError
+from openconductor.graders import grade_answer
 from openconductor.protocols import CallContext, Grader, Orchestrator
-from openconductor.reward import episode_correct, grade_answer
+from openconductor.reward import episode_correct
 from openconductor.types import Episode, Grade, Problem
 
 T = TypeVar("T")

@@ -12,8 +12,8 @@ import itertools
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from openconductor.errors import GradingError, OpenConductorError, one_line
-from openconductor.protocols import Grader, check_grade
+from openconductor.graders import grade_answer
+from openconductor.protocols import Grader
 from openconductor.tasks.data.items import Benchmark, Source
 from openconductor.types import Grade, Problem
 
@@ -83,7 +83,7 @@ async def check_task(
 
     async def check(problem: Problem, canonical: str) -> Grade:
         async with gate:
-            grade = await try_grade(grader or task.grader, problem, canonical)
+            grade = await grade_answer(grader or task.grader, problem, canonical)
         if on_progress is not None:
             on_progress(next(done), len(answered))
         return grade
@@ -105,16 +105,3 @@ async def check_task(
             findings.append(CheckFinding(problem.id, grade.extracted, grade.note))
     unanswered = len(loaded.items) - len(answered)
     return CheckReport(loaded.source, accepted, tuple(refused), tuple(undecided), unanswered)
-
-
-async def try_grade(grader: Grader, problem: Problem, answer: str) -> Grade:
-    """Grade an answer; if the grader fails, return an undecided grade with the reason."""
-    try:
-        return check_grade(await grader.grade(problem, answer))
-    except GradingError as error:
-        note = str(error)
-    except Exception as error:  # a grader may raise anything
-        if isinstance(error, OpenConductorError):
-            raise
-        note = f"the grader raised {one_line(error)}"
-    return Grade(None, note=f"undecided: {note}")

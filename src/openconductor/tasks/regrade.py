@@ -21,6 +21,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from openconductor.errors import ConfigError, TaskError
+from openconductor.graders import grade_answer
 from openconductor.graders.choice import LETTERS, ChoiceGrader
 from openconductor.graders.code import CodeGrader
 from openconductor.graders.code_compare import Mode
@@ -28,7 +29,6 @@ from openconductor.graders.freeform import FreeFormGrader
 from openconductor.graders.math import MathGrader
 from openconductor.protocols import Grader
 from openconductor.sandboxes import Sandbox
-from openconductor.tasks.check import try_grade
 from openconductor.tasks.choice import choices_of, letter_at
 from openconductor.tasks.code import row_tests
 from openconductor.tasks.data.rows import Row, json_row
@@ -171,7 +171,7 @@ class _Stream:
             return None
         submission = self._read(row)
         async with self._gate:
-            grade = await try_grade(submission.grader, submission.problem, submission.answer)
+            grade = await grade_answer(submission.grader, submission.problem, submission.answer)
         verdict: Verdict = {
             "id": submission.id,
             "correct": grade.correct,

@@ -284,9 +284,12 @@ def test_what_stops_a_run_cancels_what_runs_and_comes_out_as_it_is(ada: Adder) -
     ("verdict", "note"),
     [
         (Grade(None, note="two readings"), "two readings"),
-        (errors.GradingError("no sandbox"), "no sandbox"),
-        (ZeroDivisionError("oops\n  twice"), "ZeroDivisionError: oops twice"),
-        (asyncio.CancelledError(), "the grader was cancelled from inside"),
+        (errors.GradingError("no sandbox"), "undecided: no sandbox"),
+        (
+            ZeroDivisionError("oops\n  twice"),
+            "undecided: the grader raised ZeroDivisionError: oops twice",
+        ),
+        (asyncio.CancelledError(), "undecided: the grader was cancelled from inside"),
     ],
 )
 def test_what_a_grader_cannot_decide_is_masked_with_the_reason(
