@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import lru_cache
@@ -13,7 +14,8 @@ from typing import TYPE_CHECKING, Protocol, Self, cast
 from openconductor.calls.cards import Calibration, read_card
 from openconductor.calls.worker import Worker
 from openconductor.config import load_registered, load_toml, nearest, shorten
-from openconductor.errors import ConfigError
+from openconductor.errors import ConfigError, Unreachable, WorkerError
+from openconductor.protocols import Provider
 from openconductor.providers import create, takes
 from openconductor.types import Price, Sampling, TrainedWorker
 
@@ -26,6 +28,7 @@ __all__ = [
     "WorkerPool",
     "WorkerTable",
     "open_pool",
+    "reach",
     "read_card",
     "simulated_pool",
 ]
@@ -241,6 +244,24 @@ class WorkerPool:
     def __repr__(self) -> str:
         workers = [f"{ordinal}: {name}" for ordinal, name in self.names.items()]
         return f"WorkerPool({', '.join(workers)})"
+
+
+async def reach(servers: Iterable[Worker | Provider]) -> None:
+    """Connect to the servers of workers and providers side by side, before anything is asked.
+
+    Raises:
+        Unreachable: names each that could not be reached.
+    """
+    reaching = (server.reach() for server in servers)
+    outcomes = await asyncio.gather(*reaching, return_exceptions=True)
+    failures: list[str] = []
+    for outcome in outcomes:
+        if isinstance(outcome, WorkerError):
+            failures.append(str(outcome))
+        elif outcome is not None:
+            raise outcome
+    if failures:
+        raise Unreachable(f"{'; '.join(failures)}; nothing was asked")
 
 
 # ── simulated workers ─────────────────────────────────────────────────────────────────────────────

@@ -148,6 +148,13 @@ class Provider(ABC):
                 exception becomes a WorkerError that is not retried.
         """
 
+    async def reach(self) -> None:  # noqa: B027 - a provider without a server is always there
+        """Connect to the server, which costs nothing.
+
+        Raises:
+            WorkerError: it cannot be reached.
+        """
+
     async def aclose(self) -> None:  # noqa: B027 - a provider without connections has nothing to close
         """Close the running event loop's connections; a later call opens new ones."""
 

@@ -176,11 +176,24 @@ def test_a_worker_without_a_price_is_refused_before_anything_is_written(evaluate
 
 
 def test_where_no_answer_could_be_decided_the_table_comes_with_a_failure(evaluate) -> None:
-    ran = evaluate(f"worker:local --pool {nobody()} --limit 2 --out run")
+    with serving(says({"error": "busy"}, status=500)) as server:
+        pool = write_pool(Path(), server.url, "local", more="retries = 0")
+        ran = evaluate(f"worker:local --pool {pool} --limit 2 --out run")
     assert ran.code == 1
     assert "worker:local" in ran.out
     assert "2 answers failed and are masked" in ran.err
-    assert "error: none of 2 answers could be decided; the first: Unreachable: " in ran.err
+    assert "error: none of 2 answers could be decided; the first: ServerFailed: " in ran.err
+
+
+@pytest.mark.parametrize("words", ["worker:local", "random", "consensus:local?n=3"])
+def test_a_worker_that_cannot_be_reached_is_an_error_before_anything_is_asked(
+    evaluate, words: str
+) -> None:
+    ran = evaluate(f"{words} --pool {nobody()} --limit 2 --out run")
+    assert (ran.code, ran.out) == (1, "")
+    assert "worker 'local': local at http://127.0.0.1:9/v1: no connection: " in ran.err
+    assert "start the server, or correct base_url; nothing was asked" in ran.err
+    assert calls() == 0
 
 
 # ── regrade ───────────────────────────────────────────────────────────────────────────────────────

@@ -199,6 +199,20 @@ class Worker:
         """The provider, which is a Provider once the worker is made."""
         return cast(Provider, self.provider)
 
+    async def reach(self) -> None:
+        """Connect to the server, which costs nothing; one that recalls its answers needs none.
+
+        Raises:
+            WorkerError: it cannot be reached.
+        """
+        if self.recalls:
+            return
+        try:
+            await self.resolved.reach()
+        except WorkerError as error:
+            error.worker = error.worker or self.name
+            raise
+
     @property
     def healthy(self) -> bool:
         """True if a call would be sent now, because the worker's circuit is closed."""

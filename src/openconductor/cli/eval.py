@@ -181,7 +181,9 @@ def eval(  # noqa: A001, PLR0913, PLR0917 - the options of a command
     if regraded is not None:
         others = (overrides, tasks, limit, config, out, retry_failed, dry_run, offline)
         if changes.keys() - {"judge"} or any(others):
-            raise ConfigError("--regrade allows only --judge and --json")
+            raise ConfigError(
+                "--regrade allows only --judge and --json; a judge is asked again where it failed"
+            )
         _regrade(regraded, judge or "", as_json)
         return
     if config is None and out is not None and not names and (out / "config.toml").is_file():
@@ -229,6 +231,11 @@ def _evaluate(config: EvalConfig, folder: Path, retry_failed: bool, as_json: boo
         console.say(f"the table so far: {folder / 'table.md'}")
         raise
     _show(results, folder, as_json)
+    _say_masked_answers(results, folder)
+
+
+def _say_masked_answers(results: Results, folder: Path) -> None:
+    """Say why answers are masked, and what asks again; fail if all of them are."""
     masked = [record for record in results.records if record.correct is None]
     failed = sum(record.status == "failed" for record in masked)
     if failed:
@@ -237,7 +244,7 @@ def _evaluate(config: EvalConfig, folder: Path, retry_failed: bool, as_json: boo
         console.say(f"{answers} failed and {verb} masked; --retry-failed asks again")
     notes = Counter(record.note for record in masked if record.status == "ungraded")
     if notes:
-        _say_ungraded(notes, folder, config.judge)
+        _say_ungraded(notes, folder, results.config.judge)
     if len(masked) == len(results.records):
         message = f"none of {counted(len(masked), 'answer')} could be decided"
         reasons = [record.error or record.note for record in masked]
@@ -294,6 +301,10 @@ def _regrade(folder: Path, judge: str, as_json: bool) -> None:
     if not as_json:
         _say_moves(regraded)
     _show(regraded.results, folder, as_json, regraded)
+    _say_masked_answers(regraded.results, folder)
+    fates = Counter(record.status for record in regraded.results.records)
+    if regraded.results.config.judge and fates["ungraded"] and not fates["judged"]:
+        console.fail(f"the judge {regraded.results.config.judge} has decided no answer")
 
 
 def _say_moves(regraded: Regraded) -> None:

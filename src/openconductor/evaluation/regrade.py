@@ -24,7 +24,7 @@ from openconductor.evaluation.sheets import (
 )
 from openconductor.evaluation.statistics import Key
 from openconductor.evaluation.systems import load_pool
-from openconductor.pool import WorkerPool
+from openconductor.pool import WorkerPool, reach
 from openconductor.protocols import Grader
 from openconductor.store import Store, open_store
 from openconductor.store.storage import write_whole
@@ -71,7 +71,7 @@ async def regrade(
 
     A verdict that changed is a newer record of the same question; the older one stays in the
     journal. Records without an answer are not changed, and neither is what trained baselines
-    learnt from. A judge is only asked what it has not answered before.
+    learnt from. A judge is only asked about what it has not decided before.
 
     Args:
         folder: of the evaluation.
@@ -82,6 +82,7 @@ async def regrade(
         ConfigError: the folder holds no evaluation, its questions are not what they were, or the
             judge is not one of its workers.
         TaskError: data are missing or changed.
+        Unreachable: the judge cannot be reached. Nothing was changed.
         BudgetExceeded: the evaluation's budget is spent. What was decided is kept.
         JournalError: the journal is in use, or the disk failed.
     """
@@ -97,11 +98,13 @@ async def regrade(
     spent: list[BudgetExceeded] = []
     try:
         with open_store(folder / records.JOURNAL) as journal:
-            if judge:
-                write_whole(folder / records.CONFIG, dump_eval_config(config))
             questions = _questions(sheets, config, pool, journal)
             kept = records.kept_records(journal)
             stored = [one for one in kept if one.answer is not None and one.key in questions]
+            if pool is not None and any(record.correct is None for record in stored):
+                await reach([pool[config.judge]])
+            if judge:
+                write_whole(folder / records.CONFIG, dump_eval_config(config))
 
             async def grade_again(old: Record) -> None:
                 try:
@@ -163,7 +166,8 @@ def _questions(
     if pool is not None:
         limits = config.budget.budget()
         budget = None if limits is None else open_run_budget(limits, journal.totals().counted)
-        judge = open_judge(config, pool.replaying(journal), journal, budget)
+        replaying = pool.replaying(journal)
+        judge = open_judge(config, replaying, journal, budget, asks_again=True)
     questions: dict[Key, tuple[Problem, Grader]] = {}
     for sheet in settle_sheets(sheets, config.undecided, judge):
         for problem in sheet.problems:

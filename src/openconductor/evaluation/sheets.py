@@ -310,17 +310,19 @@ def open_judge(
     journal: Store,
     budget: RunBudget | None,
     on_event: OnEvent | None = None,
+    *,
+    asks_again: bool = False,
 ) -> PoolJudge | None:
     """Return the judge of a recipe, over a pool that answers from the journal; None: it has none.
 
-    ``on_event`` is as for ``PoolJudge``.
+    ``on_event`` and ``asks_again`` are as for ``PoolJudge``.
     """
     if not config.judge:
         return None
     from openconductor.evaluation.undecided import PoolJudge
 
     context = CallContext(budget=budget, unreachable_s=RUN_UNREACHABLE_S)
-    return PoolJudge(pool, config.judge, journal, context, on_event)
+    return PoolJudge(pool, config.judge, journal, context, on_event, asks_again=asks_again)
 
 
 def settle_sheets(

@@ -41,7 +41,7 @@ from openconductor.evaluation.eval_config import (
 )
 from openconductor.evaluation.records import Plain, Record, observations
 from openconductor.evaluation.sheets import Sheet, task_options, unreadable
-from openconductor.pool import POOLS, WorkerPool, open_pool
+from openconductor.pool import POOLS, WorkerPool, open_pool, reach
 from openconductor.protocols import Orchestrator, Provider
 from openconductor.providers import resolve
 from openconductor.providers.conductor_file import (
@@ -347,6 +347,21 @@ class Workshop:
         if paths:
             described["trained"] = {path: _file_digest(path) for path in paths}
         return described
+
+    async def reach(self, specs: Iterable[Spec]) -> None:
+        """Connect to every worker and planner that systems may ask; call it after ``check``.
+
+        Raises:
+            Unreachable: names each that could not be reached.
+        """
+        specs = list(specs)
+        names = {spec.argument for spec in specs if spec.kind == WORKER}
+        if any(spec.kind not in (WORKER, PLANNER_ALONE) for spec in specs):
+            names = set(self.pool.names.values())
+        asked = [worker for _, worker in self.pool if worker.name in names]
+        planned = any(spec.kind in _PLANNED for spec in specs)
+        planners = self._planners.values() if planned else ()
+        await reach([*asked, *planners])
 
     async def aclose(self) -> None:
         """Close the connections of workers and planners on the running event loop."""

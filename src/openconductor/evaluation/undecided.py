@@ -14,7 +14,7 @@ from weakref import WeakValueDictionary
 
 from openconductor.episode import LiveEpisode
 from openconductor.graders.code import CodeGrader
-from openconductor.graders.freeform import FreeFormGrader, Judge
+from openconductor.graders.freeform import FreeFormGrader, Judge, read_verdict
 from openconductor.pool import WorkerPool
 from openconductor.protocols import CallContext, Grader, OnEvent
 from openconductor.store import Store
@@ -22,6 +22,7 @@ from openconductor.tasks.instructions import ALONE
 from openconductor.tasks.paper_mix import MixGrader
 from openconductor.types import (
     Completion,
+    Episode,
     Grade,
     Message,
     Problem,
@@ -36,6 +37,7 @@ class PoolJudge:
     """A worker of a pool as a judge, whose calls are billed, kept and replayed like all others.
 
     Equal questions are asked one after the other, so that the journal answers all but the first.
+    With ``asks_again`` a question whose kept answers hold no verdict is asked once more.
 
     Args:
         pool: the workers, which answer from the journal.
@@ -43,6 +45,7 @@ class PoolJudge:
         journal: keeps its calls; None: they are not kept.
         context: carries the budget that pays for them.
         on_event: gets their events in place of the journal, and hands them on to it.
+        asks_again: False: an answer without a verdict is replayed, too.
 
     Raises:
         ConfigError: the pool has no such worker.
@@ -55,12 +58,16 @@ class PoolJudge:
         journal: Store | None,
         context: CallContext,
         on_event: OnEvent | None = None,
+        *,
+        asks_again: bool = False,
     ) -> None:
         self._pool = pool
         self._workflow = Workflow((Step(pool.ordinal_of(name), ALONE),))
         self._journal = journal
         self._context = context
         self._on_event = on_event or journal
+        self._asks_again = asks_again
+        self._samples: dict[str, int] = {}  # of the last answer to each question
         self._locks: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
 
     async def complete(self, messages: Sequence[Message], *, call: CallContext) -> Completion:
@@ -73,14 +80,30 @@ class PoolJudge:
         del call
         question = text_of(messages)
         async with self._locks.setdefault(question, asyncio.Lock()):
-            live = LiveEpisode(self._pool, question, context=self._context, on_event=self._on_event)
-            async with live.play():
-                live.answer = await live.answer_by(self._workflow)
+            episode = await self._ask(question, self._samples.get(question, 0))
+            if self._asks_again and question not in self._samples:
+                self._samples[question] = 0
+                while _is_kept(episode) and read_verdict(episode.answer or "") is None:
+                    self._samples[question] += 1
+                    episode = await self._ask(question, self._samples[question])
             if self._journal is not None:
                 await self._journal.wait_durable()
-        if live.episode.error is not None:
-            raise live.episode.error
-        return Completion(live.episode.answer or "")
+        if episode.error is not None:
+            raise episode.error
+        return Completion(episode.answer or "")
+
+    async def _ask(self, question: str, sample: int) -> Episode:
+        context = replace(self._context, sample=sample)
+        live = LiveEpisode(self._pool, question, context=context, on_event=self._on_event)
+        async with live.play():
+            live.answer = await live.answer_by(self._workflow)
+        return live.episode
+
+
+def _is_kept(episode: Episode) -> bool:
+    """Return True if a journal answered the only call of an episode."""
+    transcript = episode.rounds[-1].transcript
+    return transcript is not None and transcript.results[0].calls[-1].replayed
 
 
 def settled(grader: Grader, *, undecided: Undecided, judge: Judge | None) -> Grader:

@@ -191,11 +191,16 @@ async def _ask_judge(
         raise  # no later call can succeed
     except WorkerError as error:
         return Grade(None, extracted, f"undecided: the judge failed: {error}")
-    match = _VERDICT.search(completion.text)
-    if match is None:
+    verdict = read_verdict(completion.text)
+    if verdict is None:
         return Grade(None, extracted, "undecided: the judge gave no verdict")
-    verdict = match[1].lower()
     return Grade(verdict == "right", extracted, f"judge: {verdict}")
+
+
+def read_verdict(text: str) -> str | None:
+    """Return the verdict in what a judge wrote, ``right`` or ``wrong``; None: there is none."""
+    match = _VERDICT.search(text)
+    return match[1].lower() if match else None
 
 
 def judge_prompt(problem: Problem, reference: str, extracted: str) -> str:

@@ -26,6 +26,8 @@ OPENAI_URL = "https://api.openai.com/v1"
 OPENAI_KEY = "OPENAI_API_KEY"
 OPENAI_ADDRESS = "OPENAI_BASE_URL"
 AZURE = ".openai.azure.com"
+REACH_SECONDS = 10.0
+"""The longest time that a server may take to accept a connection before anything is asked."""
 OPENROUTER_URL = "https://openrouter.ai/api/v1"
 
 
@@ -98,6 +100,11 @@ class OpenAICompatibleProvider(http.Closing, Provider):
     def __repr__(self) -> str:
         return f"{type(self).__name__}({self.model!r}, base_url={self.base_url!r})"
 
+    @property
+    def _where(self) -> str:
+        """The model and its server, for errors."""
+        return f"{self.model} at {self.base_url}"
+
     async def complete(
         self,
         messages: Sequence[Message],
@@ -132,9 +139,8 @@ class OpenAICompatibleProvider(http.Closing, Provider):
         )
         payload = encode(body)
         reply = Reply(on_text, usage=Usage())  # nothing is used before the request is sent
-        where = f"{self.model} at {self.base_url}"
         try:
-            async with http.attempt(where, self._timeout_s, call.deadline):
+            async with http.attempt(self._where, self._timeout_s, call.deadline):
                 # Nothing is sent without the keys; no frame that may raise holds them.
                 key_of(self.api_key_env)
                 self._settings.check_set()
@@ -145,6 +151,17 @@ class OpenAICompatibleProvider(http.Closing, Provider):
             if error.usage is None:
                 error.usage = reply.usage
             raise
+
+    async def reach(self) -> None:
+        """Connect to the server, and close the connection; nothing is sent.
+
+        Raises:
+            Unreachable: no connection.
+            WorkerTimeout: none within ``REACH_SECONDS``.
+        """
+        async with http.attempt(self._where, REACH_SECONDS, None):
+            with await self._http.connect():
+                pass
 
     async def _exchange(self, response: Connection, payload: bytes, reply: Reply) -> None:
         """Send the request and read the answer into ``reply``."""

@@ -8,11 +8,12 @@ import re
 from collections.abc import Iterator
 from decimal import Decimal
 from pathlib import Path
+from typing import Any
 
 import pytest
-from judged_workers import asked, faults, verdict
+from judged_workers import Word, asked, faults, verdict
 
-from openconductor.errors import BudgetExceeded, ConfigError, ServerFailed
+from openconductor.errors import BudgetExceeded, ConfigError, ServerFailed, Unreachable
 from openconductor.evaluation import dry_run, grid
 from openconductor.evaluation.eval_config import EvalConfig, make_eval_config
 from openconductor.evaluation.records import Results, read_folder
@@ -155,6 +156,51 @@ def test_what_a_judge_failed_at_is_asked_again() -> None:
     asked.clear()
     assert len(grade_again().moves) == 1
     assert asked == {"judge": 1}
+
+
+def test_what_a_judge_gave_no_verdict_on_is_asked_again_once_for_equal_answers() -> None:
+    verdict["text"] = "I would rather not say."
+    play(judge="judge", systems=["worker:ann"], repeats=4)
+    asked.clear()
+    assert grade_again().moves == ()
+    assert asked == {"judge": 2}, "equal answers are asked about once"
+    verdict["text"] = ""
+    assert len(grade_again().moves) == 8
+    assert grade_again().moves == ()
+    assert asked == {"judge": 4}, "a verdict is kept"
+
+
+def test_a_regrade_says_how_often_its_judge_failed_and_why(run: Any) -> None:
+    play()
+    verdict["text"] = "I would rather not say."
+    failed = run("eval", "--regrade", "run", "--judge", "judge")
+    assert failed.code == 1
+    said = (
+        "4 answers could not be decided (mostly: undecided: the judge gave no verdict); this asks"
+    )
+    assert said in " ".join(failed.err.split())
+    assert "error: the judge judge has decided no answer" in failed.err
+    verdict["text"] = ""
+    faults.append(ServerFailed("down"))
+    mended = run("eval", "--regrade", "run")
+    assert mended.code == 0
+    assert "1 answer could not be decided (mostly: undecided: the judge failed: " in mended.err
+    run("eval", "--regrade", "run", "--retry-failed").assert_refused("asked again where it failed")
+
+
+def test_a_judge_that_cannot_be_reached_changes_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    async def reach(word: Word) -> None:
+        raise Unreachable("no connection")
+
+    play()
+    before = tables(RUN)
+    monkeypatch.setattr(Word, "reach", reach)
+    with pytest.raises(Unreachable, match="worker 'judge': no connection; nothing was asked"):
+        grade_again("judge")
+    assert (tables(RUN), read_folder(RUN)[0].judge) == (before, "")
+    with pytest.raises(Unreachable, match=r"worker 'ann': .*; worker 'judge': .*; nothing was"):
+        play(Path("other"), judge="judge", systems=["worker:ann"])
+    assert paid(Path("other")) == (0, 0)
 
 
 def test_the_judge_of_a_regrade_is_paid_from_the_budget_of_the_run() -> None:
