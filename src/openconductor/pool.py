@@ -11,7 +11,7 @@ from statistics import fmean
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Protocol, Self, cast
 
-from openconductor.calls.cards import Calibration, read_card
+from openconductor.calls.cards import Calibration, Calibrations, read_card
 from openconductor.calls.worker import Worker
 from openconductor.config import load_registered, load_toml, nearest, shorten
 from openconductor.errors import ConfigError, Unreachable, WorkerError
@@ -29,6 +29,7 @@ __all__ = [
     "WorkerTable",
     "open_pool",
     "reach",
+    "read_calibrations",
     "read_card",
     "simulated_pool",
 ]
@@ -89,15 +90,26 @@ class WorkerPool:
         object.__setattr__(self, "default_worker", default)
 
     @classmethod
-    def from_toml(cls, path: str | Path, overrides: Sequence[str] = ()) -> Self:
+    def from_toml(
+        cls,
+        path: str | Path,
+        overrides: Sequence[str] = (),
+        *,
+        calibrations: Calibrations | None = None,
+    ) -> Self:
         """Read a pool file: an array of tables ``[[worker]]``, in the order of the ordinals.
+
+        Args:
+            path: the file.
+            overrides: ``key=value`` each.
+            calibrations: stand in place of those of the file; None: the file's.
 
         Raises:
             ConfigError: the file is wrong; the message names the file and the worker, and the
                 nearest known key.
         """
         file = load_toml(path, PoolFile, overrides)
-        measured = file.calibration
+        measured = file.calibration if calibrations is None else calibrations
         # Models of this process are loaded last: a fault of another worker is found in no time.
         entries = sorted(
             enumerate(file.worker), key=lambda item: item[1].provider == "transformers"
@@ -114,6 +126,11 @@ class WorkerPool:
     def ordinals(self) -> tuple[int, ...]:
         """The workers' ordinals, ascending."""
         return tuple(self._workers)
+
+    @property
+    def calibrations(self) -> dict[str, Mapping[str, Calibration]]:
+        """The measurements of the workers that were measured, by name."""
+        return {worker.name: worker.calibrations for _, worker in self if worker.calibrations}
 
     @property
     def cards(self) -> dict[int, str]:
@@ -301,14 +318,29 @@ def simulated_pool(name: str) -> SimulatedPool | None:
     return read(name)
 
 
-def open_pool(name: str, seed: int = 0) -> WorkerPool:
+def open_pool(name: str, seed: int = 0, *, calibrations: Calibrations | None = None) -> WorkerPool:
     """Return the workers of a simulated pool or of a pool file; ``seed`` draws simulated answers.
 
     Raises:
         ConfigError: there is no such pool, or the file is wrong.
     """
     simulated = simulated_pool(name)
-    return WorkerPool.from_toml(name) if simulated is None else simulated.draw(seed)
+    if simulated is not None:
+        return simulated.draw(seed)
+    return WorkerPool.from_toml(name, calibrations=calibrations)
+
+
+def read_calibrations(name: str) -> Calibrations:
+    """Return the measurements of its workers in a pool file, by name; of simulated ones: none.
+
+    Raises:
+        ConfigError: the file is wrong.
+    """
+    if simulated_pool(name) is not None:
+        return {}
+    file = load_toml(name, PoolFile)
+    names = [table.name for table in file.worker if table.name in file.calibration]
+    return {name: file.calibration[name] for name in names}
 
 
 _PROVIDER_KEYS = (

@@ -104,3 +104,25 @@ def test_a_planner_that_can_read_routes_right_with_cards_and_at_random_without(
     assert sum(with_cards) >= 0.95 * len(with_cards)
     blind = verb(run, monkeypatch, ("--no-cards",))
     assert 0.05 * len(blind) <= sum(blind) <= 0.35 * len(blind)
+
+
+MEASURED = "\n[calibration.tom.{0}]\ndate = 2026-11-24\nright = 9\nn = 10\nseconds = 1.0\n"
+
+
+def test_a_run_goes_on_with_its_own_cards_after_its_pool_was_calibrated(run: Run) -> None:
+    words = ["eval", "conductor", *PLANNER, "--task", "q=readers:QUESTIONS"]
+    words += ["--task-path", "q=questions.jsonl", "--json", "--out"]
+    pool = Path("pool.toml")
+    before = pool.read_text("utf-8")
+    pool.write_text(before + MEASURED.format("algebra"), "utf-8")
+    assert run(*words, "run", "--budget-calls", "100").code == 1
+    pool.write_text(before + MEASURED.format("etymology"), "utf-8")
+    assert run("eval", "--out", "run", "--dry-run", "--budget-calls", "400").code == 0
+    resumed = run(*words, "run")
+    assert resumed.code == 0, resumed.err
+    said = "pool.toml was calibrated since: this run goes on with its own cards; a new folder"
+    assert said in " ".join(resumed.err.split())
+    assert resumed.json()["rows"][0]["accuracy"] == 0.8, "tom is asked about algebra"
+    other = run(*words, "other")
+    assert "calibrated since" not in other.err
+    assert other.json()["rows"][0]["accuracy"] == 1

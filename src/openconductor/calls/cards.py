@@ -81,6 +81,10 @@ class Calibration(Count):
     categories: Mapping[str, Count] = field(default_factory=dict[str, Count])
 
 
+Calibrations = Mapping[str, Mapping[str, Calibration]]
+"""The measurements of workers, by the worker's name and the task."""
+
+
 def write_card(counts: Mapping[str, Count], *, step: int = 1) -> str:
     """Return a worker's card: its best categories with the share that it gets right.
 

@@ -22,7 +22,7 @@ from openconductor.cli.console import counted
 from openconductor.cli.options import Dollars, JudgeName, Out, Seed, UndecidedFate
 from openconductor.errors import BudgetExceeded, ConfigError, JournalError
 from openconductor.evaluation.eval_config import GYM, EvalConfig, make_eval_config
-from openconductor.evaluation.grid import Progress, run_grid
+from openconductor.evaluation.grid import EvalPlan, Progress, run_grid
 from openconductor.evaluation.records import CONFIG, JOURNAL, Results, holds
 from openconductor.evaluation.tables import TableRow, make_rows, much_masked
 from openconductor.pool import simulated_pool
@@ -65,12 +65,20 @@ def evaluate(
             costs = f"{dollars}, {counted(spent.calls, 'call')}"
             advance(progress.done, progress.total, costs)
 
+        def begin(plan: EvalPlan) -> None:
+            console.say(f"run folder: {folder}")
+            if plan.is_recalibrated:
+                console.say(
+                    f"{config.pool} was calibrated since: this run goes on with its own cards; a "
+                    "new folder (--out) takes the new ones"
+                )
+
         running = run_grid(
             config,
             folder,
             retry_failed=retry_failed,
             extends=extends,
-            on_begin=lambda: console.say(f"run folder: {folder}"),
+            on_begin=begin,
             on_progress=report,
         )
         return asyncio.run(running)

@@ -22,6 +22,7 @@ from pathlib import Path
 
 from openconductor.baselines.single import SingleWorker
 from openconductor.calls.budget import RunBudget, check_price
+from openconductor.calls.cards import Calibrations
 from openconductor.calls.options import guess_tokens
 from openconductor.checklist import Checklist
 from openconductor.errors import OpenConductorError, SandboxError, TaskError
@@ -140,7 +141,10 @@ async def check_evaluation(
         offline: True fetches nothing: questions of the hub are absent.
     """
     checklist = Checklist()
-    workshop = check_names(config, checklist)
+    kept = None
+    if folder is not None:
+        kept = checklist.attempt("folder", partial(records.kept_calibrations, folder))
+    workshop = check_names(config, checklist, kept)
     if workshop is None or not checklist.is_right:
         return DryRun(checklist)
     specs = expand(config.specs, workshop.pool.names.values())
@@ -170,15 +174,22 @@ async def check_evaluation(
     return DryRun(checklist, tuple(needs))
 
 
-def check_names(config: EvalConfig, checklist: Checklist) -> Workshop | None:
+def check_names(
+    config: EvalConfig, checklist: Checklist, calibrations: Calibrations | None = None
+) -> Workshop | None:
     """Check the names, local files, keys and prices of a recipe, without reading its questions.
+
+    Args:
+        config: the recipe.
+        checklist: gets every check.
+        calibrations: those of the run that is resumed; None: those of the pool file.
 
     Returns:
         The workshop of its systems; None: the pool is wrong.
     """
     # Before the pool, because a local worker's model takes long to load.
     known = [table for table in config.task if _check_table(table, config, checklist)]
-    pool = checklist.attempt("pool", lambda: systems.load_pool(config, known))
+    pool = checklist.attempt("pool", lambda: systems.load_pool(config, known, calibrations))
     if pool is None:
         return None
     check_pool(config.pool, pool, checklist)

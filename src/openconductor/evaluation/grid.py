@@ -28,6 +28,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple, cast
 
 from openconductor.calls.budget import RunBudget, check_price
+from openconductor.calls.cards import Calibrations
 from openconductor.calls.policies import RUN_UNREACHABLE_S
 from openconductor.errors import BudgetExceeded, ConfigError, RateLimited
 from openconductor.evaluation import ask_and_settle, judge, records, sheets, systems, tables
@@ -48,6 +49,7 @@ from openconductor.evaluation.records import Record, Results
 from openconductor.evaluation.sheets import Sheet, check_judge, open_judge, settle_sheets
 from openconductor.evaluation.systems import System, Workshop
 from openconductor.events import CallEnded, Event
+from openconductor.pool import read_calibrations
 from openconductor.protocols import CallContext
 from openconductor.store import Spending, Store, open_store
 from openconductor.store.storage import make_folder, write_whole
@@ -82,7 +84,7 @@ async def run_grid(
     *,
     retry_failed: bool = False,
     extends: bool = False,
-    on_begin: Callable[[], None] | None = None,
+    on_begin: Callable[[EvalPlan], None] | None = None,
     on_progress: OnProgress | None = None,
 ) -> Results:
     """Ask every system every question, as often as the recipe says, and write the tables.
@@ -92,7 +94,7 @@ async def run_grid(
         folder: where the run is written. One that holds the same evaluation is resumed.
         retry_failed: asks again what failed (transport, provider, time) in an earlier run.
         extends: lets the recipe have more systems and questions than the run in the folder.
-        on_begin: told when everything is checked, before the folder is written.
+        on_begin: gets the plan when everything is checked, before the folder is written.
         on_progress: told after each question.
 
     Raises:
@@ -104,18 +106,19 @@ async def run_grid(
         AuthFailed, JournalError: nothing more can be asked, or kept. What was kept stays.
     """
     folder = Path(folder)
-    plan = make_plan(make_eval_config(plain_config(config), where="eval"))
+    checked = make_eval_config(plain_config(config), where="eval")
+    plan = make_plan(checked, records.kept_calibrations(folder))
     try:
         if extends:
             _check_extension(folder, plan)
         else:
             records.check_folder(folder, config, plan.described)
         if on_begin is not None:
-            on_begin()
+            on_begin(plan)
         make_folder(folder)
         with open_store(folder / records.JOURNAL) as journal:
-            models = {worker.name: worker.resolved.model for _, worker in plan.workshop.pool}
-            records.write_folder(folder, config, plan.described, plan.sandbox, models)
+            pool = plan.workshop.pool
+            records.write_folder(folder, config, plan.described, plan.sandbox, pool)
             sheets.write_questions(folder, plan.sheets)
             await _Run(plan, folder, journal, retry_failed, on_progress).play()
     except BudgetExceeded:
@@ -180,6 +183,7 @@ class EvalPlan:
         trials: how many collaborations are tried on each question of ``learning``.
         described: everything that an answer depends on, as plain values.
         sandbox: runs programs for graders; None: no grader needs it.
+        is_recalibrated: True if the cards are the run's own, because the pool file has others now.
     """
 
     config: EvalConfig
@@ -191,6 +195,7 @@ class EvalPlan:
     trials: int
     described: Mapping[str, object]
     sandbox: Sandbox | None
+    is_recalibrated: bool
 
     @property
     def total(self) -> int:
@@ -203,9 +208,12 @@ class EvalPlan:
         return total
 
 
-def make_plan(config: EvalConfig) -> EvalPlan:
-    """Check and load everything that an evaluation needs, before anything is paid for."""
-    workshop = Workshop(config, systems.load_pool(config))
+def make_plan(config: EvalConfig, calibrations: Calibrations | None = None) -> EvalPlan:
+    """Check and load everything that an evaluation needs, before anything is paid for.
+
+    ``calibrations`` are those of the run that is resumed; None: those of the pool file.
+    """
+    workshop = Workshop(config, systems.load_pool(config, calibrations=calibrations))
     budget = config.budget.budget()
     if budget is not None:
         for _, worker in workshop.pool:
@@ -234,6 +242,7 @@ def make_plan(config: EvalConfig) -> EvalPlan:
         trials=config.learn.trials if systems.explores(specs, config) else 0,
         described=described,
         sandbox=sandbox,
+        is_recalibrated=calibrations not in (None, read_calibrations(config.pool)),
     )
 
 

@@ -27,6 +27,7 @@ from statistics import fmean, quantiles
 from typing import TYPE_CHECKING, Any, Literal, Self, cast
 
 from openconductor.baselines.observed import Observations
+from openconductor.calls.cards import Calibration, Calibrations
 from openconductor.config import needing
 from openconductor.errors import (
     ConfigError,
@@ -58,6 +59,7 @@ from openconductor.types import Episode, Price, Round, Usage, Workflow
 if TYPE_CHECKING:
     from pandas import DataFrame
 
+    from openconductor.pool import WorkerPool
     from openconductor.sandboxes import Sandbox
 
 Plain = Mapping[str, object]
@@ -324,12 +326,9 @@ def write_folder(
     config: EvalConfig,
     inputs: Plain,
     sandbox: Sandbox | None,
-    models: Mapping[str, str],
+    pool: WorkerPool,
 ) -> None:
-    """Write recipe and environment of a run; a resumed run adds what changed (``resumed``).
-
-    ``models`` are those of the workers, by name; "": unknown.
-    """
+    """Write recipe and environment of a run; a resumed run adds what changed (``resumed``)."""
     packages: dict[str, str | None] = dict.fromkeys(_PACKAGES)
     for name in packages:
         with suppress(PackageNotFoundError):
@@ -347,10 +346,32 @@ def write_folder(
         notes = environment.get("resumed", [])
         if changed and changed not in notes:
             environment["resumed"] = [*notes, changed]
-    environment["models"] = dict(models)
+    environment["models"] = {worker.name: worker.resolved.model for _, worker in pool}
+    environment["calibrations"] = plain(pool.calibrations)
     environment["date"] = datetime.now(UTC).date().isoformat()
     write_whole(folder / ENVIRONMENT, json.dumps(environment, indent=2) + "\n")
     write_whole(folder / CONFIG, dump_eval_config(config))  # last: without it there is no run yet
+
+
+def kept_calibrations(folder: Path) -> Calibrations | None:
+    """Return what was measured of the workers when the run in a folder began.
+
+    Its cards are made of that, also if the pool file has been calibrated since. None: there is no
+    run, or an earlier version made it.
+
+    Raises:
+        ConfigError: the folder holds something else.
+    """
+    if not (folder / CONFIG).is_file():
+        return None
+    _, environment = read_folder(folder)
+    try:
+        kept = environment["calibrations"]
+        return load(dict[str, dict[str, Calibration]], kept)
+    except KeyError:
+        return None
+    except ValueError as error:
+        raise ConfigError(f"{folder / ENVIRONMENT}: calibrations: {error}") from error
 
 
 def holds(folder: Path, config: EvalConfig) -> bool:

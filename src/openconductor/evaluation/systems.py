@@ -20,6 +20,7 @@ from openconductor.baselines.collaboration import Trial, trial_of
 from openconductor.baselines.observed import Observations
 from openconductor.baselines.pools import changed_pool, check_count
 from openconductor.baselines.rewired import ablated
+from openconductor.calls.cards import Calibrations
 from openconductor.calls.worker import Worker
 from openconductor.conductor import Conductor, prompted
 from openconductor.config import check_option
@@ -88,12 +89,17 @@ _OF_PYTHON = ("key", "workflow")
 
 
 # ── workers ───────────────────────────────────────────────────────────────────────────────────────
-def load_pool(config: EvalConfig, tables: Sequence[TaskTable] | None = None) -> WorkerPool:
+def load_pool(
+    config: EvalConfig,
+    tables: Sequence[TaskTable] | None = None,
+    calibrations: Calibrations | None = None,
+) -> WorkerPool:
     """Load the workers, in the setting of the recipe.
 
     Args:
         config: the recipe.
         tables: the tasks whose recorded answers the workers give; None: all of the recipe.
+        calibrations: the measurements on the workers' cards; None: those of the pool file.
 
     Raises:
         ConfigError: the pool file is wrong, the recipe limits an unknown worker, or the simulated
@@ -105,7 +111,7 @@ def load_pool(config: EvalConfig, tables: Sequence[TaskTable] | None = None) -> 
             # The questions of a task from elsewhere are looked at when they are loaded.
             if task in TASKS and task != config.pool:
                 raise unreadable(task, config.pool)
-    pool = open_pool(config.pool, config.seed or 0)
+    pool = open_pool(config.pool, config.seed or 0, calibrations=calibrations)
     for table in config.task if tables is None else tables:
         options = task_options(table, config)
         pool = load_task(str(options.pop("task")), **options).with_records(pool)

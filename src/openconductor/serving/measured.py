@@ -19,7 +19,7 @@ from openconductor.conductor import Conductor
 from openconductor.config import one_of
 from openconductor.errors import ConfigError
 from openconductor.evaluation.eval_config import ALONE, BOUNDS, EvalConfig, expand
-from openconductor.evaluation.records import Plain, Results, read_folder
+from openconductor.evaluation.records import Plain, Results, kept_calibrations, read_folder
 from openconductor.evaluation.statistics import (
     FEWEST,
     Difference,
@@ -399,7 +399,7 @@ def _load_workers(
         ConfigError: it cannot be loaded, or has other workers or models.
     """
     try:
-        pool = load_pool(config)
+        pool = load_pool(config, calibrations=kept_calibrations(folder))
     except ConfigError as error:
         raise ConfigError(
             f"{folder}: its workers cannot be loaded: {error}; --pool names their file, if it is "

@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import fields, is_dataclass
+from datetime import date
 from decimal import Decimal
 from functools import cache
 from typing import TYPE_CHECKING, Any, TypeVar, cast
@@ -66,6 +67,8 @@ def _simplify(value: object) -> object:
         return {name: getattr(value, name) for name in _names(type(value))}
     if isinstance(value, Decimal):
         return format(value, "f")
+    if isinstance(value, date):
+        return value.isoformat()
     if isinstance(value, Mapping):
         return dict(cast("Mapping[object, object]", value))
     if isinstance(value, set | frozenset):
