@@ -491,7 +491,7 @@ FRAUDS["told by the other seed"] = Case(
 FRAUDS["2.5 points worse for a fifth of the price"] = Case(
     replace(CHEAP, skill=slightly_worse),
     sizes=(("sums", 3000),),
-    cause="not as good as anna",
+    cause="against anna",
     most=0.05,
 )
 FRAUDS["told to cheap workers"] = Case(

@@ -22,7 +22,7 @@ from openconductor.evaluation.statistics import Key
 from openconductor.prompt import SOLVE_SUBTASK
 from openconductor.report import Judgement, judge, measure_orchestration
 from openconductor.report.answers import merge_questions
-from openconductor.report.orchestration import NO_SIBLINGS, Siblings
+from openconductor.report.orchestration import NO_SIBLINGS, Orchestration, Siblings
 from openconductor.report.transplants import Plays, Rounds, Seen, play_plans, unread_workers
 from openconductor.types import Problem, Step, Usage, Workflow
 
@@ -372,23 +372,34 @@ class World:
         answer = self.play_rounds(item, rounds)
         return Seen(float(answer == item.right), (answer or "").casefold())
 
-    def judge(
-        self,
-        *,
-        replays: bool = True,
-        asked: bool = False,
-    ) -> Judgement:
-        """Judge the planner."""
-        records = [*self.conductor, *self.rivals, *self.others]
-        if asked:
-            records += self.planner_alone()
+    def measure(self, *, replays: bool) -> Orchestration:
+        """Measure the planner, the planner asked alone among the systems."""
+        records = [*self.conductor, *self.rivals, *self.others, *self.planner_alone()]
         if self.names > 1:
             records = self.renamed(records, self.names)
-        figures = measure_orchestration(
+        return measure_orchestration(
             records,
             workers=dict(enumerate(self.planner.workers)),
             plays=self.plays if replays else None,
             siblings=self.siblings,
             seed=self.seed,
         )
+
+    @cached_property
+    def played(self) -> Orchestration:
+        """The figures with plays."""
+        return self.measure(replays=True)
+
+    @cached_property
+    def unplayed(self) -> Orchestration:
+        """The figures without plays."""
+        if unread_workers(self.rivals):  # plays change these workers
+            return self.measure(replays=False)
+        return replace(self.played, plays=None)
+
+    def judge(self, *, replays: bool = True, asked: bool = False) -> Judgement:
+        """Judge the planner, which is asked alone or not."""
+        figures = self.played if replays else self.unplayed
+        if not asked:
+            figures = replace(figures, planner_alone=None, by_itself=None)
         return judge(figures)

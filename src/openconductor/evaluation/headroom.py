@@ -473,7 +473,7 @@ class _Total:
 
     def without(self, fold: Sequence[Key]) -> float | None:
         """Return the mean outside a fold, every task weighing the same; None: nothing is there."""
-        sums, counts = dict(self._sums), Counter(self._counts)
+        sums, counts = dict(self._sums), dict(self._counts)
         for key in fold:
             if key in self._means:
                 task, _ = key

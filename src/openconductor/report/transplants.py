@@ -411,18 +411,18 @@ class _Deck:
             rng.shuffle(order)
             for place, record in enumerate(order):
                 told = self._answers[record.key]
-                following = order[place + 1 :] + order[:place]
-                answers = [self._answers[host.key] for host in following]
                 known = choices[record.task]
-                for host, answer in zip(following, answers, strict=True):
-                    if answer != told:
+                wanted = {True, False} if len(known) == 2 else {False}
+                for host in order[place + 1 :] + order[:place]:
+                    answer = self._answers[host.key]
+                    agrees = answer == told
+                    if agrees in wanted:
+                        wanted.remove(agrees)
                         play = _Play(host.key, record.workflows, host.sample)
-                        yield _Trial(play, record.key, told, known - {told, answer})
+                        others = known - {told, answer}
+                        yield _Trial(play, record.key, told, others, agrees)
+                    if not wanted:
                         break
-                if len(known) == 2 and told in answers:
-                    host = following[answers.index(told)]
-                    play = _Play(host.key, record.workflows, host.sample)
-                    yield _Trial(play, record.key, told, known - {told}, agrees=True)
 
     def _choices(self) -> dict[str, frozenset[str]]:
         """Return the answers of each task, if they are few enough to be choices."""
