@@ -63,11 +63,10 @@ def find_program(reply: str, entry: str | None) -> Program | None:
         reply: the reply without thoughts.
         entry: the function under test, as in CodeTests; None: a program over standard input.
     """
-    found, outside = find_blocks(reply)
-    found = found[-MOST:]
-    if not found:
-        found = [Block(text, MARKDOWN) for text in strings_in_json(reply)]
-    blocks = [inner for block in found for inner in _opened(block)]
+    fenced, outside = find_blocks(reply)
+    if not fenced:
+        fenced = [Block(text, MARKDOWN) for text in strings_in_json(reply)]
+    blocks = [inner for block in fenced[-MOST:] for inner in _opened(block)]
     return _Choice(blocks, outside, entry).make()
 
 
@@ -79,11 +78,12 @@ def _opened(block: Block) -> list[Block]:
     texts = list(strings_in_json(block.text))
     if texts:
         return [inner for text in texts for inner in _opened(Block(text, MARKDOWN))]
-    if read_snippet(block.text) is not None:
-        return [block]
-    session = session_code(block.text) if block.text.lstrip().startswith(">>>") else ""
-    text = session or unescape(block.text)
-    return [Block(text) if text else block]
+    text = unescape(block.text)
+    if block.text.lstrip().startswith(">>>"):
+        text = session_code(block.text) or text
+    if text and read_snippet(block.text) is None:
+        return [Block(text)]
+    return [block]
 
 
 class _Choice:
@@ -107,28 +107,32 @@ class _Choice:
         """Return the program; None: there is none."""
         candidates = self._candidates(self._snippets) or self._recovered()
         programs = [self._join(snippet) for snippet in candidates[-PIECES:]]
-        if self._entry is None:
-            snippets = [read_snippet(program.text) for program in programs]
-            reading = [
-                program
-                for program, snippet in zip(programs, snippets, strict=True)
-                if snippet is not None and reads_input(snippet)
-            ]
-            programs = reading or programs
-        return programs[-1] if programs else self._last_block()
+        if not programs:
+            return self._last_block()
+        if self._entry is None and len(programs) > 1:
+            for program in reversed(programs):
+                snippet = read_snippet(program.text)
+                if snippet is not None and reads_input(snippet):
+                    return program
+        return programs[-1]
 
     def _candidates(self, snippets: Sequence[Snippet]) -> list[Snippet]:
         """Return the snippets that may be the program, the best one last."""
         if self._entry is None:
             return [snippet for snippet in snippets if acts(snippet) and not self._tries(snippet)]
-        definers = [(snippet, snippet.definition(self._entry)) for snippet in snippets]
-        defining = [snippet for snippet, node in definers if node is not None]
-        whole = [snippet for snippet, node in definers if node is not None and is_complete(node)]
+        defining: list[Snippet] = []
+        whole: list[Snippet] = []
+        for snippet in snippets:
+            definition = snippet.definition(self._entry)
+            if definition is not None:
+                defining.append(snippet)
+                if is_complete(definition):
+                    whole.append(snippet)
         return (whole or defining)[-1:]
 
     def _tries(self, snippet: Snippet) -> bool:
         """Return True if a snippet is a test, or an excerpt of an earlier one."""
-        earlier = [other for other in self._snippets if 0 < other.place < snippet.place]
+        earlier = [other for other in self._snippets if other.place < snippet.place]
         return is_test(snippet) or any(snippet.lines <= other.lines for other in earlier)
 
     def _recovered(self) -> list[Snippet]:
@@ -149,18 +153,15 @@ class _Choice:
 
     def _join(self, chosen: Snippet) -> Program:
         """Return the program of a snippet and of the snippets that it builds on."""
-        chosen, pieces = self._continue(chosen)
+        chosen, places = self._continue(chosen)
         parts = [*self._needed(chosen), chosen]
-        lacking: frozenset[str] = frozenset()
-        for part in parts:
-            lacking |= part.names[1]
-        texts = [without_usage(part, self._entry, lacking) for part in parts[:-1]]
-        whole = self._entry is None
-        texts.append(chosen.text if whole else without_usage(chosen, self._entry, lacking))
+        texts = [without_usage(part, self._entry, parts) for part in parts]
+        if self._entry is None:
+            texts[-1] = chosen.text
         text = "".join(texts)
         if len(parts) > 1:
             text = "".join(FUTURE.findall(text)) + FUTURE.sub("\n", text)
-        return Program(text, self._taken({part.place for part in parts} | set(pieces)))
+        return Program(text, self._taken({*places, *(part.place for part in parts)}))
 
     def _taken(self, places: set[int]) -> str:
         """Return a text that says which blocks were taken; "": the only one, or there is none."""
@@ -168,8 +169,9 @@ class _Choice:
             return "code of no block"
         if len(self._blocks) < 2:
             return ""
+        noun = "block" if len(places) == 1 else "blocks"
         listed = ", ".join(str(place) for place in sorted(places) if place)
-        return f"{'block' if len(places) == 1 else 'blocks'} {listed} of {len(self._blocks)}"
+        return f"{noun} {listed} of {len(self._blocks)}"
 
     def _continue(self, chosen: Snippet) -> tuple[Snippet, list[int]]:
         """Return a snippet with the blocks that go on where it ends, inside its last definition.
@@ -195,29 +197,30 @@ class _Choice:
 
         The nearest one before it counts, else the first one behind it that does not use it.
         """
-        found: dict[int, Snippet] = {}
-        others = [snippet for snippet in self._snippets if snippet.place != chosen.place]
-        waiting = sorted(chosen.names[1]) if others else []
+        needed: dict[int, Snippet] = {}
+        before = [snippet for snippet in self._snippets if snippet.place < chosen.place]
+        behind = [snippet for snippet in self._snippets if snippet.place > chosen.place]
+        nearest = [*reversed(before), *(snippet for snippet in behind if not self._uses(snippet))]
+        waiting = sorted(chosen.names.lacking) if nearest else []
         while waiting:
             name = waiting.pop()
-            definers = [snippet for snippet in others if name in snippet.names[0]]
-            before = [snippet for snippet in definers if snippet.place < chosen.place]
-            behind = [snippet for snippet in definers if snippet.place > chosen.place]
-            behind = [snippet for snippet in behind if not self._uses(snippet)]
-            for snippet in [*before[-1:], *behind[:1]][:1]:
-                if snippet.place not in found:
-                    found[snippet.place] = snippet
-                    waiting += sorted(snippet.names[1])
-        return [found[place] for place in sorted(found)]
+            for snippet in nearest:
+                if name in snippet.names.bound:
+                    if snippet.place not in needed:
+                        needed[snippet.place] = snippet
+                        waiting += sorted(snippet.names.lacking)
+                    break
+        return [needed[place] for place in sorted(needed)]
 
     def _uses(self, snippet: Snippet) -> bool:
         """Return True if a snippet is usage or a test of the entry point."""
         method = (self._entry or "").rpartition(".")[2]
-        return is_test(snippet) or method in snippet.names[1] or "assert" in snippet.text
+        return is_test(snippet) or method in snippet.names.lacking or "assert" in snippet.text
 
     def _last_block(self) -> Program | None:
         """Return the last block that may be Python, right or wrong."""
-        places = [place for place, block in enumerate(self._blocks, start=1) if block.python]
-        if not places:
-            return None
-        return Program(self._blocks[places[-1] - 1].text, self._taken({places[-1]}))
+        for place in range(len(self._blocks), 0, -1):
+            block = self._blocks[place - 1]
+            if block.python:
+                return Program(block.text, self._taken({place}))
+        return None

@@ -7,23 +7,35 @@ import builtins
 import re
 import symtable
 import textwrap
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from typing import NamedTuple
 
 from openconductor.syntax import parse_program
 
 LONGEST = 100_000
 """Characters of the longest block that is parsed."""
 BUILTINS = frozenset(dir(builtins)) | {"__name__", "__file__", "__doc__"}
-DEFINITIONS = (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)
 FUNCTIONS = (ast.FunctionDef, ast.AsyncFunctionDef)
+DEFINITIONS = (*FUNCTIONS, ast.ClassDef)
 IMPORTS = (ast.Import, ast.ImportFrom)
+FAILURES = (SyntaxError, ValueError, RecursionError, MemoryError)
+"""Errors of Python's parser."""
 
+_BLOCKS = ("body", "orelse", "finalbody", "handlers", "cases")
 _SHOWS = {"print", "input", "exit", "quit"}
 _RUNS = {"unittest.main", "doctest.testmod", "pytest.main", "sys.exit"}
 _READS = re.compile(r"\binput\s*\(|\bstdin\b|\bopen\s*\(\s*0|\bfileinput\b|\bos\.read\s*\(\s*0")
 _ESCAPE = re.compile(r"\\([^\n\\'\"])")
+
+
+class Names(NamedTuple):
+    """The names that a module binds, those of them that it imports, and those that it lacks."""
+
+    bound: set[str]
+    imported: set[str]
+    lacking: set[str]
 
 
 @dataclass(frozen=True)
@@ -41,29 +53,35 @@ class Snippet:
     tree: ast.Module
 
     @cached_property
-    def numbered(self) -> list[str]:
-        """Its lines in their order."""
-        return self.text.split("\n")
-
-    @cached_property
     def lines(self) -> frozenset[str]:
         """Its lines, as ``lines_of`` gives them."""
         return lines_of(self.text)
 
     @cached_property
-    def names(self) -> tuple[frozenset[str], frozenset[str]]:
-        """The names that the module binds, and those that it needs from elsewhere."""
+    def names(self) -> Names:
+        """The names of the module."""
         bound: set[str] = set()
+        imported: set[str] = set()
         loaded: set[str] = set()
-        for table in _tables(self.text):
+        try:
+            waiting = [symtable.symtable(_without_escapes(self.text), "program", "exec")]
+        except FAILURES:
+            waiting = []
+        while waiting:
+            table = waiting.pop()
+            waiting += table.get_children()
             for symbol in table.get_symbols():
                 if table.get_type() != "module" and not symbol.is_global():
                     continue
-                if symbol.is_assigned() or symbol.is_imported():
-                    bound.add(symbol.get_name())
+                name = symbol.get_name()
+                if symbol.is_imported():
+                    imported.add(name)
+                if symbol.is_assigned():
+                    bound.add(name)
                 if symbol.is_referenced():
-                    loaded.add(symbol.get_name())
-        return frozenset(bound), frozenset(loaded - bound - BUILTINS)
+                    loaded.add(name)
+        bound |= imported
+        return Names(bound, imported, loaded - bound - BUILTINS)
 
     @cached_property
     def functions(self) -> dict[str, ast.stmt]:
@@ -71,36 +89,38 @@ class Snippet:
         statements = top_statements(self.tree.body)
         return {node.name: node for node in statements if isinstance(node, DEFINITIONS)}
 
-    @cached_property
-    def state(self) -> frozenset[str]:
+    @property
+    def state(self) -> set[str]:
         """Names of data of the module that its functions use."""
-        used: set[str] = set()
-        for function in self.functions.values():
-            used |= names_in(function)
-        imported = {
-            (alias.asname or alias.name).split(".")[0]
-            for node in ast.walk(self.tree)
-            if isinstance(node, IMPORTS)
-            for alias in node.names
-        }
-        return frozenset(used & self.names[0]) - self.functions.keys() - imported
+        used = names_in(*self.functions.values())
+        return (used & self.names.bound) - self.functions.keys() - self.names.imported
 
     def text_of(self, node: ast.stmt) -> str:
         """Return the lines of a statement."""
-        return "\n".join(self.numbered[node.lineno - 1 : node.end_lineno])
+        return "\n".join(self.text.split("\n")[node.lineno - 1 : node.end_lineno])
 
     def definition(self, entry: str) -> ast.stmt | None:
-        """Return the statement that defines the entry point; None: there is none."""
+        """Return the last statement that defines the entry point; None: there is none."""
         owner, _, method = entry.rpartition(".")
-        found: ast.stmt | None = None
+        definition: ast.stmt | None = None
         for node in top_statements(self.tree.body):
             if isinstance(node, ast.ClassDef) and node.name == (owner or "Solution"):
                 names = [item.name for item in node.body if isinstance(item, FUNCTIONS)]
                 if method in names or owner:
-                    found = node
+                    definition = node
             elif not owner and _binds(node, entry):
-                found = node
-        return found
+                definition = node
+        return definition
+
+    def reached_from(self, names: set[str]) -> set[str]:
+        """Return the names of functions that code with these names may call, directly or not."""
+        reached: set[str] = set()
+        waiting = names & self.functions.keys()
+        while waiting:
+            reached |= waiting
+            used = names_in(*(self.functions[name] for name in waiting))
+            waiting = (used & self.functions.keys()) - reached
+        return reached
 
 
 def read_snippet(text: str, place: int = 0) -> Snippet | None:
@@ -125,24 +145,37 @@ def top_statements(statements: Sequence[ast.stmt]) -> Iterator[ast.stmt]:
                 waiting += reversed(getattr(node, field, []))
 
 
-def names_in(node: ast.AST) -> set[str]:
-    """Return all names that stand in a node."""
-    return {item.id for item in ast.walk(node) if isinstance(item, ast.Name)}
+def names_in(*nodes: ast.AST) -> set[str]:
+    """Return all names that stand in some nodes."""
+    names: set[str] = set()
+    for node in nodes:
+        names |= {item.id for item in ast.walk(node) if isinstance(item, ast.Name)}
+    return names
 
 
 def is_complete(definition: ast.AST) -> bool:
     """Return False if a definition is an import, a stub, or leaves a part out (``...``)."""
     if isinstance(definition, IMPORTS):
         return False
-    statements = [node for node in ast.walk(definition) if isinstance(node, ast.stmt)]
-    if any(_is_constant(node, Ellipsis) for node in statements):
-        return False
-    if not isinstance(definition, DEFINITIONS):
-        return True
-    return any(
-        not isinstance(node, (ast.Pass, *DEFINITIONS)) and not _is_text(node) and not _refuses(node)
-        for node in statements
-    )
+    complete = not isinstance(definition, DEFINITIONS)
+    waiting = [definition]
+    while waiting:
+        node = waiting.pop()
+        for field in _BLOCKS:
+            waiting += getattr(node, field, ())
+        match node:
+            case ast.Expr(ast.Constant(value)):
+                if value is ...:
+                    return False
+            case ast.Raise() if "NotImplementedError" in names_in(node):
+                pass
+            case ast.Pass() | ast.FunctionDef() | ast.AsyncFunctionDef() | ast.ClassDef():
+                pass
+            case ast.stmt():
+                complete = True
+            case _:
+                pass
+    return complete
 
 
 def ends(node: ast.stmt) -> bool:
@@ -155,8 +188,10 @@ def ends(node: ast.stmt) -> bool:
 def is_code(text: str) -> bool:
     """Return True if a text is Python that does or defines anything: "Note: this" is Python."""
     snippet = read_snippet(text)
+    if snippet is None:
+        return False
     plain = (ast.Name, ast.Constant, ast.Tuple, ast.BinOp, ast.Compare, ast.List, ast.Set)
-    for node in snippet.tree.body if snippet else ():
+    for node in snippet.tree.body:
         if isinstance(node, ast.AnnAssign) and node.value is None:
             continue
         if not isinstance(node, ast.Expr) or not isinstance(node.value, plain):
@@ -169,68 +204,70 @@ def lines_of(text: str) -> frozenset[str]:
     return frozenset(line.strip() for line in text.split("\n")) - {""}
 
 
-class _Usage:
-    """Tells the statements that only show or try what a module defines.
+def without_usage(snippet: Snippet, entry: str | None, parts: Sequence[Snippet]) -> str:
+    """Return a text without the statements that only show or try what it defines.
+
+    The other lines stay where they are.
 
     Args:
         snippet: the module.
         entry: the function under test; None: there is none.
+        parts: the modules that become one program. Statements with names that one of them lacks
+            are kept.
     """
-
-    def __init__(self, snippet: Snippet, entry: str | None) -> None:
-        owner, _, self._method = (entry or "").rpartition(".")
-        self._calls = _SHOWS | {self._method}
-        used = _reached(snippet, {owner, self._method, "Solution"})
-        for name, function in snippet.functions.items():
-            if name not in used and isinstance(function, FUNCTIONS) and self._shows(function):
-                self._calls = self._calls | {name}
-
-    def is_usage(self, node: ast.stmt, kept: frozenset[str]) -> bool:
-        """Return True if a statement at the top is usage, and touches none of the kept names."""
-        if isinstance(node, (*DEFINITIONS, *IMPORTS)):
-            return False
-        if isinstance(node, ast.Assert) or _is_tag(node):
-            return True
-        return not names_in(node) & kept and self._shows(node)
-
-    def _shows(self, node: ast.AST) -> bool:
-        for call in ast.walk(node):
-            if not isinstance(call, ast.Call):
-                continue
-            match call.func:
-                case ast.Name(name) if name in self._calls:
-                    return True
-                case ast.Attribute(ast.Name(owner), name) if f"{owner}.{name}" in _RUNS:
-                    return True
-                case ast.Attribute(_, name) if name == self._method:
-                    return True
-                case _:
-                    pass
-        return False
-
-
-def without_usage(snippet: Snippet, entry: str | None, kept: frozenset[str]) -> str:
-    """Return the text of a snippet without its usage; the other lines stay where they are.
-
-    Args:
-        snippet: the module.
-        entry: the function under test; None: there is none.
-        kept: names that other blocks need of it.
-    """
-    usage = _Usage(snippet, entry)
-    needed: set[int] = set()
-    dropped: set[int] = set()
-    for node in snippet.tree.body:
-        numbers = range(node.lineno, (node.end_lineno or node.lineno) + 1)
-        is_usage = usage.is_usage(node, kept | snippet.state)
-        (dropped if is_usage else needed).update(numbers)
-    dropped -= needed
+    statements = snippet.tree.body
+    others = [node for node in statements if not isinstance(node, (*DEFINITIONS, *IMPORTS))]
+    if not others:
+        return snippet.text
+    kept = snippet.state.union(*(part.names.lacking for part in parts))
+    calls = _calls_of_usage(snippet, entry)
+    usage: set[ast.stmt] = set()
+    for node in others:
+        shows = _shows(node, calls) and not names_in(node) & kept
+        if shows or isinstance(node, ast.Assert) or _is_tag(node):
+            usage.add(node)
+    lines = snippet.text.split("\n")
+    needed = _line_numbers(node for node in statements if node not in usage)
+    dropped = _line_numbers(usage) - needed
     if not dropped:
         return snippet.text
-    kept_lines = [
-        "" if number in dropped else line for number, line in enumerate(snippet.numbered, 1)
-    ]
-    return "\n".join(kept_lines).rstrip("\n") + "\n"
+    for number in dropped:
+        lines[number - 1] = ""
+    return "\n".join(lines).rstrip("\n") + "\n"
+
+
+def _calls_of_usage(snippet: Snippet, entry: str | None) -> set[str]:
+    """Return the names of functions that usage calls; a method's name begins with a dot."""
+    owner, _, method = (entry or "").rpartition(".")
+    calls = {*_SHOWS, method, f".{method}"}
+    used = snippet.reached_from({owner, method, "Solution"})
+    for name, function in snippet.functions.items():
+        if name not in used and isinstance(function, FUNCTIONS) and _shows(function, calls):
+            calls.add(name)
+    return calls
+
+
+def _shows(node: ast.AST, calls: set[str]) -> bool:
+    """Return True if a node calls one of some functions, or a runner of tests."""
+    for call in ast.walk(node):
+        match call:
+            case ast.Call(ast.Name(name)) if name in calls:
+                return True
+            case ast.Call(ast.Attribute(ast.Name(owner), name)) if f"{owner}.{name}" in _RUNS:
+                return True
+            case ast.Call(ast.Attribute(_, name)) if f".{name}" in calls:
+                return True
+            case _:
+                pass
+    return False
+
+
+def _line_numbers(nodes: Iterable[ast.stmt]) -> set[int]:
+    """Return the numbers of the lines of some statements."""
+    numbers: set[int] = set()
+    for node in nodes:
+        numbers.update(range(node.lineno, (node.end_lineno or node.lineno) + 1))
+    return numbers
 
 
 def is_test(snippet: Snippet) -> bool:
@@ -248,43 +285,25 @@ def is_test(snippet: Snippet) -> bool:
 
 def reads_input(snippet: Snippet) -> bool:
     """Return True if a module reads standard input when it runs, also by its functions."""
-    waiting: list[ast.stmt] = []
-    for node in snippet.tree.body:
-        if not isinstance(node, (*DEFINITIONS, *IMPORTS)):
-            waiting.append(node)
-    seen: set[str] = set()
-    while waiting:
-        node = waiting.pop()
-        if _READS.search(snippet.text_of(node)):
-            return True
-        new = (names_in(node) & snippet.functions.keys()) - seen
-        seen |= new
-        waiting += [snippet.functions[name] for name in new]
-    return False
+    statements = snippet.tree.body
+    running = [node for node in statements if not isinstance(node, (*DEFINITIONS, *IMPORTS))]
+    called = snippet.reached_from(names_in(*running))
+    running += [snippet.functions[name] for name in called]
+    return any(_READS.search(snippet.text_of(node)) for node in running)
 
 
 def acts(snippet: Snippet) -> bool:
     """Return True if a module does anything but define, assert and show values."""
+    blocks = (ast.For, ast.While, ast.If, ast.With, ast.Try)
     for node in snippet.tree.body:
         match node:
-            case ast.Expr(ast.Call()) | ast.For() | ast.While() | ast.If() | ast.With() | ast.Try():
+            case ast.Expr(ast.Call() | ast.ListComp() | ast.Await()):
                 return True
-            case ast.Expr(ast.ListComp() | ast.Await()):
+            case _ if isinstance(node, blocks):
                 return True
             case _:
                 pass
     return False
-
-
-def _tables(text: str) -> Iterator[symtable.SymbolTable]:
-    try:
-        waiting = [symtable.symtable(_without_escapes(text), "program", "exec")]
-    except (SyntaxError, ValueError, RecursionError, MemoryError):
-        return
-    while waiting:
-        table = waiting.pop()
-        yield table
-        waiting += table.get_children()
 
 
 def _parse(text: str) -> ast.Module | None:
@@ -292,10 +311,11 @@ def _parse(text: str) -> ast.Module | None:
         return None
     try:
         tree = parse_program(_without_escapes(text))
-    except (SyntaxError, ValueError, RecursionError, MemoryError):
+    except FAILURES:
         return None
-    fragment = any(isinstance(node, ast.Return) for node in top_statements(tree.body))
-    return None if fragment else tree
+    if any(isinstance(node, ast.Return) for node in top_statements(tree.body)):
+        return None  # a part of a function
+    return tree
 
 
 def _without_escapes(text: str) -> str:
@@ -316,39 +336,10 @@ def _binds(node: ast.stmt, entry: str) -> bool:
             return False
 
 
-def _reached(snippet: Snippet, names: set[str]) -> set[str]:
-    """Return the names of functions that code with these names may call, directly or not."""
-    reached: set[str] = set()
-    waiting = list(names)
-    while waiting:
-        name = waiting.pop()
-        function = snippet.functions.get(name)
-        if function is not None and name not in reached:
-            reached.add(name)
-            waiting += names_in(function)
-    return reached
-
-
 def _is_tag(node: ast.stmt) -> bool:
     """Return True for a name that stands alone, as in a line ``[BEGIN]``."""
     match node:
-        case ast.Expr(ast.Name()) | ast.Expr(ast.List([ast.Name()])):
+        case ast.Expr(ast.Name() | ast.List([ast.Name()])):
             return True
         case _:
             return False
-
-
-def _is_constant(node: ast.AST, value: object) -> bool:
-    match node:
-        case ast.Expr(ast.Constant(found)):
-            return found is value
-        case _:
-            return False
-
-
-def _is_text(node: ast.AST) -> bool:
-    return isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant)
-
-
-def _refuses(node: ast.AST) -> bool:
-    return isinstance(node, ast.Raise) and "NotImplementedError" in names_in(node)
