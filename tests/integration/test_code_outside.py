@@ -18,7 +18,7 @@ from test_code_cheats import (
 )
 
 from openconductor.graders.code import CodeGrader
-from openconductor.graders.code_tests import CodeTests
+from openconductor.graders.code_tests import CodeTests, from_asserts
 from openconductor.sandboxes import Limits, Sandbox
 from openconductor.sandboxes.bubblewrap import BubblewrapSandbox
 from openconductor.types import Grade, Problem
@@ -143,3 +143,52 @@ async def test_a_cheat_at_the_framework_fails_inside_too(cheat: str, grader: Cod
     program = BY_VALUE[cheat]
     verdict = await grader.grade(Problem("p", "", tests, "cheats"), f"```python\n{program}\n```")
     assert (verdict.correct, verdict.judged_by) == (False, "inside"), verdict.note
+
+
+PYTESTS = """
+{way}
+def test_value():
+    assert f(1, 2) == 3
+
+class TestMore:
+    def test_other(self):
+        assert f(3, 4) == 7
+"""
+
+
+@pytest.mark.parametrize("way", ["", PATCHING])
+async def test_functions_and_classes_of_pytest_are_run(way: str, grader: CodeGrader) -> None:
+    tests = from_asserts(PYTESTS.format(way=way))
+    assert tests.entry_point == "f"
+    for body, right in (("a + b", True), ("3", False), ("0", False)):
+        answer = f"```python\ndef f(a, b):\n    return {body}\n```"
+        verdict = await grader.grade(Problem("p", "", tests, "pytest"), answer)
+        assert verdict.correct is right, verdict.note
+
+
+async def test_modules_that_tests_name_are_there_with_their_parts(with_packages) -> None:
+    tests = """
+import unittest
+import matplotlib.pyplot as plt
+
+class Cases(unittest.TestCase):
+    def tearDown(self):
+        plt.close("all")
+
+    def test_title(self):
+        axes = draw([1, 2])
+        self.assertIsInstance(axes, plt.Axes)
+        self.assertEqual((axes.get_title(), axes.get_xlim()[0] < 0), ("Rise", True))
+"""
+    program = """
+import matplotlib.pyplot as plt
+
+def draw(values):
+    _, axes = plt.subplots()
+    axes.plot(values)
+    axes.set_title("Rise")
+    return axes
+"""
+    assert (await grade(with_packages, tests, program, "draw")).correct is True
+    other = program.replace("Rise", "Fall")
+    assert (await grade(with_packages, tests, other, "draw")).correct is False

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import sys
-import sysconfig
 import tempfile
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -19,6 +18,7 @@ from openconductor.sandboxes import (
     Run,
     RunResult,
     Verdict,
+    bubblewrap,
     open_sandbox,
     run_untrusted,
     survey,
@@ -128,7 +128,8 @@ def test_packages_are_seen_wherever_they_lie_outside(sandbox, monkeypatch, under
     with tempfile.TemporaryDirectory(dir=under) as folder:
         Path(folder).chmod(0o755)
         Path(folder, "planted_package.py").write_text("ANSWER = 7\n")
-        monkeypatch.setattr(sysconfig, "get_paths", lambda: {"purelib": folder, "platlib": folder})
+        planted = bubblewrap.interpreter_at(sys.executable)._replace(packages=[folder])
+        monkeypatch.setattr(bubblewrap, "interpreter_at", lambda python: planted)
         results = BubblewrapSandbox(packages=True).run_now(program, [Run(), Run()], limits=Limits())
     for result in results:
         assert (result.verdict, result.stdout) == (Verdict.OK, "7 []\n"), result.stderr

@@ -95,8 +95,7 @@ class CodeGrader:
             sandbox = self._sandbox or await asyncio.to_thread(self._open_sandbox)
             fault = ""
             if tests.unittest:
-                run = self._run_judge if tests.judged_by == "outside" else self._run_beside
-                fault = await run(sandbox, text, tests.unittest, tests)
+                fault = await self._run_test_program(sandbox, text, tests)
             if tests.tests and not fault:
                 fault = await self._run_outside(sandbox, text, tests)
         except SandboxError as error:
@@ -136,31 +135,24 @@ class CodeGrader:
             return ""
         return f"after {judge.passed} of {len(tests.tests)} tests: {judge.fault}"
 
-    async def _run_judge(
-        self, sandbox: Sandbox, program: str, unittest: str, tests: CodeTests
-    ) -> str:
-        """Return the fault that a test program finds from a process of its own, or ""."""
-        task = {"given": tests.given, "tests": unittest, "entry_point": tests.entry_point}
-        modules = [*USED_BY_DRIVERS, *modules_of(unittest, tests.given)]
-        judge = JudgeProgram(_driver("unpacking", "cases", "tests"), "judge", modules)
-        keywords: dict[str, object] = {}
-        call = ((program, tests.entry_point), keywords, False)
-        run = Run(json.dumps(task), "serve", [call], judge)
-        server = _driver("packing", "answer")
-        (result,) = await sandbox.run_batch(server, [run], limits=self._limits)
-        return _reported_fault(result, {})
-
-    async def _run_beside(
-        self, sandbox: Sandbox, program: str, unittest: str, tests: CodeTests
-    ) -> str:
-        """Return the fault that a test program reports from the answer's process, or ""."""
-        nonce = secrets.token_hex(16)
-        keywords: dict[str, object] = {}
-        call = ((program, unittest, tests.entry_point or "", nonce), keywords, False)
-        run = Run("", "check", [call])
-        driver = _driver("cases", "beside")
+    async def _run_test_program(self, sandbox: Sandbox, program: str, tests: CodeTests) -> str:
+        """Return the fault that a problem's test program reports; "" if there is none."""
+        entry_point = tests.entry_point or ""
+        unittest = tests.unittest or ""
+        proof: dict[str, str] = {}
+        if tests.judged_by == "outside":
+            task = {"given": tests.given, "tests": unittest, "entry_point": entry_point}
+            modules = [*USED_BY_DRIVERS, *modules_of(unittest, tests.given)]
+            judge = JudgeProgram(_driver("unpacking", "cases", "tests"), "judge", modules)
+            driver = _driver("packing", "answer")
+            run = Run(json.dumps(task), "serve", [((program, entry_point), {}, False)], judge)
+        else:
+            proof["nonce"] = secrets.token_hex(16)
+            driver = _driver("cases", "beside")
+            call = (program, unittest, entry_point, proof["nonce"])
+            run = Run("", "check", [(call, {}, False)])
         (result,) = await sandbox.run_batch(driver, [run], limits=self._limits)
-        return _reported_fault(result, {"nonce": nonce})
+        return _reported_fault(result, proof)
 
 
 class _Judge:

@@ -8,7 +8,6 @@ are kept as ``unittest``. ``CodeTests.judged_by`` says whether they, too, are ju
 from __future__ import annotations
 
 import ast
-import builtins
 import copy
 import json
 from collections.abc import Mapping, Sequence
@@ -18,6 +17,7 @@ from typing import Literal, cast
 from openconductor.errors import TaskError
 from openconductor.graders.code_expressions import FAILURES, NotPlainExpression, evaluate
 from openconductor.graders.code_outside import is_judged_outside
+from openconductor.graders.reading.snippet import names_of
 from openconductor.sandboxes.encoding import NotPlain, encode
 from openconductor.syntax import parse_expression, parse_program
 
@@ -149,10 +149,11 @@ def from_asserts(source: str, entry_point: str | None = None) -> CodeTests:
     """Turn assertions into tests that are judged outside, without running anything.
 
     Args:
-        source: a test program: ``assert`` statements, or a function ``check(candidate)`` that holds
-            them. Simple assignments and loops over constants are followed.
-        entry_point: the function under test; None: the first function that an assertion calls and
-            that is no builtin.
+        source: a test program: ``assert`` statements, a function ``check(candidate)`` that holds
+            them, classes of ``unittest``, or functions and classes of pytest. Simple assignments
+            and loops over constants are followed.
+        entry_point: the function under test; None: the first function that a test calls and that
+            the program does not define.
 
     Returns:
         The tests; ``unittest`` is the whole program if any of its statements could not be turned.
@@ -161,10 +162,11 @@ def from_asserts(source: str, entry_point: str | None = None) -> CodeTests:
         TaskError: the source is not Python, or calls no function.
     """
     try:
-        body: list[ast.stmt] = parse_program(source).body
+        body = parse_program(source).body
+        lacking = names_of(source).lacking
     except SyntaxError as error:
         raise TaskError(f"test program: {error}; expected Python") from error
-    entry_point = entry_point or _first_called(body)
+    entry_point = entry_point or _first_called(body, lacking)
     if entry_point is None:
         raise TaskError("test program: it calls no function; expected an entry point")
     checks: list[ast.FunctionDef] = []
@@ -184,17 +186,19 @@ def from_asserts(source: str, entry_point: str | None = None) -> CodeTests:
     return CodeTests(tuple(conversion.tests), entry_point, unittest)
 
 
-def _first_called(body: Sequence[ast.stmt]) -> str | None:
-    """Return the first function called that is no builtin, else the first of all.
+def _first_called(body: Sequence[ast.stmt], lacking: set[str]) -> str | None:
+    """Return the first function that tests call and that they lack, else the first of all.
 
     Some tasks redefine a builtin such as ``sum``.
     """
-    asserts = [statement for statement in body if isinstance(statement, ast.Assert)]
     called: list[str] = []
-    for node in (node for statement in asserts for node in ast.walk(statement)):
-        if isinstance(node, ast.Call) and isinstance(node.func, ast.Name):
-            called.append(node.func.id)
-    own = [name for name in called if not hasattr(builtins, name)]
+    for statement in body:
+        is_test = getattr(statement, "name", "").startswith("test")
+        if is_test or isinstance(statement, (ast.Assert, ast.ClassDef)):
+            for node in ast.walk(statement):
+                if isinstance(node, ast.Call) and isinstance(node.func, ast.Name):
+                    called.append(node.func.id)
+    own = [name for name in called if name in lacking]
     return next(iter(own + called), None)
 
 

@@ -26,11 +26,10 @@ import shlex
 import shutil
 import subprocess
 import sys
-import sysconfig
-from collections.abc import Generator, Iterator
+from collections.abc import Generator, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
 from pathlib import Path
+from typing import NamedTuple
 
 from openconductor.errors import SandboxError
 from openconductor.sandboxes import Limits
@@ -71,50 +70,36 @@ print(sysconfig.get_path("purelib"), sysconfig.get_path("platlib"), sep="\\n")
 INSTALL = "install it (Debian, Ubuntu: apt-get install bubblewrap; Fedora: dnf install bubblewrap)"
 
 
-@dataclass(frozen=True, slots=True)
-class Interpreter:
+class Interpreter(NamedTuple):
     """A Python that runs programs: its file, version, prefix, and the folders of its packages."""
 
     path: str
     version: str
     prefix: str
-    folders: tuple[str, ...]
+    packages: list[str]
 
-    @classmethod
-    def this(cls) -> Interpreter:
-        """Return the interpreter that runs this."""
-        paths = sysconfig.get_paths()
-        folders = tuple(paths.get(name, "") for name in ("purelib", "platlib"))
-        version = platform.python_version()
-        return cls(os.path.realpath(sys.executable), version, sys.base_prefix, folders)
 
-    @classmethod
-    def of(cls, python: str) -> Interpreter:
-        """Ask an interpreter about itself.
+@functools.cache
+def interpreter_at(python: str) -> Interpreter:
+    """Ask an interpreter about itself.
 
-        Raises:
-            SandboxError: it does not start, or is older than 3.11.
-        """
-        try:
-            asked = subprocess.run(  # noqa: S603 - the caller's choice
-                [python, "-I", "-c", QUESTION],
-                capture_output=True,
-                text=True,
-                check=True,
-                timeout=60,
-            )
-            path, version, prefix, *folders = asked.stdout.splitlines()
-        except (OSError, ValueError, subprocess.SubprocessError) as error:
-            raise SandboxError(f"bubblewrap sandbox: the Python {python}: {error}") from error
-        if numbers_in(version) < (3, 11):
-            raise SandboxError(
-                f"bubblewrap sandbox: got Python {version} ({python}), expected 3.11 or later"
-            )
-        return cls(path, version, prefix, tuple(folders))
-
-    def package_folders(self) -> list[str]:
-        """Return the folders of its packages that exist."""
-        return [name for name in dict.fromkeys(self.folders) if name and Path(name).is_dir()]
+    Raises:
+        SandboxError: it does not start, or is older than 3.11.
+    """
+    command = [python, "-I", "-c", QUESTION]
+    try:
+        asked = subprocess.run(  # noqa: S603 - the caller's choice
+            command, capture_output=True, text=True, check=True, timeout=60
+        )
+        path, version, prefix, *folders = asked.stdout.splitlines()
+    except (OSError, ValueError, subprocess.SubprocessError) as error:
+        raise SandboxError(f"bubblewrap sandbox: the Python {python}: {error}") from error
+    if numbers_in(version) < (3, 11):
+        raise SandboxError(
+            f"bubblewrap sandbox: got Python {version} ({python}), expected 3.11 or later"
+        )
+    packages = [folder for folder in dict.fromkeys(folders) if Path(folder).is_dir()]
+    return Interpreter(path, version, prefix, packages)
 
 
 class BubblewrapSandbox(BatchedSandbox):
@@ -141,22 +126,34 @@ class BubblewrapSandbox(BatchedSandbox):
         bwrap = shutil.which("bwrap")
         if bwrap is None:
             raise SandboxError(f"bubblewrap sandbox: got no bwrap on the PATH; {INSTALL}")
-        self._bwrap = bwrap
-        self._packages: list[str] = []  # paths that are the same inside and outside
-        self._moved: dict[str, str] = {}  # paths inside, by those outside
-        self._interpreter = Interpreter.of(python) if python else Interpreter.this()
-        self._same_python = not python
-        self.python = self._interpreter.version
-        for folder in self._interpreter.package_folders() if packages else ():
-            if Path(folder).is_relative_to("/tmp"):  # noqa: S108 - hidden by the sandbox's own
-                self._moved[folder] = f"{MOVED}/{len(self._moved)}"
-            else:
-                self._packages.append(folder)
         self._filter = build_filter(platform.machine())
         self._sized = version(bwrap) >= SIZES_TMPFS
         self._uids: Iterator[int] | None = None
         if may_give_up_root():
             self._uids = itertools.count(int.from_bytes(os.urandom(2), "little"))
+        interpreter = interpreter_at(python or sys.executable)
+        self.python = interpreter.version
+        self._same_python = not python
+        self._python = (interpreter.path, *PYTHON_FLAGS, "-c", BOOTSTRAP)
+        self._paths: list[str] = []  # of packages, inside
+        moved: dict[str, str] = {}  # paths inside, by those outside
+        for folder in interpreter.packages if packages else ():
+            inside = folder
+            if Path(folder).is_relative_to("/tmp"):  # noqa: S108 - hidden by the sandbox's own
+                inside = moved[folder] = f"{MOVED}/{len(moved)}"
+            self._paths.append(inside)
+        kept = [folder for folder in self._paths if folder not in moved.values()]
+        command = [bwrap, *NAMESPACES, *(AS_USER if self._uids is None else AS_ROOT)]
+        command += ["--ro-bind", "/usr", "/usr", *_libraries()]
+        command += ["--ro-bind-try", LOADER_CACHE, LOADER_CACHE]
+        if packages:
+            command += ["--ro-bind-try", ALTERNATIVES, ALTERNATIVES]
+        bound = {folder: folder for folder in outermost((interpreter.prefix, *kept))}
+        for folder, inside in (bound | moved).items():
+            # The parents that bubblewrap makes for a bind are for root alone, those of --dir are
+            # for all.
+            command += ["--dir", str(Path(inside).parent), "--ro-bind", folder, inside]
+        self._command = [*command, *FILES, "--perms", "1777"]
 
     @contextmanager
     def launching(self, limits: Limits) -> Generator[Launch, None, None]:
@@ -169,39 +166,18 @@ class BubblewrapSandbox(BatchedSandbox):
             uid = UIDS[next(self._uids) % len(UIDS)]
         # Before 5.14 a plain user's processes are not counted for each user namespace.
         counted = uid is not None or numbers_in(platform.release()) >= (5, 14)
-        setup = {
-            "uid": uid,
-            "paths": [*self._packages, *self._moved.values()],
-            "count_processes": counted,
-        }
-        python = (self._interpreter.path, *PYTHON_FLAGS, "-c", BOOTSTRAP)
+        setup = {"uid": uid, "paths": self._paths, "count_processes": counted}
+        size = ["--size", str(limits.file_mb << 20)] if self._sized else []
+        folders = [*size, "--tmpfs", "/tmp", "--remount-ro", "/", "--chdir", "/"]  # noqa: S108
         reader, writer = os.pipe()
         try:
             os.write(writer, self._filter)  # shorter than a pipe
             os.close(writer)
-            command = (*self._command(limits), "--seccomp", str(reader), "--", *python)
+            command = (*self._command, *folders, "--seccomp", str(reader), "--", *self._python)
             same = self._same_python
             yield Launch(command, setup, (reader,), isolated=True, same_python=same)
         finally:
             os.close(reader)
-
-    def _command(self, limits: Limits) -> list[str]:
-        command = [self._bwrap, *NAMESPACES, *(AS_USER if self._uids is None else AS_ROOT)]
-        command += ["--ro-bind", "/usr", "/usr", *_libraries()]
-        command += ["--ro-bind-try", LOADER_CACHE, LOADER_CACHE]
-        if self._packages or self._moved:
-            command += ["--ro-bind-try", ALTERNATIVES, ALTERNATIVES]
-        bound = {
-            folder: folder for folder in outermost((self._interpreter.prefix, *self._packages))
-        }
-        for folder, inside in (bound | self._moved).items():
-            # The parents that bubblewrap makes for a bind are for root alone, those of --dir are
-            # for all.
-            command += ["--dir", str(Path(inside).parent), "--ro-bind", folder, inside]
-        command += [*FILES, "--perms", "1777"]
-        if self._sized:
-            command += ["--size", str(limits.file_mb << 20)]
-        return [*command, "--tmpfs", "/tmp", "--remount-ro", "/", "--chdir", "/"]  # noqa: S108
 
 
 def numbers_in(text: str) -> tuple[int, int]:
@@ -226,7 +202,7 @@ def version(bwrap: str) -> tuple[int, int]:
     return numbers_in(asked.stdout)
 
 
-def outermost(folders: tuple[str, ...]) -> list[str]:
+def outermost(folders: Sequence[str]) -> list[str]:
     """Return the folders that are in none of the others, nor in /usr, which is there anyway."""
     distinct = {os.path.realpath(folder) for folder in folders}
     distinct |= {os.path.normpath(folder) for folder in folders}
@@ -237,8 +213,7 @@ def outermost(folders: tuple[str, ...]) -> list[str]:
     return kept
 
 
-@functools.cache
-def _libraries() -> tuple[str, ...]:
+def _libraries() -> list[str]:
     """Return options for /lib and its like: links into /usr on most systems, folders on others."""
     options: list[str] = []
     for path in LIBRARIES:
@@ -246,7 +221,7 @@ def _libraries() -> tuple[str, ...]:
             options += ["--symlink", str(Path(path).readlink()), path]
         elif Path(path).is_dir():
             options += ["--ro-bind", path, path]
-    return tuple(options)
+    return options
 
 
 def may_give_up_root() -> bool:

@@ -15,73 +15,87 @@ import struct
 
 from openconductor.errors import SandboxError
 
-# name: (x86-64, arm64), from the kernel's syscall tables, v6.18. None: that machine lacks the call.
-DENIED: dict[str, tuple[int | None, int | None]] = {
-    # into other processes
-    "ptrace": (101, 117),
-    "process_vm_readv": (310, 270),
-    "process_vm_writev": (311, 271),
-    "kcmp": (312, 272),
-    "migrate_pages": (256, 238),
-    "move_pages": (279, 239),
-    "sched_setscheduler": (144, 119),
-    "sched_setparam": (142, 118),
-    "sched_setattr": (314, 274),
-    "ioprio_set": (251, 30),
-    # mounts and namespaces
-    "mount": (165, 40),
-    "umount2": (166, 39),
-    "pivot_root": (155, 41),
-    "chroot": (161, 51),
-    "unshare": (272, 97),
-    "setns": (308, 268),
-    "name_to_handle_at": (303, 264),
-    "open_by_handle_at": (304, 265),
-    "quotactl": (179, 60),
-    "fanotify_init": (300, 262),
-    "fanotify_mark": (301, 263),
-    # large doors into the kernel
-    "bpf": (321, 280),
-    "perf_event_open": (298, 241),
-    "userfaultfd": (323, 282),
-    "add_key": (248, 217),
-    "request_key": (249, 218),
-    "keyctl": (250, 219),
-    "kexec_load": (246, 104),
-    "kexec_file_load": (320, 294),
-    "init_module": (175, 105),
-    "finit_module": (313, 273),
-    "delete_module": (176, 106),
-    "personality": (135, 92),
-    "modify_ldt": (154, None),
-    "iopl": (172, None),
-    "ioperm": (173, None),
-    # the machine's state
-    "acct": (163, 89),
-    "swapon": (167, 224),
-    "swapoff": (168, 225),
-    "reboot": (169, 142),
-    "settimeofday": (164, 170),
-    "clock_settime": (227, 112),
-    "clock_adjtime": (305, 266),
-    "adjtimex": (159, 171),
-    "sethostname": (170, 161),
-    "setdomainname": (171, 162),
-    "syslog": (103, 116),
-    "vhangup": (153, 58),
-    "sync": (162, 81),
-    "syncfs": (306, 267),
-    # instances that the kernel counts for a user, also outside: the host could be left without any
-    "inotify_init": (253, None),
-    "inotify_init1": (294, 26),
-    # memory outside of what process 1 counts: not mapped by anybody, or kept by the kernel
-    "memfd_create": (319, 279),
-    "shmget": (29, 194),
-    "msgget": (68, 186),
-    "semget": (64, 190),
-    "mq_open": (240, 180),
-    "vmsplice": (278, 75),
-}
+# A line a system call: its name and its numbers on x86-64 and arm64 ("-": it lacks the call), from
+# the kernel's syscall tables, v6.18.
+_DENIED = """
+# into other processes
+ptrace              101   117
+process_vm_readv    310   270
+process_vm_writev   311   271
+kcmp                312   272
+migrate_pages       256   238
+move_pages          279   239
+sched_setscheduler  144   119
+sched_setparam      142   118
+sched_setattr       314   274
+ioprio_set          251    30
+# mounts and namespaces
+mount               165    40
+umount2             166    39
+pivot_root          155    41
+chroot              161    51
+unshare             272    97
+setns               308   268
+name_to_handle_at   303   264
+open_by_handle_at   304   265
+quotactl            179    60
+fanotify_init       300   262
+fanotify_mark       301   263
+# large doors into the kernel
+bpf                 321   280
+perf_event_open     298   241
+userfaultfd         323   282
+add_key             248   217
+request_key         249   218
+keyctl              250   219
+kexec_load          246   104
+kexec_file_load     320   294
+init_module         175   105
+finit_module        313   273
+delete_module       176   106
+personality         135    92
+modify_ldt          154     -
+iopl                172     -
+ioperm              173     -
+# the machine's state
+acct                163    89
+swapon              167   224
+swapoff             168   225
+reboot              169   142
+settimeofday        164   170
+clock_settime       227   112
+clock_adjtime       305   266
+adjtimex            159   171
+sethostname         170   161
+setdomainname       171   162
+syslog              103   116
+vhangup             153    58
+sync                162    81
+syncfs              306   267
+# instances that the kernel counts for a user, also outside: the host could be left without any
+inotify_init        253     -
+inotify_init1       294    26
+# memory outside of what process 1 counts: not mapped by anybody, or kept by the kernel
+memfd_create        319   279
+shmget               29   194
+msgget               68   186
+semget               64   190
+mq_open             240   180
+vmsplice            278    75
+"""
+
+
+def _numbers_of(table: str) -> dict[str, list[int | None]]:
+    """Return the numbers of a table's system calls, by name."""
+    numbers: dict[str, list[int | None]] = {}
+    for line in table.strip().splitlines():
+        if not line.startswith("#"):
+            name, *columns = line.split()
+            numbers[name] = [None if column == "-" else int(column) for column in columns]
+    return numbers
+
+
+DENIED = _numbers_of(_DENIED)
 # From here on the numbers are the same on all machines, and only ``HARMLESS`` is allowed. The rest,
 # and all that a future kernel adds, is answered as if the kernel lacked it. So is clone3 (435): its
 # flags lie in memory, where a filter cannot look, and C libraries fall back on clone.

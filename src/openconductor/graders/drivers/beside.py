@@ -32,7 +32,13 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
     from typing import Any
 
-    from openconductor.graders.drivers.cases import execute, imported_by, run_cases, tests_of
+    from openconductor.graders.drivers.cases import (
+        execute,
+        imported_by,
+        run_cases,
+        run_plain_tests,
+        tests_of,
+    )
 
 _NAMES = (
     "_getframe _current_frames currentframe f_back f_locals f_globals f_builtins tb_frame "
@@ -182,6 +188,7 @@ def run_tests(candidate: str, tests: str, entry_point: str) -> str:
     space.update({"__builtins__": builtins, SEEN: seen})
     try:
         execute(Seeing(tree, seen).visit(tree), space)
+        run_plain_tests(tree, space)
         if not cases and "def check" in tests and isinstance(space.get("check"), FunctionType):
             space["check"](seen.get(entry_point) or space[entry_point])
     except BaseException as error:  # noqa: BLE001 - also SystemExit of the answer

@@ -10,7 +10,7 @@ import ast
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable
     from typing import Any
 
 COROUTINE = 0x80  # the flag of the code of an ``async def``
@@ -42,6 +42,18 @@ def tests_of(tree: ast.Module) -> list[tuple[str, str]]:
     return cases
 
 
+def run_plain_tests(tree: ast.Module, space: dict[str, Any]) -> None:
+    """Run pytest's tests: functions without arguments, and methods of classes without a base."""
+    for node in tree.body:
+        if isinstance(node, ast.FunctionDef):
+            if node.name.startswith("test") and not node.args.args:
+                space[node.name]()
+        elif isinstance(node, ast.ClassDef) and node.name.startswith("Test") and not node.bases:
+            for item in node.body:
+                if isinstance(item, ast.FunctionDef) and item.name.startswith("test"):
+                    getattr(space[node.name](), item.name)()
+
+
 def imported_by(tree: ast.Module) -> list[str]:
     """Return the modules that import statements name, and those above them."""
     names: list[str] = []
@@ -53,15 +65,6 @@ def imported_by(tree: ast.Module) -> list[str]:
             if module and module != "__future__":
                 names += [module, *(f"{module}.{alias.name}" for alias in node.names)]
     return names
-
-
-def import_all(names: Sequence[str]) -> None:
-    """Import the modules among some names; the tests will say themselves what is missing."""
-    for name in names:
-        try:
-            __import__(name)
-        except ImportError:
-            continue
 
 
 def run_cases(

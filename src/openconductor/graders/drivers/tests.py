@@ -28,9 +28,8 @@ if TYPE_CHECKING:
 
     from openconductor.graders.drivers.cases import (
         execute,
-        import_all,
-        imported_by,
         run_cases,
+        run_plain_tests,
         tests_of,
     )
     from openconductor.graders.drivers.unpacking import (
@@ -69,8 +68,6 @@ def run_tests(link: Link, given: str, tests: str, entry_point: str) -> str:
     """
     tree = ast.parse(tests)
     given_tree = ast.parse(given)
-    # Before the answer runs, because some packages read files of the working folder.
-    import_all([*imported_by(given_tree), *imported_by(tree)])
     link.mirror_figures()
     # The answer may use what the tests import: the official runner makes one module of both.
     imports = [node for node in tree.body if isinstance(node, (ast.Import, ast.ImportFrom))]
@@ -88,6 +85,7 @@ def run_tests(link: Link, given: str, tests: str, entry_point: str) -> str:
     space[entry_point] = entry
     execute(tree, space)
     cases = tests_of(tree)
+    run_plain_tests(tree, space)
     if cases:
         return run_cases(space, cases)
     if "check" in {node.name for node in tree.body if isinstance(node, ast.FunctionDef)}:
@@ -178,10 +176,9 @@ class Link:
     def _change_arguments(self, changed: Any) -> None:
         try:
             for place, tree in changed:
-                overwrite(self._given[place], self._unpack(tree))
+                overwrite(self._given[place], unpack(tree, self))
         except Exception as error:
-            self.fault = f"no_verdict: an argument that cannot change so: {error}"
-            raise Forged(self.fault) from error
+            raise self._broken(f"an argument that cannot change so: {error}") from error
 
     def _exchange(self, request: tuple[Any, ...]) -> dict[str, Any]:
         if self.fault:
@@ -197,8 +194,7 @@ class Link:
         except (OSError, ValueError, RecursionError):
             reply = None
         if type(reply) is not dict:
-            self.fault = "no_verdict: the answer's process ended, or sent what is no reply"
-            raise Forged(self.fault)
+            raise self._broken("the answer's process ended, or sent what is no reply")
         return reply
 
     def _send(self, content: Any) -> None:
@@ -207,23 +203,21 @@ class Link:
             view = view[self._requests.write(view) :]
 
     def _take(self, reply: dict[str, Any]) -> Any:
-        if "error" in reply:
-            try:
-                error = unpack_error(reply["error"], self)
-            except Exception as fault:
-                self.fault = f"no_verdict: {type(fault).__name__}: {fault}"
-                raise Forged(self.fault) from fault
-            raise error
+        """Return the value of a reply, or raise its error."""
         if reply.get("method") is True:
             return METHOD
-        return self._unpack(reply.get("value"))
-
-    def _unpack(self, tree: Any) -> Any:
         try:
-            return unpack(tree, self)
-        except Exception as error:
-            self.fault = f"no_verdict: a value that cannot be one: {error}"
-            raise Forged(self.fault) from error
+            if "error" not in reply:
+                return unpack(reply.get("value"), self)
+            error = unpack_error(reply["error"], self)
+        except Exception as fault:
+            raise self._broken(f"a value that cannot be one: {fault}") from fault
+        raise error
+
+    def _broken(self, fault: str) -> Forged:
+        """Keep how the answer broke the link; return the error to raise."""
+        self.fault = f"no_verdict: {fault}"
+        return Forged(self.fault)
 
 
 class Pickler(pickle.Pickler):

@@ -53,6 +53,9 @@ def unpack(tree: Any, link: Any) -> Any:
         tag, *parts = tree
         if tag in {"handle", "iterator", "argument"}:
             return getattr(link, tag)(*parts)
+        if tag in CLASSES:
+            kind = getattr(__import__(CLASSES[tag]), tag)
+            return kind(*(unpack(part, link) for part in parts))
         return MAKERS[tag](lambda part: unpack(part, link), *parts)
     except Forged:
         raise
@@ -248,37 +251,32 @@ def make_timestamp(part: Any, moment: Any, zone: Any) -> Any:
     return stamp.tz_localize("UTC").tz_convert(make_zone(part, *zone)) if zone else stamp
 
 
-def make_interval(part: Any, left: Any, right: Any, closed: str) -> Any:
-    """Make an interval of pandas."""
-    return pandas().Interval(part(left), part(right), closed)
-
-
-def named(module: str, name: str) -> Callable[..., Any]:
-    """Return a maker that calls a class with the text of the value."""
-    return lambda part, text: getattr(__import__(module), name)(str(text))
-
-
+CLASSES = {
+    "range": "builtins",
+    "float": "builtins",
+    "complex": "builtins",
+    "str": "builtins",
+    "Decimal": "decimal",
+    "Fraction": "fractions",
+    "Path": "pathlib",
+    "UUID": "uuid",
+    "date": "datetime",
+    "timedelta": "datetime",
+    "Timedelta": "pandas",
+    "Interval": "pandas",
+}
+"""Kinds whose class makes the value of their parts, with the module of that class."""
 MAKERS: dict[str, Callable[..., Any]] = {
     "int": lambda part, text: int(text, 16),
-    "float": lambda part, value: float(value),
-    "complex": lambda part, text: complex(text),
-    "str": lambda part, text: str(text),
     "bytes": lambda part, text: bytes.fromhex(text),
     "bytearray": lambda part, text: bytearray.fromhex(text),
-    "range": lambda part, *bounds: range(*bounds),
     "list": lambda part, items: [part(item) for item in items],
     "tuple": make_tuple,
     "set": lambda part, items: {part(item) for item in items},
     "frozenset": lambda part, items: frozenset(part(item) for item in items),
     "deque": lambda part, items, most: collections.deque(map(part, items), most),
     "dict": make_dict,
-    "Decimal": named("decimal", "Decimal"),
-    "Fraction": named("fractions", "Fraction"),
-    "Path": named("pathlib", "Path"),
-    "UUID": named("uuid", "UUID"),
-    "date": lambda part, *parts: datetime.date(*parts),
     "time": lambda part, text: datetime.time.fromisoformat(text),
-    "timedelta": lambda part, *parts: datetime.timedelta(*parts),
     "datetime": make_datetime,
     "zone": make_zone,
     "ndarray": make_array,
@@ -292,9 +290,7 @@ MAKERS: dict[str, Callable[..., Any]] = {
     "RangeIndex": lambda part, *bounds: pandas().RangeIndex(*bounds[:3], name=part(bounds[3])),
     "MultiIndex": make_levels,
     "Timestamp": make_timestamp,
-    "Timedelta": lambda part, span: pandas().Timedelta(part(span)),
     "Period": lambda part, ordinal, freq: pandas().Period(ordinal=ordinal, freq=freq),
-    "Interval": make_interval,
     "NaT": lambda part: pandas().NaT,
     "NA": lambda part: pandas().NA,
 }

@@ -59,29 +59,11 @@ class Snippet:
 
     @cached_property
     def names(self) -> Names:
-        """The names of the module."""
-        bound: set[str] = set()
-        imported: set[str] = set()
-        loaded: set[str] = set()
+        """The names of the module; none if Python's compiler refuses it."""
         try:
-            waiting = [symtable.symtable(_without_escapes(self.text), "program", "exec")]
+            return names_of(_without_escapes(self.text))
         except FAILURES:
-            waiting = []
-        while waiting:
-            table = waiting.pop()
-            waiting += table.get_children()
-            for symbol in table.get_symbols():
-                if table.get_type() != "module" and not symbol.is_global():
-                    continue
-                name = symbol.get_name()
-                if symbol.is_imported():
-                    imported.add(name)
-                if symbol.is_assigned():
-                    bound.add(name)
-                if symbol.is_referenced():
-                    loaded.add(name)
-        bound |= imported
-        return Names(bound, imported, loaded - bound - BUILTINS)
+            return Names(set(), set(), set())
 
     @cached_property
     def functions(self) -> dict[str, ast.stmt]:
@@ -121,6 +103,33 @@ class Snippet:
             used = names_in(*(self.functions[name] for name in waiting))
             waiting = (used & self.functions.keys()) - reached
         return reached
+
+
+def names_of(program: str) -> Names:
+    """Return the names of a module.
+
+    Raises:
+        SyntaxError, ValueError, RecursionError, MemoryError: it is no valid program.
+    """
+    bound: set[str] = set()
+    imported: set[str] = set()
+    loaded: set[str] = set()
+    waiting = [symtable.symtable(program, "program", "exec")]
+    while waiting:
+        table = waiting.pop()
+        waiting += table.get_children()
+        for symbol in table.get_symbols():
+            if table.get_type() != "module" and not symbol.is_global():
+                continue
+            name = symbol.get_name()
+            if symbol.is_imported():
+                imported.add(name)
+            if symbol.is_assigned():
+                bound.add(name)
+            if symbol.is_referenced():
+                loaded.add(name)
+    bound |= imported
+    return Names(bound, imported, loaded - bound - BUILTINS)
 
 
 def read_snippet(text: str, place: int = 0) -> Snippet | None:

@@ -1,7 +1,7 @@
 """Reads the tests of a programming problem in the shapes that people have them in.
 
-- a text: assertions, a function ``check(candidate)``, or classes of ``unittest``; also as a list of
-  assertions, as MBPP has them;
+- a text: assertions, a function ``check(candidate)``, classes of ``unittest``, or functions and
+  classes of pytest; also as a list of assertions, as MBPP has them;
 - rows: ``{input, output}`` or ``{args, expected}`` each;
 - LiveCodeBench's: ``{input, output, testtype}`` each, or ``{inputs, outputs, fn_name?}``, as
   objects or as a JSON text.
@@ -9,8 +9,6 @@
 
 from __future__ import annotations
 
-import ast
-import builtins
 import json
 from collections.abc import Mapping, Sequence
 from typing import cast
@@ -24,7 +22,6 @@ from openconductor.graders.code_tests import (
     from_json_lines,
     from_rows,
 )
-from openconductor.syntax import parse_program
 from openconductor.tasks.data.rows import Row
 
 Fields = Mapping[str, object]
@@ -73,30 +70,7 @@ def _read_program(text: str, entry_point: str | None) -> CodeTests:
     """Return the tests of a program that asserts, or that has classes of ``unittest``."""
     if not text.strip():
         raise TaskError(f"got a blank text, expected {SHAPES}")
-    try:
-        body = parse_program(text).body
-    except SyntaxError as error:
-        raise TaskError(f"test program: {error}; expected Python") from error
-    if any(isinstance(node, ast.ClassDef) and node.bases for node in body):
-        return CodeTests((), entry_point or _called(body), text)
     return from_asserts(text, entry_point)
-
-
-def _called(body: Sequence[ast.stmt]) -> str | None:
-    """Return the first function that a test program calls and neither defines nor imports."""
-    nodes = [node for statement in body for node in ast.walk(statement)]
-    known = set(dir(builtins))
-    for node in nodes:
-        match node:
-            case ast.FunctionDef(name) | ast.ClassDef(name) | ast.Name(name, ast.Store()):
-                known.add(name)
-            case ast.Import(names) | ast.ImportFrom(names=names):
-                known |= {(alias.asname or alias.name).split(".")[0] for alias in names}
-            case _:
-                pass
-    calls = [node for node in nodes if isinstance(node, ast.Call)]
-    called = [call.func.id for call in calls if isinstance(call.func, ast.Name)]
-    return next((name for name in called if name not in known), None)
 
 
 def _read_rows(rows: Sequence[Fields], entry_point: str | None) -> CodeTests:
@@ -106,9 +80,11 @@ def _read_rows(rows: Sequence[Fields], entry_point: str | None) -> CodeTests:
     if kinds != {"functional"}:
         found = sorted(str(kind) for kind in kinds)
         raise TaskError(f"got the testtypes {', '.join(found)}; expected stdin or functional")
+    if entry_point is None:
+        raise TaskError("functional tests require an entry_point; got none")
     inputs = [str(row.get("input", "")) for row in rows]
     outputs = [str(row.get("output", "")) for row in rows]
-    return _functional(inputs, outputs, entry_point)
+    return from_json_lines(inputs, outputs, entry_point)
 
 
 def _read_columns(fields: Fields, entry_point: str | None) -> CodeTests:
@@ -120,19 +96,11 @@ def _read_columns(fields: Fields, entry_point: str | None) -> CodeTests:
     expected = [_text(item) for item in cast("list[object]", outputs)]
     name = fields.get("fn_name") or entry_point
     if name is not None:
-        return _functional(texts, expected, str(name))
+        return from_json_lines(texts, expected, str(name))
     if len(texts) != len(expected):
         raise TaskError(f"got {len(texts)} inputs and {len(expected)} outputs")
     pairs = zip(texts, expected, strict=True)
     return CodeTests(tuple(IoTest(stdin, stdout) for stdin, stdout in pairs))
-
-
-def _functional(
-    inputs: Sequence[str], outputs: Sequence[str], entry_point: str | None
-) -> CodeTests:
-    if entry_point is None:
-        raise TaskError("functional tests require an entry_point; got none")
-    return from_json_lines(inputs, outputs, entry_point)
 
 
 def _text(value: object) -> str:
