@@ -23,7 +23,7 @@ from faults.plays import FAULTS, HUGE, text_of
 from faults.script import Request, Seeded, read_request
 from faults.server import dead_url
 from openconductor import Conductor, Worker, WorkerPool
-from openconductor.episode import FanOut
+from openconductor.calls.dispatcher import FanOut
 from openconductor.errors import OpenConductorError
 from openconductor.events import Event
 from openconductor.prompt import render_workflow

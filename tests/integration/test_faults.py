@@ -17,7 +17,7 @@ from faults.server import FaultServer, dead_url, fault_server
 from faults.storm import NAMES, RETRIES, storm, storm_script
 from openconductor import Conductor, Worker, WorkerPool, errors
 from openconductor.calls import policies
-from openconductor.episode import FanOut
+from openconductor.calls.dispatcher import FanOut
 from openconductor.errors import AuthFailed, WorkerError
 from openconductor.events import CallEnded, Event, StepText
 from openconductor.prompt import render_workflow

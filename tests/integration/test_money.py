@@ -24,7 +24,7 @@ from faults.server import FaultServer, bill, counted, dead_url, exact, fault_ser
 from integration import served
 from openconductor import Conductor, Worker, WorkerPool
 from openconductor.calls import policies
-from openconductor.episode import FanOut
+from openconductor.calls.dispatcher import FanOut
 from openconductor.errors import OpenConductorError
 from openconductor.events import CallEnded, Event
 from openconductor.ledger import draw_up

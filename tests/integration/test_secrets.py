@@ -26,7 +26,7 @@ from faults.script import Played
 from faults.server import Exchange, FaultServer, fault_server
 from openconductor import Conductor, Worker, WorkerPool
 from openconductor.calls import policies
-from openconductor.episode import FanOut
+from openconductor.calls.dispatcher import FanOut
 from openconductor.errors import ConfigError, OpenConductorError
 from openconductor.events import Event
 from openconductor.prompt import render_workflow

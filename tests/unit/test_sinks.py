@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+from openconductor.calls.dispatcher import FanOut
 from openconductor.conductor import Conductor
-from openconductor.episode import FanOut
 from openconductor.events import Answered, CallEnded, Event, StepText
 from openconductor.pool import Worker, WorkerPool
 from openconductor.testing import Scripted, pool_of

@@ -13,10 +13,9 @@ from collections.abc import Sequence
 from dataclasses import replace
 from random import SystemRandom
 
-from openconductor.calls.limits import CallLimits, Slot
+from openconductor.calls.limits import LONGEST_PAUSE_S, PATIENCE_S, CallLimits, Slot
 from openconductor.calls.meter import is_free
 from openconductor.calls.options import guess_tokens
-from openconductor.calls.throttle import LONGEST_PAUSE_S, PATIENCE_S
 from openconductor.errors import (
     CircuitOpen,
     RateLimited,

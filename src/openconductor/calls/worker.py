@@ -19,11 +19,10 @@ from typing import TYPE_CHECKING, TypeVar, cast
 from weakref import WeakValueDictionary
 
 from openconductor.calls.cards import Calibration, describe, read_card
-from openconductor.calls.limits import CallLimits
+from openconductor.calls.limits import CallLimits, Throttle
 from openconductor.calls.meter import Meter, outcome_of
 from openconductor.calls.options import guess_tokens, with_options
 from openconductor.calls.policies import Circuit, Policies
-from openconductor.calls.throttle import Throttle
 from openconductor.errors import ConfigError, WorkerError
 from openconductor.events import CallEnded
 from openconductor.protocols import CallContext, OnText, Provider, SupportsComplete

@@ -17,11 +17,11 @@ from typing import Annotated, NamedTuple
 import typer
 
 import openconductor as oc
+from openconductor.calls.dispatcher import FanOut
 from openconductor.calls.worker import run_blocking
 from openconductor.cli import console, options
 from openconductor.cli.bill import bill, say_interrupted
 from openconductor.cli.live import EpisodeView, live_view
-from openconductor.episode import FanOut
 from openconductor.events import CallEnded, Chosen, Event, Planned, RoundEnded, StepStarted
 from openconductor.gym.questions import UNREADABLE, is_readable
 from openconductor.gym.workers import gym_pool

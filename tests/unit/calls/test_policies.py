@@ -16,15 +16,16 @@ import pytest
 from openconductor import Budget, Conductor, Step, Worker, WorkerPool, Workflow, errors, execute
 from openconductor.calls import policies
 from openconductor.calls.budget import open_meter
-from openconductor.calls.limits import CallLimits, Slot
-from openconductor.calls.options import guess_tokens
-from openconductor.calls.throttle import (
+from openconductor.calls.limits import (
     FIRST_BACKOFF_S,
     LONGEST_PAUSE_S,
     SLOW_START,
     SLOWEST,
+    CallLimits,
+    Slot,
     Throttle,
 )
+from openconductor.calls.options import guess_tokens
 from openconductor.events import CallEnded
 from openconductor.protocols import CallContext, Provider
 from openconductor.types import Completion, Message, Sampling, Usage

@@ -12,13 +12,13 @@ import pytest
 
 from openconductor import Budget, Worker, errors
 from openconductor.calls.budget import open_meter
-from openconductor.calls.policies import FAILURES, OTHERS_WAIT_S
-from openconductor.calls.throttle import (
+from openconductor.calls.limits import (
     LONGEST_BACKOFF_S,
     LONGEST_PAUSE_S,
     PATIENCE_S,
     Throttle,
 )
+from openconductor.calls.policies import FAILURES, OTHERS_WAIT_S
 from openconductor.calls.worker import waiting_calls
 from openconductor.protocols import CallContext, Provider
 from openconductor.providers.wire.failures import failure

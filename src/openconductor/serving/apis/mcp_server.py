@@ -22,8 +22,8 @@ from mcp.server.stdio import stdio_server
 from pydantic import BaseModel, ConfigDict, Field
 
 from openconductor.calls.budget import RunBudget
+from openconductor.calls.dispatcher import FanOut
 from openconductor.conductor import Conductor
-from openconductor.episode import FanOut
 from openconductor.errors import OpenConductorError
 from openconductor.events import Chosen, Event, Planned, StepEnded, StepStarted
 from openconductor.protocols import CallContext, OnEvent
