@@ -28,6 +28,7 @@ from openconductor.evaluation.records import Results, holds, read_folder, sample
 from openconductor.evaluation.regrade import Move, Regraded, regrade
 from openconductor.graders.math import MathGrader
 from openconductor.gym.workers import gym_pool
+from openconductor.pool import WorkerPool
 from openconductor.store import JournalReader
 from openconductor.store.storage import make_folder, write_whole
 from openconductor.types import Grade, Problem
@@ -70,11 +71,17 @@ def bob() -> Adder:
     return Adder(1)
 
 
+def use(monkeypatch: pytest.MonkeyPatch, make: Callable[[], WorkerPool]) -> None:
+    """Take this pool in place of the one in a file."""
+    monkeypatch.setattr(systems, "load_pool", lambda config, calibrations: make())
+    monkeypatch.setattr(grid, "read_calibrations", lambda name: {})
+
+
 @pytest.fixture
 def ada(bob: Adder, monkeypatch: pytest.MonkeyPatch) -> Adder:
     """A worker that is right, in a pool of our own with bob."""
     ada = Adder()
-    monkeypatch.setattr(systems, "load_pool", lambda _: pool_of(max_tokens=10, ada=ada, bob=bob))
+    use(monkeypatch, lambda: pool_of(max_tokens=10, ada=ada, bob=bob))
     return ada
 
 
@@ -205,7 +212,7 @@ def test_dollars_are_never_overspent_and_the_last_cent_pays_for_no_call_of_unkno
     ada: Adder, monkeypatch, max_tokens: int | None, dollars: str, most: int
 ) -> None:
     pool = pool_of(max_tokens=max_tokens, ada=ada)
-    monkeypatch.setattr(systems, "load_pool", lambda config: pool)
+    use(monkeypatch, lambda: pool)
     for _ in range(2):
         with pytest.raises(errors.BudgetExceeded) as caught:
             run(sums(budget={"dollars": dollars}))
