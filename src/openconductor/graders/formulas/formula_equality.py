@@ -18,8 +18,10 @@ import itertools
 import re
 
 import sympy
+from sympy.core.function import AppliedUndef
 
 from openconductor.graders.formulas.formula_groups import (
+    EQUATED,
     WHOLE,
     Group,
     Relation,
@@ -32,7 +34,9 @@ from openconductor.graders.formulas.formula_reader import letter
 DIGITS = 50
 SAME = sympy.Rational(1, 10**40)
 ENOUGH_DIGITS = 10
-"""Significant digits of a decimal that may stand for a number, as in ``numerals``."""
+"""Significant digits of a decimal that may stand for a number without an end as a decimal."""
+ROUNDED_DIGITS = 3
+"""Significant digits of a decimal that may stand beside its number in one chain."""
 LARGE = 10**9
 """The size from which a number inside a formula could bring two values close by design."""
 
@@ -40,10 +44,11 @@ _UNORDERED = {"list", "set"}
 _CONSTANT = re.compile(r"C|c|K|k|A|B|D|const(?:ant)?|[CcK]_\d")
 _INTEGRATION = re.compile(r"C|c|const(?:ant)?|[CcK]_\d")
 _INDEX = re.compile(r"_\d$")
+_OF_X = re.compile(r"^[fg](?:\^-1)?('*)\(x\)$")
 _DERIVATIVE = re.compile(r"\\frac\{d([a-z])\}\{d[a-z]\}")
 _DRESS = re.compile(r"[|{}]|\\(?:overline|text)")
 _AND_SO_ON = letter("ldots")
-_PARAMETERS = [letter(name) for name in "nkm"]
+_PARAMETERS = {letter(name) for name in "nkm"}
 # Factors of the letters' values at the points where formulas are compared, signs included.
 _SIGNS_AT = ((1, 1, 1), (1, 1, 1), (-1, -1, -1), (1, -1, 1), (-1, 1, -1), (1, 1, 1), (1, 1, 1))
 
@@ -81,55 +86,49 @@ def _same_group(gold, answer, tolerance: float | None) -> bool:
     return gold_set == answer_set or gold_set.symmetric_difference(answer_set).is_empty is True
 
 
-def _same_as_single(group: Group, other, tolerance: float | None) -> bool:
-    """Compare a Group with a value that is none: its only member, a ratio's quotient, a column."""
+def _same_as_single(group: Group, value, tolerance: float | None) -> bool:
+    """Compare a Group with a value that is none: its only member, a ratio's quotient, a matrix."""
     if group.kind in _UNORDERED and len(group.items) == 1:
-        return same(group.items[0], other, tolerance)
+        return same(group.items[0], value, tolerance)
     if group.kind == "ratio" and len(group.items) == 2:
-        return same(group.items[0] / group.items[1], other, tolerance)
-    if not isinstance(other, sympy.MatrixBase):
+        return same(group.items[0] / group.items[1], value, tolerance)
+    if not isinstance(value, sympy.MatrixBase) or group.kind[-1] not in ")]":
         return False
-    if group.kind == "()" and other.cols == 1:
-        return _same_items(group, Group("()", tuple(other)), tolerance)
-    rows = [Group(group.kind, tuple(other.row(place))) for place in range(other.rows)]
-    return group.kind[-1] in ")]" and _same_items(group, Group(group.kind, tuple(rows)), tolerance)
+    if group.kind == "()" and value.cols == 1:
+        items = tuple(value)
+    else:
+        items = tuple(Group(group.kind, tuple(row)) for row in value.tolist())
+    return _same_items(group, Group(group.kind, items), tolerance)
 
 
 def _same_items(gold: Group, answer: Group, tolerance: float | None) -> bool:
     kinds = (gold.kind, answer.kind)
     unordered = kinds in (("union", "union"), ("union", "list")) or _UNORDERED.issuperset(kinds)
     if unordered and _AND_SO_ON not in gold.items:
-        return _same_unordered(gold, answer, tolerance)
-    if len(gold.items) != len(answer.items):
-        return False
-    if kinds == ("ratio", "ratio"):
-        first, other = gold.items[0], answer.items[0]
-        pairs = zip(gold.items, answer.items, strict=True)
-        return all(same(wanted * other, got * first, tolerance) for wanted, got in pairs)
+        return _same_unordered(gold.items, answer.items, tolerance)
+    answer_items = answer.items
     if kinds == ("list", "()"):
         # Names may stand for the places of a tuple ("x=1, y=2").
         names = {item.name for item in gold.items if isinstance(item, Relation)}
-        comparable = len(names - {""}) == len(gold.items)
+        if len(names - {""}) < len(gold.items):
+            return False
     elif kinds == ("()", "list"):
-        names = [item.name for item in answer.items if isinstance(item, Relation)]
-        comparable = names == sorted(names)
-    else:
-        comparable = gold.kind == answer.kind
-    if not comparable:
+        answer_items = sorted(answer.items, key=lambda item: getattr(item, "name", ""))
+    elif gold.kind != answer.kind:
         return False
-    pairs = zip(gold.items, answer.items, strict=True)
+    if len(gold.items) != len(answer_items):
+        return False
+    pairs = zip(gold.items, answer_items, strict=True)
     return all(same(wanted, got, tolerance) for wanted, got in pairs)
 
 
-def _same_unordered(gold: Group, answer: Group, tolerance: float | None) -> bool:
+def _same_unordered(gold: tuple, answer: tuple, tolerance: float | None) -> bool:
     """Return True if each item of one is the same as some item of the other."""
-    missing = [item for item in gold.items if item not in answer.items]
-    for wanted in missing:
-        if not any(_same_member(wanted, got, tolerance) for got in answer.items):
+    for wanted in set(gold) - set(answer):
+        if not any(_same_member(wanted, got, tolerance) for got in answer):
             return False
-    extra = [item for item in answer.items if item not in gold.items]
-    for got in extra:
-        if not any(_same_member(wanted, got, tolerance) for wanted in gold.items):
+    for got in set(answer) - set(gold):
+        if not any(_same_member(wanted, got, tolerance) for wanted in gold):
             return False
     return True
 
@@ -143,32 +142,31 @@ def _same_member(gold, answer, tolerance: float | None) -> bool:
 def _same_name(name: str, other: str) -> bool:
     """Return True if two names may be one: an index may be missing, and y may be f(x)."""
     name, other = (_DRESS.sub("", _DERIVATIVE.sub(r"\1'", text)) for text in (name, other))
-    if name == other or ("y" in (name, other) and {name, other} & {"f(x)", "g(x)", "f^-1(x)"}):
-        return True
-    bare, other_bare = _INDEX.sub("", name), _INDEX.sub("", other)
-    return bare == other_bare and (bare == name) != (other_bare == other)
+    for first, second in ((name, other), (other, name)):
+        if second in (first, _INDEX.sub("", first), _OF_X.sub(r"y\1", first)):
+            return True
+    return False
 
 
 def _same_relation(gold, answer, tolerance: float | None) -> bool:
     if isinstance(gold, Relation) and isinstance(answer, Relation):
         return _same_relations(gold, answer, tolerance)
     if isinstance(gold, Relation):
-        if not _is_equation(gold) or not _states_value(gold):
-            return False
-        return any(same(value, answer, tolerance) for value in _values(gold))
+        return _states_value(gold) and _is_any_value(gold, answer, tolerance)
     if not _is_equation(answer):
         return False
     values = _values(answer)
-    if not answer.name and (values[-1] == 0 or len(_letters(answer.members[0])) == 1):
+    if not answer.name and (values[-1] == 0 or len(_letters(answer.items[0])) == 1):
         return False
     if not any(same(gold, value, tolerance) for value in values):
         return False
-    numbers = [value for value in values if _is_number(value)]
-    return all(_rounds(gold, number) for number in numbers) if _is_number(gold) else True
+    if not _is_number(gold):
+        return True
+    return all(_agree_in_chain(gold, value) for value in values if _is_number(value))
 
 
 def _is_equation(relation: Relation) -> bool:
-    return {"=", r"\approx"}.issuperset(relation.marks)
+    return EQUATED.issuperset(relation.marks)
 
 
 def _letters(node) -> set:
@@ -176,9 +174,8 @@ def _letters(node) -> set:
     if node is None:
         return set()
     if isinstance(node, Group | Relation):
-        items = node.items if isinstance(node, Group) else node.members
-        return set().union(*map(_letters, items))
-    return node.free_symbols | node.atoms(sympy.core.function.AppliedUndef)
+        return set().union(*map(_letters, node.items))
+    return node.free_symbols | node.atoms(AppliedUndef)
 
 
 def _states_value(relation: Relation) -> bool:
@@ -186,10 +183,12 @@ def _states_value(relation: Relation) -> bool:
 
     ``AB=5`` gives one, ``PV=nRT`` and ``7=a+b`` do not.
     """
-    left = relation.members[0]
-    loose = any(_letters(value) for value in _values(relation))
-    if left is None or isinstance(left, sympy.Symbol | sympy.core.function.AppliedUndef):
+    if not _is_equation(relation):
+        return False
+    left = relation.items[0]
+    if left is None or isinstance(left, sympy.Symbol | AppliedUndef):
         return bool(relation.name)
+    loose = any(_letters(value) for value in _values(relation))
     if not _letters(left):
         return not loose
     product = isinstance(left, sympy.Mul) and "(" not in relation.name
@@ -198,80 +197,61 @@ def _states_value(relation: Relation) -> bool:
 
 def _values(relation: Relation) -> list:
     """Return the members that state the value: all but a left side with letters or a name."""
-    left = relation.members[0]
-    if left is None or _letters(left):
-        return [value for value in relation.members[1:] if value is not None]
-    return [value for value in relation.members if value is not None]
+    left = relation.items[0]
+    skipped = 1 if left is None or _letters(left) else 0
+    return [value for value in relation.items[skipped:] if value is not None]
 
 
-def _rounds(number, other) -> bool:
+def _is_any_value(gold: Relation, answer, tolerance: float | None) -> bool:
+    return any(same(value, answer, tolerance) for value in _values(gold))
+
+
+def _agree_in_chain(number, other) -> bool:
     """Return True if two numbers are equal, or one is the other's decimal with three digits."""
     if _same_numbers(number, other):
         return True
-    for decimal, exact in ((number, other), (other, number)):
-        places = _decimal_places(decimal)
-        if places is None:
-            continue
-        digits = len(str(abs(decimal.p) * 10**places // decimal.q))
-        size = abs(exact.evalf(DIGITS)) * 10**places
-        steps = abs(decimal) * 10**places
-        if digits >= 3 and steps in (sympy.floor(size), sympy.floor(size + sympy.Rational(1, 2))):
-            return exact.is_negative == decimal.is_negative
-    return False
+    return _shortens(number, other, ROUNDED_DIGITS) or _shortens(other, number, ROUNDED_DIGITS)
 
 
 def _same_relations(gold: Relation, answer: Relation, tolerance: float | None) -> bool:
-    if gold.members[0] is not None and not _letters(gold.members[0]):
-        return any(same(gold_value, answer, tolerance) for gold_value in _values(gold))
+    left = gold.items[0]
+    if left is not None and not _letters(left):
+        return _is_any_value(gold, answer, tolerance)
     if gold.name and answer.name and _same_name(gold.name, answer.name):
-        return any(same(gold_value, answer, tolerance) for gold_value in _values(gold))
-    if len(gold.members) != 2 or len(answer.members) != 2:
+        return _is_any_value(gold, answer, tolerance)
+    if len(gold.items) != 2 or len(answer.items) != 2:
         return False
-    if gold.members[0] is None or answer.members[0] is None:
+    if not all(isinstance(side, sympy.Expr) for side in (*gold.items, *answer.items)):
         return False
-    if not all(isinstance(side, sympy.Expr) for side in (*gold.members, *answer.members)):
-        return False
-    wanted = gold.members[0] - gold.members[1]
-    got = answer.members[0] - answer.members[1]
+    wanted = gold.items[0] - gold.items[1]
+    got = answer.items[0] - answer.items[1]
     if not _letters(wanted) or wanted.free_symbols != got.free_symbols:
         return False
-    if _is_equation(gold) and _is_equation(answer):
-        wanted = sympy.fraction(sympy.together(wanted))[0]
-        got = sympy.fraction(sympy.together(got))[0]
-        factor = _constant_ratio(wanted, got)
-        return factor is not None and factor != 0
-    if gold.marks != answer.marks:
+    equations = _is_equation(gold) and _is_equation(answer)
+    if equations:
+        wanted, got = (sympy.fraction(sympy.together(side))[0] for side in (wanted, got))
+    elif gold.marks != answer.marks:
         return False
-    factor = _constant_ratio(wanted, got)
-    return factor is not None and factor > 0
-
-
-def _constant_ratio(wanted, got):
-    """Return the factor between two formulas if it is one number everywhere, else None."""
-    ratio = sympy.cancel(wanted / got)
-    if ratio.is_number:
-        return ratio
-    ratio = sympy.simplify(ratio)
-    return ratio if ratio.is_number else None
+    factor = sympy.cancel(wanted / got)
+    if not factor.is_number:
+        factor = sympy.simplify(factor)
+    return factor.is_number and (equations or factor > 0)
 
 
 def _same_formula(gold, answer, tolerance: float | None) -> bool:
-    matrices = isinstance(gold, sympy.MatrixBase), isinstance(answer, sympy.MatrixBase)
-    if all(matrices):
-        pairs = zip(gold, answer, strict=False)
-        return gold.shape == answer.shape and all(_same_formula(*pair, tolerance) for pair in pairs)
+    matrices = [isinstance(value, sympy.MatrixBase) for value in (gold, answer)]
     if any(matrices):
-        return False
+        if not all(matrices) or gold.shape != answer.shape:
+            return False
+        pairs = zip(gold, answer, strict=True)
+        return all(_same_formula(wanted, got, tolerance) for wanted, got in pairs)
     if gold == answer:
         return True
-    if _is_number(gold) and _is_number(answer):
-        if _same_numbers(gold, answer):
-            return True
-        return tolerance is not None and not gold.is_Integer and _near(gold, answer, tolerance)
-    for candidate in _renamed(gold, answer):
-        if _same_function(gold, candidate):
-            return True
-    return False
+    if not (_is_number(gold) and _is_number(answer)):
+        return any(_same_function(gold, candidate) for candidate in _renamed(gold, answer))
+    if _same_numbers(gold, answer):
+        return True
+    return tolerance is not None and not gold.is_Integer and _near(gold, answer, tolerance)
 
 
 def _is_number(formula) -> bool:
@@ -279,34 +259,30 @@ def _is_number(formula) -> bool:
 
 
 def _near(gold, answer, tolerance: float) -> bool:
-    size = abs(gold.evalf(DIGITS))
-    return bool(abs((gold - answer).evalf(DIGITS)) <= sympy.Rational(str(tolerance)) * size)
+    error = abs((gold - answer).evalf(DIGITS))
+    return bool(error <= sympy.Rational(str(tolerance)) * abs(gold.evalf(DIGITS)))
 
 
 def _same_numbers(gold, answer) -> bool:
-    if gold == answer:
-        return True
     if gold.is_Rational and answer.is_Rational:
-        return False
+        return gold == answer
     if not gold.is_finite or not answer.is_finite:
         return False
-    if not _agree(gold.evalf(DIGITS), answer.evalf(DIGITS)):
-        return False
-    return not (_is_delicate(gold) or _is_delicate(answer)) or _is_proven(gold, answer)
+    return _agree(gold.evalf(DIGITS), answer.evalf(DIGITS)) and _is_certain(gold, answer)
 
 
 def _agree(wanted, got) -> bool:
-    if not wanted.is_number or not got.is_number or wanted.has(sympy.nan, sympy.zoo):
-        return False
     return bool(abs(wanted - got) <= SAME * abs(wanted))
 
 
-def _is_delicate(formula) -> bool:
-    """Return True if a formula holds a number that could make it almost equal to another one."""
-    for number in formula.atoms(sympy.Rational):
-        if abs(number.p) > LARGE or number.q > LARGE:
-            return True
-    return any(abs(power.exp) > 30 for power in formula.atoms(sympy.Pow) if power.exp.is_Rational)
+def _is_certain(gold, answer) -> bool:
+    """Return True if formulas that agree are the same: none could be close by design, or proven."""
+    for formula in (gold, answer):
+        numbers = [max(abs(number.p), number.q) for number in formula.atoms(sympy.Rational)]
+        exponents = [power.exp for power in formula.atoms(sympy.Pow) if power.exp.is_Rational]
+        if max(numbers, default=0) > LARGE or any(abs(exponent) > 30 for exponent in exponents):
+            return _is_proven(gold, answer)
+    return True
 
 
 def _is_proven(gold, answer) -> bool:
@@ -315,22 +291,20 @@ def _is_proven(gold, answer) -> bool:
 
 def _renamed(gold, answer) -> list:
     """Return the answer, and the answer with its constants and parameters named as the gold's."""
-    candidates = [answer]
     if WHOLE in gold.free_symbols and WHOLE not in answer.free_symbols:
-        loose = [symbol for symbol in _PARAMETERS if symbol in answer.free_symbols]
+        loose = _PARAMETERS & answer.free_symbols
         if len(loose) == 1:
-            return [rename(answer, {loose[0]: WHOLE})]
-    if gold.is_Symbol or answer.is_Symbol:
-        return candidates
+            return [rename(answer, {loose.pop(): WHOLE})]
     wanted = _constants(gold)
     got = _constants(answer)
-    if len(wanted) != len(got) or len(wanted) > 3 or (wanted == got and len(wanted) == 1):
-        return candidates
-    if not _holds_integration_constants(gold, answer, wanted, got):
-        return candidates
-    for order in itertools.permutations(wanted):
-        candidates.append(answer.subs(dict(zip(got, order, strict=True)), simultaneous=True))
-    return candidates
+    if gold.is_Symbol or answer.is_Symbol or len(wanted) != len(got) or len(wanted) > 3:
+        return [answer]
+    if sorted(map(str, (*wanted, *got))) != ["C", "c"] and not (
+        _are_arbitrary(gold, wanted) or _are_arbitrary(answer, got)
+    ):
+        return [answer]
+    orders = [dict(zip(got, order, strict=True)) for order in itertools.permutations(wanted)]
+    return [answer, *(answer.subs(order, simultaneous=True) for order in orders)]
 
 
 def _constants(formula) -> list:
@@ -338,27 +312,23 @@ def _constants(formula) -> list:
     return [symbol for symbol in letters if _CONSTANT.fullmatch(symbol.name)]
 
 
-def _holds_integration_constants(gold, answer, wanted: list, got: list) -> bool:
-    """Return True if the letters that differ are constants of integration on either side."""
-    if sorted(str(symbol) for symbol in (*wanted, *got)) == ["C", "c"]:
-        return True
-    for formula, letters in ((gold, wanted), (answer, got)):
-        for symbol in letters:
-            if not _INTEGRATION.fullmatch(symbol.name):
-                continue
-            slope = sympy.diff(formula, symbol)
-            if slope == 1 or slope.has(sympy.exp, sympy.sin, sympy.cos) or "_" in symbol.name:
-                return True
+def _are_arbitrary(formula, letters: list) -> bool:
+    """Return True if one of the letters is a constant of integration."""
+    for symbol in letters:
+        slope = sympy.diff(formula, symbol)
+        arbitrary = slope == 1 or slope.has(sympy.exp, sympy.sin, sympy.cos) or "_" in symbol.name
+        if arbitrary and _INTEGRATION.fullmatch(symbol.name):
+            return True
     return False
 
 
 def _same_function(gold, answer) -> bool:
     """Return True if two formulas agree at several points where both are real."""
-    letters = sorted(gold.free_symbols | answer.free_symbols, key=str)
-    unknown = gold.atoms(sympy.core.function.AppliedUndef)
-    if unknown or answer.atoms(sympy.core.function.AppliedUndef):
+    if gold.has(AppliedUndef) or answer.has(AppliedUndef):
         return _is_proven(gold, answer)
+    letters = sorted(gold.free_symbols | answer.free_symbols, key=str)
     positive = _positive_letters(gold) | _positive_letters(answer)
+    real = not (gold.has(sympy.I) or answer.has(sympy.I))
     comparable = 0
     for number, signs in enumerate(_SIGNS_AT):
         point = {}
@@ -367,41 +337,40 @@ def _same_function(gold, answer) -> bool:
             if number >= 5:  # whole numbers, for factorials and (-1)^n
                 value = sympy.Integer(4 + 3 * place + number * (place + 1) % 5)
             point[symbol] = value if symbol in positive else signs[place % 3] * value
-        wanted = gold.subs(point).evalf(DIGITS)
-        got = answer.subs(point).evalf(DIGITS)
-        complex_allowed = gold.has(sympy.I) or answer.has(sympy.I)
-        if not complex_allowed and not (wanted.is_real and got.is_real):
+        values = [formula.subs(point).evalf(DIGITS) for formula in (gold, answer)]
+        if not all(value.is_number and value.is_finite for value in values):
             continue
-        if not (wanted.is_number and got.is_number) or not (wanted.is_finite and got.is_finite):
+        if real and not all(value.is_real for value in values):
             continue
-        if not _agree(wanted, got):
+        if not _agree(*values):
             return False
         comparable += 1
-    if comparable < 2:
-        return _is_proven(gold, answer)
-    return not (_is_delicate(gold) or _is_delicate(answer)) or _is_proven(gold, answer)
+    return _is_certain(gold, answer) if comparable >= 2 else _is_proven(gold, answer)
 
 
 def _positive_letters(formula) -> set:
     """Return the letters that are factors under a root or a logarithm."""
-    letters = set()
-    roots = [power.base for power in formula.atoms(sympy.Pow) if not power.exp.is_integer]
-    for inside in (*roots, *(logarithm.args[0] for logarithm in formula.atoms(sympy.log))):
-        for factor in sympy.Mul.make_args(inside):
-            base = factor.as_base_exp()[0]
-            if base.is_Symbol:
-                letters.add(base)
-    return letters
+    insides = [power.base for power in formula.atoms(sympy.Pow) if not power.exp.is_integer]
+    insides += [logarithm.args[0] for logarithm in formula.atoms(sympy.log)]
+    factors = [factor for inside in insides for factor in sympy.Mul.make_args(inside)]
+    return {factor.as_base_exp()[0] for factor in factors} & formula.free_symbols
 
 
 def stands_for(number, decimal) -> bool:
     """Return True if a long decimal begins a number that has no end as a decimal."""
-    if not _is_number(number) or not _is_number(decimal) or _decimal_places(number) is not None:
+    if not _is_number(number) or _decimal_places(number) is not None:
         return False
+    return _shortens(number, decimal, ENOUGH_DIGITS)
+
+
+def _shortens(number, decimal, digits: int) -> bool:
+    """Return True if a decimal of so many digits is a number, rounded or cut off."""
     places = _decimal_places(decimal)
-    if places is None or len(str(abs(decimal.p) * 10**places // decimal.q)) < ENOUGH_DIGITS:
+    if places is None or number.is_negative != decimal.is_negative:
         return False
-    return bool(abs((number - decimal).evalf(DIGITS)) < sympy.Rational(1, 10**places))
+    steps = abs(decimal) * 10**places
+    difference = (abs(number) * 10**places - steps).evalf(DIGITS)
+    return steps >= 10 ** (digits - 1) and bool(-1 <= 2 * difference < 2)
 
 
 def _decimal_places(number) -> int | None:

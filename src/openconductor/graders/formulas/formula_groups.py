@@ -27,11 +27,9 @@ _MIRRORED = {">": "<", r"\ge": r"\le"}
 _THOUSANDS = re.compile(r"(?<![\d.])[1-9]\d{0,2}(?:,\d{3})+(?!\d)")
 _SIGNS = re.compile(r"\\(pm|mp)(?![A-Za-z])")
 _POINT_NAME = re.compile(r"([A-Z](?:_\{?\w\}?|')?|\(x,\s*y(?:,\s*z)?\))\s*(?=\()")
-_FLIPPED = re.compile(r"([\]\[])(?=[^\[\]()]*,)([^\[\]()]*)([\]\[])")
 _DECLARED = re.compile(r"\(?\s*([a-z])\s*\\in\s*(\\mathbb\{[ZN]\}(?:\^\+|_\+)?)\s*\)?")
 _BUILDER = re.compile(r"(.+?)\s*(?:\\mid(?![a-z])|\||:)\s*(.+)", re.DOTALL)
 _BARE_BUILDER = re.compile(r"\s*[a-z]\s*(?:\\mid(?![a-z])|\||:)")
-_MEMBER = re.compile(r"(.+?)\\in\s*(.+)")
 _SETS = {
     r"\emptyset": sympy.S.EmptySet,
     r"\mathbb{R}": sympy.S.Reals,
@@ -43,9 +41,15 @@ _SETS = {
     r"\mathbb{R}^*": sympy.S.Reals - sympy.FiniteSet(0),
     r"\mathbb{Z}^+": sympy.S.Naturals,
 }
-_OPERATORS = {r"\lor": "union", r"\land": "and", r"\cup": "union", r"\setminus": "minus"}
-_OPERATORS[r"\cap"] = "and"
+_OPERATORS = {
+    r"\lor": "union", r"\land": "and", r"\cup": "union", r"\setminus": "minus", r"\cap": "and",
+}  # fmt: skip
 _SET_OPERATORS = {r"\cup", r"\cap", r"\setminus"}
+_SET_OPERATIONS = {
+    "union": sympy.Union, "and": sympy.Intersection, "minus": sympy.Complement
+}  # fmt: skip
+_CONDITIONS = {"<": sympy.Lt, r"\le": sympy.Le, r"\ne": sympy.Ne}
+EQUATED = {"=", r"\approx"}
 # A left side that is more than the name of a value: sums, products, powers, numbers.
 _NO_NAME = re.compile(
     r"[+*/!]|(?<!\{)-|\\(?:cdot|times|sqrt|binom|sum|int|frac(?!\{d))|\^(?!\{-1\})|^\d"
@@ -80,12 +84,12 @@ class Relation:
     """A chain of equations, or an inequality in several letters.
 
     Attributes:
-        members: the sides; None for a name that is no formula.
+        items: the sides; None for a name that is no formula.
         marks: the signs between them.
         name: the left side, if it only names the others; "": it does not.
     """
 
-    members: tuple[Any, ...]
+    items: tuple[Any, ...]
     marks: tuple[str, ...]
     name: str = ""
 
@@ -109,13 +113,16 @@ def _read(text: str):
         pieces = _split(text, mark)
         if len(pieces) > 1:
             return _read_list(pieces)
-    relates = _relates(text)
+    if _SIGNS.search(text) and r"\{" not in text:
+        return Group("list", (_read(_with_sign(text, "+-")), _read(_with_sign(text, "-+"))))
+    marks = _outer_marks(text)
+    relations = [mark for mark in marks if mark[0] in _RELATIONS]
     for mark, kind in _OPERATORS.items():
         pieces = _split(text, mark)
-        if len(pieces) > 1 and not (relates and mark in _SET_OPERATORS):
+        if len(pieces) > 1 and not (relations and mark in _SET_OPERATORS):
             return _join(kind, [_read(piece) for piece in pieces])
-    if relates:
-        return _read_relation(text)
+    if relations:
+        return _read_relation(text, relations)
     point = _POINT_NAME.match(text)
     if point is not None and _split_brackets(text[point.end() :])[0] == "()":
         value = _read(text[point.end() :])
@@ -124,15 +131,12 @@ def _read(text: str):
     bracketed = _read_brackets(text)
     if bracketed is not None:
         return bracketed
-    ratio = _split(text, ":")
-    if len(ratio) > 1:
-        parts = tuple(map(_read_formula, ratio))
-        if 0 in parts:
-            raise Unreadable("a ratio with 0")
-        return Group("ratio", parts)
-    if _SIGNS.search(text):
-        return Group("list", (_read(_with_sign(text, "+-")), _read(_with_sign(text, "-+"))))
-    return _read_formula(text)
+    parts = [_read_formula(part) for part in _split(text, ":")]
+    if len(parts) == 1:
+        return parts[0]
+    if 0 in parts:
+        raise Unreadable("a ratio with 0")
+    return Group("ratio", tuple(part / parts[0] for part in parts))
 
 
 def _read_brackets(text: str):
@@ -143,11 +147,9 @@ def _read_brackets(text: str):
     if brackets in (r"\{\}", "{}"):
         return _read_set(inner)
     items = _split_items(inner) if brackets else []
-    if len(items) > 1 and _SIGNS.search(inner):
-        return Group("list", (_read(_with_sign(text, "+-")), _read(_with_sign(text, "-+"))))
-    if len(items) > 2 or (len(items) == 2 and brackets == r"\langle\rangle"):
-        return Group("()", tuple(map(_read, items)))
-    return Group(brackets, tuple(map(_read, items))) if len(items) == 2 else None
+    if len(items) > 2 or brackets == r"\langle\rangle":
+        brackets = "()"
+    return Group(brackets, tuple(map(_read, items))) if len(items) > 1 else None
 
 
 def _read_formula(text: str):
@@ -159,22 +161,21 @@ def _read_formula(text: str):
 def _as_vector(formula):
     r"""Return ``3\vec{i}+4\vec{j}`` as the tuple of its parts, and other formulas as they are."""
     vectors = [letter("vec i"), letter("vec j"), letter("vec k")]
+    if letter("j") in formula.free_symbols and formula.has(sympy.I):
+        plain = (sympy.I, letter("j"), letter("k"))
+        formula = formula.xreplace(dict(zip(plain, vectors, strict=True)))
     if not formula.free_symbols.intersection(vectors):
-        if letter("j") not in formula.free_symbols or not formula.has(sympy.I):
-            return formula
-        formula = formula.xreplace({sympy.I: vectors[0], letter("j"): vectors[1]})
-        formula = formula.xreplace({letter("k"): vectors[2]})
+        return formula
     expanded = sympy.expand(formula)
     parts = [expanded.coeff(vector) for vector in vectors]
-    rest = expanded - sum(part * vector for part, vector in zip(parts, vectors, strict=True))
-    if sympy.expand(rest) != 0:
+    if expanded.xreplace(dict.fromkeys(vectors, sympy.S.Zero)) != 0:
         return formula
     return Group("()", tuple(parts if parts[2] != 0 else parts[:2]))
 
 
 def _with_sign(text: str, signs: str) -> str:
     r"""Replace ``\pm`` by the first sign, and ``\mp`` by the second."""
-    return _SIGNS.sub(lambda sign: signs[0] if sign[1] == "pm" else signs[1], text)
+    return _SIGNS.sub(lambda sign: signs[sign[1] == "mp"], text)
 
 
 def _outer_marks(text: str) -> list[re.Match[str]]:
@@ -195,14 +196,14 @@ def _split(text: str, mark: str) -> list[str]:
     """Split a text at a mark outside of brackets; the commas of thousands do not count."""
     if mark not in text:
         return [text]
-    numbers = []
+    thousands = []
     if mark == ",":
-        numbers = [number.span() for number in _THOUSANDS.finditer(text)]
+        thousands = [range(*number.span()) for number in _THOUSANDS.finditer(text)]
     pieces = []
     start = 0
     for match in _outer_marks(text):
         place = match.start()
-        if match[0] == mark and not any(first < place < last for first, last in numbers):
+        if match[0] == mark and not any(place in number for number in thousands):
             pieces.append(text[start:place])
             start = match.end()
     return [*pieces, text[start:]]
@@ -213,42 +214,31 @@ def _split_items(text: str) -> list[str]:
 
     ``100,200`` are two, unless blanks elsewhere show that its comma parts thousands.
     """
+    if not text.strip():
+        return []
     pieces = _split(text, ";")
     if len(pieces) > 1:
         return pieces
-    if not text.strip():
-        return []
     return _split(text if ", " in text else text.replace(",", " , "), ",")
 
 
 def _split_brackets(text: str) -> tuple[str, str]:
     """Return the brackets that enclose a whole text, and the text inside; "" without brackets."""
-    opening = _MARK.match(text)
     outer = _outer_marks(text)
+    opening = _MARK.match(text)
     if opening is None or opening[0] not in _OPENING - {r"\begin"}:
         return "", text
     if len(outer) != 1 or outer[0].end() < len(text):
         return "", text
-    closing = outer[0]
-    return opening[0] + closing[0], text[opening.end() : closing.start()]
+    return opening[0] + outer[0][0], text[opening.end() : outer[0].start()]
 
 
 def _read_list(texts: list[str]):
     """Read the members of a list; declarations of whole numbers join the rest of it."""
-    declared: list[str] = []
-    items: list = []
-    for text in texts:
-        declaration = _DECLARED.fullmatch(text.strip())
-        if declaration is not None:
-            declared.append(declaration[1])
-            continue
-        item = _read(text)
-        if isinstance(item, Group) and item.kind == "list" and _SIGNS.search(text):
-            items += item.items
-        else:
-            items.append(item)
-    renamed = {letter(name): WHOLE for name in declared}
-    items = [rename(item, renamed) for item in items]
+    declarations = [_DECLARED.fullmatch(text.strip()) for text in texts]
+    declared = {letter(match[1]): WHOLE for match in declarations if match is not None}
+    members = [text for text, match in zip(texts, declarations, strict=True) if match is None]
+    items = [rename(item, declared) for item in _read_items(members)]
     if len(items) == 1 and declared:
         return items[0]
     if all(is_range(item) and item.name for item in items):
@@ -256,21 +246,31 @@ def _read_list(texts: list[str]):
     return Group("list", tuple(items))
 
 
+def _read_items(texts: list[str]) -> list:
+    r"""Read the members of a list or a set; ``1\pm 2`` is two of them."""
+    items: list = []
+    for text in texts:
+        item = _read(text)
+        if isinstance(item, Group) and item.kind == "list" and _SIGNS.search(text):
+            items += item.items
+        else:
+            items.append(item)
+    return items
+
+
 def rename(node, letters: dict):
     """Return a value with other letters."""
     if not letters or node is None:
         return node
-    if isinstance(node, Group):
+    if isinstance(node, Group | Relation):
         return replace(node, items=tuple(rename(item, letters) for item in node.items))
-    if isinstance(node, Relation):
-        return replace(node, members=tuple(rename(item, letters) for item in node.members))
     return node.xreplace(letters)
 
 
 def is_range(node) -> bool:
     """Return True if a value is an interval, or made of some."""
     if isinstance(node, Group):
-        return node.kind in ("union", "and", "minus") or node.kind[-1:] in ")]"
+        return node.kind in _SET_OPERATIONS or node.kind[-1] in ")]"
     return isinstance(node, sympy.Set)
 
 
@@ -293,12 +293,12 @@ def _join(kind: str, items: list):
     names = {getattr(item, "name", "") for item in items}
     if len(names - {""}) > 1:
         raise Unreadable("conditions on several unknowns")
-    if any(isinstance(item, sympy.Expr) for item in items):
-        raise Unreadable("a number in a union")
-    items = [
-        Group("set", item.members[1:]) if isinstance(item, Relation) else item for item in items
-    ]
-    return Group(kind, tuple(items), names.pop() if len(names) == 1 else "")
+    parts = []
+    for item in items:
+        if isinstance(item, sympy.Expr):
+            raise Unreadable("a number in a union")
+        parts.append(Group("set", item.items[1:]) if isinstance(item, Relation) else item)
+    return Group(kind, tuple(parts), names.pop() if len(names) == 1 else "")
 
 
 def _read_set(text: str):
@@ -311,115 +311,94 @@ def _read_set(text: str):
     if declaration is not None and not member.startswith("("):
         image = rename(_read(member), {letter(declaration[1]): WHOLE})
         return Group("image", (image,), declaration[2])
-    domain = _MEMBER.fullmatch(member)
+    unknown, _, domain = member.partition(r"\in")
     value = _read(condition)
     if isinstance(value, Group):
-        if value.name not in ("", re.split(r"\\in(?![a-z])", member)[0].strip()):
+        if value.name not in ("", unknown.strip()):
             raise Unreadable("a condition on another unknown")
         value = replace(value, name="")
-    if domain is None or domain[2].strip() == r"\mathbb{R}":
+    if domain.strip() in ("", r"\mathbb{R}"):
         return value
-    return Group("and", (value, _read(domain[2])))
+    return Group("and", (value, _read(domain)))
 
 
-def _read_items(texts: list[str]) -> list:
-    items: list = []
-    for text in texts:
-        item = _read(text)
-        if isinstance(item, Group) and item.kind == "list":
-            items += item.items
-        else:
-            items.append(item)
-    return items
-
-
-def _relates(text: str) -> bool:
-    return any(mark[0] in _RELATIONS for mark in _outer_marks(text))
-
-
-def _read_relation(text: str):
-    """Read a chain of equations or inequalities."""
-    marks = [mark for mark in _outer_marks(text) if mark[0] in _RELATIONS]
-    starts = [0, *(mark.end() for mark in marks)]
-    ends = [*(mark.start() for mark in marks), len(text)]
-    texts = [text[start:end].strip() for start, end in zip(starts, ends, strict=True)]
+def _read_relation(text: str, marks: list[re.Match[str]]):
+    """Read a chain of equations or inequalities around the given marks."""
+    texts = []
+    start = 0
+    for mark in marks:
+        texts.append(text[start : mark.start()].strip())
+        start = mark.end()
+    texts.append(text[start:].strip())
     signs = tuple(mark[0] for mark in marks)
     left = "".join(texts[0].split())
     name = "" if _NO_NAME.search(_INSIDE.sub("", _SUBSCRIPT.sub("", left))) else left
     if signs == (r"\in",):
-        value = _read(texts[1])
         if not name:
             raise Unreadable("a part of an unknown in a set")
-        return replace(value, name=name) if isinstance(value, Group) else value
-    if not {"=", r"\approx"}.issuperset(signs):
+        return _named(_read(texts[1]), name)
+    if not EQUATED.issuperset(signs):
         return _read_inequality(tuple(map(_read, texts)), signs)
-    values = [*map(read, texts[1:-1]), _read(texts[-1])]
-    last = values[-1]
-    if isinstance(last, Group) and last.kind == "list":
-        first = _read(texts[0])
-        each = [Relation((first, item), ("=",), name) for item in last.items]
-        return Group("list", tuple(each))
+    last = _read(texts[-1])
     if isinstance(last, Group) and name:
-        return replace(last, name=name)
-    return Relation((read(texts[0]), *values), signs, name)
+        return _named(last, name)
+    return Relation((*map(read, texts[:-1]), last), signs, name)
+
+
+def _named(value, name: str):
+    return replace(value, name=name) if isinstance(value, Group) else value
 
 
 def _read_inequality(members: tuple, signs: tuple[str, ...]):
     """Read an inequality; those in one letter become the interval or union of their solutions."""
-    if all(sign in _MIRRORED for sign in signs):
+    if _MIRRORED.keys() >= set(signs):
         members = members[::-1]
         signs = tuple(_MIRRORED[sign] for sign in reversed(signs))
-    if "=" in signs or any(sign in _MIRRORED or sign == r"\approx" for sign in signs):
+    if not _CONDITIONS.keys() >= set(signs):
         raise Unreadable("an inequality in two directions")
-    letters = [place for place, member in enumerate(members) if _is_unknown(member)]
-    if r"\ne" not in signs and len(letters) == 1 and len(members) - 1 <= 2:
-        place = letters[0]
-        others = [member for member in members if not _is_unknown(member)]
-        name = str(members[place])
-        if members[place] in set().union(*(other.free_symbols for other in others)):
-            return _solve(members, signs)
-        if len(members) == 3 and place == 1:
-            return _interval(others[0], others[1], signs[0], signs[1], name)
-        if len(members) == 2 and not others[0].is_number:
-            return _solve(members, signs)
-        if len(members) == 2 and place == 0:
-            return _interval(-sympy.oo, others[0], "<", signs[0], name)
-        if len(members) == 2:
-            return _interval(others[0], sympy.oo, signs[0], "<", name)
-    return _solve(members, signs)
+    interval = None
+    if r"\ne" not in signs and sum(map(_is_unknown, members)) == 1:
+        interval = _read_interval(members, signs)
+    return interval or _solve(members, signs)
 
 
 def _is_unknown(member) -> bool:
     return isinstance(member, sympy.Symbol | sympy.core.function.AppliedUndef)
 
 
-def _interval(start, end, left: str, right: str, name: str) -> Group:
-    opening = "(" if left == "<" or start == -sympy.oo else "["
-    closing = ")" if right == "<" or end == sympy.oo else "]"
-    return Group(opening + closing, (start, end), name)
+def _read_interval(members: tuple, signs: tuple[str, ...]) -> Group | None:
+    """Return the interval of a letter between two bounds or beside one number; None: another."""
+    if len(members) == 2 and members[1].is_number:
+        members, signs = (-sympy.oo, *members), ("<", *signs)
+    elif len(members) == 2 and members[0].is_number:
+        members, signs = (*members, sympy.oo), (*signs, "<")
+    if len(members) != 3 or not _is_unknown(members[1]):
+        return None
+    start, unknown, end = members
+    if unknown in start.free_symbols | end.free_symbols:
+        return None
+    opening = "(" if signs[0] == "<" or start == -sympy.oo else "["
+    closing = ")" if signs[1] == "<" or end == sympy.oo else "]"
+    return Group(opening + closing, (start, end), str(unknown))
 
 
 def _solve(members: tuple, signs: tuple[str, ...]):
     """Return the solutions of inequalities in one letter; those in several stay a Relation."""
-    classes = {"<": sympy.Lt, r"\le": sympy.Le, r"\ne": sympy.Ne}
     letters = set().union(*(member.free_symbols for member in members))
     if len(letters) != 1:
         return Relation(members, signs)
     unknown = letters.pop()
-    parts = []
-    for place, sign in enumerate(signs):
-        condition = classes[sign](members[place], members[place + 1])
-        parts.append(sympy.solveset(condition, unknown, sympy.S.Reals))
-    solutions = sympy.Intersection(*parts)
+    solutions = sympy.S.Reals
+    for left, sign, right in zip(members, signs, members[1:], strict=False):
+        condition = _CONDITIONS[sign](left, right)
+        solutions &= sympy.solveset(condition, unknown, sympy.S.Reals)
     return Group("and", (solutions, sympy.S.Reals), str(unknown))
 
 
 def as_set(node) -> sympy.Set | None:
     """Return the set of numbers that a value stands for; None of anything else."""
-    if isinstance(node, sympy.Set):
-        return node
     if not isinstance(node, Group):
-        return None
+        return node if isinstance(node, sympy.Set) else None
     try:
         return _group_as_set(node)
     except (ValueError, TypeError, AttributeError, NotImplementedError):
@@ -427,19 +406,12 @@ def as_set(node) -> sympy.Set | None:
 
 
 def _group_as_set(group: Group) -> sympy.Set | None:
-    if group.kind in ("set", "list"):
-        if not all(isinstance(item, sympy.Expr) for item in group.items):
-            return None
-        return sympy.FiniteSet(*map(sympy.simplify, group.items))
-    if group.kind in ("union", "and", "minus"):
+    operation = _SET_OPERATIONS.get(group.kind)
+    if operation is not None:
         parts = [as_set(item) for item in group.items]
-        if None in parts:
-            return None
-        if group.kind == "union":
-            return sympy.Union(*parts)
-        if group.kind == "and":
-            return sympy.Intersection(*parts)
-        return sympy.Complement(*parts)
+        return None if None in parts else operation(*parts)
+    if group.kind in ("set", "list"):
+        return sympy.FiniteSet(*map(sympy.simplify, group.items))
     start, end = map(sympy.simplify, group.items)
     shape = sympy.Interval(start, end, group.kind[0] == "(", group.kind[1] == ")")
     # sympy opens the brackets at infinity, which belongs to no interval.
