@@ -28,13 +28,12 @@ ENOUGH_DIGITS = 10
 """Significant digits of a decimal that may stand for the number that it begins."""
 
 _NUMBER = r"[1-9]\d{0,2}(?:,\d{3})+(?:\.\d*)?|\d+(?:\.\d*)?|\.\d+"
-_ARGUMENT = r"(?:\{{\s*(?P<{0}>-?(?:{1}))\s*\}}|(?P<{0}1>\d))\s*"
-_TOP = _ARGUMENT.format("top", _NUMBER)
+_ARGUMENT = r"\s*\{{\s*(?P<{}>-?(?:{}))\s*\}}"
 _FACTOR = rf"(?:(?P<number>{_NUMBER})\s*(?:\\times|\\cdot)\s*)?"
-_UNDER = _ARGUMENT.format("under", _NUMBER)
 # The names of the groups that matched tell the kind of a number.
 _KINDS = (
-    rf"(?P<whole>\d+)?\s*\\frac\s*{_TOP}{_UNDER}",
+    rf"(?P<whole>\d+)?\s*\\frac{_ARGUMENT.format('top', _NUMBER)}"
+    + _ARGUMENT.format("under", _NUMBER),
     rf"(?:(?P<whole>\d+)\s+)?(?P<top>{_NUMBER})\s*/\s*(?P<under>{_NUMBER})",
     r"(?P<before>\d*\.\d*)\\overline\{(?P<repeated>\d+)\}",
     rf"{_FACTOR}10\s*\^\s*\{{?\s*(?P<exponent>[+-]?\d+)\s*\}}?",
@@ -47,13 +46,19 @@ _DECIMAL_COMMA = re.compile(
     r"(?P<comma>(?!\d+,0+(?!\d)|[1-9]\d{0,2},\d{3}(?!\d))\d+,\d+)(?![\d,.])"
 )
 _SIGN = re.compile(r"([+-]?)\s*(?:(?:USD?)?\s*(\\?\$|€|£)\s*([+-]?)\s*|USD\s+)?")
-_CONTINENTAL = re.compile(r"(?P<continental>\d{1,3}(?:[. ]\d{3})+,\d+)(?![\d,.])")
+_CONTINENTAL = re.compile(r"(?P<comma>\d{1,3}(?:[. ]\d{3})+,\d+)(?![\d,.])")
 _BASE_WORDS = """two three four five six seven eight nine ten eleven twelve thirteen fourteen
 fifteen sixteen"""
+_BASES = {
+    "b": 2,
+    "o": 8,
+    "x": 16,
+    **{str(base): base for base in range(2, 37)},
+    **{word: base for base, word in enumerate(_BASE_WORDS.split(), start=2)},
+}
 _BASE = r"\s*(?:_\s*|\(?\s*(?:in\s+)?base\s*-?\s*)[({\s]*(?P<base>\d{1,2}|[a-z]{2,8})\s*[)}]*"
 _IN_BASE = re.compile(rf"(?P<sign>-?)[({{\s]*(?P<digits>\d[\dA-Fa-f]*)[)}}\s]*{_BASE}")
 _PROGRAMMED = re.compile(r"(?P<sign>-?)0(?P<base>[box])(?P<digits>[\dA-Fa-f]+)")
-_LETTER_BASES = {"b": 2, "o": 8, "x": 16}
 _SCALES = {
     "dozen": 12, "hundred": 10**2, "thousand": 10**3, "million": 10**6, "billion": 10**9,
     "trillion": 10**12,
@@ -146,42 +151,28 @@ def equal_numerals(gold: Numeral, answer: Numeral, *, tolerance: float | None = 
             are always exact.
     """
     if gold.base is not None or answer.base is not None:
-        return _equal_in_base(gold, answer)
+        # Digits are compared as they are written: "in base 8" is what was asked for.
+        return answer.base in {None, gold.base or 10} and gold.value == answer.value
     size = ratio(gold.unit, answer.unit)
     if size is None:
         return False
-    relative_error = Fraction(0)
+    if size == 1 and (_begins(gold, answer) or _begins(answer, gold)):
+        return True
+    error = Fraction(0)
     if tolerance is not None and not gold.whole:
-        relative_error = Fraction(tolerance)
-    absolute_error = Fraction(0)
-    if size == 1 and (gold.place is None) != (answer.place is None):
-        decimal, other = (gold, answer) if answer.place is None else (answer, gold)
-        if decimal.significant >= ENOUGH_DIGITS and _is_endless(other.value):
-            absolute_error = decimal.place or absolute_error
+        error = Fraction(tolerance)
     for wanted, value in _readings(gold, answer):
-        if abs(wanted - value * size) <= relative_error * abs(wanted):
-            return True
-        if abs(wanted - value) < absolute_error:
+        if abs(wanted - value * size) <= error * abs(wanted):
             return True
     return False
 
 
-def _is_endless(value: Fraction) -> bool:
-    """Return True if a number has no end as a decimal."""
-    rest = value.denominator
-    for factor in (2, 5):
-        while rest % factor == 0:
-            rest //= factor
-    return rest != 1
-
-
-def _equal_in_base(gold: Numeral, answer: Numeral) -> bool:
-    """Compare numbers as they are written: "in base 8" is what was asked for."""
-    if not (gold.whole and answer.whole and gold.value == answer.value):
+def _begins(decimal: Numeral, number: Numeral) -> bool:
+    """Return True if a long decimal begins a number that has no end as a decimal."""
+    if decimal.place is None or decimal.significant < ENOUGH_DIGITS:
         return False
-    if gold.base is None:
-        return answer.base == 10
-    return answer.base in {gold.base, None}
+    endless = pow(10, LONGEST, number.value.denominator) != 0
+    return endless and abs(decimal.value - number.value) < decimal.place
 
 
 def _readings(gold: Numeral, answer: Numeral) -> list[tuple[Fraction, Fraction]]:
@@ -205,12 +196,8 @@ def _read_in_base(text: str) -> Numeral | None:
     match = _IN_BASE.fullmatch(plain) or _PROGRAMMED.fullmatch(plain)
     if match is None:
         return None
-    name = str(match["base"])
-    if name in _BASE_WORDS.split():
-        base = _BASE_WORDS.split().index(name) + 2
-    else:
-        base = _LETTER_BASES.get(name) or (int(name) if name.isdigit() else 0)
-    if not 1 < base <= 36:
+    base = _BASES.get(match["base"])
+    if base is None:
         return None
     value = int(match["digits"], 10 if match["digits"].isdigit() else 36)
     return Numeral(Fraction(-value if match["sign"] else value), whole=True, base=base)
@@ -222,12 +209,10 @@ def _read_compound(text: str) -> Numeral | None:
     for number, name in _QUANTITIES.findall(text):
         word = str(name).replace("'", "feet").replace('"', "inches")
         unit = read_unit(word, letters=True)
-        if unit is None:
-            return None
         if total is None:
             total = Numeral(Fraction(0), unit=unit)
         size = ratio(total.unit, unit)
-        if size is None:
+        if unit is None or size is None:
             return None
         total = replace(total, value=total.value + Fraction(number) * size)
     return total
@@ -252,7 +237,7 @@ def _read_parts(parts: dict[str, str | None]) -> Numeral | None:
         before = _read_decimal(parts["before"] or "")
         period = Fraction(int(repeated), 10 ** len(repeated) - 1)
         return Numeral(before.value + (before.place or 1) * period)
-    comma = parts.get("comma") or parts.get("continental")
+    comma = parts.get("comma")
     if comma:
         return _read_decimal(re.sub("[. ]", "", comma).replace(",", "."))
     numeral = _read_decimal(parts["number"] or "1")
@@ -268,8 +253,8 @@ def _read_parts(parts: dict[str, str | None]) -> Numeral | None:
 
 def _read_fraction(parts: dict[str, str | None]) -> Numeral | None:
     """Read a fraction or a mixed number; the part of a mixed number must be below 1."""
-    top = _read_decimal(parts["top"] or parts.get("top1") or "").value
-    under = _read_decimal(parts["under"] or parts.get("under1") or "").value
+    top = _read_decimal(parts["top"] or "").value
+    under = _read_decimal(parts["under"] or "").value
     if not under:
         return None
     whole = parts["whole"]
@@ -289,12 +274,11 @@ def _with_tail(numeral: Numeral, tail: str, *, letters: bool) -> Numeral | None:
         return numeral
     if _PERCENT.match(tail.strip()):
         return replace(numeral, percent=True)
-    scale = _SCALE.match(_TEXT.sub(r" \1", tail))
+    words = _TEXT.sub(r" \1", tail)
+    scale = _SCALE.match(words)
     if scale is not None:
-        value = numeral.value * _SCALES[scale[1]]
-        rest = _TEXT.sub(r" \1", tail)[scale.end() :]
-        tail = rf"\text{{{rest}}}" if rest.strip() else ""
-        return _with_tail(Numeral(value), tail, letters=letters)
+        scaled = Numeral(numeral.value * _SCALES[scale[1]])
+        return _with_tail(scaled, words[scale.end() :], letters=letters)
     unit = read_unit(tail, letters=letters)
     if unit is not None:
         return replace(numeral, unit=unit)

@@ -238,7 +238,7 @@ def _read_list(texts: list[str]):
     declarations = [_DECLARED.fullmatch(text.strip()) for text in texts]
     declared = {letter(match[1]): WHOLE for match in declarations if match is not None}
     members = [text for text, match in zip(texts, declarations, strict=True) if match is None]
-    items = [rename(item, declared) for item in _read_items(members)]
+    items: list = [rename(item, declared) for item in _read_items(members)]
     if len(items) == 1 and declared:
         return items[0]
     if all(is_range(item) and item.name for item in items):

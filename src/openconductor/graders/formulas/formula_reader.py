@@ -23,6 +23,8 @@ from typing import NamedTuple
 
 import sympy
 
+_FARTHEST = 6
+"""Tokens that are looked at, the next one included."""
 _TOKEN = re.compile(r"(\s*)(\d+(?:\.\d+)?|\.\d+|\\[A-Za-z]+|\\.|\S)")
 _ANGLES = {
     name: getattr(sympy, name)
@@ -44,7 +46,6 @@ _FUNCTIONS = {
     "sgn": sympy.sign,
     "Gamma": sympy.gamma,
 }
-_OF_SEVERAL = {"max": sympy.Max, "min": sympy.Min, "gcd": sympy.gcd, "lcm": sympy.lcm}
 _LETTERS = """alpha beta gamma delta epsilon zeta eta theta iota kappa lambda mu nu xi rho sigma tau
 upsilon phi chi psi omega Gamma Delta Theta Lambda Xi Pi Sigma Upsilon Phi Psi Omega hbar ell
 imath jmath aleph partial nabla ldots"""
@@ -52,7 +53,7 @@ _ACCENTS = {"vec", "hat", "bar", "overline", "tilde", "dot", "ddot", "overrighta
 _CONSTANTS = {"e": sympy.E, "i": sympy.I, r"\pi": sympy.pi, r"\infty": sympy.oo}
 _CLOSING = {
     "(": ")", "[": "]", "{": "}", "|": "|", r"\{": r"\}", r"\lvert": r"\rvert",
-    r"\lfloor": r"\rfloor", r"\lceil": r"\rceil", r"\|": r"\|",
+    r"\lfloor": r"\rfloor", r"\lceil": r"\rceil",
 }  # fmt: skip
 _ENCLOSED = {
     "|": sympy.Abs, r"\lvert": sympy.Abs, r"\lfloor": sympy.floor, r"\lceil": sympy.ceiling
@@ -61,6 +62,13 @@ _TIMES = {"*", r"\cdot", r"\times"}
 _DIVIDED = {"/", r"\div"}
 _BIG = {r"\sum": sympy.Sum, r"\prod": sympy.Product}
 _UNKNOWN_FUNCTIONS = set("fghFGH")
+# The derivative of an unknown is a name; the operator d/dx stands before a formula.
+_D = r"\s*(?:d|\\partial)\s*"
+_ORDER = r"(?:\^\{(\d)\}\s*)?"
+_DERIVATIVE = re.compile(
+    rf"\\frac\s*\{{({_D}{_ORDER}[A-Za-z]\s*)\}}\s*\{{({_D}[A-Za-z]{_ORDER})\}}"
+)
+_OPERATOR = re.compile(rf"\\frac\s*\{{{_D}{_ORDER}\}}\s*\{{{_D}([A-Za-z]|\\[a-z]+)\s*{_ORDER}\}}")
 _ENDS = {*_CLOSING.values(), "+", "-", "", "^", "_", "!", ",", "&", r"\\", r"\end", "=", ":", ";"}
 
 
@@ -79,7 +87,8 @@ def parse(text: str):
     Raises:
         Unreadable: it writes none, or a value that does not exist (1/0).
     """
-    reader = _Reader(text)
+    text = _DERIVATIVE.sub(r"\\text{\1/\3}", text)
+    reader = _Reader(_OPERATOR.sub(r"\\derivative{\2}{\1}", text))
     formula = reader.sum()
     if reader.peek():
         raise Unreadable(f"{reader.peek()!r} is left")
@@ -98,6 +107,7 @@ class _Reader:
 
     def __init__(self, text: str) -> None:
         self._tokens = [_Token(word, bool(blank)) for blank, word in _TOKEN.findall(text)]
+        self._tokens += [_Token("", spaced=False)] * _FARTHEST
         self._place = 0
         self._bars = 0
         self._in_angle = False
@@ -106,11 +116,10 @@ class _Reader:
 
     def peek(self, ahead: int = 0) -> str:
         """Return a token that is left; "": none."""
-        place = self._place + ahead
-        return self._tokens[place].text if place < len(self._tokens) else ""
+        return self._tokens[self._place + ahead].text
 
     def _spaced(self) -> bool:
-        return self._place < len(self._tokens) and self._tokens[self._place].spaced
+        return self._tokens[self._place].spaced
 
     def _take(self, *expected: str) -> str:
         token = self.peek()
@@ -179,36 +188,23 @@ class _Reader:
                 base = sympy.factorial(base)
             elif self._take_if(r"\%"):
                 base /= 100
-            elif self.peek() == "^" and self._is_degree():
-                base = base * sympy.pi / 180 if self._in_angle else base
+            elif self.peek() == "^" and self.peek(1) == r"\circ":
+                self._place += 2
+                if self._in_angle:
+                    base *= sympy.pi / 180
             elif self._take_if("^"):
                 base = self._raise(base)
             else:
                 return base
 
     def _raise(self, base):
-        if isinstance(base, sympy.MatrixBase) and self.peek(1) == "T":
-            self._argument()
-            return base.T
         exponent = self._argument()
         if self._take_if("^"):  # 2^3^2, typed by hand
             exponent = self._raise(exponent)
         return base**exponent
 
-    def _is_degree(self) -> bool:
-        """Take a degree sign, if it is next."""
-        length = 4 if self.peek(1) == "{" else 2
-        sign = "".join(self.peek(ahead) for ahead in range(length))
-        if sign not in (r"^\circ", r"^{\circ}"):
-            return False
-        self._place += length
-        return True
-
     def _argument(self):
-        """Read a group in braces, or one token; a sign may stand before it."""
-        if self._take_if("-"):
-            return -self._argument()
-        self._take_if("+")
+        """Read a group in braces, or one token."""
         word = self.peek()
         if word == "{":
             return self._group()
@@ -226,8 +222,6 @@ class _Reader:
         value = self.sum()
         self._take(_CLOSING[opening])
         self._bars = bars
-        if opening == r"\|":
-            return value.norm()
         return _ENCLOSED.get(opening, lambda same: same)(value)
 
     def _atom(self):
@@ -242,8 +236,6 @@ class _Reader:
         command = token.removeprefix("\\")
         if token.startswith("\\") and command in _FUNCTIONS:
             return self._function(command)
-        if command in _OF_SEVERAL:
-            return self._function_of_several(command)
         if token in _BIG:
             return self._big(_BIG[token])
         method = _COMMANDS.get(token)
@@ -263,8 +255,6 @@ class _Reader:
             if part.is_Rational and 0 < part < 1:
                 return number + part
             self._place = place
-        if self._take_if("_"):
-            raise Unreadable("a number in a base")
         return number
 
     def _name(self) -> str:
@@ -283,23 +273,16 @@ class _Reader:
     def _letter(self, name: str):
         if self._take_if("_"):
             name += f"_{self._name()}"
-        primes = 0
+        called = name.partition("_")[0] in _UNKNOWN_FUNCTIONS
         while self._take_if("'"):
-            primes += 1
-        if self.peek() == "^" and self.peek(1) == "{" and self.peek(2) == r"\prime":
-            self._take()
-            primes += self._name().count("prime")
-        elif self.peek() == "^" and self.peek(1) == r"\prime":
-            self._place += 2
-            primes += 1
-        called = primes or name.partition("_")[0] in _UNKNOWN_FUNCTIONS
+            name += "'"
+            called = True
         if called and "".join(map(self.peek, range(6))) == "^{-1}(":
             self._place += 5
             name += "^-1"
-        symbol = letter(name + "'" * primes)
         if called and self.peek() == "(" and not self._spaced():
-            return sympy.Function(symbol.name, real=True)(*self._arguments())
-        return symbol
+            return sympy.Function(name, real=True)(*self._arguments())
+        return letter(name)
 
     def _arguments(self) -> list:
         """Read arguments in brackets."""
@@ -309,11 +292,6 @@ class _Reader:
             values.append(self.sum())
         self._take(closing)
         return values
-
-    def _function_of_several(self, name: str):
-        if self.peek() != "(":
-            raise Unreadable(f"{name} without arguments")
-        return _OF_SEVERAL[name](*self._arguments())
 
     def _function(self, name: str):
         base = self._argument_behind("_")
@@ -332,10 +310,7 @@ class _Reader:
 
     def _function_argument(self):
         if self.peek() in ("(", "[", "{"):
-            value = self._group()
-            if self._in_angle and self.peek() == "^" and self._is_degree():
-                value *= sympy.pi / 180
-            return value
+            return self._group()
         value = self._power() if self.peek() != "-" else self._signed()
         while self._continues() and not self._begins_function():
             value *= self._power()
@@ -348,27 +323,14 @@ class _Reader:
         return token in ("(", "[") or token.removeprefix("\\") in _FUNCTIONS or token in _BIG
 
     def _fraction(self):
-        top = self._tokens[self._place : self._place + 3]
-        if [token.text for token in top[:1]] == ["{"] and top[1].text in ("d", r"\partial"):
-            return self._derivative()
         numerator = self._argument()
         return numerator / self._argument()
 
     def _derivative(self):
-        r"""Read ``\frac{dy}{dx}`` as a letter of its own, and ``\frac{d}{dx} x^2`` as 2x."""
-        place = self._place
-        above = self._name()
-        below = self._name()
-        operator = re.fullmatch(r"(d|partial)(?:\^\{?(\d)\}?|\^?(\d))?", above)
-        variable = re.fullmatch(r"(?:d|partial)([A-Za-z]|[a-z]{3,})(?:\^?\d)?", below)
-        if variable is None:  # a fraction whose numerator begins with a d
-            self._place = place
-            numerator = self._argument()
-            return numerator / self._argument()
-        if operator is None:
-            return letter(f"{above}/{below}")
-        times = int(operator[2] or operator[3] or 1)
-        return sympy.diff(self._product(), letter(variable[1]), times)
+        r"""Read ``\frac{d}{dx} x^2`` as 2x."""
+        variable = self._name()
+        times = int(self._name() or 1)
+        return sympy.diff(self._product(), letter(variable), times)
 
     def _root(self):
         degree = self._group() if self.peek() == "[" else 2
@@ -381,13 +343,18 @@ class _Reader:
         top = self._argument()
         return sympy.binomial(top, self._argument())
 
-    def _big(self, operator):
+    def _index(self, *marks: str):
+        """Read the letter below a sum or a limit, and its first value or its target."""
         self._take("_")
         self._take("{")
-        index = self._take()
-        self._take("=")
-        first = self.sum()
+        name = self._take().removeprefix("\\")
+        self._take(*marks)
+        value = self.sum()
         self._take("}")
+        return name, value
+
+    def _big(self, operator):
+        index, first = self._index("=")
         self._take("^")
         last = self._argument()
         self._bound.add(index)
@@ -407,13 +374,8 @@ class _Reader:
         return sympy.Integral(body, bounds).doit()
 
     def _limit(self):
-        self._take("_")
-        self._take("{")
-        variable = self._letter(self._take().removeprefix("\\"))
-        self._take(r"\to", r"\rightarrow")
-        target = self.sum()
-        self._take("}")
-        return sympy.limit(self._product(), variable, target)
+        variable, target = self._index(r"\to", r"\rightarrow")
+        return sympy.limit(self._product(), letter(variable), target)
 
     def _matrix(self):
         kind = self._name()
@@ -425,14 +387,14 @@ class _Reader:
                 rows.append([])
             elif not self._take_if("&", r"\hline"):
                 rows[-1].append(self.sum())
-        if self._name() != kind:
-            raise Unreadable("another end")
+        self._name()
         matrix = sympy.ImmutableMatrix([row for row in rows if row])
         return matrix.det() if kind == "vmatrix" else matrix
 
 
 _COMMANDS = {
     r"\frac": _Reader._fraction,
+    r"\derivative": _Reader._derivative,
     r"\sqrt": _Reader._root,
     r"\binom": _Reader._binomial,
     r"\int": _Reader._integral,

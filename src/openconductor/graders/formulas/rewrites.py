@@ -59,6 +59,8 @@ _REWRITES = r"""
 \\(begin|end)\s*\{?([pbvBV]?|small)matrix\}? ⟶ \\\1{\2matrix}
 \\(begin|end)\s*\{smallmatrix\} ⟶ \\\1{matrix}
 \\[dtc]frac(?![a-zA-Z]) ⟶ \\frac
+\\frac\s*(\d)(?=\s*[\d{\\]) ⟶ \\frac{\1}
+\\frac\s*(\{[^{}]*\})\s*(\d) ⟶ \\frac\1{\2}
 \{([^{}]+)\\over(?![a-z])([^{}]+)\} ⟶ \\frac{\1}{\2}
 \\[dt]binom(?![a-zA-Z]) ⟶ \\binom
 \\[lr]vert(?![a-zA-Z]) ⟶ |
@@ -71,6 +73,8 @@ _REWRITES = r"""
 (\\mathbb\{R\})\s*-\s*(?=\\\{) ⟶ \1\\setminus␣
 \\var(epsilon|phi|theta)(?![a-zA-Z]) ⟶ \\\1
 \\(?:l?dots|cdots)(?![a-zA-Z]) ⟶ \\ldots
+\^\s*\{?\s*\\prime\s*\\prime\s*\}? ⟶ ''
+\^\s*\{?\s*\\prime\s*\}? ⟶ '
 \\colon(?![a-zA-Z])|\{:\} ⟶ :
 ^[a-z]\s*\\mapsto\s* ⟶
 (?<![a-zA-Z\\])d([a-z])\s*/\s*d([a-z])(?![a-zA-Z]) ⟶ \\frac{d\1}{d\2}
@@ -122,7 +126,6 @@ _REWRITES = r"""
 (?<![a-zA-Z\\])(?:infinity|inf|oo)(?![a-zA-Z]) ⟶ \\infty␣
 (?<![a-zA-Z\\])(GREEK)(?![a-zA-Z]) ⟶ \\\1␣
 (?<![a-zA-Z\\])(FUNCTION)(?![a-zA-Z]) ⟶ \\\1␣
-(?<![a-zA-Z\\])(max|min|gcd|lcm)\s*(?=\() ⟶ \\\1
 # Binomials in their dresses.
 \{([^{}]+)\\choose(?![a-z])([^{}]+)\} ⟶ \\binom{\1}{\2}
 (?:\{\})?[_^]\s*\{?(\w{1,9})\}?\s*C_\s*\{?(\w+)\}? ⟶ \\binom{\1}{\2}
