@@ -12,7 +12,7 @@ import re
 import tomllib
 import zlib
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache, lru_cache
 from importlib.resources import files
 from typing import Any, Literal, cast
@@ -53,6 +53,8 @@ class PromptOptions:
         subtasks: whether the Conductor writes an instruction for each step, or every step gets
             ``SOLVE_SUBTASK``.
         cards: whether the workers' descriptions are shown. ``brief`` adds their names.
+        answer_forms: texts at the end of a question that ask for a form of the answer. They are
+            for the workers, and the Conductor is not shown them.
     """
 
     template: Literal["full", "brief", "compact"] = "full"
@@ -60,6 +62,7 @@ class PromptOptions:
     access: Literal["binary", "index"] = "binary"
     subtasks: bool = True
     cards: bool = False
+    answer_forms: tuple[str, ...] = ()
 
 
 EXAMPLES: dict[ExampleName, ExampleSet] = {
@@ -124,6 +127,24 @@ def check_turns(question: object) -> tuple[Message, ...]:
     return turns
 
 
+def drop_answer_form(question: str, forms: Sequence[str]) -> str:
+    r"""Return a question without the form of the answer that it asks for at its end.
+
+    >>> drop_answer_form("What is 6 times 7?\n\nAnswer with a number.", ["Answer with a number."])
+    'What is 6 times 7?'
+    """
+    form = find_answer_form(question, forms)
+    return question.removesuffix(form).rstrip() if form else question
+
+
+def find_answer_form(question: str, forms: Sequence[str]) -> str:
+    """Return the form of the answer that a question asks for at its end; "": none."""
+    for form in forms:
+        if question.endswith(form) and question.strip() != form:
+            return form
+    return ""
+
+
 def render_prompt(
     question: Question,
     ordinals: Sequence[int],
@@ -153,7 +174,7 @@ def render_prompt(
         ConfigError: the question cannot be asked, there are no workers or repeated ones, or
             ``max_steps`` is below 1.
     """
-    turns = check_question(question)
+    turns = [_without_form(turn, options) for turn in check_question(question)]
     if not ordinals or len(set(ordinals)) != len(ordinals):
         raise ConfigError(
             f"the workers on offer: got {list(ordinals)}, expected one or more, none twice"
@@ -276,6 +297,13 @@ def tools_as_text(turns: Sequence[Message]) -> tuple[Message, ...]:
             lines.append(f"[calls {function.get('name')}({function.get('arguments', '')})]")
         as_text.append(Message(role, "\n".join(lines), turn.media))
     return tuple(as_text)
+
+
+def _without_form(turn: Message, options: PromptOptions) -> Message:
+    """Return a turn as the Conductor is shown it."""
+    if turn.role != "user":
+        return turn
+    return replace(turn, content=drop_answer_form(turn.content, options.answer_forms))
 
 
 def _conversation(turns: Sequence[Message]) -> str:

@@ -56,7 +56,8 @@ class BestOfGroup:
         prompts: list[str] = []
         for problem in attempts:
             pool = draw_pool(config, setup.pool, problem.id)
-            prompts.append(write_prompt(learner.tokenizer, problem.question, config, pool))
+            question = setup.questions.planned(problem)
+            prompts.append(write_prompt(learner.tokenizer, question, config, pool))
         completions = complete(
             learner.model,
             learner.tokenizer,

@@ -130,8 +130,8 @@ def test_the_command_line_overrules_the_recipe(evaluate) -> None:
 # ── what is refused, and what fails ───────────────────────────────────────────────────────────────
 WRONG = """
 conducter                                         → nearest: 'conductor'
-random --task-path gsm8k                          → expected NAME=FILE
-random --task gym --task-path gsm8k=x.jsonl       → expected the name of a --task
+random --task gym --task mmlu --task-path gsm8k   → expected NAME=FILE
+random --task gym --task-path gsm8k=x.jsonl       → with the name of a --task
 random repeats=2                                  → key=value requires --config
 random --setting tight                            → setting: got 'tight'
 random --budget-dollars much                      → --budget-dollars: got 'much'

@@ -431,7 +431,7 @@ def test_calibrate_adds_a_task_to_the_pool_file_and_leaves_the_rest_as_it_is(
 
 @pytest.mark.parametrize(
     ("paths", "message"),
-    [(["here"], "expected NAME=FILE"), (["other=here"], "no task 'other'")],
+    [(["here"], "expected NAME=FILE"), (["other=here"], "got 'other=here'")],
 )
 def test_local_data_of_several_tasks_name_their_task(tmp_path, run, paths, message) -> None:
     pool = write_pool(tmp_path, "http://127.0.0.1:9/v1", "solver")

@@ -148,6 +148,14 @@ async def test_greedy_completions_are_those_of_training(folder: Path) -> None:
         assert ours.usage.output_tokens == theirs.usage.output_tokens
 
 
+def test_a_checkpoint_says_which_forms_of_the_answer_it_was_not_shown(folder, tmp_path) -> None:
+    model, tokenizer = load_model(folder)
+    forms = ("Answer in one word.",)
+    save_conductor(model, tokenizer, CONFIG, tmp_path / "saved", answer_forms=forms)
+    assert TinyProvider(tmp_path / "saved").prompt_options.answer_forms == forms
+    assert TinyProvider(folder).prompt_options.answer_forms == ()
+
+
 def test_a_checkpoint_holds_the_workers_unless_each_question_had_its_own(folder, tmp_path) -> None:
     model, tokenizer = load_model(folder)
     pool = WorkerPool([Worker(Scripted(model="m-1"), name="big")])

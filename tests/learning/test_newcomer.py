@@ -183,4 +183,6 @@ def test_a_conductor_learns_from_the_records_and_is_compared_and_asked(
     planner = ("--conductor", "runs/mine", "--pool", "pool.toml")
     succeed(run, "eval", "conductor", "workers", *planner, *options)
     succeed(run, "report", "runs/compared")
-    assert "42" in succeed(run, "ask", SUM, *planner)
+    answered = json.loads(succeed(run, "ask", SUM, *planner, "--json"))
+    assert "42" in answered["answer"]
+    assert answered["rounds"][0]["valid"], "its own plan, for a question as it is"

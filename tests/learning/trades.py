@@ -15,6 +15,7 @@ from typing import ClassVar
 
 import openconductor as oc
 from openconductor import Dataset, Grade, Item, Problem, Row, Shape
+from openconductor.tasks.prompts import boxed_prompt
 
 WORKERS = {"calculator": "sums", "atlas": "places", "linguist": "words"}
 _CAPITALS = """
@@ -73,7 +74,7 @@ class Named:
 
 def _item(row: Row) -> Item:
     answer = row.text("answer")
-    return row.item(row.text("ask"), answer, f"It is: {answer}")
+    return row.item(boxed_prompt(row.text("ask")), answer, f"It is: {answer}")
 
 
 TRADES = Dataset("trades", shapes=(Shape(("ask", "answer"), _item),), grader=Named)
@@ -107,6 +108,11 @@ def write_questions(path: Path, count: int, seed: int = 0) -> dict[str, str]:
     return trades
 
 
+def bare(question: str) -> str:
+    """Return a question as a user asks it, without the form of the answer."""
+    return question.partition("\n\n")[0]
+
+
 class Tradesman(oc.Provider):
     """A scripted worker, named after its model; it counts its calls by name."""
 
@@ -128,7 +134,7 @@ class Tradesman(oc.Provider):
     ) -> oc.Completion:
         del sampling, call, on_text
         self.calls[self.model] = self.calls.get(self.model, 0) + 1
-        question = messages[0].content.partition("\n\n")[0]
+        question = bare(messages[0].content)
         answer, trade = self.rows[question]
         digest = blake2b(f"{self.model}/{question}".encode()).digest()
         if WORKERS[self.model] != trade and digest[0] % 5:

@@ -142,6 +142,20 @@ def test_a_chat_may_end_with_any_turn(chat: str, shown: str) -> None:
     assert render_prompt(turns, [0])[-1].content == expected
 
 
+def test_a_planner_is_not_shown_the_form_of_the_answer_that_workers_are_asked_for() -> None:
+    form = "Answer in one word."
+    asked = f"Why?\n\n{form}"
+    chat = [Message("user", asked), Message("assistant", form), Message("user", asked)]
+    for options in (COMPACT, PromptOptions()):
+        knowing = replace(options, answer_forms=(form,))
+        bare = [render_prompt("Why?", [0], options=each) for each in (options, knowing)]
+        assert render_prompt(asked, [0], options=knowing) == bare[0] == bare[1]
+        (*_, turn) = render_prompt(chat, [0], options=knowing)
+        assert turn.content.count(form) == 1, "what others said stays"
+        (*_, turn) = render_prompt(form, [0], options=knowing)
+        assert form in turn.content, "a question is never blank"
+
+
 # ── whole prompts ─────────────────────────────────────────────────────────────────────────────────
 FAILED = Transcript(TWO_STEPS, tuple(StepResult(step) for step in TWO_STEPS))
 UNKNOWN = WorkflowError(WorkflowReason.UNKNOWN_WORKER, "model_id, step 0: got 9")

@@ -26,7 +26,7 @@ from openconductor.events import CallEnded, Chosen, Event, Planned, RoundEnded, 
 from openconductor.gym.questions import UNREADABLE, is_readable
 from openconductor.gym.workers import gym_pool
 from openconductor.ledger import draw_up
-from openconductor.prompt import QUESTION_LIMIT, check_question
+from openconductor.prompt import QUESTION_LIMIT, check_question, find_answer_form
 from openconductor.protocols import OnEvent, Orchestrator
 from openconductor.store import CompletionStore, open_store
 from openconductor.store.episode_json import episode_json
@@ -72,6 +72,9 @@ def ask(
         simulated = pool is None
         workers = _load_pool(text, pool, seed)
         planned = how.open_conductor(conductor, workers, simulated=simulated)
+        form = find_answer_form(text, planned.prompt.answer_forms)
+        if form:
+            console.say(f"for workers only, the Conductor is not shown: {form}")
         source = _Source(planned.pool, simulated, partial(_replaying, planned))
     else:
         given = {"--conductor": conductor, "--seed": seed, **how.of_conductor}
@@ -172,10 +175,12 @@ def _open_run(
     folder: Path, pool_file: Path | None, system: str | None, how: options.AnswerOptions
 ) -> _Source:
     """Open a system of a run; None: ``auto``, and say what that is."""
+    from openconductor.cli.runs import require_evaluation
     from openconductor.evaluation.eval_config import GYM
     from openconductor.serving.measured import AUTO, MeasuredRun, for_users
 
     name = system or AUTO
+    require_evaluation(folder)
     measured = MeasuredRun(folder, None if pool_file is None else str(pool_file))
 
     def open_system(store: CompletionStore | None) -> Orchestrator:

@@ -41,9 +41,10 @@ from openconductor.cli.runs import (
     evaluate,
     interruptible,
     missing_text,
+    named_tasks,
     read_learn,
     read_task,
-    read_task_path,
+    read_task_paths,
     say_masked,
 )
 from openconductor.errors import BudgetExceeded, ConfigError
@@ -85,7 +86,8 @@ def eval(  # noqa: A001, PLR0913, PLR0917 - the options of a command
         typer.Option("--task", help="TASK or NAME=TASK; repeatable (default: gym)."),
     ] = None,
     task_path: Annotated[
-        list[str] | None, typer.Option("--task-path", help="NAME=FILE: local data of a task.")
+        list[str] | None,
+        typer.Option("--task-path", help="FILE or NAME=FILE: local data of a task."),
     ] = None,
     learn: Annotated[
         str | None,
@@ -151,8 +153,8 @@ def eval(  # noqa: A001, PLR0913, PLR0917 - the options of a command
     words = systems or []
     overrides = [word for word in words if _OVERRIDE.match(word)]
     names = [word for word in words if not _OVERRIDE.match(word)]
-    paths = dict(read_task_path(text) for text in task_path or ())
-    tasks = [read_task(text) for text in task or paths]
+    paths = task_path or []
+    tasks = [read_task(text) for text in task or named_tasks(paths)]
     changes = _overlay(
         {},
         {
@@ -179,7 +181,7 @@ def eval(  # noqa: A001, PLR0913, PLR0917 - the options of a command
         },
     )
     if regraded is not None:
-        others = (overrides, tasks, limit, config, out, retry_failed, dry_run, offline)
+        others = (overrides, tasks, paths, limit, config, out, retry_failed, dry_run, offline)
         if changes.keys() - {"judge"} or any(others):
             raise ConfigError(
                 "--regrade allows only --judge and --json; a judge is asked again where it failed"
@@ -198,7 +200,7 @@ def eval(  # noqa: A001, PLR0913, PLR0917 - the options of a command
         cast("Values", base["learn"]).pop("path", None)
     values = _overlay(base, changes)
     chosen = tasks or cast("list[Values]", base["task"])
-    values["task"] = complete_tasks(chosen, paths, limit)
+    values["task"] = complete_tasks(chosen, read_task_paths(paths, chosen), limit)
     where = "command line" if config is None else str(config)
     recipe = make_eval_config(values, where=where)
     if dry_run:

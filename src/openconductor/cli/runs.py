@@ -20,6 +20,7 @@ from openconductor.cli import console
 from openconductor.cli.bill import dollars_text, say_interrupted
 from openconductor.cli.console import counted
 from openconductor.cli.options import Dollars, JudgeName, Out, Seed, UndecidedFate
+from openconductor.config import read_toml
 from openconductor.errors import BudgetExceeded, ConfigError, JournalError
 from openconductor.evaluation.eval_config import GYM, EvalConfig, make_eval_config
 from openconductor.evaluation.grid import EvalPlan, Progress, run_grid
@@ -27,6 +28,7 @@ from openconductor.evaluation.records import CONFIG, JOURNAL, Results, holds
 from openconductor.evaluation.tables import TableRow, make_rows, much_masked
 from openconductor.pool import simulated_pool
 from openconductor.store import read_store
+from openconductor.training.train_config import load_train_config
 from openconductor.types import Usage
 
 Values = dict[str, object]
@@ -100,10 +102,38 @@ def interruptible(
 
 def ask_command(conductor: Path, pool: str) -> str:
     """Return the command that asks a trained Conductor over the pool of its training."""
-    command = ["openconductor", "ask", "…", "--conductor", str(conductor)]
+    return shlex.join(["openconductor", "ask", "…", *_planner_options(conductor, pool)])
+
+
+def _planner_options(conductor: Path, pool: str) -> list[str]:
+    options = ["--conductor", str(conductor)]
     if simulated_pool(pool) is None:
-        command += ["--pool", pool]
-    return shlex.join(command)
+        options += ["--pool", pool]
+    return options
+
+
+def require_evaluation(folder: Path) -> None:
+    """Check that the run in a folder is not a training.
+
+    Raises:
+        ConfigError: it is one; the message has the commands for its Conductor.
+    """
+    path = folder / CONFIG
+    if not path.is_file() or "rollout" not in read_toml(path):
+        return
+    config = load_train_config(path)
+    options = _planner_options(folder, config.pool)
+    serve = ["openconductor", "serve", *options]
+    measure = ["openconductor", "eval", "conductor", "workers", *options]
+    for name, file in config.held_out_paths.items():
+        measure += ["--task", name]
+        if file:
+            measure += ["--task-path", f"{name}={file}"]
+    raise ConfigError(
+        f"{folder}: is the folder of a training, expected that of an evaluation. To ask its "
+        f"Conductor: {shlex.join(serve)}; to look at its answers, evaluate it first: "
+        f"{shlex.join(measure)}"
+    )
 
 
 def is_first_process() -> bool:
@@ -131,11 +161,34 @@ def read_task(text: str) -> Values:
     return {"name": name, "task": task} if equals else {"name": name}
 
 
-def read_task_path(text: str) -> tuple[str, str]:
-    """Return the task and the file of NAME=FILE."""
-    name, _, path = text.partition("=")
-    if not name or not path:
-        raise ConfigError(f"--task-path: got {text!r}, expected NAME=FILE")
+def named_tasks(paths: Sequence[str]) -> list[str]:
+    """Return the names in FILE or NAME=FILE."""
+    names = [_split_path(text)[0] for text in paths]
+    return [name for name in names if name]
+
+
+def read_task_paths(texts: Sequence[str], tasks: Sequence[Mapping[str, object]]) -> dict[str, str]:
+    """Return the file of each task, of FILE or NAME=FILE; FILE is that of the only task."""
+    names = [str(task["name"]) for task in tasks]
+    paths: dict[str, str] = {}
+    for text in texts:
+        name, path = _split_path(text)
+        if not name and len(names) == 1:
+            name = names[0]
+        if name not in names or not path:
+            raise ConfigError(
+                f"--task-path: got {text!r}, expected NAME=FILE with the name of a --task, or "
+                f"FILE for a single task; the tasks: {', '.join(names)}"
+            )
+        paths[name] = path
+    return paths
+
+
+def _split_path(text: str) -> tuple[str, str]:
+    """Return the name ("": none) and the path of FILE or NAME=FILE."""
+    name, equals, path = text.partition("=")
+    if not equals or "/" in name:
+        return "", text
     return name, path
 
 
@@ -153,10 +206,6 @@ def complete_tasks(
     tasks: Sequence[Mapping[str, object]], paths: Mapping[str, str], limit: int | None
 ) -> list[Values]:
     """Return the recipe's tables of tasks, with the paths and the limit of the command line."""
-    known = {task["name"] for task in tasks}
-    unknown = sorted(paths.keys() - known)
-    if unknown:
-        raise ConfigError(f"--task-path: no task {unknown[0]!r}; expected the name of a --task")
     tables: list[Values] = []
     for task in tasks:
         table = dict(task)
@@ -226,10 +275,7 @@ def ask_workers(
 ) -> WorkersRun:
     """Ask every worker of a pool file (None: of the gym) alone, or resume the run that did."""
     tables = [read_task(text) for text in dict.fromkeys(tasks)]
-    paths = options.task_path or []
-    if len(tables) == len(paths) == 1 and "=" not in paths[0]:
-        paths = [f"{tables[0]['name']}={paths[0]}"]
-    path_of_task = dict(read_task_path(text) for text in paths)
+    path_of_task = read_task_paths(options.task_path or [], tables)
     values: dict[str, object] = {
         "name": f"{verb}-{GYM if pool is None else pool.stem}",
         "pool": GYM if pool is None else str(pool),

@@ -31,6 +31,7 @@ from openconductor.cli.options import (
     pool_file_hint,
     spread,
 )
+from openconductor.cli.runs import require_evaluation
 from openconductor.config import dump_toml, load_toml, needing
 from openconductor.evaluation.dry_run import check_keys, check_pool
 from openconductor.evaluation.eval_config import CONDUCTOR, GYM, find_planner
@@ -275,6 +276,7 @@ def _offer_run(config: ServeConfig, where: str) -> _Offer:
     for name in _OF_CONDUCTOR:
         of_conductor[name] = getattr(config, name) != getattr(default, name)
     check_measured(of_conductor, where)
+    require_evaluation(Path(config.run))
     measured = MeasuredRun(Path(config.run), None if config.pool == GYM else config.pool)
     systems: dict[str, Orchestrator] = {}
     evidence: dict[str, dict[str, object]] = {}

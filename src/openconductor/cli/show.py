@@ -18,6 +18,7 @@ from openconductor.cli import console
 from openconductor.cli.console import labelled, printable
 from openconductor.cli.live import EpisodeView
 from openconductor.cli.options import AsJson
+from openconductor.cli.runs import require_evaluation
 from openconductor.config import nearest, one_of
 from openconductor.errors import ConfigError
 from openconductor.evaluation.records import Results
@@ -51,6 +52,7 @@ def show(
     as_json: AsJson = False,
 ) -> None:
     """Look at the answers of an evaluation: plan, steps, verdict, reason."""
+    require_evaluation(run)
     results = Results.load(run)
     _check_names(results, system, task, question)
     records = [

@@ -17,12 +17,14 @@ from openconductor.cli import console
 from openconductor.cli.bill import dollars_text
 from openconductor.cli.console import counted
 from openconductor.cli.options import AsJson, Dollars, JudgeName, spread
+from openconductor.cli.runs import read_task, read_task_paths
 from openconductor.config import one_of, registered
 from openconductor.errors import ConfigError
 from openconductor.events import CallEnded, Event
 from openconductor.graders import GRADERS
 from openconductor.graders.code_tests import CodeTests, IoTest
 from openconductor.pool import WorkerPool
+from openconductor.prompt import find_answer_form
 from openconductor.protocols import CallContext, Grader
 from openconductor.store.serialisation import plain
 from openconductor.tasks import TASKS, load_task
@@ -30,13 +32,19 @@ from openconductor.tasks.check import CheckFinding, CheckReport, check_task
 from openconductor.tasks.data.dataset import UnpinnedData
 from openconductor.tasks.data.items import Benchmark, Item, Loaded, Source
 from openconductor.tasks.paper_mix import MixGrader
+from openconductor.tasks.prompts import ANSWER_FORMS
 from openconductor.types import Budget, Usage
 
 task = typer.Typer(help="List benchmarks, look at their problems, check their graders.")
 
 Json = dict[str, object]
 Name = Annotated[
-    str, typer.Argument(help="The task's name; `task list` lists them.", show_default=False)
+    str,
+    typer.Argument(
+        metavar="TASK",
+        help="TASK or NAME=TASK; `task list` lists the tasks.",
+        show_default=False,
+    ),
 ]
 SHOWN = 20  # findings for people; --json has all
 SHOWN_CHARACTERS = 300
@@ -48,9 +56,11 @@ class DataOptions:
     """The problems of a task that are loaded."""
 
     path: Annotated[
-        Path | None,
+        str | None,
         typer.Option(
-            "--path", help="Local data: a file of JSON Lines, or a folder of <split>.jsonl."
+            "--path",
+            "--task-path",
+            help="FILE or NAME=FILE: JSON Lines, or a folder of <split>.jsonl.",
         ),
     ] = None
     split: Annotated[
@@ -134,7 +144,11 @@ def show(
     ]
     known = dict.fromkeys(filter(None, facts))
     console.say(" · ".join(known))
-    console.show_text(item.problem.question)
+    question = item.problem.question
+    console.show_text(question)
+    form = find_answer_form(question, (*ANSWER_FORMS, *benchmark.answer_forms))
+    if form:
+        console.say(f"for workers only, a trained Conductor is not shown: {form}")
     console.say(f"reference: {_short(_reference(item.problem.reference))}")
     if item.canonical is not None:
         console.say(f"canonical reply: {_short(item.canonical)}")
@@ -214,7 +228,12 @@ def _with_judge(
 
 def _load(name: str, data: DataOptions) -> tuple[Benchmark, Loaded]:
     """Return the task and its problems; say on stderr if its data are not pinned."""
-    benchmark = load_task(name, **asdict(data))
+    table = read_task(name)
+    options = asdict(data)
+    if data.path is not None:
+        options["path"] = read_task_paths([data.path], [table])[str(table["name"])]
+    benchmark = load_task(str(table.get("task", table["name"])), **options)
+    benchmark.name = str(table["name"])
     with warnings.catch_warnings(record=True) as caught, console.only_results_on_stdout():
         warnings.simplefilter("always", UnpinnedData)
         loaded = benchmark.read()

@@ -33,12 +33,19 @@ Style = Literal["ours", "mmlu-pro", "simple-evals"]
 T = TypeVar("T")
 
 LETTERS = "ABCDEFGHIJ"
+_FORM = (
+    "Think step by step, then end with one line of the form 'Answer: X', where X is one of "
+    "{listed}."
+)
+CHOICE_FORMS = tuple(
+    _FORM.format(listed=", ".join(LETTERS[:count])) for count in range(2, len(LETTERS) + 1)
+)
+"""The last paragraphs of our prompts, which say how to answer, for each number of choices."""
 
 # The prompts that papers asked with: from simple-evals (MIT licence), and from MMLU-Pro
 # (Apache-2.0) without its five examples.
 _PROMPTS: dict[Style, str] = {
-    "ours": "{question}\n\n{choices}\n\nThink step by step, then end with one line of the form "
-    "'Answer: X', where X is one of {listed}.",
+    "ours": f"{{question}}\n\n{{choices}}\n\n{_FORM}",
     "simple-evals": "Answer the following multiple choice question. The last line of your response "
     "should be of the following format: 'Answer: $LETTER' (without quotes) where LETTER is one of "
     "{letters}. Think step by step before answering.\n\n{question}\n\n{choices}",

@@ -86,6 +86,11 @@ class ReplayTask(Benchmark):
         table = read_table(self.path)
         return table.models if table.origin else ()
 
+    @property
+    def answer_forms(self) -> Sequence[str]:
+        """Those of the task whose answers were recorded."""
+        return () if self._origin is None else self._origin.answer_forms
+
     def with_records(self, pool: WorkerPool) -> WorkerPool:
         """Return the pool with workers that answer from the table what it holds.
 

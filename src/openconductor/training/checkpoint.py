@@ -505,6 +505,7 @@ def save_trained(
     folder: Path,
     pool: WorkerPool,
     learnt: Sequence[Problem] = (),
+    answer_forms: Sequence[str] = (),
     before: Path | None = None,
 ) -> None:
     """Save the model of a trainer as ``save_conductor`` does; every process must call it."""
@@ -512,7 +513,14 @@ def save_trained(
     if model is not None:
         with unsharded():
             save_conductor(
-                model, tokenizer, config, folder, pool=pool, learnt=learnt, before=before
+                model,
+                tokenizer,
+                config,
+                folder,
+                pool=pool,
+                learnt=learnt,
+                answer_forms=answer_forms,
+                before=before,
             )
     trainer.accelerator.wait_for_everyone()
 
@@ -525,15 +533,16 @@ def save_conductor(
     *,
     pool: WorkerPool | None = None,
     learnt: Sequence[Problem] = (),
+    answer_forms: Sequence[str] = (),
     before: Path | None = None,
 ) -> None:
     """Save weights, tokenizer, and how the Conductor wants to be asked (``conductor.json``).
 
-    That file also says what it learnt from, so that no evaluation takes it for held out, and which
-    workers it knows, unless each question had workers of its own. A tiny
-    Conductor is read back by the runtime and compared with torch before it takes its place.
-    Adapters are merged, and also kept as they are; ``before`` is the folder of the model that they
-    were learnt on (None: the recipe's base).
+    That file also says what it learnt from, so that no evaluation takes it for held out, which
+    workers it knows, unless each question had workers of its own, and which ``answer_forms`` of
+    questions it was not shown. A tiny Conductor is read back by the runtime and compared with
+    torch before it takes its place. Adapters are merged, and also kept as they are; ``before`` is
+    the folder of the model that they were learnt on (None: the recipe's base).
 
     Raises:
         ConfigError: the runtime computes something else.
@@ -542,7 +551,7 @@ def save_conductor(
     is_plain = tokenizer.chat_template == PLAIN_CHAT
     tasks = {config.data.task, *(problem.task for problem in learnt)}
     description = {
-        "prompt": config.prompt.model_dump(),
+        "prompt": config.prompt.model_dump() | {"answer_forms": answer_forms},
         "max_tokens": config.rollout.max_tokens,
         "max_steps": config.rollout.max_steps,
         "chat": "plain" if is_plain else "template",

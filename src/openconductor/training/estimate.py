@@ -118,7 +118,8 @@ def model_needs(config: TrainConfig, pool: WorkerPool, questions: Questions | No
     if questions is None:
         return needs
     problems = training_problems(config, questions) or imitation_problems(config, questions, 0, {})
-    prompts = [write_prompt(tokenizer, problem.question, config, pool) for problem in problems]
+    texts = [questions.planned(problem) for problem in problems]
+    prompts = [write_prompt(tokenizer, text, config, pool) for text in texts]
     prompt = _mean_prompt_tokens(tokenizer, prompts)
     needs = replace(needs, prompt_tokens=prompt)
     if not config.model.base:

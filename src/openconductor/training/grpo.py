@@ -214,7 +214,7 @@ def make_rows(problems: Sequence[Problem], setup: Setup) -> list[Row]:
     rows: list[Row] = []
     for index, problem in enumerate(problems):
         pool = draw_pool(config, setup.pool, str(index))
-        prompt = render_chat(problem.question, config, pool)
+        prompt = render_chat(setup.questions.planned(problem), config, pool)
         for number in range(config.rollout.rounds):
             rows.append({"prompt": prompt, "problem": index, "round": number})
     return rows
@@ -411,11 +411,13 @@ def _play_first_rounds(
 ) -> list[list[dict[str, str]]]:
     """Play the first rounds of all processes; return the prompts of the second ones."""
     rewards, config = trainer.rewards, trainer.config
+    setup = rewards.setup
     trainer.first_rounds = rewards.score(samples, trainer.iteration, phase=", round 0")
     chats: list[list[dict[str, str]]] = []
     for sample, played in zip(samples, _last_rounds(trainer.first_rounds), strict=True):
-        pool = draw_pool(config, rewards.setup.pool, sample.key)
-        chats.append(render_chat(sample.problem.question, config, pool, played))
+        pool = draw_pool(config, setup.pool, sample.key)
+        question = setup.questions.planned(sample.problem)
+        chats.append(render_chat(question, config, pool, played))
     return chats
 
 

@@ -46,7 +46,7 @@ from openconductor.training.supervised import (
     supervised_arguments,
     warmup_steps,
 )
-from openconductor.training.train_config import ImitateConfig, TrainConfig
+from openconductor.training.train_config import ImitateConfig
 from openconductor.types import Problem, Round, Workflow
 
 _RISE = 0.02  # of a kind's mean accuracy from one window to the next; less is noise
@@ -187,10 +187,11 @@ class _Attempt:
     sample: int
 
     def prompt(
-        self, tokenizer: PreTrainedTokenizerBase, config: TrainConfig, previous: Round | None = None
+        self, tokenizer: PreTrainedTokenizerBase, setup: Setup, previous: Round | None = None
     ) -> str:
         """Return the text that the model completes; ``previous`` is the round before."""
-        return write_prompt(tokenizer, self.problem.question, config, self.pool, previous)
+        question = setup.questions.planned(self.problem)
+        return write_prompt(tokenizer, question, setup.config, self.pool, previous)
 
 
 class _Referee:
@@ -219,7 +220,7 @@ class _Referee:
             episode = self._scored[place].episode
             if episode.answer is not None:
                 previous = episode.rounds[-1]
-                prompts[place] = attempt.prompt(self._tokenizer, self._config, previous)
+                prompts[place] = attempt.prompt(self._tokenizer, self._rewards.setup, previous)
         return prompts
 
     def play_again(self, sampled: Sequence[Sampled], places: Sequence[int]) -> None:
@@ -301,7 +302,6 @@ class _Imitation(WholeCheckpoints):
         Raises:
             TrainingStopped: nothing can be learnt.
         """
-        config = self.setup.config
         settings = self.setup.config.imitate
         records = read_curve(self.curve.path)[:number]
         exploring = number < settled_after(records, settings)
@@ -311,7 +311,7 @@ class _Imitation(WholeCheckpoints):
         rewards = Rewards(self.setup, [attempt.problem for attempt in attempts], self.curve)
         referee = _Referee(rewards, self.tokenizer, attempts, number)
 
-        prompts = [attempt.prompt(self.tokenizer, config) for attempt in attempts]
+        prompts = [attempt.prompt(self.tokenizer, self.setup) for attempt in attempts]
         sampled = sample(attempts, prompts)
         kinds = [kind_of(attempt.problem) for attempt in attempts]
         second = on_first(lambda: referee.play(sampled))

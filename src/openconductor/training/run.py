@@ -233,7 +233,16 @@ def _run_phase(setup: Setup, phase: Phase, base: Path | None) -> None:
     trainer = phase.run(setup, learner)
     learnt = setup.questions.learnt if phase.graded else ()
     folder = phase.model_folder(setup.folder)
-    save_trained(trainer, tokenizer, setup.config, folder, setup.pool, learnt, before=base)
+    save_trained(
+        trainer,
+        tokenizer,
+        setup.config,
+        folder,
+        setup.pool,
+        learnt,
+        setup.questions.answer_forms,
+        before=base,
+    )
     del model, learner, trainer
     gc.collect()  # a trainer and its optimiser hold each other
 
@@ -308,9 +317,15 @@ def _measure_end(setup: Setup, last: Path | None) -> Record:
     config, conductor = setup.config, setup.folder / "conductor"
     if not is_complete(conductor):
         model, tokenizer = _load(setup, last)
-        learnt = setup.questions.learnt
         save_conductor(
-            model, tokenizer, config, conductor, pool=setup.pool, learnt=learnt, before=last
+            model,
+            tokenizer,
+            config,
+            conductor,
+            pool=setup.pool,
+            learnt=setup.questions.learnt,
+            answer_forms=setup.questions.answer_forms,
+            before=last,
         )
     model, tokenizer = _load_alone(setup, conductor)
     sampled = _plan_held_out(setup, model, tokenizer, temperature=1.0)
@@ -349,7 +364,8 @@ def _plan_held_out(
     prompts: list[str] = []
     for problem, key in zip(asked, keys, strict=True):
         pool = draw_pool(config, setup.pool, key)
-        prompts.append(write_prompt(tokenizer, problem.question, config, pool))
+        question = setup.questions.planned(problem)
+        prompts.append(write_prompt(tokenizer, question, config, pool))
     completions = complete(
         model, tokenizer, prompts, config=config, temperature=temperature, seed=0
     )

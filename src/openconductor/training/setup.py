@@ -15,9 +15,11 @@ from typing import TYPE_CHECKING
 
 from openconductor.errors import ConfigError, TaskError
 from openconductor.pool import WorkerPool, open_pool, simulated_pool
+from openconductor.prompt import drop_answer_form
 from openconductor.protocols import Grader, Task
 from openconductor.tasks import Benchmark, load_task
 from openconductor.tasks.paper_mix import MixGrader
+from openconductor.tasks.prompts import ANSWER_FORMS
 from openconductor.tasks.simulated import Simulation, find_simulation
 from openconductor.training.scoring import Scorer, reward_value
 from openconductor.training.train_config import BudgetConfig, TrainConfig
@@ -54,6 +56,21 @@ class Questions:
     def recorded(self) -> frozenset[str]:
         """The names of the workers whose answers the tasks hold."""
         return frozenset(name for task in self.tasks for name in task.recorded)
+
+    @property
+    def answer_forms(self) -> tuple[str, ...]:
+        """The texts at the end of questions that ask workers for a form of the answer."""
+        if self.simulation is not None:
+            return ()
+        own = [form for task in self.tasks for form in task.answer_forms]
+        return tuple(dict.fromkeys((*ANSWER_FORMS, *own)))
+
+    def planned(self, problem: Problem) -> str:
+        """Return the question as the Conductor is shown it: without the form of the answer.
+
+        So it plans alike for a user's question, which asks for none.
+        """
+        return drop_answer_form(problem.question, self.answer_forms)
 
 
 @dataclass(frozen=True, slots=True)

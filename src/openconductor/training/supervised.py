@@ -42,7 +42,7 @@ from openconductor.training.checkpoint import (
 from openconductor.training.completions import draw_pool, write_prompt
 from openconductor.training.setup import Learner, Phase, Questions, Setup
 from openconductor.training.train_config import SupervisedConfig, TrainConfig
-from openconductor.types import Access, Problem, Step, Workflow, text_of
+from openconductor.types import Access, Step, Workflow
 
 T = TypeVar("T")
 Row = tuple[list[int], list[int]]
@@ -110,7 +110,7 @@ def _cold_start_row(setup: Setup, tokenizer: PreTrainedTokenizerBase, index: int
     rng = random.Random(f"cold-start/{config.seed}/{index}")
     pool = draw_pool(config, setup.pool, f"cold-start/{index}")
     if simulation is None:
-        question = rng.choice(setup.questions.learnt).question
+        question = setup.questions.planned(rng.choice(setup.questions.learnt))
         draw = shaped_plan if settings.shapes else random_plan
         workflow, thought = draw(rng, pool.ordinals, config)
         prompt = write_prompt(tokenizer, question, config, pool)
@@ -137,10 +137,10 @@ def fresh_tokenizer(
     Raises:
         ConfigError: a question leaves no room for a completion.
     """
-    tokenizer = build_tokenizer(fresh_phrases(config, questions.learnt))
+    tokenizer = build_tokenizer(fresh_phrases(config, questions))
     longest = 0
     for problem in chain(questions.learnt, *questions.held_out):
-        prompt = write_prompt(tokenizer, problem.question, config, pool)
+        prompt = write_prompt(tokenizer, questions.planned(problem), config, pool)
         longest = max(longest, len(tokenizer.encode(prompt, add_special_tokens=False)))
     needed = longest + config.rollout.max_tokens
     if needed > config.model.positions:
@@ -152,7 +152,7 @@ def fresh_tokenizer(
     return tokenizer
 
 
-def fresh_phrases(config: TrainConfig, learnt: Sequence[Problem]) -> list[str]:
+def fresh_phrases(config: TrainConfig, questions: Questions) -> list[str]:
     """Return the texts that a fresh model reads and writes as one token.
 
     They are the phrases of all simulated tasks, so that every fresh model can also learn these;
@@ -162,12 +162,13 @@ def fresh_phrases(config: TrainConfig, learnt: Sequence[Problem]) -> list[str]:
     phrases: list[str] = []
     for simulation in simulations():
         phrases += simulation.phrases(cards=config.prompt.cards)
+    learnt = questions.learnt
     if not learnt:
         return phrases
     phrases += [*FIRST, *LATER, *(thought.format("") for thought in THOUGHTS + SHAPES)]
     counts: Counter[str] = Counter()
     for problem in learnt:
-        text = text_of(problem.question)
+        text = questions.planned(problem)
         counts.update({*_WORD.findall(text), *text})
     frequent = [part for part, count in counts.items() if count * 100 >= len(learnt)]
     return phrases + sorted(frequent)

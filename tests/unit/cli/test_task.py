@@ -43,6 +43,15 @@ def test_a_problem_is_shown_by_its_position_or_its_id(run, data, which) -> None:
     assert "math500/test · 2 of 3 · three\n" in ran.err
     assert "reference: 6\ncanonical reply: The final answer is \\boxed{6}.\n" in ran.err
     assert "source: local file test, 3 rows, sha256 " in ran.err
+    assert f"a trained Conductor is not shown: {prompt}\n" in ran.err
+
+
+@pytest.mark.parametrize("form", ["--path {}", "--task-path {}", "--task-path mine={}"])
+def test_a_task_and_its_file_may_have_a_name_as_in_evaluations(run, data, form) -> None:
+    ran = run("task", "check", "mine=math500", *form.format(data()).split())
+    assert (ran.code, ran.out) == (0, "mine: 3 of 3 canonical replies accepted\n")
+    ran = run("task", "check", "math500", "--path", f"mine={data()}")
+    ran.assert_refused("expected NAME=FILE with the name of a --task")
 
 
 def test_a_problem_for_programs_holds_everything(run, data) -> None:

@@ -10,13 +10,22 @@ import pytest
 from written_rows import ROWS, items_of, read_cases, task_of
 
 from openconductor.errors import TaskError
+from openconductor.graders.choice import choice_prompt
 from openconductor.graders.code_text import program_of
 from openconductor.graders.extraction import find_answer
 from openconductor.gym.questions import draw_questions
 from openconductor.gym.world import write_value
+from openconductor.prompt import drop_answer_form
 from openconductor.tasks.data.items import Item, LeftOut
 from openconductor.tasks.gym import GymTask
-from openconductor.tasks.prompts import boxed, boxed_prompt, fenced, function_prompt, program_prompt
+from openconductor.tasks.prompts import (
+    ANSWER_FORMS,
+    boxed,
+    boxed_prompt,
+    fenced,
+    function_prompt,
+    program_prompt,
+)
 
 STARTER = "class Solution:\n    def __init__(self):\n        pass\n\n    def add(self, a, b):\n"
 
@@ -146,6 +155,27 @@ def test_the_block_that_is_asked_for_is_found_whole(program: str) -> None:
     assert "```python" in function_prompt("Add.")
     found = program_of(f"Here it is.\n\n{fenced(program)}\n\nDone.")
     assert found.strip("\n") == program.strip("\n")
+
+
+CHOICES = [str(number) for number in range(10)]
+
+
+@pytest.mark.parametrize(
+    ("prompt", "shown"),
+    [
+        (boxed_prompt("Why?"), "Why?"),
+        (program_prompt("Add."), "prints the answer to standard output."),
+        (function_prompt("Add.", starter="def add(): ..."), "def add(): ...\n```"),
+        (choice_prompt("Which?", CHOICES[:2]), "B) 1"),
+        (choice_prompt("Which?", CHOICES), "J) 9"),
+    ],
+)
+def test_a_trained_conductor_is_shown_a_question_without_the_form_of_its_answer(
+    prompt: str, shown: str
+) -> None:
+    bare = drop_answer_form(prompt, ANSWER_FORMS)
+    assert bare.endswith(shown)
+    assert drop_answer_form(bare, ANSWER_FORMS) == bare
 
 
 # ── the gym ───────────────────────────────────────────────────────────────────────────────────────

@@ -51,6 +51,13 @@ def sums(numbers: range) -> set[str]:
     return {f"What is {n} plus {n}?" for n in numbers}
 
 
+def test_a_conductor_learns_from_questions_without_the_form_of_the_answer(folder: Path) -> None:
+    questions = load_questions(recipe(folder))
+    shown = {questions.planned(problem) for problem in questions.learnt}
+    assert shown == sums(range(5))
+    assert all("boxed" in problem.question for problem in questions.learnt), "workers see it"
+
+
 def test_a_benchmark_is_walked_through_again_for_training(folder: Path) -> None:
     config = recipe(folder)
     problems = training_problems(config, load_questions(config))

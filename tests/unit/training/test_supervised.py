@@ -8,13 +8,15 @@ from pathlib import Path
 
 import pytest
 
+from openconductor.graders.exact import ExactGrader
 from openconductor.gym.sampling import phrases
 from openconductor.gym.workers import gym_pool
 from openconductor.parser import parse_workflow
 from openconductor.prompt import render_workflow
+from openconductor.tasks.prompts import boxed_prompt
 from openconductor.training import supervised
 from openconductor.training.checkpoint import build_tokenizer
-from openconductor.training.setup import Learner, Setup, load_questions
+from openconductor.training.setup import Learner, Questions, Setup, load_questions
 from openconductor.training.supervised import SHAPES, fresh_phrases, random_plan, shaped_plan
 from openconductor.training.train_config import TrainConfig
 from openconductor.types import Problem
@@ -102,9 +104,11 @@ def test_a_start_over_a_benchmark_is_of_its_own_questions_without_grpo_too(
 
 
 def test_a_fresh_tokenizer_has_one_token_for_what_recurs_in_plans_and_questions() -> None:
-    many = [Problem("a", "[a] law", "A", "replay")] * 200
-    known = fresh_phrases(TrainConfig(), [*many, Problem("b", "[b] torts", "A", "replay")])
+    many = [Problem("a", boxed_prompt("[a] law"), "A", "replay")] * 200
+    learnt = [*many, Problem("b", "[b] torts", "A", "replay")]
+    known = fresh_phrases(TrainConfig(), Questions(ExactGrader(), learnt=learnt))
     assert " law" in known and " torts" not in known
+    assert " step" not in known, "the Conductor is not shown the form of the answer"
     plan, _ = random_plan(random.Random(1), range(8), TrainConfig())
     tokenizer = build_tokenizer(known)
     written = render_workflow(plan, "5 steps will do here.")

@@ -93,6 +93,8 @@ class Dataset:
         grader: makes the judge.
         notes: facts about these data for a reader of a run.
         gated: True if its publishers ask readers for their names.
+        answer_forms: texts at the end of its questions that ask workers for a form of the answer,
+            beside those of ``tasks.prompts``. No Conductor is trained with them.
         held_out: the share of its questions that is the split ``test``, where one split alone is
             published: ``train`` has the others. 0: the splits are as published.
     """
@@ -107,6 +109,7 @@ class Dataset:
     grader: Callable[[], Grader] = field(kw_only=True)
     notes: tuple[str, ...] = ()
     gated: bool = False
+    answer_forms: tuple[str, ...] = ()
     held_out: float = 0.0
 
 

@@ -163,6 +163,11 @@ class Benchmark(ABC):
         return sum(file.rows or 0 for file in files) or None
 
     @property
+    def answer_forms(self) -> Sequence[str]:
+        """Its own texts that ask for a form of the answer (``Dataset.answer_forms``)."""
+        return () if self.dataset is None else self.dataset.answer_forms
+
+    @property
     def source(self) -> Source:
         """The origin of the default split, which is loaded for it."""
         return self.read().source
