@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 import shutil
+from dataclasses import replace
 from pathlib import Path
 from statistics import fmean
 from typing import Any
@@ -15,7 +16,9 @@ from openconductor import cli
 from openconductor.evaluation import counterfactual
 from openconductor.evaluation.records import Results
 from openconductor.gym.bundled import bundled_folder
-from openconductor.report.replays import replay_plans
+from openconductor.report import replays as replays_module
+from openconductor.report.replays import read_replays, replay_plans
+from openconductor.report.transplants import Plays
 from openconductor.store import read_store
 
 pytest.importorskip("numpy")
@@ -77,9 +80,9 @@ def test_one_command_evaluates_a_recipe_and_writes_the_report_the_page_and_the_f
 def test_the_first_line_is_in_plain_words_and_the_verdict_follows(made: Path, run: Any) -> None:
     ran = run("report", made, *UNREPLAYED)
     assert ran.code == 0
-    first, _, rest = ran.out.partition("seconds a question.\n")
-    assert re.match(r"conductor is right on \d+ % of the questions instead of \d+ %", first)
-    assert rest.startswith("undecided (")
+    first, _, rest = ran.out.partition("\nTo deploy it, as the model auto: openconductor serve")
+    assert re.match(r"Deploy conductor: right on \d+ % of the questions, \$0\.\d+ per 1,000", first)
+    assert "undecided (" in rest.partition("Missing for a verdict")[0]
     assert "dollars" in rest.partition("Where it stands")[2]
     assert "Where it stands" in ran.out
     assert "report.json" in ran.err
@@ -192,12 +195,15 @@ def test_an_undecided_verdict_says_what_is_missing_and_one_command_asks_for_it(
     ran = run("report", folder)
     text = " ".join(ran.out.split())
     assert "undecided (n too small)" in text
-    assert "Missing for a verdict: about 30 questions in all (20 were asked), for about $" in text
+    assert "Missing for a verdict: about 30 questions in all (20 were asked)." in text
     command = f"openconductor report {folder} --complete"
-    assert f"To ask for it: {command}" in text
+    assert re.search(r"To ask for it \(at most about [0-9,]+ calls and \$[0-9.]+\): ", text)
+    assert f"): {command}" in text
     calls = Results.load(folder).records
     again = run(*command.split()[1:])
     assert (again.code, "orchestration gain" in again.out) == (0, True)
+    assert "asking for what the verdict lacks: at most about" in again.err
+    assert re.search(r"asked [0-9,]+ calls: \$0\.\d+", again.err)
     assert "Missing" not in again.out
     whole = Results.load(folder)
     assert (whole.missing, len(whole.of("conductor"))) == (0, 30)
@@ -220,7 +226,8 @@ def test_a_system_that_the_verdict_lacks_is_evaluated_too(made: Path, tmp_path, 
 def test_what_is_missing_is_asked_within_a_budget(tmp_path: Path, run: Any) -> None:
     folder = evaluated(run, tmp_path / "few", "--limit", "20")
     ran = run("report", folder, "--complete", "--budget-dollars", "0.0001")
-    assert (ran.code, "budget is spent" in ran.err) == (1, True)
+    assert (ran.code, ran.err.count("the evaluation's budget is spent")) == (1, 1)
+    assert "undecided (n too small)" in " ".join(ran.out.split()), "the report is still made"
 
 
 def test_a_run_is_only_extended_with_the_workers_and_questions_it_had(
@@ -229,12 +236,15 @@ def test_a_run_is_only_extended_with_the_workers_and_questions_it_had(
     folder = evaluated(run, tmp_path / "few", "--limit", "20")
     file = folder / "environment.json"
     environment = json.loads(file.read_text())
+    identity = environment["inputs"]["workers"][0]["identity"]
     environment["inputs"]["workers"][0]["identity"] = "somebody else"
     file.write_text(json.dumps(environment))
     ran = run("report", folder, "--complete")
     assert (ran.code, "the run cannot be extended" in ran.err) == (2, True)
-    environment["inputs"]["tasks"]["gym"]["digest"] = "another"
+    environment["inputs"]["workers"][0]["identity"] = identity
     file.write_text(json.dumps(environment))
+    asked = folder / "questions.jsonl"
+    asked.write_text(asked.read_text().replace('"question":"', '"question":"Once: '))
     ran = run("report", folder, "--complete")
     assert (ran.code, "its questions have changed" in ran.err) == (2, True)
 
@@ -252,6 +262,12 @@ def replay_calls(folder: Path) -> int:
         return store.totals().spent.calls
 
 
+async def played_nothing(*_: object, **__: object) -> Plays:
+    ways = ("own", "strangers", "silent", "other_shape", "other_words")
+    no_scores: dict[str, Any] = {way: {} for way in ways}
+    return Plays(played=0, constants=(), transplants=(), **no_scores)
+
+
 async def test_replays_pay_for_new_calls_once_and_for_those_of_the_evaluation_never(
     paid, monkeypatch
 ) -> None:
@@ -259,7 +275,8 @@ async def test_replays_pay_for_new_calls_once_and_for_those_of_the_evaluation_ne
     with monkeypatch.context() as patched:  # nothing is edited
         for name in ("_edits", "_shuffled"):
             patched.setattr(counterfactual, name, lambda *_: ())
-        replays: Any = await replay_plans(results, paid)
+        patched.setattr(replays_module, "play_plans", played_nothing)
+        replays: Any = (await replay_plans(results, paid)).edits
     records = results.of("conductor")
     # Only a refusal is no completion that could be found in the journal.
     refused = sum(record.status == "refused" for record in records)
@@ -276,18 +293,37 @@ async def test_replays_pay_for_new_calls_once_and_for_those_of_the_evaluation_ne
 def test_replays_stop_at_their_budget_and_go_on_from_there(paid: Path, run: Any) -> None:
     words = ("report", paid, "--counterfactual", "6")
     ran = run(*words, "--budget-dollars", "0.0005")
-    assert (ran.code, ran.out) == (1, "")
-    assert "budget" in ran.err
+    assert (ran.code, ran.err.count("error:")) == (1, 1)
+    assert "What whole plans are worth" not in ran.out, "the report is made without replays"
     begun = replay_calls(paid)
     assert begun > 0
     assert read(run, *words)["counterfactuals"]["replays"] > 6
     assert replay_calls(paid) > begun
 
 
-def test_replays_that_cost_are_made_only_where_they_are_asked_for(paid: Path, run: Any) -> None:
-    ran = run("report", paid, "--budget-dollars", "0.0005", "--json")
-    assert (ran.code, ran.json()["counterfactuals"]) == (0, None)
-    assert "no replays" in ran.err
+def test_replays_that_were_paid_for_stay_in_later_reports(paid: Path, run: Any) -> None:
+    before = read(run, "report", paid)
+    assert before["plays"] is None, "nothing is replayed that costs, unless it is asked for"
+    made = read(run, "report", paid, "--counterfactual", "6")
+    assert made["plays"]["questions"] <= 6
+    calls = replay_calls(paid)
+    later = read(run, "report", paid)
+    assert (later["plays"], later["counterfactuals"]) == (made["plays"], made["counterfactuals"])
+    assert later["verdict"] == made["verdict"] and replay_calls(paid) == calls
+    assert read(run, "report", paid, "--counterfactual", "0")["plays"] is None
+    elsewhere = read(run, "report", paid, "--system", "random")
+    assert elsewhere["plays"] is None, "they are of another system"
+
+
+def test_replays_of_other_answers_are_not_taken(paid: Path, run: Any) -> None:
+    read(run, "report", paid, "--counterfactual", "6")
+    results = Results.load(paid)
+    assert read_replays(results, paid, "conductor") is not None
+    records = [replace(record, correct=not record.correct) for record in results.records]
+    assert read_replays(replace(results, records=tuple(records)), paid, "conductor") is None
+    (paid / "replays.json").write_text("{", "utf-8")
+    ran = run("report", paid)
+    assert (ran.code, "no replays: " in ran.err, "--counterfactual N" in ran.err) == (0, True, True)
 
 
 def test_the_page_shows_answers_of_the_run_with_the_steps_that_led_to_them(made: Path) -> None:

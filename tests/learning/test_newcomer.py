@@ -126,7 +126,8 @@ def measure(run: Run) -> None:
     out = ("--out", "runs/first")
     succeed(run, "eval", *systems, *TASKS, *FILES, *options, "pool.toml", *out)
     report = " ".join(succeed(run, "report", "runs/first").split())
-    assert report.startswith("conductor is right on 100 % of the questions instead of")
+    assert report.startswith("Deploy conductor: right on 100 % of the questions, $")
+    assert "openconductor serve --from runs/first" in report
     shown = succeed(run, "show", "runs/first", "--wrong", "--json")
     first = json.loads(shown)["answers"][0]
     record = first["record"]

@@ -10,7 +10,7 @@ import asyncio
 import math
 import shlex
 from collections.abc import Iterable
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from decimal import Decimal
 from pathlib import Path
 from typing import Annotated, Any
@@ -19,15 +19,18 @@ import typer
 from rich.text import Text
 
 from openconductor.cli import console
+from openconductor.cli.bill import dollars_text
+from openconductor.cli.console import counted
 from openconductor.cli.options import AsJson, Dollars
-from openconductor.cli.runs import default_folder, evaluate, interruptible
+from openconductor.cli.runs import default_folder, evaluate, interruptible, spent_in
 from openconductor.errors import BudgetExceeded, ConfigError
 from openconductor.evaluation.eval_config import CONDUCTOR, TaskTable, load_eval_config
 from openconductor.evaluation.records import JOURNAL, Results
 from openconductor.report.page import write_report
 from openconductor.report.replays import (
-    REPLAYS as JOURNAL_OF_REPLAYS,
-    play_whole_plans,
+    REPLAYS as REPLAYS_OF_RUN,
+    Replays,
+    read_replays,
     replay_plans,
     replays_are_free,
 )
@@ -40,8 +43,10 @@ from openconductor.report.report import (
 from openconductor.report.sections import Section, heading, sections
 from openconductor.report.training import Completions, Training, read_completions, read_training
 from openconductor.report.verdict import Missing
+from openconductor.types import Usage
 
 AGAIN = "the same command"
+JOURNALS = (JOURNAL, REPLAYS_OF_RUN)
 CURVE = "curves.jsonl"
 REPLAYS = """Replay the plans of N questions with one thing taken away at a time; earlier calls are
 free (default: all questions if replays are free, as in the gym and over recorded models, or with
@@ -105,41 +110,43 @@ def report(
     if before is not None:  # compared before anything is replayed
         untrained = same_questions(folder, _evaluated_before(results, folder, before))
     name = choose_system(results, system)
-    replays: dict[str, Any] = {}
-    if counterfactual is None:
-        wanted = dollars is not None or replays_are_free(results, folder)
-    else:
+    wanted = replays_are_free(results, folder)
+    if counterfactual is not None:
         wanted = counterfactual > 0
-    if wanted:
-        with interruptible(folder, again, (JOURNAL, JOURNAL_OF_REPLAYS)):
-            replays = _replay(results, folder, name, counterfactual, dollars)
+    elif dollars is not None and not complete:
+        wanted = True
+    case = _Case(results, folder, name, counterfactual, dollars)
     inputs: dict[str, Any] = {
         "system": name,
         "before": untrained,
         "training_folder": training,
         "folder": folder,
     }
-    made = make_report(results, **replays, **inputs)
-    missing = made.verdict.missing
-    if complete and missing is not None:
-        with interruptible(folder, again, (JOURNAL, JOURNAL_OF_REPLAYS)):
-            results = _ask_missing(results, folder, missing, dollars)
-            if missing.replays or replays:
-                replays = _replay(results, folder, name, counterfactual, dollars)
-        made = make_report(results, **replays, **inputs)
+    with interruptible(folder, again, JOURNALS):
+        if wanted:
+            case.replay()
+        elif counterfactual is None:
+            case.read_replays()
+        made = make_report(case.results, replays=case.replays, **inputs)
+        if complete and made.verdict.missing is not None:
+            case.complete(made.verdict.missing, str(made.price))
+            made = make_report(case.results, replays=case.replays, **inputs)
     with console.only_results_on_stdout():
-        files = write_report(made, results, folder, report_folder, curves=training, old=untrained)
+        files = write_report(
+            made, case.results, folder, report_folder, curves=training, old=untrained
+        )
     if as_json:
         console.show_json({**made.to_json(), "files": files})
     else:
-        first, *others = made.summary
-        console.show(first, made.verdict.line, *others, heading(made))
+        console.show(*made.advice, made.verdict.line, *made.notes, heading(made))
         show_sections(sections(made))
     page = files["page"]
     if page is None:
         page = "no page"
         console.say("no page and no figures; they require: pip install 'openconductor[plots]'")
     console.say(f"wrote {page}, {files['report']} and {len(files['figures'])} figures")
+    if case.error is not None:
+        raise case.error
 
 
 def _check_places(report_folder: Path, training: Path | None) -> None:
@@ -154,27 +161,101 @@ def _check_places(report_folder: Path, training: Path | None) -> None:
         read_training(training)
 
 
-def _ask_missing(
-    results: Results, folder: Path, missing: Missing, dollars: Decimal | None
-) -> Results:
-    """Extend the evaluation by what its verdict lacks, and return its results.
+@dataclass(slots=True)
+class _Case:
+    """What a report is made of, and what is asked for it.
 
-    ``dollars`` is the most that all runs of the evaluation may cost together.
+    Attributes:
+        results: the results of the evaluation.
+        folder: its folder.
+        system: the system that is reported on.
+        limit: the number of questions whose plans are replayed; None: all.
+        dollars: the most that replays may cost, and the most that all runs of the evaluation may.
+        replays: the replays of its plans; None: there are none.
+        error: says that the budget is spent; None: it is not.
     """
-    config = results.config
-    known = [spec.name for spec in config.specs]
-    systems = [*config.systems, *(name for name in missing.systems if name not in known)]
-    if dollars is not None:
-        config = replace(config, budget=replace(config.budget, dollars=dollars))
-    tables: list[TaskTable] = []
-    for table in config.task:
-        asked = results.expected[table.name] // config.repeats
+
+    results: Results
+    folder: Path
+    system: str
+    limit: int | None
+    dollars: Decimal | None
+    replays: Replays | None = None
+    error: BudgetExceeded | None = None
+
+    def read_replays(self) -> None:
+        """Take the replays that the run's folder keeps."""
+        self.replays = read_replays(self.results, self.folder, self.system)
+        if self.replays is None and (self.folder / REPLAYS_OF_RUN).is_file():
+            console.say(
+                "no replays: those in the folder were stopped, or are of other answers; "
+                "--counterfactual N makes them, and pays for no call twice"
+            )
+
+    def replay(self) -> None:
+        """Replay plans; if the budget is spent first, take those that the folder keeps."""
+        with console.only_results_on_stdout(), console.progress_bar("replaying") as on_progress:
+            replaying = replay_plans(
+                self.results,
+                self.folder,
+                system=self.system,
+                siblings=find_siblings(self.results, self.system),
+                limit=self.limit,
+                dollars=self.dollars,
+                on_progress=on_progress,
+            )
+            try:
+                self.replays = asyncio.run(replaying)
+            except BudgetExceeded as error:
+                self.error = error
+                self.replays = read_replays(self.results, self.folder, self.system)
+
+    def complete(self, missing: Missing, price: str) -> None:
+        """Ask for what the verdict lacks, and say what that cost."""
+        console.say(f"asking for what the verdict lacks: {price}")
+        journals = [self.folder / name for name in JOURNALS]
+        before = spent_in(journals)
+        answers = len(self.results.records)
+        try:
+            self.results = self._extend(missing)
+        except BudgetExceeded as error:
+            self.error = error
+            self.results = Results.load(self.folder)
+        lacks_only_questions = missing == Missing(questions=missing.questions)
+        if self.error is None and lacks_only_questions and len(self.results.records) == answers:
+            sources = [table.path or table.name for table in self.results.config.task]
+            raise ConfigError(
+                f"{', '.join(sources)}: no more questions; add some, or another task, and run the "
+                "same command"
+            )
+        if self.error is None and (missing.replays or self.replays is not None):
+            self.replay()
+        now = spent_in(journals)
+        dollars = now.usage.dollars - before.usage.dollars
+        unpriced = now.usage.unpriced_calls - before.usage.unpriced_calls
+        spent = dollars_text(Usage(dollars=dollars, unpriced_calls=unpriced), zero=True)
+        console.say(f"asked {counted(now.calls - before.calls, 'call')}: {spent}")
+
+    def _extend(self, missing: Missing) -> Results:
+        """Extend the evaluation by what its verdict lacks, and return its results."""
+        results = self.results
+        config = results.config
+        known = [spec.name for spec in config.specs]
+        systems = [*config.systems, *(name for name in missing.systems if name not in known)]
+        if self.dollars is not None:
+            config = replace(config, budget=replace(config.budget, dollars=self.dollars))
         total = sum(results.expected.values()) // config.repeats
-        if missing.questions > total:
-            table = replace(table, limit=math.ceil(asked * missing.questions / total))  # noqa: PLW2901
-        tables.append(table)
-    config = replace(config, systems=tuple(systems), task=tuple(tables))
-    return evaluate(config, folder, "completing", retry_failed=missing.answers, extends=True)
+        tables: list[TaskTable] = []
+        for table in config.task:
+            asked = results.expected[table.name] // config.repeats
+            if missing.questions > total and (table.limit or results.config.simulated):
+                wanted = math.ceil(asked * missing.questions / total)
+                tables.append(replace(table, limit=wanted))
+            else:
+                tables.append(table)
+        config = replace(config, systems=tuple(systems), task=tuple(tables))
+        retry = missing.answers
+        return evaluate(config, self.folder, "completing", retry_failed=retry, extends=True)
 
 
 def _evaluated_before(results: Results, folder: Path, before: Path) -> Path:
@@ -188,37 +269,6 @@ def _evaluated_before(results: Results, folder: Path, before: Path) -> Path:
                 evaluate(config, evaluation, "before")
             return evaluation
     return before
-
-
-def _replay(
-    results: Results, folder: Path, system: str, limit: int | None, dollars: Decimal | None
-) -> dict[str, Any]:
-    """Replay plans, and return what a report takes of it.
-
-    Empty: the budget is spent, and no number of questions was asked for.
-    """
-    with console.only_results_on_stdout(), console.progress_bar("replaying") as on_progress:
-
-        async def replay() -> dict[str, Any]:
-            options: dict[str, Any] = {
-                "system": system,
-                "limit": limit,
-                "dollars": dollars,
-                "on_progress": on_progress,
-            }
-            siblings = find_siblings(results, system)
-            plays = await play_whole_plans(results, folder, siblings=siblings, **options)
-            return {"plays": plays, "found": await replay_plans(results, folder, **options)}
-
-        try:
-            return asyncio.run(replay())
-        except BudgetExceeded as error:
-            if limit is not None:
-                raise
-            console.say(
-                f"no replays: {error}; --counterfactual N replays the plans of fewer questions"
-            )
-            return {}
 
 
 def show_training(folder: Path, *, as_json: bool) -> None:

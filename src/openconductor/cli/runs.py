@@ -27,9 +27,8 @@ from openconductor.evaluation.grid import EvalPlan, Progress, run_grid
 from openconductor.evaluation.records import CONFIG, JOURNAL, Results, holds
 from openconductor.evaluation.tables import TableRow, make_rows, much_masked
 from openconductor.pool import simulated_pool
-from openconductor.store import read_store
+from openconductor.store import Spending, read_store
 from openconductor.training.train_config import load_train_config
-from openconductor.types import Usage
 
 Values = dict[str, object]
 
@@ -95,8 +94,8 @@ def interruptible(
         yield
     except KeyboardInterrupt:
         if is_first_process() and (folder / CONFIG).is_file():
-            calls, usage = _spent_in([folder / name for name in journals])
-            say_interrupted(calls, usage, command, kept=True)
+            spent = spent_in([folder / name for name in journals])
+            say_interrupted(spent.calls, spent.usage, command, kept=True)
         raise
 
 
@@ -141,17 +140,14 @@ def is_first_process() -> bool:
     return os.environ.get("RANK", "0") == "0"
 
 
-def _spent_in(journals: Sequence[Path]) -> tuple[int, Usage]:
+def spent_in(journals: Sequence[Path]) -> Spending:
     """Return the calls and their usage in those of the journals that can be read."""
-    calls = 0
-    usage = Usage()
+    spending = Spending()
     for path in journals:
         if path.is_file():
             with suppress(JournalError), read_store(path) as reader:
-                spent = reader.totals().spent
-                calls += spent.calls
-                usage += spent.usage
-    return calls, usage
+                spending += reader.totals().spent
+    return spending
 
 
 # ── tasks ─────────────────────────────────────────────────────────────────────────────────────────

@@ -134,32 +134,30 @@ async def run_grid(
 
 
 def _check_extension(folder: Path, plan: EvalPlan) -> None:
-    """Check that a plan keeps every answer of the run in a folder, and asks for more.
+    """Check that a plan keeps every answer of the run in a folder.
 
     Raises:
-        ConfigError: it would change what was asked, or there are no more questions.
+        ConfigError: it would change what was asked.
     """
     before, environment = records.read_folder(folder)
-    old = sheets.load_sheets(before)
-    sheets.check_questions(folder, environment, old)
     inputs = cast("Mapping[str, object]", environment.get("inputs", {}))
     changed = differences(before, plan.config)
     changed = [what for what in changed if not re.match(r"systems\b|task \d+: limit\b", what)]
     changed += what_differs(inputs.get("workers"), plan.described["workers"])
     if changed:
         raise ConfigError(f"{folder}: the run cannot be extended: {'; '.join(changed)}")
-    has_more = plan.config.task == before.task  # no more were wanted
-    for sheet in plan.sheets:
-        questions = {problem.id: problem.question for problem in sheet.problems}
-        for problem in old[sheet.name].problems:
-            if questions.get(problem.id) != problem.question:
-                raise ConfigError(
-                    f"{folder}: task {sheet.name} draws other questions if it draws more; "
-                    "expected a new folder (--out) with a larger limit"
-                )
-        has_more = has_more or len(questions) > len(old[sheet.name].problems)
-    if not has_more:
-        raise ConfigError(f"{folder}: its tasks have no more questions; add another task")
+    asked = sheets.read_questions(folder)
+    questions = {
+        (sheet.name, problem.id): sheets.keep_question(problem)
+        for sheet in plan.sheets
+        for problem in sheet.problems
+    }
+    for key, question in asked.items():
+        if questions.get(key) != question:
+            raise ConfigError(
+                f"{folder}: its questions have changed, or a task draws other ones if it draws "
+                f"more: {' '.join(key)}; expected a new folder (--out)"
+            )
 
 
 def write_tables(results: Results, folder: Path) -> None:

@@ -156,23 +156,23 @@ class KeptQuestion(NamedTuple):
     reference: str
 
 
+def keep_question(problem: Problem) -> KeptQuestion:
+    """Return a question as a run's folder keeps it."""
+    # A free-form reference has its kind and tolerance beside its text.
+    reference = getattr(problem.reference, "text", problem.reference)
+    text = reference if isinstance(reference, str) else dumps(reference)
+    if len(text) > LONGEST_REFERENCE:
+        text = f"{text[:LONGEST_REFERENCE]}…"
+    return KeptQuestion(problem.question, text)
+
+
 def write_questions(folder: Path, sheets: Iterable[Sheet]) -> None:
     """Write the questions of a run, with their references, into its folder."""
     lines: list[str] = []
     for sheet in sheets:
         for problem in sheet.problems:
-            # A free-form reference has its kind and tolerance beside its text.
-            reference = getattr(problem.reference, "text", problem.reference)
-            text = reference if isinstance(reference, str) else dumps(reference)
-            if len(text) > LONGEST_REFERENCE:
-                text = f"{text[:LONGEST_REFERENCE]}…"
-            values = {
-                "task": sheet.name,
-                "id": problem.id,
-                "kind": problem.kind,
-                "question": problem.question,
-                "reference": text,
-            }
+            named = {"task": sheet.name, "id": problem.id, "kind": problem.kind}
+            values = named | keep_question(problem)._asdict()
             lines.append(dumps(values) + "\n")
     write_whole(folder / QUESTIONS, "".join(lines))
 

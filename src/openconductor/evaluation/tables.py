@@ -304,10 +304,12 @@ class Cost(NamedTuple):
     Attributes:
         dollars: US dollars.
         seconds: until the answer, in the median; of simulated workers the seconds of work.
+        calls: calls of workers and planner.
     """
 
     dollars: float | None = None
     seconds: float | None = None
+    calls: float | None = None
 
 
 def user_costs(results: Results) -> dict[str, Cost]:
@@ -321,8 +323,7 @@ def user_costs(results: Results) -> dict[str, Cost]:
         parts: list[Cost] = []
         for task in results.tasks:
             parts.append(_task_cost(rows[system, task], simulated=results.config.simulated))
-        dollars = _mean_if_known([part.dollars for part in parts])
-        costs[system] = Cost(dollars, _mean_if_known([part.seconds for part in parts]))
+        costs[system] = Cost(*map(_mean_if_known, zip(*parts, strict=True)))
     return costs
 
 
@@ -331,9 +332,10 @@ def _task_cost(records: Sequence[Record], *, simulated: bool) -> Cost:
         return Cost()
     usage = total_usage(records)
     dollars = None if usage.unpriced_calls else float(usage.dollars) / len(records)
+    calls = fmean(record.calls for record in records)
     if simulated:
-        return Cost(dollars, usage.seconds / len(records))
-    return Cost(dollars, median(record.seconds for record in records))
+        return Cost(dollars, usage.seconds / len(records), calls)
+    return Cost(dollars, median(record.seconds for record in records), calls)
 
 
 def _mean_if_known(values: Sequence[float | None]) -> float | None:

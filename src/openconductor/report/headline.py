@@ -1,70 +1,115 @@
-"""The first line of a report, in plain words: how often it is right, for what price, how fast."""
+"""The first lines of a report, in plain words: what to deploy, for what price, and what is missing.
+
+``headline`` names the system that servers deploy as ``auto`` (``evaluation.choice``), beside the
+one that is reported on and the best worker alone.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from typing import NamedTuple
 
-from openconductor.evaluation.eval_config import HINDSIGHT
-from openconductor.evaluation.records import MASKED
-from openconductor.evaluation.tables import Cost
+from openconductor.evaluation.choice import Choice
+from openconductor.evaluation.eval_config import ALONE, HINDSIGHT, WORKERS
+from openconductor.evaluation.tables import MOST_MASKED, Cost
 from openconductor.report.orchestration import Orchestration
-from openconductor.report.sections import is_much_masked
 from openconductor.report.verdict import Missing
-from openconductor.report.words import thousand, three_digits
+from openconductor.report.words import counted, thousand, three_digits
 
 SAME = 0.05
-"""Prices that differ by less than this share are called the same."""
-VOTE = "consensus:"
-ALL = "the questions"
+"""Costs that differ by less than this share are called the same."""
+PLAYS = 16
+"""Replays cost at most about so many times as much as the plans that they replay."""
 
 
-def headline(figures: Orchestration, costs: Mapping[str, Cost]) -> str:
-    """Return right answers, dollars and seconds of the system, beside the best worker's."""
-    system, best = figures.system, figures.best_single
+# ── what to deploy ────────────────────────────────────────────────────────────────────────────────
+def headline(figures: Orchestration, choice: Choice | None, costs: Mapping[str, Cost]) -> str:
+    """Say which system to deploy and what it costs, beside the one that is reported on.
+
+    Args:
+        figures: of the system that is reported on.
+        choice: the choice of ``auto``; None: no worker was asked alone.
+        costs: the cost of a question to each system.
+    """
+    system = figures.system
+    if choice is None:
+        known = _say_system(figures, costs)
+        return f"{known}; no worker was asked alone, so nothing says what to deploy."
+    chosen = choice.candidates[choice.system]
+    if all(candidate.unknown == 1 for candidate in choice.candidates.values()):
+        return "No answer could be decided, so nothing says what to deploy."
+    right = f"right on {100 * chosen.right:.0f} % of the questions"
+    text = f"Deploy {_name(choice.system, choice)}: {right}, {_say_cost(chosen.cost)}"
+    if not choice.won:
+        text += f"; {choice.reason}"
+    others = [choice.cheaper, system, choice.worker]
+    named = dict.fromkeys((choice.system, *others))
+    named = [name for name in named if name in choice.candidates]
+    for name in named[1:]:
+        candidate = choice.candidates[name]
+        text += "; perhaps as good and cheaper: " if name == choice.cheaper else "; "
+        compared = _compare_costs(candidate.cost, chosen.cost)
+        text += f"{_name(name, choice)}: {100 * candidate.right:.0f} %, {compared}"
+    text += "."
+    for name in named:
+        unknown = choice.candidates[name].unknown
+        if unknown > MOST_MASKED:
+            share = f"{100 * unknown:.0f} % of the answers of {name}"
+            text += f" {share} are undecided or missing, and count as wrong."
+    return text
+
+
+def _say_system(figures: Orchestration, costs: Mapping[str, Cost]) -> str:
+    """Say what is known of a system that nothing can be compared with."""
     if figures.accuracy is None:
-        return f"No answer of {system} could be decided."
-    share = f"{100 * figures.accuracy.value:.0f} %"
-    right = f"{system} is right on {share} of {_say_questions(figures, system)}"
-    ours = costs.get(system, Cost())
-    if best is None or best.accuracy is None:
-        price, seconds = thousand(ours.dollars), three_digits(ours.seconds)
-        return (
-            f"{right}, for ${price} per 1,000 questions, in {seconds} seconds each; "
-            "no worker was asked alone, so there is nothing to compare with."
-        )
-    theirs = costs.get(best.system, Cost())
-    price = _compare_prices(ours.dollars, theirs.dollars)
-    share = f"{100 * best.accuracy.value:.0f} %"
-    questions = _say_questions(figures, best.system)
-    if questions != ALL:
-        share += f" of {questions}"
-    seconds = f"{three_digits(ours.seconds)} instead of {three_digits(theirs.seconds)} seconds"
-    alone = f"{share} ({best.name}, the best worker alone)"
-    return f"{right} instead of {alone}, {price}, in {seconds} a question."
+        return f"No answer of {figures.system} could be decided"
+    decided = figures.counts[figures.system]["records"] - figures.masked
+    right = f"{100 * figures.accuracy.value:.0f} % of {counted(decided, 'decided answer')}"
+    return f"{figures.system} is right on {right}, {_say_cost(costs[figures.system])}"
 
 
-def _say_questions(figures: Orchestration, system: str) -> str:
-    """Name the questions of which a share is right; many that could not be decided are said."""
-    counts = figures.counts.get(system)
-    if not is_much_masked(counts):
-        return ALL
-    assert counts is not None
-    decided = counts["records"] - sum(counts[status] for status in MASKED)
-    return f"the {decided} decided answers (of {counts['records']})"
+def _name(system: str, choice: Choice) -> str:
+    """Name a system; a worker is called one."""
+    if system == choice.worker:
+        return f"{system.removeprefix(ALONE)}, the best worker alone"
+    if system.startswith(ALONE):
+        return f"{system.removeprefix(ALONE)}, a worker alone"
+    return system
 
 
-def _compare_prices(ours: float | None, theirs: float | None) -> str:
-    if ours is None or theirs is None:
-        return "at an unknown price (the pool file lacks prices)"
-    if not ours and not theirs:
-        return "both at no price per call"
-    amounts = f"${thousand(ours)} instead of ${thousand(theirs)} per 1,000 questions"
-    if not theirs:
-        return f"for {amounts}"
-    factor = ours / theirs
+def _say_cost(cost: Cost) -> str:
+    price = "at an unknown price (the pool file lacks prices)"
+    if cost.dollars is not None:
+        price = f"${thousand(cost.dollars)} per 1,000 questions"
+    return f"{price}, {three_digits(cost.seconds)} seconds each"
+
+
+def _compare_costs(cost: Cost, base: Cost) -> str:
+    """Write a cost beside the base: in dollars, or in calls where a price is unknown or nothing."""
+    compared = f"${thousand(cost.dollars)} per 1,000 questions"
+    if cost.dollars is not None and base.dollars:
+        compared = _say_times(cost.dollars / base.dollars, "price")
+    elif not cost.dollars and cost.calls and base.calls:
+        compared = _say_times(cost.calls / base.calls, "calls")
+    return f"{compared}, {three_digits(cost.seconds)} seconds each"
+
+
+def _say_times(factor: float, of: str) -> str:
+    """Write a factor as a multiple or as a share.
+
+    >>> [_say_times(factor, "price") for factor in (12.4, 3.21, 0.98, 0.081, 0.001)]
+    ['12 times the price', '3.2 times the price', 'the same price', '8 % of the price', \
+'less than 1 % of the price']
+    """
     if abs(factor - 1) < SAME:
-        return f"for about the same price ({amounts})"
-    return f"for {three_digits(factor)} times the price ({amounts})"
+        return f"the same {of}"
+    if factor >= 10:
+        return f"{factor:,.0f} times the {of}"
+    if factor > 1:
+        return f"{factor:.1f} times the {of}"
+    if factor >= 0.01:
+        return f"{100 * factor:.0f} % of the {of}"
+    return f"less than 1 % of the {of}"
 
 
 def who_works(figures: Orchestration) -> str:
@@ -80,12 +125,35 @@ def who_works(figures: Orchestration) -> str:
     return f"Who does the work{steps}: {', '.join(shares)}."
 
 
-def say_missing(figures: Orchestration, missing: Missing, costs: Mapping[str, Cost]) -> str:
-    """Return in a sentence what an undecided verdict lacks, and about what it would cost."""
+# ── what is missing ───────────────────────────────────────────────────────────────────────────────
+class Price(NamedTuple):
+    """The price of asking what is missing, at most; dollars None: a price is unknown."""
+
+    calls: float
+    dollars: float | None
+
+    def __str__(self) -> str:
+        calls = counted(max(1, round(self.calls)), "call")
+        if self.dollars is None:
+            return f"at most about {calls}, at an unknown price"
+        return f"at most about {calls} and ${three_digits(self.dollars)}"
+
+
+def say_missing(figures: Orchestration, missing: Missing, sources: Sequence[str]) -> str:
+    """Return in a sentence what an undecided verdict lacks.
+
+    Args:
+        figures: of the system.
+        missing: what it lacks.
+        sources: the files or tasks of which all questions were asked; empty: there are more.
+    """
     lacks: list[str] = []
     if missing.answers:
         lacks.append("the answers that failed or are not there")
-    if missing.questions > figures.questions:
+    more = missing.questions - figures.questions
+    if more > 0 and sources:
+        lacks.append(f"about {counted(more, 'more question')} in {' or '.join(sources)}")
+    elif more > 0:
         lacks.append(
             f"about {missing.questions:,} questions in all ({figures.questions:,} were asked)"
         )
@@ -95,24 +163,26 @@ def say_missing(figures: Orchestration, missing: Missing, costs: Mapping[str, Co
         lacks.append("replays of its plans with a part taken away")
     if not lacks:
         return "Missing for a verdict: what no further call can give, as its reasons say."
-    text = f"Missing for a verdict: {' and '.join(lacks)}"
-    dollars = _estimate(figures, missing, costs)
-    if dollars is not None:
-        text += f", for about ${three_digits(dollars)}"
-    return f"{text}."
+    return f"Missing for a verdict: {' and '.join(lacks)}."
 
 
-def _estimate(figures: Orchestration, missing: Missing, costs: Mapping[str, Cost]) -> float | None:
-    """Return about what it costs to ask what is missing; None: that is not known."""
+def price_missing(figures: Orchestration, missing: Missing, costs: Mapping[str, Cost]) -> Price:
+    """Estimate what it takes to ask what is missing, by what answers have cost."""
+    own = costs[figures.system]
+    times: list[tuple[Cost, float]] = []
     added = max(0, missing.questions - figures.questions)
-    total = 0.0
+    questions = figures.questions + added
     for system, cost in costs.items():
-        if cost.dollars is None:
-            return None
         if system != HINDSIGHT:
-            total += cost.dollars * added
+            failed = figures.counts.get(system, {}).get("failed", 0)
+            times.append((cost, added * figures.repeats + missing.answers * failed))
     for system in missing.systems:
-        if not system.startswith(VOTE):  # a vote is chosen to cost what the system costs
-            return None
-        total += (costs[figures.system].dollars or 0.0) * max(missing.questions, figures.questions)
-    return None if missing.replays or missing.answers else total
+        count = len(figures.unasked) if system == WORKERS else 1
+        times.append((own, count * questions))
+    if missing.replays:
+        times.append((own, PLAYS * questions))
+    asked = [(cost, count) for cost, count in times if count]
+    calls = sum((cost.calls or 0.0) * count for cost, count in asked)
+    if any(cost.dollars is None for cost, _ in asked):
+        return Price(calls, None)
+    return Price(calls, sum((cost.dollars or 0.0) * count for cost, count in asked))

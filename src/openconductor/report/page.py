@@ -131,7 +131,6 @@ def render(
         report=report,
         found=report.orchestration,
         heading=heading(report),
-        summary=report.summary,
         style=style,
         digest=digest,
         sections=parts,

@@ -1,11 +1,14 @@
-"""Replays of a system's plans, with one thing taken away at a time."""
+"""Replay a system's plans: elsewhere as a whole, and with one thing taken away at a time."""
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
+import json
+from ast import literal_eval
+from collections.abc import AsyncGenerator, Callable, Iterable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, replace
 from decimal import Decimal
+from hashlib import blake2b
 from pathlib import Path
 from typing import Any, NamedTuple, cast
 
@@ -41,12 +44,16 @@ from openconductor.report.transplants import (
     watch_pool,
 )
 from openconductor.store import CompletionStore, open_store, read_store
+from openconductor.store.serialisation import dumps, load, plain
+from openconductor.store.storage import write_whole
 from openconductor.types import Budget, Completion, Problem
 
 OnProgress = Callable[[int, int], None]
 """Told how many plays are done, of how many."""
 REPLAYS = "counterfactual.sqlite"
 """The journal of the calls that replays made, beside the run's own."""
+KEPT = "replays.json"
+"""The results of the replays of each system."""
 
 
 def replays_are_free(results: Results, folder: Path) -> bool:
@@ -58,22 +65,43 @@ def replays_are_free(results: Results, folder: Path) -> bool:
     return all(identity.startswith("replay_pool ") for identity in identities)
 
 
+@dataclass(frozen=True, slots=True)
+class Replays:
+    """The results of the replays of a system's plans.
+
+    Attributes:
+        questions: those whose plans were replayed.
+        digest: of the system's answers to them.
+        plays: of whole plans: on other questions, as constants and in other words.
+        edits: of plans with one thing taken away.
+    """
+
+    questions: tuple[Key, ...]
+    digest: str
+    plays: Plays
+    edits: Counterfactuals
+
+
 async def replay_plans(
     results: Results,
     folder: Path,
     *,
     system: str = CONDUCTOR,
+    siblings: Siblings = NO_SIBLINGS,
     limit: int | None = None,
     dollars: Decimal | None = None,
     on_progress: OnProgress | None = None,
-) -> Counterfactuals:
-    """Replay a system's plans with one thing taken away at a time.
+) -> Replays:
+    """Replay a system's plans, whole ones elsewhere and with one thing taken away at a time.
+
+    The results are kept in the run's folder (``read_replays``), unless replays are free.
 
     Args:
         results: the results of the evaluation in ``folder``.
         folder: the run's; new calls are journaled there in ``counterfactual.sqlite``, so that a
             second replay is free.
         system: the system whose plans are replayed.
+        siblings: systems whose whole plans take turns with its own.
         limit: the plans of this many questions only, evenly spread.
         dollars: the most that all replays may cost; None: no limit.
         on_progress: called with the number of replays done, and of all.
@@ -83,54 +111,74 @@ async def replay_plans(
         TaskError: the run's problems are not there any more.
         BudgetExceeded: the dollars are spent; what was paid for is kept.
     """
-    async with _open_stage(results, folder, system, limit, dollars) as stage:
-        return await counterfactuals(
-            stage.records,
-            stage.problems,
-            stage.replay,
-            workers=results.workers,
-            seed=results.config.seed or 0,
-            concurrency=results.config.concurrency,
-            on_progress=on_progress,
-        )
-
-
-async def play_whole_plans(
-    results: Results,
-    folder: Path,
-    *,
-    system: str = CONDUCTOR,
-    siblings: Siblings = NO_SIBLINGS,
-    limit: int | None = None,
-    dollars: Decimal | None = None,
-    on_progress: OnProgress | None = None,
-) -> Plays:
-    """Play a system's whole plans on other questions, as constants and in other words.
-
-    Those of its siblings take turns with its own. Other arguments and errors are those of
-    ``replay_plans``.
-    """
+    shared: dict[str, Any] = {
+        "workers": results.workers,
+        "seed": results.config.seed or 0,
+        "concurrency": results.config.concurrency,
+        "on_progress": on_progress,
+    }
     async with _open_stage(results, folder, system, limit, dollars, siblings) as stage:
-        return await play_plans(
+        plays = await play_plans(
             stage.records,
             stage.problems,
             stage.watch,
-            workers=results.workers,
             unread=unread_workers(results.records),
             roomy=stage.roomy,
-            seed=results.config.seed or 0,
-            concurrency=results.config.concurrency,
-            on_progress=on_progress,
+            **shared,
         )
+        edits = await counterfactuals(stage.own, stage.problems, stage.replay, **shared)
+    questions = dict.fromkeys(record.key for record in stage.own)
+    replays = Replays(tuple(questions), _digest(stage.own), plays, edits)
+    if not results.config.simulated:
+        kept = _read_kept(folder) | {system: replays}
+        write_whole(folder / KEPT, json.dumps(plain(kept)) + "\n")
+    return replays
+
+
+def read_replays(results: Results, folder: Path, system: str) -> Replays | None:
+    """Return the replays that a run's folder keeps of a system's plans.
+
+    None: there are none, or the system has answered otherwise since.
+    """
+    replays = _read_kept(folder).get(system)
+    if replays is None:
+        return None
+    records = merge_questions(results.of(system), read_questions(folder))
+    replayed = [record for record in records if record.key in replays.questions]
+    return replays if _digest(replayed) == replays.digest else None
+
+
+def _read_kept(folder: Path) -> dict[str, Replays]:
+    """Return the replays in a folder by system; empty: there are none that can be read."""
+    try:
+        values = json.loads((folder / KEPT).read_text("utf-8"), object_hook=_with_questions)
+        return load(dict[str, Replays], values)
+    except (OSError, ValueError):  # calls are in the journal, so nothing is lost
+        return {}
+
+
+def _with_questions(values: dict[str, object]) -> dict[object, object]:
+    """Return an object with questions as names, which JSON holds as texts."""
+    return {literal_eval(name) if name.startswith("(") else name: values[name] for name in values}
+
+
+def _digest(records: Iterable[Record]) -> str:
+    """Return a digest of answers, and of the plans that led to them."""
+    digest = blake2b(digest_size=16)
+    for record in records:
+        digest.update(dumps([record.cell, record.correct, record.workflows]).encode())
+    return digest.hexdigest()
 
 
 class _Stage(NamedTuple):
     """The records whose plans are played, their problems, and ways to play.
 
-    ``roomy`` plays as ``watch`` does, with twice as many tokens for a worker's answer.
+    ``own`` are the system's without those of its siblings. ``roomy`` plays as ``watch`` does, with
+    twice as many tokens for a worker's answer.
     """
 
     records: Sequence[Record]
+    own: Sequence[Record]
     problems: Mapping[Key, Problem]
     replay: Replay
     watch: Watch
@@ -144,14 +192,16 @@ async def _open_stage(
     system: str,
     limit: int | None,
     dollars: Decimal | None,
-    siblings: Siblings = NO_SIBLINGS,
+    siblings: Siblings,
 ) -> AsyncGenerator[_Stage]:
     """Open what plays plans: the pool, its journals and its budget."""
     systems = (system, *siblings.systems)
     planned = [record for name in systems for record in results.of(name)]
-    records = merge_questions(siblings.join(planned, system), read_questions(folder))
+    questions = read_questions(folder)
+    records = merge_questions(siblings.join(planned, system), questions)
     records = _select_questions(records, limit)
-    if not records:
+    own = _select_questions(merge_questions(results.of(system), questions), limit)
+    if not own:
         known = ", ".join(results.systems)
         raise ConfigError(f"report: no record of {system!r}, expected one of {known}")
     config = results.config
@@ -177,7 +227,7 @@ async def _open_stage(
     try:
         if config.simulated:  # free, so nothing is kept
             watch = watch_pool(pool, grader, sample=number)
-            yield _Stage(records, problems, exact_replay, watch, watch)
+            yield _Stage(records, own, problems, exact_replay, watch, watch)
             return
         with read_store(folder / JOURNAL) as run, open_store(folder / REPLAYS) as journal:
             paid: dict[str, Any] = {"sample": number, "budget": None, "on_event": journal}
@@ -190,7 +240,7 @@ async def _open_stage(
             replay = pool_replay(workers, grader, **paid)
             watch = watch_pool(workers, grader, **paid)
             roomy = watch_pool(changed_pool(workers, _with_double_room), grader, **paid)
-            yield _Stage(records, problems, replay, watch, roomy)
+            yield _Stage(records, own, problems, replay, watch, roomy)
     finally:
         await pool.aclose()
 

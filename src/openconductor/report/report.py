@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any, cast
 
 from openconductor.errors import ConfigError
-from openconductor.evaluation.counterfactual import Counterfactuals
+from openconductor.evaluation.choice import Choice, choose_auto
 from openconductor.evaluation.eval_config import CONDUCTOR, PLANNER, PLANNER_ALONE, read_spec
 from openconductor.evaluation.headroom import Headroom, headroom
 from openconductor.evaluation.records import Plain, Record, Results, read_folder
@@ -26,12 +26,19 @@ from openconductor.evaluation.tables import Cost, user_costs
 from openconductor.plots.material import Material
 from openconductor.providers.replay_pool import AGGREGATORS
 from openconductor.report.answers import merge_questions
-from openconductor.report.headline import headline, say_missing, who_works
+from openconductor.report.headline import (
+    Price,
+    headline,
+    price_missing,
+    say_missing,
+    who_works,
+)
 from openconductor.report.orchestration import Orchestration, Siblings, measure_orchestration
+from openconductor.report.replays import Replays
 from openconductor.report.training import Training, read_training
-from openconductor.report.transplants import Plays
 from openconductor.report.verdict import Judgement, Missing, judge
 from openconductor.store.serialisation import plain
+from openconductor.tasks.simulated import find_simulation
 
 _IDENTITY = ("ordinal", "name", "identity", "sampling")
 
@@ -49,6 +56,8 @@ class Report:
         headroom: the gain that the pool's workers leave; None: no worker was asked alone.
         training: the curve of a training; None: none was given.
         costs: the cost of a question to each system that was evaluated.
+        auto: the system that is worth deploying; None: no worker was asked alone.
+        sources: the files or tasks whose questions were all asked; empty: some task has more.
         folder: the folder of the evaluation, for commands; "": unknown.
     """
 
@@ -60,20 +69,40 @@ class Report:
     headroom: Headroom | None = None
     training: Training | None = None
     costs: Mapping[str, Cost] = field(default_factory=dict[str, Cost])
+    auto: Choice | None = None
+    sources: tuple[str, ...] = ()
     folder: str = ""
 
     @property
-    def summary(self) -> list[str]:
-        """The lines in plain words: the headline, what an undecided verdict lacks, who works."""
+    def advice(self) -> list[str]:
+        """The first lines, in plain words: what to deploy, and the command that does."""
+        lines = [headline(self.orchestration, self.auto, self.costs)]
+        if self.folder and lines[0].startswith("Deploy"):
+            command = shlex.join(["openconductor", "serve", "--from", self.folder])
+            lines.append(f"To deploy it, as the model auto: {command}")
+        return lines
+
+    @property
+    def notes(self) -> list[str]:
+        """The lines below the verdict: what it lacks if it is undecided, and who works."""
         figures, missing = self.orchestration, self.verdict.missing
-        lines = [headline(figures, self.costs)]
+        lines: list[str] = []
         if missing is not None:
-            lines.append(say_missing(figures, missing, self.costs))
+            lines.append(say_missing(figures, missing, self.sources))
             if self.folder and missing != Missing():
                 command = shlex.join(["openconductor", "report", self.folder, "--complete"])
-                lines.append(f"To ask for it: {command}")
+                more = Missing(questions=missing.questions)
+                when = "To ask for it"
+                if self.sources and missing == more:
+                    when = "To ask for it once it is there"
+                lines.append(f"{when} ({self.price}): {command}")
         lines.append(who_works(figures))
         return [line for line in lines if line]
+
+    @property
+    def price(self) -> Price:
+        """The price of asking for what an undecided verdict lacks."""
+        return price_missing(self.orchestration, self.verdict.missing or Missing(), self.costs)
 
     def to_json(self) -> dict[str, Any]:
         """Return one object of plain values: the verdict first, then the figures."""
@@ -86,7 +115,8 @@ class Report:
             "reasons": self.verdict.reasons,
             "answers": self.verdict.answers,
             "lacks": plain(self.verdict.missing),
-            "summary": " ".join(self.summary),
+            "summary": " ".join(self.advice + self.notes),
+            "auto": None if self.auto is None else self.auto.to_json(),
             "costs": {system: cost._asdict() for system, cost in self.costs.items()},
             **self.orchestration.to_json(),
             "headroom": None if self.headroom is None else self.headroom.to_json(),
@@ -100,8 +130,7 @@ def make_report(
     system: str | None = None,
     before: Results | None = None,
     training_folder: Path | None = None,
-    found: Counterfactuals | None = None,
-    plays: Plays | None = None,
+    replays: Replays | None = None,
     folder: Path | None = None,
 ) -> Report:
     """Make the report of a run.
@@ -112,8 +141,7 @@ def make_report(
         before: an evaluation of the untrained Conductor on the same questions (``same_questions``):
             of the system of this name, else of ``conductor``.
         training_folder: a training's run, or its ``curves.jsonl``.
-        found: the replays (``replays.replay_plans``).
-        plays: the plays of whole plans (``replays.play_whole_plans``).
+        replays: the replays of its plans (``replays.replay_plans``).
         folder: the evaluation's, which the command that completes it names.
 
     Raises:
@@ -140,8 +168,8 @@ def make_report(
         system=system,
         before=earlier,
         workers=results.workers,
-        counterfactuals=found,
-        plays=plays,
+        counterfactuals=None if replays is None else replays.edits,
+        plays=None if replays is None else replays.plays,
         siblings=replace(find_siblings(results, system), base=find_base(results, system)),
         aggregators=_find_aggregators(folder),
         lessons=_count_lessons(results),
@@ -161,6 +189,8 @@ def make_report(
         headroom=headroom(records, seed=seed),
         training=None if training_folder is None else read_training(training_folder),
         costs=user_costs(results),
+        auto=choose_auto(results),
+        sources=_find_exhausted(results),
         folder="" if folder is None else str(folder),
     )
 
@@ -235,6 +265,18 @@ def _find_aggregators(folder: Path | None) -> frozenset[int]:
         for worker in workers
         if str(worker.get("identity")).rpartition(" ")[0] in names
     )
+
+
+def _find_exhausted(results: Results) -> tuple[str, ...]:
+    """Return the files or names of tasks whose questions were all asked; empty: one has more."""
+    sources: list[str] = []
+    for table in results.config.task:
+        asked = results.expected.get(table.name, 0) // results.config.repeats
+        drawn = find_simulation(table.task or table.name) is not None
+        if drawn or (table.limit is not None and asked >= table.limit):
+            return ()
+        sources.append(table.path or table.name)
+    return tuple(sources)
 
 
 def _count_lessons(results: Results) -> int | None:

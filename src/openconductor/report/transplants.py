@@ -149,7 +149,8 @@ class PlayFigures:
 # ── what can be read ──────────────────────────────────────────────────────────────────────────────
 def is_read(record: Record) -> bool:
     """Return True if an answer was read; one that was declined, or cut and wrong, was not."""
-    return record.status == "graded" and not (record.cut and not record.correct)
+    is_decided = record.status in ("graded", "judged")
+    return is_decided and not (record.cut and not record.correct)
 
 
 def unread_share(records: Sequence[Record]) -> float:

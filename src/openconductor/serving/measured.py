@@ -1,16 +1,14 @@
 """The systems that an evaluation measured, made again to answer users.
 
-``choose_auto`` chooses the cheapest system of a run that is about as good as its best one.
 ``MeasuredRun`` makes the systems of a run over its pool, and says what was measured of them. It
 asks nothing: a router learns again from the lessons that the run kept.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
-from statistics import fmean
 from typing import Any, cast
 
 from openconductor.baselines.pools import Baseline
@@ -18,17 +16,9 @@ from openconductor.baselines.rewired import Rewired
 from openconductor.conductor import Conductor
 from openconductor.config import one_of
 from openconductor.errors import ConfigError
-from openconductor.evaluation.eval_config import ALONE, BOUNDS, EvalConfig, expand
+from openconductor.evaluation.choice import choose_auto, is_competitor
+from openconductor.evaluation.eval_config import EvalConfig, expand
 from openconductor.evaluation.records import Plain, Results, kept_calibrations, read_folder
-from openconductor.evaluation.statistics import (
-    FEWEST,
-    Difference,
-    Key,
-    difference,
-    holm,
-    interval_90,
-    task_mean,
-)
 from openconductor.evaluation.systems import (
     Lessons,
     Workshop,
@@ -37,178 +27,18 @@ from openconductor.evaluation.systems import (
     needs,
     read_lessons,
 )
-from openconductor.evaluation.tables import TableRow, make_rows
+from openconductor.evaluation.tables import make_rows
 from openconductor.pool import Worker, WorkerPool
 from openconductor.protocols import CallContext, OnEvent, Orchestrator
 from openconductor.types import Budget, Episode, OnNoPlan, Question, TrainedWorker
 
 AUTO = "auto"
 """The name of the system that ``choose_auto`` chooses."""
-MARGIN = 0.02
-"""A system is about as good as another one if it is surely less than this behind."""
-MOST_CHANCE = 0.05
-"""A system is better than the best worker if luck would do as much at most this often."""
 
 _NO_WORKER = (
     "{run} asked no worker alone, which says what the others are worth; evaluate the system "
     "`workers`, too"
 )
-
-
-# ── the choice ────────────────────────────────────────────────────────────────────────────────────
-@dataclass(frozen=True, slots=True)
-class Choice:
-    """The system that ``auto`` is.
-
-    Attributes:
-        system: its name.
-        won: False: no system is shown to be worth more than the best worker, which is chosen.
-        reason: a sentence for people.
-    """
-
-    system: str
-    won: bool
-    reason: str
-
-
-def choose_auto(results: Results) -> Choice | None:
-    """Choose the cheapest system that is about as good as the best one; None: no worker was asked.
-
-    The best system is the one that is right most often. A system is about as good if the 90 %
-    interval of its lead over the best, paired by question, ends above -2 points. One that costs
-    more than the best worker must also be better than it, by a test at 5 % that is adjusted (Holm)
-    for the number of these systems: the best of many equal ones looks better than it is. A cheaper
-    one must be about as good as the worker. If no system is, or fewer than 30 questions were asked,
-    the best worker is chosen.
-
-    Answers that are undecided or missing count as wrong. Costs are compared in dollars, then in
-    calls; an unknown price counts as the highest.
-    """
-    contest = _Contest(results)
-    if contest.worker is None:
-        return None
-    passing = [system for system in contest.right if contest.passes(system)]
-    if not passing:
-        reason = (
-            f"no system won: on {contest.questions} questions none is shown to be better than the "
-            "best worker, or as good for less"
-        )
-        return Choice(contest.worker, won=False, reason=reason)
-    system = min(passing, key=lambda name: (contest.cost(name), -contest.right[name]))
-    return Choice(system, won=True, reason=contest.reason(system))
-
-
-class _Contest:
-    """The systems of a run side by side, without the bounds of the scale.
-
-    Attributes:
-        right: the share of right answers of each system, every task weighing the same.
-        best: the system that is right most often; of equal ones the cheapest.
-        worker: the same of the workers alone; None: none was asked.
-        questions: how many questions were asked.
-    """
-
-    def __init__(self, results: Results) -> None:
-        self._seed = results.config.seed or 0
-        self._rows = _whole_rows(results)
-        systems = [system for system in results.systems if _is_competitor(system, results)]
-        self._scores = _strict_scores(results, systems)
-        self.right = {system: _mean(scores) for system, scores in self._scores.items()}
-        self.questions = len(next(iter(self._scores.values()), ()))
-        ranked = sorted(systems, key=lambda system: (-self.right[system], self.cost(system)))
-        workers = [system for system in ranked if system.startswith(ALONE)]
-        self.best = ranked[0] if ranked else ""
-        self.worker = workers[0] if workers else None
-        self._second = ranked[1] if len(ranked) > 1 else None
-        self._better = frozenset[str]() if self.worker is None else self._find_better(self.worker)
-
-    def cost(self, system: str) -> tuple[bool, float, float]:
-        """Return the cost of a question, by which systems can be sorted."""
-        row = self._rows[system]
-        dollars = row.dollars_per_question
-        return dollars is None, round(dollars or 0.0, 12), row.calls_per_question or 0.0
-
-    def passes(self, system: str) -> bool:
-        """Return True if a system is about as good as the best, and worth more than the worker."""
-        assert self.worker is not None
-        if self.questions < FEWEST:
-            return False
-        if system == self.best == self.worker:
-            # It is offered in any case, but it wins only if it need not fear the next one.
-            return self._second is not None and self._is_as_good(system, self._second)
-        if system != self.best and not self._is_as_good(system, self.best):
-            return False
-        if system == self.worker:
-            return True
-        if self.cost(system) > self.cost(self.worker):
-            return system in self._better
-        return self._is_as_good(system, self.worker)
-
-    def reason(self, system: str) -> str:
-        """Say why a system that passes was chosen."""
-        if system != self.best:
-            lead = self._say_lead(system, self.best)
-            return f"the cheapest system that is about as good as the best, {self.best}: {lead}"
-        if system == self.worker:
-            return f"the best worker; the next system is {self._second}"
-        assert self.worker is not None
-        lead = self._say_lead(system, self.worker)
-        return f"the best system: against the best worker, {self.worker}, {lead}"
-
-    def _find_better(self, worker: str) -> frozenset[str]:
-        """Return the systems that cost more than the best worker and are shown to be better."""
-        leads: dict[str, Difference] = {}
-        for system in self.right:
-            if not system.startswith(ALONE) and self.cost(system) > self.cost(worker):
-                leads[system] = self._lead(system, worker)
-        p_values = holm([lead.p for lead in leads.values()])
-        better: set[str] = set()
-        for (system, lead), p_value in zip(leads.items(), p_values, strict=True):
-            if lead.low > 0 and p_value <= MOST_CHANCE:
-                better.add(system)
-        return frozenset(better)
-
-    def _is_as_good(self, first: str, second: str) -> bool:
-        low, _ = interval_90(self._lead(first, second))
-        return low > -MARGIN
-
-    def _say_lead(self, first: str, second: str) -> str:
-        lead = self._lead(first, second)
-        low, high = interval_90(lead)
-        return f"{100 * lead.value:+.1f} points (90 %: {100 * low:+.1f} to {100 * high:+.1f})"
-
-    def _lead(self, first: str, second: str) -> Difference:
-        lead = difference(self._scores[first], self._scores[second], self._seed)
-        assert lead is not None  # all have the same questions
-        return lead
-
-
-def _is_competitor(system: str, results: Results) -> bool:
-    """Return True if a system was asked, and does not know the answers."""
-    return system.partition("?")[0] not in BOUNDS and bool(results.of(system))
-
-
-def _strict_scores(results: Results, systems: Sequence[str]) -> dict[str, dict[Key, list[float]]]:
-    """Return the scores of each system; what it did not answer, or nobody could decide, is 0."""
-    asked = {(record.key, record.sample) for record in results.records if record.system in systems}
-    right = {record.cell for record in results.records if record.correct}
-    scores: dict[str, dict[Key, list[float]]] = {}
-    for system in systems:
-        of_system: dict[Key, list[float]] = {}
-        for key, sample in sorted(asked):
-            is_right = (system, *key, sample) in right
-            of_system.setdefault(key, []).append(float(is_right))
-        scores[system] = of_system
-    return scores
-
-
-def _mean(scores: Mapping[Key, list[float]]) -> float:
-    return task_mean({key: fmean(repeats) for key, repeats in scores.items()})
-
-
-def _whole_rows(results: Results) -> dict[str, TableRow]:
-    """Return the row of each system over all tasks."""
-    return {row.system: row for row in make_rows(results)}  # the average comes last
 
 
 # ── the systems ───────────────────────────────────────────────────────────────────────────────────
@@ -313,9 +143,10 @@ class MeasuredRun:
         self._folder = folder
         self.config = config
         self._environment = environment
-        self._rows = _whole_rows(results)
+        # A system's average over all tasks comes last.
+        self._rows = {row.system: row for row in make_rows(results)}
         specs = expand(config.specs, results.workers.values())
-        self._specs = {spec.name: spec for spec in specs if _is_competitor(spec.name, results)}
+        self._specs = {spec.name: spec for spec in specs if is_competitor(spec.name, results)}
         workers = _load_workers(folder, config, results.workers, environment)
         self.workshop = Workshop(config, workers)
         self.choice = choose_auto(results)
@@ -379,14 +210,13 @@ class MeasuredRun:
         """Say what ``auto`` is, and why."""
         if self.choice is None:
             return f"auto: not offered, because {_NO_WORKER.format(run=self._folder)}"
-        evidence = self.evidence(AUTO)
-        right = cast("float | None", evidence["right"]) or 0.0
-        questions, dollars = evidence["questions"], evidence["dollars_per_question"]
+        chosen = self.choice.candidates[self.choice.system]
+        dollars = chosen.cost.dollars
         price = "at an unknown price" if dollars is None else f"for ${dollars:.6f} each"
-        source = f"{self._folder}, {evidence['date'] or 'of unknown date'}"
+        source = f"{self._folder}, {self._environment.get('date') or 'of unknown date'}"
         return (
-            f"auto: {self.choice.system}, right on {right:.1%} of {questions} questions {price} "
-            f"({source}); {self.choice.reason}"
+            f"auto: {self.choice.system}, right on {chosen.right:.1%} of "
+            f"{self.choice.questions} questions {price} ({source}); {self.choice.reason}"
         )
 
 

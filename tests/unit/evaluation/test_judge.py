@@ -234,7 +234,7 @@ def test_replayed_plans_are_judged_as_the_runs_own_answers(
     results = play(systems=["conductor"], conductor={"planner": "worker:ann"}, **rule)
     asked.clear()
     replays = asyncio.run(replay_plans(results, RUN))
-    assert (replays.undecided > 0) == undecided
+    assert (replays.edits.undecided > 0) == undecided
     judged = asked["judge"]
     asyncio.run(replay_plans(results, RUN))
     assert asked["judge"] == judged, "a second replay is free"

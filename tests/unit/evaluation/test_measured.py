@@ -12,8 +12,8 @@ from pathlib import Path
 import pytest
 from rows_of import record, results_of
 
+from openconductor.evaluation.choice import choose_auto
 from openconductor.evaluation.records import Record, Results
-from openconductor.serving.measured import choose_auto
 from openconductor.types import Usage
 
 pytest.importorskip("scipy")

@@ -1,4 +1,4 @@
-"""The first lines of a report: three numbers beside those of the best worker, and who works."""
+"""The first lines of a report: what to deploy and what it costs, and what a verdict lacks."""
 
 from __future__ import annotations
 
@@ -7,72 +7,170 @@ from dataclasses import replace
 
 import pytest
 
+from openconductor.evaluation.choice import Candidate, Choice
 from openconductor.evaluation.records import Record, Results
 from openconductor.evaluation.tables import Cost, user_costs
-from openconductor.report.headline import headline
+from openconductor.report.headline import headline, price_missing
 from openconductor.report.report import Report, make_report
+from openconductor.report.verdict import Missing
 
 Make = Callable[..., Results]
 
+ROUTER = Candidate(0.93, 0.0, Cost(0.0000111, 0.8, 1.0))
+CONDUCTOR = Candidate(0.91, 0.0, Cost(0.000138, 2.5, 4.0))
+ANNA = Candidate(0.53, 0.0, Cost(0.00001, 0.5, 1.0))
+BERT = Candidate(0.5, 0.0, Cost(0.000001, 0.1, 1.0))
+SYSTEMS = {
+    "router": ROUTER,
+    "conductor": CONDUCTOR,
+    "worker:anna": ANNA,
+    "worker:bert": BERT,
+}
 
-def first_line(report: Report, ours: Cost, theirs: Cost) -> str:
-    return headline(report.orchestration, {"conductor": ours, "worker:anna": theirs})
+
+def first_line(report: Report, system: str, *, won: bool = True, cheaper: str = "", **systems):
+    choice = Choice(
+        system=system,
+        worker="worker:anna",
+        cheaper=cheaper,
+        won=won,
+        reason="no other system is shown to be better, or as good for less",
+        candidates=SYSTEMS | systems,
+        questions=400,
+    )
+    return headline(report.orchestration, choice, {})
 
 
-def test_right_answers_dollars_and_seconds_stand_beside_those_of_the_best_worker(report) -> None:
-    assert first_line(report, Cost(0.34, 3.2), Cost(0.01, 1.1)) == (
-        "conductor is right on 82 % of the 11 decided answers (of 12) instead of 50 % (anna, "
-        "the best worker alone), for 34.0 times the price ($340 instead of $10.0 per 1,000 "
-        "questions), in 3.20 instead of 1.10 seconds a question."
+def test_the_first_line_names_the_system_to_deploy_and_what_the_others_cost(report) -> None:
+    assert first_line(report, "router") == (
+        "Deploy router: right on 93 % of the questions, $0.0111 per 1,000 questions, 0.800 "
+        "seconds each; conductor: 91 %, 12 times the price, 2.50 seconds each; anna, the best "
+        "worker alone: 53 %, 90 % of the price, 0.500 seconds each."
     )
 
 
-def test_a_share_of_few_decided_answers_is_said_to_be_one(results: Make) -> None:
-    whole = results()
-    anna = [record for record in whole.records if record.system == "worker:anna"]
-    masked = replace(anna[0], correct=None, status="ungraded")
-    others = [record for record in whole.records if record.system != "worker:anna"]
-    report = make_report(replace(whole, records=(*others, masked, *anna[1:])))
-    assert "45 % of the 11 decided answers (of 12) (anna" in report.summary[0]
+def test_the_system_reported_on_is_named_once_where_it_is_the_one_to_deploy(report) -> None:
+    line = first_line(report, "conductor")
+    assert line.startswith("Deploy conductor: right on 91 % of the questions, $0.138 per 1,000")
+    assert line.count("conductor") == 1 and "router" not in line
+
+
+def test_a_cheaper_system_that_may_be_as_good_is_named(report) -> None:
+    line = first_line(report, "conductor", cheaper="router")
+    assert "; perhaps as good and cheaper: router: 93 %, 8 % of the price" in line
+    line = first_line(report, "router", cheaper="worker:bert")
+    assert "; perhaps as good and cheaper: bert, a worker alone: 50 %, 9 % of the price" in line
+
+
+def test_a_run_without_a_winner_deploys_the_best_worker_and_says_why(report) -> None:
+    line = first_line(report, "worker:anna", won=False)
+    assert line == (
+        "Deploy anna, the best worker alone: right on 53 % of the questions, $0.0100 per 1,000 "
+        "questions, 0.500 seconds each; no other system is shown to be better, or as good for "
+        "less; conductor: 91 %, 14 times the price, 2.50 seconds each."
+    )
+    few = report.advice[0]
+    assert "; 12 questions are too few to show that another system is better (30 are the" in few
 
 
 @pytest.mark.parametrize(
-    ("ours", "theirs", "said"),
+    ("dollars", "said"),
     [
-        (0.0102, 0.01, "for about the same price ($10.2 instead of $10.0 per"),
-        (0.005, 0.01, "for 0.500 times the price"),
-        (None, 0.01, "at an unknown price (the pool file lacks prices)"),
-        (0.0, 0.0, "both at no price per call"),
-        (0.01, 0.0, "for $10.0 instead of $0 per 1,000 questions"),
+        (0.0000112, "conductor: 91 %, the same price, 2.50 seconds"),
+        (0.0000001, "conductor: 91 %, less than 1 % of the price"),
+        (None, "conductor: 91 %, 4.0 times the calls, 2.50 seconds"),
     ],
 )
-def test_prices_are_compared_as_far_as_they_are_known(report, ours, theirs, said) -> None:
-    assert said in first_line(report, Cost(ours, 1.0), Cost(theirs, 1.0))
+def test_costs_are_compared_in_calls_where_a_price_is_unknown(report, dollars, said) -> None:
+    ours = CONDUCTOR._replace(cost=Cost(dollars, 2.5, 4.0))
+    assert said in first_line(report, "router", conductor=ours)
 
 
-def test_who_does_the_work_comes_after_the_headline_and_after_what_is_missing(report) -> None:
-    line = "Who does the work of its 1.2 steps a question: bert 54 %, anna 46 %."
-    assert report.summary[1].startswith("Missing for a verdict")
-    assert report.summary[2] == line
-    decided = replace(report, verdict=replace(report.verdict, missing=None))
-    assert decided.summary[1] == line
+def test_a_free_or_unpriced_system_is_said_to_be_one(report) -> None:
+    free = ROUTER._replace(cost=Cost(0.0, 0.8, 1.0))
+    line = first_line(report, "router", router=free)
+    assert "router: right on 93 % of the questions, $0 per 1,000" in line
+    assert "conductor: 91 %, $0.138 per 1,000 questions, 2.50 seconds" in line
+    unpriced = ROUTER._replace(cost=Cost(None, 0.8, 1.0))
+    line = first_line(report, "router", router=unpriced)
+    assert "of the questions, at an unknown price (the pool file lacks prices), 0.800 sec" in line
 
 
-def test_without_a_worker_or_a_decided_answer_that_is_said(results: Make) -> None:
+def test_many_unknown_answers_are_said_to_count_as_wrong(report) -> None:
+    line = first_line(report, "router", conductor=CONDUCTOR._replace(unknown=0.58))
+    end = " 58 % of the answers of conductor are undecided or missing, and count as wrong."
+    assert line.endswith(end) and line.count("undecided") == 1
+    nothing = {name: one._replace(unknown=1.0, right=0.0) for name, one in SYSTEMS.items()}
+    line = first_line(report, "router", **nothing)
+    assert line == "No answer could be decided, so nothing says what to deploy."
+
+
+def test_the_command_that_deploys_stands_below_the_first_line(report) -> None:
+    (_, command) = replace(report, folder="runs/a b").advice
+    assert command == ("To deploy it, as the model auto: openconductor serve --from 'runs/a b'")
+    assert report.to_json()["auto"]["system"] == "worker:anna"
+
+
+def test_without_a_worker_or_a_decided_answer_nothing_is_deployed(results: Make) -> None:
     found = results(others=False)
     ours = found.of("conductor")
-    alone = make_report(replace(found, records=ours)).summary[0]
-    assert "there is nothing to compare with" in alone and "per 1,000 questions" in alone
+    alone = make_report(replace(found, records=ours), folder=None)
+    (line,) = alone.advice
+    assert line == (
+        "conductor is right on 82 % of 11 decided answers, $20.0 per 1,000 questions, 1.00 "
+        "seconds each; no worker was asked alone, so nothing says what to deploy."
+    )
     masked = [replace(record, correct=None, status="failed") for record in ours]
     nothing = make_report(replace(found, records=tuple(masked)))
-    assert nothing.summary[0] == "No answer of conductor could be decided."
+    assert nothing.advice[0].startswith("No answer of conductor could be decided; no worker")
 
 
+# ── what is missing ───────────────────────────────────────────────────────────────────────────────
+def test_who_does_the_work_comes_after_what_is_missing(report) -> None:
+    line = "Who does the work of its 1.2 steps a question: bert 54 %, anna 46 %."
+    assert report.notes[0].startswith("Missing for a verdict")
+    assert report.notes[-1] == line
+    decided = replace(report, verdict=replace(report.verdict, missing=None))
+    assert decided.notes == [line]
+
+
+def test_a_file_with_too_few_questions_is_named(results: Make) -> None:
+    found = results()
+    (table,) = found.config.task
+    task = (replace(table, task="gsm8k", path="mine.jsonl", limit=20),)
+    report = make_report(replace(found, config=replace(found.config, task=task)))
+    missing = Missing(questions=30)
+    undecided = replace(report, verdict=replace(report.verdict, missing=missing), folder="r")
+    lacking, command, _ = undecided.notes
+    assert lacking == "Missing for a verdict: about 18 more questions in mine.jsonl."
+    assert command.startswith("To ask for it once it is there (at most about ")
+    assert command.endswith("): openconductor report r --complete")
+    more = replace(undecided, sources=()).notes
+    assert more[0] == "Missing for a verdict: about 30 questions in all (12 were asked)."
+    assert more[1].startswith("To ask for it (at most about ")
+
+
+def test_the_price_of_what_is_missing_is_that_of_the_answers_so_far(report) -> None:
+    figures = report.orchestration
+    costs = {"conductor": Cost(0.02, 1.0, 2.0), "worker:anna": Cost(0.01, 1.0, 1.0)}
+    more = price_missing(figures, Missing(questions=20), costs)
+    assert more == (8 * 3, pytest.approx(8 * 0.03))
+    vote = price_missing(figures, Missing(systems=("consensus:anna?n=5",)), costs)
+    assert vote == (24, pytest.approx(12 * 0.02))
+    replays = price_missing(figures, Missing(replays=True), costs)
+    assert replays == (16 * 24, pytest.approx(16 * 12 * 0.02))
+    costs["worker:anna"] = Cost(None, 1.0, 1.0)
+    unpriced = price_missing(figures, Missing(questions=20), costs)
+    assert str(unpriced) == "at most about 24 calls, at an unknown price"
+    assert str(more) == "at most about 24 calls and $0.240"
+
+
+# ── costs ─────────────────────────────────────────────────────────────────────────────────────────
 def test_costs_weigh_each_task_the_same_and_an_unknown_price_is_unknown(results: Make) -> None:
     found = results(unpriced=1)
     costs = user_costs(replace(found, config=replace(found.config, pool="pool.toml")))
     assert costs["conductor"].dollars is None
-    assert costs["worker:anna"] == Cost(pytest.approx(0.01), 2.0)
+    assert costs["worker:anna"] == Cost(pytest.approx(0.01), 2.0, 1.0)
 
     def elsewhere(record: Record) -> Record:
         return replace(record, task="other", seconds=4.0) if record.problem == "q00" else record

@@ -249,16 +249,17 @@ class BetterThanOthers(Question):
         closest = min(fair, key=lambda rival: rival[1].low, default=None)
         if figures.random is not None and figures.random.lead is not None:
             fair.append((figures.random, figures.random.lead))
-        failed: dict[Answer, list[str]] = {}
+        failed: dict[Answer, list[Finding]] = {}
         findings = without + [
             compare(level, f"{gain_with_interval(lead)} against {level.name}")
             for level, lead in fair
         ]
         for finding in findings:
-            failed.setdefault(finding.answer, []).append(finding.reason)
+            failed.setdefault(finding.answer, []).append(finding)
         for answer in LABELS_WITHOUT_GAIN:
             if answer in failed:
-                return Finding(answer, "; ".join(failed[answer]))
+                reason = "; ".join(finding.reason for finding in failed[answer])
+                return Finding(answer, reason, max(one.questions for one in failed[answer]))
         reasons: list[str] = []
         if closest is not None:
             level, lead = closest
