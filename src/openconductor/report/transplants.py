@@ -505,14 +505,14 @@ def measure_plays(
     sums = [sum(values) for values in beyond.values()]
     follows = None
     share = chance = 0.0
-    if sums:
+    if len(sums) > 1:
         follows = Estimate(fmean(sums), *mean_interval(sums), len(sums))
         share = sum(trial.follows for trial in plays.transplants) / len(sums)
         chance = sum(trial.chance for trial in plays.transplants) / len(sums)
     constant = _best_of_other_half(plays.constants, plays.own)
     excess = list(plays.errors.values())
     errors = None
-    if excess:
+    if len(excess) > 1:  # of one value no interval is known
         errors = Estimate(fmean(excess), *mean_interval(excess), len(excess))
     return PlayFigures(
         questions=len(plays.own),
