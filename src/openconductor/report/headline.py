@@ -126,7 +126,7 @@ def who_works(figures: Orchestration) -> str:
 
 
 # ── what is missing ───────────────────────────────────────────────────────────────────────────────
-class Price(NamedTuple):
+class AskingPrice(NamedTuple):
     """The price of asking what is missing, at most; dollars None: a price is unknown."""
 
     calls: float
@@ -166,7 +166,9 @@ def say_missing(figures: Orchestration, missing: Missing, sources: Sequence[str]
     return f"Missing for a verdict: {' and '.join(lacks)}."
 
 
-def price_missing(figures: Orchestration, missing: Missing, costs: Mapping[str, Cost]) -> Price:
+def price_missing(
+    figures: Orchestration, missing: Missing, costs: Mapping[str, Cost]
+) -> AskingPrice:
     """Estimate what it takes to ask what is missing, by what answers have cost."""
     own = costs[figures.system]
     times: list[tuple[Cost, float]] = []
@@ -184,5 +186,5 @@ def price_missing(figures: Orchestration, missing: Missing, costs: Mapping[str, 
     asked = [(cost, count) for cost, count in times if count]
     calls = sum((cost.calls or 0.0) * count for cost, count in asked)
     if any(cost.dollars is None for cost, _ in asked):
-        return Price(calls, None)
-    return Price(calls, sum((cost.dollars or 0.0) * count for cost, count in asked))
+        return AskingPrice(calls, None)
+    return AskingPrice(calls, sum((cost.dollars or 0.0) * count for cost, count in asked))

@@ -27,7 +27,7 @@ from openconductor.plots.material import Material
 from openconductor.providers.replay_pool import AGGREGATORS
 from openconductor.report.answers import merge_questions
 from openconductor.report.headline import (
-    Price,
+    AskingPrice,
     headline,
     price_missing,
     say_missing,
@@ -100,7 +100,7 @@ class Report:
         return [line for line in lines if line]
 
     @property
-    def price(self) -> Price:
+    def price(self) -> AskingPrice:
         """The price of asking for what an undecided verdict lacks."""
         return price_missing(self.orchestration, self.verdict.missing or Missing(), self.costs)
 
