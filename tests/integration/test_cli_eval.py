@@ -49,10 +49,32 @@ def test_the_table_goes_to_stdout_and_all_else_to_stderr(evaluate) -> None:
     assert "accuracy" in ran.out
     assert "worker:maven" in ran.out
     assert "against worker:maven" in ran.out
-    folder, progress = ran.err.splitlines()  # no terminal, no bar: a line at the end
+    folder, progress, following = ran.err.splitlines()  # no terminal, no bar: a line at the end
     assert folder == "run folder: run"
     assert re.fullmatch(r"evaluating: 8 of 8, \$[\d.]+, \d+ calls", progress)
-    assert evaluate(SOME).err == f"{folder}\n", "there was nothing to do"
+    assert following == "next: openconductor show run", "no system plans, so there is no report"
+    assert evaluate(SOME).err == f"{folder}\n{following}\n", "there was nothing to do"
+
+
+def test_systems_are_compared_with_the_best_worker_unless_another_one_is_named(evaluate) -> None:
+    words = "conductor worker:novice worker:jack --limit 12 --out run"
+    ran = evaluate(words)
+    assert "against worker:jack, the best worker alone" in ran.out
+    assert ran.err.splitlines()[-1] == "next: openconductor report run"
+    values = evaluate("--out run --json").json()
+    assert values["against"] == "conductor", "the files compare with the first one, as before"
+    named = evaluate(f"{words}2 --against worker:novice")
+    assert "against worker:novice\n" in named.out
+
+
+def test_invalid_plans_are_said_with_what_mends_them(evaluate) -> None:
+    text = completion("I would ask the first worker.")
+    with serving(*[says(text)] * 20) as server:
+        pool = write_pool(Path(), server.url, "local")
+        words = f"conductor worker:local --conductor worker:local --pool {pool} --limit 4"
+        ran = evaluate(f"{words} --out run")
+    said = "conductor: 4 of 4 plans were invalid and count as wrong; `ask` and `serve` mend them"
+    assert said in ran.err
 
 
 def test_answers_that_were_cut_at_a_token_limit_are_warned_of(evaluate) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import shutil
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -41,6 +42,23 @@ def test_without_an_id_answers_are_listed_and_one_is_named_to_look_at(made, run)
     assert "3 of 72 such answers" in ran.err
     words = ran.err.splitlines()[-1].partition("openconductor ")[2].split()
     assert "Verdict" in run(*words).out, "the command can be pasted"
+
+
+def test_questions_are_listed_in_the_order_of_their_numbers(made, run, monkeypatch) -> None:
+    results = Results.load(made)
+    (first, *_) = results.of("best_fixed")
+    named = tuple(replace(first, problem=f"q{number}") for number in (1, 10, 2))
+    numbered = replace(results, records=named)
+    monkeypatch.setattr("openconductor.cli.show.Results.load", lambda _: numbered)
+    values = run("show", made, "--json").json()
+    assert [answer["record"]["problem"] for answer in values["answers"]] == ["q1", "q2", "q10"]
+
+
+def test_a_folder_of_runs_is_an_error_that_names_them(made, run) -> None:
+    for verb in (("show",), ("report",), ("ask", "--from")):
+        ran = run(*verb, made.parent, *(["2 + 2?"] if verb[0] == "ask" else []))
+        assert (ran.code, ran.out) == (2, "")
+        assert f"expected one of the runs in it: {made}" in " ".join(ran.err.split())
 
 
 def test_answers_are_chosen_by_system_task_and_verdict(made, run) -> None:

@@ -63,6 +63,7 @@ from openconductor.evaluation.tables import (
     comparisons,
     cut_answers,
     first_table,
+    invalid_plans,
     make_table,
 )
 from openconductor.store import read_store
@@ -233,7 +234,15 @@ def _evaluate(config: EvalConfig, folder: Path, retry_failed: bool, as_json: boo
         console.say(f"the table so far: {folder / 'table.md'}")
         raise
     _show(results, folder, as_json)
+    _say_next(results, folder)
     _say_masked_answers(results, folder)
+
+
+def _say_next(results: Results, folder: Path) -> None:
+    """Say which command looks at the results: of answers alone, where no system plans."""
+    rounds = [record.rounds[0] for record in results.records if record.rounds]
+    verb = "report" if any(first.planned for first in rounds) else "show"
+    console.say(f"next: {shlex.join(['openconductor', verb, str(folder)])}")
 
 
 def _say_masked_answers(results: Results, folder: Path) -> None:
@@ -303,6 +312,7 @@ def _regrade(folder: Path, judge: str, as_json: bool) -> None:
     if not as_json:
         _say_moves(regraded)
     _show(regraded.results, folder, as_json, regraded)
+    _say_next(regraded.results, folder)
     _say_masked_answers(regraded.results, folder)
     fates = Counter(record.status for record in regraded.results.records)
     if regraded.results.config.judge and fates["ungraded"] and not fates["judged"]:
@@ -324,6 +334,8 @@ def _say_moves(regraded: Regraded) -> None:
 def _show(results: Results, folder: Path, as_json: bool, regraded: Regraded | None = None) -> None:
     table = make_table(results)
     say_masked(table.rows)
+    for line in invalid_plans(results):
+        console.say(line)
     if as_json:
         values = table.to_json()
         values["latency"] = latency(results)
@@ -340,10 +352,15 @@ def _show(results: Results, folder: Path, as_json: bool, regraded: Regraded | No
 
 
 def _show_table(table: Table, results: Results) -> None:
+    against = f"against {table.against}"
+    compared = table
+    if table.best_worker and not results.config.against:
+        against = f"against {table.best_worker}, the best worker alone"
+        compared = make_table(results, table.best_worker)
     parts = {
         "accuracy, with standard errors clustered by problem": first_table(table, results),
         "cost and form, a question": briefly(table),
-        f"against {table.against}": comparisons(table),
+        against: comparisons(compared),
     }
     for title, (head, rows) in parts.items():
         if rows:

@@ -21,7 +21,7 @@ from openconductor.cli.options import AsJson
 from openconductor.cli.runs import require_evaluation
 from openconductor.config import nearest, one_of
 from openconductor.errors import ConfigError
-from openconductor.evaluation.records import Results
+from openconductor.evaluation.records import Results, natural_order
 from openconductor.evaluation.sheets import QUESTIONS
 from openconductor.report.answers import Answer, list_answers, read_answers
 from openconductor.store.episode_json import episode_json
@@ -63,6 +63,15 @@ def show(
         and question in (None, record.problem)
         and not (wrong and record.correct is not False)
     ]
+    systems, tasks = results.systems, results.tasks
+    records.sort(
+        key=lambda record: (
+            systems.index(record.system),
+            tasks.index(record.task),
+            natural_order(record.problem),
+            record.sample,
+        )
+    )
     chosen = records[:limit]
     if question is None:
         answers = list_answers(run, chosen)

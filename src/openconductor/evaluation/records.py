@@ -390,7 +390,11 @@ def read_folder(folder: Path) -> tuple[EvalConfig, Plain]:
     """
     if not (folder / CONFIG).is_file():
         reason = f"has no {CONFIG}" if folder.exists() else "does not exist"
-        raise ConfigError(f"{folder}: {reason}; expected the folder of an evaluation")
+        inside = [file.parent for file in sorted(folder.glob(f"*/{ENVIRONMENT}"))]
+        expected = "the folder of an evaluation"
+        if inside:
+            expected = f"one of the runs in it: {', '.join(map(str, inside))}"
+        raise ConfigError(f"{folder}: {reason}; expected {expected}")
     try:
         values = tomllib.loads((folder / CONFIG).read_text("utf-8"))
         config = make_eval_config(values, where=str(folder / CONFIG))
@@ -594,6 +598,12 @@ def hindsight(records: Iterable[Record], workers: Sequence[str]) -> list[Record]
         chosen = max(shares, key=lambda worker: shares[worker], default=workers[0])
         best += [replace(one, system=HINDSIGHT) for one in by_system.get(ALONE + chosen, ())]
     return best
+
+
+def natural_order(name: str) -> list[tuple[bool, str]]:
+    """Return a key that sorts names with numbers by their size: ``q2`` before ``q10``."""
+    parts = re.split("([0-9]+)", name)
+    return [(part.isdecimal(), part.zfill(20)) for part in parts]
 
 
 # ── latency ───────────────────────────────────────────────────────────────────────────────────────

@@ -23,7 +23,7 @@ from math import fsum, sqrt
 from statistics import fmean, median
 from typing import Any, NamedTuple, TypeVar
 
-from openconductor.evaluation.eval_config import HINDSIGHT, against_in
+from openconductor.evaluation.eval_config import ALONE, HINDSIGHT, against_in
 from openconductor.evaluation.records import MASKED, Record, Results
 from openconductor.evaluation.statistics import (
     Difference,
@@ -35,7 +35,7 @@ from openconductor.evaluation.statistics import (
     pass_at_k,
     scores_by_problem,
 )
-from openconductor.measures import MOST_MASKED, mean_steps, routing_entropy_bits
+from openconductor.measures import MOST_MASKED, group_by, mean_steps, routing_entropy_bits
 from openconductor.types import Usage
 
 AVERAGE = "average"
@@ -156,30 +156,43 @@ class Table:
         """Return plain values; shares are fractions, null is unknown."""
         return asdict(self)
 
+    @property
+    def best_worker(self) -> str:
+        """The worker alone that is right most often, as a system; "": none was decided."""
+        right: dict[str, float] = {}
+        for row in self.rows:  # a system's average over all tasks comes last
+            if row.system.startswith(ALONE) and row.accuracy is not None:
+                right[row.system] = row.accuracy
+        return max(right, key=lambda system: right[system], default="")
+
     def row(self, system: str, task: str) -> TableRow:
         """Return one row; KeyError if there is none."""
         return {(row.system, row.task): row for row in self.rows}[system, task]
 
 
-def make_table(results: Results) -> Table:
+def make_table(results: Results, against: str = "") -> Table:
     """Make the table of an evaluation.
+
+    Args:
+        results: the results of the evaluation.
+        against: the system that the others are compared with; "": the recipe's, or the first.
 
     Raises:
         ConfigError: the recipe compares with a system that is not in it.
     """
     config = results.config
-    against = None
+    compared = None
     gaps: list[Gap] = []
     if len(results.systems) > 1:
-        against = against_in(results.systems, config.against)
-        gaps = _gaps(results, results.by_row(), against)
+        compared = against_in(results.systems, against or config.against)
+        gaps = _gaps(results, results.by_row(), compared)
     return Table(
         name=config.name,
         setting=config.setting,
         repeats=config.repeats,
         missing=results.missing,
         rows=tuple(make_rows(results)),
-        against=against,
+        against=compared,
         differences=tuple(gaps),
         learning=_learning(results.learning),
     )
@@ -592,6 +605,19 @@ def much_masked(rows: Iterable[TableRow]) -> str:
         f"so the figure may be off by as much: {worst.masked} of {worst.n * worst.k} by "
         f"{worst.system} on {worst.task}"
     )
+
+
+def invalid_plans(results: Results) -> list[str]:
+    """Return a sentence for each system of which many plans were invalid and count as wrong."""
+    sentences: list[str] = []
+    for system, records in group_by(results.records, lambda record: record.system).items():
+        invalid = sum(record.status == "invalid" for record in records)
+        if invalid > MOST_MASKED * len(records):
+            sentences.append(
+                f"{system}: {invalid} of {len(records)} plans were invalid and count as wrong; "
+                "`ask` and `serve` mend them, as --on-no-plan default_worker does here"
+            )
+    return sentences
 
 
 def cut_answers(results: Results) -> list[str]:

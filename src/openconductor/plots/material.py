@@ -9,7 +9,6 @@ all figures.
 
 from __future__ import annotations
 
-import re
 import unicodedata
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -17,7 +16,7 @@ from functools import cache, cached_property
 from typing import Any
 
 from openconductor.evaluation.eval_config import ALONE, CONDUCTOR, short_name
-from openconductor.evaluation.records import Record
+from openconductor.evaluation.records import Record, natural_order
 from openconductor.evaluation.statistics import Key
 from openconductor.measures import group_by
 from openconductor.plots.iterations import Iteration
@@ -163,12 +162,7 @@ def in_order(kinds: Iterable[str]) -> list[str]:
     for known in (*orders, ("easy", "medium", "hard")):
         if kinds <= set(known):
             return [kind for kind in known if kind in kinds]
-
-    def rank(kind: str) -> list[tuple[bool, str]]:
-        parts = re.split("([0-9]+)", kind)
-        return [(part.isdecimal(), part.zfill(20)) for part in parts]
-
-    return sorted(kinds, key=rank)
+    return sorted(kinds, key=natural_order)
 
 
 # ── looks and names ───────────────────────────────────────────────────────────────────────────────

@@ -11,7 +11,8 @@ from typing import NamedTuple
 
 from openconductor.evaluation.choice import Choice
 from openconductor.evaluation.eval_config import ALONE, HINDSIGHT, WORKERS
-from openconductor.evaluation.tables import MOST_MASKED, Cost
+from openconductor.evaluation.tables import Cost
+from openconductor.measures import MOST_MASKED
 from openconductor.report.orchestration import Orchestration
 from openconductor.report.verdict import Missing
 from openconductor.report.words import counted, thousand, three_digits
