@@ -16,6 +16,7 @@ from dataclasses import dataclass, field, replace
 from decimal import Decimal
 from functools import cached_property
 
+from openconductor.evaluation.counterfactual import Rounds, Seen
 from openconductor.evaluation.records import Record, RoundRecord, Status
 from openconductor.evaluation.sheets import KeptQuestion
 from openconductor.evaluation.statistics import Key
@@ -23,7 +24,7 @@ from openconductor.prompt import SOLVE_SUBTASK
 from openconductor.report import Judgement, judge, measure_orchestration
 from openconductor.report.answers import merge_questions
 from openconductor.report.orchestration import NO_SIBLINGS, Orchestration, Siblings
-from openconductor.report.transplants import Plays, Rounds, Seen, play_plans, unread_workers
+from openconductor.report.transplants import Plays, play_plans, unread_workers
 from openconductor.types import Problem, Step, Usage, Workflow
 
 KINDS = ("algebra", "history", "physics", "law")

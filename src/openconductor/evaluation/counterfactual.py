@@ -1,8 +1,8 @@
 """Measure the worth of each step of a plan, by replays in which one thing is taken away.
 
 ``counterfactuals`` returns mean changes of accuracy by kind of edit, place of the step, topology
-and worker, with paired intervals; and the change when workflows are dealt out among other
-questions.
+and worker, with paired intervals. A way to play is a ``Watch``: ``watch_pool`` plays over workers,
+``watch_exactly`` computes what simulated ones come to.
 
 Every edited workflow is compared with the unedited one, replayed in the same way, on the same
 question and the same repeat. Records of several rounds are not replayed, and effects of two edits
@@ -15,7 +15,6 @@ from __future__ import annotations
 import random
 from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
-from itertools import cycle
 from typing import Literal, NamedTuple, get_args
 
 from openconductor.calls.budget import RunBudget
@@ -32,14 +31,25 @@ from openconductor.evaluation.statistics import (
     holm,
 )
 from openconductor.evaluation.strategies import keep_steps
-from openconductor.measures import group_by, topology
+from openconductor.measures import topology
 from openconductor.pool import WorkerPool
 from openconductor.protocols import CallContext, Grader, OnEvent
 from openconductor.tasks.simulated import find_simulation, instructions_for
 from openconductor.types import Problem, Step, Workflow
 
-Replay = Callable[[Problem, Workflow, int], Awaitable[float | None]]
-"""Plays a workflow on a problem, for a repeat: its score in [0, 1]; None: undecided."""
+Rounds = tuple[Workflow, ...]
+"""The workflows of an episode, one a round, without those that only accept."""
+
+
+class Seen(NamedTuple):
+    """The score of a play in [0, 1] (None: undecided), and its answer ("": unknown)."""
+
+    score: float | None
+    answer: str = ""
+
+
+Watch = Callable[[Problem, Rounds, int], Awaitable[Seen]]
+"""Plays the rounds of a plan on a problem, for a repeat."""
 
 EditKind = Literal["drop", "swap", "blind", "untold"]
 """An edit of one step.
@@ -51,8 +61,6 @@ EditKind = Literal["drop", "swap", "blind", "untold"]
 - ``untold``: its subtask is just to solve the question.
 """
 EDIT_KINDS: tuple[EditKind, ...] = get_args(EditKind)
-WholeEdit = Literal["shuffled", "strangers", "silent"]
-"""An edit of a whole workflow: another question's workflow, other workers, or no subtasks."""
 _PLACES = ("only", "first", "middle", "last")
 
 
@@ -128,10 +136,6 @@ class Counterfactuals:
             that are left out as undecided.
         unedited: the accuracy of the unedited workflows, replayed.
         effects: by kind of edit, all steps first.
-        shuffled: accuracy with another question's workflow less with the own one; None: there is
-            no other.
-        strangers: the same with every step done by another worker.
-        silent: the same with every step only told to solve the question.
     """
 
     records: int
@@ -140,25 +144,22 @@ class Counterfactuals:
     undecided: int
     unedited: Estimate | None
     effects: tuple[Effect, ...]
-    shuffled: Difference | None
-    strangers: Difference | None = None
-    silent: Difference | None = None
 
     def to_json(self) -> dict[str, object]:
         """Return plain values."""
         return asdict(self)
 
 
-# ── ways to replay ────────────────────────────────────────────────────────────────────────────────
-def pool_replay(
+# ── ways to play ──────────────────────────────────────────────────────────────────────────────────
+def watch_pool(
     pool: WorkerPool,
     grader: Callable[[Problem], Grader],
     *,
     sample: Callable[[Problem, int], int],
     budget: RunBudget | None = None,
     on_event: OnEvent | None = None,
-) -> Replay:
-    """Return a replay over a pool's workers, whose answers are graded.
+) -> Watch:
+    """Return a way to play over a pool's workers, whose answers are graded.
 
     Args:
         pool: the workers; with ``pool.replaying(journal)`` calls of before are free.
@@ -168,23 +169,30 @@ def pool_replay(
         on_event: gets every event.
     """
 
-    async def replay(problem: Problem, workflow: Workflow, repeat: int) -> float | None:
+    async def watch(problem: Problem, rounds: Rounds, repeat: int) -> Seen:
         context = CallContext(sample=sample(problem, repeat), budget=budget)
         live = LiveEpisode(pool, problem.question, context=context, on_event=on_event, spent="data")
         async with live.play():
-            live.answer = await live.answer_by(workflow)
+            for workflow in rounds:
+                answer = await live.answer_by(workflow, previous=live.answer)
+                live.answer = live.answer if answer is None else answer
         outcome = await judge(problem, live.episode, grader(problem), repeat)
-        return None if outcome.correct is None else float(outcome.correct)
+        score = None if outcome.correct is None else float(outcome.correct)
+        text = live.episode.answer or ""
+        if outcome.grade is not None and outcome.grade.extracted is not None:
+            text = outcome.grade.extracted
+        return Seen(score, text)
 
-    return replay
+    return watch
 
 
-async def exact_replay(problem: Problem, workflow: Workflow, _repeat: int = 0) -> float | None:
-    """Return the exact chance that the workflow of a simulated task is right; None: unknown."""
+async def watch_exactly(problem: Problem, rounds: Rounds, _repeat: int = 0) -> Seen:
+    """Return the exact chance that the one round of a simulated task is right; None: unknown."""
     simulation = find_simulation(problem.task)
     if simulation is None:
-        return None
-    return simulation.expected_accuracy(problem.question, workflow)
+        return Seen(None)
+    (workflow,) = rounds
+    return Seen(simulation.expected_accuracy(problem.question, workflow))
 
 
 # ── the replays ───────────────────────────────────────────────────────────────────────────────────
@@ -193,8 +201,8 @@ class _Edit(NamedTuple):
 
     record: Record
     workflow: Workflow
-    kind: EditKind | WholeEdit
-    step: int = 0
+    kind: EditKind
+    step: int
 
 
 _Play = tuple[Key, Workflow, int]
@@ -204,7 +212,7 @@ _Play = tuple[Key, Workflow, int]
 async def counterfactuals(
     records: Sequence[Record],
     problems: Mapping[Key, Problem],
-    replay: Replay,
+    watch: Watch,
     workers: Mapping[int, str],
     *,
     seed: int = 0,
@@ -216,18 +224,17 @@ async def counterfactuals(
     Args:
         records: of one system.
         problems: by task and id.
-        replay: plays a workflow.
+        watch: plays a workflow.
         workers: those that a step may go to, by ordinal.
-        seed: of swaps, shuffles and bootstraps.
+        seed: of swaps and bootstraps.
         concurrency: the most replays at once.
         on_progress: told how many replays are done, of how many.
 
     Raises:
-        OpenConductorError: an error of ``replay`` whose fate is *stop*; what runs is cancelled.
+        OpenConductorError: an error of ``watch`` whose fate is *stop*; what runs is cancelled.
     """
     kept = [one for one in records if len(one.workflows) == 1 and one.key in problems]
     edits = list(_edits(kept, problems, workers, seed))
-    edits += _shuffled(kept, seed)
     own_plays = [_play(record, record.workflows[0]) for record in kept]
     edited_plays = [_play(edit.record, edit.workflow) for edit in edits]
     plays = own_plays + edited_plays
@@ -236,15 +243,13 @@ async def counterfactuals(
 
     async def play(one: _Play) -> None:
         key, workflow, repeat = one
-        scores[one] = await replay(problems[key], workflow, repeat)
+        seen = await watch(problems[key], (workflow,), repeat)
+        scores[one] = seen.score
         if on_progress is not None:
             on_progress(len(scores), len(distinct))
 
     await for_each(distinct, play, limit=max(1, concurrency))
     own_scores = grouped((one[0], scores[one]) for one in own_plays)
-    whole: dict[WholeEdit, Difference | None] = {}
-    for kind in get_args(WholeEdit):
-        whole[kind] = _change([edit for edit in edits if edit.kind == kind], scores, seed)
     return Counterfactuals(
         records=len(kept),
         left_out=len(records) - len(kept),
@@ -252,9 +257,6 @@ async def counterfactuals(
         undecided=sum(scores[one] is None for one in plays),
         unedited=estimate(own_scores) if own_scores else None,
         effects=_effects(edits, scores, workers, seed),
-        shuffled=whole["shuffled"],
-        strangers=whole["strangers"],
-        silent=whole["silent"],
     )
 
 
@@ -289,9 +291,8 @@ def _effects(
     """Return the effect of each kind of edit on each group of steps."""
     groups: dict[tuple[str, EditKind, str], list[_Edit]] = {}
     for edit in edits:
-        if edit.kind in EDIT_KINDS:
-            for by, group in _groups(edit, workers).items():
-                groups.setdefault((by, edit.kind, group), []).append(edit)
+        for by, group in _groups(edit, workers).items():
+            groups.setdefault((by, edit.kind, group), []).append(edit)
     changes: dict[tuple[str, EditKind, str], Difference] = {}
     for name in sorted(groups, key=_order):
         change = _change(groups[name], scores, seed)
@@ -339,7 +340,7 @@ def _edits(
     workers: Mapping[int, str],
     seed: int,
 ) -> Iterator[_Edit]:
-    """Yield each record with one step changed, with other workers, and without subtasks."""
+    """Yield each record with one step changed."""
     for record in records:
         workflow = record.workflows[0]
         question = problems[record.key].question
@@ -347,26 +348,3 @@ def _edits(
         draw = f"{seed}/{record.task}/{record.problem}/{record.sample}"
         for kind, step, changed in edits_of(workflow, workers, told=told, seed=draw):
             yield _Edit(record, changed, kind, step)
-        rng = random.Random(f"strangers/{draw}")
-        strangers: list[Step] = []
-        for step in workflow:
-            others = [ordinal for ordinal in workers if ordinal != step.worker]
-            worker = rng.choice(others or [step.worker])
-            strangers.append(replace(step, worker=worker))
-        yield _Edit(record, Workflow(tuple(strangers)), "strangers")
-        silent = [replace(step, subtask=told) for step in workflow]
-        yield _Edit(record, Workflow(tuple(silent)), "silent")
-
-
-def _shuffled(records: Sequence[Record], seed: int) -> Iterator[_Edit]:
-    """Yield each record with a workflow of another question of its task."""
-    rng = random.Random(f"shuffle/{seed}")
-    for of_task in group_by(records, lambda record: record.task).values():
-        questions = group_by(of_task, lambda record: record.problem)
-        order = list(questions)
-        rng.shuffle(order)
-        if len(order) < 2:
-            continue
-        for problem, giver in zip(order, [*order[1:], order[0]], strict=True):
-            for record, other in zip(questions[problem], cycle(questions[giver]), strict=False):
-                yield _Edit(record, other.workflows[0], "shuffled")

@@ -17,10 +17,10 @@ from openconductor.calls.worker import Worker
 from openconductor.errors import ConfigError
 from openconductor.evaluation.counterfactual import (
     Counterfactuals,
-    Replay,
+    Watch,
     counterfactuals,
-    exact_replay,
-    pool_replay,
+    watch_exactly,
+    watch_pool,
 )
 from openconductor.evaluation.eval_config import CONDUCTOR, MOST_REPEATS
 from openconductor.evaluation.grid import open_run_budget
@@ -36,13 +36,7 @@ from openconductor.evaluation.systems import load_pool
 from openconductor.protocols import Grader
 from openconductor.report.answers import merge_questions
 from openconductor.report.orchestration import NO_SIBLINGS, Siblings
-from openconductor.report.transplants import (
-    Plays,
-    Watch,
-    play_plans,
-    unread_workers,
-    watch_pool,
-)
+from openconductor.report.transplants import Plays, play_plans, unread_workers
 from openconductor.store import CompletionStore, open_store, read_store
 from openconductor.store.serialisation import dumps, load, plain
 from openconductor.store.storage import write_whole
@@ -126,7 +120,8 @@ async def replay_plans(
             roomy=stage.roomy,
             **shared,
         )
-        edits = await counterfactuals(stage.own, stage.problems, stage.replay, **shared)
+        watch = stage.exact or stage.watch
+        edits = await counterfactuals(stage.own, stage.problems, watch, **shared)
     questions = dict.fromkeys(record.key for record in stage.own)
     replays = Replays(tuple(questions), _digest(stage.own), plays, edits)
     if not results.config.simulated:
@@ -174,15 +169,16 @@ class _Stage(NamedTuple):
     """The records whose plans are played, their problems, and ways to play.
 
     ``own`` are the system's without those of its siblings. ``roomy`` plays as ``watch`` does, with
-    twice as many tokens for a worker's answer.
+    twice as many tokens for a worker's answer. ``exact`` computes the chances of simulated workers;
+    None: there are none.
     """
 
     records: Sequence[Record]
     own: Sequence[Record]
     problems: Mapping[Key, Problem]
-    replay: Replay
     watch: Watch
     roomy: Watch
+    exact: Watch | None = None
 
 
 @asynccontextmanager
@@ -227,7 +223,7 @@ async def _open_stage(
     try:
         if config.simulated:  # free, so nothing is kept
             watch = watch_pool(pool, grader, sample=number)
-            yield _Stage(records, own, problems, exact_replay, watch, watch)
+            yield _Stage(records, own, problems, watch, watch, watch_exactly)
             return
         with read_store(folder / JOURNAL) as run, open_store(folder / REPLAYS) as journal:
             paid: dict[str, Any] = {"sample": number, "budget": None, "on_event": journal}
@@ -237,10 +233,9 @@ async def _open_stage(
             judge = open_judge(config, workers, journal, paid["budget"])
             for sheet in settle_sheets(sheets.values(), config.undecided, judge):
                 graders[sheet.name] = sheet.grader
-            replay = pool_replay(workers, grader, **paid)
             watch = watch_pool(workers, grader, **paid)
             roomy = watch_pool(changed_pool(workers, _with_double_room), grader, **paid)
-            yield _Stage(records, own, problems, replay, watch, roomy)
+            yield _Stage(records, own, problems, watch, roomy)
     finally:
         await pool.aclose()
 

@@ -382,6 +382,11 @@ def _plays(plays: PlayFigures) -> Section:
             f"On another question of its kind {100 * plays.share:.1f} % of the plans bring the "
             f"answer of their own one (other choices: {100 * plays.chance:.1f} %)."
         )
+    if plays.errors is not None:
+        lines.append(
+            f"Where they err, other workers make the same error by {say.gain(plays.errors)} more "
+            "often than its own workers without its words."
+        )
     head = ("", "points", INTERVAL, "p")
     return Section("What whole plans are worth", lines, head, rows, drawn=list(leads.values()))
 
@@ -393,13 +398,6 @@ def _counterfactuals(replays: Counterfactuals) -> Section:
     if replays.left_out:
         line += f"; {counted(replays.left_out, 'record')} without one plan are left out"
     lines = [f"{line}. Unedited plans, replayed: {say.share(replays.unedited)} right."]
-    if replays.shuffled is not None:
-        lines.append(f"With another question's plan: {say.gain(replays.shuffled)}.")
-    if replays.strangers is not None and replays.silent is not None:
-        strangers = say.gain(replays.strangers)
-        silent = say.gain(replays.silent)
-        lines.append(f"With every step done by another worker: {strangers}.")
-        lines.append(f"With every step only told to solve the question: {silent}.")
     rows: list[Sequence[str]] = []
     for effect in replays.effects:
         row = (

@@ -1,8 +1,7 @@
 """Whole plans played otherwise: on another question, as a constant, in other words.
 
 ``play_plans`` plays every plan of a system, all its rounds, in the ways that the verdict asks for.
-``measure_plays`` makes the figures of them. ``docs/report.md`` gives the reasons. A way to play is
-a ``Watch``; ``watch_pool`` plays over a pool's workers.
+``measure_plays`` makes the figures of them. ``docs/report.md`` gives the reasons.
 """
 
 from __future__ import annotations
@@ -10,15 +9,14 @@ from __future__ import annotations
 import random
 import re
 from collections import Counter
-from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import cycle
 from statistics import fmean
 from typing import NamedTuple
 
-from openconductor.calls.budget import RunBudget
-from openconductor.episode import LiveEpisode
-from openconductor.evaluation import for_each, judge
+from openconductor.evaluation import for_each
+from openconductor.evaluation.counterfactual import Rounds, Seen, Watch
 from openconductor.evaluation.eval_config import ALONE
 from openconductor.evaluation.records import Record
 from openconductor.evaluation.statistics import (
@@ -31,8 +29,6 @@ from openconductor.evaluation.statistics import (
     mean_interval,
 )
 from openconductor.measures import group_by
-from openconductor.pool import WorkerPool
-from openconductor.protocols import CallContext, Grader, OnEvent
 from openconductor.report.told import answer_text, plain_words
 from openconductor.tasks.simulated import instructions_for
 from openconductor.types import Problem, Step, Workflow, text_of
@@ -47,20 +43,6 @@ UNREAD = 0.05
 """The share of a worker's unread answers above which it is asked once more, in other words."""
 FEW_ANSWERS = 12
 """The most different answers of a task that are taken for its choices."""
-
-Rounds = tuple[Workflow, ...]
-"""The workflows of an episode, one a round, without those that only accept."""
-
-
-class Seen(NamedTuple):
-    """The score of a play in [0, 1] (None: undecided), and its answer in plain words."""
-
-    score: float | None
-    answer: str
-
-
-Watch = Callable[[Problem, Rounds, int], Awaitable[Seen]]
-"""Plays the rounds of a plan on a problem, for a repeat."""
 
 
 class Transplant(NamedTuple):
@@ -166,34 +148,6 @@ def unread_workers(records: Sequence[Record]) -> tuple[str, ...]:
     return tuple(name for name, answers in by_system.items() if unread_share(answers) > UNREAD)
 
 
-# ── a way to play ─────────────────────────────────────────────────────────────────────────────────
-def watch_pool(
-    pool: WorkerPool,
-    grader: Callable[[Problem], Grader],
-    *,
-    sample: Callable[[Problem, int], int],
-    budget: RunBudget | None = None,
-    on_event: OnEvent | None = None,
-) -> Watch:
-    """Return a way to play rounds over a pool's workers; arguments as of ``pool_replay``."""
-
-    async def watch(problem: Problem, rounds: Rounds, repeat: int) -> Seen:
-        context = CallContext(sample=sample(problem, repeat), budget=budget)
-        live = LiveEpisode(pool, problem.question, context=context, on_event=on_event, spent="data")
-        async with live.play():
-            for workflow in rounds:
-                answer = await live.answer_by(workflow, previous=live.answer)
-                live.answer = live.answer if answer is None else answer
-        outcome = await judge(problem, live.episode, grader(problem), repeat)
-        score = None if outcome.correct is None else float(outcome.correct)
-        text = live.episode.answer or ""
-        if outcome.grade is not None and outcome.grade.extracted is not None:
-            text = outcome.grade.extracted
-        return Seen(score, plain_words(text))
-
-    return watch
-
-
 # ── plays ─────────────────────────────────────────────────────────────────────────────────────────
 class _Play(NamedTuple):
     """Rounds that are played on a question for a repeat."""
@@ -249,7 +203,8 @@ async def play_plans(
 
     async def play(one: _Play) -> None:
         stage = roomy if one.roomy and roomy is not None else watch
-        seen[one] = await stage(problems[one.key], one.rounds, one.repeat)
+        found = await stage(problems[one.key], one.rounds, one.repeat)
+        seen[one] = Seen(found.score, plain_words(found.answer))
         if on_progress is not None:
             on_progress(len(seen), len(distinct))
 
@@ -503,21 +458,15 @@ def measure_plays(
     """
     beyond = grouped((trial.key, trial.follows - trial.chance) for trial in plays.transplants)
     sums = [sum(values) for values in beyond.values()]
-    follows = None
     share = chance = 0.0
-    if len(sums) > 1:
-        follows = Estimate(fmean(sums), *mean_interval(sums), len(sums))
+    if sums:
         share = sum(trial.follows for trial in plays.transplants) / len(sums)
         chance = sum(trial.chance for trial in plays.transplants) / len(sums)
     constant = _best_of_other_half(plays.constants, plays.own)
-    excess = list(plays.errors.values())
-    errors = None
-    if len(excess) > 1:  # of one value no interval is known
-        errors = Estimate(fmean(excess), *mean_interval(excess), len(excess))
     return PlayFigures(
         questions=len(plays.own),
         played=plays.played,
-        follows=follows,
+        follows=_estimate(sums),
         share=share,
         chance=chance,
         remaining=difference(_credits(plays, records, share, chance), best, seed, pooled=True),
@@ -528,8 +477,15 @@ def measure_plays(
         strangers=difference(plays.strangers, plays.own, seed, pooled=True),
         constant=difference(plays.own, constant, seed, pooled=True),
         constant_lead=difference(constant, best, seed, pooled=True),
-        errors=errors,
+        errors=_estimate(list(plays.errors.values())),
     )
+
+
+def _estimate(values: Sequence[float]) -> Estimate | None:
+    """Return the mean with its interval; None: there are fewer than two."""
+    if len(values) < 2:
+        return None
+    return Estimate(fmean(values), *mean_interval(values), len(values))
 
 
 def _credits(

@@ -18,10 +18,12 @@ from openconductor.evaluation.counterfactual import (
     EDIT_KINDS,
     Counterfactuals,
     Effect,
+    Rounds,
+    Seen,
     counterfactuals,
     edits_of,
-    exact_replay,
-    pool_replay,
+    watch_exactly,
+    watch_pool,
 )
 from openconductor.evaluation.records import Record, RoundRecord
 from openconductor.graders.exact import ExactGrader
@@ -50,7 +52,7 @@ def record(number: int, *flows: Workflow | None, sample: int = 0) -> Record:
 def of_oracle() -> Any:
     """The effects on the oracle's plans, by exact chances."""
     records = [record(number, flow) for number, flow in enumerate(ORACLES)]
-    return asyncio.run(counterfactuals(records, PROBLEMS, exact_replay, NAMES))
+    return asyncio.run(counterfactuals(records, PROBLEMS, watch_exactly, NAMES))
 
 
 def effect(found: Counterfactuals, kind: str) -> Effect:
@@ -79,7 +81,6 @@ def test_an_edit_makes_no_optimal_plan_better(of_oracle: Any) -> None:
         assert found.change.better == 0, kind
         assert found.change.high < 0, kind
         assert found.p_holm < 0.05, kind
-    assert of_oracle.shuffled.high < 0
 
 
 async def test_replays_over_the_workers_agree_with_the_exact_chances() -> None:
@@ -87,11 +88,11 @@ async def test_replays_over_the_workers_agree_with_the_exact_chances() -> None:
     records: list[Record] = []
     for number in range(6):
         records += [record(number, ORACLES[number], sample=sample) for sample in range(30)]
-    replay = pool_replay(
+    watch = watch_pool(
         gym_pool(1), lambda _problem: ExactGrader(), sample=lambda _problem, repeat: repeat
     )
-    played: Any = await counterfactuals(records, PROBLEMS, replay, NAMES)
-    exact: Any = await counterfactuals(records, PROBLEMS, exact_replay, NAMES)
+    played: Any = await counterfactuals(records, PROBLEMS, watch, NAMES)
+    exact: Any = await counterfactuals(records, PROBLEMS, watch_exactly, NAMES)
     assert played.unedited.value == pytest.approx(exact.unedited.value, abs=0.08)
     expected = effect(exact, "drop").change.value
     assert effect(played, "drop").change.value == pytest.approx(expected, abs=0.1)
@@ -101,18 +102,18 @@ SINGLE = Workflow([Step(0, "Solve the problem.")])
 
 
 async def test_what_is_asked_for_twice_is_played_once() -> None:
-    """Play the plan and two edits of each question; another question's plan is the same one."""
+    """Play the plan and two edits of each question."""
     played: list[Workflow] = []
     progress: list[tuple[int, int]] = []
 
-    async def replay(problem: Problem, workflow: Workflow, repeat: int) -> float | None:
-        played.append(workflow)
-        return 1.0
+    async def watch(problem: Problem, rounds: Rounds, repeat: int) -> Seen:
+        played.append(*rounds)
+        return Seen(1.0)
 
     found = await counterfactuals(
         [record(0, SINGLE), record(1, SINGLE)],
         PROBLEMS,
-        replay,
+        watch,
         {0: "a", 1: "b"},
         concurrency=1,
         on_progress=lambda *now: progress.append(now),
@@ -125,24 +126,20 @@ async def test_what_is_asked_for_twice_is_played_once() -> None:
 async def test_what_cannot_be_replayed_or_decided_is_counted_and_left_out_on_both_sides() -> None:
     flow = Workflow([Step(0, "Sort."), Step(1, "Check.", (0,))])
 
-    async def replay(problem: Problem, workflow: Workflow, repeat: int) -> float | None:
-        return None if problem.id == "g0" else float(len(workflow) == 2)
+    async def watch(problem: Problem, rounds: Rounds, repeat: int) -> Seen:
+        (workflow,) = rounds
+        return Seen(None if problem.id == "g0" else float(len(workflow) == 2))
 
     stranger = rows_of.record("+", "x", rounds=(RoundRecord(flow),))
     records = [record(number, flow) for number in range(3)]
     records += [record(1, None), record(2, flow, flow), stranger]
-    found = await counterfactuals(records, PROBLEMS, replay, NAMES)
+    found = await counterfactuals(records, PROBLEMS, watch, NAMES)
     assert found.records == 3
     assert found.left_out == 3
     assert found.undecided == found.replays / 3
     change = effect(found, "drop").change
     assert change.value == -1.0
     assert change.problems == 2
-
-
-async def test_without_another_question_nothing_is_shuffled() -> None:
-    found = await counterfactuals([record(0, SINGLE)], PROBLEMS, exact_replay, NAMES)
-    assert found.shuffled is None
 
 
 TREE = Workflow([Step(0, "a"), Step(1, "b"), Step(2, "c", (0,)), Step(3, "d", (1, 2))])

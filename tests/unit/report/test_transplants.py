@@ -5,10 +5,9 @@ from __future__ import annotations
 import pytest
 from planted_records import make_record
 
+from openconductor.evaluation.counterfactual import Rounds, Seen
 from openconductor.report.transplants import (
     Plays,
-    Rounds,
-    Seen,
     Transplant,
     blank_plans,
     keep_shared_clauses,
@@ -143,3 +142,20 @@ def test_a_guard_is_left_out_of_the_constant_that_stands_for_all() -> None:
     kept = keep_shared_clauses(blanked)
     assert kept[0].steps[0].subtask == "Take your time, and solve it. Else solve it."
     assert keep_shared_clauses((plan("Solve …."),)) == (plan("Solve …."),), "something stays"
+
+
+def test_one_error_has_no_interval_and_is_left_out_of_the_figures() -> None:
+    one = {("t", "1"): [0.0]}
+    plays = Plays(
+        played=1,
+        own=one,
+        strangers=one,
+        silent=one,
+        other_shape=one,
+        other_words=one,
+        constants=(),
+        transplants=(Transplant(("t", "1"), follows=False, chance=0.0),),
+        errors={("t", "1"): 1.0},
+    )
+    figures = measure_plays(plays, [make_record("conductor", 1, False)], {})
+    assert (figures.errors, figures.follows) == (None, None)

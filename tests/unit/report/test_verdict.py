@@ -424,7 +424,10 @@ def test_a_still_cheaper_worker_that_is_shown_to_be_worse_denies_no_same_for_les
     assert SameForLess().ask(known).answer == "yes", "it is better than bert"
     level = replace(near, lead=as_good.lead)
     denied = SameForLess().ask(replace(known, workers={**workers, "bert": level}))
-    assert denied.reason == "bert is as good, and it costs no more"
+    assert denied.reason == "bert costs no more for certain"
+    better = replace(as_good, cost=1.0, lead=near.lead)
+    beaten = replace(known, best_single=better, workers={"anna": better})
+    assert SameForLess().ask(beaten).answer == "no", "a gain at a higher price is no saving"
 
 
 def test_a_vote_whose_answers_are_all_the_workers_own_is_no_vote() -> None:

@@ -21,7 +21,6 @@ from openconductor.report.verdict.rules import (
     is_better,
     is_no_gain,
     leave_open,
-    turn,
 )
 from openconductor.report.words import about, gain_with_interval
 
@@ -158,40 +157,27 @@ class DependsOnQuestion(Question):
     name = "depends on the question"
 
     def ask(self, figures: Orchestration) -> Finding:
-        """Look at plays of whole plans, else at replays and at information in bits."""
+        """Look at plays of whole plans, else at information in bits."""
         if figures.plays is not None:
             return _judge_need(figures.plays)
-        loss = _loss_when_shuffled(figures)
-        replayed = ""
-        if loss is not None:
-            replayed = f"; with another question's workflow {gain_with_interval(turn(loss))}"
-            if is_no_gain(loss):
-                reason = f"the system does not need its own workflow for each question{replayed}"
-                return Finding("no", reason)
-            if is_better(loss):
-                return Finding("yes", f"the workflow is needed by its question{replayed}")
-            if loss.problems >= RULES.fewest:
-                replayed += ", which is too wide to tell"
-            else:
-                replayed += f" ({loss.problems} questions)"
         dependence = figures.routing.dependence
         if dependence is None:
             reason = (
                 "whether the workflow depends on the question cannot be told: "
-                f"no replays, no repeats, and one kind of question, or too many{replayed}"
+                "no replays, no repeats, and one kind of question, or too many"
             )
-            return Finding("unknown", reason, replays=loss is None)
-        finding = self._judge_bits(dependence, replayed)
+            return Finding("unknown", reason, replays=True)
+        finding = self._judge_bits(dependence)
         if finding.answer == "no" and figures.routing.plans > 1:
             # Plans differ in their words, or in a later round.
             reason = f"{finding.reason}; whether its words do was not played"
             return Finding("unknown", reason, replays=True)
-        return finding._replace(replays=loss is None)
+        return finding._replace(replays=True)
 
-    def _judge_bits(self, dependence: Dependence, replayed: str) -> Finding:
+    def _judge_bits(self, dependence: Dependence) -> Finding:
         """Answer by the information that workflows hold about their questions."""
         bits = f"{dependence.excess:.2f} bits about the {about(dependence.on)} beyond chance"
-        text = f"the workflow holds {bits} (p = {dependence.p:.3f}){replayed}"
+        text = f"the workflow holds {bits} (p = {dependence.p:.3f})"
         significant = dependence.p <= RULES.dependence_alpha
         if significant and dependence.excess >= RULES.dependence_bits:
             return Finding("yes", text)
@@ -237,15 +223,4 @@ def _value(lead: Difference) -> float:
 
 def needs_own_plan(figures: Orchestration) -> bool:
     """Return True if replays show that each question needs its own plan."""
-    if figures.plays is not None:
-        return _judge_need(figures.plays).answer == "yes"
-    loss = _loss_when_shuffled(figures)
-    return loss is not None and is_better(loss)
-
-
-def _loss_when_shuffled(figures: Orchestration) -> Difference | None:
-    """Return what is lost with another question's plan; None: it was not replayed."""
-    replays = figures.counterfactuals
-    if replays is None or replays.shuffled is None:
-        return None
-    return turn(replays.shuffled)
+    return figures.plays is not None and _judge_need(figures.plays).answer == "yes"

@@ -322,7 +322,7 @@ class BetterThanFixed(Question):
                 "the evaluation has no best_fixed, "
                 "so only replays can exclude that a constant plan wins"
             )
-            return Finding("unknown", reason, replays=figures.counterfactuals is None)
+            return Finding("unknown", reason, replays=figures.plays is None)
         if level.lead is None:
             return _share_no_question(figures, level)
         text = f"{gain_with_interval(level.lead)} against the best fixed workflow"
@@ -353,8 +353,8 @@ class SameForLess(Question):
                 return Finding("no", reason)
             if level.cost is not None and RULES.less * level.cost >= 1:
                 dearer.append((level, lead))
-            elif not is_better(lead):
-                return Finding("no", f"{level.name} is as good, and it costs no more")
+            elif level.system == figures.best_single.system or not is_better(lead):
+                return Finding("no", f"{level.name} costs no more for certain")
         if not dearer:
             return Finding("unknown", "nothing to compare cost with")
         level, lead = min(dearer, key=lambda rival: rival[0].cost or 0.0)
