@@ -137,10 +137,9 @@ class Execution:
 
     def transcript(self) -> Transcript:
         """Return what has happened until now; a step that was not reached has an empty result."""
-        results: list[StepResult] = []
-        for step, result in zip(self._workflow, self._results, strict=True):
-            results.append(result or StepResult(step))
-        return Transcript(self._workflow, tuple(results))
+        steps = zip(self._workflow, self._results, strict=True)
+        results = tuple(result or StepResult(step) for step, result in steps)
+        return Transcript(self._workflow, results)
 
     async def _run_line(self, index: int) -> list[int]:
         """Run a step, then its successors for as long as there is exactly one.

@@ -163,24 +163,17 @@ def render_prompt(
     Args:
         question: a text, or a chat whose last turn is the question; all parts (images) go with the
             user message.
-        ordinals: the workers on offer, in the order in which they are listed.
+        ordinals: the workers on offer, at least one, in the order in which they are listed.
         options: how to ask.
-        max_steps: the most steps that are asked for.
+        max_steps: the most steps that are asked for, at least 1.
         cards: descriptions by ordinal, shown if ``options.cards``; a worker may have none.
         names: the workers' names by ordinal, shown with the cards of the brief template.
         previous: the round before, in recursion.
 
     Raises:
-        ConfigError: the question cannot be asked, there are no workers or repeated ones, or
-            ``max_steps`` is below 1.
+        ConfigError: the question cannot be asked.
     """
     turns = [_without_form(turn, options) for turn in check_question(question)]
-    if not ordinals or len(set(ordinals)) != len(ordinals):
-        raise ConfigError(
-            f"the workers on offer: got {list(ordinals)}, expected one or more, none twice"
-        )
-    if max_steps < 1:
-        raise ConfigError(f"max_steps: got {max_steps}, expected at least 1")
     if not options.cards:
         cards = None
     if not options.cards or options.template != "brief":

@@ -198,14 +198,6 @@ def test_a_prompt_is_to_the_letter_what_it_was(case: dict[str, Any]) -> None:
 # ── the pool ──────────────────────────────────────────────────────────────────────────────────────
 
 
-@pytest.mark.parametrize(("ordinals", "max_steps"), [([], 5), ([1, 1], 5), ([0], 0)])
-def test_an_offer_that_makes_no_sense_is_a_config_error(
-    ordinals: list[int], max_steps: int
-) -> None:
-    with pytest.raises(ConfigError):
-        render_prompt("Q?", ordinals, max_steps=max_steps)
-
-
 # ── the options ───────────────────────────────────────────────────────────────────────────────────
 def test_without_subtasks_every_step_is_to_get_the_same_text_and_the_examples_do_so() -> None:
     text = system(subtasks=False)

@@ -58,8 +58,8 @@ def make_baseline(name: str, pool: WorkerPool, **options: object) -> Orchestrato
     known = baseline_options(name)
     for option in options:
         check_option(option, known, where)
-    required = [option for option, one in known.items() if one.default is one.empty]
-    missing = [option for option in required if option not in options]
+    required = [name for name, parameter in known.items() if parameter.default is parameter.empty]
+    missing = [name for name in required if name not in options]
     if missing:
         raise ConfigError(f"{where}: missing {', '.join(missing)}; expected a value")
     with needing(where, "baselines"):

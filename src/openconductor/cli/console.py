@@ -88,12 +88,17 @@ _MARKS = {"ready": ("✓", "green"), "absent": ("–", "yellow"), "wrong": ("✗
 
 def show_checks(checks: Iterable[Check]) -> None:
     """Print a line for each check: a mark, its name, and the details."""
+    show_marked((Text(*_MARKS[check.state]), check.name, check.text) for check in checks)
+
+
+def show_marked(lines: Iterable[tuple[Text, str, str]]) -> None:
+    """Print lines of a mark, a name, and the details."""
     table = Table.grid(padding=(0, 2, 0, 0))
     table.add_column(no_wrap=True)
     table.add_column(no_wrap=True, style="bold")
     table.add_column(overflow="fold")
-    for check in checks:
-        table.add_row(Text(*_MARKS[check.state]), check.name, printable(check.text))
+    for mark, name, text in lines:
+        table.add_row(mark, name, printable(text))
     show(table)
 
 
@@ -178,8 +183,9 @@ class _Column:
     ) -> None:
         self.title = head[place]
         self.is_text = is_text
-        self.cells = [_printable_cell(row[place]) for row in rows]
-        texts = [str(row[place]) for row in rows]
+        cells = [row[place] for row in rows]
+        self.cells = [printable(cell) if isinstance(cell, str) else cell for cell in cells]
+        texts = [str(cell) for cell in cells]
         lines = [line for text in texts for line in text.splitlines()]
         self.widest = max(map(cell_len, [self.title, *lines]))
         if is_text:
@@ -189,10 +195,6 @@ class _Column:
         else:
             pieces = [*self.title.split(), *texts]
             self.least = max(map(cell_len, pieces), default=0)
-
-
-def _printable_cell(cell: str | Text) -> str | Text:
-    return printable(cell) if isinstance(cell, str) else cell
 
 
 def _split_columns(fixed: list[_Column], others: list[_Column], width: int) -> list[list[_Column]]:

@@ -19,7 +19,6 @@ from typing import Any, NamedTuple, cast
 
 import typer
 from packaging.requirements import Requirement
-from rich.table import Table
 from rich.text import Text
 
 import openconductor as oc
@@ -167,13 +166,8 @@ def _show_report(report: Report) -> None:
         True: Text("✓", style="green"),
         False: Text("✗", style="red"),
     }
-    table = Table.grid(padding=(0, 2, 0, 0))
-    table.add_column(no_wrap=True)
-    table.add_column(no_wrap=True, style="bold")
-    table.add_column(overflow="fold")
-    for line in _lines(cast("dict[str, Any]", report)):
-        table.add_row(marks[line.good], line.name, console.printable(line.text))
-    console.show(table)
+    lines = _lines(cast("dict[str, Any]", report))
+    console.show_marked((marks[line.good], line.name, line.text) for line in lines)
 
 
 def _lines(report: dict[str, Any]) -> Iterator[_Line]:

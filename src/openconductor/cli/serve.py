@@ -272,10 +272,8 @@ def _make_offer(config: ServeConfig, where: str) -> _Offer:
 def _offer_run(config: ServeConfig, where: str) -> _Offer:
     """Offer the systems of a run; one that cannot be made is named on stderr."""
     default = ServeConfig()
-    of_conductor: dict[str, object] = {}
-    for name in _OF_CONDUCTOR:
-        of_conductor[name] = getattr(config, name) != getattr(default, name)
-    check_measured(of_conductor, where)
+    changed = {name: getattr(config, name) != getattr(default, name) for name in _OF_CONDUCTOR}
+    check_measured(changed, where)
     require_evaluation(Path(config.run))
     measured = MeasuredRun(Path(config.run), None if config.pool == GYM else config.pool)
     systems: dict[str, Orchestrator] = {}

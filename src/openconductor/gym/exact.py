@@ -22,6 +22,7 @@ from openconductor.gym.workers import (
     Seen,
     View,
     outcomes,
+    right_chance,
 )
 from openconductor.gym.world import COMPARE, Operation
 from openconductor.types import Step, Workflow
@@ -99,10 +100,8 @@ def expected_accuracy(question: GymQuestion, workflow: Workflow, offered: Offere
 
 def alone_accuracy(question: GymQuestion, profile: Profile) -> float:
     """Return the chance that one worker, sent only the question, answers it."""
-    likely = outcomes(profile, View(question, question.text, (), 0))
-    answer = question.answer
-    right = sum(outcome.chance for outcome in likely if outcome.seen == answer)
-    return (1 - REFUSES) * right
+    view = View(question, question.text, (), 0)
+    return (1 - REFUSES) * right_chance(profile, view)
 
 
 def oracle_workflow(

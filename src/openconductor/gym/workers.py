@@ -188,6 +188,13 @@ def outcomes(profile: Profile, view: View) -> list[Likely]:
     return [*well_read, misread, *failures]
 
 
+def right_chance(profile: Profile, view: View) -> float:
+    """Return the chance that the worker, unless it declines, answers the question."""
+    answer = view.question.answer
+    likely = outcomes(profile, view)
+    return sum(outcome.chance for outcome in likely if outcome.seen == answer)
+
+
 def _with_failures(chance: float, done: Value, view: View, weight: float = 1.0) -> list[Likely]:
     """Return success, an admitted failure, and a failure that looks like an answer.
 
@@ -412,10 +419,7 @@ def _chance(
     """Return the chance that a worker answers a question of one operation."""
     question = read_question(f"Take 4 17 9, {asked}.")
     assert question is not None
-    view = View(question, instruction or asked, seen, 0)
-    likely = outcomes(profile, view)
-    answer = question.answer
-    return sum(outcome.chance for outcome in likely if outcome.seen == answer)
+    return right_chance(profile, View(question, instruction or asked, seen, 0))
 
 
 def gym_pool(seed: int = 0, world: World = 0) -> WorkerPool:

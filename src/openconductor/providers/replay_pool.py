@@ -92,11 +92,9 @@ class ReplayTable:
     _by_question: Mapping[str, Cells] = field(init=False, repr=False)
 
     def __post_init__(self) -> None:
-        by_question: dict[str, Cells] = {}
-        for row in self.rows.values():
-            if QUESTION in row:
-                by_question[unquote(row[QUESTION])] = row
-        letters = all(re.fullmatch(_LETTER, row["answer"]) for row in self.rows.values())
+        rows = self.rows.values()
+        by_question = {unquote(row[QUESTION]): row for row in rows if QUESTION in row}
+        letters = all(re.fullmatch(_LETTER, row["answer"]) for row in rows)
         object.__setattr__(self, "has_letters", letters)
         object.__setattr__(self, "_by_question", by_question)
 

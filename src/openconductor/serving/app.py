@@ -23,7 +23,7 @@ from starlette.datastructures import Headers, MutableHeaders
 from starlette.middleware import Middleware
 from starlette.middleware.cors import CORSMiddleware
 from starlette.requests import Request
-from starlette.responses import JSONResponse, Response
+from starlette.responses import Response
 from starlette.routing import BaseRoute, Route
 from starlette.types import Receive, Scope, Send
 
@@ -39,12 +39,12 @@ from openconductor.serving.apis.messages import (
 )
 from openconductor.serving.apis.openapi import openapi
 from openconductor.serving.apis.responses import RESPONSES
-from openconductor.serving.apis.wire import Api, Json, RequestFailed, as_json, request_failure
+from openconductor.serving.apis.wire import Api, Json, RequestFailed, request_failure
 from openconductor.serving.connection import ClientConnection, connection_of, receive_json
 from openconductor.serving.gateway import Gateway, Turn
 from openconductor.serving.key_ring import KeyRing, Tenant
 from openconductor.serving.listening import ListeningSocket, OutOfFiles
-from openconductor.serving.response_pages import ResponsePages
+from openconductor.serving.response_pages import JsonPage, ResponsePages
 from openconductor.serving.serve_config import ServeConfig
 from openconductor.serving.turn import ANSWER
 
@@ -91,7 +91,7 @@ class Endpoint:
                 else:
                     body = self.api.answer(request, await turn.answer(), created=turn.created)
                     metrics.first_byte(self.api.name, time.monotonic() - began)
-                    await _Json(body, headers=_request_id(turn.id))(scope, receive, send)
+                    await JsonPage(body, headers=_request_id(turn.id))(scope, receive, send)
                     status = 200
         except OpenConductorError as error:
             failure = request_failure(error)
@@ -99,7 +99,7 @@ class Endpoint:
             begun = turn is not None and turn.id
             identifier = begun or uuid.uuid4().hex
             headers = _failure_headers(failure, identifier, repeatable=not begun)
-            await _Json(self.api.failure(failure), status, headers)(scope, receive, send)
+            await JsonPage(self.api.failure(failure), status, headers)(scope, receive, send)
         finally:
             if turn is not None:
                 identifier = turn.id or identifier
@@ -166,13 +166,6 @@ class Endpoint:
         return 200
 
 
-class _Json(JSONResponse):
-    """JSON as every API sends it."""
-
-    def render(self, content: object) -> bytes:
-        return as_json(content)
-
-
 def _request_id(identifier: str) -> dict[str, str]:
     """Return the headers in which OpenAI's and Anthropic's clients look for a request's id."""
     return {"x-request-id": identifier, "request-id": identifier}
@@ -212,15 +205,15 @@ class _Pages:
         }
         if self._gateway.evidence:
             page["measured"] = self._offered_evidence(request)
-        return _Json(page)
+        return JsonPage(page)
 
     async def models(self, request: Request) -> Response:
         """Answer ``GET /v1/models``."""
         offered = self._gateway.offered(self._keys.find(request.headers))
         models = [self._model(name, request) for name in offered]
         if _speaks_anthropic(request):
-            return _Json(list_models(models))
-        return _Json({"object": "list", "data": models})
+            return JsonPage(list_models(models))
+        return JsonPage({"object": "list", "data": models})
 
     async def model(self, request: Request) -> Response:
         """Answer ``GET /v1/models/NAME``."""
@@ -228,7 +221,7 @@ class _Pages:
         if name not in self._gateway.offered(self._keys.find(request.headers)):
             message = f"model: got {name!r}; GET /v1/models lists the models"
             raise RequestFailed(404, "model_not_found", message)
-        return _Json(self._model(name, request))
+        return JsonPage(self._model(name, request))
 
     async def episode(self, request: Request) -> Response:
         """Answer ``GET /v1/episodes/ID``, to the key that made it."""
@@ -240,26 +233,26 @@ class _Pages:
         if episode is None:
             message = "this key has no such episode"
             raise RequestFailed(404, "episode_not_found", message)
-        return _Json(episode)
+        return JsonPage(episode)
 
     async def count(self, request: Request) -> Response:
         """Answer ``POST /v1/messages/count_tokens``: an estimate, without a call."""
         self._keys.find(request.headers)
-        return _Json(count_tokens(await receive_json(request.receive, self._config.body_mb)))
+        return JsonPage(count_tokens(await receive_json(request.receive, self._config.body_mb)))
 
     async def live(self, request: Request) -> Response:
         """Answer ``GET /health/live``: the process runs."""
-        return _Json({"status": "live"})
+        return JsonPage({"status": "live"})
 
     async def ready(self, request: Request) -> Response:
         """Answer ``GET /health/ready``: requests are accepted, and can be stored."""
         try:
             await self._gateway.store.wait_durable()
         except JournalError:
-            return _Json({"status": "the journal cannot be written"}, 503)
+            return JsonPage({"status": "the journal cannot be written"}, 503)
         if self._gateway.draining:
-            return _Json({"status": "shutting down"}, 503)
-        return _Json({"status": "ready"})
+            return JsonPage({"status": "shutting down"}, 503)
+        return JsonPage({"status": "ready"})
 
     async def metrics(self, request: Request) -> Response:
         """Answer ``GET /metrics``, for Prometheus."""
@@ -268,7 +261,7 @@ class _Pages:
 
     async def openapi(self, request: Request) -> Response:
         """Answer ``GET /openapi.json``."""
-        return _Json(openapi(APIS))
+        return JsonPage(openapi(APIS))
 
     def _offered_evidence(self, request: Request) -> Json:
         """Return what was measured of the models that the request's key may ask."""
@@ -350,7 +343,7 @@ async def _failure(request: Request, error: Exception) -> Response:
     default = MESSAGES if _speaks_anthropic(request) else CHAT
     api = next((api for api in APIS if request.url.path.startswith(api.path)), default)
     headers = _failure_headers(failure, uuid.uuid4().hex, repeatable=True)
-    return _Json(api.failure(failure), failure.status, headers)
+    return JsonPage(api.failure(failure), failure.status, headers)
 
 
 def _speaks_anthropic(request: Request) -> bool:

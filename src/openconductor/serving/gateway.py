@@ -196,7 +196,8 @@ class Gateway:
         live = conductor.max_rounds == 1
         called = await self.history.tool_turn(turns, tenant.name)
         if called is not None:
-            ordinal = _find_ordinal(pool, called.worker)
+            ordinals = {name: ordinal for ordinal, name in pool.names.items()}
+            ordinal = ordinals.get(called.worker)
             if ordinal is not None:
                 opening = resumed_turns(called, turns)
                 resume = partial(conductor.resume, worker=ordinal, opening=opening)
@@ -254,7 +255,3 @@ def _is_allowed(worker: Worker, control: Control) -> bool:
         return True
     price = worker.price
     return price is not None and max(price.input, price.output) <= control.max_price
-
-
-def _find_ordinal(pool: WorkerPool, name: str) -> int | None:
-    return next((ordinal for ordinal, known in pool.names.items() if known == name), None)

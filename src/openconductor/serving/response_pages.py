@@ -8,7 +8,7 @@ from typing import Annotated, Any, Literal, cast
 
 from pydantic import BaseModel, Field
 from starlette.requests import Request
-from starlette.responses import Response
+from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 
 from openconductor.prompt import check_turns
@@ -37,6 +37,14 @@ class _Page(BaseModel):
     limit: Annotated[int, Field(ge=1, le=100)] = 20
 
 
+class JsonPage(JSONResponse):
+    """JSON as every API sends it."""
+
+    def render(self, content: object) -> bytes:
+        """Return the body."""
+        return as_json(content)
+
+
 class ResponsePages:
     """The paths below ``/v1/responses``. Each key reads its own answers."""
 
@@ -57,12 +65,12 @@ class ResponsePages:
         """Answer ``GET /v1/responses/ID``."""
         if request.query_params.get("stream", "false") != "false":
             raise invalid("stream", "a kept answer is not streamed; leave it out")
-        return _json(rebuild(*await self._find(request)))
+        return JsonPage(rebuild(*await self._find(request)))
 
     async def input_items(self, request: Request) -> Response:
         """Answer ``GET /v1/responses/ID/input_items``."""
         answer, _ = await self._find(request)
-        return _json(_page(request, input_items(answer)))
+        return JsonPage(_page(request, input_items(answer)))
 
     async def delete(self, request: Request) -> Response:
         """Answer ``DELETE /v1/responses/ID``."""
@@ -70,7 +78,7 @@ class ResponsePages:
         identifier = answer.episode.id
         self._gateway.history.delete(identifier, answer.record["key"])
         await self._gateway.store.wait_durable()
-        return _json({"id": f"resp_{identifier}", "object": "response", "deleted": True})
+        return JsonPage({"id": f"resp_{identifier}", "object": "response", "deleted": True})
 
     async def _find(self, request: Request) -> tuple[EarlierAnswer, Mapping[str, Any]]:
         """Return the answer that a path names, and what else was shown of it.
@@ -88,10 +96,6 @@ class ResponsePages:
                 return kept
         message = "this key has no such response, or it was not stored"
         raise RequestFailed(404, "response_not_found", message)
-
-
-def _json(body: Json) -> Response:
-    return Response(as_json(body), media_type="application/json")
 
 
 def rebuild(kept: EarlierAnswer, shown: Mapping[str, Any]) -> Json:

@@ -150,7 +150,8 @@ class Turn:
             RequestFailed: it failed at once.
         """
         await self._changed.wait()
-        if self._task.done() and not self._task.cancelled() and self._task.exception() is not None:
+        task = self._task
+        if task.done() and not task.cancelled() and task.exception() is not None:
             await self.answer()
 
     def cancel(self, reason: RequestFailed | None = None) -> None:
@@ -201,14 +202,11 @@ class Turn:
             )
         error = self._task.exception()
         if error is None:
-            return self._served(self._task.result())
+            return served_answer(self._task.result(), self._narration.parts, self._names)
         if not isinstance(error, OpenConductorError):
             log.error("request %s failed by an internal error", self.id, exc_info=error)
             raise RequestFailed(500, "internal_error", f"internal error; request {self.id}")
         raise self._bill.failure(error)
-
-    def _served(self, episode: Episode) -> ServedAnswer:
-        return served_answer(episode, self._narration.parts, self._names)
 
     def rest_of(self, answer: ServedAnswer) -> str:
         """Return the text of the answer that was not streamed.
@@ -248,8 +246,7 @@ class Turn:
                     self._keep(None, tools=False)
                 self._changed.set()
             case Planned():
-                steps = 0 if event.workflow is None else len(event.workflow)
-                self._last_step = max(steps - 1, 0)
+                self._last_step = max(len(event.workflow or ()) - 1, 0)
                 self._narration.add_plan(event)
             case Chosen():
                 self._last_step = len(event.workflow) - 1
@@ -318,14 +315,11 @@ class Turn:
         self._keep(self._bill.charged, tools=tools)
         if self._events is not None:  # after the charge, which is exact whatever is lost
             self._store.put_episode(self._events)
-        settings = self.request.settings
-        if episode is not None and settings is not None and self._keeps_texts:
-            shown = {"settings": settings, "thoughts": self._narration.parts}
+        request = self.request
+        keeps_texts = request.store and self._store.keeps_texts
+        if episode is not None and request.settings is not None and keeps_texts:
+            shown = {"settings": request.settings, "thoughts": self._narration.parts}
             self._store.put_record(f"{SHOWN}{self.id}", shown)
-
-    @property
-    def _keeps_texts(self) -> bool:
-        return self.request.store and self._store.keeps_texts
 
     def _keep(self, charged: Decimal | None, *, tools: bool) -> None:
         record: Json = {

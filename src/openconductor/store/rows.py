@@ -259,10 +259,10 @@ def call_row(
         shared: texts that the store holds already.
     """
     call = event.call
-    asked = request_hash(call.messages, call.sampling)
+    request_digest = request_hash(call.messages, call.sampling)
     key = None
     if sample is not None:
-        key = key_of(asked, call.worker, call.identity, (sample, event.round, event.step))
+        key = key_of(request_digest, call.worker, call.identity, (sample, event.round, event.step))
     response, is_whole = _response_json(call.completion, texts)
     request = None
     if texts.content:
@@ -282,7 +282,7 @@ def call_row(
         "replayed": call.replayed,
         "replayable": paid_here and is_whole and key is not None,
         "key": key,
-        "request_hash": asked,
+        "request_hash": request_digest,
         "started": call.started,
         "usage": compact(call.usage),
         "price": None if call.price is None else compact(call.price),

@@ -143,7 +143,7 @@ def read_episode(
     ordinals = {name: ordinal for ordinal, name in workers.items()}
     played = tuple(_read_round(parts[index], ordinals) for index in sorted(parts))
     if row["usage"] is None:
-        usage = sum((each.usage for each in played), Usage())
+        usage = sum((outcome.usage for outcome in played), Usage())
     else:
         usage = load(Usage, row["usage"])
     question = row["question"] or ""

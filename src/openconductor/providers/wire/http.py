@@ -257,8 +257,8 @@ class _Pool(Connections):
                 look_up = None
         if look_up is None:
             self._looked_up = loop.time()
-            found = loop.getaddrinfo(server.host, server.port, type=socket.SOCK_STREAM)
-            look_up = cast("asyncio.Future[Addresses]", asyncio.ensure_future(found))
+            addresses = loop.getaddrinfo(server.host, server.port, type=socket.SOCK_STREAM)
+            look_up = cast("asyncio.Future[Addresses]", asyncio.ensure_future(addresses))
             # asyncio complains of an exception that nobody took
             look_up.add_done_callback(lambda task: task.cancelled() or task.exception())
             self._look_up = look_up
