@@ -11,7 +11,7 @@ from statistics import fmean
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Protocol, Self, cast
 
-from openconductor.calls.cards import Calibration, Calibrations, read_card
+from openconductor.calls.cards import Calibration, Calibrations
 from openconductor.calls.worker import Worker
 from openconductor.config import load_registered, load_toml, nearest, shorten
 from openconductor.errors import ConfigError, Unreachable, WorkerError
@@ -21,18 +21,6 @@ from openconductor.types import Price, Sampling, TrainedWorker
 
 if TYPE_CHECKING:
     from openconductor.store import CompletionStore
-
-__all__ = [
-    "PoolFile",
-    "Worker",
-    "WorkerPool",
-    "WorkerTable",
-    "open_pool",
-    "reach",
-    "read_calibrations",
-    "read_card",
-    "simulated_pool",
-]
 
 
 @dataclass(frozen=True, slots=True, init=False, repr=False, eq=False)

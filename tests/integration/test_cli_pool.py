@@ -24,11 +24,12 @@ from chat_server import (
 from test_cli import serving
 from test_frozen_output import check
 
+from openconductor.calls.cards import read_card
 from openconductor.cli import pool_init
 from openconductor.cli.pool_init import KEYS, VENDORS
 from openconductor.gym.questions import read_question
 from openconductor.gym.world import write_value
-from openconductor.pool import WorkerPool, read_card
+from openconductor.pool import WorkerPool
 
 CANARY = "canary-0a1b2c3d"
 LOCAL_SERVERS = dict(pool_init.LOCAL)

@@ -11,10 +11,10 @@ from __future__ import annotations
 import random
 from collections.abc import Mapping, Sequence
 
+from openconductor.calls.cards import read_card
 from openconductor.gym.questions import JOINERS, LARGEST, OPENERS, SMUDGED, GymQuestion
 from openconductor.gym.workers import CATEGORIES, LOST
 from openconductor.gym.world import COMPARE, OPERATIONS, WORDINGS, write_value
-from openconductor.pool import read_card
 from openconductor.prompt import count_steps
 from openconductor.types import Access, Completion, Round, Step, StepResult, Transcript, Workflow
 

@@ -69,17 +69,13 @@ def resolve(
     if isinstance(provider, str | Path):
         return _from_text(provider, {"timeout_s": timeout_s, "read_timeout_s": read_timeout_s})
     if not inspect.isclass(provider):
-        if callable(getattr(provider, "complete", None)):
-            from openconductor.providers.adapted import adapt
+        from openconductor.providers.adapted import FunctionProvider, OrchestratorProvider, adapt
 
+        if callable(getattr(provider, "complete", None)):
             return adapt(cast(SupportsComplete, provider))
         if callable(getattr(provider, "ask", None)):
-            from openconductor.providers.orchestrator import OrchestratorProvider
-
             return OrchestratorProvider(cast(Orchestrator, provider))
         if callable(provider):
-            from openconductor.providers.function import FunctionProvider
-
             return FunctionProvider(provider)
     raise ConfigError(
         f"provider: got {provider!r}; expected an object with `complete`, an orchestrator, "

@@ -9,6 +9,7 @@ from collections.abc import Iterable
 import pytest
 from hypothesis import given, strategies as st
 
+from openconductor.calls.cards import read_card
 from openconductor.gym.questions import KINDS, draw_questions
 from openconductor.gym.sampling import (
     COMPARES,
@@ -20,7 +21,6 @@ from openconductor.gym.sampling import (
 from openconductor.gym.workers import LOST, gym_pool
 from openconductor.gym.world import asks_to_compare, find_operations, write_value
 from openconductor.parser import parse_workflow, validate_workflow
-from openconductor.pool import read_card
 from openconductor.prompt import render_workflow
 from openconductor.types import Workflow
 

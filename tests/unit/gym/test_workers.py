@@ -7,6 +7,7 @@ from dataclasses import replace
 
 import pytest
 
+from openconductor.calls.cards import read_card
 from openconductor.episode import execute
 from openconductor.errors import ConfigError, Refused
 from openconductor.gym.questions import GymQuestion, read_question
@@ -23,7 +24,6 @@ from openconductor.gym.workers import (
     world_of,
 )
 from openconductor.gym.world import COMPARE, OPERATIONS, read_value
-from openconductor.pool import read_card
 from openconductor.protocols import CallContext
 from openconductor.types import Message, Sampling, Step, Workflow
 

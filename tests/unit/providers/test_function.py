@@ -13,7 +13,7 @@ import pytest
 from openconductor.errors import EmptyResponse, RateLimited, WorkerError, WorkerTimeout
 from openconductor.pool import Worker
 from openconductor.protocols import CallContext
-from openconductor.providers.function import FunctionProvider
+from openconductor.providers.adapted import FunctionProvider
 from openconductor.types import Completion, Message, Sampling
 
 TURNS = (Message("user", "2 + 2"), Message("assistant", "4"))

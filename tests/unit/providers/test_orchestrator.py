@@ -10,7 +10,7 @@ import pytest
 from openconductor import errors
 from openconductor.pool import Worker, WorkerPool
 from openconductor.protocols import CallContext
-from openconductor.providers.orchestrator import MAX_DEPTH, OrchestratorProvider
+from openconductor.providers.adapted import MAX_DEPTH, OrchestratorProvider
 from openconductor.types import (
     Budget,
     Completion,

@@ -15,10 +15,10 @@ from trl import GRPOConfig
 from trl.scripts import vllm_serve
 from trl.trainer import utils
 
+from openconductor.calls.cards import read_card
 from openconductor.errors import ConfigError
 from openconductor.graders.freeform import FreeFormAnswer
 from openconductor.gym.sampling import phrases, write_index
-from openconductor.pool import read_card
 from openconductor.training import grpo
 from openconductor.training.checkpoint import build_model, build_tokenizer
 from openconductor.training.checks import VLLM_FLAGS

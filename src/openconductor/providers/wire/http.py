@@ -194,7 +194,7 @@ class HttpClient:
 
     @cached_property
     def _tls(self) -> ssl.SSLContext:
-        return _speak_http(self._settings.make_tls())
+        return _speak_http(self._settings.tls)
 
     @cached_property
     def _proxy_tls(self) -> ssl.SSLContext:

@@ -11,6 +11,7 @@ import re
 import ssl
 from base64 import b64encode
 from collections.abc import Mapping, Sequence
+from functools import cached_property
 from string import Template
 from typing import TYPE_CHECKING, NamedTuple
 from urllib.parse import unquote, urlencode, urlsplit
@@ -108,9 +109,8 @@ class HttpSettings:
         if isinstance(client_cert, str):
             client_cert = (client_cert,)
         self._client_cert = tuple(client_cert or ())
-        self._tls: ssl.SSLContext | None = None
         if self._client_cert:
-            self._tls = self.make_tls()
+            _ = self.tls  # an error in it is raised now
         self.identity = self._identity()
 
     def __bool__(self) -> bool:
@@ -157,14 +157,13 @@ class HttpSettings:
             return self._proxy or None
         return None if proxy_bypass(host) else getproxies_environment().get(scheme)
 
-    def make_tls(self) -> ssl.SSLContext:
-        """Return the context of TLS connections to the server, with the client certificate.
+    @cached_property
+    def tls(self) -> ssl.SSLContext:
+        """The context of TLS connections to the server, with the client certificate.
 
         Raises:
             ConfigError: the certificate cannot be loaded.
         """
-        if self._tls is not None:
-            return self._tls
         context = ssl.create_default_context()  # reads the environment's certificates itself
         if not self._client_cert:
             return context
@@ -186,7 +185,7 @@ class HttpSettings:
 
         return httpx2.AsyncClient(
             timeout=timeout,
-            verify=self.make_tls() if self else True,
+            verify=self.tls if self else True,
             proxy=self._proxy or None,
             trust_env=self._proxy is None,
             limits=httpx2.Limits(max_connections=1000, max_keepalive_connections=100),
