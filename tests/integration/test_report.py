@@ -365,6 +365,14 @@ def test_headroom_says_how_many_questions_show_a_gain(tmp_path: Path, run: Any) 
     assert (ran.code, ran.out, "no system here writes plans" in ran.err) == (2, "", True)
 
 
+def test_headroom_says_what_its_estimates_leave_out(tmp_path: Path, run: Any) -> None:
+    ran = run(*HEADROOM, "--limit", "12", "--repeats", "2", "--out", tmp_path / "h")
+    said = " ".join(ran.out.split())
+    assert said.startswith("choosing the right worker for each question could gain at least +")
+    assert "(here 1 of 2), which may miss the best one. More repeats come nearer to the" in said
+    assert "A loss below zero is chance" in said
+
+
 def test_headroom_takes_several_tasks_and_shows_what_each_worker_costs(tmp_path, run) -> None:
     words = (*HEADROOM, "--task", "gym", "--task", "more=gym", "--limit", "5", "--repeats", "1")
     values = read(run, *words, "--out", tmp_path / "h")

@@ -425,17 +425,20 @@ def _counterfactuals(replays: Counterfactuals) -> Section:
 def gain(room: Headroom) -> str:
     """Write the gain of the best worker of each question, and over whom.
 
-    The oracle without luck is compared with a worker chosen without luck.
+    The oracle without luck is compared with a worker chosen without luck. Its gain is too small on
+    average, because few repeats often miss a question's best worker; with luck it is too large.
     """
     if room.room_corrected is None or room.oracle_corrected is None:
         lead, oracle, single = room.room_naive, room.oracle_naive, room.best_naive
+        bound = "at most"
         whose = f"{room.best}, the best worker on these questions"
         ends = f"{span(lead)}, luck included"
     else:
         lead, oracle, single = room.room_corrected, room.oracle_corrected, room.best_fitted
+        bound = "at least"
         whose = "the worker that other questions would choose"
         ends = span(lead)
-    text = f"{points(lead)} points"
+    text = f"{bound} {points(lead)} points"
     if lead.problems != oracle.problems:
         text += f" on the {lead.problems:,} questions that both have decided"
     text += f" over {whose} ({percent(single)} %), to {percent(oracle)} %"
@@ -485,8 +488,19 @@ def _pool(room: Headroom, costs: Mapping[str, Cost], *lines: str) -> Section:
 def _pool_lines(room: Headroom) -> Iterator[str]:
     if room.oracle_corrected is None:
         yield (
-            "With one answer each, luck cannot be told from skill: "
+            "With one answer each, luck cannot be told from skill, so the gain is at most this: "
             "ask each question at least twice."
+        )
+    else:
+        yield (
+            f"The gain is at least this: a question's worker is chosen by its other repeats (here "
+            f"{room.repeats - 1} of {room.repeats}), which may miss the best one. More repeats come "
+            "nearer to the truth."
+        )
+    if any(row.loss.value < 0 for row in room.workers):
+        yield (
+            "A loss below zero is chance: without that worker the other repeats chose better. Take "
+            "it for none."
         )
     nobody, *winners = room.got_by
     right = f"{nobody:,} are right most of the time for no worker"
