@@ -46,11 +46,13 @@ _UNREADABLE: Mapping[type, str] = {
 _TOML_WORDS: Mapping[str, str] = {
     "a valid integer": "a whole number, without quotes",
     "a valid number": "a number, without quotes",
+    "a valid decimal": "a number",
     "a valid boolean": "true or false, without quotes",
     "a valid string": "a text in quotes",
     "a valid array": 'a list, such as ["a", "b"]',
     "an object": "a table, such as { key = value }",
 }
+_NO_VALUE = ": missing; expected a value"
 _MISSING = ("missing", "missing_argument")
 _UNKNOWN = ("extra_forbidden", "unexpected_keyword_argument")
 
@@ -283,13 +285,27 @@ def validate(data: Mapping[str, object], model: type[T], *, where: str) -> T:
     try:
         return adapter.validate_json(document, strict=True, extra="forbid")
     except ValidationError as error:
-        problems = error.errors(include_url=False, include_context=False)
+        problems = error.errors(include_url=False)
     schema = adapter.json_schema()
     problems = _without_repeats(problems, schema)
-    lines = [_problem(problem, schema) for problem in problems[:SHOWN_PROBLEMS]]
-    if len(problems) > SHOWN_PROBLEMS:
-        lines.append(f"and {len(problems) - SHOWN_PROBLEMS} more")
-    raise ConfigError(f"{where}: " + "; ".join(lines))
+    lines = _join_missing([_problem(problem, schema) for problem in problems])
+    raise ConfigError(f"{where}: " + "; ".join(_first(lines)))
+
+
+def _join_missing(lines: Sequence[str]) -> list[str]:
+    """Name the keys without a value together, the last of all problems."""
+    places = [line.removesuffix(_NO_VALUE) for line in lines if line.endswith(_NO_VALUE)]
+    joined = [line for line in lines if not line.endswith(_NO_VALUE)]
+    if places:
+        joined.append(", ".join(_first(places)) + _NO_VALUE)
+    return joined
+
+
+def _first(texts: Sequence[str]) -> list[str]:
+    """Return the first of many texts, and the number of the others."""
+    if len(texts) <= SHOWN_PROBLEMS:
+        return list(texts)
+    return [*texts[:SHOWN_PROBLEMS], f"and {len(texts) - SHOWN_PROBLEMS} more"]
 
 
 def _override(node: object, parts: Sequence[str], value: object, key: str) -> object:
@@ -385,14 +401,20 @@ def _problem(problem: ErrorDetails, schema: Schema) -> str:
         return f"unknown key {key!r}{suggest_key(problem['loc'], schema)}"
     items = schema.get("properties", {}).get(key, {}).get("items", {})
     if problem["type"] in _MISSING:
-        expected = f"at least one table [[{key}]]" if "$ref" in items else "a value"
-        return f"{key}: missing; expected {expected}"
+        if "$ref" in items:
+            return f"{key}: missing; expected at least one table [[{key}]]"
+        return f"{key}{_NO_VALUE}"
     if "$ref" in items and isinstance(problem["input"], dict):
         return f"{key}: got one table [{key}], expected an array of tables: write [[{key}]]"
     expected = problem["msg"].removeprefix("Value error, ").removeprefix("Input should be ")
     if problem["type"] == "value_error" and not key:
         return expected  # of several keys, which it names
     expected = _TOML_WORDS.get(expected, expected)
+    table = schema.get("$defs", {}).get(problem.get("ctx", {}).get("class_name"), {})
+    keys = table.get("required") or list(table.get("properties", {}))[:2]
+    if keys:
+        values = ", ".join(f"{name} = …" for name in keys)
+        expected = f"a table, such as {{ {values} }}"
     return f"{key or 'the file'}: got {shorten(problem['input'])}, expected {expected}"
 
 

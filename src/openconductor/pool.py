@@ -257,15 +257,22 @@ async def reach(servers: Iterable[Worker | Provider]) -> None:
     Raises:
         Unreachable: names each that could not be reached.
     """
-    reaching = (server.reach() for server in servers)
-    outcomes = await asyncio.gather(*reaching, return_exceptions=True)
-    failures: list[str] = []
-    for outcome in outcomes:
-        if isinstance(outcome, WorkerError):
-            failures.append(str(outcome))
-        elif outcome is not None:
-            raise outcome
-    if failures:
+
+    async def fail_to_reach(server: Worker | Provider) -> WorkerError | None:
+        try:
+            await server.reach()
+        except WorkerError as error:
+            return error
+        return None
+
+    errors = await asyncio.gather(*(fail_to_reach(server) for server in servers))
+    names_of: dict[str, list[str]] = {}
+    for error in errors:
+        if error is not None:
+            name = f"worker {error.worker!r}" if error.worker else "the planner"
+            names_of.setdefault(error.message, []).append(name)
+    if names_of:
+        failures = [f"{', '.join(names)}: {message}" for message, names in names_of.items()]
         raise Unreachable(f"{'; '.join(failures)}; nothing was asked")
 
 

@@ -38,6 +38,8 @@ VERBS = {
     "doctor": "Say what works, and what would install the rest.",
 }
 """The list of ``--help``. The module of a verb holds a function or a Typer of its name."""
+GROUPS = ("gym", "pool", "store", "task")
+"""The verbs with commands of their own."""
 
 # Old versions of Typer raise click's errors, new ones those of their own copy of click; both are
 # reached through the base class.
@@ -163,7 +165,9 @@ def _show_problem(problem: Exception, context: typer.Context | None) -> None:
     elif message.startswith("No such command"):
         wrong = message.split("'")[1]
         commands = cast("Mapping[str, object]", getattr(context.command, "commands", {}))
-        near = nearest(wrong, [*commands, *options])
+        if context.parent is None:
+            commands = {**commands, **_grouped_commands()}
+        near = (nearest(wrong, [*commands, *options]) or "").replace(".", " ")
         message = f"no command {wrong!r}; the nearest is {near!r}"
     else:
         message = cast("str", getattr(problem, "format_message", lambda: message)())
@@ -172,8 +176,21 @@ def _show_problem(problem: Exception, context: typer.Context | None) -> None:
             message += "; a text of several words stands in quotes"
         validation = getattr(problem.__context__, "errors", None)  # pydantic's
         if validation is not None:
-            message += f", got {validation()[0]['input']!r}"
+            first = validation()[0]
+            cause = first.get("ctx", {}).get("error")
+            is_ours = isinstance(cause, ConfigError)
+            message = str(cause) if is_ours else f"{message}, got {first['input']!r}"
     console.show_error(message, hint=f"See `{context.command_path} --help`.")
+
+
+def _grouped_commands() -> dict[str, object]:
+    """Return the commands of groups as ``group.command``, whose last part a word may be like."""
+    grouped: dict[str, object] = {}
+    for group in GROUPS:
+        app = getattr(import_module(f"{__name__}.{group}"), group)
+        for command in app.registered_commands:
+            grouped[f"{group}.{command.name}"] = command
+    return grouped
 
 
 __all__ = ["build_app", "main"]

@@ -13,7 +13,7 @@ from rich.text import Text
 import openconductor as oc
 from openconductor.cli import console
 from openconductor.cli.options import AsJson
-from openconductor.probe import SETTINGS, WorkerReport, check_pool
+from openconductor.probe import SETTINGS, Fault, WorkerReport, check_pool
 
 USABLE = Text("✓", style="green")
 UNUSABLE = Text("✗", style="red")
@@ -75,14 +75,17 @@ def _show_reports(reports: Sequence[WorkerReport], offline: bool) -> None:
             row += _answer_cells(report)
         rows.append([*row, _price_cell(report)])
     console.show_table(head, rows, words=range(len(head)), names=2)
-    screen = console.results()
+    names: dict[Fault, list[str]] = {}  # workers may share one, such as a missing key
     for report in reports:
         for fault in report.faults:
-            kind = (fault.what, "red" if fault.fatal else "yellow")
-            message = f": {fault.message}"
-            screen.print(Text.assemble("\n", (report.name, "bold"), " ", kind, message))
-            fix = f"  fix: {console.printable(fault.fix)}"
-            screen.print(Text(fix), soft_wrap=True)
+            names.setdefault(fault, []).append(report.name)
+    screen = console.results()
+    for fault, of_workers in names.items():
+        kind = (fault.what, "red" if fault.fatal else "yellow")
+        who = (", ".join(of_workers), "bold")
+        screen.print(Text.assemble("\n", who, " ", kind, f": {fault.message}"))
+        fix = f"  fix: {console.printable(fault.fix)}"
+        screen.print(Text(fix), soft_wrap=True)
 
 
 def _key_text(report: WorkerReport) -> str:

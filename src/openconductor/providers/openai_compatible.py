@@ -142,8 +142,7 @@ class OpenAICompatibleProvider(http.Closing, Provider):
         try:
             async with http.attempt(self._where, self._timeout_s, call.deadline):
                 # Nothing is sent without the keys; no frame that may raise holds them.
-                key_of(self.api_key_env)
-                self._settings.check_set()
+                self._check_keys()
                 with await self._http.connect() as response:
                     await self._exchange(response, payload, reply)
                 return reply.completion(seconds=perf_counter() - started, body_sent=body)
@@ -152,14 +151,20 @@ class OpenAICompatibleProvider(http.Closing, Provider):
                 error.usage = reply.usage
             raise
 
+    def _check_keys(self) -> None:
+        key_of(self.api_key_env)
+        self._settings.check_set()
+
     async def reach(self) -> None:
-        """Connect to the server, and close the connection; nothing is sent.
+        """Check the keys, connect to the server, and close the connection; nothing is sent.
 
         Raises:
+            AuthFailed: the variable of a key is not set.
             Unreachable: no connection.
             WorkerTimeout: none within ``REACH_SECONDS``.
         """
         async with http.attempt(self._where, REACH_SECONDS, None):
+            self._check_keys()
             with await self._http.connect():
                 pass
 

@@ -493,9 +493,9 @@ def _pool_lines(room: Headroom) -> Iterator[str]:
         )
     else:
         yield (
-            f"The gain is at least this: a question's worker is chosen by its other repeats (here "
-            f"{room.repeats - 1} of {room.repeats}), which may miss the best one. More repeats come "
-            "nearer to the truth."
+            "The gain is at least this: a question's worker is chosen by its other repeats (here "
+            f"{room.repeats - 1} of {room.repeats}), which may miss the best one. More repeats come"
+            " nearer to the truth."
         )
     if any(row.loss.value < 0 for row in room.workers):
         yield (

@@ -119,10 +119,24 @@ class Hub:
         self.folder = folder
         self.requests: list[tuple[str, str | None]] = []
         self.failure: Exception | None = None
+        self.unreachable: Exception | None = None
         self.data = DATA
 
-    def download(self, dataset: str, file: str, *, repo_type: str, revision: str | None) -> str:
+    def head(self, address: str, *, timeout: float) -> None:
+        if self.unreachable is not None:
+            raise self.unreachable
+
+    def download(
+        self,
+        dataset: str,
+        file: str,
+        *,
+        repo_type: str,
+        revision: str | None,
+        local_files_only: bool,
+    ) -> str:
         assert (dataset, repo_type) == (AIME25.id, "dataset")
+        assert local_files_only == (self.unreachable is not None), "else it retries for long"
         self.requests.append((file, revision))
         if self.failure is not None:
             raise self.failure
@@ -139,7 +153,11 @@ def hub(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Hub:
     double = Hub(tmp_path)
     modules = {
         "datasets": None,
-        "huggingface_hub": SimpleNamespace(hf_hub_download=double.download),
+        "huggingface_hub": SimpleNamespace(
+            hf_hub_download=double.download,
+            get_session=lambda: SimpleNamespace(head=double.head),
+            constants=SimpleNamespace(ENDPOINT="https://hub"),
+        ),
         "huggingface_hub.errors": SimpleNamespace(
             HTTPError=NetworkFault, EntryNotFoundError=KeyError
         ),
@@ -211,6 +229,15 @@ def test_without_a_network_the_local_file_is_named_as_the_way_on(
         published().load()
     with pytest.raises(TaskError, match="its terms must be accepted there, and HF_TOKEN set"):
         published(gated=True).load()
+
+
+def test_a_hub_that_cannot_be_reached_is_asked_once_and_its_cache_still_counts(hub: Hub) -> None:
+    hub.unreachable = NetworkFault("Name or service not known")
+    assert published().source.rows == 2
+    hub.failure = OSError("not in the cache")
+    message = "could not be fetched: https://hub cannot be reached: Name or service not known; exp"
+    with pytest.raises(TaskError, match=message):
+        published().load()
 
 
 def test_offline_the_installed_client_leads_to_the_same_error(

@@ -46,6 +46,8 @@ COMMIT = re.compile(r"[0-9a-f]{40}")
 _LOCAL = (
     "a local file of JSON Lines: path=FILE (`task`: --path FILE, `eval`: --task-path NAME=FILE)"
 )
+HUB_SECONDS = 10.0
+"""The longest time that the hub may take to answer before anything is fetched."""
 Counts = dict[Path, int]
 HELD_OUT_SEED = 0
 """Draws the questions that are held out of a data set with one published split."""
@@ -292,10 +294,11 @@ def fetch(
         raise TaskError(f"task {dataset.name}: is published nowhere; expected {_LOCAL}")
     commit = revision or dataset.revision or ""
     pinned = COMMIT.fullmatch(commit) is not None
+    hub = _Hub()
     files: dict[Path, DataFile] = {}
     for file in dataset.splits[split]:
         # The commit of the first file is that of the others.
-        path, commit = _download(dataset, file.name, commit or None)
+        path, commit = hub.download(dataset, file.name, commit or None)
         known = file if commit == dataset.revision else DataFile(file.name)
         files[path] = replace(known, name=f"{dataset.id}/{file.name}")
     if not pinned:
@@ -305,20 +308,46 @@ def fetch(
     return files, Source(dataset.id, split, commit, pinned, dataset.licence)
 
 
-def _download(dataset: Dataset, file: str, revision: str | None) -> tuple[Path, str]:
-    """Return the local copy of a file, and its commit."""
-    needs("datasets")  # so that one message names one extra, whichever part of it is missing
-    hub: Any = needs("huggingface_hub")
-    errors: Any = needs("huggingface_hub.errors")
-    try:
-        path = Path(hub.hf_hub_download(dataset.id, file, repo_type="dataset", revision=revision))
-    except (OSError, ValueError, errors.HTTPError, errors.EntryNotFoundError) as error:
-        commit = revision or "its newest commit"
-        gate = " (its terms must be accepted there, and HF_TOKEN set)" if dataset.gated else ""
-        reason = (str(error).strip() or type(error).__name__).splitlines()[0]
-        raise TaskError(
-            f"task {dataset.name}: {dataset.id}/{file} at {commit}{gate} could not be fetched: "
-            f"{reason}; expected a network, or {_LOCAL}"
-        ) from error
-    # The cache keeps a file as .../snapshots/<commit>/<its path>.
-    return path, path.parts[-len(Path(file).parts) - 1]
+class _Hub:
+    """The client of the hub. If the hub cannot be reached, it gives what its cache holds.
+
+    By itself the client would try to reach it for half a minute, file by file.
+    """
+
+    def __init__(self) -> None:
+        needs("datasets")  # so that one message names one extra, whichever part of it is missing
+        self._client: Any = needs("huggingface_hub")
+        errors: Any = needs("huggingface_hub.errors")
+        self._faults = (OSError, ValueError, errors.HTTPError, errors.EntryNotFoundError)
+        self._fault = ""
+        address = self._client.constants.ENDPOINT
+        try:
+            self._client.get_session().head(address, timeout=HUB_SECONDS)
+        except self._faults as error:
+            self._fault = f"{address} cannot be reached: {_reason(error)}"
+
+    def download(self, dataset: Dataset, file: str, revision: str | None) -> tuple[Path, str]:
+        """Return the local copy of a file, and its commit."""
+        try:
+            path = Path(
+                self._client.hf_hub_download(
+                    dataset.id,
+                    file,
+                    repo_type="dataset",
+                    revision=revision,
+                    local_files_only=bool(self._fault),
+                )
+            )
+        except self._faults as error:
+            commit = revision or "its newest commit"
+            gate = " (its terms must be accepted there, and HF_TOKEN set)" if dataset.gated else ""
+            raise TaskError(
+                f"task {dataset.name}: {dataset.id}/{file} at {commit}{gate} could not be fetched: "
+                f"{self._fault or _reason(error)}; expected a network, or {_LOCAL}"
+            ) from error
+        # The cache keeps a file as .../snapshots/<commit>/<its path>.
+        return path, path.parts[-len(Path(file).parts) - 1]
+
+
+def _reason(error: Exception) -> str:
+    return (str(error).strip() or type(error).__name__).splitlines()[0]

@@ -175,6 +175,9 @@ def json_row(data: bytes, name: str, line: int) -> Row | None:
         raise TaskError(
             f"{where}: byte {error.start} is not UTF-8; expected a JSON object in UTF-8"
         ) from error
+    except json.JSONDecodeError as error:  # its own line number begins anew with each line
+        message = f"{where}: not JSON: {error.msg} at character {error.pos + 1}"
+        raise TaskError(f"{message}; expected one JSON object a line") from error
     except (ValueError, RecursionError) as error:
         raise TaskError(f"{where}: not JSON: {error}; expected one JSON object a line") from error
     if not isinstance(value, dict):
