@@ -40,6 +40,8 @@ VERBS = {
 """The list of ``--help``. The module of a verb holds a function or a Typer of its name."""
 GROUPS = ("gym", "pool", "store", "task")
 """The verbs with commands of their own."""
+SURE = 0.75
+"""How like a command of a group a word has to be."""
 
 # Old versions of Typer raise click's errors, new ones those of their own copy of click; both are
 # reached through the base class.
@@ -165,10 +167,12 @@ def _show_problem(problem: Exception, context: typer.Context | None) -> None:
     elif message.startswith("No such command"):
         wrong = message.split("'")[1]
         commands = cast("Mapping[str, object]", getattr(context.command, "commands", {}))
-        if context.parent is None:
-            commands = {**commands, **_grouped_commands()}
-        near = (nearest(wrong, [*commands, *options]) or "").replace(".", " ")
-        message = f"no command {wrong!r}; the nearest is {near!r}"
+        known = [*commands, *options]
+        in_group = nearest(wrong, _grouped_commands(), at_least=SURE)
+        if context.parent is None and in_group is not None:
+            known.append(in_group)
+        near = nearest(wrong, known) or ""
+        message = f"no command {wrong!r}; the nearest is {near.replace('.', ' ')!r}"
     else:
         message = cast("str", getattr(problem, "format_message", lambda: message)())
         message = message[:1].lower() + message[1:]
@@ -183,13 +187,12 @@ def _show_problem(problem: Exception, context: typer.Context | None) -> None:
     console.show_error(message, hint=f"See `{context.command_path} --help`.")
 
 
-def _grouped_commands() -> dict[str, object]:
+def _grouped_commands() -> list[str]:
     """Return the commands of groups as ``group.command``, whose last part a word may be like."""
-    grouped: dict[str, object] = {}
+    grouped: list[str] = []
     for group in GROUPS:
-        app = getattr(import_module(f"{__name__}.{group}"), group)
-        for command in app.registered_commands:
-            grouped[f"{group}.{command.name}"] = command
+        app: typer.Typer = getattr(import_module(f"{__name__}.{group}"), group)
+        grouped += [f"{group}.{command.name}" for command in app.registered_commands]
     return grouped
 
 

@@ -52,10 +52,7 @@ def ask(
     seed: Annotated[
         int | None, typer.Option("--seed", help="The seed of the gym's answers (default 0).")
     ] = None,
-    journal: Annotated[
-        Path | None,
-        typer.Option("--journal", help="A file that keeps all calls, so that none is paid twice."),
-    ] = None,
+    journal: options.Journal = None,
     fresh: Annotated[
         bool,
         typer.Option("--fresh", help="With --journal: make all calls again, and keep them too."),

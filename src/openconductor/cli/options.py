@@ -110,6 +110,10 @@ Offline = Annotated[
     bool,
     typer.Option("--offline", help="With --dry-run: fetch nothing, exit 0 if nothing is wrong."),
 ]
+Journal = Annotated[
+    Path | None,
+    typer.Option("--journal", help="A file that keeps all calls, so that none is paid twice."),
+]
 JudgeName = Annotated[
     str | None,
     typer.Option(

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import warnings
 from collections.abc import Sequence
+from contextlib import nullcontext
 from dataclasses import asdict, dataclass
 from decimal import Decimal
 from pathlib import Path
@@ -16,7 +17,7 @@ from openconductor.calls.budget import RunBudget
 from openconductor.cli import console
 from openconductor.cli.bill import dollars_text
 from openconductor.cli.console import counted
-from openconductor.cli.options import AsJson, Dollars, JudgeName, spread
+from openconductor.cli.options import AsJson, Dollars, Journal, JudgeName, spread
 from openconductor.cli.runs import read_task, read_task_paths
 from openconductor.config import one_of, registered
 from openconductor.errors import ConfigError
@@ -26,6 +27,7 @@ from openconductor.graders.code_tests import CodeTests, IoTest
 from openconductor.pool import WorkerPool
 from openconductor.prompt import find_answer_form
 from openconductor.protocols import CallContext, Grader
+from openconductor.store import Store, open_store
 from openconductor.store.serialisation import plain
 from openconductor.tasks import TASKS, load_task
 from openconductor.tasks.check import CheckFinding, CheckReport, check_task
@@ -169,6 +171,7 @@ def check(
         Path | None, typer.Option("--pool", help="The pool file (TOML) of the judge.")
     ] = None,
     dollars: Dollars = None,
+    journal: Journal = None,
     as_json: AsJson = False,
 ) -> None:
     """Check that the grader accepts every gold answer.
@@ -177,20 +180,28 @@ def check(
     all decided ones are accepted. 1: some are rejected.
     """
     benchmark, _ = _load(name, data)
+    if (judge is None) != (pool is None):
+        raise ConfigError("--judge NAME and --pool FILE require each other")
+    if journal is not None and judge is None:
+        raise ConfigError("--journal requires --judge NAME and --pool FILE")
     paid: list[Usage] = []
     grader = None
-    if judge is not None and pool is not None:
-        grader = _with_judge(benchmark.grader, judge, pool, dollars, paid)
-    elif judge is not None or pool is not None:
-        raise ConfigError("--judge NAME and --pool FILE require each other")
-    with console.progress_bar("grading") as on_progress:
+    with (
+        nullcontext() if journal is None else open_store(journal) as store,
+        console.progress_bar("grading") as on_progress,
+    ):
+        if judge is not None and pool is not None:
+            grader = _with_judge(benchmark.grader, judge, pool, dollars, store, paid)
         checking = check_task(
             benchmark, grader=grader, concurrency=concurrency, on_progress=on_progress
         )
         report = asyncio.run(checking)
     if judge is not None:
         spent = dollars_text(sum(paid, Usage()), zero=True)
-        console.say(f"judge {judge}: {counted(len(paid), 'call')}, {spent}")
+        line = f"judge {judge}: {counted(len(paid), 'call')}, {spent}"
+        if paid and journal is None:
+            line += "; with --journal FILE a second check pays for none of them again"
+        console.say(line)
     if as_json:
         console.show_json(
             {
@@ -210,19 +221,31 @@ def check(
 
 
 def _with_judge(
-    grader: Grader, judge: str, pool: Path, dollars: Decimal | None, paid: list[Usage]
+    grader: Grader,
+    judge: str,
+    pool: Path,
+    dollars: Decimal | None,
+    journal: Store | None,
+    paid: list[Usage],
 ) -> Grader:
     """Return a grader that asks a worker what it cannot decide; ``paid`` gets each call's usage."""
     from openconductor.evaluation.undecided import PoolJudge, settled
 
     def on_event(event: Event) -> None:
-        if isinstance(event, CallEnded):
+        if isinstance(event, CallEnded) and not event.call.replayed:
             paid.append(event.call.usage)
+        if journal is not None:
+            journal(event)
 
-    budget = None if dollars is None else RunBudget(Budget(dollars=dollars))
     workers = WorkerPool.from_toml(pool)
     one_of("--judge", judge, workers.names.values())
-    pool_judge = PoolJudge(workers, judge, None, CallContext(budget=budget), on_event)
+    budget = None if dollars is None else RunBudget(Budget(dollars=dollars))
+    if journal is not None:
+        workers = workers.replaying(journal)
+        if budget is not None:
+            budget.add(dollars=journal.totals().counted.usage.dollars)
+    context = CallContext(budget=budget)
+    pool_judge = PoolJudge(workers, judge, journal, context, on_event, asks_again=True)
     return settled(grader, undecided="masked", judge=pool_judge)
 
 

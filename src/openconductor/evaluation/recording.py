@@ -15,6 +15,7 @@ from openconductor.errors import ConfigError
 from openconductor.evaluation.headroom import alone
 from openconductor.evaluation.records import CONFIG, Results, plain_text
 from openconductor.evaluation.sheets import load_sheets, task_options
+from openconductor.evaluation.statistics import Key
 from openconductor.graders.choice import LETTERS, extract_choice
 from openconductor.providers.replay_pool import (
     AGGREGATORS,
@@ -25,6 +26,7 @@ from openconductor.providers.replay_pool import (
     escape,
     write_table,
 )
+from openconductor.tasks.paper_mix import MixGrader
 from openconductor.types import Usage
 
 TEXTS = ("model_outputs", "generated_text", "response")
@@ -108,32 +110,37 @@ def split_of(text: str) -> str:
 def _add_evaluation(folder: Path, recorded: Mapping[_Question, _Samples]) -> Mapping[str, object]:
     """Add the answers of an evaluation's workers; return the task of the questions (``origin``).
 
-    An answer that its grader could not decide is an answer, and a failed call is none.
+    Of several tasks it is a table of tasks by their names, which then stand before the questions'
+    ids. An answer that its grader could not decide is an answer, and a failed call is none.
 
     Raises:
-        ConfigError: the evaluation has several tasks, or one that was recorded already.
+        ConfigError: one of several tasks is a mix of tasks itself.
     """
     results = Results.load(folder)
     config = results.config
-    table, *others = config.task
-    if others:
-        tasks = ", ".join(results.tasks)
-        raise ConfigError(f"{folder}: got the tasks {tasks}, expected one task")
-    sheet = load_sheets(config)[table.name]
-    questions: dict[str, _Question] = {}
-    for problem in sheet.problems:
-        category = problem.kind or problem.task
-        right = problem.reference if isinstance(problem.reference, str) else ""
-        text = plain_text(problem.question)
-        questions[problem.id] = _Question(problem.id, category, plain_text(right), text)
+    sheets = load_sheets(config)
+    questions: dict[Key, _Question] = {}
+    for sheet in sheets.values():
+        if len(sheets) > 1 and isinstance(sheet.grader, MixGrader):
+            raise ConfigError(f"{folder}: the task {sheet.name} is a mix; expected it alone")
+        for problem in sheet.problems:
+            name = problem.id if len(sheets) == 1 else f"{sheet.name}/{problem.id}"
+            right = problem.reference if isinstance(problem.reference, str) else ""
+            questions[sheet.name, problem.id] = _Question(
+                id=name,
+                category=problem.kind or (problem.task if len(sheets) == 1 else sheet.name),
+                right=plain_text(right),
+                text=plain_text(problem.question),
+            )
     for worker, records in alone((*results.records, *results.learning)).items():
         for record in sorted(records, key=lambda record: record.sample):
             is_answer = record.answer is not None or record.correct is not None
-            if record.task == sheet.name and is_answer:
+            if record.key in questions and is_answer:
                 final = plain_text(record.extracted or "")
                 answer = Recorded(final, plain_text(record.answer or ""), record.usage)
-                recorded[questions[record.problem]][worker].append(answer)
-    return task_options(table, config)
+                recorded[questions[record.key]][worker].append(answer)
+    origins = {table.name: task_options(table, config) for table in config.task}
+    return origins if len(origins) > 1 else origins[config.task[0].name]
 
 
 def _add_outputs(folder: Path, recorded: Mapping[_Question, _Samples]) -> None:

@@ -79,8 +79,9 @@ class ReplayTable:
         rows: by id.
         models: their names.
         note: ``source``, ``licence`` and ``sha256``, and whatever else the note holds.
-        origin: the options of the task that the questions are of, with its name as ``task``; {}:
-            the table holds letters alone.
+        origin: the options of the task that the questions are of, with its name as ``task``, or
+            of several tasks, by the name before the questions' ids; {}: the table holds letters
+            alone.
         has_letters: True if all right answers are letters of choices.
     """
 

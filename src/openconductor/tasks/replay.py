@@ -1,7 +1,7 @@
 """Questions with recorded answers, and workers that answer from the record.
 
-A table of an evaluation (``[origin]`` in its note) has the questions of the task that was asked,
-which also grades the answers. The workers of a pool answer from such a table (``with_records``).
+A table of an evaluation (``[origin]`` in its note) has the questions of the tasks that were asked,
+which also grade the answers. The workers of a pool answer from such a table (``with_records``).
 
 In a table of letters alone, each problem's text begins with the line by which a recorded worker
 knows it, ``[ID] CATEGORY``. Choices always keep their published order, because the recorded letters
@@ -13,13 +13,14 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import cast
 
 from openconductor.calls.worker import Worker
 from openconductor.config import nearest
 from openconductor.errors import ConfigError, TaskError
 from openconductor.graders.choice import ChoiceGrader
 from openconductor.pool import WorkerPool
-from openconductor.protocols import CallContext
+from openconductor.protocols import CallContext, Grader
 from openconductor.providers.replay_pool import (
     SPLITS,
     ReplayPoolProvider,
@@ -74,9 +75,8 @@ class ReplayTask(Benchmark):
             raise ConfigError(f"task {NAME}: {given} does not exist; expected {_TABLE}")
         self._texts = given if given.is_dir() else None
         self.path = next(given.glob(f"*{SUFFIX}"), SHIPPED) if given.is_dir() else given
-        self._origin = _open_origin(self.path)
-        grader = ChoiceGrader() if self._origin is None else self._origin.grader
-        super().__init__(NAME, about, SPLITS, grader, split=split, limit=limit)
+        self._origins = _open_origins(self.path)
+        super().__init__(NAME, about, SPLITS, _grader_of(self._origins), split=split, limit=limit)
         self._limit = limit
         self._seed = seed or 0
 
@@ -111,11 +111,11 @@ class ReplayTask(Benchmark):
             rows_by_draw = sorted(rows, key=lambda row: draw_key(self._seed, row["id"]))
             chosen = {row["id"] for row in rows_by_draw[: self._limit]}
             rows = [row for row in rows if row["id"] in chosen]
-        if self._origin is None:
+        if not self._origins:
             texts = None if self._texts is None else _read_texts(self._texts)
             items = [_letter_item(row, texts) for row in rows]
         else:
-            items = _origin_items(rows, self._origin)
+            items = _origin_items(rows, self._origins)
         source, licence, digest = (table.note[name] for name in ("source", "licence", "sha256"))
         return Loaded(
             tuple(items),
@@ -124,33 +124,56 @@ class ReplayTask(Benchmark):
 
 
 # ── questions ─────────────────────────────────────────────────────────────────────────────────────
-def _open_origin(path: Path) -> Benchmark | None:
-    """Return the task that a table's questions are of; None: it holds letters alone.
+def _open_origins(path: Path) -> dict[str, Benchmark]:
+    """Return the tasks that a table's questions are of; {}: it holds letters alone.
+
+    The key is the name that stands before the questions' ids, "" where there is one task.
 
     Raises:
-        ConfigError: the task is unknown.
+        ConfigError: a task is unknown.
     """
-    options = dict(read_origin(path))
-    return load_task(str(options.pop("task")), **options) if options else None
+    origin = read_origin(path)
+    tables = {"": origin} if isinstance(origin.get("task"), str) else origin
+    origins: dict[str, Benchmark] = {}
+    for name, table in tables.items():
+        options = dict(cast("Mapping[str, object]", table))
+        origins[name] = load_task(str(options.pop("task")), **options)
+    return origins
 
 
-def _origin_items(rows: Iterable[Mapping[str, str]], origin: Benchmark) -> list[Item]:
-    """Return the items of recorded questions, as their own task has them."""
-    by_id = {item.problem.id: item for item in origin.read().items}
-    is_mix = isinstance(origin.grader, MixGrader)  # it grades by the names of the parts
+def _grader_of(origins: Mapping[str, Benchmark]) -> Grader:
+    if not origins:
+        return ChoiceGrader()
+    if "" in origins:
+        return origins[""].grader
+    return MixGrader({name: origin.grader for name, origin in origins.items()})
+
+
+def _origin_items(
+    rows: Iterable[Mapping[str, str]], origins: Mapping[str, Benchmark]
+) -> list[Item]:
+    """Return the items of recorded questions, as their own tasks have them."""
+    by_id: dict[str, Item] = {}
+    for name, origin in origins.items():
+        for item in origin.read().items:
+            problem = item.problem
+            if name:
+                problem = replace(problem, id=f"{name}/{problem.id}", task=name)
+            elif not isinstance(origin.grader, MixGrader):  # a mix grades by the names of parts
+                problem = replace(problem, task=NAME)
+            by_id[problem.id] = replace(item, problem=problem)
     items: list[Item] = []
     for row in rows:
         item = by_id.get(row["id"])
         if item is None or escape(item.problem.question) != row["question"]:
             what = "no such question" if item is None else "another text"
+            names = ", ".join(origin.name for origin in origins.values())
             raise TaskError(
-                f"task {NAME}: {row['id']}: got {what} in task {origin.name}, expected the "
+                f"task {NAME}: {row['id']}: got {what} in task {names}, expected the "
                 "questions that were recorded; record them again: `openconductor eval workers`, "
                 "then `openconductor pool replay`"
             )
         problem = replace(item.problem, kind=row["category"])
-        if not is_mix:
-            problem = replace(problem, task=NAME)
         items.append(replace(item, problem=problem))
     return items
 

@@ -214,8 +214,15 @@ def test_a_judge_decides_what_the_rules_cannot_and_its_bill_is_said(
     judged = run(*check, "--judge", "referee", "--pool", pool)
     assert (judged.code, judged.out) == (0, "rlpr: 1 of 1 canonical replies accepted\n")
     assert "judge referee: 1 call, $" in judged.err
+    assert "with --journal FILE a second check pays for none of them again" in judged.err
+    kept = (*check, "--judge", "referee", "--pool", pool, "--journal", tmp_path / "calls.sqlite")
+    assert "judge referee: 1 call, $" in run(*kept).err
+    again = run(*kept)
+    assert (again.code, again.out) == (0, judged.out)
+    assert "judge referee: 0 calls, $0.000000\n" in again.err
     run(*check, "--judge", "refere", "--pool", pool).assert_refused("--judge: got 'refere'")
     run(*check, "--judge", "referee").assert_refused("require each other")
+    run(*check, "--journal", "calls.sqlite").assert_refused("--journal requires --judge")
 
 
 @pytest.mark.parametrize("columns", ["80", "120"])

@@ -4,14 +4,62 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from typing import Any
 
 import pytest
+from judged_workers import asked
 from replay_rows import ROWS, write, write_pool
 
 from openconductor.evaluation.recording import split_of
+from openconductor.evaluation.records import Results
 from openconductor.providers.replay_pool import read_table
 
 ENTRY = {"question_id": 71, "category": "business", "answer": "F", "question": "Which?"}
+
+
+WORKER = '[[worker]]\nname = "{0}"\nprovider = "judged_workers:Word"\nmodel = "{0}"\n'
+
+
+def test_a_table_of_several_tasks_is_replayed_and_graded_as_each_of_them(
+    tmp_path: Path, run: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    asked.clear()
+    options = ["--pool", "pool.toml", "--json", "--out"]
+    tasks: list[str] = []
+    for name, task, answer in (("words", "rlpr", "a quick animal"), ("sums", "gsm8k", "#### 4")):
+        rows = [
+            {"id": f"q{n}", "question": f"{name}: animal {n}?", "answer": answer} for n in range(9)
+        ]
+        Path(f"{name}.jsonl").write_text("\n".join(map(json.dumps, rows)), "utf-8")
+        tasks += ["--task", f"{name}={task}", "--task-path", f"{name}={name}.jsonl"]
+    Path("pool.toml").write_text(WORKER.format("ann") + WORKER.format("bob"), "utf-8")
+    assert run("eval", "workers", *tasks, *options, "run").code == 0
+    made = run("pool", "replay", "run", "--out", "both.csv.gz", "--json").json()
+    assert (made["questions"], made["models"]) == (18, ["ann", "bob"])
+
+    assert (
+        run(
+            "eval",
+            "workers",
+            "--task",
+            "replay",
+            "--task-path",
+            "replay=both.csv.gz",
+            *options,
+            "again",
+        ).code
+        == 0
+    )
+    assert asked == {"ann": 18, "bob": 18}, "nobody is asked again"
+    before: dict[tuple[str, str], bool | None] = {}
+    for record in Results.load("run").records:
+        before[record.system, f"{record.task}/{record.problem}"] = record.correct
+    again = Results.load("again").records
+    assert len(again) == 2 * made["test"]
+    for record in again:
+        assert record.correct == before[record.system, record.problem]
+    assert {record.problem.partition("/")[0] for record in again} == {"words", "sums"}
 
 
 def outputs(folder: Path, **files: object) -> Path:
