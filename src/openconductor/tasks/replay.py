@@ -88,8 +88,8 @@ class ReplayTask(Benchmark):
 
     @property
     def answer_forms(self) -> Sequence[str]:
-        """Those of the task whose answers were recorded."""
-        return () if self._origin is None else self._origin.answer_forms
+        """Those of the tasks whose answers were recorded."""
+        return [form for origin in self._origins.values() for form in origin.answer_forms]
 
     def with_records(self, pool: WorkerPool) -> WorkerPool:
         """Return the pool with workers that answer from the table what it holds.
