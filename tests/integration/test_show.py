@@ -58,7 +58,7 @@ def test_a_folder_of_runs_is_an_error_that_names_them(made, run) -> None:
     for verb in (("show",), ("report",), ("ask", "--from")):
         ran = run(*verb, made.parent, *(["2 + 2?"] if verb[0] == "ask" else []))
         assert (ran.code, ran.out) == (2, "")
-        assert f"expected one of the runs in it: {made}" in " ".join(ran.err.split())
+        assert f"expected the folder of an evaluation, such as {made}" in " ".join(ran.err.split())
 
 
 def test_answers_are_chosen_by_system_task_and_verdict(made, run) -> None:

@@ -166,13 +166,12 @@ class _Contest:
 
     def find_cheaper(self, system: str) -> str:
         """Return the cheapest system that is not shown to be worse than a dearer one; "": none."""
-        cheaper = [system]
-        for other in self.right:
+        cheaper = [other for other in self.right if self.cost(other) < self.cost(system)]
+        for other in sorted(cheaper, key=self.cost):
             _, high = interval_90(self._lead(other, system))
-            if self.cost(other) < self.cost(system) and high > 0:
-                cheaper.append(other)
-        found = min(cheaper, key=self.cost)
-        return "" if found == system else found
+            if high > 0:
+                return other
+        return ""
 
     def reason(self, system: str) -> str:
         """Say why a system that passes was chosen."""

@@ -393,7 +393,7 @@ def read_folder(folder: Path) -> tuple[EvalConfig, Plain]:
         inside = [file.parent for file in sorted(folder.glob(f"*/{ENVIRONMENT}"))]
         expected = "the folder of an evaluation"
         if inside:
-            expected = f"one of the runs in it: {', '.join(map(str, inside))}"
+            expected += f", such as {', '.join(map(str, inside))}"
         raise ConfigError(f"{folder}: {reason}; expected {expected}")
     try:
         values = tomllib.loads((folder / CONFIG).read_text("utf-8"))
