@@ -33,6 +33,7 @@ from openconductor.graders.formulas.clock import read_time, same_time
 from openconductor.graders.formulas.math_text import normalise, same_text, split_unit, words_of
 from openconductor.graders.formulas.math_workers import MathWorkers, shared_workers
 from openconductor.graders.numerals import Numeral, equal_numerals, read_numeral
+from openconductor.graders.reading.wording import plain_number
 from openconductor.graders.units import Unit, ratio
 from openconductor.types import Grade, Problem
 
@@ -43,6 +44,7 @@ Decision = tuple[bool | None, str]
 """Right, wrong or undecided (None), and the note."""
 
 _TEXT_ONLY = re.compile(r"\\text\s*\{[^{}]*\}|\([A-Z]\)")
+_CHOICE = re.compile(r"(?:\\text\s*\{\s*)?\(([A-Z])\)")
 _IN_BASE = re.compile(r"\d\s*_\s*\{?\d")
 
 
@@ -119,7 +121,8 @@ class MathGrader:
             return same_time(time, answered_time), "time of day"
         words = words_of(gold)
         if words is not None:
-            if words == words_of(answer):
+            choice = _CHOICE.match(answer)
+            if words == words_of(answer) or (choice is not None and words == choice[1]):
                 return True, "same words"
             if _TEXT_ONLY.fullmatch(gold):
                 return False, "other words"
@@ -129,6 +132,8 @@ class MathGrader:
             return _is_in_base(number, answer), "number in a base"
         has_unit = number is not None and number.unit is not None
         answered = read_numeral(answer, comma=True, letters=has_unit)
+        if number is not None and answered is None:
+            answered = read_numeral(plain_number(words_of(answer) or ""))
         if number is not None and answered is not None:
             return equal_numerals(number, answered, tolerance=self.tolerance), "number"
         if _IN_BASE.search(gold) or _IN_BASE.search(answer):

@@ -65,7 +65,7 @@ _SCALES = {
 }  # fmt: skip
 _SCALE = re.compile(rf"\s*({'|'.join(_SCALES)})\b")
 _TEXT = re.compile(r"\\text\s*\{([^{}]*)\}")
-_QUANTITY = r"(\d+(?:\.\d+)?)\s*(\\text\s*\{[^{}]*\}|[A-Za-z]+\b|'|\")[\s,]*"
+_QUANTITY = r"(\d+(?:\.\d+)?)\s*([A-Za-z]+\b|'|\")[\s,]*"
 _QUANTITIES = re.compile(_QUANTITY)
 _COMPOUND = re.compile(f"(?:{_QUANTITY}){{2,3}}")
 _CURRENCIES = {"€": "euro", "£": "GBP"}
@@ -119,8 +119,9 @@ def read_numeral(text: str, *, letters: bool = False, comma: bool = False) -> Nu
         return None
     if "_" in text or "base" in text or text[:2] in ("0b", "0o", "0x"):
         return _read_in_base(text)
-    if _COMPOUND.fullmatch(text) is not None:
-        return _read_compound(text)
+    plain = _TEXT.sub(r"\1 ", text).strip()
+    if _COMPOUND.fullmatch(plain) is not None:
+        return _read_compound(plain)
     sign = _SIGN.match(text)
     assert sign is not None  # the pattern matches an empty text, too
     for pattern in (_DECIMAL_COMMA, _CONTINENTAL, *_PATTERNS) if comma else _PATTERNS:

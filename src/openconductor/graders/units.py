@@ -67,7 +67,7 @@ unit: unit = 1
 # Named units that are made of others.
 _COMPOSED = {
     "mph": "mi/h", "kmph": "km/h", "kph": "km/h", "fps": "ft/s", "L litre liter l": "dm^3",
-    "cc": "cm^3", "hectare ha": "hm^2", "N newton": "kg m/s^2",
+    "M molar": "mol/dm^3", "cc": "cm^3", "hectare ha": "hm^2", "N newton": "kg m/s^2",
     "J joule": "N m", "W watt": "J/s", "Pa pascal": "N/m^2", "Hz hertz": "1/s",
     "C coulomb": "A s", "V volt": "W/A", "Ω ohm": "V/A", "F farad": "C/V", "T tesla": "Wb/m^2",
     "Wb weber": "V s", "H henry": "Wb/A",

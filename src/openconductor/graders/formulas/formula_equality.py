@@ -22,6 +22,7 @@ from sympy.core.function import AppliedUndef
 
 from openconductor.graders.formulas.formula_groups import (
     EQUATED,
+    NATURAL,
     WHOLE,
     Group,
     Relation,
@@ -42,6 +43,7 @@ LARGE = 10**9
 
 _UNORDERED = {"list", "set"}
 _CONSTANT = re.compile(r"C|c|K|k|A|B|D|const(?:ant)?|[CcK]_\d")
+_ADDED = re.compile(r"C|const(?:ant)?")
 _INTEGRATION = re.compile(r"C|c|const(?:ant)?|[CcK]_\d")
 _INDEX = re.compile(r"_\d$")
 _OF_X = re.compile(r"^[fg](?:\^-1)?('*)\(x\)$")
@@ -248,7 +250,7 @@ def _same_formula(gold, answer, tolerance: float | None) -> bool:
     if gold == answer:
         return True
     if not (_is_number(gold) and _is_number(answer)):
-        return any(_same_function(gold, candidate) for candidate in _renamed(gold, answer))
+        return _same_family(_with_whole(gold, answer), _with_whole(answer, gold))
     if _same_numbers(gold, answer):
         return True
     return tolerance is not None and not gold.is_Integer and _near(gold, answer, tolerance)
@@ -289,12 +291,48 @@ def _is_proven(gold, answer) -> bool:
     return sympy.simplify(gold - answer) == 0
 
 
+def _with_whole(formula, other):
+    """Read the only n, k or m of a formula as the whole number that the other one declares."""
+    declared = other.free_symbols & {WHOLE, NATURAL}
+    loose = formula.free_symbols & _PARAMETERS
+    if not declared or len(loose) != 1 or formula.free_symbols & {WHOLE, NATURAL}:
+        return formula
+    return rename(formula, {loose.pop(): declared.pop()})
+
+
+def _same_family(gold, answer) -> bool:
+    """Return True if two formulas agree, but for the names and shifts of their constants."""
+    if _same_progression(gold, answer) or _same_antiderivatives(gold, answer):
+        return True
+    return any(_same_function(gold, candidate) for candidate in _renamed(gold, answer))
+
+
+def _same_progression(gold, answer) -> bool:
+    """Return True if two formulas of any whole number run through the same values."""
+    step = sympy.diff(gold, WHOLE)
+    if step == 0 or not step.is_number:
+        return False
+    for candidate in (answer, answer.subs(WHOLE, -WHOLE)):
+        if sympy.simplify((gold - candidate) / step).is_integer:
+            return True
+    return False
+
+
+def _same_antiderivatives(gold, answer) -> bool:
+    """Return True if two formulas with a constant of integration differ by a constant."""
+    letters = gold.free_symbols | answer.free_symbols
+    for formula, names in ((gold, _ADDED), (answer, _CONSTANT)):
+        constants = {symbol for symbol in formula.free_symbols if names.fullmatch(symbol.name)}
+        if {sympy.diff(formula, symbol) for symbol in constants} != {sympy.S.One}:
+            return False
+        letters -= constants
+    return bool(letters) and all(
+        _same_function(sympy.diff(gold, symbol), sympy.diff(answer, symbol)) for symbol in letters
+    )
+
+
 def _renamed(gold, answer) -> list:
-    """Return the answer, and the answer with its constants and parameters named as the gold's."""
-    if WHOLE in gold.free_symbols and WHOLE not in answer.free_symbols:
-        loose = _PARAMETERS & answer.free_symbols
-        if len(loose) == 1:
-            return [rename(answer, {loose.pop(): WHOLE})]
+    """Return the answer, and the answer with its constants named as the gold's."""
     wanted = _constants(gold)
     got = _constants(answer)
     if gold.is_Symbol or answer.is_Symbol or len(wanted) != len(got) or len(wanted) > 3:

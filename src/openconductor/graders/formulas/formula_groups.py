@@ -28,6 +28,9 @@ _THOUSANDS = re.compile(r"(?<![\d.])[1-9]\d{0,2}(?:,\d{3})+(?!\d)")
 _SIGNS = re.compile(r"\\(pm|mp)(?![A-Za-z])")
 _POINT_NAME = re.compile(r"([A-Z](?:_\{?\w\}?|')?|\(x,\s*y(?:,\s*z)?\))\s*(?=\()")
 _DECLARED = re.compile(r"\(?\s*([a-z])\s*\\in\s*(\\mathbb\{[ZN]\}(?:\^\+|_\+)?)\s*\)?")
+_CONGRUENCE = re.compile(
+    r"(?:([a-z])\s*\\equiv\s*)?([^,]+?)\s*\(?\\?[pb]?mod(?![a-z])\s*\{?\s*(\d+)\s*\}?\)?"
+)
 _BUILDER = re.compile(r"(.+?)\s*(?:\\mid(?![a-z])|\||:)\s*(.+)", re.DOTALL)
 _BARE_BUILDER = re.compile(r"\s*[a-z]\s*(?:\\mid(?![a-z])|\||:)")
 _SETS = {
@@ -61,6 +64,7 @@ _INSIDE = re.compile(
 _SUBSCRIPT = re.compile(r"_\{(?:[^{}]|\{[^{}]*\})*\}|_\w")
 WHOLE = letter("any whole number")
 """The letter that a declaration such as ``k \\in \\mathbb{Z}`` names."""
+NATURAL = letter("any natural number")
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,7 +73,7 @@ class Group:
 
     Attributes:
         kind: ``list`` (no brackets), ``set``, ``union``, ``and``, ``minus``, ``ratio``, ``image``
-            (of the whole numbers) or brackets, such as "()" or "[)".
+            (of the whole numbers), ``mod`` or brackets, such as "()" or "[)".
         items: the values.
         name: the letter or point that has this value; "": none is named.
     """
@@ -109,6 +113,10 @@ def _read(text: str):
     text = text.strip()
     if text in _SETS:
         return _SETS[text]
+    congruence = _CONGRUENCE.fullmatch(text)
+    if congruence is not None:
+        modulus = sympy.Integer(congruence[3])
+        return Group("mod", (parse(congruence[2]) % modulus, modulus), congruence[1] or "")
     for mark in (";", ","):
         pieces = _split(text, mark)
         if len(pieces) > 1:
@@ -236,7 +244,7 @@ def _split_brackets(text: str) -> tuple[str, str]:
 def _read_list(texts: list[str]):
     """Read the members of a list; declarations of whole numbers join the rest of it."""
     declarations = [_DECLARED.fullmatch(text.strip()) for text in texts]
-    declared = {letter(match[1]): WHOLE for match in declarations if match is not None}
+    declared = dict(_declare(match) for match in declarations if match is not None)
     members = [text for text, match in zip(texts, declarations, strict=True) if match is None]
     items: list = [rename(item, declared) for item in _read_items(members)]
     if len(items) == 1 and declared:
@@ -244,6 +252,11 @@ def _read_list(texts: list[str]):
     if all(is_range(item) and item.name for item in items):
         return _join_ranges(items)
     return Group("list", tuple(items))
+
+
+def _declare(declaration: re.Match[str]) -> tuple[sympy.Symbol, sympy.Symbol]:
+    """Return a declared letter, and the letter that stands for any number of its kind."""
+    return letter(declaration[1]), WHOLE if declaration[2] == r"\mathbb{Z}" else NATURAL
 
 
 def _read_items(texts: list[str]) -> list:
@@ -309,7 +322,7 @@ def _read_set(text: str):
     member, condition = builder[1].strip(), builder[2].strip()
     declaration = _DECLARED.fullmatch(condition)
     if declaration is not None and not member.startswith("("):
-        image = rename(_read(member), {letter(declaration[1]): WHOLE})
+        image = rename(_read(member), dict([_declare(declaration)]))
         return Group("image", (image,), declaration[2])
     unknown, _, domain = member.partition(r"\in")
     value = _read(condition)

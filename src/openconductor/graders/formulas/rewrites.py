@@ -79,6 +79,11 @@ _REWRITES = r"""
 ^[a-z]\s*\\mapsto\s* ⟶
 (?<![a-zA-Z\\])d([a-z])\s*/\s*d([a-z])(?![a-zA-Z]) ⟶ \\frac{d\1}{d\2}
 ^(\d+)\s*(?:\\text\s*\{\s*to\s*\}|to)\s*(\d+)$ ⟶ \1:\2
+^(\d+)\s*(?:\\text\s*\{\s*(?:in|out of)\s*\}|in|out\s+of)\s*(\d+)$ ⟶ \\frac{\1}{\2}
+\\text\s*\{([^{}]*\bintegers?\b[^{}]*|\s*,?\s*(?:where|for|with|if)\s*)\} ⟶ ␣\1␣
+,?\s*(?:(?:where|for|with|if)\s+)?\b([a-z])\s+(?:is|be)\s+(?:an?|any)\s+integer\s*$ ⟶ ,␣\1\\in␣Z
+,?\s*(?:where|for|with)\s+(?:(?:any|all|an|every|each|some)\s+)?integers?\s+([a-z])\s*$ ⟶ ,␣\1\\in␣Z
+\\in\s*([RZNQ])(?![a-zA-Z]) ⟶ \\in␣\\mathbb{\1}
 ^<([^<>=]+,[^<>=]+)>$ ⟶ \\langle \1\\rangle
 \](ITEM[,;]ITEM)\[ ⟶ (\1)
 \](ITEM[,;]ITEM)\] ⟶ (\1]

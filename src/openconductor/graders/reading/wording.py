@@ -41,7 +41,8 @@ _VERDICT = re.compile(
     r"\W*(yes|no|true|false|correct|incorrect)\b\s*(?:$|[.,;:!–—-])", re.IGNORECASE
 )
 _UNKNOWN = re.compile(
-    r"(?:i\s)?(?:do not|don.?t|cannot|can.?t) (?:know|tell|say|answer|be determined)|unknown"
+    r"(?:i\s(?:am|.?m)\s)?not (?:sure|certain)"
+    r"|(?:i\s)?(?:do not|don.?t|cannot|can.?t) (?:know|tell|say|answer|be determined)|unknown"
     r"|(?:there is )?not enough information|cannot determine",
     re.IGNORECASE,
 )
