@@ -60,7 +60,8 @@ _MATH = re.compile(
 )
 _MATH_LIST = re.compile(r"\s*(?:,|;|,?\s*and\b|,?\s*or\b)?\s*", re.IGNORECASE)
 _SENTENCE_END = re.compile(r"\n|\.(?=\s|$)|\u3002")
-_IS = re.compile(r"(?:\bis|\bare|\bequals|:)\s+(?!not\b)", re.IGNORECASE)
+_IS = re.compile(r"(?:\bis|\bare|\bequals|(?<![\d\s]):)\s+(?!not\b)", re.IGNORECASE)
+_VERDICT = re.compile(r"(?:yes|no|true|false)\s*[,;:–—-]", re.IGNORECASE)
 _UNIT_BEHIND = re.compile(r"\s*(\\?%|[A-Za-z]+)(?=\s*[.,;]?\s*(?:\n|$))")
 _WORD = re.compile(r"[A-Za-z]{2,}")
 _COMMAND = re.compile(r"\\[A-Za-z]+")
@@ -222,11 +223,16 @@ def _marked_line(text: str) -> str | None:
 
 
 def _stated_value(rest: str) -> str:
-    """Return the formulas that a sentence begins with, or the text behind its last *is*."""
+    """Return the formulas that a sentence begins with, or the text behind its last *is*.
+
+    A sentence that begins with *yes* or *no* is taken whole.
+    """
     rest = rest.lstrip(" \t*_:\n\"'")
     value = _leading_formulas(rest)
     if not value:
-        stated = _IS.split(_first_sentence(rest))[-1]
+        stated = _first_sentence(rest)
+        if _VERDICT.match(stated) is None:
+            stated = _IS.split(stated)[-1]
         value = _leading_formulas(stated) or stated.strip(" \t*_`\"'.")
     return value.strip("$ ")
 

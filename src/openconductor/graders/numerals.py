@@ -57,7 +57,7 @@ _BASES = {
     **{word: base for base, word in enumerate(_BASE_WORDS.split(), start=2)},
 }
 _BASE = r"\s*(?:_\s*|\(?\s*(?:in\s+)?base\s*-?\s*)[({\s]*(?P<base>\d{1,2}|[a-z]{2,8})\s*[)}]*"
-_IN_BASE = re.compile(rf"(?P<sign>-?)[({{\s]*(?P<digits>\d[\dA-Fa-f]*)[)}}\s]*{_BASE}")
+_IN_BASE = re.compile(rf"(?P<sign>-?)[({{\s]*(?P<digits>[A-F]*\d[\dA-Fa-f]*)[)}}\s]*{_BASE}")
 _PROGRAMMED = re.compile(r"(?P<sign>-?)0(?P<base>[box])(?P<digits>[\dA-Fa-f]+)")
 _SCALES = {
     "dozen": 12, "hundred": 10**2, "thousand": 10**3, "million": 10**6, "billion": 10**9,

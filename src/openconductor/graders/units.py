@@ -78,7 +78,7 @@ _PREFIXES = {
     "p pico": -12, "n nano": -9, "μ µ u micro": -6, "m milli": -3, "c centi": -2, "d deci": -1,
     "h hecto": 2, "k kilo": 3, "M mega": 6, "G giga": 9, "T tera": 12,
 }  # fmt: skip
-_PREFIXED = "m g s L l A V W J N T F C H K Ω Pa Hz eV mol cal bar ohm"
+_PREFIXED = "m g s L l M A V W J N T F C H K Ω Pa Hz eV mol cal bar ohm"
 _PREFIXED_WORDS = """metre meter gram second litre liter ampere volt watt joule newton tesla farad
 coulomb henry pascal hertz ohm mole calorie"""
 _POWERS = {"square": 2, "sq": 2, "sq.": 2, "cubic": 3, "cu": 3, "cu.": 3}

@@ -44,7 +44,7 @@ _SHORT_UNITS = "cm mm km kg nm ft in lb hr mi yd mL ml"
 _ANGLE = re.compile(r"\\(?:sin|cos|tan|cot|sec|csc|cis)[^,]*\^\\circ$")
 _TEXT = re.compile(r"\\text\s*\{([^{}]*)\}")
 _PLAIN = re.compile(r"\([A-Z]\)|[A-Z][.)]|[A-Za-z]|[A-Za-z]{2,}(?:[ -]\w+)*")
-_ARTICLE = re.compile(r"^(?:an?|the)\s+(?=\w{2})")
+_ARTICLE = re.compile(r"^(?:(?:it\s+is|on)\s+)?(?:(?:an?|the)\s+(?=\w{2}))?")
 _WORDS = re.compile(r"[^\W\d_][\w\s'’.,;:-]*")
 
 
