@@ -40,8 +40,8 @@ from openconductor.evaluation.statistics import difference
 from openconductor.prompt import PromptOptions, render_prompt, render_workflow
 from openconductor.store.storage import write_whole
 from openconductor.tasks.simulated import find_simulation
-from openconductor.training.checkpoint import end_ids, load_model, with_adapters
 from openconductor.training.completions import make_completion, why_invalid
+from openconductor.training.models import end_ids, load_model, with_adapters
 from openconductor.training.setup import HELD_OUT_SEED
 from openconductor.training.supervised import random_plan, warmup_steps
 from openconductor.training.train_config import TrainConfig, load_train_config

@@ -24,13 +24,9 @@ from openconductor.protocols import CallContext  # noqa: E402
 from openconductor.providers.tiny import Checkpoint, TinyProvider  # noqa: E402
 from openconductor.testing import Scripted  # noqa: E402
 from openconductor.training import checkpoint as saving  # noqa: E402
-from openconductor.training.checkpoint import (  # noqa: E402
-    build_model,
-    build_tokenizer,
-    load_model,
-    save_conductor,
-)
+from openconductor.training.checkpoint import save_conductor  # noqa: E402
 from openconductor.training.completions import complete  # noqa: E402
+from openconductor.training.models import build_model, build_tokenizer, load_model  # noqa: E402
 from openconductor.training.train_config import ModelConfig, TrainConfig  # noqa: E402
 from openconductor.types import Sampling, TrainedWorker  # noqa: E402
 

@@ -23,7 +23,7 @@ from openconductor.gym.sampling import phrases
 from openconductor.protocols import CallContext
 from openconductor.providers import create
 from openconductor.providers.transformers_lm import TransformersProvider
-from openconductor.training.checkpoint import build_model, build_tokenizer
+from openconductor.training.models import build_model, build_tokenizer
 from openconductor.training.train_config import ModelConfig
 from openconductor.types import Completion, Message, Sampling
 

@@ -135,6 +135,13 @@ def cut(whole: Path, copy: Path) -> None:
     (copy / "results.json").unlink()
 
 
+def go_on_in_parts(root: Path) -> str:
+    """Resume a run of FSDP2 with another type of state dict; return what ended it."""
+    cut(root / "FSDP2", root / "FSDP2 in parts")
+    ENVIRONMENTS["FSDP2"]["FSDP_STATE_DICT_TYPE"] = "SHARDED_STATE_DICT"
+    return train(WHOLE, "FSDP2", root / "FSDP2 in parts", resume=True)
+
+
 def main(root: Path) -> None:
     torch.set_num_threads(1)
     engines = ["plain", "FSDP2"]
@@ -156,6 +163,7 @@ def main(root: Path) -> None:
         name = f"{before} to {after} by {processes}"
         cut(root / before, root / name)
         errors[name] = train(WHOLE, after, root / name, processes=processes, resume=True)
+    errors["FSDP2 in parts"] = go_on_in_parts(root)
     (root / "errors.json").write_text(json.dumps(errors, indent=2), "utf-8")
 
 

@@ -76,6 +76,12 @@ def test_a_run_does_not_go_on_with_another_engine(trained: Path, change: str) ->
 
 
 @pytest.mark.slow
+def test_a_run_of_fsdp_does_not_go_on_with_another_type_of_state_dict(trained: Path) -> None:
+    wanted = "requires the engine FSDP2 and fsdp_state_dict_type FULL_STATE_DICT"
+    assert f"{wanted}, got FSDP2 and SHARDED_STATE_DICT" in ended(trained, "FSDP2 in parts")
+
+
+@pytest.mark.slow
 def test_fsdp_goes_on_with_more_processes_and_zero_does_not(trained: Path) -> None:
     name = "FSDP2 to FSDP2 by 4"
     assert ended(trained, name) == ""

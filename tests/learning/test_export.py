@@ -22,8 +22,8 @@ from openconductor.gym.world import COMPARE, OPERATIONS, WORDINGS
 from openconductor.providers import create
 from openconductor.reward import group_advantages
 from openconductor.store import read_store
-from openconductor.training.checkpoint import servers_read_alike
 from openconductor.training.grpo import ConductorTrainer
+from openconductor.training.models import servers_read_alike
 
 pytestmark = [pytest.mark.train, pytest.mark.timeout(900)]
 

@@ -21,8 +21,9 @@ import openconductor as oc
 from openconductor.cli import main
 from openconductor.errors import ConfigError, TrainingStopped, WorkflowError
 from openconductor.gym.workers import gym_pool
-from openconductor.training.checkpoint import ADAPTER, load_model, save_conductor
+from openconductor.training.checkpoint import save_conductor
 from openconductor.training.grpo import ConductorTrainer
+from openconductor.training.models import ADAPTER, load_model
 from openconductor.training.run import train
 from openconductor.training.train_config import TrainConfig, dump_train_config
 

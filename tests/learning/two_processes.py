@@ -22,9 +22,10 @@ from openconductor.gym.workers import gym_pool
 from openconductor.prompt import render_workflow
 from openconductor.store import Journal
 from openconductor.tasks import load_task
-from openconductor.training.checkpoint import load_model, whole_model
+from openconductor.training.checkpoint import whole_model
 from openconductor.training.curves import Curve
 from openconductor.training.grpo import ConductorTrainer, run_grpo
+from openconductor.training.models import load_model
 from openconductor.training.scoring import Rewards, Scorer, gathered
 from openconductor.training.setup import Learner, Questions, Setup
 from openconductor.types import Step, Workflow

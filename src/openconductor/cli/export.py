@@ -47,8 +47,8 @@ def export(
     if out.exists():
         raise ConfigError(f"export: {out} exists, expected a new folder")
     with needing("export", "train"):
-        from openconductor.training.checkpoint import servers_read_alike
         from openconductor.training.export import adapter_server, export as write
+        from openconductor.training.models import servers_read_alike
     with console.only_results_on_stdout():
         folder = write(run, out, dtype=dtype, adapter=adapter)
         served = servers_read_alike(run / "conductor")

@@ -28,7 +28,6 @@ from openconductor.evaluation.records import CONFIG, JOURNAL, Results, holds
 from openconductor.evaluation.tables import TableRow, make_rows, much_masked
 from openconductor.pool import simulated_pool
 from openconductor.store import Spending, read_store
-from openconductor.training.train_config import load_train_config
 
 Values = dict[str, object]
 
@@ -120,6 +119,8 @@ def require_evaluation(folder: Path) -> None:
     path = folder / CONFIG
     if not path.is_file() or "rollout" not in read_toml(path):
         return
+    from openconductor.training.train_config import load_train_config
+
     config = load_train_config(path)
     options = _planner_options(folder, config.pool)
     serve = ["openconductor", "serve", *options]

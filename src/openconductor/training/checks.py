@@ -264,7 +264,7 @@ def _check_settings(config: TrainConfig, checklist: Checklist) -> None:
 
 def _check_base(config: TrainConfig, checklist: Checklist, *, offline: bool) -> bool:
     """Check the base model; return True if its shape and its tokenizer are here."""
-    from openconductor.training.checkpoint import check_base, is_folder_name
+    from openconductor.training.models import check_base, is_folder_name
 
     base = config.model.base
     if not base:

@@ -24,7 +24,7 @@ from openconductor.errors import ConfigError, WorkflowError
 from openconductor.parser import parse_completion, trailing_text
 from openconductor.pool import WorkerPool, simulated_pool
 from openconductor.prompt import PREVIOUS_LIMIT, render_prompt
-from openconductor.training.checkpoint import end_ids
+from openconductor.training.models import end_ids
 from openconductor.training.train_config import TrainConfig
 from openconductor.types import Completion, Question, Round, Usage
 

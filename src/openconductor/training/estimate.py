@@ -15,8 +15,8 @@ import torch
 from transformers import AutoConfig, AutoModelForCausalLM, PreTrainedTokenizerBase
 
 from openconductor.pool import WorkerPool
-from openconductor.training.checkpoint import build_model, build_tokenizer, load_tokenizer
 from openconductor.training.completions import context_length, write_prompt
+from openconductor.training.models import build_model, build_tokenizer, load_tokenizer
 from openconductor.training.run import quiet_libraries
 from openconductor.training.setup import Questions, imitation_problems, training_problems
 from openconductor.training.supervised import fresh_tokenizer

@@ -14,7 +14,9 @@ from safetensors.torch import load_file, save_file
 
 from openconductor.errors import ConfigError
 from openconductor.providers.conductor_file import NAME as CONDUCTOR_FILE
-from openconductor.training.checkpoint import (
+from openconductor.training.checkpoint import storing
+from openconductor.training.curves import WINDOW, Record, read_curve, read_record
+from openconductor.training.models import (
     ADAPTER,
     ADAPTER_WEIGHTS,
     is_conductor,
@@ -22,9 +24,7 @@ from openconductor.training.checkpoint import (
     load_model,
     load_tokenizer,
     servers_read_alike,
-    storing,
 )
-from openconductor.training.curves import WINDOW, Record, read_curve, read_record
 from openconductor.training.run import quiet_libraries
 from openconductor.training.train_config import load_train_config
 

@@ -34,12 +34,7 @@ from trl import GRPOConfig, GRPOTrainer
 
 from openconductor.errors import ConfigError, TrainingStopped
 from openconductor.reward import Scored
-from openconductor.training.checkpoint import (
-    WholeCheckpoints,
-    adapters,
-    end_ids,
-    last_checkpoint,
-)
+from openconductor.training.checkpoint import WholeCheckpoints, last_checkpoint
 from openconductor.training.completions import (
     context_length,
     draw_pool,
@@ -47,6 +42,7 @@ from openconductor.training.completions import (
     render_chat,
 )
 from openconductor.training.curves import Curve, kind_of, read_curve, scalars
+from openconductor.training.models import adapters, end_ids
 from openconductor.training.scoring import (
     REPORT_EVERY,
     Rewards,

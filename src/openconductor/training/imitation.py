@@ -31,9 +31,10 @@ from trl.models.utils import unwrap_model_for_generation
 from openconductor.errors import TrainingStopped
 from openconductor.pool import WorkerPool
 from openconductor.reward import Scored
-from openconductor.training.checkpoint import WholeCheckpoints, last_checkpoint, with_adapters
+from openconductor.training.checkpoint import WholeCheckpoints, last_checkpoint
 from openconductor.training.completions import complete, draw_pool, write_prompt
 from openconductor.training.curves import Curve, Record, kind_of, read_curve
+from openconductor.training.models import with_adapters
 from openconductor.training.scoring import Rewards, Sampled, gathered, on_first
 from openconductor.training.setup import Learner, Phase, Setup, imitation_problems
 from openconductor.training.supervised import (

@@ -38,14 +38,10 @@ from openconductor.prompt import SOLVE_SUBTASK, render_workflow
 from openconductor.store import open_store
 from openconductor.store.storage import write_whole
 from openconductor.training.checkpoint import (
-    build_model,
-    check_base,
     check_checkpoint,
     check_engine,
     engine_name,
     is_complete,
-    is_tiny,
-    load_model,
     save_conductor,
     save_trained,
     unsharded,
@@ -62,6 +58,7 @@ from openconductor.training.curves import (
 )
 from openconductor.training.grpo import GRPO, TIMEOUT_S
 from openconductor.training.imitation import IMITATION, lost_kinds
+from openconductor.training.models import build_model, check_base, is_tiny, load_model
 from openconductor.training.scoring import Sampled, Scorer, check_masked
 from openconductor.training.setup import (
     Learner,

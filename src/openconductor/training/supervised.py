@@ -33,13 +33,9 @@ from openconductor.measures import Pace
 from openconductor.pool import WorkerPool
 from openconductor.prompt import count_steps, render_workflow
 from openconductor.tasks.simulated import simulations
-from openconductor.training.checkpoint import (
-    WholeCheckpoints,
-    build_tokenizer,
-    last_checkpoint,
-    with_adapters,
-)
+from openconductor.training.checkpoint import WholeCheckpoints, last_checkpoint
 from openconductor.training.completions import draw_pool, write_prompt
+from openconductor.training.models import build_tokenizer, with_adapters
 from openconductor.training.setup import Learner, Phase, Questions, Setup
 from openconductor.training.train_config import SupervisedConfig, TrainConfig
 from openconductor.types import Access, Step, Workflow

@@ -10,7 +10,7 @@ from tests.learning.bases import CHAT, THINKING, WITHOUT_SYSTEM
 
 from openconductor.errors import ConfigError
 from openconductor.providers.chat_template import NO_OPTIONS, TemplateOptions, prepare_template
-from openconductor.training.checkpoint import build_tokenizer
+from openconductor.training.models import build_tokenizer
 
 pytestmark = pytest.mark.train
 

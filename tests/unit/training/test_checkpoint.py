@@ -27,17 +27,15 @@ from openconductor.gym.workers import gym_pool
 from openconductor.prompt import render_workflow
 from openconductor.training.checkpoint import (
     COMPLETE,
-    build_tokenizer,
-    check_base,
     check_checkpoint,
     check_engine,
     is_complete,
     last_checkpoint,
-    load_model,
     save_trained,
     unsharded,
     whole_folder,
 )
+from openconductor.training.models import build_tokenizer, check_base, load_model
 from openconductor.training.train_config import TrainConfig
 
 pytestmark = pytest.mark.train
@@ -207,6 +205,25 @@ def test_a_checkpoint_goes_on_with_its_engine_and_under_zero_with_as_many_proces
     message = f"checkpoint-3: requires {wanted}, got {after} with {processes};.* or remove "
     with pytest.raises(ConfigError, match=message):
         check_checkpoint(tmp_path, processes)
+
+
+@pytest.mark.parametrize("before", ["FULL_STATE_DICT", "SHARDED_STATE_DICT"])
+def test_a_checkpoint_of_fsdp_goes_on_with_its_type_of_state_dict(
+    before: str,
+    tmp_path: Path,
+    set_engine: Callable[[str], None],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    mark = json.dumps({"engine": "FSDP2", "processes": 2, "state_dict": before})
+    (tmp_path / "checkpoint-3").mkdir()
+    (tmp_path / "checkpoint-3" / COMPLETE).write_text(mark, "utf-8")
+    set_engine("FSDP2")
+    monkeypatch.setenv("FSDP_STATE_DICT_TYPE", before)
+    check_checkpoint(tmp_path, 4)
+    other = {"FULL_STATE_DICT": "SHARDED_STATE_DICT"}.get(before, "FULL_STATE_DICT")
+    monkeypatch.setenv("FSDP_STATE_DICT_TYPE", other)
+    with pytest.raises(ConfigError, match=f"requires .* {before}, got FSDP2 and {other}; resume"):
+        check_checkpoint(tmp_path, 2)
 
 
 def test_an_engine_that_cannot_learn_here_or_could_not_save_is_refused(

@@ -20,11 +20,11 @@ from openconductor.errors import ConfigError
 from openconductor.graders.freeform import FreeFormAnswer
 from openconductor.gym.sampling import phrases, write_index
 from openconductor.training import grpo
-from openconductor.training.checkpoint import build_model, build_tokenizer
 from openconductor.training.checks import VLLM_FLAGS
 from openconductor.training.completions import _Explorer, draw_pool
 from openconductor.training.curves import Curve
 from openconductor.training.grpo import grpo_arguments, make_rows, score_only_completions
+from openconductor.training.models import build_model, build_tokenizer
 from openconductor.training.scoring import Rewards
 from openconductor.training.setup import Learner, Setup
 from openconductor.training.supervised import reading_row

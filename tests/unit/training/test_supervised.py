@@ -15,7 +15,7 @@ from openconductor.parser import parse_workflow
 from openconductor.prompt import render_workflow
 from openconductor.tasks.prompts import boxed_prompt
 from openconductor.training import supervised
-from openconductor.training.checkpoint import build_tokenizer
+from openconductor.training.models import build_tokenizer
 from openconductor.training.setup import Learner, Questions, Setup, load_questions
 from openconductor.training.supervised import SHAPES, fresh_phrases, random_plan, shaped_plan
 from openconductor.training.train_config import TrainConfig
