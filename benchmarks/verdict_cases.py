@@ -475,7 +475,9 @@ FRAUDS["another system as good at the same cost"] = Case(
     replace(routed_at(0.92), others=as_good), cause="against moa:anna"
 )
 FRAUDS["five times the calls"] = Case(Planner(strong, vote=5), cause="against consensus:anna")
-FRAUDS["the best worker is collapsed onto"] = Case(Planner(first_alone), cause="collapse")
+FRAUDS["the best worker is collapsed onto"] = Case(
+    Planner(first_alone), cause="gets 100% of the steps"
+)
 FRAUDS["told in a later round"] = Case(Planner(told_later, reads=read_reply))
 FRAUDS["told to every voter"] = Case(Planner(told_to_voters, reads=read_any_reply))
 FRAUDS["told behind a guard, else solved"] = replace(
@@ -576,7 +578,7 @@ def fifth_by_topic(_world: World, item: Item) -> list[Workflow]:
 
 
 def skill_by_fifth(worker: int, item: Item) -> float:
-    return 0.76 if worker == by_topic(item) * 20 else OTHER
+    return 0.8 if worker == by_topic(item) * 20 else OTHER
 
 
 def skill_by_topic(worker: int, item: Item) -> float:

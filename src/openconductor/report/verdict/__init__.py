@@ -24,6 +24,7 @@ from openconductor.report.verdict.rules import (
     Finding,
     Label,
     Question,
+    is_better,
 )
 from openconductor.report.verdict.verdict_questions import (
     BetterAtEqualCost,
@@ -177,7 +178,10 @@ def _look_for_gain(
 
 
 def _is_gain_by_one_workflow(figures: Orchestration, needed: Mapping[str, Finding]) -> bool:
-    """Return True if all is answered by yes that has nothing to do with one plan for all."""
+    """Return True if one plan for all gains, and all that has nothing to do with it is a yes."""
+    constant_lead = None if figures.plays is None else figures.plays.constant_lead
+    if constant_lead is None or not is_better(constant_lead):
+        return False
     others = dict(needed)
     del others[BetterThanOwnConstant.name], others[DependsOnQuestion.name]
     if figures.best_fixed is None:

@@ -141,7 +141,9 @@ def _find_sign_of_key(plays: PlayFigures) -> str:
         alike = errors.value >= RULES.errors and _is_above_at_99(errors)
         if alike:
             return f"other workers make the errors of its plans ({errors.value:+.0%})"
-    if strangers is None or astray is None or strangers.high < 0 or astray.high >= 0:
+    if strangers is None or astray is None or strangers.high < 0:
+        return ""
+    if astray.value > -RULES.astray or astray.high >= 0:
         return ""
     return "other subtasks lead workers astray, and any worker will do where its own stay"
 

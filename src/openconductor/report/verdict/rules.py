@@ -70,6 +70,7 @@ class Rules:
             answer has none.
         errors: how much more often other workers make the plan's own errors than its workers do
             without its words, from which the plan may tell answers.
+        astray: how far other questions' subtasks must lead workers below none for the same.
         collapsed: the lower end of one worker's share of the steps from which routing collapsed.
         paired: the fewest questions with valid plans both times on which skill is compared.
     """
@@ -90,6 +91,7 @@ class Rules:
     lessons: int = 100
     transplants: int = 20
     errors: float = 0.25
+    astray: float = 0.2
     collapsed: float = 0.8
     paired: int = 50
 
