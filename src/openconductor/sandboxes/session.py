@@ -368,7 +368,8 @@ def code_inside(compiled: bool) -> bytes:
     """Return the modules that run inside, marshalled as (name, code or text)."""
     modules: list[tuple[str, object]] = []
     for name in INSIDE:
-        text = resources.files(PACKAGE).joinpath(f"{name}.py").read_text("utf-8")
-        code = compile(text, f"<{name}>", "exec", dont_inherit=True) if compiled else text
+        code: object = resources.files(PACKAGE).joinpath(f"{name}.py").read_text("utf-8")
+        if compiled:  # without docstrings
+            code = compile(str(code), f"<{name}>", "exec", dont_inherit=True, optimize=2)
         modules.append((f"{PACKAGE}.{name}", code))
     return marshal.dumps(modules, 4)

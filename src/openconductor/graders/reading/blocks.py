@@ -14,7 +14,8 @@ from typing import cast
 
 from openconductor.graders.reading.snippet import LONGEST, is_code
 
-PYTHON = {"", "py", "python", "python3", "python2", "py3", "pypy", "pypy3", "ipython", "pycon"}
+NAMED = {"py", "python", "python3", "python2", "py3", "pypy", "pypy3", "ipython", "pycon"}
+PYTHON = NAMED | {""}
 MARKS = ("```", "~~~")
 
 # What may stand before a fence: quotes, and the mark of a list's item.
@@ -106,25 +107,25 @@ def _open(line: str, blocks: list[Block]) -> _Open | None:
     mark = next((mark for mark in MARKS if mark in line), None)
     if mark is None:
         return None
-    before, _, _ = line.partition(mark)
+    before = line[: line.index(mark)]
     rest = line[len(before) :]
     length = _run_length(rest, mark)
     info = rest[length:]
-    prefix = _PREFIX.match(line)
-    assert prefix is not None  # the pattern matches an empty text, too
-    alone = prefix.end() >= len(before)
     language = _language(info)
+    named = language in NAMED
+    alone = _PREFIX.fullmatch(before)
     if mark in info:
-        code = info.partition(mark)[0]
+        code = info[: info.index(mark)]
+        if named:
+            code = code.strip()[len(language) :]
         if alone:
-            if language in PYTHON - {""}:
-                code = code.strip()[len(language) :]
             blocks.append(Block(code.strip(" ") + "\n"))
         return None
-    if not alone and (mark != "```" or language not in PYTHON - {""}):
+    if not alone and (mark != "```" or not named):
         return None
-    indent = len(before) if alone and ">" not in before else 0
-    return _Open(mark[0], length, indent, ">" in before, language, [])
+    quoted = ">" in before
+    indent = len(before) if alone and not quoted else 0
+    return _Open(mark[0], length, indent, quoted, language, [])
 
 
 def _run_length(text: str, mark: str) -> int:
@@ -139,7 +140,7 @@ def _language(info: str) -> str:
 
 def _names_language(info: str) -> bool:
     """Return True if the text behind a fence names a language, so that the fence opens a block."""
-    return bool(info) and (_language(info) in PYTHON - {""} or info.isalnum())
+    return bool(info) and (_language(info) in NAMED or info.isalnum())
 
 
 def _ends_with_fence(line: str, block: _Open) -> bool:
@@ -203,5 +204,4 @@ def unescape(text: str) -> str | None:
 def session_code(text: str) -> str:
     """Return the code of the interactive session (``>>>``) in a text; "": there is none."""
     lines = [line.lstrip() for line in text.split("\n")]
-    code = [line[4:] for line in lines if line.startswith((">>> ", "... "))]
-    return "".join(f"{line}\n" for line in code)
+    return "".join(f"{line[4:]}\n" for line in lines if line.startswith((">>> ", "... ")))

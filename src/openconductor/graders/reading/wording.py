@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import re
 from functools import cache
+from itertools import product
 
 Decision = tuple[bool | None, str]
 """Right, wrong or undecided (None), and the note."""
@@ -100,31 +101,38 @@ def compare_words(reference: str, answer: str) -> Decision:
     in_letters = not re.search(r"\d", reference + answer)
     if gold == words or (in_letters and "".join(gold) == "".join(words)):
         return True, "same words"
-    said = _VERDICT.match(answer)
-    if " ".join(gold) in _AFFIRMS | _DENIES and said is not None:
-        return _compare_verdicts(gold[0], said[1].lower(), words)
+    verdict = _VERDICT.match(answer)
+    if verdict is not None and " ".join(gold) in _AFFIRMS | _DENIES:
+        return _compare_verdicts(gold[0], verdict[1].lower(), words)
     if _UNKNOWN.match(answer.strip()) and not _UNKNOWN.match(reference.strip()):
         return False, "says that it is unknown"
-    formula, other = _SQUEEZED.sub("", reference), _SQUEEZED.sub("", answer)
-    chemical = not in_letters and _CHEMICAL.fullmatch(formula) is not None
-    if chemical and (_CHEMICAL.fullmatch(other) or _NUMBER_ALONE.fullmatch(other)):
-        return formula == other, "chemical formula"
-    if RANGE.fullmatch(reference):
-        return _compare_ranges(reference, answer)
-    counted = _LARGER_WORDS.search(reference) is not None or other in reference
-    if _NUMBER_ALONE.fullmatch(other) and not counted:
+    formula = _SQUEEZED.sub("", reference)
+    squeezed = _SQUEEZED.sub("", answer)
+    is_number = _NUMBER_ALONE.fullmatch(squeezed)
+    chemical = not in_letters and _CHEMICAL.fullmatch(formula)
+    if chemical and (is_number or _CHEMICAL.fullmatch(squeezed)):
+        return formula == squeezed, "chemical formula"
+    gold_range = RANGE.fullmatch(reference)
+    if gold_range is not None:
+        return _compare_ranges(gold_range, answer)
+    if is_number and squeezed not in reference and not _LARGER_WORDS.search(reference):
         return False, "a number for words"
-    for one, remark in ((reference, answer), (answer, reference)):
-        rest = _REMARK.sub("", remark)
-        turned = {(word, of) for word in words_of(remark) for of in words_of(rest)} & _opposites()
-        if words_of(rest) == words_of(one) and not turned and not _HEDGE.search(remark):
-            return True, "same words, and a remark"
-    items = [[words_of(item) for item in _LIST.split(text)] for text in (reference, answer)]
-    if items[0] == items[1]:
+    if _adds_remark(reference, answer) or _adds_remark(answer, reference):
+        return True, "same words, and a remark"
+    gold_items = [words_of(item) for item in _LIST.split(reference)]
+    if gold_items == [words_of(item) for item in _LIST.split(answer)]:
         return True, "the same list"
     if _are_opposites(gold, words):
         return False, "the opposite"
     return None, "undecided: other words"
+
+
+def _adds_remark(text: str, longer: str) -> bool:
+    """Return True if ``longer`` is a text with a remark in parentheses that changes nothing."""
+    rest = words_of(_REMARK.sub("", longer))
+    if rest != words_of(text) or _HEDGE.search(longer):
+        return False
+    return _opposites().isdisjoint(product(words_of(longer), rest))
 
 
 def words_of(text: str) -> list[str]:
@@ -143,31 +151,29 @@ def _one_spelling(word: str) -> str:
     return _COUNTS.get(word, word)
 
 
-def _compare_verdicts(gold: str, said: str, words: list[str]) -> Decision:
+def _compare_verdicts(gold: str, verdict: str, words: list[str]) -> Decision:
     """Compare an answer that begins with *yes* or *no* with a reference that is one of these."""
-    all_said = set(words) & (_AFFIRMS | _DENIES)
-    if all_said & _AFFIRMS and all_said & _DENIES:
+    if not _AFFIRMS.isdisjoint(words) and not _DENIES.isdisjoint(words):
         return None, "undecided: other words"
-    same = (said in _AFFIRMS) == (gold in _AFFIRMS)
-    return same, "the same verdict" if same else "the opposite"
+    if (verdict in _AFFIRMS) == (gold in _AFFIRMS):
+        return True, "the same verdict"
+    return False, "the opposite"
 
 
-def _compare_ranges(reference: str, answer: str) -> Decision:
-    gold = RANGE.fullmatch(reference.strip())
-    found = RANGE.fullmatch(answer.strip().strip("$"))
-    if gold is None or found is None:
-        return (
-            (False, "no range") if _NUMBER_ALONE.fullmatch(answer.strip()) else (None, "undecided")
-        )
-    units = {gold[3].strip(), found[3].strip()} - {""}
-    return gold[1] == found[1] and gold[2] == found[2] and len(units) < 2, "range"
+def _compare_ranges(gold: re.Match[str], answer: str) -> Decision:
+    match = RANGE.fullmatch(answer.strip().strip("$"))
+    if match is None:
+        is_number = _NUMBER_ALONE.fullmatch(answer.strip())
+        return (False, "no range") if is_number else (None, "undecided")
+    units = {gold[3].strip(), match[3].strip()} - {""}
+    return gold[1] == match[1] and gold[2] == match[2] and len(units) < 2, "range"
 
 
 def _are_opposites(gold: list[str], words: list[str]) -> bool:
     """Return True if the words are the same but for one opposite, or one *not*."""
-    for one, other in ((gold, words), (words, gold)):
-        rest = [word for word in other if word not in {"not", "no", "non"}]
-        if rest == one and len(other) == len(one) + 1:
+    for shorter, longer in ((gold, words), (words, gold)):
+        rest = [word for word in longer if word not in {"not", "no", "non"}]
+        if rest == shorter and len(longer) == len(shorter) + 1:
             return True
     if len(gold) != len(words):
         return False
