@@ -27,7 +27,7 @@ from pathlib import Path
 from benchmarks import results
 
 from openconductor.graders.choice import extract_choice
-from openconductor.graders.code_text import program_of
+from openconductor.graders.code_text import read_program
 from openconductor.graders.extraction import find_answer
 from openconductor.graders.formulas.math_text import normalise
 from openconductor.graders.freeform import kind_of
@@ -121,7 +121,7 @@ PATTERNS = [*TEXTS.split("|"), "```\n", "```python\nx = 1\n```\n", "Question: x\
 READERS: dict[str, Callable[[str], object]] = {
     "choice": extract_choice,
     "answer": find_answer,
-    "program": program_of,
+    "program": read_program,
     "normalise": getattr(normalise, "__wrapped__", normalise),  # without its cache
     "kind": getattr(kind_of, "__wrapped__", kind_of),
     "unit": read_unit,

@@ -14,7 +14,7 @@ import pytest
 
 from openconductor.graders.code import CodeGrader
 from openconductor.graders.code_tests import CodeTests
-from openconductor.graders.code_text import program_of
+from openconductor.graders.code_text import read_program
 from openconductor.sandboxes import Sandbox
 from openconductor.tasks import load_task
 from openconductor.types import Grade, Problem
@@ -36,7 +36,12 @@ def {name}(*arguments, **keywords):
 def work_of(folder: Path, name: str) -> Work:
     """Return the problems of a data set, each with the program of its canonical reply."""
     items = load_task(name, path=folder / name / "data.jsonl").read().items
-    return [(item.problem, program_of(item.canonical or "") or "") for item in items]
+    work: Work = []
+    for item in items:
+        program = read_program(item.canonical or "")
+        assert program is not None, item.problem.id
+        work.append((item.problem, program.text))
+    return work
 
 
 async def grades(grader: CodeGrader, work: Work) -> list[Grade]:

@@ -161,5 +161,7 @@ async def test_the_interpreter_of_programs_can_be_chosen_and_stands_in_the_note(
     tests = CodeTests((IoTest("", result.stdout),))
     verdict = await CodeGrader(sandbox=other).grade(Problem("p", "", tests, "t"), program)
     assert verdict.note == f"[bubblewrap, Python {other.python}] passed"
-    with pytest.raises(SandboxError, match="the Python /nowhere"):
+    with pytest.raises(SandboxError, match="cannot run /nowhere/python"):
         BubblewrapSandbox(python="/nowhere/python")
+    with pytest.raises(SandboxError, match=r"\(/bin/true\), expected 3.11"):
+        BubblewrapSandbox(python="/bin/true")

@@ -86,11 +86,12 @@ class CodeGrader:
                 f"problem {problem.id}: got the reference {shorten(tests)}, "
                 "expected CodeTests with tests"
             )
-        found = await self._find_program(answer, tests)
-        if found is None:
+        program = await self._find_program(answer, tests)
+        if program is None:
             return Grade(False, None, "unparsed: no program in the answer")
-        program = found.text
-        text = with_preamble(program) if self.mode == "lcb-compat" else program
+        text = program.text
+        if self.mode == "lcb-compat":
+            text = with_preamble(text)
         try:
             sandbox = self._sandbox or await asyncio.to_thread(self._open_sandbox)
             fault = ""
@@ -99,13 +100,13 @@ class CodeGrader:
             if tests.tests and not fault:
                 fault = await self._run_outside(sandbox, text, tests)
         except SandboxError as error:
-            return Grade(None, program, f"undecided: {error}")
+            return Grade(None, program.text, f"undecided: {error}")
         python = getattr(sandbox, "python", "")
         where = f"{sandbox.level}, Python {python}" if python else sandbox.level
         note = f"[{where}] {fault or 'passed'}"
-        if found.taken:
-            note += f"; program: {found.taken}"
-        return Grade(not fault, program, note, tests.judged_by)
+        if program.taken:
+            note += f"; program: {program.taken}"
+        return Grade(not fault, program.text, note, tests.judged_by)
 
     async def _find_program(self, answer: str, tests: CodeTests) -> Program | None:
         """Return the program of an answer, as the mode finds it."""

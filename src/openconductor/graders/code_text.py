@@ -26,12 +26,6 @@ PREAMBLE = (
 """The imports and the setting that LiveCodeBench's runner gives every program (commit 28fef95)."""
 
 
-def program_of(answer: str, entry_point: str | None = None) -> str | None:
-    """Return the text of the program in an answer, or None; ``read_program`` says more."""
-    program = read_program(answer, entry_point)
-    return None if program is None else program.text
-
-
 def read_program(answer: str, entry_point: str | None = None) -> Program | None:
     """Return the program in an answer, or None.
 

@@ -86,18 +86,13 @@ def interpreter_at(python: str) -> Interpreter:
     Raises:
         SandboxError: it does not start, or is older than 3.11.
     """
-    command = [python, "-I", "-c", QUESTION]
-    try:
-        asked = subprocess.run(  # noqa: S603 - the caller's choice
-            command, capture_output=True, text=True, check=True, timeout=60
-        )
-        path, version, prefix, *folders = asked.stdout.splitlines()
-    except (OSError, ValueError, subprocess.SubprocessError) as error:
-        raise SandboxError(f"bubblewrap sandbox: the Python {python}: {error}") from error
-    if numbers_in(version) < (3, 11):
+    lines = _lines_of(python, "-I", "-c", QUESTION)
+    if len(lines) != 5 or numbers_in(lines[1]) < (3, 11):
+        version = " ".join(lines[1:2])
         raise SandboxError(
             f"bubblewrap sandbox: got Python {version} ({python}), expected 3.11 or later"
         )
+    path, version, prefix, *folders = lines
     packages = [folder for folder in dict.fromkeys(folders) if Path(folder).is_dir()]
     return Interpreter(path, version, prefix, packages)
 
@@ -137,7 +132,8 @@ class BubblewrapSandbox(BatchedSandbox):
         self._python = (interpreter.path, *PYTHON_FLAGS, "-c", BOOTSTRAP)
         self._paths: list[str] = []  # of packages, inside
         moved: dict[str, str] = {}  # paths inside, by those outside
-        for folder in interpreter.packages if packages else ():
+        folders = interpreter.packages if packages else []
+        for folder in folders:
             inside = folder
             if Path(folder).is_relative_to("/tmp"):  # noqa: S108 - hidden by the sandbox's own
                 inside = moved[folder] = f"{MOVED}/{len(moved)}"
@@ -193,13 +189,22 @@ def version(bwrap: str) -> tuple[int, int]:
     Raises:
         SandboxError: it does not start.
     """
+    return numbers_in("".join(_lines_of(bwrap, "--version")))
+
+
+def _lines_of(*command: str) -> list[str]:
+    """Run a command; return the lines that it prints.
+
+    Raises:
+        SandboxError: it does not start, or fails.
+    """
     try:
-        asked = subprocess.run(  # noqa: S603
-            [bwrap, "--version"], capture_output=True, text=True, check=True, timeout=60
+        run = subprocess.run(  # noqa: S603
+            command, capture_output=True, text=True, check=True, timeout=60
         )
     except (OSError, subprocess.SubprocessError) as error:
-        raise SandboxError(f"bubblewrap sandbox: {bwrap}: {error}") from error
-    return numbers_in(asked.stdout)
+        raise SandboxError(f"bubblewrap sandbox: cannot run {command[0]}: {error}") from error
+    return run.stdout.splitlines()
 
 
 def outermost(folders: Sequence[str]) -> list[str]:

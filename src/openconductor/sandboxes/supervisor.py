@@ -345,7 +345,8 @@ class Supervised:
             with those of its ended children, and its resident bytes.
         """
         processes: list[tuple[int, float, int]] = []
-        for name in os.listdir("/proc") if LINUX else ():
+        names = os.listdir("/proc") if LINUX else []
+        for name in names:
             if not name.isdigit() or int(name) == os.getpid():
                 continue
             try:
@@ -355,6 +356,6 @@ class Supervised:
             # Outside a namespace those of the child's session count.
             if self._place.private or int(fields[3]) == self._child:
                 seconds = sum(map(int, fields[11:15])) / TICKS_A_SECOND
-                living = living_thread(name, fields)
-                processes.append((living.thread, seconds, living.resident))
+                thread, resident = living_thread(name, fields)
+                processes.append((thread, seconds, resident))
         return processes

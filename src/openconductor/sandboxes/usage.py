@@ -19,22 +19,14 @@ FEW_SOCKETS = 16  # up to here the memory of sockets is not worth counting
 SOCKET_BYTES = 1 << 19  # the most that a socket's buffers hold, if it is no connection of TCP
 
 
-class Living:
-    """A living thread of a process, and the resident bytes of the process."""
-
-    def __init__(self, thread: int, resident: int) -> None:
-        self.thread = thread
-        self.resident = resident
-
-
 def read_start(path: str) -> bytes:
     """Return the first 64 KiB of a file of /proc."""
     with io.FileIO(path) as file:
         return file.read(CHUNK)
 
 
-def living_thread(pid: str, fields: list[bytes]) -> Living:
-    """Return a thread of a process that has not ended, with the memory of the process.
+def living_thread(pid: str, fields: list[bytes]) -> tuple[int, int]:
+    """Return a thread of a process that has not ended, and the resident bytes of the process.
 
     Once the first thread has ended, it shows no memory, though the process holds as much as before.
 
@@ -47,10 +39,10 @@ def living_thread(pid: str, fields: list[bytes]) -> Living:
             for thread in os.listdir(f"/proc/{pid}/task"):
                 known = read_start(f"/proc/{pid}/task/{thread}/stat").rpartition(b")")[2].split()
                 if known[0] != b"Z":
-                    return Living(int(thread), int(known[21]) * PAGE)
+                    return int(thread), int(known[21]) * PAGE
         except OSError:
-            return Living(int(pid), 0)  # all have ended
-    return Living(int(pid), int(fields[21]) * PAGE)
+            return int(pid), 0  # all have ended
+    return int(pid), int(fields[21]) * PAGE
 
 
 def held_by_sockets() -> int:

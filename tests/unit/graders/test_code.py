@@ -15,7 +15,7 @@ from openconductor.graders import code
 from openconductor.graders.code import CodeGrader
 from openconductor.graders.code_compare import Mode
 from openconductor.graders.code_tests import CallTest, CodeTests, IoTest, from_asserts
-from openconductor.graders.code_text import program_of, with_preamble
+from openconductor.graders.code_text import read_program, with_preamble
 from openconductor.sandboxes import Limits, Run, RunResult, Verdict
 from openconductor.sandboxes.encoding import encode
 from openconductor.types import Grade, Problem
@@ -260,4 +260,5 @@ ANSWERS = Path(__file__).with_name("answers.jsonl").read_text("utf-8")
 @pytest.mark.parametrize("line", ANSWERS.splitlines())
 def test_the_last_python_block_is_the_program(line: str) -> None:
     case = json.loads(line)
-    assert program_of(case["answer"]) == case["program"]
+    program = read_program(case["answer"])
+    assert (None if program is None else program.text) == case["program"]

@@ -11,7 +11,7 @@ from written_rows import ROWS, items_of, read_cases, task_of
 
 from openconductor.errors import TaskError
 from openconductor.graders.choice import choice_prompt
-from openconductor.graders.code_text import program_of
+from openconductor.graders.code_text import read_program
 from openconductor.graders.extraction import find_answer
 from openconductor.gym.questions import draw_questions
 from openconductor.gym.world import write_value
@@ -117,7 +117,9 @@ def test_a_choice_that_speaks_of_the_others_by_place_is_not_moved(
 def test_the_canonical_program_is_whole(tmp_path: Path) -> None:
     (item,) = items_of(tmp_path, "humaneval", ROWS["humaneval"])
     namespace: dict[str, object] = {}
-    exec(program_of(item.canonical or "") or "", namespace)  # our own two lines
+    program = read_program(item.canonical or "")
+    assert program is not None
+    exec(program.text, namespace)  # our own two lines
     assert callable(namespace["add"])
     (item,) = items_of(tmp_path, "bigcodebench_hard", ROWS["bigcodebench_hard"])
     assert (item.canonical or "").endswith("    return os.sep\n```")
@@ -153,8 +155,8 @@ PROGRAMS = ("print(1)\n", "def f():\n    '''\n    ```python\n    no\n    ```\n  
 def test_the_block_that_is_asked_for_is_found_whole(program: str) -> None:
     assert "```python" in program_prompt("Add.")
     assert "```python" in function_prompt("Add.")
-    found = program_of(f"Here it is.\n\n{fenced(program)}\n\nDone.")
-    assert found.strip("\n") == program.strip("\n")
+    read = read_program(f"Here it is.\n\n{fenced(program)}\n\nDone.")
+    assert read is not None and read.text.strip("\n") == program.strip("\n")
 
 
 CHOICES = [str(number) for number in range(10)]

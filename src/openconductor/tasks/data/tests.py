@@ -78,8 +78,8 @@ def _read_rows(rows: Sequence[Fields], entry_point: str | None) -> CodeTests:
     if kinds <= {None, "stdin"}:
         return from_rows(rows, entry_point)
     if kinds != {"functional"}:
-        found = sorted(str(kind) for kind in kinds)
-        raise TaskError(f"got the testtypes {', '.join(found)}; expected stdin or functional")
+        names = sorted(str(kind) for kind in kinds)
+        raise TaskError(f"got the testtypes {', '.join(names)}; expected stdin or functional")
     if entry_point is None:
         raise TaskError("functional tests require an entry_point; got none")
     inputs = [str(row.get("input", "")) for row in rows]
