@@ -17,7 +17,6 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from decimal import Decimal
 from functools import partial
-from importlib.util import find_spec
 from pathlib import Path
 
 from openconductor.baselines.single import SingleWorker
@@ -28,15 +27,13 @@ from openconductor.checklist import Checklist
 from openconductor.errors import OpenConductorError, SandboxError, TaskError
 from openconductor.evaluation import Outcome, grid, records, sheets, systems
 from openconductor.evaluation.eval_config import (
-    WORKER,
     EvalConfig,
     Spec,
     TaskTable,
-    against_in,
     expand,
 )
 from openconductor.evaluation.sheets import Sheet
-from openconductor.evaluation.systems import EXPLORER, System, Workshop, explores
+from openconductor.evaluation.systems import System, Workshop
 from openconductor.pool import WorkerPool, simulated_pool
 from openconductor.prompt import render_workflow
 from openconductor.protocols import CallContext, OnText, Provider
@@ -199,12 +196,9 @@ def check_names(
         checklist.attempt("systems", partial(workshop.check, spec))
     if specs:
         names = [spec.name for spec in specs]
-        checklist.attempt("against", lambda: against_in(names, config.against))
+        checklist.attempt("against", partial(grid.check_comparable, names, config))
         if checklist.is_right:
             checklist.ready("systems", f"{len(names)}: {', '.join(names)}")
-    if len(specs) > 1 and find_spec("scipy") is None:
-        install = "pip install 'openconductor[eval]'"
-        checklist.wrong("packages", f"the extra eval is not installed: {install}")
     if systems.learns(specs, config):
         table = checklist.attempt("questions", lambda: sheets.learning_table(config))
         if table is not None:
@@ -221,9 +215,8 @@ def _check_table(table: TaskTable, config: EvalConfig, checklist: Checklist) -> 
     """Check the names and the file of a task of the recipe; return True if they are right."""
     options = sheets.task_options(table, config)
     name = str(options.pop("task"))
-    split = options.pop("split", None)
-    split_name = str(split) if split else None
-    task = check_task(table.name, checklist, name, split=split_name, **options)
+    options.pop("split", None)
+    task = check_task(table.name, checklist, name, split=table.split, **options)
     return task is not None
 
 
@@ -302,18 +295,15 @@ async def estimate_needs(
     needs: list[SystemNeeds] = []
     for spec in asked:
         needs.append(await _play(workshop.make_untrained(spec), evaluated, config.repeats))
+    answers = [(sheet, len(asked) * config.repeats) for sheet in evaluated]
     if learning is not None:
-        alone = [Spec(WORKER, name) for name in workshop.pool.names.values()]
-        parts = [await _play(workshop.make(spec), [learning], 1) for spec in alone]
-        if explores(asked, config):
-            explorer = workshop.make(Spec(EXPLORER))
-            parts.append(await _play(explorer, [learning], config.learn.trials))
+        parts: list[SystemNeeds] = []
+        for teachers, repeats in workshop.make_teachers(systems.count_trials(asked, config)):
+            answers.append((learning, len(teachers) * repeats))
+            for teacher in teachers:
+                parts.append(await _play(teacher, [learning], repeats))
         needs.append(add_up("learning", parts))
     if config.judge:
-        answers = [(sheet, len(asked) * config.repeats) for sheet in evaluated]
-        if learning is not None:
-            trials = config.learn.trials if explores(asked, config) else 0
-            answers.append((learning, len(workshop.pool) + trials))
         needs.append(await _judge_needs(config.judge, workshop.pool, answers))
     return needs
 

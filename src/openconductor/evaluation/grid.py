@@ -218,7 +218,9 @@ def make_plan(config: EvalConfig, calibrations: Calibrations | None = None) -> E
             check_price(RunBudget(budget), worker)
     workers = [worker.name for _, worker in workshop.pool]
     specs = expand(config.specs, workers)
-    _check_systems(specs, workshop, config)
+    check_comparable([spec.name for spec in specs], config)
+    for spec in specs:
+        workshop.check(spec)
     needs = {spec.name: systems.needs(spec, config) for spec in specs}
     trained = frozenset(name for name, lessons in needs.items() if lessons)
     if trained:  # checked before anything is fetched
@@ -237,22 +239,24 @@ def make_plan(config: EvalConfig, calibrations: Calibrations | None = None) -> E
         sheets=opened[: len(evaluated)],
         learning=opened[-1] if learning else None,
         trained=trained,
-        trials=config.learn.trials if systems.explores(specs, config) else 0,
+        trials=systems.count_trials(specs, config),
         described=described,
         sandbox=sandbox,
         is_recalibrated=calibrations not in (None, read_calibrations(config.pool)),
     )
 
 
-def _check_systems(specs: Sequence[Spec], workshop: Workshop, config: EvalConfig) -> None:
-    """Check that every system can be made, and that they can be compared."""
-    against_in([spec.name for spec in specs], config.against)
-    if len(specs) > 1 and find_spec("scipy") is None:
+def check_comparable(names: Sequence[str], config: EvalConfig) -> None:
+    """Check that systems can be compared.
+
+    Raises:
+        ConfigError: the recipe compares with another system, or a package is missing.
+    """
+    against_in(names, config.against)
+    if len(names) > 1 and find_spec("scipy") is None:
         raise ConfigError(
             "eval: comparing systems requires scipy: pip install 'openconductor[eval]'"
         )
-    for spec in specs:
-        workshop.check(spec)
 
 
 def describe(
@@ -371,11 +375,8 @@ class _Run:
     async def _learn(self, sheet: Sheet) -> systems.Lessons:
         """Ask for the lessons of trained baselines; keep and return them."""
         workshop = self._plan.workshop
-        alone = [workshop.make(Spec(WORKER, worker.name)) for _, worker in workshop.pool]
-        await self._ask_all(alone, [sheet], 1)
-        if self._plan.trials:
-            explorer = workshop.make(Spec(systems.EXPLORER))
-            await self._ask_all([explorer], [sheet], self._plan.trials)
+        for teachers, repeats in workshop.make_teachers(self._plan.trials):
+            await self._ask_all(teachers, [sheet], repeats)
         kept = records.kept_records(self._journal)
         lessons = systems.lessons_of(kept, sheet, workshop.pool)
         systems.write_lessons(self._folder, lessons)

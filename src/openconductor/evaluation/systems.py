@@ -41,7 +41,7 @@ from openconductor.evaluation.eval_config import (
     find_planner,
 )
 from openconductor.evaluation.records import Plain, Record, observations
-from openconductor.evaluation.sheets import Sheet, task_options, unreadable
+from openconductor.evaluation.sheets import Sheet, open_task, unreadable
 from openconductor.pool import POOLS, WorkerPool, open_pool, reach
 from openconductor.protocols import Orchestrator, Provider
 from openconductor.providers import resolve
@@ -53,7 +53,7 @@ from openconductor.providers.conductor_file import (
 from openconductor.store import CompletionStore
 from openconductor.store.serialisation import load, plain
 from openconductor.store.storage import write_whole
-from openconductor.tasks import TASKS, load_task
+from openconductor.tasks import TASKS
 from openconductor.tasks.simulated import find_simulation
 from openconductor.types import Budget, text_of
 
@@ -113,8 +113,7 @@ def load_pool(
                 raise unreadable(task, config.pool)
     pool = open_pool(config.pool, config.seed or 0, calibrations=calibrations)
     for table in config.task if tables is None else tables:
-        options = task_options(table, config)
-        pool = load_task(str(options.pop("task")), **options).with_records(pool)
+        pool = open_task(table, config).with_records(pool)
     for name in config.constrained:
         pool.ordinal_of(name)  # raises if there is none
     if config.setting == "unconstrained":
@@ -225,9 +224,11 @@ def learns(specs: Iterable[Spec], config: EvalConfig) -> bool:
     return any(needs(spec, config) for spec in specs)
 
 
-def explores(specs: Iterable[Spec], config: EvalConfig) -> bool:
-    """Return True if a system learns from trials of collaborations."""
-    return any(Trial in needs(spec, config) for spec in specs)
+def count_trials(specs: Iterable[Spec], config: EvalConfig) -> int:
+    """Return how many collaborations are tried on each question that systems learn from."""
+    if any(Trial in needs(spec, config) for spec in specs):
+        return config.learn.trials
+    return 0
 
 
 # ── systems ───────────────────────────────────────────────────────────────────────────────────────
@@ -275,6 +276,16 @@ class Workshop:
         """Make a system; one that learns is made of invented lessons. Raises as ``make``."""
         learning = needs(spec, self._config)
         return self.make(spec, self._invented_lessons() if learning else None)
+
+    def make_teachers(self, trials: int) -> list[tuple[list[System], int]]:
+        """Return the systems whose answers are lessons, with how often each question is asked.
+
+        These are every worker alone and, where collaborations are tried, their explorer.
+        """
+        alone = [self.make(Spec(WORKER, worker.name)) for _, worker in self.pool]
+        if not trials:
+            return [(alone, 1)]
+        return [(alone, 1), ([self.make(Spec(EXPLORER))], trials)]
 
     def check(self, spec: Spec) -> None:
         """Check that a system can be made, before anything is paid for.
