@@ -156,7 +156,8 @@ def from_asserts(source: str, entry_point: str | None = None) -> CodeTests:
             the program does not define.
 
     Returns:
-        The tests; ``unittest`` is the whole program if any of its statements could not be turned.
+        The tests; ``unittest`` is the whole program if any of its statements could not be turned,
+        and stands alone if it is judged outside.
 
     Raises:
         TaskError: the source is not Python, or calls no function.
@@ -182,8 +183,11 @@ def from_asserts(source: str, entry_point: str | None = None) -> CodeTests:
         statements += checks[0].body
     conversion = _Conversion(candidates)
     conversion.follow(statements)
-    unittest = None if conversion.complete else source
-    return CodeTests(tuple(conversion.tests), entry_point, unittest)
+    if conversion.complete:
+        return CodeTests(tuple(conversion.tests), entry_point)
+    if is_judged_outside(source, "", entry_point):
+        return CodeTests((), entry_point, source)  # its assertions are judged there, all of them
+    return CodeTests(tuple(conversion.tests), entry_point, source)
 
 
 def _first_called(body: Sequence[ast.stmt], lacking: set[str]) -> str | None:

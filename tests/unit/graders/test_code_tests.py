@@ -97,24 +97,35 @@ def check(candidate):
 
 
 NOT_TURNED = """
-assert f(random.random()) < 1
 assert f(1) == f(2)
 assert f(f(1)) == 2
-assert f(Pair(1, 2)) == 3
 x = f(1)
 assert f(*[1])
 assert f(1) ** 3 == 8
 assert False
 with open('x'): assert f(1)
-assert g(f(1))
 f(1)
+"""
+NEEDS_THE_ANSWER = """
+assert f(random.random()) < 1
+assert f(Pair(1, 2)) == 3
+assert g(f(1))
 """
 
 
 @pytest.mark.parametrize("statement", NOT_TURNED.strip().splitlines())
-def test_what_cannot_be_turned_is_kept_whole_beside_the_rest(statement: str) -> None:
+def test_a_program_that_cannot_be_turned_whole_is_judged_as_a_program(statement: str) -> None:
     source = f"assert f(0) == 1\n{statement}"
-    assert from_asserts(source, "f") == CodeTests((asserted(0, expected=1),), "f", source)
+    tests = from_asserts(source, "f")
+    assert (tests, tests.judged_by) == (CodeTests((), "f", source), "outside")
+
+
+@pytest.mark.parametrize("statement", NEEDS_THE_ANSWER.strip().splitlines())
+def test_what_a_program_judged_inside_asserts_plainly_is_judged_outside_too(statement: str) -> None:
+    source = f"assert f(0) == 1\n{statement}"
+    tests = from_asserts(source, "f")
+    assert tests == CodeTests((asserted(0, expected=1),), "f", source)
+    assert tests.judged_by == "inside"
 
 
 def test_the_function_under_test_is_the_first_that_is_no_builtin() -> None:
