@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping
 from datetime import date
 from pathlib import Path
 from typing import Annotated, Any, cast
@@ -16,7 +16,6 @@ from openconductor.cli import console
 from openconductor.cli.options import AsJson, spread
 from openconductor.cli.runs import WorkersRunOptions, ask_workers
 from openconductor.evaluation import headroom
-from openconductor.evaluation.records import Record
 from openconductor.pool import WorkerPool
 from openconductor.store.storage import write_whole
 
@@ -51,30 +50,30 @@ def calibrate(
         raise run.error
     today = date.today()
     measured: dict[str, dict[str, Calibration]] = {}
-    answers_of_worker = headroom.alone(run.results.records)
-    for name, records in answers_of_worker.items():
-        calibrations = headroom.calibrate(records, today)
+    fewest: dict[str, int] = {}
+    for name, records in headroom.alone(run.results.records).items():
+        calibrations, too_few = headroom.calibrate(records, today)
         if calibrations:
             measured[name] = calibrations
+        for category, count in too_few.items():
+            fewest[category] = min(count, fewest.get(category, count))
     if not measured:
-        fewest = headroom.FEWEST_OF_KIND
-        message = f"no worker has {fewest} decided answers to a task: nothing was written"
-        console.fail(message, hint="Raise --limit.")
+        console.fail(
+            f"no worker has {headroom.FEWEST_OF_KIND} decided answers to a task: nothing was "
+            "written",
+            hint="Raise --limit.",
+        )
     _write_calibrations(pool, measured)
     cards = {worker.name: worker.card for _, worker in WorkerPool.from_toml(pool)}
     if as_json:
         console.show_json({"pool": str(pool), "cards": cards, "folder": str(run.folder)})
     else:
         console.show_table(("worker", "card"), list(cards.items()), words=(0, 1))
-    _say_too_few(answers_of_worker.values())
+    _say_too_few(fewest)
 
 
-def _say_too_few(answers_of_workers: Iterable[Sequence[Record]]) -> None:
-    """Name the categories that stand on no card, because some worker has too few answers."""
-    fewest: dict[str, int] = {}
-    for records in answers_of_workers:
-        for category, count in headroom.too_few(records).items():
-            fewest[category] = min(count, fewest.get(category, count))
+def _say_too_few(fewest: Mapping[str, int]) -> None:
+    """Name the categories that stand on no card, with the fewest decided answers of a worker."""
     for category, count in list(fewest.items())[:MOST_CATEGORIES]:
         answers = console.counted(count, "answer")
         console.say(f"{category}: {answers}, {headroom.FEWEST_OF_KIND} needed for a card")

@@ -334,7 +334,8 @@ class _Run:
     async def play(self) -> None:
         """Ask what is missing, phase by phase, if all that is asked can be reached."""
         plan = self._plan
-        await plan.workshop.reach(self._lacking())
+        if len(self._kept) < plan.total:
+            await plan.workshop.reach(plan.asked, learns=plan.learning is not None)
         lessons = None
         if plan.learning is not None:
             lessons = await self._learn(plan.learning)
@@ -347,30 +348,6 @@ class _Run:
                 await self._ask_all([system], plan.sheets, self._config.repeats)
         else:
             await self._ask_all(made, plan.sheets, self._config.repeats)
-
-    def _lacking(self) -> list[Spec]:
-        """Return the systems that will be asked, those that trained ones learn from among them."""
-        plan = self._plan
-        lacking = [
-            spec for spec in plan.asked if self._lacks(spec.name, plan.sheets, self._config.repeats)
-        ]
-        if plan.learning is not None:
-            for name in plan.workshop.pool.names.values():
-                spec = Spec(WORKER, name)
-                if self._lacks(spec.name, [plan.learning], 1):
-                    lacking.append(spec)
-        if lacking and self._config.judge:
-            lacking.append(Spec(WORKER, self._config.judge))
-        return lacking
-
-    def _lacks(self, system: str, questions: Iterable[Sheet], repeats: int) -> bool:
-        """Return True if a system was not yet asked every question."""
-        for sheet in questions:
-            for problem in sheet.problems:
-                for repeat in range(repeats):
-                    if (system, sheet.name, problem.id, repeat) not in self._kept:
-                        return True
-        return False
 
     async def _learn(self, sheet: Sheet) -> systems.Lessons:
         """Ask for the lessons of trained baselines; keep and return them."""

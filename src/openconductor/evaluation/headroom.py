@@ -34,6 +34,7 @@ from openconductor.evaluation.statistics import (
     task_mean,
     variance,
 )
+from openconductor.evaluation.tables import total_usage
 from openconductor.measures import group_by
 
 GAINS = (0.01, 0.02, 0.05, 0.10)
@@ -336,70 +337,48 @@ FEWEST_OF_KIND = 20
 """The fewest answers of a task or a kind whose rate is kept: few answers are mostly luck."""
 
 
-def calibrate(records: Sequence[Record], day: date) -> dict[str, Calibration]:
-    """Return the measurement of a worker by task; tasks with too few answers are left out.
+def calibrate(
+    records: Sequence[Record], day: date
+) -> tuple[dict[str, Calibration], dict[str, int]]:
+    """Return the measurement of a worker by task, and its decided answers where they are too few.
+
+    Too few is a category of its own for a task of which no rate is kept. The categories of several
+    tasks stand behind their task's name, as on a card.
 
     Args:
         records: the worker's answers.
         day: the day of the measurement.
     """
     calibrations: dict[str, Calibration] = {}
-    for task, of_task in group_by(records, lambda record: record.task).items():
-        decided = [record for record in of_task if record.correct is not None]
+    too_few: dict[str, int] = {}
+    tasks = group_by(records, lambda record: record.task)
+    for task, answers in tasks.items():
+        decided = _decided(answers)
         if len(decided) < FEWEST_OF_KIND:
+            too_few[task] = len(decided)
             continue
-        dollars = None
-        if not any(record.usage.unpriced_calls for record in of_task):
-            dollars = float(fmean(record.usage.dollars for record in of_task))
+        categories: dict[str, Count] = {}
+        for kind, of_kind in group_by(answers, lambda record: record.kind).items():
+            right = _decided(of_kind)
+            if kind and len(right) >= FEWEST_OF_KIND:
+                categories[kind] = Count(sum(right), len(right), answers=len(of_kind))
+            elif kind:
+                too_few[kind if len(tasks) == 1 else f"{task} {kind}"] = len(right)
+        usage = total_usage(answers)
         calibrations[task] = Calibration(
             date=day,
-            right=_count_right(decided),
+            right=sum(decided),
             n=len(decided),
-            answers=len(of_task),
-            seconds=round(median(record.usage.seconds for record in of_task), 3),
-            dollars=dollars,
-            categories=_categories(of_task),
+            answers=len(answers),
+            seconds=round(median(record.usage.seconds for record in answers), 3),
+            dollars=None if usage.unpriced_calls else float(usage.dollars / len(answers)),
+            categories=categories,
         )
-    return calibrations
+    return calibrations, too_few
 
 
-def _categories(records: Sequence[Record]) -> dict[str, Count]:
-    """Return the counts of a task's kinds of question that have enough decided answers."""
-    counts: dict[str, Count] = {}
-    for kind, answers in group_by(records, lambda record: record.kind).items():
-        decided = [record for record in answers if record.correct is not None]
-        if kind and len(decided) >= FEWEST_OF_KIND:
-            counts[kind] = Count(_count_right(decided), len(decided), answers=len(answers))
-    return counts
-
-
-def too_few(records: Sequence[Record]) -> dict[str, int]:
-    """Return the decided answers of a worker where they are too few to be kept, by category.
-
-    A task of which no rate is kept counts as one category. The categories of several tasks stand
-    behind their task's name, as on a card.
-    """
-    few: dict[str, int] = {}
-    tasks = group_by(records, lambda record: record.task)
-    for task, of_task in tasks.items():
-        decided = _count_decided(of_task)
-        if decided < FEWEST_OF_KIND:
-            few[task] = decided
-            continue
-        for kind, answers in group_by(of_task, lambda record: record.kind).items():
-            decided = _count_decided(answers)
-            if kind and decided < FEWEST_OF_KIND:
-                category = kind if len(tasks) == 1 else f"{task} {kind}"
-                few[category] = decided
-    return few
-
-
-def _count_decided(records: Sequence[Record]) -> int:
-    return sum(record.correct is not None for record in records)
-
-
-def _count_right(decided: Sequence[Record]) -> int:
-    return sum(bool(record.correct) for record in decided)
+def _decided(records: Sequence[Record]) -> list[bool]:
+    return [record.correct for record in records if record.correct is not None]
 
 
 # ── the best of several, with and without luck ────────────────────────────────────────────────────

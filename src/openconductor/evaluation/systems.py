@@ -365,15 +365,18 @@ class Workshop:
             described["trained"] = {path: _file_digest(path) for path in paths}
         return described
 
-    async def reach(self, specs: Iterable[Spec]) -> None:
-        """Connect to every worker and planner that systems may ask; call it after ``check``.
+    async def reach(self, specs: Sequence[Spec], *, learns: bool) -> None:
+        """Connect to all that systems may ask, and to the judge; call it after ``check``.
+
+        Args:
+            specs: the systems.
+            learns: True if every worker is asked for lessons, too.
 
         Raises:
             Unreachable: names each that could not be reached.
         """
-        specs = list(specs)
-        names = {spec.argument for spec in specs if spec.kind == WORKER}
-        if any(spec.kind not in (WORKER, PLANNER_ALONE) for spec in specs):
+        names = {spec.argument for spec in specs if spec.kind == WORKER} | {self._config.judge}
+        if learns or any(spec.kind not in (WORKER, PLANNER_ALONE) for spec in specs):
             names = set(self.pool.names.values())
         asked = [worker for _, worker in self.pool if worker.name in names]
         planned = any(spec.kind in _PLANNED for spec in specs)

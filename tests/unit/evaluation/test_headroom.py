@@ -113,10 +113,12 @@ def test_a_calibration_counts_what_could_not_be_decided_as_a_whole_and_by_catego
     marks = "+" * 25 + "u" * 35
     of_kind = [record(mark, f"q{place}", kind="law") for place, mark in enumerate(marks)]
     others = [record("-", f"r{place}", kind="art") for place in range(20)]
-    measured = calibrate([*of_kind, *others], date(2026, 11, 24))["t"]
-    assert (measured.right, measured.n, measured.answers) == (25, 45, 80)
+    calibrations, too_few = calibrate([*of_kind, *others, record("+", "s")], date(2026, 11, 24))
+    measured = calibrations["t"]
+    assert (measured.right, measured.n, measured.answers) == (26, 46, 81)
     assert measured.categories["law"] == Count(25, 25, answers=60)
     assert measured.categories["art"] == Count(0, 20, answers=20)
+    assert too_few == {"easy": 1}
 
 
 def keyed(*by_problem: list[float]) -> Scores:
