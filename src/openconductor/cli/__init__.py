@@ -182,8 +182,12 @@ def _show_problem(problem: Exception, context: typer.Context | None) -> None:
         if validation is not None:
             first = validation()[0]
             cause = first.get("ctx", {}).get("error")
-            is_ours = isinstance(cause, ConfigError)
-            message = str(cause) if is_ours else f"{message}, got {first['input']!r}"
+            got = repr(first["input"])
+            if isinstance(cause, ConfigError):
+                message = str(cause)
+            elif got not in message:
+                message += f", got {got}"
+            message = message.replace("Value error, ", "")
     console.show_error(message, hint=f"See `{context.command_path} --help`.")
 
 

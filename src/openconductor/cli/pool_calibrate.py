@@ -15,8 +15,9 @@ from openconductor.calls.cards import Calibration
 from openconductor.cli import console
 from openconductor.cli.options import AsJson, spread
 from openconductor.cli.runs import WorkersRunOptions, ask_workers
+from openconductor.errors import ConfigError
 from openconductor.evaluation import headroom
-from openconductor.pool import WorkerPool
+from openconductor.pool import WorkerPool, simulated_pool
 from openconductor.store.storage import write_whole
 
 MOST_CATEGORIES = 10
@@ -45,6 +46,8 @@ def calibrate(
     first, or too few answers could be decided. The file is then left as it is, and the same command
     resumes.
     """
+    if simulated_pool(str(pool)) is not None:
+        raise ConfigError(f"got the simulated pool {str(pool)!r}, expected a pool file to write to")
     run = ask_workers("calibrate", pool, task, asking)
     if run.error is not None:
         raise run.error

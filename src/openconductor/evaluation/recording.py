@@ -31,6 +31,7 @@ from openconductor.types import Usage
 
 TEXTS = ("model_outputs", "generated_text", "response")
 """The keys of a model's whole answer in MMLU-Pro's files."""
+_SOURCES = "the folder of an `eval` of workers, or of JSON files"
 
 
 class _Question(NamedTuple):
@@ -52,6 +53,8 @@ def write_replay_table(source: Path, out: Path) -> dict[str, Any]:
     Raises:
         ConfigError: no question was answered by all models, or a file has another form.
     """
+    if not source.is_dir():
+        raise ConfigError(f"{source}: no such folder; expected {_SOURCES}")
     recorded: dict[_Question, _Samples] = defaultdict(lambda: defaultdict(list))
     note: dict[str, object] = {"source": source.name, "licence": "unknown"}
     note["date"] = date.today().isoformat()
@@ -70,10 +73,7 @@ def write_replay_table(source: Path, out: Path) -> dict[str, Any]:
         if all(len(samples[model]) == most for model in models):
             rows.append(_row(question, models, samples))
     if not rows or not models:
-        raise ConfigError(
-            f"{source}: no question was answered by all models; expected the folder of an `eval` "
-            "of workers, or of JSON files"
-        )
+        raise ConfigError(f"{source}: no question was answered by all models; expected {_SOURCES}")
     write_table(out, rows, **note)
     splits = Counter(row["split"] for row in rows)
     return {
