@@ -34,7 +34,6 @@ from openconductor.errors import BudgetExceeded, ConfigError, RateLimited
 from openconductor.evaluation import ask_and_settle, judge, records, sheets, systems, tables
 from openconductor.evaluation.eval_config import (
     HINDSIGHT,
-    WORKER,
     WORKERS,
     EvalConfig,
     Spec,
