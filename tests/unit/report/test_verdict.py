@@ -289,7 +289,7 @@ def test_the_thresholds_are_those_that_the_docs_promise() -> None:
             lessons=100,
             transplants=20,
             errors=0.25,
-            astray=0.2,
+            astray=0.15,
             collapsed=0.8,
             paired=50,
         )

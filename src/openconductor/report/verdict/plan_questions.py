@@ -13,6 +13,7 @@ from openconductor.report.transplants import PlayFigures
 from openconductor.report.verdict.rules import (
     RULES,
     WIDTH_OF_99,
+    WIDTH_OF_999,
     Answer,
     Finding,
     Label,
@@ -90,7 +91,7 @@ class WorkersAnswer(Question):
             f"on other questions {plays.share:.0%} of its plans bring the answer of their own one "
             f"(by chance {plays.chance:.0%})"
         )
-        if follows.value >= RULES.told and _is_above_at_99(follows):
+        if follows.value >= RULES.told and _is_above_0(follows, WIDTH_OF_999):
             if plays.remaining is None:
                 return Finding("unknown", f"{text}, and there is no worker to compare with")
             text += f"; without these {gain_with_interval(plays.remaining)}"
@@ -127,9 +128,9 @@ class WorkersAnswer(Question):
         return next(iter(failed + findings), None)
 
 
-def _is_above_at_99(number: Estimate) -> bool:
-    """Return True if the lower end of the 99 % interval is above 0."""
-    return number.value > WIDTH_OF_99 * (number.value - number.low)
+def _is_above_0(number: Estimate, width: float) -> bool:
+    """Return True if the lower end of an interval so many times as wide is above 0."""
+    return number.value > width * (number.value - number.low)
 
 
 def _find_sign_of_key(plays: PlayFigures) -> str:
@@ -137,13 +138,14 @@ def _find_sign_of_key(plays: PlayFigures) -> str:
     strangers, silence, astray, errors = plays.strangers, plays.silence, plays.astray, plays.errors
     if silence is None or not is_better(silence):
         return ""
+    limit = 0.0
     if errors is not None and errors.problems >= RULES.transplants:
-        alike = errors.value >= RULES.errors and _is_above_at_99(errors)
-        if alike:
+        limit = -RULES.astray
+        if errors.value >= RULES.errors and _is_above_0(errors, WIDTH_OF_99):
             return f"other workers make the errors of its plans ({errors.value:+.0%})"
     if strangers is None or astray is None or strangers.high < 0:
         return ""
-    if astray.value > -RULES.astray or astray.high >= 0:
+    if astray.value > limit or astray.high >= 0:
         return ""
     return "other subtasks lead workers astray, and any worker will do where its own stay"
 

@@ -70,7 +70,8 @@ class Rules:
             answer has none.
         errors: how much more often other workers make the plan's own errors than its workers do
             without its words, from which the plan may tell answers.
-        astray: how far other questions' subtasks must lead workers below none for the same.
+        astray: how far other questions' subtasks must lead workers below none for the same, if the
+            errors of enough plans do not show it.
         collapsed: the lower end of one worker's share of the steps from which routing collapsed.
         paired: the fewest questions with valid plans both times on which skill is compared.
     """
@@ -91,7 +92,7 @@ class Rules:
     lessons: int = 100
     transplants: int = 20
     errors: float = 0.25
-    astray: float = 0.2
+    astray: float = 0.15
     collapsed: float = 0.8
     paired: int = 50
 
@@ -99,6 +100,8 @@ class Rules:
 RULES = Rules()
 WIDTH_OF_99 = 1.31
 """The width of a 99 % interval as a share of the width of a 95 % interval."""
+WIDTH_OF_999 = 1.68
+"""The same of a 99.9 % interval."""
 
 
 class Finding(NamedTuple):

@@ -86,6 +86,7 @@ class Collapsed(Question):
 
     name = "collapsed onto one worker"
     ends: ClassVar[Mapping[Answer, Label]] = {"yes": "collapse"}
+    blocks = ("open",)
     needed = False
 
     def ask(self, figures: Orchestration) -> Finding:
@@ -111,8 +112,6 @@ class Collapsed(Question):
             return Finding("no", text)
         if is_no_gain(lead, margin):
             return Finding("yes", text)
-        if depends.answer == "no":
-            return Finding("yes", f"{text}; {depends.reason}")
         return leave_open(lead, text)
 
 
