@@ -25,7 +25,8 @@ if TYPE_CHECKING:
 Limit = Literal["calls", "tokens", "dollars", "seconds"]
 Amount = int | Decimal
 
-_LIMITS: tuple[Limit, ...] = ("calls", "tokens", "dollars", "seconds")
+_COUNTED: tuple[Limit, ...] = ("calls", "tokens", "dollars")
+_LIMITS: tuple[Limit, ...] = (*_COUNTED, "seconds")
 _NOTHING = Usage()
 _CLOCK_SLACK_S = 0.001  # event loops call their timers a little early
 
@@ -51,8 +52,8 @@ class Account:
         for name in _LIMITS:
             _check_limit(name, getattr(budget, name))
         self.budget = budget
-        self.used: dict[Limit, Amount] = {"calls": 0, "tokens": 0, "dollars": Decimal(0)}
-        self.reserved: dict[Limit, Amount] = {"calls": 0, "tokens": 0, "dollars": Decimal(0)}
+        self.used: dict[Limit, Amount] = dict.fromkeys(_COUNTED, 0)
+        self.reserved: dict[Limit, Amount] = dict.fromkeys(_COUNTED, 0)
         self.end = None if budget.seconds is None else now + budget.seconds
         self._started = now
         self._waiting: list[tuple[asyncio.AbstractEventLoop, asyncio.Event]] = []

@@ -5,7 +5,8 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from typing import Any
+from decimal import Decimal
+from typing import Any, TypeVar
 
 from openconductor.protocols import CallContext
 from openconductor.types import Call, Completion, Message, Sampling, Usage
@@ -18,6 +19,8 @@ LONGEST_ANSWER = 262_144
 
 _OVERHEAD_TOKENS = 8_192  # of a chat template, and of the server's own instructions
 _MEDIA_TOKENS = 65_536  # of an image, at the vendor that counts the most
+N = TypeVar("N", int, float, Decimal)
+
 _LIMIT_KEYS = ("max_completion_tokens", "max_tokens")
 
 
@@ -34,11 +37,12 @@ def with_options(sampling: Sampling, call: CallContext) -> Sampling:
     if not call.last:
         return replace(sampling, seed=seed)
     temperature = sampling.temperature if options.temperature is None else options.temperature
-    limit = _lower(sampling.max_tokens, options.max_tokens)
+    limit = least(sampling.max_tokens, options.max_tokens)
     body = {**sampling.body, **options.body}
     for key in _LIMIT_KEYS:  # a worker may set its limit in its body
-        if type(body.get(key)) is int:
-            body[key] = _lower(body[key], options.max_tokens)
+        own = body.get(key)
+        if type(own) is int:
+            body[key] = least(own, options.max_tokens)
     return Sampling(temperature, limit, seed, body)
 
 
@@ -106,10 +110,9 @@ def _most_read(call: Call) -> int:
     return most
 
 
-def _lower(limit: Any, other: int | None) -> int | None:
-    """Return the lower one of two limits; None: no limit."""
-    limits = [value for value in (limit, other) if value is not None]
-    return min(limits, default=None)
+def least(*limits: N | None) -> N | None:
+    """Return the lowest limit. None: unlimited."""
+    return min((limit for limit in limits if limit is not None), default=None)
 
 
 def _function(entry: Mapping[str, Any]) -> Mapping[str, Any]:

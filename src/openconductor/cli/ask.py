@@ -60,7 +60,8 @@ def ask(
     as_json: options.AsJson = False,
 ) -> None:
     """Ask one question: a Conductor plans, workers answer."""
-    text = _read_question(question)
+    text = _read_stdin() if question == "-" else question
+    check_question(text)
     if fresh and journal is None:
         raise oc.ConfigError("--fresh requires --journal")
     if run is None:
@@ -104,15 +105,8 @@ def ask(
         console.show_text(episode.answer)
 
 
-def _read_question(question: str) -> str:
-    """Return the question, which - reads from stdin, without the line break at its end."""
-    if question == "-":
-        question = _read_stdin()
-    check_question(question)
-    return question
-
-
 def _read_stdin() -> str:
+    """Return the text on stdin, without the line break at its end."""
     most_bytes = 4 * QUESTION_LIMIT  # no character of UTF-8 has more than four
     data = sys.stdin.buffer.read(most_bytes + 1)
     if len(data) > most_bytes:

@@ -28,14 +28,13 @@ from datetime import UTC, datetime, timedelta
 from decimal import Decimal
 
 from openconductor.calls.budget import RunBudget
-from openconductor.calls.options import bound_usage, guess_tokens
+from openconductor.calls.options import bound_usage, guess_tokens, least
 from openconductor.errors import OpenConductorError
 from openconductor.events import CallEnded
 from openconductor.serving.apis.wire import (
     Control,
     RequestFailed,
     invalid,
-    least,
     request_failure,
 )
 from openconductor.serving.serve_config import KeyTable

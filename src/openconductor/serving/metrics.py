@@ -29,6 +29,21 @@ from openconductor.types import Call, Episode
 _SECONDS = (0.01, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0, 120.0, 300.0, 600.0)
 _BOUNDS = [*map(str, _SECONDS), "+Inf"]
 
+_COUNTERS = {
+    "requests": ("Requests that have ended.", ("api", "model", "status")),
+    "calls": ("Calls of workers that have ended, each attempt.", ("worker", "outcome")),
+    "tokens": ("Tokens; the cached are input, the reasoning output.", ("worker", "kind")),
+    "dollars": ("US dollars of the calls whose price is known.", ("worker",)),
+    "unpriced_calls": ("Calls whose price is not known.", ("worker",)),
+    "false_claims": ("Calls whose worker claims more tokens than they may use.", ("worker",)),
+    "key_dollars": ("US dollars that a key was charged, by its name.", ("key",)),
+    "unplanned": (
+        "Answers without a plan at the first attempt: why, and the rule that led to them.",
+        ("rule", "reason"),
+    ),
+}
+"""The counters by name: what each is about, and its labels."""
+
 Counts = defaultdict[tuple[str, ...], float]
 """Sums by the values of their labels."""
 
@@ -49,42 +64,10 @@ class Metrics(Collector):
     """The counters of one server; two servers in a process do not share them."""
 
     def __init__(self) -> None:
-        self._counters: list[tuple[str, str, tuple[str, ...], Counts]] = []
-        self._requests = self._counter(
-            "requests", "Requests that have ended.", "api", "model", "status"
-        )
-        self._calls = self._counter(
-            "calls", "Calls of workers that have ended, each attempt.", "worker", "outcome"
-        )
-        self._tokens = self._counter(
-            "tokens", "Tokens; the cached are input, the reasoning output.", "worker", "kind"
-        )
-        self._dollars = self._counter(
-            "dollars", "US dollars of the calls whose price is known.", "worker"
-        )
-        self._unpriced = self._counter(
-            "unpriced_calls", "Calls whose price is not known.", "worker"
-        )
-        self._false_claims = self._counter(
-            "false_claims", "Calls whose worker claims more tokens than they may use.", "worker"
-        )
-        self._charged = self._counter(
-            "key_dollars", "US dollars that a key was charged, by its name.", "key"
-        )
-        self._unplanned = self._counter(
-            "unplanned",
-            "Answers without a plan at the first attempt: why, and the rule that led to them.",
-            "rule",
-            "reason",
-        )
+        self._counts: dict[str, Counts] = {name: defaultdict(float) for name in _COUNTERS}
         self._seconds: defaultdict[tuple[str, ...], _Times] = defaultdict(_Times)
         self._first_byte: defaultdict[tuple[str, ...], _Times] = defaultdict(_Times)
         self._in_flight: defaultdict[str, int] = defaultdict(int)
-
-    def _counter(self, name: str, about: str, *labels: str) -> Counts:
-        counts: Counts = defaultdict(float)
-        self._counters.append((f"openconductor_{name}", about, labels, counts))
-        return counts
 
     def count_call(self, call: Call) -> None:
         """Count a call that has ended, unless it was replayed, because that was paid for before.
@@ -96,17 +79,17 @@ class Metrics(Collector):
             return
         worker = call.worker
         used = call.usage
-        self._calls[worker, call.outcome] += 1
+        self._counts["calls"][worker, call.outcome] += 1
         for kind in ("input", "cached", "output", "reasoning"):
             tokens = getattr(used, f"{kind}_tokens")
             if tokens:
-                self._tokens[worker, kind] += tokens
-        self._dollars[(worker,)] += float(used.dollars)
-        self._unpriced[(worker,)] += used.unpriced_calls
+                self._counts["tokens"][worker, kind] += tokens
+        self._counts["dollars"][(worker,)] += float(used.dollars)
+        self._counts["unpriced_calls"][(worker,)] += used.unpriced_calls
 
     def count_false_claim(self, worker: str) -> None:
         """Count a call whose worker claims more tokens than it may use."""
-        self._false_claims[(worker,)] += 1
+        self._counts["false_claims"][(worker,)] += 1
 
     def count_unplanned(self, episode: Episode) -> None:
         """Count an episode that a rule, or a second attempt at a plan, has answered."""
@@ -118,7 +101,7 @@ class Metrics(Collector):
             reason = error.reason.value
         elif isinstance(error, WorkerError):
             reason = error.outcome
-        self._unplanned[episode.rule or "", reason] += 1
+        self._counts["unplanned"][episode.rule or "", reason] += 1
 
     @contextmanager
     def in_flight(self, api: str) -> Generator[None]:
@@ -135,18 +118,18 @@ class Metrics(Collector):
 
     def count_request(self, api: str, model: str, status: int, seconds: float) -> None:
         """Count a request that has ended; an unknown model is ``unknown``."""
-        self._requests[api, model, str(status)] += 1
+        self._counts["requests"][api, model, str(status)] += 1
         self._seconds[api, model].add(seconds)
 
     def count_charge(self, key: str, dollars: Decimal) -> None:
         """Count the charge of a request, by the name of its key."""
-        self._charged[(key,)] += float(dollars)
+        self._counts["key_dollars"][(key,)] += float(dollars)
 
     def collect(self) -> Iterator[Metric]:
         """Yield the metrics."""
-        for name, about, labels, counts in self._counters:
-            counter = CounterMetricFamily(name, about, labels=labels)
-            for values, count in counts.items():
+        for name, (about, labels) in _COUNTERS.items():
+            counter = CounterMetricFamily(f"openconductor_{name}", about, labels=labels)
+            for values, count in self._counts[name].items():
                 counter.add_metric(values, count)
             yield counter
         running = GaugeMetricFamily(

@@ -23,11 +23,12 @@ from pydantic import BaseModel, ConfigDict, Field
 
 from openconductor.calls.budget import RunBudget
 from openconductor.calls.dispatcher import FanOut
+from openconductor.calls.options import least
 from openconductor.conductor import Conductor
 from openconductor.errors import OpenConductorError
 from openconductor.events import Chosen, Event, Planned, StepEnded, StepStarted
 from openconductor.protocols import CallContext, OnEvent
-from openconductor.serving.apis.wire import Json, least, orchestration, read_body, request_failure
+from openconductor.serving.apis.wire import Json, orchestration, read_body, request_failure
 from openconductor.types import Budget, Episode, Usage
 
 ASK = "ask"

@@ -52,7 +52,6 @@ _LINE_ENDS = re.compile("[\u0085\u2028\u2029]")
 _ENCODE = json.JSONEncoder(ensure_ascii=False, separators=(",", ":")).encode
 _CALL_ID = re.compile("call_([0-9a-f]{32})([0-9]{2,8})")
 M = TypeVar("M", bound=BaseModel)
-N = TypeVar("N", float, Decimal)
 
 
 class RequestFailed(errors.OpenConductorError):
@@ -278,11 +277,6 @@ def read_text(entry: Json, key: str, where: str) -> str:
     if not isinstance(value, str):
         raise unexpected(f"{where}.{key}", value, "a string")
     return value
-
-
-def least(*limits: N | None) -> N | None:
-    """Return the lowest limit. None: unlimited."""
-    return min((limit for limit in limits if limit is not None), default=None)
 
 
 # ── answers ───────────────────────────────────────────────────────────────────────────────────────
