@@ -412,9 +412,12 @@ class LiveEpisode:
             except OpenConductorError as raised:
                 # A sink's failure comes first: it can fail while other steps are cancelled.
                 self.end_round(raised)
-                error = self._error_left_by(raised)
-                if error is not None and self._is_stop(error):
-                    stop = error
+                own_end = self._ended_budget(raised)
+                error = raised
+                if own_end and self._spent == "answered" and self.answer is not None:
+                    error = None  # the answer until now stands
+                elif stops(raised) and not (own_end and self._spent == "data"):
+                    stop = raised
             self.episode = self._outcome(error)
             if stop is not None:
                 stop.episode = self.episode
@@ -619,16 +622,6 @@ class LiveEpisode:
             max_steps=max_steps,
             accept_allowed=self.answer is not None,
         )
-
-    def _error_left_by(self, raised: OpenConductorError) -> OpenConductorError | None:
-        """Return the error of the episode; None: the answer until now stands."""
-        if self._spent == "answered" and self.answer is not None and self._ended_budget(raised):
-            return None
-        return raised
-
-    def _is_stop(self, error: OpenConductorError) -> bool:
-        """Return True if an error is raised, and does not just end the episode."""
-        return stops(error) and not (self._spent == "data" and self._ended_budget(error))
 
     def _ended_budget(self, error: OpenConductorError) -> bool:
         """Return True if an error is the end of the question's own budget."""

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from decimal import Decimal
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Any, Literal, cast
+from typing import TYPE_CHECKING, Any, Literal, TypeGuard, cast
 
 if TYPE_CHECKING:
     from openconductor.errors import OpenConductorError
@@ -477,3 +477,14 @@ class Grade:
     extracted: str | None = None
     note: str = ""
     judged_by: str = ""
+
+
+# ── JSON ──────────────────────────────────────────────────────────────────────────────────────────
+def is_object(value: object) -> TypeGuard[dict[str, Any]]:
+    """Return True if a value of JSON's types is an object."""
+    return isinstance(value, dict)
+
+
+def is_array(value: object) -> TypeGuard[list[Any]]:
+    """Return True if a value of JSON's types is an array."""
+    return isinstance(value, list)

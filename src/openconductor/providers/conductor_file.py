@@ -6,7 +6,7 @@ import json
 from dataclasses import dataclass, field
 from hashlib import blake2b
 from pathlib import Path
-from typing import Literal, cast
+from typing import Literal
 
 from pydantic import PositiveInt
 
@@ -14,7 +14,7 @@ from openconductor.config import validate
 from openconductor.errors import ConfigError
 from openconductor.prompt import PromptOptions
 from openconductor.store.serialisation import dumps
-from openconductor.types import Question, TrainedWorker
+from openconductor.types import Question, TrainedWorker, is_object
 
 NAME = "conductor.json"
 
@@ -82,6 +82,6 @@ def read_conductor_file(folder: Path) -> ConductorFile:
         content = json.loads(path.read_text(encoding="utf-8"))
     except (OSError, ValueError) as error:
         raise ConfigError(f"{path}: cannot be read: {error}; expected a JSON object") from error
-    if not isinstance(content, dict):
+    if not is_object(content):
         raise ConfigError(f"{path}: got {type(content).__name__}, expected a JSON object")
-    return validate(cast("dict[str, object]", content), ConductorFile, where=str(path))
+    return validate(content, ConductorFile, where=str(path))

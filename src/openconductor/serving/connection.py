@@ -8,12 +8,13 @@ import math
 import re
 import weakref
 from collections.abc import Callable
-from typing import Never, cast
+from typing import Never
 
 from starlette.types import Receive, Scope
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
 from openconductor.serving.apis.wire import Json, RequestFailed
+from openconductor.types import is_array, is_object
 
 STALLED_S = 60.0
 """Seconds that a client has for its head, between pieces of its body, and to go on reading."""
@@ -151,12 +152,12 @@ async def receive_json(receive: Receive, limit_mb: int) -> Json:
             raise RequestFailed(413, "request_too_large", problem)
     try:
         data = _parse(b"".join(pieces).decode("utf-8-sig"))
-        if not isinstance(data, dict):
+        if not is_object(data):
             raise ValueError(f"got {type(data).__name__}")
     except (ValueError, RecursionError) as error:
         problem = f"the body: {error}; expected a JSON object"
         raise RequestFailed(400, "invalid_json", problem) from None
-    return cast("Json", data)
+    return data
 
 
 def _parse(text: str) -> object:
@@ -176,11 +177,10 @@ def _parse(text: str) -> object:
             raise ValueError(f"got more than {_DEEPEST} levels or {_MOST_VALUES} values")
         if isinstance(value, str):
             return _encodable(value)
-        if isinstance(value, dict):
-            items = cast("Json", value).items()
-            return {_encodable(key): check(inner, level + 1) for key, inner in items}
-        if isinstance(value, list):
-            return [check(inner, level + 1) for inner in cast("list[object]", value)]
+        if is_object(value):
+            return {_encodable(key): check(inner, level + 1) for key, inner in value.items()}
+        if is_array(value):
+            return [check(inner, level + 1) for inner in value]
         return value
 
     return check(parsed, 1)

@@ -12,7 +12,7 @@ from dataclasses import fields
 from decimal import Decimal
 from pathlib import Path
 from types import MappingProxyType
-from typing import Any, Self, cast
+from typing import Any, Self
 
 from openconductor.errors import JournalError
 from openconductor.store.serialisation import load
@@ -26,7 +26,7 @@ from openconductor.store.store import (
     Totals,
 )
 from openconductor.store.values import join_pieces, read_call, read_episode
-from openconductor.types import Completion, Usage, Workflow
+from openconductor.types import Completion, Usage, Workflow, is_array
 
 _Columns = dict[str, Any]
 
@@ -235,9 +235,8 @@ class JournalReader:
         """Return the values of documents, some of which are stored in pieces."""
         numbers: set[int] = set()
         for document in documents:
-            if isinstance(document, list):
-                pieces = cast("list[str | int]", document)
-                numbers.update(piece for piece in pieces if isinstance(piece, int))
+            if is_array(document):
+                numbers.update(piece for piece in document if isinstance(piece, int))
         texts: dict[int, str] = {}
         if numbers:
             rows = self._rows(_TEXTS, (json.dumps(sorted(numbers)),))
@@ -247,8 +246,8 @@ class JournalReader:
     def _episode(self, row: _Columns, *, rounds: bool = True) -> StoredEpisode:
         question = row["question"]
         with self._explained():
-            if isinstance(question, list) and question and isinstance(question[0], int):
-                row["question"] = self._messages(cast("list[int]", question))
+            if is_array(question) and question and isinstance(question[0], int):
+                row["question"] = self._messages(question)
             if not rounds:
                 return read_episode(row)
             by_id = (row["id"],)

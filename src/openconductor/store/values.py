@@ -7,7 +7,7 @@ from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from types import MappingProxyType
-from typing import Any, cast
+from typing import Any
 
 from openconductor.store.serialisation import load, load_error
 from openconductor.store.store import SUCCESSES, StoredCall, StoredEpisode
@@ -22,6 +22,7 @@ from openconductor.types import (
     Transcript,
     Usage,
     Workflow,
+    is_array,
 )
 
 UNKNOWN = -1
@@ -54,11 +55,10 @@ def join_pieces(document: Any, texts: Mapping[int, str]) -> Any:
     Raises:
         ValueError: a text is missing.
     """
-    if not isinstance(document, list):
+    if not is_array(document):
         return document
-    pieces = cast("list[str | int]", document)
     try:
-        whole = [piece if isinstance(piece, str) else texts[piece] for piece in pieces]
+        whole = [piece if isinstance(piece, str) else texts[piece] for piece in document]
     except KeyError as error:
         raise ValueError(f"text {error} is missing") from error
     return json.loads("".join(whole))

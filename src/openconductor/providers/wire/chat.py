@@ -16,7 +16,15 @@ from typing import Any, TypeGuard, cast
 from openconductor import errors
 from openconductor.protocols import OnText
 from openconductor.providers.wire.failures import error_object, excerpt
-from openconductor.types import Completion, FinishReason, Message, Sampling, Usage
+from openconductor.types import (
+    Completion,
+    FinishReason,
+    Message,
+    Sampling,
+    Usage,
+    is_array,
+    is_object,
+)
 
 Json = Mapping[str, object]
 _Node = Mapping[str, Any]  # an object of a server's JSON; its values are tested before use
@@ -431,12 +439,12 @@ def _texts(content: object) -> tuple[str, str]:
     """Return text and reasoning of a content: a string, or Mistral's list of typed parts."""
     if isinstance(content, str) or content is None:
         return content or "", ""
-    if not isinstance(content, list):
+    if not is_array(content):
         raise _garbage("`content`", content)
     text = ""
     reasoning = ""
-    for part in cast("list[_Node]", content):
-        if isinstance(part, dict):
+    for part in content:
+        if is_object(part):
             text += _text(part, "text")
             if part.get("thinking"):
                 reasoning += _texts(part["thinking"])[0]
@@ -446,11 +454,11 @@ def _texts(content: object) -> tuple[str, str]:
 def _is_deeper(value: object, levels: int) -> bool:
     if levels == 0:
         return True
-    if isinstance(value, dict):
-        value = [*cast(_Node, value).values()]
-    if not isinstance(value, list):
+    if is_object(value):
+        value = [*value.values()]
+    if not is_array(value):
         return False
-    return any(_is_deeper(inner, levels - 1) for inner in cast("list[object]", value))
+    return any(_is_deeper(inner, levels - 1) for inner in value)
 
 
 def _garbage(what: str, got: object) -> errors.MalformedResponse:

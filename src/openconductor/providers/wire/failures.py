@@ -14,7 +14,7 @@ import re
 from collections.abc import Mapping
 from string import ascii_lowercase, ascii_uppercase
 from types import MappingProxyType
-from typing import NamedTuple, cast
+from typing import NamedTuple
 
 from openconductor import errors
 from openconductor.privacy import MARK, forms, name_secret, secrets_of_environment
@@ -24,6 +24,7 @@ from openconductor.providers.wire.rate_limits import (
     wait_for_reset,
     wait_in_body,
 )
+from openconductor.types import is_array, is_object
 
 Json = Mapping[str, object]
 
@@ -139,9 +140,9 @@ def failure(
         data: object = json.loads(raw)
     except (ValueError, RecursionError):
         data = None
-    if isinstance(data, list) and data:  # Gemini wraps its errors in a list
-        data = cast("list[object]", data)[0]
-    told = _read_error(cast(Json, data)) if isinstance(data, dict) else _Told()
+    if is_array(data) and data:  # Gemini wraps its errors in a list
+        data = data[0]
+    told = _read_error(data) if is_object(data) else _Told()
     wait = retry_after(headers)
     if wait is None:
         wait = told.wait
@@ -171,9 +172,8 @@ class _Told(NamedTuple):
 def _read_error(data: Json) -> _Told:
     """Return what an error body tells, in the shapes that are in use."""
     error = data.get("error", data)
-    if not isinstance(error, dict):
+    if not is_object(error):
         return _Told(str(error))
-    error = cast(Json, error)
     words = error.get("message") or error.get("detail")
     if not isinstance(words, str):
         words = ""

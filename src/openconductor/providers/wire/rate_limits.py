@@ -13,7 +13,9 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from datetime import UTC, datetime
 from email.utils import parsedate_to_datetime
-from typing import NamedTuple, cast
+from typing import NamedTuple
+
+from openconductor.types import is_array, is_object
 
 _NUMBER = re.compile(r"[0-9]{1,9}(\.[0-9]+)?")
 _WHOLE = re.compile(r"[0-9]{1,12}")
@@ -105,10 +107,8 @@ def is_daily_quota(error: Mapping[str, object]) -> bool:
 
 
 def _mappings(value: object) -> Iterator[Mapping[str, object]]:
-    if isinstance(value, list):
-        for item in cast("Sequence[object]", value):
-            if isinstance(item, dict):
-                yield cast("Mapping[str, object]", item)
+    if is_array(value):
+        yield from filter(is_object, value)
 
 
 def _minute_limit(headers: Mapping[str, str], forms: Sequence[str]) -> int | None:

@@ -8,6 +8,7 @@ from typing import cast
 import openconductor
 from openconductor.serving.apis.messages import CountBody
 from openconductor.serving.apis.wire import Api, Body, Json
+from openconductor.types import is_array, is_object
 
 _TEXT: Json = {"type": "string"}
 _TYPES: dict[object, Json] = {
@@ -23,15 +24,14 @@ def _schema(form: object) -> Json:
     A dict is an object with these keys, of which ``name?`` is optional. A list is a list of its
     element, a tuple one of its elements, a type any value of it. Everything else is that value.
     """
-    if isinstance(form, dict):
-        fields = cast("dict[str, object]", form)
+    if is_object(form):
         return {
             "type": "object",
-            "properties": {name.removesuffix("?"): _schema(fields[name]) for name in fields},
-            "required": [name for name in fields if not name.endswith("?")],
+            "properties": {name.removesuffix("?"): _schema(form[name]) for name in form},
+            "required": [name for name in form if not name.endswith("?")],
         }
-    if isinstance(form, list):
-        (element,) = cast("list[object]", form)
+    if is_array(form):
+        (element,) = form
         return {"type": "array", "items": _schema(element)}
     if isinstance(form, tuple):
         return {"anyOf": [_schema(choice) for choice in cast("tuple[object, ...]", form)]}

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from hashlib import sha256
-from typing import cast
 
 from openconductor.serving.apis.options import ToolChoice
 from openconductor.serving.apis.response_items import ClientTool
@@ -19,6 +18,7 @@ from openconductor.serving.apis.wire import (
     read_text,
     unexpected,
 )
+from openconductor.types import is_object
 
 _LONGEST_NAME = 64  # characters of a function's name, at OpenAI and others
 
@@ -102,16 +102,15 @@ def read_choice(choice: object) -> ToolChoice:
         RequestFailed: it is invalid, or demands a hosted tool.
     """
     expected = "'auto', 'none', 'required', or a function or custom tool"
-    if not isinstance(choice, dict):
+    if not is_object(choice):
         return ToolChoice(_read_mode(choice, expected))
-    chosen = cast("Json", choice)
-    if chosen.get("type") == "allowed_tools":
-        names = [_chosen_name(as_object(entry)) for entry in as_list(chosen.get("tools"))]
+    if choice.get("type") == "allowed_tools":
+        names = [_chosen_name(as_object(entry)) for entry in as_list(choice.get("tools"))]
         allowed = [name for name in names if name is not None]
-        return ToolChoice(_read_mode(chosen.get("mode"), expected), allowed=allowed)
-    name = _chosen_name(chosen)
+        return ToolChoice(_read_mode(choice.get("mode"), expected), allowed=allowed)
+    name = _chosen_name(choice)
     if name is None:
-        raise unexpected("tool_choice", chosen, expected)
+        raise unexpected("tool_choice", choice, expected)
     return ToolChoice(function=name)
 
 

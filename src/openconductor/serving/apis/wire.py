@@ -14,14 +14,23 @@ from decimal import Decimal
 from functools import lru_cache
 from itertools import islice
 from reprlib import repr as short
-from typing import Annotated, Any, Literal, Protocol, TypeVar, cast
+from typing import Annotated, Any, Literal, Protocol, TypeVar
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from openconductor import errors
 from openconductor.config import nearest, suggest_key
 from openconductor.ledger import CONDUCTOR, draw_entries
-from openconductor.types import Episode, FinishReason, Message, Sampling, StepResult, Usage
+from openconductor.types import (
+    Episode,
+    FinishReason,
+    Message,
+    Sampling,
+    StepResult,
+    Usage,
+    is_array,
+    is_object,
+)
 
 Json = dict[str, Any]
 Reasoning = Literal["off", "summary", "full"]
@@ -225,11 +234,11 @@ def read_content(content: object, where: str) -> tuple[str, list[Mapping[str, ob
     """
     if isinstance(content, str):
         return content, []
-    if not isinstance(content, list):
+    if not is_array(content):
         raise unexpected(where, content, "a text or a list of parts")
     texts: list[str] = []
     images: list[Mapping[str, object]] = []
-    for index, value in enumerate(cast("list[object]", content)):
+    for index, value in enumerate(content):
         part = as_object(value)
         place = f"{where}.{index}"
         kind = part.get("type")
@@ -259,12 +268,12 @@ def _read_image(part: Json, where: str) -> Json:
 
 def as_object(value: object) -> Json:
     """Return an object; {} in place of anything else, which is then rejected."""
-    return cast("Json", value) if isinstance(value, dict) else {}
+    return value if is_object(value) else {}
 
 
 def as_list(value: object) -> list[object]:
     """Return a list; in place of anything else an empty one."""
-    return cast("list[object]", value) if isinstance(value, list) else []
+    return value if is_array(value) else []
 
 
 def read_text(entry: Json, key: str, where: str) -> str:
@@ -407,7 +416,7 @@ def read_arguments(text: str) -> Json | None:
         json.dumps(arguments, allow_nan=False)
     except (ValueError, RecursionError):
         return None
-    return cast("Json", arguments) if isinstance(arguments, dict) else None
+    return arguments if is_object(arguments) else None
 
 
 # ── costs ─────────────────────────────────────────────────────────────────────────────────────────
