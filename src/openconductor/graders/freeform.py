@@ -231,8 +231,9 @@ def kind_of(reference: str) -> Kind:
 def _is_formula(text: str) -> bool:
     """Return True for letters and operators without a word: ``2x+3``, ``(2, 3)``, ``n(n+1)/2``."""
     names = _LETTERS.findall(text)
+    words = [name for name in names if name not in _FUNCTIONS.split()]
     longest = 2 if re.search(r"[+*/-]\s*\d", text) else 1
-    if any(len(name) > longest and name not in _FUNCTIONS.split() for name in names):
+    if any(len(word) > longest for word in words):
         return False
     plain = text.isupper() and "(" not in text  # N/A
     return _OPERATOR.search(text) is not None and not plain

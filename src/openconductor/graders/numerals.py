@@ -124,7 +124,10 @@ def read_numeral(text: str, *, letters: bool = False, comma: bool = False) -> Nu
         return _read_compound(plain)
     sign = _SIGN.match(text)
     assert sign is not None  # the pattern matches an empty text, too
-    for pattern in (_DECIMAL_COMMA, _CONTINENTAL, *_PATTERNS) if comma else _PATTERNS:
+    patterns = _PATTERNS
+    if comma:
+        patterns = (_DECIMAL_COMMA, _CONTINENTAL, *_PATTERNS)
+    for pattern in patterns:
         match = pattern.match(text, sign.end())
         if match is None:
             continue

@@ -43,8 +43,10 @@ def read_time(text: str) -> Time | None:
         return Time(hour * 60 + minute)
     if not 1 <= hour <= 12:
         return None
-    half = "a" if clock[3].startswith(("a", "m")) and clock[3] != "afternoon" else "p"
-    return Time(hour % 12 * 60 + 720 * (half == "p") + minute, half)
+    minute += hour % 12 * 60
+    if clock[3] == "morning" or (clock[3].startswith("a") and clock[3] != "afternoon"):
+        return Time(minute, "a")
+    return Time(minute + 720, "p")
 
 
 def same_time(gold: Time, answer: Time) -> bool:

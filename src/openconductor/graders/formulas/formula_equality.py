@@ -38,6 +38,7 @@ ENOUGH_DIGITS = 10
 """Significant digits of a decimal that may stand for a number without an end as a decimal."""
 ROUNDED_DIGITS = 3
 """Significant digits of a decimal that may stand beside its number in one chain."""
+LARGE_EXPONENT = 30
 LARGE = 10**9
 """The size from which a number inside a formula could bring two values close by design."""
 
@@ -158,7 +159,8 @@ def _same_relation(gold, answer, tolerance: float | None) -> bool:
     if not _is_equation(answer):
         return False
     values = _values(answer)
-    if not answer.name and (values[-1] == 0 or len(_letters(answer.items[0])) == 1):
+    unknowns = _letters(answer.items[0])
+    if not answer.name and (values[-1] == 0 or len(unknowns) == 1):
         return False
     if not any(same(gold, value, tolerance) for value in values):
         return False
@@ -262,7 +264,8 @@ def _is_number(formula) -> bool:
 
 def _near(gold, answer, tolerance: float) -> bool:
     error = abs((gold - answer).evalf(DIGITS))
-    return bool(error <= sympy.Rational(str(tolerance)) * abs(gold.evalf(DIGITS)))
+    size = abs(gold.evalf(DIGITS))
+    return bool(error <= sympy.Rational(str(tolerance)) * size)
 
 
 def _same_numbers(gold, answer) -> bool:
@@ -281,8 +284,9 @@ def _is_certain(gold, answer) -> bool:
     """Return True if formulas that agree are the same: none could be close by design, or proven."""
     for formula in (gold, answer):
         numbers = [max(abs(number.p), number.q) for number in formula.atoms(sympy.Rational)]
-        exponents = [power.exp for power in formula.atoms(sympy.Pow) if power.exp.is_Rational]
-        if max(numbers, default=0) > LARGE or any(abs(exponent) > 30 for exponent in exponents):
+        powers = formula.atoms(sympy.Pow)
+        exponents = [abs(power.exp) for power in powers if power.exp.is_Rational]
+        if max(numbers, default=0) > LARGE or max(exponents, default=0) > LARGE_EXPONENT:
             return _is_proven(gold, answer)
     return True
 
@@ -326,9 +330,10 @@ def _same_antiderivatives(gold, answer) -> bool:
         if {sympy.diff(formula, symbol) for symbol in constants} != {sympy.S.One}:
             return False
         letters -= constants
-    return bool(letters) and all(
-        _same_function(sympy.diff(gold, symbol), sympy.diff(answer, symbol)) for symbol in letters
-    )
+    for symbol in letters:
+        if not _same_function(sympy.diff(gold, symbol), sympy.diff(answer, symbol)):
+            return False
+    return bool(letters)
 
 
 def _renamed(gold, answer) -> list:
@@ -337,9 +342,8 @@ def _renamed(gold, answer) -> list:
     got = _constants(answer)
     if gold.is_Symbol or answer.is_Symbol or len(wanted) != len(got) or len(wanted) > 3:
         return [answer]
-    if sorted(map(str, (*wanted, *got))) != ["C", "c"] and not (
-        _are_arbitrary(gold, wanted) or _are_arbitrary(answer, got)
-    ):
+    arbitrary = _are_arbitrary(gold, wanted) or _are_arbitrary(answer, got)
+    if not arbitrary and sorted(map(str, (*wanted, *got))) != ["C", "c"]:
         return [answer]
     orders = [dict(zip(got, order, strict=True)) for order in itertools.permutations(wanted)]
     return [answer, *(answer.subs(order, simultaneous=True) for order in orders)]
@@ -368,13 +372,8 @@ def _same_function(gold, answer) -> bool:
     positive = _positive_letters(gold) | _positive_letters(answer)
     real = not (gold.has(sympy.I) or answer.has(sympy.I))
     comparable = 0
-    for number, signs in enumerate(_SIGNS_AT):
-        point = {}
-        for place, symbol in enumerate(letters):
-            value = sympy.Rational(17 + 6 * place + 11 * number, 11 + 2 * place + 7 * number % 13)
-            if number >= 5:  # whole numbers, for factorials and (-1)^n
-                value = sympy.Integer(4 + 3 * place + number * (place + 1) % 5)
-            point[symbol] = value if symbol in positive else signs[place % 3] * value
+    for number in range(len(_SIGNS_AT)):
+        point = _point(number, letters, positive)
         values = [formula.subs(point).evalf(DIGITS) for formula in (gold, answer)]
         if not all(value.is_number and value.is_finite for value in values):
             continue
@@ -383,7 +382,23 @@ def _same_function(gold, answer) -> bool:
         if not _agree(*values):
             return False
         comparable += 1
-    return _is_certain(gold, answer) if comparable >= 2 else _is_proven(gold, answer)
+    if comparable < 2:
+        return _is_proven(gold, answer)
+    return _is_certain(gold, answer)
+
+
+def _point(number: int, letters: list, positive: set) -> dict:
+    """Return the values of the letters at the point of a number; the last points are whole."""
+    point = {}
+    for place, symbol in enumerate(letters):
+        top = 17 + 6 * place + 11 * number
+        value = sympy.Rational(top, 11 + 2 * place + 7 * number % 13)
+        if number >= 5:  # for factorials and (-1)^n
+            value = sympy.Integer(4 + 3 * place + number * (place + 1) % 5)
+        if symbol not in positive:
+            value *= _SIGNS_AT[number][place % 3]
+        point[symbol] = value
+    return point
 
 
 def _positive_letters(formula) -> set:

@@ -29,7 +29,7 @@ _SIGNS = re.compile(r"\\(pm|mp)(?![A-Za-z])")
 _POINT_NAME = re.compile(r"([A-Z](?:_\{?\w\}?|')?|\(x,\s*y(?:,\s*z)?\))\s*(?=\()")
 _DECLARED = re.compile(r"\(?\s*([a-z])\s*\\in\s*(\\mathbb\{[ZN]\}(?:\^\+|_\+)?)\s*\)?")
 _CONGRUENCE = re.compile(
-    r"(?:([a-z])\s*\\equiv\s*)?([^,]+?)\s*\(?\\?[pb]?mod(?![a-z])\s*\{?\s*(\d+)\s*\}?\)?"
+    r"(?:([a-z])\s*\\equiv\s*)?((?:(?!mod|\\equiv).)+?)\s*\(?\\?[pb]?mod(?![a-z])\s*\{?\s*(\d+)\s*\}?\)?"
 )
 _BUILDER = re.compile(r"(.+?)\s*(?:\\mid(?![a-z])|\||:)\s*(.+)", re.DOTALL)
 _BARE_BUILDER = re.compile(r"\s*[a-z]\s*(?:\\mid(?![a-z])|\||:)")
@@ -115,8 +115,7 @@ def _read(text: str):
         return _SETS[text]
     congruence = _CONGRUENCE.fullmatch(text)
     if congruence is not None:
-        modulus = sympy.Integer(congruence[3])
-        return Group("mod", (parse(congruence[2]) % modulus, modulus), congruence[1] or "")
+        return _read_congruence(congruence)
     for mark in (";", ","):
         pieces = _split(text, mark)
         if len(pieces) > 1:
@@ -132,8 +131,10 @@ def _read(text: str):
     if relations:
         return _read_relation(text, relations)
     point = _POINT_NAME.match(text)
-    if point is not None and _split_brackets(text[point.end() :])[0] == "()":
-        value = _read(text[point.end() :])
+    if point is not None:
+        coordinates = text[point.end() :]
+        brackets, _ = _split_brackets(coordinates)
+        value = _read(coordinates) if brackets == "()" else None
         if isinstance(value, Group):
             return replace(value, name=point[1])
     bracketed = _read_brackets(text)
@@ -144,7 +145,15 @@ def _read(text: str):
         return parts[0]
     if 0 in parts:
         raise Unreadable("a ratio with 0")
-    return Group("ratio", tuple(part / parts[0] for part in parts))
+    first = parts[0]
+    return Group("ratio", tuple(part / first for part in parts))
+
+
+def _read_congruence(match: re.Match[str]) -> Group:
+    modulus = sympy.Integer(match[3])
+    residues = _read_items(_split(match[2], ","))
+    items = [Group("mod", (residue % modulus, modulus), match[1] or "") for residue in residues]
+    return items[0] if len(items) == 1 else Group("list", tuple(items))
 
 
 def _read_brackets(text: str):
@@ -178,12 +187,15 @@ def _as_vector(formula):
     parts = [expanded.coeff(vector) for vector in vectors]
     if expanded.xreplace(dict.fromkeys(vectors, sympy.S.Zero)) != 0:
         return formula
-    return Group("()", tuple(parts if parts[2] != 0 else parts[:2]))
+    if parts[2] == 0:
+        parts.pop()
+    return Group("()", tuple(parts))
 
 
 def _with_sign(text: str, signs: str) -> str:
     r"""Replace ``\pm`` by the first sign, and ``\mp`` by the second."""
-    return _SIGNS.sub(lambda sign: signs[sign[1] == "mp"], text)
+    first, second = signs
+    return _SIGNS.sub(lambda sign: first if sign[1] == "pm" else second, text)
 
 
 def _outer_marks(text: str) -> list[re.Match[str]]:
@@ -211,7 +223,8 @@ def _split(text: str, mark: str) -> list[str]:
     start = 0
     for match in _outer_marks(text):
         place = match.start()
-        if match[0] == mark and not any(place in number for number in thousands):
+        separates = not any(place in number for number in thousands)
+        if match[0] == mark and separates:
             pieces.append(text[start:place])
             start = match.end()
     return [*pieces, text[start:]]
@@ -317,8 +330,9 @@ def _join(kind: str, items: list):
 def _read_set(text: str):
     """Read the text between two braces: a condition or a list."""
     builder = _BUILDER.fullmatch(text)
-    if builder is None or _split_brackets(builder[1])[0] == r"\{\}":
-        return Group("set", tuple(_read_items(_split_items(text))))
+    if builder is None or builder[1].startswith(r"\{"):
+        items = _read_items(_split_items(text))
+        return Group("set", tuple(items))
     member, condition = builder[1].strip(), builder[2].strip()
     declaration = _DECLARED.fullmatch(condition)
     if declaration is not None and not member.startswith("("):
@@ -344,8 +358,10 @@ def _read_relation(text: str, marks: list[re.Match[str]]):
         start = mark.end()
     texts.append(text[start:].strip())
     signs = tuple(mark[0] for mark in marks)
-    left = "".join(texts[0].split())
-    name = "" if _NO_NAME.search(_INSIDE.sub("", _SUBSCRIPT.sub("", left))) else left
+    name = "".join(texts[0].split())
+    bare = _INSIDE.sub("", _SUBSCRIPT.sub("", name))
+    if _NO_NAME.search(bare):
+        name = ""
     if signs == (r"\in",):
         if not name:
             raise Unreadable("a part of an unknown in a set")

@@ -277,7 +277,8 @@ class _Reader:
         while self._take_if("'"):
             name += "'"
             called = True
-        if called and "".join(map(self.peek, range(6))) == "^{-1}(":
+        behind = "".join(map(self.peek, range(6)))
+        if called and behind == "^{-1}(":
             self._place += 5
             name += "^-1"
         if called and self.peek() == "(" and not self._spaced():
