@@ -123,6 +123,12 @@ def test_a_longest_question_has_to_fit_a_fresh_model(shop: Path, run: Run) -> No
     assert "model.positions: got 80, expected at least" in " ".join(ran.out.split())
 
 
+def test_a_completion_has_to_have_room_for_a_plan_of_the_cold_start(shop: Path, run: Run) -> None:
+    ran = run("train", RECIPE, "--dry-run", "rollout.max_tokens=10")
+    assert ran.code == 1
+    assert "rollout.max_tokens: got 10, expected at least" in " ".join(ran.out.split())
+
+
 def test_questions_that_changed_since_are_not_taken_for_those_that_were_recorded(
     shop: Path,
 ) -> None:

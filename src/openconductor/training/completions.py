@@ -81,6 +81,23 @@ def write_prompt(
     return cast("str", text)
 
 
+def check_room(
+    tokenizer: PreTrainedTokenizerBase, config: TrainConfig, plans: Sequence[str]
+) -> None:
+    """Check that the shortest of some plans fits into a completion.
+
+    Raises:
+        ConfigError: it does not.
+    """
+    lengths = [len(tokenizer.encode(plan, add_special_tokens=False)) for plan in plans]
+    shortest = min(lengths) + 1  # its end
+    if shortest > config.rollout.max_tokens:
+        raise ConfigError(
+            f"rollout.max_tokens: got {config.rollout.max_tokens}, expected at least {shortest}, "
+            "which the shortest plan takes"
+        )
+
+
 def context_length(
     tokenizer: PreTrainedTokenizerBase, prompts: Sequence[str], config: TrainConfig, most: int
 ) -> int:

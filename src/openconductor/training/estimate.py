@@ -15,13 +15,14 @@ import torch
 from transformers import AutoConfig, AutoModelForCausalLM, PreTrainedTokenizerBase
 
 from openconductor.pool import WorkerPool
-from openconductor.training.completions import context_length, write_prompt
+from openconductor.prompt import render_workflow
+from openconductor.training.completions import check_room, context_length, write_prompt
 from openconductor.training.models import build_model, build_tokenizer, load_tokenizer
 from openconductor.training.run import quiet_libraries
 from openconductor.training.setup import Questions, imitation_problems, training_problems
 from openconductor.training.supervised import fresh_tokenizer
 from openconductor.training.train_config import TrainConfig
-from openconductor.types import Usage
+from openconductor.types import Step, Usage, Workflow
 
 GIB = 2**30
 CARDS = (1, 2, 4, 8)
@@ -109,9 +110,13 @@ def model_needs(config: TrainConfig, pool: WorkerPool, questions: Questions | No
         questions: to learn from; None: they are not here.
 
     Raises:
-        ConfigError: the base or its tokenizer cannot be loaded.
+        ConfigError: the base or its tokenizer cannot be loaded, or a plan does not fit into a
+            completion.
     """
     model, shape, tokenizer = _shape(config, pool, questions)
+    if config.model.base:
+        plan = Workflow((Step(pool.ordinals[0], "?"),))
+        check_room(tokenizer, config, [render_workflow(plan)])
     parameters = sum(weights.numel() for weights in model.parameters())
     learnt = _adapter_parameters(model, config) if config.model.lora_rank else parameters
     needs = ModelNeeds(parameters, learnt, None, {}, {}, _disk(config, parameters, learnt))

@@ -32,9 +32,9 @@ from openconductor.errors import ConfigError
 from openconductor.measures import Pace
 from openconductor.pool import WorkerPool
 from openconductor.prompt import count_steps, render_workflow
-from openconductor.tasks.simulated import simulations
+from openconductor.tasks.simulated import Plan, simulations
 from openconductor.training.checkpoint import WholeCheckpoints, last_checkpoint
-from openconductor.training.completions import draw_pool, write_prompt
+from openconductor.training.completions import check_room, draw_pool, write_prompt
 from openconductor.training.models import build_tokenizer, with_adapters
 from openconductor.training.setup import Learner, Phase, Questions, Setup
 from openconductor.training.train_config import SupervisedConfig, TrainConfig
@@ -45,6 +45,7 @@ Row = tuple[list[int], list[int]]
 """The token ids of a prompt and of its completion, the end included."""
 
 _IGNORED = -100  # the label of a token that is not learnt
+_MEASURED_PLANS = 64  # of a cold start, one of which has to fit into a completion
 _WORD = re.compile(r"(?:^| )[^\W\d_]+", re.MULTILINE)  # with the blank before it
 
 FIRST = (
@@ -102,18 +103,23 @@ COLD_START = Phase(
 def _cold_start_row(setup: Setup, tokenizer: PreTrainedTokenizerBase, index: int) -> Row:
     """Return exercise number ``index``: a question, and a random workflow for it."""
     config, settings = setup.config, setup.config.cold_start
-    simulation = setup.questions.simulation
-    rng = random.Random(f"cold-start/{config.seed}/{index}")
-    pool = draw_pool(config, setup.pool, f"cold-start/{index}")
-    if simulation is None:
-        question = setup.questions.planned(rng.choice(setup.questions.learnt))
-        draw = shaped_plan if settings.shapes else random_plan
-        workflow, thought = draw(rng, pool.ordinals, config)
-        prompt = write_prompt(tokenizer, question, config, pool)
-        return make_row(tokenizer, prompt, render_workflow(workflow, thought))
     if index < settings.reading * settings.batch:
         return reading_row(tokenizer, setup, f"cold-start/{index}")
-    plan = simulation.draw_plan(
+    pool = draw_pool(config, setup.pool, f"cold-start/{index}")
+    plan = _draw_plan(config, setup.questions, pool, index)
+    prompt = write_prompt(tokenizer, plan.question, config, pool, plan.previous)
+    return make_row(tokenizer, prompt, render_workflow(plan.workflow, plan.thought))
+
+
+def _draw_plan(config: TrainConfig, questions: Questions, pool: WorkerPool, index: int) -> Plan:
+    """Draw plan number ``index`` of the cold start, over the workers on offer."""
+    rng = random.Random(f"cold-start/{config.seed}/{index}")
+    if questions.simulation is None:
+        question = questions.planned(rng.choice(questions.learnt))
+        draw = shaped_plan if config.cold_start.shapes else random_plan
+        workflow, thought = draw(rng, pool.ordinals, config)
+        return Plan(question, workflow, thought)
+    return questions.simulation.draw_plan(
         rng,
         index,
         pool,
@@ -121,19 +127,19 @@ def _cold_start_row(setup: Setup, tokenizer: PreTrainedTokenizerBase, index: int
         rounds=config.rollout.rounds,
         cards=config.prompt.cards,
     )
-    prompt = write_prompt(tokenizer, plan.question, config, pool, plan.previous)
-    return make_row(tokenizer, prompt, render_workflow(plan.workflow, plan.thought))
 
 
 def fresh_tokenizer(
     config: TrainConfig, questions: Questions, pool: WorkerPool
 ) -> PreTrainedTokenizerFast:
-    """Build the tokenizer of a fresh model, and check that the model can read all questions.
+    """Build the tokenizer of a fresh model; check that questions and plans fit into the model.
 
     Raises:
-        ConfigError: a question leaves no room for a completion.
+        ConfigError: a question leaves no room for a completion, or a completion none for a plan.
     """
     tokenizer = build_tokenizer(fresh_phrases(config, questions))
+    plans = [_draw_plan(config, questions, pool, index) for index in range(_MEASURED_PLANS)]
+    check_room(tokenizer, config, [render_workflow(plan.workflow, plan.thought) for plan in plans])
     longest = 0
     for problem in chain(questions.learnt, *questions.held_out):
         prompt = write_prompt(tokenizer, questions.planned(problem), config, pool)

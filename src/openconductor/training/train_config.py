@@ -402,6 +402,7 @@ class TrainConfig(_Section):
     """One experiment.
 
     Attributes:
+        name: names the run's folder.
         pool: a pool file, or a simulated pool: ``gym``, its workers in another world (``gym:7``),
             or workers that are drawn anew for each question (``gym:drawn``).
         save_every: iterations between checkpoints.
@@ -453,6 +454,8 @@ class TrainConfig(_Section):
     @model_validator(mode="after")
     def _check_phases(self) -> Self:
         """Check that the model can learn at all, and that both rounds of recursion fit."""
+        named = self.name.strip() and "/" not in self.name
+        _require(named, "name", self.name, "a name for the run's folder, without /")
         rollout, model = self.rollout, self.model
         if not model.base:
             _require(

@@ -64,6 +64,8 @@ imitate.anchor=2                         → imitate\.anchor
 imitate.rounds=0 rollout.iterations=0    → rollout\.iterations: got 0, expected more without
 imitate.micro_batch=48                   → imitate\.micro_batch: got 48, expected a divisor of 64
 seed=one                                 → seed
+name=""                                  → name: got '', expected a name
+name="runs/first"                        → name: got 'runs/first', expected a name .* without /
 seed=4294967296                          → seed
 rollout.rounds=2 rollout.questions=3     → rollout\.questions: got 3, expected an even number
 rollout.rounds=2 imitate.questions=3     → imitate\.questions: got 3, expected an even number

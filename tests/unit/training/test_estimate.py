@@ -116,6 +116,12 @@ def seven(data: Path) -> ModelNeeds:
     return needs(data, "7b")
 
 
+def test_a_completion_has_room_for_a_plan(data: Path) -> None:
+    checked = check(data, "7b", "rollout.max_tokens=10")
+    faults = [line.text for line in checked.checklist.checks if line.state == "wrong"]
+    assert any("rollout.max_tokens: got 10, expected at least" in fault for fault in faults)
+
+
 def test_memory_is_that_of_the_models_shape(seven: ModelNeeds) -> None:
     assert seven.prompt_tokens is not None
     assert seven.parameters == seven.learnt == 7_615_616_512
