@@ -198,7 +198,7 @@ def test_a_judge_that_cannot_be_reached_changes_nothing(monkeypatch: pytest.Monk
     with pytest.raises(Unreachable, match="worker 'judge': no connection; nothing was asked"):
         grade_again("judge")
     assert (tables(RUN), read_folder(RUN)[0].judge) == (before, "")
-    with pytest.raises(Unreachable, match=r"worker 'ann': .*; worker 'judge': .*; nothing was"):
+    with pytest.raises(Unreachable, match="worker 'ann', worker 'judge': no connection; nothing"):
         play(Path("other"), judge="judge", systems=["worker:ann"])
     assert paid(Path("other")) == (0, 0)
 
