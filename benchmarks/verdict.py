@@ -2,9 +2,9 @@
 
     python -m benchmarks.verdict --seeds 100 --out verdict.jsonl [--case NAME ...] [--json]
 
-Each case of ``verdict_cases`` is judged on so many seeds, with and without replays of its plans,
-and with and without the planner asked. A line of the file is one seed of one case; what is there is
-not judged again, so a run that was stopped continues. ``--power`` judges planners of known gain
+Each case of ``verdict_cases`` is judged on each seed, with and without replays of its plans, and
+with and without the planner asked. A line of the file is one seed of one case; what is there is not
+judged again, so a run that was stopped continues. ``--power`` judges planners of known gain
 instead: the labels for gains of 0 to 10 points, 200 to 3,000 questions, and two or ten rivals.
 
 The bars: a fraud is certified in at most 2 of 100 seeds; an honest planner is called what it is in

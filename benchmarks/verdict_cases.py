@@ -316,7 +316,7 @@ def mere(world: World, item: Item) -> list[Workflow]:
 
 
 def routed_at(known: float) -> Planner:
-    """A planner that knows each kind's specialist in so many cases."""
+    """A planner that knows each kind's specialist in a share of cases."""
 
     def skill(worker: int, item: Item) -> float:
         return 0.84 if worker == worker_of(item) else 0.52

@@ -323,7 +323,7 @@ class World:
         return records
 
     def renamed(self, records: Sequence[Record], names: int) -> list[Record]:
-        """Return the records as of so many tasks, merged again as a report merges them."""
+        """Return the records as of several tasks, merged again as a report merges them."""
         listed = list(records)
         questions: dict[Key, KeptQuestion] = {}
         for number in range(names):

@@ -190,7 +190,6 @@ class Orchestration:
             ``best_single``, on the kinds of question where that is better; None: neither is better
             than ``best_single``.
         told: the right answers that the subtasks of its first round say.
-        told_later: the same of later rounds, which may repeat what was answered before.
         parts: its lead over the best worker by task, or of one task by kind of question.
         others: all further systems; ablations of this one have its name and other options.
         workers: every worker alone, by its name.
@@ -229,7 +228,6 @@ class Orchestration:
     base_alone: Level | None = None
     by_itself: Level | None = None
     told: Told | None = None
-    told_later: Told | None = None
     parts: Mapping[str, Difference] = field(default_factory=dict[str, Difference])
     others: tuple[Level, ...]
     workers: Mapping[str, Level]
@@ -359,7 +357,6 @@ def measure_orchestration(
         figures = replace(figures, plays=measure_plays(plays, ours, of_best, seed))
     if best is None:
         return figures
-    wrong = _wrong_answers(by_system)
     groups = _group_questions(ours)
     chosen = dict(best.chosen)
     most_chosen = max(chosen, key=lambda name: chosen[name])
@@ -374,8 +371,7 @@ def measure_orchestration(
         chosen=chosen,
         captured=_share_of_headroom(lineup.ours, best, oracle_scores),
         by_itself=lineup.bare_level("the planner where it answers, or the best worker", by_itself),
-        told=find_told(ours, wrong, best.naive, seed),
-        told_later=find_told(ours, wrong, best.naive, seed, later=True),
+        told=find_told(ours, _wrong_answers(by_system)),
         parts=_leads_by_group(groups, lineup.ours, best.naive, seed),
         effort=find_effort(by_system, system, best.name, seed),
     )

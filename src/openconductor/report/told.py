@@ -13,15 +13,7 @@ from typing import NamedTuple
 
 from openconductor.baselines.consensus import answer_key
 from openconductor.evaluation.records import Record
-from openconductor.evaluation.statistics import (
-    Difference,
-    Estimate,
-    Key,
-    Scores,
-    difference,
-    grouped,
-    mean_interval,
-)
+from openconductor.evaluation.statistics import Estimate, Key, grouped, mean_interval
 
 MOST_ANSWERS = 40
 """The most right answers to other questions that are looked for in a plan."""
@@ -37,13 +29,11 @@ class Told:
         share: the share of right answers that a subtask names, more often than any other choice.
         by_chance: the share of right answers to other questions that these subtasks name.
         beyond: the first share less the second.
-        lead: the lead over the best worker if a told answer counts only as much as chance.
     """
 
     share: float
     by_chance: float
     beyond: Estimate
-    lead: Difference | None
 
 
 class _Check(NamedTuple):
@@ -54,39 +44,22 @@ class _Check(NamedTuple):
     chance: float
 
 
-def find_told(
-    records: Sequence[Record],
-    wrong: Mapping[Key, set[str]],
-    best: Scores,
-    seed: int,
-    *,
-    later: bool = False,
-) -> Told | None:
-    """Find the right answers that a system's own subtasks say; None: no planned answer is right.
+def find_told(records: Sequence[Record], wrong: Mapping[Key, set[str]]) -> Told | None:
+    """Find the right answers that the subtasks of a system's first rounds say.
+
+    None: no planned answer is right.
 
     Args:
         records: the system's.
         wrong: the wrong answers of others to each question.
-        best: the scores of the best worker.
-        seed: of the bootstrap.
-        later: look at the rounds after the first one, instead of the first one.
     """
     answers = _Answers(records, wrong)
     checks: list[_Check] = []
-    credited: list[tuple[Key, float]] = []
     for record in records:
-        if record.correct is None:
-            continue
-        credit = float(record.correct)
-        workflows = record.workflows[1:] if later else record.workflows[:1]
         text = answer_text(record)
-        if record.correct and record.valid and workflows and text:
-            subtasks = [step.subtask for workflow in workflows for step in workflow]
-            check = answers.check(record, text, plain_words(" \n".join(subtasks)))
-            checks.append(check)
-            if check.told:
-                credit = check.chance
-        credited.append((record.key, credit))
+        if record.correct and record.valid and record.workflows and text:
+            subtasks = [step.subtask for step in record.workflows[0]]
+            checks.append(answers.check(record, text, plain_words(" \n".join(subtasks))))
     if not checks:
         return None
     by_question = grouped((check.key, check.told - check.chance) for check in checks)
@@ -95,7 +68,6 @@ def find_told(
         share=fmean(check.told for check in checks),
         by_chance=fmean(check.chance for check in checks),
         beyond=Estimate(fmean(beyond), *mean_interval(beyond), len(beyond)),
-        lead=difference(grouped(credited), best, seed),
     )
 
 
