@@ -64,16 +64,31 @@ mole: mol mole = 1
 calorie: cal calorie = 1
 unit: unit = 1
 """
-# Named units that are made of others.
-_COMPOSED = {
-    "mph": "mi/h", "kmph": "km/h", "kph": "km/h", "fps": "ft/s", "L litre liter l": "dm^3",
-    "M molar": "mol/dm^3", "cc": "cm^3", "hectare ha": "hm^2", "N newton": "kg m/s^2",
-    "J joule": "N m", "W watt": "J/s", "Pa pascal": "N/m^2", "Hz hertz": "1/s",
-    "C coulomb": "A s", "V volt": "W/A", "Ω ohm": "V/A", "F farad": "C/V", "T tesla": "Wb/m^2",
-    "Wb weber": "V s", "H henry": "Wb/A",
-}  # fmt: skip
-_SIZED = {"eV": ("J", "1602176634/10000000000000000000000000000"), "atm": ("Pa", "101325"),
-          "bar": ("Pa", "100000")}  # fmt: skip
+# "names = size unit": units that are made of those above them.
+_COMPOSED = """
+mph = 1 mi/h
+kmph kph = 1 km/h
+fps = 1 ft/s
+L l litre liter = 1 dm^3
+cc = 1 cm^3
+hectare ha = 1 hm^2
+M molar = 1 mol/dm^3
+N newton = 1 kg m/s^2
+J joule = 1 N m
+W watt = 1 J/s
+Pa pascal = 1 N/m^2
+Hz hertz = 1 1/s
+C coulomb = 1 A s
+V volt = 1 W/A
+Ω ohm = 1 V/A
+F farad = 1 C/V
+Wb weber = 1 V s
+T tesla = 1 Wb/m^2
+H henry = 1 Wb/A
+eV = 1.602176634e-19 J
+atm = 101325 Pa
+bar = 100000 Pa
+"""
 _PREFIXES = {
     "p pico": -12, "n nano": -9, "μ µ u micro": -6, "m milli": -3, "c centi": -2, "d deci": -1,
     "h hecto": 2, "k kilo": 3, "M mega": 6, "G giga": 9, "T tera": 12,
@@ -112,6 +127,7 @@ _REWRITES = tuple(
 
 @lru_cache(maxsize=1)
 def _units() -> dict[str, Unit]:
+    """Return all units by name."""
     units: dict[str, Unit] = {}
     for line in _TABLE.strip().replace(",\n", ",").splitlines():
         basic, _, entries = line.partition(":")
@@ -119,7 +135,29 @@ def _units() -> dict[str, Unit]:
             names, _, size = entry.partition("=")
             unit = Unit(((basic, 1),), Fraction(size.strip()))
             units |= dict.fromkeys(names.split(), unit)
-    return units
+    units = _with_prefixes(units)
+    for line in _COMPOSED.strip().splitlines():
+        names, _, definition = line.partition(" = ")
+        size, _, factors = definition.partition(" ")
+        unit = _combine(factors, units, letters=True)
+        assert unit is not None  # units above it make it
+        unit = replace(unit, size=unit.size * Fraction(size))
+        units |= dict.fromkeys(names.split(), unit)
+    return _with_prefixes(units)
+
+
+def _with_prefixes(units: dict[str, Unit]) -> dict[str, Unit]:
+    """Return units and the same with prefixes; a name without a prefix wins."""
+    prefixed: dict[str, Unit] = {}
+    for prefixes, exponent in _PREFIXES.items():
+        for prefix in prefixes.split():
+            names = _PREFIXED if len(prefix) == 1 else _PREFIXED_WORDS
+            if prefix in "cd":
+                names = "m L l"
+            for name in units.keys() & set(names.split()):
+                unit = units[name]
+                prefixed[prefix + name] = replace(unit, size=unit.size * Fraction(10) ** exponent)
+    return prefixed | units
 
 
 def read_unit(text: str, *, letters: bool = False) -> Unit | None:
@@ -139,7 +177,11 @@ def read_unit(text: str, *, letters: bool = False) -> Unit | None:
     letters = letters or _MARKED.search(text) is not None
     for pattern, replacement in _REWRITES:
         text = pattern.sub(replacement, text)
-    text = text.strip(" .")
+    return _combine(text.strip(" ."), _units(), letters=letters)
+
+
+def _combine(text: str, units: dict[str, Unit], *, letters: bool) -> Unit | None:
+    """Return the product of the units that a text names."""
     powers: Counter[str] = Counter()
     size = Fraction(1)
     place = 0
@@ -148,14 +190,15 @@ def read_unit(text: str, *, letters: bool = False) -> Unit | None:
         factor = _FACTOR.match(text, place)
         if factor is None:
             return None
-        unit = _find_unit(factor["name"], letters=letters or place > 0)
+        unit = _find_unit(factor["name"], units, letters=letters or place > 0)
         if unit is None:
             return None
         if factor["per"]:
             if sign < 0 or place == 0:
                 return None
             sign = -1
-        power = sign * _POWERS.get(factor["prefix"], int(factor["power"] or 1))
+        power = _POWERS.get(factor["prefix"]) or int(factor["power"] or 1)
+        power *= sign
         for basic, exponent in unit.dimension:
             powers[basic] += exponent * power
         size *= unit.size**power
@@ -166,38 +209,15 @@ def read_unit(text: str, *, letters: bool = False) -> Unit | None:
     return Unit(tuple(dimension), size)
 
 
-def _find_unit(name: str, *, letters: bool) -> Unit | None:
+def _find_unit(name: str, units: dict[str, Unit], *, letters: bool) -> Unit | None:
     if name == "1":
         return Unit((), Fraction(1))
     if len(name) == 1 and name.isalpha() and name != "Ω" and not letters:
         return None
+    if name in units:
+        return units[name]
     lower = name.lower()
-    forms = [name]
-    if len(name) > 2:
-        forms += [lower, lower.removesuffix("s"), lower.removesuffix("es")]
-    for form in forms:
-        unit = _units().get(form) or _compose(form)
-        if unit is not None and (form == name or len(form) > 2):
-            return unit
-    return None
-
-
-@lru_cache(maxsize=1024)
-def _compose(name: str) -> Unit | None:
-    """Return a unit that is made of others, or has a prefix."""
-    for names, text in _COMPOSED.items():
-        if name in names.split():
-            return read_unit(text, letters=True)
-    if name in _SIZED:
-        other, size = _SIZED[name]
-        unit = _find_unit(other, letters=True)
-        return unit and replace(unit, size=unit.size * Fraction(size))
-    for prefixes, exponent in _PREFIXES.items():
-        for prefix in prefixes.split():
-            rest = name.removeprefix(prefix)
-            known = _PREFIXED if len(prefix) == 1 else _PREFIXED_WORDS
-            if rest == name or rest not in known.split() or (prefix in "cd" and rest not in "mLl"):
-                continue
-            unit = _find_unit(rest, letters=True)
-            return unit and replace(unit, size=unit.size * Fraction(10) ** exponent)
+    for form in (lower, lower.removesuffix("s"), lower.removesuffix("es")):
+        if len(form) > 2 and form in units:
+            return units[form]
     return None

@@ -55,11 +55,12 @@ _CONDITIONS = {"<": sympy.Lt, r"\le": sympy.Le, r"\ne": sympy.Ne}
 EQUATED = {"=", r"\approx"}
 # A left side that is more than the name of a value: sums, products, powers, numbers.
 _NO_NAME = re.compile(
-    r"[+*/!]|(?<!\{)-|\\(?:cdot|times|sqrt|binom|sum|int|frac(?!\{d))|\^(?!\{-1\})|^\d"
+    r"[+*/!]|(?<!\{)-|\\(?:cdot|times|sqrt|binom|sum|int|frac(?!\{(?:d|\\partial)))|\^(?!\{-1\})|^\d"
     r"|(?<![\\A-Za-z])[a-z]\s*[a-z](?![A-Za-z])"
 )
 _INSIDE = re.compile(
-    r"\\frac\{(?:d[^{}]*\}\{d[^{}]*|[A-Z]{1,2}\}\{[A-Z]{1,2})\}|\([^()]*\)|\\text\{[^{}]*\}"
+    r"\\frac\{(?:(?:d|\\partial)[^{}]*\}\{(?:d|\\partial)[^{}]*|[A-Z]{1,2}\}\{[A-Z]{1,2})\}"
+    r"|\([^()]*\)|\\text\{[^{}]*\}"
 )
 _SUBSCRIPT = re.compile(r"_\{(?:[^{}]|\{[^{}]*\})*\}|_\w")
 WHOLE = letter("any whole number")
