@@ -66,7 +66,9 @@ def _say_system(figures: Orchestration, costs: Mapping[str, Cost]) -> str:
         return f"No answer of {figures.system} could be decided"
     decided = figures.counts[figures.system]["records"] - figures.masked
     right = f"{100 * figures.accuracy.value:.0f} % of {counted(decided, 'decided answer')}"
-    return f"{figures.system} is right on {right}, {_say_cost(costs[figures.system])}"
+    text = f"{figures.system} is right on {right}"
+    cost = costs.get(figures.system)
+    return text if cost is None else f"{text}, {_say_cost(cost)}"
 
 
 def _name(system: str, choice: Choice) -> str:
