@@ -9,7 +9,6 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from statistics import fmean
 from typing import NamedTuple
 
 from openconductor.evaluation.eval_config import ALONE, BOUNDS
@@ -21,7 +20,7 @@ from openconductor.evaluation.statistics import (
     difference,
     holm,
     interval_90,
-    task_mean,
+    mean_score,
 )
 from openconductor.evaluation.tables import Cost, user_costs
 
@@ -128,7 +127,7 @@ class _Contest:
         self._costs = user_costs(results)
         systems = [system for system in results.systems if is_competitor(system, results)]
         self._scores = _strict_scores(results, systems)
-        self.right = {system: _mean(scores) for system, scores in self._scores.items()}
+        self.right = {system: mean_score(scores) for system, scores in self._scores.items()}
         self.questions = len(next(iter(self._scores.values()), ()))
         ranked = sorted(systems, key=lambda system: (-self.right[system], self.cost(system)))
         workers = [system for system in ranked if system.startswith(ALONE)]
@@ -229,7 +228,3 @@ def _strict_scores(results: Results, systems: Sequence[str]) -> dict[str, dict[K
             of_system.setdefault(key, []).append(float(is_right))
         scores[system] = of_system
     return scores
-
-
-def _mean(scores: Mapping[Key, list[float]]) -> float:
-    return task_mean({key: fmean(repeats) for key, repeats in scores.items()})

@@ -234,7 +234,8 @@ def _status(outcome: Outcome) -> Status:
 def _round_record(one: Round) -> RoundRecord:
     reason = one.error.reason.value if isinstance(one.error, WorkflowError) else ""
     outcomes: list[str] = []
-    for result in one.transcript.results if one.transcript is not None else ():
+    results = () if one.transcript is None else one.transcript.results
+    for result in results:
         outcomes.append(result.calls[-1].outcome if result.calls else "")
     planned = one.completion is not None or bool(one.calls)
     return RoundRecord(one.workflow, planned, reason, tuple(outcomes))

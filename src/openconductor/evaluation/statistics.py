@@ -181,6 +181,11 @@ def mean_interval(values: Sequence[float]) -> tuple[float, float]:
     return centre - half, centre + half
 
 
+def mean_estimate(values: Sequence[float]) -> Estimate:
+    """Return the mean of any numbers, one a question, with the interval of ``mean_interval``."""
+    return Estimate(fmean(values), *mean_interval(values), len(values))
+
+
 def bootstrap_mean(
     values: Sequence[float], *, seed: int = 0, resamples: int = RESAMPLES
 ) -> MeanTest:
@@ -447,6 +452,27 @@ def task_mean(means: Mapping[Key, float]) -> float:
     0.75
     """
     return fmean(fmean(of_task.values()) for of_task in by_task(means).values())
+
+
+def mean_score(scores: Scores) -> float:
+    """Return the mean over problems of the mean over repeats, every task weighing the same."""
+    return task_mean({key: fmean(repeats) for key, repeats in scores.items()})
+
+
+def cross_fitted(candidates: Sequence[Scores], keys: Sequence[Key]) -> Scores:
+    """Return for each problem the scores of the candidate that is best on the other half."""
+    chosen: dict[Key, Sequence[float]] = {}
+    for half, other_half in ((keys[::2], keys[1::2]), (keys[1::2], keys[::2])):
+        if candidates:
+            best = max(candidates, key=lambda scores: _mean_of(scores, other_half))
+            chosen |= {key: best[key] for key in half if key in best}
+    return chosen
+
+
+def _mean_of(scores: Scores, keys: Sequence[Key]) -> float:
+    """Return the mean over some problems; 0 if none of them has scores."""
+    values = [fmean(scores[key]) for key in keys if key in scores]
+    return fmean(values) if values else 0.0
 
 
 def _mean(means: Sequence[float], draws: int) -> Mean:

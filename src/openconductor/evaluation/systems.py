@@ -112,7 +112,8 @@ def load_pool(
             if task in TASKS and task != config.pool:
                 raise unreadable(task, config.pool)
     pool = open_pool(config.pool, config.seed or 0, calibrations=calibrations)
-    for table in config.task if tables is None else tables:
+    recorded = config.task if tables is None else tables
+    for table in recorded:
         pool = open_task(table, config).with_records(pool)
     for name in config.constrained:
         pool.ordinal_of(name)  # raises if there is none

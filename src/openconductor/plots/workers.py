@@ -120,7 +120,8 @@ def _step_shares(
     steps: dict[Key, Counter[str]] = {}
     for record in records:
         counts = steps.setdefault(record.key, Counter())
-        for played in record.rounds[1:] if later else record.rounds[:1]:
+        rounds = record.rounds[1:] if later else record.rounds[:1]
+        for played in rounds:
             counts.update(material.worker(step.worker) for step in played.workflow or ())
     return shares_of(list(steps.values()), material.names)
 

@@ -173,7 +173,7 @@ def price_missing(
     figures: Orchestration, missing: Missing, costs: Mapping[str, Cost]
 ) -> AskingPrice:
     """Estimate what it takes to ask what is missing, by what answers have cost."""
-    own = costs[figures.system]
+    own = costs.get(figures.system, Cost())
     times: list[tuple[Cost, float]] = []
     added = max(0, missing.questions - figures.questions)
     questions = figures.questions + added

@@ -44,6 +44,7 @@ from openconductor.evaluation.statistics import (
     Key,
     Scores,
     by_task,
+    cross_fitted,
     difference,
     grouped,
     scores_by_problem,
@@ -547,19 +548,8 @@ def _choose_by_group(groups: Mapping[Key, str], first: Scores, second: Scores) -
     shared = [key for key in groups if key in first and key in second]
     for group in dict.fromkeys(groups.values()):
         keys = [key for key in shared if groups[key] == group]
-        even, odd = keys[::2], keys[1::2]
-        for half, other_half in ((even, odd), (odd, even)):
-            better = first
-            if _mean(second, other_half) > _mean(first, other_half):
-                better = second
-            chosen |= {key: better[key] for key in half}
+        chosen |= cross_fitted((first, second), keys)
     return chosen
-
-
-def _mean(scores: Scores, keys: Sequence[Key]) -> float:
-    if not keys:
-        return 0.0
-    return fmean(fmean(scores[key]) for key in keys)
 
 
 def _wrong_answers(by_system: Mapping[str, Sequence[Record]]) -> dict[Key, set[str]]:

@@ -32,8 +32,8 @@ from openconductor.evaluation.statistics import (
     estimate,
     grouped,
     jackknife_interval,
+    mean_score,
     scores_by_problem,
-    task_mean,
 )
 from openconductor.report.routing import routing_entropy, steps_by_question
 
@@ -210,7 +210,7 @@ class _Rival(NamedTuple):
 
     @property
     def accuracy(self) -> float:
-        return _mean(self.scores)
+        return mean_score(self.scores)
 
 
 def find_effort(
@@ -353,7 +353,7 @@ def cost(records: Sequence[Record], unit: str) -> float:
     for record in records:
         spent = record.usage.dollars if unit == DOLLARS else record.calls
         paid.append((record.key, float(spent)))
-    return _mean(grouped(paid))
+    return mean_score(grouped(paid))
 
 
 def count_answers(record: Record, aggregators: Container[int]) -> int:
@@ -380,11 +380,6 @@ def _unit(first: Sequence[Record], second: Sequence[Record]) -> str:
         return ANSWERS
     dollars = min(cost(first, DOLLARS), cost(second, DOLLARS))
     return DOLLARS if dollars > 0 else ANSWERS
-
-
-def _mean(values: Scores) -> float:
-    """Return the mean over questions of the mean over repeats, every task weighing the same."""
-    return task_mean({key: fmean(repeats) for key, repeats in values.items()})
 
 
 def _has_unknown_price(records: Sequence[Record]) -> bool:

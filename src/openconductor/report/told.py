@@ -13,7 +13,7 @@ from typing import NamedTuple
 
 from openconductor.baselines.consensus import answer_key
 from openconductor.evaluation.records import Record
-from openconductor.evaluation.statistics import Estimate, Key, grouped, mean_interval
+from openconductor.evaluation.statistics import Estimate, Key, grouped, mean_estimate
 
 MOST_ANSWERS = 40
 """The most right answers to other questions that are looked for in a plan."""
@@ -67,7 +67,7 @@ def find_told(records: Sequence[Record], wrong: Mapping[Key, set[str]]) -> Told 
     return Told(
         share=fmean(check.told for check in checks),
         by_chance=fmean(check.chance for check in checks),
-        beyond=Estimate(fmean(beyond), *mean_interval(beyond), len(beyond)),
+        beyond=mean_estimate(beyond),
     )
 
 

@@ -24,9 +24,10 @@ from openconductor.evaluation.statistics import (
     Estimate,
     Key,
     Scores,
+    cross_fitted,
     difference,
     grouped,
-    mean_interval,
+    mean_estimate,
 )
 from openconductor.measures import group_by
 from openconductor.report.told import answer_text, plain_words
@@ -462,7 +463,7 @@ def measure_plays(
     if sums:
         share = sum(trial.follows for trial in plays.transplants) / len(sums)
         chance = sum(trial.chance for trial in plays.transplants) / len(sums)
-    constant = _best_of_other_half(plays.constants, plays.own)
+    constant = cross_fitted(plays.constants, list(plays.own))
     return PlayFigures(
         questions=len(plays.own),
         played=plays.played,
@@ -485,7 +486,7 @@ def _estimate(values: Sequence[float]) -> Estimate | None:
     """Return the mean with its interval; None: there are fewer than two."""
     if len(values) < 2:
         return None
-    return Estimate(fmean(values), *mean_interval(values), len(values))
+    return mean_estimate(values)
 
 
 def _credits(
@@ -505,19 +506,3 @@ def _credits(
             score = credit
         credited.append((record.key, score))
     return grouped(credited)
-
-
-def _best_of_other_half(candidates: Sequence[Scores], own: Scores) -> Scores:
-    """Return for each question the score of the candidate that is best on the other half."""
-    keys = list(own)
-    chosen: dict[Key, Sequence[float]] = {}
-    for half, other_half in ((keys[::2], keys[1::2]), (keys[1::2], keys[::2])):
-        if candidates:
-            best = max(candidates, key=lambda scores: _mean(scores, other_half))
-            chosen |= {key: best[key] for key in half if key in best}
-    return chosen
-
-
-def _mean(scores: Scores, keys: Sequence[Key]) -> float:
-    values = [fmean(scores[key]) for key in keys if key in scores]
-    return fmean(values) if values else 0.0
