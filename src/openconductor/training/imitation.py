@@ -73,7 +73,7 @@ def imitate(setup: Setup, learner: Learner) -> Trainer:
         setup,
         learner.tokenizer,
         curve,
-        model=with_adapters(learner.model, config.model),
+        model=with_adapters(learner.model, config.model, seed=config.seed),
         args=supervised_arguments(
             config,
             settings,

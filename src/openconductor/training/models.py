@@ -228,12 +228,16 @@ def _not_loaded(name: str | Path, error: Exception) -> ConfigError:
 
 
 # ── adapters ──────────────────────────────────────────────────────────────────────────────────────
-def with_adapters(model: PreTrainedModel, config: ModelConfig) -> PreTrainedModel:
-    """Return the model with low-rank adapters, which alone learn, where the recipe wants them."""
+def with_adapters(model: PreTrainedModel, config: ModelConfig, *, seed: int) -> PreTrainedModel:
+    """Return the model with low-rank adapters, which alone learn, where the recipe wants them.
+
+    Their weights are drawn by seed.
+    """
     if not config.lora_rank:
         return model
     from peft import get_peft_model
 
+    torch.manual_seed(seed)
     return cast("PreTrainedModel", get_peft_model(model, adapters(config)))
 
 

@@ -274,10 +274,11 @@ def supervise(
         callbacks: of the trainer, which is returned.
     """
     pad = cast("int", learner.tokenizer.pad_token_id)
+    config = setup.config
     trainer = WholeCheckpoints(
-        model=with_adapters(learner.model, setup.config.model),
+        model=with_adapters(learner.model, config.model, seed=config.seed),
         args=supervised_arguments(
-            setup.config,
+            config,
             settings,
             learner.checkpoints,
             schedule="linear",

@@ -35,8 +35,13 @@ from openconductor.training.checkpoint import (
     unsharded,
     whole_folder,
 )
-from openconductor.training.models import build_tokenizer, check_base, load_model
-from openconductor.training.train_config import TrainConfig
+from openconductor.training.models import (
+    build_tokenizer,
+    check_base,
+    load_model,
+    with_adapters,
+)
+from openconductor.training.train_config import ModelConfig, TrainConfig
 
 pytestmark = pytest.mark.train
 
@@ -55,6 +60,17 @@ def test_a_checkpoint_whose_weights_do_not_fit_is_refused_by_name(tmp_path: Path
         save_file(changed, copied / "model.safetensors", metadata={"format": "pt"})
         with pytest.raises(ConfigError, match=said):
             load_model(copied)
+
+
+def test_adapters_are_drawn_by_the_seed() -> None:
+    def draw(seed: int) -> torch.Tensor:
+        model, _ = load_model(bundled_folder())
+        adapted = with_adapters(model, ModelConfig(lora_rank=2), seed=seed)
+        return next(weight for name, weight in adapted.named_parameters() if "lora_A" in name)
+
+    first = draw(1)
+    torch.rand(3)
+    assert torch.equal(first, draw(1)) and not torch.equal(first, draw(2))
 
 
 def test_what_is_no_model_is_refused_by_name(tmp_path: Path) -> None:
