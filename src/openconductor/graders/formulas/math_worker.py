@@ -11,8 +11,8 @@ and nothing inside a process stops ``9^{9^{9^9}}``. The kernel does: SIGPROF end
 the CPU time of a pair is spent. An error of sympy ends nothing: it is a verdict of its own, and the
 answer stays undecided.
 
-``formula_groups`` takes texts apart, ``formula_reader`` reads single formulas, and
-``formula_equality`` compares.
+``formula_groups`` takes texts apart, ``formula_reader`` reads single formulas, ``formula_equality``
+compares groups and ``formula_values`` single formulas.
 """
 
 from __future__ import annotations
@@ -30,8 +30,9 @@ from contextlib import suppress
 from functools import lru_cache
 from multiprocessing.connection import Connection
 
-from openconductor.graders.formulas.formula_equality import same, stands_for
+from openconductor.graders.formulas.formula_equality import same
 from openconductor.graders.formulas.formula_groups import read
+from openconductor.graders.formulas.formula_values import stands_for
 
 _WARM_UP = (
     r"\frac{1}{2}x+\sqrt{2}",
