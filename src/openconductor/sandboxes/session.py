@@ -9,6 +9,7 @@ frames that ``supervisor`` describes.
 """
 
 from __future__ import annotations
+import __future__
 
 import asyncio
 import functools
@@ -57,6 +58,7 @@ ENVIRONMENT = {
     "OPENBLAS_NUM_THREADS": "1",
 }
 PYTHON_FLAGS = ("-s", "-S", "-P", "-B", "-X", "utf8")
+FUTURE_LINE = "from __future__ import annotations\n"
 START_S = 30.0
 # Seconds beyond the run's own guard until a sandbox that does not answer is given up.
 GRACE_S = 20.0
@@ -369,7 +371,10 @@ def code_inside(compiled: bool) -> bytes:
     modules: list[tuple[str, object]] = []
     for name in INSIDE:
         code: object = resources.files(PACKAGE).joinpath(f"{name}.py").read_text("utf-8")
-        if compiled:  # without docstrings
-            code = compile(str(code), f"<{name}>", "exec", dont_inherit=True, optimize=2)
+        if compiled:
+            # Without docstrings, and without an import that would be looked for on the disk.
+            text = str(code).replace(FUTURE_LINE, "\n")
+            flags = __future__.annotations.compiler_flag
+            code = compile(text, f"<{name}>", "exec", flags, dont_inherit=True, optimize=2)
         modules.append((f"{PACKAGE}.{name}", code))
     return marshal.dumps(modules, 4)

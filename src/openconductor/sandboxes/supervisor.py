@@ -56,6 +56,7 @@ TICK_S = 0.05
 CHUNK = 1 << 16
 STARVED_FACTOR = 4  # a run ends after this many times its wall guard, however busy the machine is
 LOOKS_AT_MEMORY = 3  # measurements in a row that must all exceed the limit
+STATE = ("CapEff", "CapPrm", "NoNewPrivs", "Seccomp")
 TICKS_A_SECOND = os.sysconf("SC_CLK_TCK")
 LINUX = sys.platform == "linux"
 
@@ -146,14 +147,13 @@ def leave(code: object = None) -> None:
 
 def describe_state() -> dict[str, object]:
     """Return what this process has become, for the process outside to check before any run."""
-    fields: dict[str, str] = {}
+    state: dict[str, object] = dict.fromkeys(STATE, "")
+    state |= {"pid": os.getpid(), "uid": os.getuid()}
     if LINUX:
-        for line in read_start("/proc/self/status").decode("utf-8", "replace").splitlines():
-            name, _, value = line.partition(":\t")
-            fields[name] = value.strip()
-    state: dict[str, object] = {"pid": os.getpid(), "uid": os.getuid()}
-    for name in ("CapEff", "CapPrm", "NoNewPrivs", "Seccomp"):
-        state[name] = fields.get(name, "")
+        for line in read_start("/proc/self/status").splitlines():
+            name, _, value = line.decode("utf-8", "replace").partition(":\t")
+            if name in STATE:
+                state[name] = value.strip()
     return state
 
 
