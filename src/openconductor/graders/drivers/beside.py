@@ -176,7 +176,7 @@ def run_tests(candidate: str, tests: str, entry_point: str) -> str:
     answer = sys.modules["__test__"] = ModuleType("__test__")
     space = answer.__dict__
     space.update(__builtins__=builtins, __file__="__test__.py", sys=sys, os=os, environ=os.environ)
-    execute(ast.parse(candidate), space)
+    execute(candidate, space)
     pristine.restore()
     seen: dict[str, Any] = {}
     if not cases:
@@ -187,7 +187,7 @@ def run_tests(candidate: str, tests: str, entry_point: str) -> str:
             seen[name] = getattr(builtins, name)
     space.update({"__builtins__": builtins, SEEN: seen})
     try:
-        execute(Seeing(tree, seen).visit(tree), space)
+        execute(ast.fix_missing_locations(Seeing(tree, seen).visit(tree)), space)
         run_plain_tests(tree, space)
         if not cases and "def check" in tests and isinstance(space.get("check"), FunctionType):
             space["check"](seen.get(entry_point) or space[entry_point])

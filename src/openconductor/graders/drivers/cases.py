@@ -16,10 +16,9 @@ if TYPE_CHECKING:
 COROUTINE = 0x80  # the flag of the code of an ``async def``
 
 
-def execute(program: ast.Module, space: dict[str, Any]) -> None:
+def execute(program: ast.Module | str, space: dict[str, Any]) -> None:
     """Run a program in a namespace, without this file's ``from __future__``."""
-    code = compile(ast.fix_missing_locations(program), "program.py", "exec", dont_inherit=True)
-    exec(code, space)  # noqa: S102
+    exec(compile(program, "program.py", "exec", dont_inherit=True), space)  # noqa: S102
 
 
 def tests_of(tree: ast.Module) -> list[tuple[str, str]]:
