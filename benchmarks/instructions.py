@@ -91,7 +91,6 @@ class Planner:
         with torch.no_grad():
             plain.model(torch.tensor([shared]), past_key_values=cache)
         self._shared = [(layer.keys, layer.values) for layer in cache.layers]
-        torch.manual_seed(config.seed)
         adapted: Any = with_adapters(plain, config.model, seed=config.seed)
         self.learnt = {
             name: weight for name, weight in adapted.named_parameters() if weight.requires_grad
