@@ -136,8 +136,7 @@ def _agree(answers: Sequence[str], key: Key, count: int) -> bool:
 
 def _is_decided(answers: Sequence[str], key: Key, left: int) -> bool:
     """Return True if the votes that are left cannot change which answer wins."""
-    votes = Counter(key(answer) for answer in answers)
-    del votes[None]  # responses without an answer
+    votes = Counter(filter(None, map(key, answers)))
     counts = [count for _, count in votes.most_common(2)]
-    lead = counts[0] - sum(counts[1:]) if counts else 0
-    return left == 0 or lead > left
+    counts += [0, 0]  # of answers that nobody gave
+    return left == 0 or counts[0] > counts[1] + left

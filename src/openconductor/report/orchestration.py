@@ -446,16 +446,16 @@ def _in_form(by_system: Mapping[str, Sequence[Record]], plays: Plays) -> dict[st
     better: dict[str, list[Record]] = {}
     for system, scores in plays.in_form.items():
         records = by_system.get(system, ())
-        shared = [record for record in records if record.key in scores]
-        again: list[Record] = []
-        for record in shared:
-            right = fmean(scores[record.key]) > 0.5
-            again.append(replace(record, correct=right, status="graded", rounds=()))
-        if len(again) == len(records) and scores:
-            before = sum(bool(record.correct) for record in records)
-            kept = again if sum(bool(one.correct) for one in again) > before else records
-            better[system] = [replace(one, status="graded", rounds=()) for one in kept]
+        if not records or not all(record.key in scores for record in records):
+            continue
+        again = [replace(one, correct=fmean(scores[one.key]) > 0.5) for one in records]
+        kept = max(records, again, key=_count_right)
+        better[system] = [replace(one, status="graded", rounds=()) for one in kept]
     return better
+
+
+def _count_right(records: Sequence[Record]) -> int:
+    return sum(bool(record.correct) for record in records)
 
 
 def _as_wrong(records: Iterable[Record]) -> dict[Key, list[float]]:
