@@ -226,7 +226,7 @@ def test_a_workers_options_are_arguments_of_its_provider(
     for options, message in (
         ("seta = 3", "nearest: 'seat'"),
         ('seat = 3\nurl = "v"', "url is set twice"),
-        ("", "missing a required argument: 'seat'"),
+        ("", "missing a required (keyword-only )?argument: 'seat'"),
     ):
         with pytest.raises(errors.ConfigError, match=f"worker 'w': .*{message}"):
             from_text(tmp_path, f"{table}[worker.options]\n{options}")
