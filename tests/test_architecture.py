@@ -73,8 +73,8 @@ NESTED = 1
 RIDDLES_SHARE = 0.02
 TABLES = {"sandboxes/seccomp.py"}  # data in the form of code: may be packed
 
-ASK_MODULES = 32  # of ours, loaded by one ask over an HTTP worker
-EVAL_MODULES = 75  # of ours, loaded by an eval in the gym
+ASK_MODULES = 34  # of ours, loaded by one ask over an HTTP worker
+EVAL_MODULES = 76  # of ours, loaded by an eval in the gym
 WRAPPERS = 3  # around a call of a worker
 IMPORT_SECONDS = 0.25
 FORBIDDEN_NAMES = {"utils.py", "util.py", "helpers.py", "common.py", "misc.py"}

@@ -89,6 +89,6 @@ def test_the_commands_to_evaluate_run_over_loopback_workers(
         for command in commands:
             ran = run(*shlex.split(command.removeprefix("$ openconductor ")))
             assert ran.code == 0, ran.err
-    assert ran.out.startswith("conductor is right on 100 % of the questions")
+    assert ran.out.startswith("Deploy local, the best worker alone: right on 100 % of the quest")
     _, _, _, recipe, *_ = shlex.split(proof)
     assert run("eval", "--config", root / recipe, "--dry-run", "--offline").code == 0

@@ -138,7 +138,8 @@ def report(
     if as_json:
         console.show_json({**made.to_json(), "files": files})
     else:
-        console.show(*made.advice, made.verdict.line, *made.notes, heading(made))
+        asked = f"Did {made.orchestration.system} gain by orchestrating?"
+        console.show(*made.advice, f"{asked} {made.verdict.line}", *made.notes, heading(made))
         show_sections(sections(made))
     page = files["page"]
     if page is None:

@@ -43,15 +43,17 @@ def headline(figures: Orchestration, choice: Choice | None, costs: Mapping[str, 
     text = f"Deploy {_name(choice.system, choice)}: {right}, {_say_cost(chosen.cost)}"
     if not choice.won:
         text += f"; {choice.reason}"
+    text += "."
     others = [choice.cheaper, system, choice.worker]
     named = dict.fromkeys((choice.system, *others))
     named = [name for name in named if name in choice.candidates]
     for name in named[1:]:
         candidate = choice.candidates[name]
-        text += "; perhaps as good and cheaper: " if name == choice.cheaper else "; "
         compared = _compare_costs(candidate.cost, chosen.cost)
-        text += f"{_name(name, choice)}: {100 * candidate.right:.0f} %, {compared}"
-    text += "."
+        text += f" {_name(name, choice)}: right on {100 * candidate.right:.0f} %, {compared}"
+        if name == choice.cheaper:
+            text += "; more questions would tell whether it is as good"
+        text += "."
     for name in named:
         unknown = choice.candidates[name].unknown
         if unknown > MOST_MASKED:
@@ -94,7 +96,7 @@ def _compare_costs(cost: Cost, base: Cost) -> str:
         compared = _say_times(cost.dollars / base.dollars, "price")
     elif not cost.dollars and cost.calls and base.calls:
         compared = _say_times(cost.calls / base.calls, "calls")
-    return f"{compared}, {three_digits(cost.seconds)} seconds each"
+    return f"for {compared}, {three_digits(cost.seconds)} seconds each"
 
 
 def _say_times(factor: float, of: str) -> str:

@@ -44,8 +44,8 @@ def first_line(report: Report, system: str, *, won: bool = True, cheaper: str = 
 def test_the_first_line_names_the_system_to_deploy_and_what_the_others_cost(report) -> None:
     assert first_line(report, "router") == (
         "Deploy router: right on 93 % of the questions, $0.0111 per 1,000 questions, 0.800 "
-        "seconds each; conductor: 91 %, 12 times the price, 2.50 seconds each; anna, the best "
-        "worker alone: 53 %, 90 % of the price, 0.500 seconds each."
+        "seconds each. conductor: right on 91 %, for 12 times the price, 2.50 seconds each. anna, "
+        "the best worker alone: right on 53 %, for 90 % of the price, 0.500 seconds each."
     )
 
 
@@ -57,9 +57,10 @@ def test_the_system_reported_on_is_named_once_where_it_is_the_one_to_deploy(repo
 
 def test_a_cheaper_system_that_may_be_as_good_is_named(report) -> None:
     line = first_line(report, "conductor", cheaper="router")
-    assert "; perhaps as good and cheaper: router: 93 %, 8 % of the price" in line
+    assert ". router: right on 93 %, for 8 % of the price, 0.800 seconds each; more" in line
+    assert line.count("more questions would tell whether it is as good.") == 1
     line = first_line(report, "router", cheaper="worker:bert")
-    assert "; perhaps as good and cheaper: bert, a worker alone: 50 %, 9 % of the price" in line
+    assert ". bert, a worker alone: right on 50 %, for 9 % of the price, 0.100 sec" in line
 
 
 def test_a_run_without_a_winner_deploys_the_best_worker_and_says_why(report) -> None:
@@ -67,7 +68,7 @@ def test_a_run_without_a_winner_deploys_the_best_worker_and_says_why(report) -> 
     assert line == (
         "Deploy anna, the best worker alone: right on 53 % of the questions, $0.0100 per 1,000 "
         "questions, 0.500 seconds each; no other system is shown to be better, or as good for "
-        "less; conductor: 91 %, 14 times the price, 2.50 seconds each."
+        "less. conductor: right on 91 %, for 14 times the price, 2.50 seconds each."
     )
     few = report.advice[0]
     assert "; 12 questions are too few to show that another system is better (30 are the" in few
@@ -76,9 +77,9 @@ def test_a_run_without_a_winner_deploys_the_best_worker_and_says_why(report) -> 
 @pytest.mark.parametrize(
     ("dollars", "said"),
     [
-        (0.0000112, "conductor: 91 %, the same price, 2.50 seconds"),
-        (0.0000001, "conductor: 91 %, less than 1 % of the price"),
-        (None, "conductor: 91 %, 4.0 times the calls, 2.50 seconds"),
+        (0.0000112, "conductor: right on 91 %, for the same price, 2.50 seconds"),
+        (0.0000001, "conductor: right on 91 %, for less than 1 % of the price"),
+        (None, "conductor: right on 91 %, for 4.0 times the calls, 2.50 seconds"),
     ],
 )
 def test_costs_are_compared_in_calls_where_a_price_is_unknown(report, dollars, said) -> None:
@@ -90,7 +91,7 @@ def test_a_free_or_unpriced_system_is_said_to_be_one(report) -> None:
     free = ROUTER._replace(cost=Cost(0.0, 0.8, 1.0))
     line = first_line(report, "router", router=free)
     assert "router: right on 93 % of the questions, $0 per 1,000" in line
-    assert "conductor: 91 %, $0.138 per 1,000 questions, 2.50 seconds" in line
+    assert "conductor: right on 91 %, for $0.138 per 1,000 questions, 2.50 seconds" in line
     unpriced = ROUTER._replace(cost=Cost(None, 0.8, 1.0))
     line = first_line(report, "router", router=unpriced)
     assert "of the questions, at an unknown price (the pool file lacks prices), 0.800 sec" in line
