@@ -24,6 +24,8 @@ from openconductor.types import Message, Question, Round, Step, Workflow
 ExampleSet = Literal["none", "in_distribution", "mixed", "out_of_distribution"]
 ExampleName = Literal["none", "in", "mixed", "out"]
 """A set of worked examples, as the command line and recipes name it."""
+PreviousName = Literal["last", "answers"]
+"""What a later round is shown of the round before: its last response, or each step's."""
 Template = Literal["brief", "full"]
 """A template for models that are only prompted."""
 
@@ -34,7 +36,8 @@ QUESTION_LIMIT = 1_000_000
 """The longest question, in characters, all turns of a chat together."""
 
 PREVIOUS_LIMIT = 8_000
-"""The most characters of the previous round's response; the middle of a longer one is left out."""
+"""The most characters of the previous round's final response, and of the responses of its other
+steps together; the middle of a longer one is left out."""
 
 _UNSENDABLE = re.compile("[\0\ud800-\udfff]")
 
@@ -55,6 +58,7 @@ class PromptOptions:
         cards: whether the workers' descriptions are shown. ``brief`` adds their names.
         answer_forms: texts at the end of a question that ask for a form of the answer. They are
             for the workers, and the Conductor is not shown them.
+        previous: the responses that a later round is shown beside the plan of the round before.
     """
 
     template: Literal["full", "brief", "compact"] = "full"
@@ -63,6 +67,7 @@ class PromptOptions:
     subtasks: bool = True
     cards: bool = False
     answer_forms: tuple[str, ...] = ()
+    previous: PreviousName = "last"
 
 
 EXAMPLES: dict[ExampleName, ExampleSet] = {
@@ -182,7 +187,7 @@ def render_prompt(
     conversation = _conversation(turns)
     media = tuple(part for turn in turns for part in turn.media)
     if options.template == "compact":
-        return (Message("user", _compact(workers, conversation, previous), media),)
+        return (Message("user", _compact(workers, conversation, previous, options), media),)
     if previous is not None:
         conversation += "\n\n" + _later_round(previous, options)
     system = _system(workers, tuple(ordinals), options, max_steps)
@@ -336,17 +341,30 @@ def _worker_lines(
     return "\n".join(lines)
 
 
-def _excerpt(text: str) -> str:
-    """Return at most ``PREVIOUS_LIMIT`` characters of a response: its beginning and its end."""
+def _excerpt(text: str, limit: int = PREVIOUS_LIMIT) -> str:
+    """Return at most so many characters of a response: its beginning and its end."""
     text = _UNSENDABLE.sub("\ufffd", text)
-    left_out = len(text) - PREVIOUS_LIMIT
+    left_out = len(text) - limit
     if left_out <= 0:
         return text
-    half = PREVIOUS_LIMIT // 2
+    half = limit // 2
     return f"{text[:half]}\n[... {left_out} characters left out ...]\n{text[-half:]}"
 
 
-def _compact(workers: str, question: str, previous: Round | None) -> str:
+def _earlier_responses(previous: Round, options: PromptOptions) -> list[tuple[int, str]]:
+    """Return number and response of each step before the last, where ``options`` shows them."""
+    if options.previous == "last" or previous.transcript is None:
+        return []
+    *earlier, _ = previous.transcript.results
+    responses: list[tuple[int, str]] = []
+    for number, result in enumerate(earlier):
+        if result.completion is not None:
+            response = _excerpt(result.completion.text, PREVIOUS_LIMIT // len(earlier))
+            responses.append((number, response))
+    return responses
+
+
+def _compact(workers: str, question: str, previous: Round | None, options: PromptOptions) -> str:
     """Return the compact prompt; an invalid round, or one without an answer, reads ``none``."""
     prompt = f"{workers}\nQuestion: {question}\n"
     if previous is None:
@@ -357,7 +375,9 @@ def _compact(workers: str, question: str, previous: Round | None) -> str:
         before = render_workflow(previous.workflow)
     if previous.transcript is not None and previous.transcript.answer is not None:
         answer = _excerpt(previous.transcript.answer)
-    return f"{prompt}Before:\n{before}\nAnswer: {answer}\n"
+    responses = _earlier_responses(previous, options)
+    earlier = "".join(f"Step {number}: {response}\n" for number, response in responses)
+    return f"{prompt}Before:\n{before}\n{earlier}Answer: {answer}\n"
 
 
 # ── the full and the brief template ───────────────────────────────────────────────────────────────
@@ -516,6 +536,10 @@ def _later_round(previous: Round, options: PromptOptions) -> str:
             lines += ["", "You wrote:", "", "<plan>", text, "</plan>"]
     else:
         lines += ["Your workflow was:", "", render_workflow(previous.workflow), ""]
+        for number, response in _earlier_responses(previous, options):
+            opening = f'<response step="{number}">'
+            lines += [f"The response of step {number} was:", "", opening, response]
+            lines += ["</response>", ""]
         if answer is None:
             lines.append(f"It failed before its last step had answered{reason}")
     if answer is None:

@@ -98,6 +98,8 @@ class Provider(ABC):
             takes no price.
         may_be_blank: blank text is an answer. Otherwise it is an EmptyResponse.
         nests: calls run workers of their own, whose calls are counted instead.
+        merges: it makes one answer of those that it sees, and has none of its own.
+        phrases: texts that recur in its answers, which a fresh model reads as one token each.
         base_url: address of the server. None: no server, or unknown.
         api_key_env: environment variable that holds the key. None: no key.
         variables: further environment variables that its requests need.
@@ -116,6 +118,8 @@ class Provider(ABC):
     prices_itself: bool = False
     may_be_blank: bool = False
     nests: bool = False
+    merges: bool = False
+    phrases: tuple[str, ...] = ()
     base_url: str | None = None
     api_key_env: str | None = None
     variables: tuple[str, ...] = ()

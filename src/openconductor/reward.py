@@ -16,9 +16,10 @@ be earned either.
 from __future__ import annotations
 
 import statistics
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Container, Sequence
 from dataclasses import KW_ONLY, dataclass, field
 from decimal import Decimal
+from functools import partial
 from typing import cast
 
 from openconductor.config import shorten
@@ -249,33 +250,45 @@ async def _call_value(
 
 
 def priced_rewards(
-    group: Sequence[Scored], *, dollars: float, seconds: float
+    group: Sequence[Scored],
+    *,
+    dollars: float = 0.0,
+    seconds: float = 0.0,
+    answers: float = 0.0,
+    merging: Container[int] = (),
 ) -> list[float | None]:
     """Return the rewards of one question's completions; right answers lose by what they cost.
 
-    Each of the two costs takes half its weight at the mean of the right answers, and all of it from
-    twice the mean on. With weights that add up to less than a half, a right answer is worth more
-    than a wrong one, whatever it cost.
+    Each cost takes half its weight at the mean of the right answers, and all of it from twice the
+    mean on. With weights that add up to less than a half, a right answer is worth more than a wrong
+    one, whatever it cost.
 
     Args:
         group: completions of one question.
-        dollars: the weight of what the workers cost, without failed attempts.
+        dollars: the weight of what the workers cost, without failed attempts
+            (``answered_dollars``).
         seconds: the weight of how long the steps took that waited for each other
             (``waited_seconds``).
+        answers: the weight of how many answers of workers it took (``count_answers``).
+        merging: the workers whose answers are not counted.
     """
-    right = [scored.episode for scored in group if scored.reward == 1]
+    costs: list[tuple[float, Callable[[Episode], float]]] = [
+        (dollars, answered_dollars),
+        (seconds, waited_seconds),
+        (answers, partial(count_answers, merging=merging)),
+    ]
+    rewards = [scored.reward for scored in group]
+    right = [place for place, reward in enumerate(rewards) if reward == 1]
     if not right:
-        return [scored.reward for scored in group]
-    mean_dollars = statistics.fmean(answered_dollars(episode) for episode in right)
-    mean_seconds = statistics.fmean(waited_seconds(episode) for episode in right)
-    rewards: list[float | None] = []
-    for scored in group:
-        reward = scored.reward
-        if reward == 1:
-            lost = dollars * _cost_share(answered_dollars(scored.episode), mean_dollars)
-            lost += seconds * _cost_share(waited_seconds(scored.episode), mean_seconds)
-            reward -= lost
-        rewards.append(reward)
+        return rewards
+    lost = dict.fromkeys(right, 0.0)
+    for weight, cost_of in costs:
+        cost = {place: cost_of(group[place].episode) for place in right}
+        mean = statistics.fmean(cost.values())
+        for place in right:
+            lost[place] += weight * _cost_share(cost[place], mean)
+    for place in right:
+        rewards[place] = 1 - lost[place]
     return rewards
 
 
@@ -293,6 +306,19 @@ def answered_dollars(episode: Episode) -> float:
             if result.completion is not None:
                 dollars += result.completion.usage.dollars
     return float(dollars)
+
+
+def count_answers(episode: Episode, merging: Container[int] = ()) -> int:
+    """Return how many answers of workers an episode took, over all rounds.
+
+    Those of the workers ``merging`` are not counted: they only make one answer of others.
+    """
+    count = 0
+    for played in episode.rounds:
+        results = () if played.transcript is None else played.transcript.results
+        for result in results:
+            count += result.completion is not None and result.asked not in merging
+    return count
 
 
 def waited_seconds(episode: Episode) -> float:

@@ -156,6 +156,29 @@ def test_a_planner_is_not_shown_the_form_of_the_answer_that_workers_are_asked_fo
         assert form in turn.content, "a question is never blank"
 
 
+def test_a_later_round_may_be_shown_each_steps_response() -> None:
+    options = PromptOptions(previous="answers")
+    text = render_prompt("Q?", [0], options=options, previous=answered("It is 5."))[-1].content
+    first = 'The response of step 0 was:\n\n<response step="0">\nfirst\n</response>\n'
+    assert text.index(first) < text.index("Its final response was:\n\n<response>\nIt is 5.")
+    assert "The response of step" not in later(answered("It is 5."))
+
+    compact = replace(COMPACT, previous="answers")
+    text = render_prompt("Q?", [0], options=compact, previous=answered("It is 5."))[0].content
+    assert text.endswith("Step 0: first\nAnswer: It is 5.\n")
+
+
+def test_long_responses_of_earlier_steps_share_their_room() -> None:
+    steps = [Step(0, "Solve.") for _ in range(5)]
+    results = [StepResult(step, Completion("x" * 10_000)) for step in steps]
+    workflow = Workflow(tuple(steps))
+    before = Round(Completion("..."), workflow, Transcript(workflow, tuple(results)))
+    options = PromptOptions(previous="answers")
+    text = render_prompt("Q?", [0], options=options, previous=before)[-1].content
+    assert text.count("[... 8000 characters left out ...]") == 4
+    assert text.count("x") <= 2 * PREVIOUS_LIMIT + 10
+
+
 # ── whole prompts ─────────────────────────────────────────────────────────────────────────────────
 FAILED = Transcript(TWO_STEPS, tuple(StepResult(step) for step in TWO_STEPS))
 UNKNOWN = WorkflowError(WorkflowReason.UNKNOWN_WORKER, "model_id, step 0: got 9")

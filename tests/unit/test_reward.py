@@ -7,6 +7,7 @@ import itertools
 import math
 import statistics
 from collections.abc import Callable
+from dataclasses import replace
 from decimal import Decimal
 
 import pytest
@@ -19,6 +20,7 @@ from openconductor.prompt import SOLVE_SUBTASK, PromptOptions, render_workflow
 from openconductor.reward import (
     RewardFunction,
     Scored,
+    count_answers,
     episode_correct,
     episode_reward,
     group_advantages,
@@ -344,6 +346,15 @@ def test_what_is_waited_for_is_the_longest_line_of_steps_not_their_sum() -> None
     both = [side_by_side, chain]
     assert priced_rewards(both, dollars=0.0, seconds=0.3) == pytest.approx([0.9, 0.8])
     assert priced_rewards(both, dollars=0.3, seconds=0.0) == pytest.approx([0.85, 0.85])
+
+
+def test_answers_of_all_rounds_are_counted_but_for_those_of_workers_that_merge() -> None:
+    first, second = paid(1.0, ("1", 1), ("1", 1)), paid(1.0, ("1", 1))
+    rounds = (*first.episode.rounds, *second.episode.rounds)
+    both = Scored(1.0, replace(first.episode, rounds=rounds), first.grade)
+    assert count_answers(both.episode) == 3
+    assert count_answers(both.episode, merging=[0]) == 0
+    assert priced_rewards([both, second], answers=0.2) == pytest.approx([0.85, 0.95])
 
 
 def test_a_right_answer_is_worth_more_than_a_wrong_one_whatever_it_cost() -> None:

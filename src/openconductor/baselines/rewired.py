@@ -20,7 +20,7 @@ from openconductor.conductor import Conductor
 from openconductor.config import one_of
 from openconductor.errors import ConfigError, WorkflowError
 from openconductor.parser import parse_completion
-from openconductor.prompt import EXAMPLES, ExampleName, render_workflow
+from openconductor.prompt import EXAMPLES, ExampleName, PreviousName, render_workflow
 from openconductor.protocols import CallContext, OnEvent
 from openconductor.store import CompletionStore
 from openconductor.tasks.simulated import instructions_for
@@ -107,6 +107,7 @@ def ablated(
     examples: ExampleName | None = None,
     access: Access | None = None,
     rounds: int | Literal["planned"] | None = "planned",
+    previous: PreviousName | None = None,
     sequential: bool = False,
 ) -> Conductor | Rewired:
     """Return a Conductor without something: the ablations of the Conductor paper, as options.
@@ -124,6 +125,8 @@ def ablated(
         rounds: the most rounds, an accepting one included: a recursion depth of d is
             ``rounds=d+1``. With None it ends when the planner accepts or the budget is spent.
             Default: the Conductor's own.
+        previous: what later rounds are shown of the round before: its ``last`` response or all its
+            ``answers``. Default: the Conductor's own.
         sequential: True: the workers of one question work one at a time.
 
     Raises:
@@ -135,12 +138,16 @@ def ablated(
         one_of("ablated.access", access, get_args(Access))
     if examples is not None:
         one_of("ablated.examples", examples, EXAMPLES)
+    if previous is not None:
+        one_of("ablated.previous", previous, get_args(PreviousName))
     in_words = conductor.prompt.template != "compact"
     if examples is not None and not in_words:
         raise ConfigError(
             "ablated.examples: the compact template has no examples, expected a full one"
         )
     prompt, changed = conductor.prompt, access or "index"
+    if previous is not None:
+        prompt = replace(prompt, previous=previous)
     if examples is not None:
         prompt = replace(prompt, examples=EXAMPLES[examples])
     if in_words and access in ("index", "binary"):

@@ -70,6 +70,7 @@ ABLATIONS = (
     "max_steps",
     "on_no_plan",
     "one_worker",
+    "previous",
     "rounds",
     "sequential",
     "subtasks",

@@ -331,8 +331,12 @@ def answer_text(model: str, recorded: Recorded) -> str:
     if recorded.text:
         return recorded.text
     if recorded.final:
-        return f"{model}: Answer: {recorded.final}"
+        return _say(model, recorded.final)
     return f"No answer by {model}."
+
+
+def _say(model: str, letter: str) -> str:
+    return f"{model}: Answer: {letter}"
 
 
 class ReplayPoolProvider(Provider):
@@ -368,8 +372,10 @@ class ReplayPoolProvider(Provider):
                 f"expected one of {', '.join(self._table.models)}"
             )
         self.identity = f"replay_pool {self._name} {self._table.note['sha256'][:16]}"
-        self.prices_itself = self._name in AGGREGATORS
-        self._skills = skills_of(self._table) if self.prices_itself else {}
+        self.merges = self._name in AGGREGATORS
+        self.phrases = (_say(self._name, ""),)
+        self.prices_itself = self.merges
+        self._skills = skills_of(self._table) if self.merges else {}
 
     async def complete(
         self,
@@ -385,16 +391,18 @@ class ReplayPoolProvider(Provider):
             Rejected: the table lacks the question. That is no verdict, so it is masked.
         """
         row = self._find_row(messages)
-        if self.prices_itself:
-            recorded = Recorded(self._aggregate(row, messages, sampling.seed or 0), "", Usage())
+        usage = Usage()
+        if self.merges:
+            text = self._aggregate(row, messages, sampling.seed or 0)
         else:
             recorded = recall(row, self._name, call.sample)
-        if self._table.has_letters:  # aggregators read them off this form
-            recorded = recorded._replace(text="")
-        text = answer_text(self._name, recorded)
+            usage = recorded.usage
+            if self._table.has_letters:  # aggregators read them off this form
+                recorded = recorded._replace(text="")
+            text = answer_text(self._name, recorded)
         if on_text is not None:
             on_text(text)
-        return Completion(text, usage=recorded.usage)
+        return Completion(text, usage=usage)
 
     def _find_row(self, messages: Sequence[Message]) -> Cells:
         opening = next((message.content for message in messages if message.role == "user"), "")
@@ -407,26 +415,45 @@ class ReplayPoolProvider(Provider):
         return row
 
     def _aggregate(self, row: Cells, messages: Sequence[Message], seed: int) -> str:
-        """Return the letter of most weight among the responses in sight. "": there is none."""
+        """Return the answers in sight, a line each, and behind them the one of most weight.
+
+        The last line says how many of them it is: ``vote: Answer: C (2 of 3)``. A model counts
+        once, however often its answer is in sight, so a later round may show an aggregator an
+        answer of this form beside further ones.
+        """
+        letters = self._letters_in(messages)
+        if not letters:
+            return answer_text(self._name, Recorded("", "", Usage()))
         weights: defaultdict[str, float] = defaultdict(float)
-        for message in messages:
-            if message.role == "user":
-                continue
-            for model, letter in _ANSWER.findall(message.content):
-                if model not in self._table.models:  # an aggregator's answer is no further opinion
-                    continue
-                overall = self._skills.get((model, ""), 0.5)
-                skill = self._skills.get((model, row["category"]), overall)
-                skill = min(max(skill, 0.01), 0.99)
-                if self._name == "vote":
-                    weights[letter] += 1
-                elif self._name == "weighted_vote":
-                    weights[letter] += math.log(skill / (1 - skill) * OTHERS)
-                else:
-                    weights[letter] = max(weights[letter], skill)
+        for model, letter in letters.items():
+            overall = self._skills.get((model, ""), 0.5)
+            skill = self._skills.get((model, row["category"]), overall)
+            skill = min(max(skill, 0.01), 0.99)
+            if self._name == "vote":
+                weights[letter] += 1
+            elif self._name == "weighted_vote":
+                weights[letter] += math.log(skill / (1 - skill) * OTHERS)
+            else:
+                weights[letter] = max(weights[letter], skill)
 
         def draw(letter: str) -> bytes:
             return blake2b(f"{seed}/{row['id']}/{letter}".encode()).digest()
 
-        letters = sorted(weights, key=draw)
-        return max(letters, key=lambda letter: round(weights[letter], 9), default="")
+        ordered = sorted(weights, key=draw)
+        heaviest = max(ordered, key=lambda letter: round(weights[letter], 9))
+        lines = [_say(model, letter) for model, letter in letters.items()]
+        count = list(letters.values()).count(heaviest)
+        lines.append(f"{_say(self._name, heaviest)} ({count} of {len(letters)})")
+        return "\n".join(lines)
+
+    def _letters_in(self, messages: Sequence[Message]) -> dict[str, str]:
+        """Return the letter of each recorded model whose answer is in sight, in the table's order.
+
+        Answers of aggregators are no further opinions.
+        """
+        letters: dict[str, str] = {}
+        for message in messages:
+            if message.role == "user":
+                continue
+            letters.update(_ANSWER.findall(message.content))
+        return {model: letters[model] for model in self._table.models if model in letters}

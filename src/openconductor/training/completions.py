@@ -104,7 +104,8 @@ def context_length(
     """Return the most tokens of a prompt and its completion, at most the model's own context.
 
     The prompt of a second round has a plan of at most ``rollout.max_tokens`` and a response of at
-    most ``PREVIOUS_LIMIT`` characters, taken for as many tokens.
+    most ``PREVIOUS_LIMIT`` characters, taken for as many tokens; twice as many if it also shows the
+    responses of the other steps.
 
     Raises:
         ConfigError: a prompt and its completion are longer than ``most``.
@@ -117,7 +118,8 @@ def context_length(
             f"are {length} tokens, expected at most {most} (the context of model.base)"
         )
     if config.rollout.rounds > 1:
-        length += config.rollout.max_tokens + PREVIOUS_LIMIT + _LATER_ROUND
+        shown = PREVIOUS_LIMIT * (2 if config.prompt.previous == "answers" else 1)
+        length += config.rollout.max_tokens + shown + _LATER_ROUND
     return min(length, most)
 
 

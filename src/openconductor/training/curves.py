@@ -14,7 +14,7 @@ from openconductor.errors import WorkflowError, WorkflowReason
 from openconductor.measures import entropy_bits, topology
 from openconductor.parser import trailing_text
 from openconductor.pool import WorkerPool
-from openconductor.reward import Scored, answered_dollars
+from openconductor.reward import Scored, answered_dollars, count_answers
 from openconductor.store.storage import write_whole
 from openconductor.tasks.simulated import SIMULATIONS
 from openconductor.training.checkpoint import storing
@@ -88,6 +88,8 @@ def measure(
     rewards = [result.reward for result in scored if result.reward is not None]
     undecided = sum(is_undecided(result) for result in scored)
     dollars = sum(answered_dollars(result.episode) for _, result in decided)
+    merging = [ordinal for ordinal, worker in pool if worker.resolved.merges]
+    answers = sum(count_answers(result.episode, merging) for _, result in decided)
     workers = Counter(step.worker for step in steps)
     shares = {worker.name: workers[ordinal] / max(1, len(steps)) for ordinal, worker in pool}
     entropies = {kind: _entropy_by_subtask(steps_by_kind[kind]) for kind in sorted(steps_by_kind)}
@@ -107,6 +109,7 @@ def measure(
         "trailing_text": trailing / count,
         "undecided": undecided / max(1, len(scored)),
         "dollars": dollars / count,
+        "answers": answers / count,
         "groups_without_spread": _share_without_spread(scored, group),
         "routing_entropy_bits": entropy_bits(workers.values()),
         "routing_entropy_by_subtask_bits": _entropy_by_subtask(steps),

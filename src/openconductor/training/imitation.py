@@ -8,9 +8,11 @@ whole checkpoint, from which a later call goes on.
 from __future__ import annotations
 
 import random
+from collections import defaultdict
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import partial
+from itertools import accumulate
 from pathlib import Path
 from statistics import fmean
 from typing import Any, NamedTuple, cast
@@ -35,7 +37,7 @@ from openconductor.training.checkpoint import WholeCheckpoints, last_checkpoint
 from openconductor.training.completions import complete, draw_pool, write_prompt
 from openconductor.training.curves import Curve, Record, kind_of, read_curve
 from openconductor.training.models import with_adapters
-from openconductor.training.scoring import Rewards, Sampled, gathered, on_first
+from openconductor.training.scoring import Rewards, Sampled, gathered, graded_reward, on_first
 from openconductor.training.setup import Learner, Phase, Setup, imitation_problems
 from openconductor.training.supervised import (
     Row,
@@ -48,7 +50,7 @@ from openconductor.training.supervised import (
     warmup_steps,
 )
 from openconductor.training.train_config import ImitateConfig
-from openconductor.types import Problem, Round, Workflow
+from openconductor.types import Problem, Round, Workflow, text_of
 
 _RISE = 0.02  # of a kind's mean accuracy from one window to the next; less is noise
 _WINDOW = 8  # rounds
@@ -101,13 +103,23 @@ IMITATION = Phase(
 
 
 # ── what a round teaches ──────────────────────────────────────────────────────────────────────────
+class _Outcome(NamedTuple):
+    """The reward of a completion, and what it is worth to learn it if it is right."""
+
+    reward: float | None
+    worth: float
+    workflow: Workflow | None
+
+
 class _Written(NamedTuple):
-    """A completion, with its prompt and what came of it."""
+    """A completion, with its question, its prompt and what came of it."""
 
     kind: str
+    question: str
     prompt: str
     text: str
     reward: float | None
+    worth: float
     workflow: Workflow | None
 
 
@@ -120,16 +132,24 @@ class _Lessons:
         solved: the share of its questions with a right workflow.
         right: the right workflows.
         others: valid workflows of the questions that were not solved.
+        priced: whether right workflows are drawn in proportion to their worth.
     """
 
     weight: float
     solved: float
     right: list[_Written]
     others: list[_Written]
+    priced: bool = False
+    _worth: list[float] = field(init=False)
+
+    def __post_init__(self) -> None:
+        self._worth = list(accumulate(text.worth for text in self.right))
 
     def draw(self, rng: random.Random, anchor: float) -> _Written | None:
         """Return a workflow to learn; None: the question that was drawn teaches nothing."""
         if rng.random() < self.solved:
+            if self.priced:
+                return rng.choices(self.right, cum_weights=self._worth)[0]
             return rng.choice(self.right)
         if self.others and rng.random() < anchor:
             return rng.choice(self.others)
@@ -137,7 +157,11 @@ class _Lessons:
 
 
 def choose_lessons(
-    written: Sequence[_Written], weights: Mapping[str, float], settings: ImitateConfig
+    written: Sequence[_Written],
+    weights: Mapping[str, float],
+    settings: ImitateConfig,
+    *,
+    priced: bool = False,
 ) -> list[_Lessons]:
     """Return what can be learnt of a round, by kind of question; [] if nothing can.
 
@@ -149,15 +173,15 @@ def choose_lessons(
     for kind, weight in weights.items():
         mine = [text for text in decided if text.kind == kind]
         if settings.contested:
-            contested = {text.prompt for text in mine if text.reward != 1}
-            mine = [text for text in mine if text.prompt in contested]
+            contested = {text.question for text in mine if text.reward != 1}
+            mine = [text for text in mine if text.question in contested]
         right = [text for text in mine if text.reward == 1 and text.workflow is not None]
         solved = {text.prompt for text in right}
         others = [text for text in mine if text.workflow and text.prompt not in solved]
         if right or (others and settings.anchor):
             questions = {text.prompt for text in mine}
             share = len(solved) / len(questions)
-            lessons.append(_Lessons(weight, share, right, others))
+            lessons.append(_Lessons(weight, share, right, others, priced))
     return lessons
 
 
@@ -209,6 +233,7 @@ class _Referee:
         self._attempts, self._number = attempts, number
         self._config = rewards.setup.config
         self._scored: list[Scored] = []
+        self._second: dict[int, int] = {}  # the place of each attempt's second round
 
     def play(self, sampled: Sequence[Sampled]) -> dict[int, str]:
         """Play the texts; return the prompts of second rounds, by the place of the attempt."""
@@ -227,22 +252,43 @@ class _Referee:
     def play_again(self, sampled: Sequence[Sampled], places: Sequence[int]) -> None:
         """Play the texts of second rounds; ``places`` are those of the first ones."""
         seconds: list[Sampled] = []
+        self._second = {place: len(self._scored) + index for index, place in enumerate(places)}
         for place, second in zip(places, sampled, strict=True):
             previous = self._scored[place].episode.rounds[-1]
             seconds.append(replace(second, previous=previous))
         self._scored += self._rewards.score(seconds, self._number, phase=", round 1")
 
-    def finish(self, kinds: Sequence[str]) -> list[tuple[float | None, Workflow | None]]:
-        """Record the round; return the rewards and the workflows that were played."""
+    def finish(self, kinds: Sequence[str]) -> list[_Outcome]:
+        """Record the round; return the outcome of each completion."""
         group = self._config.imitate.completions
         rewards = self._rewards.finish(
             self._scored, kinds, self._number, group=group, phase="imitate"
         )
-        workflows: list[Workflow | None] = []
-        for result in self._scored:
+        worth = [1.0] * len(rewards)
+        decisive = list(range(len(rewards)))
+        if self._config.imitate.credit == "episode":
+            decisive = [self._second.get(place, place) for place in decisive]
+        if self._config.reward.priced:
+            ends = [self._scored[place] for place in decisive]
+            worth = self._price(ends, kinds)
+        outcomes: list[_Outcome] = []
+        for place, result in enumerate(self._scored):
             rounds = result.episode.rounds
-            workflows.append(rounds[-1].workflow if rounds else None)
-        return list(zip(rewards, workflows, strict=True))
+            workflow = rounds[-1].workflow if rounds else None
+            outcomes.append(_Outcome(rewards[decisive[place]], worth[place], workflow))
+        return outcomes
+
+    def _price(self, ends: Sequence[Scored], kinds: Sequence[str]) -> list[float]:
+        """Return what is left of the reward of each completion, beside others of its question."""
+        groups: defaultdict[tuple[str, str], list[int]] = defaultdict(list)
+        for place, (kind, end) in enumerate(zip(kinds, ends, strict=True)):
+            groups[kind, text_of(end.episode.question)].append(place)
+        worth = [0.0] * len(ends)
+        for places in groups.values():
+            group = [replace(ends[place], reward=graded_reward(ends[place])) for place in places]
+            for place, reward in zip(places, self._rewards.price(group), strict=True):
+                worth[place] = reward or 0.0
+        return worth
 
 
 class _Imitation(WholeCheckpoints):
@@ -325,15 +371,14 @@ class _Imitation(WholeCheckpoints):
             prompts += second.values()
             kinds += [kind_of(attempt.problem, again=True) for attempt in again]
 
-        results = on_first(lambda: referee.finish(kinds))
+        outcomes = on_first(lambda: referee.finish(kinds))
         written = [
-            _Written(kind, prompt, one.completion.text, reward, workflow)
-            for kind, prompt, one, (reward, workflow) in zip(
-                kinds, prompts, sampled, results, strict=True
-            )
+            _Written(kind, text_of(text.problem.question), prompt, text.completion.text, *outcome)
+            for kind, prompt, text, outcome in zip(kinds, prompts, sampled, outcomes, strict=True)
         ]
         weights = _kind_weights(read_curve(self.curve.path)[number])
-        lessons = choose_lessons(written, weights, settings)
+        priced = self.setup.config.reward.priced
+        lessons = choose_lessons(written, weights, settings, priced=priced)
         if not lessons:
             reason = "no workflow was right"
             if settings.contested:

@@ -19,6 +19,7 @@ import time
 import warnings
 from collections.abc import Callable, Generator, Sequence
 from contextlib import ExitStack, contextmanager
+from dataclasses import replace
 from datetime import timedelta
 from importlib.metadata import distributions
 from importlib.util import find_spec
@@ -325,16 +326,14 @@ def _measure_end(setup: Setup, last: Path | None) -> Record:
             before=last,
         )
     model, tokenizer = _load_alone(setup, conductor)
-    sampled = _plan_held_out(setup, model, tokenizer, temperature=1.0)
-    greedy = _plan_held_out(setup, model, tokenizer, temperature=None)
     return {
         "name": config.name,
         "seed": config.seed,
         "control": config.reward.control,
         "lost": _lost_kinds(setup),
         "start": read_record(setup.folder / "start.json"),
-        "sampled": _score(setup, sampled, phase="sampled"),
-        "greedy": _score(setup, greedy, phase="greedy"),
+        "sampled": _measure_plans(setup, model, tokenizer, "sampled", temperature=1.0),
+        "greedy": _measure_plans(setup, model, tokenizer, "greedy", temperature=None),
         "workers": _measure_workers(setup),
     }
 
@@ -372,6 +371,52 @@ def _plan_held_out(
             zip(asked, completions, keys, strict=True)
         )
     ]
+
+
+def _measure_plans(
+    setup: Setup,
+    model: PreTrainedModel,
+    tokenizer: PreTrainedTokenizerBase,
+    phase: str,
+    *,
+    temperature: float | None,
+) -> Record:
+    """Measure what the model plans for the held-out questions.
+
+    Returns:
+        The measures of first rounds. In recursion ``rounds`` has those of whole episodes.
+    """
+    config = setup.config
+    assert setup.scorer is not None
+    sampled = _plan_held_out(setup, model, tokenizer, temperature=temperature)
+    kinds = [kind_of(plan.problem) for plan in sampled]
+    scored = setup.scorer.score(sampled, phase=phase)
+    check_masked(scored)
+    record = measure(kinds, scored, setup.pool)
+    if config.rollout.rounds == 1:
+        return record
+    places = [place for place, first in enumerate(scored) if first.episode.answer is not None]
+    prompts: list[str] = []
+    for place in places:
+        problem, previous = sampled[place].problem, scored[place].episode.rounds[-1]
+        pool = draw_pool(config, setup.pool, sampled[place].key)
+        question = setup.questions.planned(problem)
+        prompts.append(write_prompt(tokenizer, question, config, pool, previous))
+    completions = complete(
+        model, tokenizer, prompts, config=config, temperature=temperature, seed=1
+    )
+    seconds: list[Sampled] = []
+    for place, completion in zip(places, completions, strict=True):
+        previous = scored[place].episode.rounds[-1]
+        seconds.append(replace(sampled[place], completion=completion, previous=previous))
+    ends = list(scored)
+    played = setup.scorer.score(seconds, phase=f"{phase}, round 1")
+    for place, second in zip(places, played, strict=True):
+        # An invalid second round leaves the answer of the first one standing.
+        if second.episode.answer is not None:
+            ends[place] = second
+    record["rounds"] = measure(kinds, ends, setup.pool)
+    return record
 
 
 def _measure_workers(setup: Setup) -> Record:

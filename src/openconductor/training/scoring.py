@@ -319,22 +319,29 @@ class Rewards:
         rewards = [result.reward for result in scored]
         if phase == "imitate":
             self.record()
-            rewards = [_graded_reward(result) for result in scored]
-        elif config.reward.dollars or config.reward.seconds:
+            rewards = [graded_reward(result) for result in scored]
+        elif config.reward.priced:
             rewards = []
             for start in range(0, len(scored), group):
                 members = scored[start : start + group]
-                rewards += priced_rewards(
-                    members,
-                    dollars=config.reward.dollars,
-                    seconds=config.reward.seconds,
-                )
+                rewards += self.price(members)
         if config.reward.control == "flipped":
             return [None if reward is None else 1.0 - reward for reward in rewards]
         if config.reward.control == "shuffled":
             rng = random.Random(f"shuffled/{config.seed}/{iteration}")
             rng.shuffle(rewards)
         return rewards
+
+    def price(self, group: Sequence[Scored]) -> list[float | None]:
+        """Return the rewards of one question's completions, less what right answers cost."""
+        prices = self.setup.config.reward
+        return priced_rewards(
+            group,
+            dollars=prices.dollars,
+            seconds=prices.seconds,
+            answers=prices.answers,
+            merging=[ordinal for ordinal, worker in self.setup.pool if worker.resolved.merges],
+        )
 
     def record(self, **update: float | None) -> Record:
         """Append the pending record to the curve, and tell its warnings and figures.
@@ -375,7 +382,8 @@ def _sample(scored: Scored) -> Sample:
     return Sample(text_of(scored.episode.question), text, scored.reward)
 
 
-def _graded_reward(scored: Scored) -> float | None:
+def graded_reward(scored: Scored) -> float | None:
+    """Return the reward that the grader's verdict is worth, whatever a recipe's own reward says."""
     if scored.reward is None:
         return None
     return episode_reward(scored.episode, scored.grade)

@@ -9,10 +9,10 @@ from __future__ import annotations
 import random
 import re
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from itertools import chain
 from pathlib import Path
-from typing import Any, TypeVar, cast
+from typing import Any, NamedTuple, TypeVar, cast
 
 import torch
 from accelerate import PartialState
@@ -28,7 +28,7 @@ from transformers import (
 )
 from transformers.trainer_callback import PrinterCallback
 
-from openconductor.errors import ConfigError
+from openconductor.errors import ConfigError, TrainingStopped
 from openconductor.measures import Pace
 from openconductor.pool import WorkerPool
 from openconductor.prompt import count_steps, render_workflow
@@ -36,9 +36,10 @@ from openconductor.tasks.simulated import Plan, simulations
 from openconductor.training.checkpoint import WholeCheckpoints, last_checkpoint
 from openconductor.training.completions import check_room, draw_pool, write_prompt
 from openconductor.training.models import build_tokenizer, with_adapters
+from openconductor.training.scoring import Sampled, on_first
 from openconductor.training.setup import Learner, Phase, Questions, Setup
 from openconductor.training.train_config import SupervisedConfig, TrainConfig
-from openconductor.types import Access, Step, Workflow
+from openconductor.types import Access, Completion, Question, Round, Step, Workflow
 
 T = TypeVar("T")
 Row = tuple[list[int], list[int]]
@@ -76,21 +77,27 @@ THOUGHTS = (
 """Texts before the lists; each begins with the number of steps."""
 SHAPES = (
     "{}: a single one.",
-    "{}: each sees those before.",
     "{}: attempts, and a last one that sees them all.",
 )
 """Texts before the lists where shapes are named (``cold_start.shapes``)."""
+ACCEPTED = "0 steps: it stands."
+"""The text before the empty lists of a round that accepts the answer before it."""
+PLAYED = 512
+"""The first rounds that are played for the exercises of second rounds."""
 
 
 # ── the cold start ────────────────────────────────────────────────────────────────────────────────
 def cold_start(setup: Setup, learner: Learner) -> Trainer:
     """Train the model on random workflows, from the last checkpoint on; return the trainer."""
     settings = setup.config.cold_start
+    played: Sequence[Played] = ()
+    if setup.config.rollout.rounds > 1 and setup.questions.simulation is None:
+        played = on_first(lambda: _play_first_rounds(setup))
     return supervise(
         setup,
         learner,
         settings,
-        lambda index: _cold_start_row(setup, learner.tokenizer, index),
+        lambda index: _cold_start_row(setup, learner.tokenizer, index, played),
         callbacks=[_LossReport(setup.say, settings.steps)],
     )
 
@@ -100,11 +107,75 @@ COLD_START = Phase(
 )
 
 
-def _cold_start_row(setup: Setup, tokenizer: PreTrainedTokenizerBase, index: int) -> Row:
-    """Return exercise number ``index``: a question, and a random workflow for it."""
+class Played(NamedTuple):
+    """A question with a first round for it, played by the workers that it offered."""
+
+    question: Question
+    pool: WorkerPool
+    round: Round
+
+
+def _play_first_rounds(setup: Setup) -> list[Played]:
+    """Let the workers carry out random plans, for second rounds to be shown."""
+    assert setup.scorer is not None
+    config = setup.config
+    attempts: list[Sampled] = []
+    for index in range(PLAYED):
+        rng = random.Random(f"cold-start/{config.seed}/played/{index}")
+        problem = rng.choice(setup.questions.learnt)
+        key = f"cold-start/played/{index}"
+        pool = draw_pool(config, setup.pool, key)
+        completion = Completion(render_workflow(*_draw_workflow(rng, pool, config)))
+        attempts.append(Sampled(problem, completion, sample=0, key=key))
+    played: list[Played] = []
+    scored = setup.scorer.score(attempts, phase="cold start")
+    for attempt, result in zip(attempts, scored, strict=True):
+        if result.episode.answer is not None:
+            pool = draw_pool(config, setup.pool, attempt.key)
+            question = setup.questions.planned(attempt.problem)
+            played.append(Played(question, pool, result.episode.rounds[-1]))
+    if not played:
+        raise TrainingStopped(f"cold start: none of {PLAYED} first rounds was answered")
+    return played
+
+
+def _draw_workflow(
+    rng: random.Random, pool: WorkerPool, config: TrainConfig, asked: Collection[int] = ()
+) -> tuple[Workflow, str]:
+    """Draw a plan as the recipe wants them; ``asked`` have answered in the round before."""
+    if config.cold_start.shapes:
+        return shaped_plan(rng, pool, config, asked)
+    return random_plan(rng, pool, config)
+
+
+def _second_round_row(
+    rng: random.Random,
+    tokenizer: PreTrainedTokenizerBase,
+    config: TrainConfig,
+    played: Sequence[Played],
+) -> Row:
+    """Return an exercise that accepts the answer of a first round, or plans a further one."""
+    question, pool, before = rng.choice(played)
+    prompt = write_prompt(tokenizer, question, config, pool, before)
+    if rng.random() < 0.5:
+        return make_row(tokenizer, prompt, render_workflow(Workflow(()), ACCEPTED))
+    asked = [step.worker for step in before.workflow or ()]
+    return make_row(tokenizer, prompt, render_workflow(*_draw_workflow(rng, pool, config, asked)))
+
+
+def _cold_start_row(
+    setup: Setup, tokenizer: PreTrainedTokenizerBase, index: int, played: Sequence[Played]
+) -> Row:
+    """Return exercise number ``index``: a question, and a random workflow for it.
+
+    With ``played`` first rounds, half of the exercises are second rounds.
+    """
     config, settings = setup.config, setup.config.cold_start
     if index < settings.reading * settings.batch:
         return reading_row(tokenizer, setup, f"cold-start/{index}")
+    rng = random.Random(f"cold-start/{config.seed}/{index}/round")
+    if played and rng.random() < 0.5:
+        return _second_round_row(rng, tokenizer, config, played)
     pool = draw_pool(config, setup.pool, f"cold-start/{index}")
     plan = _draw_plan(config, setup.questions, pool, index)
     prompt = write_prompt(tokenizer, plan.question, config, pool, plan.previous)
@@ -116,8 +187,7 @@ def _draw_plan(config: TrainConfig, questions: Questions, pool: WorkerPool, inde
     rng = random.Random(f"cold-start/{config.seed}/{index}")
     if questions.simulation is None:
         question = questions.planned(rng.choice(questions.learnt))
-        draw = shaped_plan if config.cold_start.shapes else random_plan
-        workflow, thought = draw(rng, pool.ordinals, config)
+        workflow, thought = _draw_workflow(rng, pool, config)
         return Plan(question, workflow, thought)
     return questions.simulation.draw_plan(
         rng,
@@ -137,7 +207,10 @@ def fresh_tokenizer(
     Raises:
         ConfigError: a question leaves no room for a completion, or a completion none for a plan.
     """
-    tokenizer = build_tokenizer(fresh_phrases(config, questions))
+    phrases = fresh_phrases(config, questions)
+    if config.rollout.rounds > 1:
+        phrases += [phrase for _, worker in pool for phrase in worker.resolved.phrases]
+    tokenizer = build_tokenizer(phrases)
     plans = [_draw_plan(config, questions, pool, index) for index in range(_MEASURED_PLANS)]
     check_room(tokenizer, config, [render_workflow(plan.workflow, plan.thought) for plan in plans])
     longest = 0
@@ -168,6 +241,8 @@ def fresh_phrases(config: TrainConfig, questions: Questions) -> list[str]:
     if not learnt:
         return phrases
     phrases += [*FIRST, *LATER, *(thought.format("") for thought in THOUGHTS + SHAPES)]
+    if config.rollout.rounds > 1:
+        phrases += [count_steps(0), ACCEPTED.removeprefix(count_steps(0))]
     counts: Counter[str] = Counter()
     for problem in learnt:
         text = questions.planned(problem)
@@ -184,9 +259,7 @@ def reading_row(tokenizer: PreTrainedTokenizerBase, setup: Setup, key: str) -> R
     return make_row(tokenizer, prompt, setup.questions.simulation.write_index(pool.cards))
 
 
-def random_plan(
-    rng: random.Random, ordinals: Sequence[int], config: TrainConfig
-) -> tuple[Workflow, str]:
+def random_plan(rng: random.Random, pool: WorkerPool, config: TrainConfig) -> tuple[Workflow, str]:
     """Return a valid workflow for any question, and a thought; all choices are drawn uniformly.
 
     The last of several steps always sees some: else they were for nothing, and a worker that puts
@@ -199,7 +272,7 @@ def random_plan(
         if index and (index == size - 1 or rng.random() < 0.7):
             seen = sorted(rng.sample(range(index), rng.randint(1, index)))
             access = "all" if config.prompt.access == "binary" else tuple(seen)
-        worker = rng.choice(list(ordinals))
+        worker = rng.choice(list(pool.ordinals))
         subtask = rng.choice(LATER if access else FIRST)
         steps.append(Step(worker, subtask, access))
     thought = rng.choice(THOUGHTS).format(count_steps(size))
@@ -207,29 +280,31 @@ def random_plan(
 
 
 def shaped_plan(
-    rng: random.Random, ordinals: Sequence[int], config: TrainConfig
+    rng: random.Random, pool: WorkerPool, config: TrainConfig, asked: Collection[int] = ()
 ) -> tuple[Workflow, str]:
-    """Return a plan of one of three shapes, and a thought that names the shape.
+    """Return a plan of one of two shapes, and a thought that names the shape.
 
-    The shapes are a single step, a chain, and attempts with a merge. The steps are by different
-    workers, any of them in any place. Attempts have no order of their own, so they stand in the
-    order of their workers: then it is soon learnt that they differ. The length is drawn uniformly,
-    and from three steps on so is the shape.
+    The shapes are a worker alone, and attempts by different workers with a last step that sees them
+    all. The number of attempts is drawn evenly, from none (a worker alone) to as many as there are
+    workers and steps for. The last step is by a worker that merges, if the pool has any, else by
+    one that made no attempt. Nothing in a plan tells who is good. Attempts have no order of their
+    own, so they stand in the order of their workers: then it is soon learnt that they differ.
+    Workers that were ``asked`` in the round before make no attempt, if there are others.
     """
-    size = rng.randint(1, min(config.rollout.max_steps, len(ordinals)))
-    shape = min(size - 1, rng.randint(1, 2))
-    *before, last = rng.sample(list(ordinals), size)
-    chain = shape == 1
-    attempts = shape == 2
-    if attempts:
-        before.sort()
-    steps: list[Step] = []
-    for index, worker in enumerate([*before, last]):
-        seen = tuple(range(index)) if chain or index == size - 1 else ()
-        access: Access = "all" if seen and config.prompt.access == "binary" else seen
-        steps.append(Step(worker, rng.choice(LATER if seen else FIRST), access))
-    thought = SHAPES[shape].format(count_steps(size))
-    return Workflow(tuple(steps)), thought
+    mergers = [ordinal for ordinal, worker in pool if worker.resolved.merges]
+    models = [ordinal for ordinal in pool.ordinals if ordinal not in mergers] or mergers
+    models = [ordinal for ordinal in models if ordinal not in asked] or models
+    most = min(config.rollout.max_steps - 1, len(models) if mergers else len(models) - 1)
+    attempts = rng.randint(0, most)
+    if attempts == 0:
+        alone = Step(rng.choice(models), rng.choice(FIRST))
+        return Workflow((alone,)), SHAPES[0].format(count_steps(1))
+    workers = sorted(rng.sample(models, attempts))
+    steps = [Step(worker, rng.choice(FIRST)) for worker in workers]
+    last = rng.choice(mergers or [model for model in models if model not in workers])
+    seen: Access = "all" if config.prompt.access == "binary" else tuple(range(attempts))
+    steps.append(Step(last, rng.choice(LATER), seen))
+    return Workflow(tuple(steps)), SHAPES[1].format(count_steps(len(steps)))
 
 
 class _LossReport(TrainerCallback):

@@ -16,7 +16,7 @@ from pydantic import BaseModel, ConfigDict, Field, model_validator
 
 from openconductor.config import dump_toml, load_toml, read_toml
 from openconductor.errors import ConfigError
-from openconductor.prompt import PromptOptions
+from openconductor.prompt import PreviousName, PromptOptions
 from openconductor.tasks.simulated import SIMULATIONS, find_simulation
 from openconductor.types import Undecided
 
@@ -141,8 +141,9 @@ class ColdStartConfig(SupervisedConfig):
         reading: how many of the steps come first and teach only to read cards (in a simulated task,
             with ``prompt.cards``). From workflows alone a fresh model does not learn to look up who
             is listed for what.
-        shapes: True: plans are single steps, chains, or attempts and a merge, by different workers,
-            and their thoughts say so. False: any. A simulated task has its own plans.
+        shapes: True: plans are a worker alone, or attempts by different workers and a merge, every
+            number of attempts as often, and their thoughts say so. False: any. A simulated task has
+            its own plans.
     """
 
     section: ClassVar[str] = "cold_start"
@@ -189,6 +190,9 @@ class ImitateConfig(SupervisedConfig):
             so more than 1 keeps shapes in play that pay only once routing is known.
         contested: True skips questions that every completion got right, because they do not show
             which plan is better.
+        credit: what decides whether a first round is learnt, in recursion: its own answer
+            (``round``), or the one with which the episode ends (``episode``), so that a cheap first
+            round is worth its place where a second one corrects it.
     """
 
     section: ClassVar[str] = "imitate"
@@ -203,6 +207,7 @@ class ImitateConfig(SupervisedConfig):
     anchor: Fraction = 0.1
     explore: Annotated[float, Field(ge=1.0)] = 1.0
     contested: bool = False
+    credit: Literal["round", "episode"] = "round"
 
     @model_validator(mode="after")
     def _check_sharpen(self) -> Self:
@@ -220,11 +225,16 @@ class PromptConfig(_Section):
     )
     access: Literal["binary", "index"] = "binary"
     cards: bool = False
+    previous: PreviousName = "last"
 
     def options(self) -> PromptOptions:
         """Return the same as ``render_prompt`` takes it."""
         return PromptOptions(
-            template=self.template, examples=self.examples, access=self.access, cards=self.cards
+            template=self.template,
+            examples=self.examples,
+            access=self.access,
+            cards=self.cards,
+            previous=self.previous,
         )
 
 
@@ -291,9 +301,10 @@ class RewardConfig(_Section):
             workflow. ``accepted``: nothing teaches the model to stop there.
         undecided: the reward of an answer that its grader cannot decide: 0.5 (``wrong``), or none
             (``masked``). A grader that fails always masks.
-        dollars, seconds: the share of its reward that a right answer may lose in GRPO for what it
-            cost and how long it took (``priced_rewards``); less than a half together, so that right
-            is worth more than cheap.
+        dollars, seconds, answers: the share of its reward that a right answer may lose for what it
+            cost, how long it took, and how many workers' answers it took over all rounds
+            (``priced_rewards``); less than a half together, so that right is worth more than cheap.
+            Imitation learns right workflows in proportion to what is left of their rewards.
         judge: the name of a worker of the pool that decides free-form answers which the rules
             cannot; what it leaves open is masked. "": none.
         function: another reward for GRPO, ``module:attribute`` of a function (problem, episode,
@@ -307,18 +318,19 @@ class RewardConfig(_Section):
     undecided: Undecided = "wrong"
     dollars: Annotated[float, Field(ge=0.0, lt=0.5)] = 0.0
     seconds: Annotated[float, Field(ge=0.0, lt=0.5)] = 0.0
+    answers: Annotated[float, Field(ge=0.0, lt=0.5)] = 0.0
     judge: str = ""
     function: str = ""
 
     @property
     def priced(self) -> bool:
         """True if a right answer loses reward for what it cost."""
-        return self.dollars > 0 or self.seconds > 0
+        return self.dollars + self.seconds + self.answers > 0
 
     @model_validator(mode="after")
     def _check_prices(self) -> Self:
-        together = f"less than half together with dollars = {self.dollars}"
-        _require(self.dollars + self.seconds < 0.5, "reward.seconds", self.seconds, together)
+        together = self.dollars + self.seconds + self.answers
+        _require(together < 0.5, "reward.dollars + seconds + answers", together, "less than a half")
         _require(
             not (self.priced and self.function),
             "reward.function",

@@ -178,6 +178,7 @@ async def test_a_budget_of_seconds_still_ends_a_question_that_waits_for_its_turn
         ({"examples": "out"}, PromptOptions()),
         ({"access": "index"}, PromptOptions(access="index")),
         ({"subtasks": False}, PromptOptions(subtasks=False)),
+        ({"previous": "answers"}, PromptOptions(previous="answers")),
     ],
 )
 def test_prompt_ablations_change_what_the_planner_is_asked(options, prompt) -> None:

@@ -137,11 +137,11 @@ async def test_a_question_that_the_table_does_not_hold_is_a_failure_and_no_verdi
 
 
 VOTES = [
-    ("vote", "a=A b=C c=C", "C"),
-    ("weighted_vote", "a=A b=C c=C", "A"),  # in law a is right
-    ("weighted_vote", "b=C c=C c=D", "C"),  # wrong mostly, and still a vote
-    ("pick", "b=C a=A c=C", "A"),
-    ("vote", "a=A vote=C pick=C stranger=C", "A"),
+    ("vote", "a=A b=C c=C", "C (2 of 3)"),
+    ("weighted_vote", "a=A b=C c=C", "A (1 of 3)"),  # in law a is right
+    ("weighted_vote", "b=C c=C c=C", "C (2 of 2)"),  # wrong mostly, and still a vote
+    ("pick", "b=C a=A c=C", "A (1 of 3)"),
+    ("vote", "a=A vote=C pick=C stranger=C", "A (1 of 1)"),
 ]
 
 
@@ -150,7 +150,8 @@ async def test_aggregators_weigh_what_they_see_by_the_train_split(
     path: Path, aggregator: str, votes: str, expected: str
 ) -> None:
     said = [vote.replace("=", ": Answer: ") for vote in votes.split()]
-    answer = f"{aggregator}: Answer: {expected}"
+    seen = sorted({line for line in said if line[0] in "abc"})
+    answer = "\n".join([*seen, f"{aggregator}: Answer: {expected}"])
     assert (await ask(path, aggregator, 16, *said)).text == answer
     listed = "\n".join(f"{number}. {text}" for number, text in enumerate(said, start=1))
     turns = [  # as a mixture of agents shows them
@@ -209,8 +210,15 @@ async def test_a_seed_breaks_ties_whatever_their_order(path: Path) -> None:
         text = (await ask(path, "vote", 16, "b: Answer: C", "a: Answer: A", seed=seed)).text
         other = await ask(path, "vote", 16, "a: Answer: A", "b: Answer: C", seed=seed)
         assert other.text == text
-        drawn.add(text[-1])
-    assert drawn == {"A", "C"}
+        drawn.add(text.splitlines()[-1])
+    assert drawn == {"vote: Answer: A (1 of 2)", "vote: Answer: C (1 of 2)"}
+
+
+async def test_an_aggregator_counts_the_answers_that_another_one_had_counted(path: Path) -> None:
+    before = (await ask(path, "vote", 16, "a: Answer: A", "b: Answer: C")).text
+    text = (await ask(path, "vote", 16, before, "c: Answer: C", "b: Answer: C")).text
+    assert text.splitlines()[-1] == "vote: Answer: C (2 of 3)"
+    assert extract_choice(text) == "C"
 
 
 def test_the_table_that_ships_holds_what_its_pool_file_names(root: Path) -> None:

@@ -25,9 +25,15 @@ PLAN = Workflow([Step(0, "Answer.")])
 
 
 def written(
-    prompt: str, text: str, reward: float | None = 1.0, workflow: Workflow | None = PLAN
+    prompt: str,
+    text: str,
+    reward: float | None = 1.0,
+    workflow: Workflow | None = PLAN,
+    *,
+    question: str = "",
+    worth: float = 1.0,
 ) -> _Written:
-    return _Written("replay", prompt, text, reward, workflow)
+    return _Written("replay", question or prompt, prompt, text, reward, worth, workflow)
 
 
 def drawn(anchor: float) -> dict[str, float]:
@@ -51,6 +57,23 @@ def test_a_question_without_a_right_workflow_is_learnt_from_by_the_anchor() -> N
     shares = drawn(0.2)
     assert shares["c"] + shares["d"] == pytest.approx(0.1, abs=0.01)
     assert shares["None"] == pytest.approx(0.4, abs=0.02), "and another question is drawn"
+
+
+def test_right_workflows_are_learnt_in_proportion_to_what_is_left_of_their_reward() -> None:
+    right = [written("q", "dear", worth=0.6), written("q", "cheap", worth=0.9)]
+    lessons = _Lessons(1.0, 1.0, right, [], priced=True)
+    rng = random.Random(0)
+    cheap = sum(lessons.draw(rng, 0.0) is right[1] for _ in range(8_000))
+    assert cheap / 8_000 == pytest.approx(0.6, abs=0.02)
+
+
+def test_second_rounds_behind_different_first_ones_are_of_one_question() -> None:
+    seconds = [
+        written("q? Before: A", "accept", question="q?"),
+        written("q? Before: B", "accept", 0.5, question="q?"),
+    ]
+    (lessons,) = choose_lessons(seconds, {"replay": 1.0}, ImitateConfig(contested=True))
+    assert lessons.right == seconds[:1]
 
 
 def test_a_question_that_is_always_right_teaches_nothing_where_only_contested_ones_count() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+import re
 from collections import Counter
 from pathlib import Path
 
@@ -12,14 +13,30 @@ from openconductor.graders.exact import ExactGrader
 from openconductor.gym.sampling import phrases
 from openconductor.gym.workers import gym_pool
 from openconductor.parser import parse_workflow
-from openconductor.prompt import render_workflow
+from openconductor.pool import WorkerPool
+from openconductor.prompt import count_steps, render_workflow
+from openconductor.store import open_store
 from openconductor.tasks.prompts import boxed_prompt
+from openconductor.testing import Scripted, pool_of
 from openconductor.training import supervised
 from openconductor.training.models import build_tokenizer
-from openconductor.training.setup import Learner, Questions, Setup, load_questions
-from openconductor.training.supervised import SHAPES, fresh_phrases, random_plan, shaped_plan
+from openconductor.training.scoring import Scorer
+from openconductor.training.setup import (
+    Learner,
+    Questions,
+    Setup,
+    load_questions,
+    open_workers,
+)
+from openconductor.training.supervised import (
+    ACCEPTED,
+    SHAPES,
+    fresh_phrases,
+    random_plan,
+    shaped_plan,
+)
 from openconductor.training.train_config import TrainConfig
-from openconductor.types import Problem
+from openconductor.types import Problem, Workflow
 
 pytestmark = pytest.mark.train
 
@@ -43,8 +60,9 @@ def favours_nobody(used: Counter[int], workers: int) -> bool:
 @pytest.mark.parametrize("access", ["binary", "index"])
 def test_a_random_plan_is_valid_for_any_pool_and_favours_no_worker(access: str) -> None:
     used = Counter[int]()
+    pool = gym_pool(1).subset([1, 4, 6])
     for seed in range(300):
-        plan, thought = random_plan(random.Random(seed), (1, 4, 6), config_of(access))
+        plan, thought = random_plan(random.Random(seed), pool, config_of(access))
         assert parse_workflow(render_workflow(plan), (1, 4, 6), max_steps=4) == plan
         assert access == "index" or all(step.access in ((), "all") for step in plan)
         assert len(plan) == 1 or plan.steps[-1].access
@@ -53,33 +71,64 @@ def test_a_random_plan_is_valid_for_any_pool_and_favours_no_worker(access: str) 
     assert favours_nobody(used, 3)
 
 
+POOL = pool_of(*[Scripted("A")] * 6)
+
+
+def plans_over(pool: WorkerPool, access: str, draws: int) -> list[Workflow]:
+    """Return plans of named shapes, each read back from the text that the model learns."""
+    plans: list[Workflow] = []
+    for seed in range(draws):
+        plan, thought = shaped_plan(random.Random(seed), pool, config_of(access))
+        assert thought == SHAPES[len(plan) > 1].format(count_steps(len(plan)))
+        text = render_workflow(plan, thought)
+        assert parse_workflow(text, pool.ordinals, max_steps=4) == plan
+        plans.append(plan)
+    return plans
+
+
+def sees_all(plan: Workflow) -> bool:
+    return plan.steps[-1].access in ("all", tuple(range(len(plan) - 1)))
+
+
 @pytest.mark.parametrize("access", ["binary", "index"])
-def test_a_named_plan_has_the_shape_that_its_thought_names_and_favours_no_worker(
-    access: str,
-) -> None:
-    """Attempts before a last step see nothing, and stand in the order of their workers."""
-    shapes, first, last = Counter[tuple[int, str]](), Counter[int](), Counter[int]()
-    for seed in range(1_200):
-        plan, thought = shaped_plan(random.Random(seed), range(6), config_of(access))
-        assert parse_workflow(render_workflow(plan, thought), range(6), max_steps=4) == plan
+def test_every_number_of_attempts_is_drawn_as_often_and_no_worker_is_favoured(access: str) -> None:
+    alone, last, sizes = Counter[int](), Counter[int](), Counter[int]()
+    for plan in plans_over(POOL, access, 1_200):
         workers = [step.worker for step in plan]
+        attempts = workers[:-1]
         assert len(set(workers)) == len(workers)
-        is_chain = len(plan) < 3 or thought == SHAPES[1].format(f"{len(plan)} steps")
-        middle = [bool(step.access) for step in plan.steps[1:-1]]
-        assert middle == [is_chain] * len(middle)
-        assert not plan.steps[0].access
-        assert len(plan) == 1 or plan.steps[-1].access
-        if len(plan) < 3:
-            first[workers[0]] += 1
-        last[workers[-1]] += 1
-        shapes[len(plan), thought.partition(":")[2]] += 1
-    assert len(shapes) == 6
-    for (size, _), count in shapes.items():
-        assert is_about(count, 1_200, 0.25 if size < 3 else 0.125, 0.04)
-    assert favours_nobody(first, 6)
+        assert attempts == sorted(attempts)
+        assert all(not step.access for step in plan.steps[:-1])
+        assert len(plan) == 1 or sees_all(plan)
+        sizes[len(plan)] += 1
+        (alone if len(plan) == 1 else last)[workers[-1]] += 1
+
+    assert len(sizes) == 4
+    assert all(is_about(count, 1_200, 0.25, 0.04) for count in sizes.values())
+    assert favours_nobody(alone, 6)
     assert favours_nobody(last, 6)
 
 
+def test_workers_that_merge_come_last_and_never_alone() -> None:
+    referees = {2, 5}
+    providers = [Scripted("A", merges=ordinal in referees) for ordinal in range(6)]
+
+    plans = plans_over(pool_of(*providers), "binary", 200)
+
+    merged = [plan for plan in plans if len(plan) > 1]
+    attempts = {step.worker for plan in merged for step in plan.steps[:-1]}
+    assert {plan.steps[-1].worker for plan in merged} == referees
+    assert not attempts & referees
+    assert not {plan.steps[0].worker for plan in plans if len(plan) == 1} & referees
+    assert {len(plan) for plan in plans} == {1, 2, 3, 4}
+
+
+def test_two_workers_without_a_tool_that_merges_give_plans_of_at_most_two_steps() -> None:
+    plans = plans_over(POOL.subset([1, 4]), "binary", 50)
+    assert {len(plan) for plan in plans} == {1, 2}
+
+
+POOL_FILE = str(Path(__file__).parents[3] / "recipes/pools/mmlu_pro_replay.toml")
 TABLES = {
     "data": {"task": "replay"},
     "imitate": {"rounds": 1},
@@ -109,8 +158,42 @@ def test_a_fresh_tokenizer_has_one_token_for_what_recurs_in_plans_and_questions(
     known = fresh_phrases(TrainConfig(), Questions(ExactGrader(), learnt=learnt))
     assert " law" in known and " torts" not in known
     assert " step" not in known, "the Conductor is not shown the form of the answer"
-    plan, _ = random_plan(random.Random(1), range(8), TrainConfig())
+    plan, _ = random_plan(random.Random(1), gym_pool(1), TrainConfig())
     tokenizer = build_tokenizer(known)
     written = render_workflow(plan, "5 steps will do here.")
     assert len(tokenizer.encode(written)) <= 5 + 6 * len(plan)
     assert tokenizer.decode(tokenizer.encode(written)) == written
+
+
+def test_half_of_a_start_in_recursion_is_second_rounds_of_plans_that_were_played(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """They accept an answer that workers gave, or ask workers that had not been asked."""
+    monkeypatch.setattr(supervised, "PLAYED", 30)
+    tables: dict[str, object] = TABLES | {
+        "pool": POOL_FILE,
+        "model": {"base": "", "positions": 512},
+        "prompt": {"template": "compact"},
+        "cold_start": {"shapes": True, "steps": 1},
+        "rollout": {"iterations": 0, "rounds": 2, "max_tokens": 90},
+    }
+    config = TrainConfig.model_validate(tables)
+    questions = load_questions(config)
+    with open_store(tmp_path / "journal.sqlite") as journal:
+        pool = open_workers(config, questions, journal)
+        scorer = Scorer(config, pool, questions.grader, journal)
+        setup = Setup(config, tmp_path, pool, questions, scorer, print)
+        played = supervised._play_first_rounds(setup)
+        tokenizer = supervised.fresh_tokenizer(config, questions, pool)
+        rows = [supervised._cold_start_row(setup, tokenizer, n, played) for n in range(200)]
+        scorer.close()
+
+    texts = [(tokenizer.decode(prompt), tokenizer.decode(plan)) for prompt, plan in rows]
+    later = [(prompt, plan) for prompt, plan in texts if "\nBefore:" in prompt]
+    assert is_about(len(later), 200, 0.5, 0.12)
+    assert is_about(sum(ACCEPTED in plan for _, plan in later), len(later), 0.5, 0.15)
+    for prompt, plan in later:
+        assert re.search(r": Answer: [A-J]|No answer by", prompt)
+        if ACCEPTED in plan:
+            assert parse_workflow(plan, pool.ordinals, accept_allowed=True) == Workflow(())
+    assert not any(ACCEPTED in plan for prompt, plan in texts if "\nBefore:" not in prompt)
