@@ -33,24 +33,24 @@ TESTS = sorted([*(ROOT / "tests").rglob("*.py"), *(ROOT / "benchmarks").rglob("*
 
 # Syntax nodes that a folder of the package may have, without docstrings and annotations.
 BUDGET = {
-    "": 17_757,  # the modules at the root
-    "baselines": 6_326,
-    "calls": 7_270,
-    "cli": 21_053,
-    "evaluation": 23_026,
-    "graders": 30_684,
-    "gym": 6_709,
-    "plots": 6_406,
-    "providers": 17_880,
-    "report": 18_460,
-    "sandboxes": 7_855,
-    "serving": 21_142,
-    "store": 8_077,
-    "tasks": 10_306,
-    "training": 19_141,
+    "": 17_657,  # the modules at the root
+    "baselines": 6_356,
+    "calls": 7_989,
+    "cli": 22_026,
+    "evaluation": 24_391,
+    "graders": 29_647,
+    "gym": 6_702,
+    "plots": 6_385,
+    "providers": 17_946,
+    "report": 19_303,
+    "sandboxes": 7_617,
+    "serving": 20_244,
+    "store": 8_070,
+    "tasks": 10_326,
+    "training": 20_499,
 }
-TOTAL_NODES = 222_092
-TEST_NODES = 244_355  # of tests/ and benchmarks/ together
+TOTAL_NODES = 225_158
+TEST_NODES = 250_195  # of tests/ and benchmarks/ together
 FILE_NODES = 2_800
 FUNCTION_STATEMENTS = 60
 FOLDER_FILES = 14
