@@ -139,7 +139,8 @@ def test_each_worker_is_reported_with_its_faults_their_fixes_and_what_its_check_
     for worker in ran.json()["workers"]:
         for fault in worker["faults"]:
             fix = " ".join(fault["fix"].split())
-            assert f"{worker['name']} {fault['what']}: " in text
+            names = rf"\b{worker['name']}(, \w+)* {fault['what']}: "
+            assert re.search(names, text), "workers that share a fault are named together"
             assert f"fix: {fix}" in text
     assert CANARY not in ran.out + ran.err + shown.out + shown.err
 

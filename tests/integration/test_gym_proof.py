@@ -15,7 +15,13 @@ from openconductor.evaluation.eval_config import (
 from openconductor.evaluation.systems import ABLATIONS
 
 RECIPE = Path(__file__).parents[2] / "recipes" / "gym_proof.toml"
-OF_THE_PROMPT = {"examples", "max_steps", "cards", "template"}  # for models that are prompted
+OF_THE_PROMPT = {
+    "examples",
+    "max_steps",
+    "cards",
+    "previous",
+    "template",
+}  # for models that are prompted
 
 
 def test_every_kind_of_system_and_every_ablation_is_in_it() -> None:

@@ -239,7 +239,7 @@ def test_a_workers_options_are_arguments_of_its_provider(
         ("", r"worker: missing; expected at least one table \[\[worker\]\]"),
         (f'{SOLVER}modle = "m"', "toml: unknown key 'worker.0.modle'; the nearest .* 'model'$"),
         ('[[workers]]\nname = "a"', "toml: unknown key 'workers'; .* 'worker'$"),
-        (f"{SOLVER}rpms = 3", "worker.0.model: missing.*unknown key 'worker.0.rpms'.*'rpm'$"),
+        (f"{SOLVER}rpms = 3", "unknown key 'worker.0.rpms'.*'rpm'; worker.0.model: missing.*"),
     ],
 )
 def test_a_mistake_in_a_pool_file_is_told_once_with_its_fix(tmp_path, text, message) -> None:

@@ -168,10 +168,10 @@ def _show_problem(problem: Exception, context: typer.Context | None) -> None:
         wrong = message.split("'")[1]
         commands = cast("Mapping[str, object]", getattr(context.command, "commands", {}))
         known = [*commands, *options]
-        in_group = nearest(wrong, _grouped_commands(), at_least=SURE)
-        if context.parent is None and in_group is not None:
-            known.append(in_group)
-        near = nearest(wrong, known) or ""
+        near = nearest(wrong, known, at_least=SURE)
+        if near is None and context.parent is None:
+            near = nearest(wrong, _grouped_commands(), at_least=SURE)
+        near = near or nearest(wrong, known) or ""
         message = f"no command {wrong!r}; the nearest is {near.replace('.', ' ')!r}"
     else:
         message = cast("str", getattr(problem, "format_message", lambda: message)())

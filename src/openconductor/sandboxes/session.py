@@ -372,9 +372,10 @@ def code_inside(compiled: bool) -> bytes:
     for name in INSIDE:
         code: object = resources.files(PACKAGE).joinpath(f"{name}.py").read_text("utf-8")
         if compiled:
-            # Without docstrings, and without an import that would be looked for on the disk.
+            # Without docstrings, and without an import that would be looked for on the disk. The
+            # program inherits the flags of ``candidate``, which has no such import.
             text = str(code).replace(FUTURE_LINE, "\n")
-            flags = __future__.annotations.compiler_flag
+            flags = 0 if text == code else __future__.annotations.compiler_flag
             code = compile(text, f"<{name}>", "exec", flags, dont_inherit=True, optimize=2)
         modules.append((f"{PACKAGE}.{name}", code))
     return marshal.dumps(modules, 4)
