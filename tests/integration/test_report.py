@@ -80,7 +80,7 @@ def test_one_command_evaluates_a_recipe_and_writes_the_report_the_page_and_the_f
 def test_the_first_line_is_in_plain_words_and_the_verdict_follows(made: Path, run: Any) -> None:
     ran = run("report", made, *UNREPLAYED)
     assert ran.code == 0
-    first, _, rest = ran.out.partition("\nTo deploy it, as the model auto: openconductor serve")
+    first, _, rest = ran.out.partition("\nTo serve conductor, under the model name auto: open")
     assert re.match(r"Deploy conductor: right on \d+ % of the questions, \$0\.\d+ per 1,000", first)
     assert "undecided (" in rest.partition("Missing for a verdict")[0]
     assert "dollars" in rest.partition("Where it stands")[2]

@@ -77,9 +77,9 @@ class Report:
     def advice(self) -> list[str]:
         """The first lines, in plain words: what to deploy, and the command that does."""
         lines = [headline(self.orchestration, self.auto, self.costs)]
-        if self.folder and lines[0].startswith("Deploy"):
+        if self.folder and self.auto is not None and lines[0].startswith("Deploy"):
             command = shlex.join(["openconductor", "serve", "--from", self.folder])
-            lines.append(f"To deploy it, as the model auto: {command}")
+            lines.append(f"To serve {self.auto.system}, under the model name auto: {command}")
         return lines
 
     @property

@@ -108,7 +108,8 @@ def test_many_unknown_answers_are_said_to_count_as_wrong(report) -> None:
 
 def test_the_command_that_deploys_stands_below_the_first_line(report) -> None:
     (_, command) = replace(report, folder="runs/a b").advice
-    assert command == ("To deploy it, as the model auto: openconductor serve --from 'runs/a b'")
+    serving = "openconductor serve --from 'runs/a b'"
+    assert command == f"To serve worker:anna, under the model name auto: {serving}"
     assert report.to_json()["auto"]["system"] == "worker:anna"
 
 
