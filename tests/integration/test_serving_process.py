@@ -38,8 +38,7 @@ from openconductor.cli import main
 files, ignored = map(int, sys.argv[1:3])
 if files:
     resource.setrlimit(resource.RLIMIT_NOFILE, (files // 2, files))
-if ignored:
-    signal.signal(signal.SIGHUP, signal.SIG_IGN)
+signal.signal(signal.SIGHUP, signal.SIG_IGN if ignored else signal.SIG_DFL)
 sys.exit(main(sys.argv[3:]))
 """
 
