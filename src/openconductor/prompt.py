@@ -342,7 +342,7 @@ def _worker_lines(
 
 
 def _excerpt(text: str, limit: int = PREVIOUS_LIMIT) -> str:
-    """Return at most so many characters of a response: its beginning and its end."""
+    """Return the beginning and the end of a response, at most ``limit`` characters of it."""
     text = _UNSENDABLE.sub("\ufffd", text)
     left_out = len(text) - limit
     if left_out <= 0:

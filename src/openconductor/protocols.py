@@ -98,7 +98,7 @@ class Provider(ABC):
             takes no price.
         may_be_blank: blank text is an answer. Otherwise it is an EmptyResponse.
         nests: calls run workers of their own, whose calls are counted instead.
-        merges: it makes one answer of those that it sees, and has none of its own.
+        merges: it only merges the answers that it sees; asked alone it has no answer.
         phrases: texts that recur in its answers, which a fresh model reads as one token each.
         base_url: address of the server. None: no server, or unknown.
         api_key_env: environment variable that holds the key. None: no key.

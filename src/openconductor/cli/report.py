@@ -138,8 +138,8 @@ def report(
     if as_json:
         console.show_json({**made.to_json(), "files": files})
     else:
-        asked = f"Did {made.orchestration.system} gain by orchestrating?"
-        console.show(*made.advice, f"{asked} {made.verdict.line}", *made.notes, heading(made))
+        verdict = f"Did {made.orchestration.system} gain by orchestrating? {made.verdict.line}"
+        console.show(*made.advice, verdict, *made.notes, heading(made))
         show_sections(sections(made))
     page = files["page"]
     if page is None:
@@ -248,9 +248,9 @@ class _Case:
         total = sum(results.expected.values()) // config.repeats
         tables: list[TaskTable] = []
         for table in config.task:
-            asked = results.expected[table.name] // config.repeats
+            questions = results.expected[table.name] // config.repeats
             if missing.questions > total and (table.limit or results.config.simulated):
-                wanted = math.ceil(asked * missing.questions / total)
+                wanted = math.ceil(questions * missing.questions / total)
                 tables.append(replace(table, limit=wanted))
             else:
                 tables.append(table)

@@ -380,10 +380,10 @@ class Workshop:
         names = {spec.argument for spec in specs if spec.kind == WORKER} | {self._config.judge}
         if learns or any(spec.kind not in (WORKER, PLANNER_ALONE) for spec in specs):
             names = set(self.pool.names.values())
-        asked = [worker for _, worker in self.pool if worker.name in names]
+        workers = [worker for _, worker in self.pool if worker.name in names]
         planned = any(spec.kind in _PLANNED for spec in specs)
         planners = self._planners.values() if planned else ()
-        await reach([*asked, *planners])
+        await reach([*workers, *planners])
 
     async def aclose(self) -> None:
         """Close the connections of workers and planners on the running event loop."""

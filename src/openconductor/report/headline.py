@@ -20,7 +20,7 @@ from openconductor.report.words import counted, thousand, three_digits
 SAME = 0.05
 """Costs that differ by less than this share are called the same."""
 PLAYS = 16
-"""Replays cost at most about so many times as much as the plans that they replay."""
+"""An upper estimate of the price of replays, as a multiple of that of the plans replayed."""
 
 
 # ── what to deploy ────────────────────────────────────────────────────────────────────────────────
@@ -188,8 +188,8 @@ def price_missing(
         times.append((own, count * questions))
     if missing.replays:
         times.append((own, PLAYS * questions))
-    asked = [(cost, count) for cost, count in times if count]
-    calls = sum((cost.calls or 0.0) * count for cost, count in asked)
-    if any(cost.dollars is None for cost, _ in asked):
+    needed = [(cost, count) for cost, count in times if count]
+    calls = sum((cost.calls or 0.0) * count for cost, count in needed)
+    if any(cost.dollars is None for cost, _ in needed):
         return AskingPrice(calls, None)
-    return AskingPrice(calls, sum((cost.dollars or 0.0) * count for cost, count in asked))
+    return AskingPrice(calls, sum((cost.dollars or 0.0) * count for cost, count in needed))

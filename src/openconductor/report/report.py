@@ -271,9 +271,9 @@ def _find_exhausted(results: Results) -> tuple[str, ...]:
     """Return the files or names of tasks whose questions were all asked; empty: one has more."""
     sources: list[str] = []
     for table in results.config.task:
-        asked = results.expected.get(table.name, 0) // results.config.repeats
+        questions = results.expected.get(table.name, 0) // results.config.repeats
         drawn = find_simulation(table.task or table.name) is not None
-        if drawn or (table.limit is not None and asked >= table.limit):
+        if drawn or (table.limit is not None and questions >= table.limit):
             return ()
         sources.append(table.path or table.name)
     return tuple(sources)

@@ -396,6 +396,8 @@ def _measure_plans(
     if config.rollout.rounds == 1:
         return record
     places = [place for place, first in enumerate(scored) if first.episode.answer is not None]
+    if not places:
+        return record
     prompts: list[str] = []
     for place in places:
         problem, previous = sampled[place].problem, scored[place].episode.rounds[-1]
@@ -412,9 +414,11 @@ def _measure_plans(
     ends = list(scored)
     played = setup.scorer.score(seconds, phase=f"{phase}, round 1")
     for place, second in zip(places, played, strict=True):
-        # An invalid second round leaves the answer of the first one standing.
-        if second.episode.answer is not None:
+        # An invalid second round leaves the answer of the first one standing. One that
+        # infrastructure failed leaves the question undecided.
+        if second.episode.answer is not None or second.correct is None:
             ends[place] = second
+    check_masked(ends)
     record["rounds"] = measure(kinds, ends, setup.pool)
     return record
 

@@ -418,7 +418,8 @@ def test_as_good_for_a_fifth_of_the_price_is_the_same_for_less() -> None:
 def test_a_still_cheaper_worker_that_is_shown_to_be_worse_denies_no_same_for_less() -> None:
     figures = measure_orchestration(play_cheap(0.0, 600, 2), workers=WORKERS)
     anna, bert = figures.workers["anna"], figures.workers["bert"]
-    as_good = replace(anna, cost=5.0, lead=replace(anna.lead, low=-0.01, high=0.01, value=0.0))  # type: ignore[type-var]
+    assert anna.lead is not None
+    as_good = replace(anna, cost=5.0, lead=replace(anna.lead, low=-0.01, high=0.01, value=0.0))
     near = replace(bert, accuracy=anna.accuracy, cost=1.0)
     workers = {"anna": as_good, "bert": near}
     known = replace(figures, workers=workers, best_single=as_good, best_fixed=None, random=None)
@@ -459,7 +460,8 @@ def test_the_model_that_it_was_trained_from_must_be_asked_and_be_beaten() -> Non
     siblings = Siblings(base=base)
     records = play(ORCHESTRATOR, 1, questions=300)
     unasked = judged(records, siblings=siblings)
-    assert (unasked.label, unasked.missing.systems) == (NOT_ENOUGH, (base,))  # type: ignore[union-attr]
+    assert unasked.missing is not None
+    assert (unasked.label, unasked.missing.systems) == (NOT_ENOUGH, (base,))
     for skill, label in ((0.3, GAIN), (0.99, "answers itself")):
         asked = play({**ORCHESTRATOR, base: alone(0, skill)}, 1, questions=300)
         assert judged(asked, siblings=siblings).label == label

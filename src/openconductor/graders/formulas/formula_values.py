@@ -217,7 +217,7 @@ def stands_for(number, decimal) -> bool:
 
 
 def shortens(number, decimal, digits: int) -> bool:
-    """Return True if a decimal of so many digits is a number, rounded or cut off."""
+    """Return True if a decimal with at least ``digits`` digits is a number rounded or cut off."""
     places = _decimal_places(decimal)
     if places is None or number.is_negative != decimal.is_negative:
         return False
