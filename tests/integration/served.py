@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass
 from decimal import Decimal
@@ -113,11 +113,22 @@ async def served(
     key: Sequence[KeyTable] = (),
     conductor: dict[str, Any] | None = None,
     heartbeat_s: float = 0.1,
+    timeout_s: float = 20.0,
+    deadlines: Mapping[str, float] | None = None,
     **options: Any,
 ) -> AsyncIterator[Served]:
-    """Serve ``conductor`` over these workers of a fault server, whose ``planner`` plans."""
-    pool = WorkerPool([worker(server, name, **options) for name in workers])
-    asked = Conductor(worker(server, "planner", **options), pool=pool, **conductor or {})
+    """Serve ``conductor`` over these workers of a fault server, whose ``planner`` plans.
+
+    A call may take ``timeout_s`` seconds, or as many as ``deadlines`` has for its worker.
+    """
+    short = deadlines or {}
+    made = {
+        name: worker(server, name, timeout_s=short.get(name, timeout_s), **options)
+        for name in ("planner", *workers)
+    }
+    planner = made.pop("planner")
+    pool = WorkerPool(list(made.values()))
+    asked = Conductor(planner, pool=pool, **conductor or {})
     config = ServeConfig(key=tuple(key), heartbeat_s=heartbeat_s)
     with Journal(folder / "serve.sqlite") as journal:
         gateway = Gateway(asked.pool, journal, {"conductor": asked})
