@@ -9,7 +9,10 @@ from typing import Any, Self
 
 import openconductor as oc
 from openconductor.store import (
+    SERVED,
     SUCCESSES,
+    EpisodeFilter,
+    EpisodeLine,
     EpisodeOutcome,
     Spending,
     StoredEpisode,
@@ -17,6 +20,7 @@ from openconductor.store import (
     Totals,
     call_key,
 )
+from openconductor.store.overview import line_of
 
 
 class MemoryStore:
@@ -133,6 +137,25 @@ class MemoryStore:
     def episode(self, identifier: str, *, rounds: bool = True) -> StoredEpisode | None:
         return self._episodes.get(identifier)
 
+    def lines(
+        self, chosen: EpisodeFilter | None = None, *, offset: int = 0, limit: int = 50
+    ) -> list[EpisodeLine]:
+        chosen = chosen or EpisodeFilter()
+        matching = self.episodes(limit=None, outcome=chosen.outcome, text=chosen.text)
+        lines: list[EpisodeLine] = []
+        for episode in matching:
+            line = line_of(episode, self.find_record(f"{SERVED}{episode.id}"))
+            if is_chosen(line, chosen):
+                lines.append(line)
+        amounts = {
+            "dollars": lambda line: line.usage.dollars,
+            "tokens": lambda line: line.usage.tokens,
+            "seconds": lambda line: line.seconds or 0.0,
+        }
+        if chosen.order in amounts:
+            lines.sort(key=amounts[chosen.order], reverse=True)
+        return lines[offset : offset + limit]
+
     def workflows(self) -> Iterator[tuple[int, int, oc.Workflow]]:
         for number, episode in enumerate(self._episodes.values(), start=1):
             for played in episode.rounds:
@@ -158,6 +181,20 @@ class MemoryStore:
 
     def __exit__(self, *_: object) -> None:
         pass
+
+
+def is_chosen(line: EpisodeLine, chosen: EpisodeFilter) -> bool:
+    """Return True if the filter takes a line; there are no tasks in memory."""
+    wanted = (
+        (chosen.identifier, line.id),
+        (chosen.error, line.error),
+        (chosen.key, line.key),
+    )
+    if any(value not in (None, actual) for value, actual in wanted):
+        return False
+    if chosen.worker is not None and chosen.worker not in line.workers:
+        return False
+    return chosen.since is None or (line.started or 0.0) >= chosen.since
 
 
 def contains(episode: oc.Episode, text: str) -> bool:

@@ -10,7 +10,7 @@ import pytest
 from memory_store import MemoryStore
 
 import openconductor as oc
-from openconductor.store import Store, open_store
+from openconductor.store import SERVED, EpisodeFilter, Store, open_store
 from openconductor.store.episode_json import episode_json
 from openconductor.testing import Scripted
 
@@ -95,3 +95,28 @@ def test_the_last_record_of_a_key_counts(store: Store) -> None:
     latest = {record.key: record.value["number"] for record in store.records()}
     assert list(latest.items()) == [("b", 2), ("a", 3)]
     assert [record.value["number"] for record in store.records(history=True)] == [1, 2, 3]
+
+
+async def test_a_list_shows_a_line_for_each_chosen_episode(store: Store) -> None:
+    first = await ask(store, "2 + 2?", pool("4"))
+    second = await ask(store, "3 + 3?", pool("6"))
+    store.put_record(f"{SERVED}{first.id}", {"key": "kim", "model": "conductor"}, texts=False)
+    store.flush()
+    latest = store.lines()
+    assert [line.id for line in latest] == [second.id, first.id]
+    assert (latest[1].question, latest[1].answer) == ("2 + 2?", "4")
+    assert (latest[1].key, latest[1].model, latest[0].key) == ("kim", "conductor", None)
+    assert sorted(latest[0].workers) == ["anna", "bert"]
+    assert (latest[0].rounds, latest[0].steps, latest[0].usage) == (1, 2, second.usage)
+    for chosen in (
+        EpisodeFilter(text="3 + 3"),
+        EpisodeFilter(identifier=second.id),
+        EpisodeFilter(worker="anna", since=latest[0].started),
+    ):
+        assert [line.id for line in store.lines(chosen)] == [second.id], chosen
+    assert [line.id for line in store.lines(EpisodeFilter(key="kim"))] == [first.id]
+    assert store.lines(EpisodeFilter(worker="carl")) == []
+    assert store.lines(EpisodeFilter(error="Refused", outcome="failed")) == []
+    assert [line.id for line in store.lines(offset=1, limit=1)] == [first.id]
+    for order in ("dollars", "tokens", "seconds"):
+        assert len(store.lines(EpisodeFilter(order=order))) == 2

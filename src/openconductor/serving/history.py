@@ -17,9 +17,8 @@ from openconductor.serving.apis.wire import (
     RequestFailed,
     parse_call_id,
 )
-from openconductor.serving.key_ring import SERVED
 from openconductor.serving.turn import ToolTurn, served_calls
-from openconductor.store import SHOWN, Store, StoredEpisode
+from openconductor.store import SERVED, SHOWN, Store, StoredEpisode
 from openconductor.store.episode_json import episode_json
 from openconductor.types import Message
 

@@ -38,11 +38,9 @@ from openconductor.serving.apis.wire import (
     request_failure,
 )
 from openconductor.serving.serve_config import KeyTable
-from openconductor.store import Store, StoreReader
+from openconductor.store import SERVED, Store, StoreReader
 from openconductor.types import Budget, Call, Usage
 
-SERVED = "serve/"
-"""Prefix of the store's key for a served episode; its id follows."""
 LIMITS = ("max_steps", "max_rounds", "max_calls", "max_tokens", "max_dollars", "max_seconds")
 """Limits that a key sets for each request, by the names that requests have for them."""
 _MINUTE_S = 60.0

@@ -37,10 +37,10 @@ from openconductor.serving.apis.wire import (
     request_failure,
     tool_call,
 )
-from openconductor.serving.key_ring import SERVED, Bill
+from openconductor.serving.key_ring import Bill
 from openconductor.serving.metrics import Metrics
 from openconductor.serving.narration import Narration
-from openconductor.store import SHOWN, Store
+from openconductor.store import SERVED, SHOWN, Store
 from openconductor.types import Call, Episode, FinishReason, Message, Sampling
 
 ANSWER = -1

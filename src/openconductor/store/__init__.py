@@ -14,8 +14,10 @@ from typing import Literal
 from openconductor.errors import ConfigError
 from openconductor.store.journal import Journal
 from openconductor.store.keys import call_key
+from openconductor.store.overview import EpisodeFilter, EpisodeLine, EpisodeOrder
 from openconductor.store.reader import JournalReader
 from openconductor.store.store import (
+    SERVED,
     SHOWN,
     SUCCESSES,
     CompletionStore,
@@ -31,9 +33,13 @@ from openconductor.store.store import (
 )
 
 __all__ = [
+    "SERVED",
     "SHOWN",
     "SUCCESSES",
     "CompletionStore",
+    "EpisodeFilter",
+    "EpisodeLine",
+    "EpisodeOrder",
     "EpisodeOutcome",
     "EventSink",
     "Journal",

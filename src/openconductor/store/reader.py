@@ -15,6 +15,13 @@ from types import MappingProxyType
 from typing import Any, Self
 
 from openconductor.errors import JournalError
+from openconductor.store.overview import (
+    EpisodeFilter,
+    EpisodeLine,
+    contains_pattern,
+    lines_query,
+    read_line,
+)
 from openconductor.store.serialisation import load
 from openconductor.store.sqlite_file import explain, open_for_reading
 from openconductor.store.store import (
@@ -139,7 +146,7 @@ class JournalReader:
         values = {
             "before": before,
             "outcome": outcome,
-            "text": None if text is None else _like(text),
+            "text": None if text is None else contains_pattern(text),
             "limit": -1 if limit is None else limit,
         }
         has_turns = bool(self._rows("SELECT 1 FROM sqlite_master WHERE name = 'whole_messages'"))
@@ -153,6 +160,27 @@ class JournalReader:
         """
         rows = self._rows("SELECT * FROM episodes WHERE id = ?", (identifier,))
         return self._episode(rows[0], rounds=rounds) if rows else None
+
+    def lines(
+        self, chosen: EpisodeFilter | None = None, *, offset: int = 0, limit: int = 50
+    ) -> list[EpisodeLine]:
+        """Return a page of a list of episodes, a line for each.
+
+        Args:
+            chosen: chooses and sorts the episodes; None: all, the latest first.
+            offset: how many episodes come before the page.
+            limit: the most lines.
+        """
+        named = self._rows(
+            "SELECT name FROM sqlite_master UNION SELECT name FROM pragma_table_info('episodes')"
+        )
+        tables = [row["name"] for row in named]
+        query, values = lines_query(
+            chosen or EpisodeFilter(), offset=offset, limit=limit, tables=tables
+        )
+        rows = self._rows(query, values)
+        with self._explained():
+            return [read_line(row) for row in rows]
 
     def calls(self, episode: str | None = None) -> Iterator[StoredCall]:
         """Return all calls, or those of one episode, in the order in which they ended."""
@@ -272,10 +300,3 @@ def _parse(row: _Columns) -> None:
             row[name] = json.loads(row[name])
     if row.get("only_step") is not None:
         _parse(row["only_step"])
-
-
-def _like(text: str) -> str:
-    """Return the pattern of LIKE for a text that contains this one; ``!`` escapes."""
-    for special in "!%_":
-        text = text.replace(special, f"!{special}")
-    return f"%{text}%"

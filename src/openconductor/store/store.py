@@ -11,14 +11,20 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import KW_ONLY, dataclass, field
 from types import MappingProxyType
-from typing import Any, Literal, Protocol, Self
+from typing import TYPE_CHECKING, Any, Literal, Protocol, Self
 
 from openconductor.errors import RateLimited
 from openconductor.events import Event
 from openconductor.types import Call, Completion, Episode, Usage, Workflow
 
+if TYPE_CHECKING:
+    from openconductor.store.overview import EpisodeFilter, EpisodeLine
+
 SUCCESSES = frozenset({"answered", "cut", "refused"})
 """Outcomes of a call whose completion arrived, so that it need not be paid for again."""
+
+SERVED = "serve/"
+"""Prefix of the key of a served episode's record; its id follows."""
 
 SHOWN = "response/"
 """Prefix of the record with what else was shown of an episode; the id follows. Both go together."""
@@ -191,6 +197,18 @@ class EpisodeReader(Protocol):
         """Return the episode of this id. None: unknown.
 
         Without ``rounds`` it has none, which spares reading its steps and calls.
+        """
+        ...
+
+    def lines(
+        self, chosen: EpisodeFilter | None = None, *, offset: int = 0, limit: int = 50
+    ) -> Sequence[EpisodeLine]:
+        """Return a page of a list of episodes, a line for each.
+
+        Args:
+            chosen: chooses and sorts the episodes; None: all, the latest first.
+            offset: how many episodes come before the page.
+            limit: the most lines.
         """
         ...
 
