@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import math
+import shutil
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -17,15 +18,18 @@ pytest.importorskip(
 )
 
 import torch
+import transformers
 
+import openconductor as oc
 from openconductor.errors import ConfigError, Rejected
 from openconductor.gym.sampling import phrases
 from openconductor.protocols import CallContext
 from openconductor.providers import create
 from openconductor.providers.transformers_lm import TransformersProvider
+from openconductor.store import open_store
 from openconductor.training.models import build_model, build_tokenizer
 from openconductor.training.train_config import ModelConfig
-from openconductor.types import Completion, Message, Sampling
+from openconductor.types import Completion, Message, Sampling, Step, Workflow
 
 pytestmark = pytest.mark.train
 
@@ -196,6 +200,155 @@ async def test_sampling_that_is_none_is_a_config_error(
 ) -> None:
     with pytest.raises(ConfigError, match=r"sampling\."):
         await ask(local, sampling)
+
+
+# ── adapters ──────────────────────────────────────────────────────────────────────────────────────
+def save_adapter(base: Path, to: Path, *, seed: int, **settings: Any) -> Path:
+    """Save random LoRA weights, large enough to change what is written."""
+    peft = pytest.importorskip("peft", reason="needs the extra 'local'")
+    model = transformers.AutoModelForCausalLM.from_pretrained(base)
+    torch.manual_seed(seed)
+    lora = peft.LoraConfig(r=4, target_modules="all-linear", init_lora_weights=False, **settings)
+    peft.get_peft_model(model, lora).save_pretrained(to)
+    return to
+
+
+@pytest.fixture(scope="module")
+def adapters(folder: Path, tmp_path_factory: pytest.TempPathFactory) -> list[Path]:
+    made = tmp_path_factory.mktemp("adapters")
+    return [save_adapter(folder, made / str(seed), seed=seed) for seed in range(2)]
+
+
+def adapted(folder: Path, adapters: list[Path]) -> list[TransformersProvider]:
+    """Workers of one base: one without an adapter, and one with each."""
+    added = [TransformersProvider(folder, device="cpu", adapter=path) for path in adapters]
+    return [TransformersProvider(folder, device="cpu"), *added]
+
+
+COLD = Sampling(max_tokens=9)
+
+
+async def test_a_batch_of_several_adapters_has_what_each_writes_alone(folder, adapters) -> None:
+    workers = adapted(folder, adapters)
+    questions = [(Message("user", "What is " + "2 + " * count + "2?"),) for count in range(4)]
+    alone: list[str] = []
+    for messages in questions:
+        alone += [(await ask(worker, COLD, messages=messages)).text for worker in workers]
+    rows = [ask(worker, COLD, messages=messages) for messages in questions for worker in workers]
+    together = await asyncio.gather(*rows)
+    assert [got.text for got in together] == alone
+    assert len(set(alone[:3])) == 3
+    plain = TransformersProvider(copied(folder, adapters[0].parent), device="cpu")
+    assert (await ask(plain, COLD, messages=questions[0])).text == alone[0]
+
+
+async def test_an_adapter_writes_what_the_library_writes_with_it(folder, adapters) -> None:
+    peft = pytest.importorskip("peft", reason="needs the extra 'local'")
+    worker = TransformersProvider(folder, device="cpu", adapter=adapters[1])
+    model = transformers.AutoModelForCausalLM.from_pretrained(folder)
+    merged = peft.PeftModel.from_pretrained(model, adapters[1]).merge_and_unload()
+    prompt = torch.tensor([worker._tokenizer.encode(PROMPT)])
+    limits = {"max_new_tokens": 9, "do_sample": False}
+    written = merged.generate(prompt, **limits, eos_token_id=None, pad_token_id=0)
+    text = worker._tokenizer.decode(written[0, prompt.shape[1] :], skip_special_tokens=True)
+    assert (await ask(worker, COLD)).text == text
+
+
+async def test_workers_of_one_base_share_its_weights_and_a_batch(
+    folder, adapters, monkeypatch
+) -> None:
+    workers = adapted(folder, adapters)
+    assert len({id(worker._lm) for worker in workers}) == 1
+    sizes: list[int] = []
+    generate = TransformersProvider._generate
+
+    def count(provider: TransformersProvider, rows: list[Any]) -> None:
+        sizes.append(len(rows))
+        generate(provider, rows)
+
+    monkeypatch.setattr(TransformersProvider, "_generate", count)
+    await asyncio.gather(*(ask(worker, COLD) for worker in workers))
+    assert sizes == [3]
+
+
+def test_a_base_that_was_written_anew_is_loaded_anew(folder: Path, tmp_path: Path) -> None:
+    here = copied(folder, tmp_path)
+    before = TransformersProvider(here, device="cpu")
+    (tmp_path / "generation_config.json").write_text("{}")
+    assert TransformersProvider(here, device="cpu")._lm is not before._lm
+
+
+def test_an_adapter_is_named_by_its_bytes(folder: Path, adapters, tmp_path: Path) -> None:
+    plain, first, second = (worker.identity for worker in adapted(folder, adapters))
+    assert len({plain, first, second}) == 3
+    moved = Path(shutil.copytree(adapters[0], tmp_path / "moved"))
+    assert TransformersProvider(folder, device="cpu", adapter=moved).identity == first
+    trained_on = save_adapter(folder, moved, seed=7)
+    assert TransformersProvider(folder, device="cpu", adapter=trained_on).identity != first
+
+
+async def test_a_journal_answers_for_an_adapter_until_it_is_trained_anew(
+    folder: Path, adapters, tmp_path: Path
+) -> None:
+    here = Path(shutil.copytree(adapters[0], tmp_path / "adapter"))
+    file = tmp_path / "pool.toml"
+    file.write_text(
+        f"""
+        [[worker]]
+        name = "sorter"
+        provider = "transformers"
+        model = "{folder}"
+        device = "cpu"
+        sampling = {{ max_tokens = 9 }}
+        [worker.options]
+        adapter = "{here}"
+        """
+    )
+    workflow = Workflow([Step(0, "Sort them.")])
+    seen: list[str] = []
+    generate = TransformersProvider._generate
+
+    def count(provider: TransformersProvider, rows: list[Any]) -> None:
+        seen.extend(row.adapter for row in rows)
+        generate(provider, rows)
+
+    with (
+        open_store(tmp_path / "journal.sqlite") as journal,
+        pytest.MonkeyPatch.context() as patch,
+    ):
+        patch.setattr(TransformersProvider, "_generate", count)
+        for retrained in (False, False, True):
+            if retrained:
+                save_adapter(folder, here, seed=8)
+            pool = oc.WorkerPool.from_toml(file).replaying(journal)
+            await oc.execute(workflow, pool, "4 3 2 1", on_event=journal)
+            journal.flush()
+    assert len(seen) == 2
+    assert seen[0] != seen[1]
+
+
+async def test_an_adapter_that_cannot_be_used_is_a_config_error(
+    folder: Path, adapters, tmp_path: Path
+) -> None:
+    (tmp_path / "base").mkdir()
+    base = copied(folder, tmp_path / "base")
+    plain = TransformersProvider(base, device="cpu")
+    before = (await ask(plain, COLD)).text
+    dora = save_adapter(folder, tmp_path / "dora", seed=1, use_dora=True)
+    misfit = Path(shutil.copytree(adapters[0], tmp_path / "misfit"))
+    settings = json.loads((misfit / "adapter_config.json").read_text())
+    (misfit / "adapter_config.json").write_text(json.dumps(settings | {"r": 9}))
+    for path, said in (
+        (tmp_path / "nowhere", "expected a folder with adapter_config.json"),
+        (dora, "got DoRA, expected a plain LoRA"),
+        (misfit, "could not be loaded"),
+    ):
+        with pytest.raises(ConfigError, match=said):
+            create("transformers", str(base), device="cpu", adapter=str(path))
+    assert (await ask(plain, COLD)).text == before
+    added = TransformersProvider(base, device="cpu", adapter=adapters[0])
+    expected = await ask(adapted(folder, adapters)[1], COLD)
+    assert (await ask(added, COLD)).text == expected.text != before
 
 
 # ── loading ───────────────────────────────────────────────────────────────────────────────────────

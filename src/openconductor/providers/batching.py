@@ -38,6 +38,7 @@ class BatchRow:
     Attributes:
         messages, sampling, call: as sent.
         streams: the caller wants pieces of text.
+        adapter: the adapter that completes it; "": none.
         loop: the caller's event loop.
         replies: the messages to the caller.
         over: the call has ended, or its caller has gone.
@@ -53,6 +54,7 @@ class BatchRow:
     sampling: Sampling
     call: CallContext
     streams: bool
+    adapter: str = ""
     loop: asyncio.AbstractEventLoop = field(default_factory=asyncio.get_running_loop)
     replies: asyncio.Queue[Reply] = field(default_factory=asyncio.Queue[Reply])
     over: bool = False
@@ -71,9 +73,13 @@ class BatchRow:
             self.loop.call_soon_threadsafe(self.replies.put_nowait, message)
 
 
+def thread_of(name: str) -> ThreadPoolExecutor:
+    """Return the thread that generates under this name. A forked process has threads of its own."""
+    return _thread(name, os.getpid())
+
+
 @cache
 def _thread(name: str, process: int) -> ThreadPoolExecutor:
-    """Return the thread that generates under this name. A forked process has threads of its own."""
     return ThreadPoolExecutor(1, f"openconductor-{name}-{process}")
 
 
@@ -88,20 +94,31 @@ class BatchingProvider(Provider):
         max_tokens: limit of a completion for which ``Sampling`` sets none.
         ends: the tokens that end a completion.
         batch: the most calls generated together.
+        waiting: the calls that wait, which providers of one model share; None: its own.
+        adapter: completes the calls of this provider; "": none does.
     """
 
     prices_itself = True
     may_be_blank = True
 
     def __init__(
-        self, thread: str, *, positions: int, max_tokens: int, ends: Sequence[int], batch: int
+        self,
+        thread: str,
+        *,
+        positions: int,
+        max_tokens: int,
+        ends: Sequence[int],
+        batch: int,
+        waiting: deque[BatchRow] | None = None,
+        adapter: str = "",
     ) -> None:
         self._thread = thread
         self._positions = positions
         self._max_tokens = max_tokens
         self._ends = frozenset(ends)
         self._batch = batch
-        self._waiting: deque[BatchRow] = deque()
+        self._waiting: deque[BatchRow] = deque() if waiting is None else waiting
+        self._adapter = adapter
 
     async def complete(
         self,
@@ -139,10 +156,12 @@ class BatchingProvider(Provider):
                 f"sampling.max_tokens: got {sampling.max_tokens}, expected at least 1"
             )
         self._check_body(sampling)
-        row = BatchRow(tuple(messages), sampling, call, streams=on_text is not None)
+        row = BatchRow(
+            tuple(messages), sampling, call, streams=on_text is not None, adapter=self._adapter
+        )
         self._waiting.append(row)
         # Soon, not at once: calls of the same turn of the event loop then share a batch.
-        row.loop.call_soon(_thread(self._thread, os.getpid()).submit, self._work)
+        row.loop.call_soon(thread_of(self._thread).submit, self._work)
         try:
             reply = await row.replies.get()
             while isinstance(reply, str):

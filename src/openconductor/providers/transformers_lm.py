@@ -1,6 +1,7 @@
 """A model of ``transformers`` in this process (extra ``local``).
 
-``batching`` collects calls into batches; here a batch is generated, and a model is loaded.
+``batching`` collects calls into batches; here a batch is generated, and a model is loaded. Workers
+of one base share its weights and its batches: each row of a batch goes through its own adapter.
 """
 
 # torch and transformers are typed in part only; everything else of strict mode holds.
@@ -13,18 +14,21 @@ from __future__ import annotations
 import json
 import sys
 import time
+from collections import deque
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
+from hashlib import blake2b
 from pathlib import Path
 from typing import Any, cast
+from weakref import WeakValueDictionary
 
 import torch
 import transformers as hf
 from jinja2 import TemplateError
 
-from openconductor.config import one_of
+from openconductor.config import needing, one_of
 from openconductor.errors import ConfigError, Rejected
-from openconductor.providers.batching import BatchingProvider, BatchRow, pad_prompts
+from openconductor.providers.batching import BatchingProvider, BatchRow, pad_prompts, thread_of
 from openconductor.providers.chat_template import NO_OPTIONS, prepare_template
 from openconductor.providers.conductor_file import NAME as CONDUCTOR_FILE, read_conductor_file
 from openconductor.types import Sampling
@@ -37,6 +41,8 @@ MAX_TOKENS = 4096
 DTYPES = ("auto", "float32", "bfloat16", "float16")
 
 _TEMPLATE_OPTIONS = "chat_template_kwargs"
+_ADAPTER_FILES = ("adapter_config.json", "adapter_model.safetensors")
+_NO_ADAPTER = "__base__"  # peft's name of a row that no adapter changes
 
 
 class TransformersProvider(BatchingProvider):
@@ -51,24 +57,40 @@ class TransformersProvider(BatchingProvider):
         device: ``"cpu"``, ``"cuda"``, ``"cuda:1"``, ``"mps"``. None: a GPU if there is one.
         dtype: type of the weights: ``"float32"``, ``"bfloat16"``, ``"float16"``, or ``"auto"``, as
             they were saved.
+        adapter: a folder with LoRA weights, as peft saves them. The base is in memory once, however
+            many workers add adapters to it.
 
     Attributes:
         model: as given.
 
     Raises:
-        ConfigError: the model cannot be loaded or has no chat template, or the device or the dtype
-            is invalid.
+        ConfigError: the model cannot be loaded or has no chat template, the device or the dtype is
+            invalid, or the adapter cannot be loaded.
     """
 
     def __init__(
-        self, model: str | Path, *, device: str | None = None, dtype: str = "auto"
+        self,
+        model: str | Path,
+        *,
+        device: str | None = None,
+        dtype: str = "auto",
+        adapter: str | Path | None = None,
     ) -> None:
         self.model = str(model)
-        self._tokenizer, self._lm = _load(self.model, device, dtype)
+        self._base = _open_base(self.model, device, dtype)
+        self._tokenizer = self._base.tokenizer
+        self._lm = self._base.lm
         self._device = self._lm.device
+        thread = f"transformers-{self.model}-{self._device}"
         config = self._lm.config
         commit = getattr(config, "_commit_hash", None) or ""
         self.identity = f"transformers {self.model} {self._lm.dtype} {commit}".strip()
+        digest = ""
+        if adapter is not None:
+            digest = _digest_adapter(Path(adapter))
+            # In the thread of the model, so that no batch is under way.
+            thread_of(thread).submit(self._base.add_adapter, Path(adapter), digest).result()
+            self.identity += f" adapter {digest}"
         if (Path(model) / CONDUCTOR_FILE).is_file():
             trained = read_conductor_file(Path(model))
             self.prompt_options = trained.prompt
@@ -78,11 +100,13 @@ class TransformersProvider(BatchingProvider):
         positions = getattr(config.get_text_config(), "max_position_embeddings", None)
         max_tokens = getattr(self._lm.generation_config, "max_new_tokens", None)
         super().__init__(
-            f"transformers-{self.model}-{self._device}",
+            thread,
             positions=cast("int | None", positions) or sys.maxsize,
             max_tokens=cast("int | None", max_tokens) or MAX_TOKENS,
             ends=self._end_tokens(),
             batch=MAX_BATCH,
+            waiting=self._base.waiting,
+            adapter=digest,
         )
 
     def __repr__(self) -> str:
@@ -144,13 +168,19 @@ class TransformersProvider(BatchingProvider):
                     self._take(row, token)
             return torch.tensor([row.over for row in rows], device=input_ids.device)
 
+        model = cast(Any, self._lm)
+        adapters: dict[str, list[str]] = {}
+        if self._base.adapted is not None:
+            model = self._base.adapted
+            adapters["adapter_names"] = [row.adapter or _NO_ADAPTER for row in rows]
         with torch.inference_mode():
-            cast(Any, self._lm).generate(
+            model.generate(
                 torch.tensor(ids, device=self._device),
                 attention_mask=torch.tensor(mask, device=self._device),
                 generation_config=settings,
                 logits_processor=hf.LogitsProcessorList(cast(Any, [draw])),
                 stopping_criteria=hf.StoppingCriteriaList(cast(Any, [take_tokens])),
+                **adapters,
             )
 
 
@@ -178,6 +208,92 @@ def _draw(rows: Sequence[BatchRow], scores: torch.Tensor) -> torch.Tensor:
     tokens = (mass <= points).sum(dim=1, keepdim=True).clamp(max=scores.shape[1] - 1)
     drawn = torch.full_like(scores[indices], -torch.inf).scatter(1, tokens, 0.0)
     return scores.index_copy(0, torch.tensor(indices, device=device), drawn)
+
+
+# ── bases and adapters ────────────────────────────────────────────────────────────────────────────
+class _Base:
+    """A loaded model, with all that its workers share.
+
+    Attributes:
+        tokenizer, lm: of the model.
+        waiting: the calls that wait for its next batch.
+        adapted: the model as peft's, which holds the adapters; None: there are none.
+    """
+
+    def __init__(self, name: str, device: str | None, dtype: str) -> None:
+        self.tokenizer, self.lm = _load(name, device, dtype)
+        self.waiting: deque[BatchRow] = deque()
+        self.adapted: Any = None
+
+    def add_adapter(self, folder: Path, name: str) -> None:
+        """Load the adapter of a folder, unless one of this name is there.
+
+        Raises:
+            ConfigError: peft is not installed, or the adapter does not fit the model.
+        """
+        with needing("option adapter", "local"):
+            import peft
+        if self.adapted is not None and name in self.adapted.peft_config:
+            return
+        try:
+            settings = peft.PeftConfig.from_pretrained(str(folder))
+            if self.adapted is None:
+                self.adapted = peft.PeftModel(self.lm, settings, adapter_name=name)
+            self.adapted.load_adapter(str(folder), name)
+        except (OSError, ValueError, KeyError, TypeError, RuntimeError) as error:
+            self._drop_adapter(name)
+            reason = " ".join(str(error).split())
+            raise ConfigError(f"adapter {str(folder)!r}: could not be loaded: {reason}") from error
+        self.adapted.eval()
+
+    def _drop_adapter(self, name: str) -> None:
+        """Take an adapter out again that was loaded in part."""
+        if self.adapted is None or name not in self.adapted.peft_config:
+            return
+        if len(self.adapted.peft_config) > 1:
+            self.adapted.delete_adapter(name)
+        else:
+            self.adapted.unload()
+            self.adapted = None
+
+
+_bases: WeakValueDictionary[tuple[object, ...], _Base] = WeakValueDictionary()
+
+
+def _open_base(name: str, device: str | None, dtype: str) -> _Base:
+    """Return the base that is loaded under these settings, or load it.
+
+    A folder that was written since is loaded again.
+    """
+    files = sorted(Path(name).iterdir()) if Path(name).is_dir() else []
+    states = [(file.name, file.stat().st_size, file.stat().st_mtime_ns) for file in files]
+    key = (name, device, dtype, *states)
+    base = _bases.get(key)
+    if base is None:
+        base = _Base(name, device, dtype)
+        _bases[key] = base
+    return base
+
+
+def _digest_adapter(folder: Path) -> str:
+    """Return a digest of an adapter's files, which names it wherever it lies.
+
+    Raises:
+        ConfigError: a file is missing, or it is no LoRA that rows of a batch can have alone.
+    """
+    try:
+        settings, weights = [(folder / name).read_bytes() for name in _ADAPTER_FILES]
+        described = json.loads(settings)
+    except (OSError, ValueError) as error:
+        files = " and ".join(_ADAPTER_FILES)
+        raise ConfigError(
+            f"adapter {str(folder)!r}: {error}; expected a folder with {files}"
+        ) from error
+    kind = described.get("peft_type")
+    if kind != "LORA" or described.get("use_dora"):
+        got = "DoRA" if described.get("use_dora") else kind
+        raise ConfigError(f"adapter {str(folder)!r}: got {got}, expected a plain LoRA")
+    return blake2b(settings + weights, digest_size=8).hexdigest()
 
 
 # ── loading ───────────────────────────────────────────────────────────────────────────────────────
