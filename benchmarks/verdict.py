@@ -6,6 +6,8 @@ Each case of ``verdict_cases`` is judged on each seed, with and without replays 
 with and without the planner asked. A line of the file is one seed of one case; what is there is not
 judged again, so a run that was stopped continues. ``--power`` judges planners of known gain
 instead: the labels for gains of 0 to 10 points, 200 to 3,000 questions, and two or ten rivals.
+``--again`` judges with replays and the planner asked, and planning repeated; cases that only this
+tells come first.
 
 The bars: a fraud is certified in at most 2 of 100 seeds; an honest planner is called what it is in
 at least 85, with replays, and never by a fraud's name.
@@ -17,19 +19,21 @@ import json
 import re
 import sys
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from itertools import product
 from pathlib import Path
 from typing import Any
 
 from benchmarks import results
-from benchmarks.verdict_cases import CASES, FRAUD_NAMES, FRAUDS, HONEST
+from benchmarks.verdict_cases import CASES, FRAUD_NAMES, FRAUDS, REPEATED
 from benchmarks.verdict_power import GAINS, QUESTIONS, RIVALS, judge_known
 
 FEWEST_NAMED = 0.85
 MOST_WRONG_NAMES = 0.01
 CAUSE = "cause"
 Key = tuple[str, int]
+Judge = Callable[[str, int], dict[str, str]]
+ALL = {**REPEATED, **CASES}
 
 
 def read_lines(file: Path) -> dict[Key, dict[str, str]]:
@@ -60,6 +64,16 @@ def judge_case(name: str, seed: int) -> dict[str, str]:
     return labels
 
 
+def judge_again(name: str, seed: int) -> dict[str, str]:
+    """Return the label of a case whose planning was repeated, and if a fraud's cause was named."""
+    case = ALL[name]
+    judgement = case.world(seed).judge(asked=True, again=True)
+    labels = {"planned again": judgement.label}
+    if not case.labels:
+        labels[CAUSE] = "named" if re.search(case.cause, judgement.line) else "not named"
+    return labels
+
+
 def judge_power(name: str, seed: int) -> dict[str, str]:
     """Return the label of a planner of known gain, named by gain, questions and rivals."""
     gain, questions, rivals = name.split("/")
@@ -67,11 +81,10 @@ def judge_power(name: str, seed: int) -> dict[str, str]:
 
 
 def judge_all(
-    names: list[str], seeds: int, file: Path, *, power: bool
+    names: list[str], seeds: int, file: Path, judge: Judge = judge_case
 ) -> dict[Key, dict[str, str]]:
     """Judge every case on every seed, and keep each in the file as it is known."""
     known = read_lines(file)
-    judge = judge_power if power else judge_case
     with file.open("a", encoding="utf-8") as lines:
         for seed, name in product(range(seeds), names):
             if (name, seed) in known:
@@ -100,14 +113,14 @@ def bars_of(known: dict[Key, dict[str, str]], names: list[str]) -> Iterator[dict
         counts = count_labels(known, name)
         if not counts:
             continue
-        if name in FRAUDS:
+        if not ALL[name].labels:
             yield from _bars_of_fraud(name, counts)
         else:
             yield from _bars_of_honest(name, counts)
 
 
 def _bars_of_fraud(name: str, counts: dict[str, Counter[str]]) -> Iterator[dict[str, Any]]:
-    case = CASES[name]
+    case = ALL[name]
     causes = counts.pop(CAUSE)
     shares: list[float] = []
     for labels in counts.values():
@@ -121,7 +134,7 @@ def _bars_of_fraud(name: str, counts: dict[str, Counter[str]]) -> Iterator[dict[
 
 
 def _bars_of_honest(name: str, counts: dict[str, Counter[str]]) -> Iterator[dict[str, Any]]:
-    case = CASES[name]
+    case = ALL[name]
     played = sum((labels for what, labels in counts.items() if "no" not in what[:2]), Counter())
     right = sum(count for label, count in played.items() if case.is_right(label))
     yield results.at_least(f"called right: {name}", right / played.total(), case.fewest)
@@ -134,13 +147,17 @@ def main() -> None:
     parser = results.arguments(__doc__)
     parser.add_argument("--seeds", type=int, default=100, help="seeds of each case (default 100)")
     parser.add_argument("--out", type=Path, default=Path("verdict.jsonl"), help="kept labels")
-    parser.add_argument("--case", action="append", choices=list(CASES), help="only this case")
+    parser.add_argument("--case", action="append", choices=list(ALL), help="only this case")
+    parser.add_argument("--again", action="store_true", help="with planning repeated")
     parser.add_argument("--power", action="store_true", help="planners of known gain instead")
     options = parser.parse_args()
-    names = options.case or [*FRAUDS, *HONEST]
+    names, judge = options.case or list(ALL if options.again else CASES), judge_case
+    if options.again:
+        judge = judge_again
     if options.power:
         names = ["/".join(map(str, one)) for one in product(GAINS, QUESTIONS, RIVALS)]
-    known = judge_all(names, options.seeds, options.out, power=options.power)
+        judge = judge_power
+    known = judge_all(names, options.seeds, options.out, judge)
     bars = [] if options.power else list(bars_of(known, names))
     counts = {name: count_labels(known, name) for name in names}
     results.show({"bars": bars, "labels": counts, **results.machine()}, as_json=options.json)

@@ -22,10 +22,11 @@ from openconductor.evaluation.sheets import KeptQuestion
 from openconductor.evaluation.statistics import Key
 from openconductor.prompt import SOLVE_SUBTASK
 from openconductor.report import Judgement, judge, measure_orchestration
+from openconductor.report.again import AGAIN, Again, measure_again, plan_again
 from openconductor.report.answers import merge_questions
 from openconductor.report.orchestration import NO_SIBLINGS, Orchestration, Siblings
 from openconductor.report.transplants import Plays, play_plans, unread_workers
-from openconductor.types import Problem, Step, Usage, Workflow
+from openconductor.types import Problem, Round, Step, Usage, Workflow
 
 KINDS = ("algebra", "history", "physics", "law")
 TOPICS = ("red", "green", "blue", "grey", "white")
@@ -68,6 +69,8 @@ Plan = Callable[["World", Item], Sequence[Workflow]]
 """The rounds that a planner writes for a question."""
 Reading = Callable[["Call"], str | None]
 """The answer that a call's worker reads in its plan; None: none."""
+Look = Callable[["World", Item, Item], Workflow]
+"""The second round of a question, shown the answer to another question or to the same."""
 Others = Callable[["World"], Sequence[Record]]
 """Makes the records of further systems."""
 Wording = Callable[["Call"], float | None]
@@ -121,6 +124,7 @@ class Planner:
 
     Attributes:
         plan: what it writes.
+        look: its second rounds; None: they are those of ``plan``, whatever it is shown.
         skill: of the workers, by ordinal.
         reads: what a worker reads in a plan.
         words: what the words of a step add.
@@ -147,6 +151,7 @@ class Planner:
     fixed: tuple[int, ...] = (0, 1, 2)
     vote: int = 0
     others: Others = no_others
+    look: Look | None = None
 
 
 @dataclass(frozen=True)
@@ -159,6 +164,7 @@ class World:
         sizes: the number of questions by task.
         siblings: those of its further systems that are of the same recipe.
         names: the number of names under which the questions are listed.
+        asked: how often the planner was asked before, so that it draws anew.
     """
 
     planner: Planner
@@ -166,6 +172,7 @@ class World:
     sizes: Mapping[str, int] = field(default_factory=lambda: {"sums": 300})
     siblings: Siblings = NO_SIBLINGS
     names: int = 1
+    asked: int = 0
 
     @cached_property
     def items(self) -> tuple[Item, ...]:
@@ -190,6 +197,10 @@ class World:
 
     def rng(self, *names: object) -> random.Random:
         return random.Random("/".join(map(str, (self.seed, *names))))
+
+    def planning(self, *names: object) -> random.Random:
+        """Return the planner's own draws, which are others each time that it is asked."""
+        return self.rng("again", self.asked, *names) if self.asked else self.rng(*names)
 
     def guess(self, item: Item, chance: float, *names: object) -> str:
         """Draw an answer that is right with a chance; a wrong one is often the same."""
@@ -368,6 +379,21 @@ class World:
             )
         )
 
+    @cached_property
+    def again(self) -> Again:
+        """What becomes of the planner's plans if it is asked again for 100 questions."""
+        problems = {item.key: item.problem for item in self.items}
+        records = self.conductor[:: max(1, len(self.conductor) // AGAIN)]
+        return asyncio.run(plan_again(records, problems, self.replan, self.watch, seed=self.seed))
+
+    async def replan(self, record: Record, shown: Record | None) -> Round:
+        """Ask the planner again, for its second round if it is shown answers."""
+        world, item = replace(self, asked=1), self.by_key[record.key]
+        if shown is not None and self.planner.look is not None:
+            return Round(None, self.planner.look(world, item, self.by_key[shown.key]))
+        rounds = self.planner.plan(world, item)
+        return Round(None, rounds[0] if shown is None else rounds[1])
+
     async def watch(self, problem: Problem, rounds: Rounds, _repeat: int) -> Seen:
         item = self.by_key[problem.task, problem.id]
         answer = self.play_rounds(item, rounds)
@@ -398,9 +424,12 @@ class World:
             return self.measure(replays=False)
         return replace(self.played, plays=None)
 
-    def judge(self, *, replays: bool = True, asked: bool = False) -> Judgement:
-        """Judge the planner, which is asked alone or not."""
+    def judge(self, *, replays: bool = True, asked: bool = False, again: bool = False) -> Judgement:
+        """Judge the planner, which is asked alone or not, and plans again or not."""
         figures = self.played if replays else self.unplayed
+        if again and figures.plays is not None:
+            repeated = measure_again(self.again, self.seed)
+            figures = replace(figures, plays=replace(figures.plays, again=repeated))
         if not asked:
             figures = replace(figures, planner_alone=None, by_itself=None)
         return judge(figures)

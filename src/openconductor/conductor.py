@@ -38,6 +38,7 @@ from openconductor.types import (
     Message,
     OnNoPlan,
     Question,
+    Round,
     Rule,
     Sampling,
     Step,
@@ -257,6 +258,35 @@ class Conductor:
                 await self._play_rounds(live, most_rounds)
         return live.episode
 
+    async def plan(
+        self,
+        question: Question,
+        *,
+        previous: Round | None = None,
+        on_event: OnEvent | None = None,
+        context: CallContext | None = None,
+    ) -> Round:
+        """Ask the planner alone; no worker is asked.
+
+        Args:
+            question: as for ``ask``.
+            previous: the round before, whose answers the planner is shown; None: it plans the first
+                round.
+            on_event: as for ``ask``.
+            context: as for ``ask``.
+
+        Returns:
+            The round. It has a workflow that was not played, or the WorkflowError or WorkerError.
+
+        Raises:
+            ConfigError, AuthFailed, BudgetExceeded: the planner cannot be asked.
+        """
+        live = self._open_episode(question, on_event, context, previous)
+        async with live.play():
+            check_price(live.meter, self.planner)
+            await self._play_round(live, plays=False)
+        return live.rounds[-1]
+
     def ask_sync(
         self,
         question: Question,
@@ -271,7 +301,11 @@ class Conductor:
         )
 
     def _open_episode(
-        self, question: Question, on_event: OnEvent | None, context: CallContext | None
+        self,
+        question: Question,
+        on_event: OnEvent | None,
+        context: CallContext | None,
+        previous: Round | None = None,
     ) -> LiveEpisode:
         return LiveEpisode(
             self.pool,
@@ -281,6 +315,7 @@ class Conductor:
             fallback=self.fallback,
             spent="stop" if self.max_rounds is not None else "answered",
             planner=self.planner.resolved,
+            previous=previous,
         )
 
     def _check_budget(self, live: LiveEpisode) -> None:
@@ -315,7 +350,7 @@ class Conductor:
                 break
             left -= 1
 
-    async def _play_round(self, live: LiveEpisode) -> None:
+    async def _play_round(self, live: LiveEpisode, *, plays: bool = True) -> None:
         live.begin_round()
         messages = render_prompt(
             live.question,
@@ -336,7 +371,9 @@ class Conductor:
             live.end_round(error)
             return
         try:
-            await live.follow(completion, max_steps=self.max_steps, subtasks=self.prompt.subtasks)
+            await live.follow(
+                completion, max_steps=self.max_steps, subtasks=self.prompt.subtasks, plays=plays
+            )
         except WorkflowError as error:
             live.end_round(error)
 

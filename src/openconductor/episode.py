@@ -482,7 +482,13 @@ class LiveEpisode:
         )
 
     async def follow(
-        self, completion: Completion, *, max_steps: int, subtasks: bool, trailing: bool = True
+        self,
+        completion: Completion,
+        *,
+        max_steps: int,
+        subtasks: bool,
+        trailing: bool = True,
+        plays: bool = True,
     ) -> None:
         """Run the workflow that a planner wrote, to its answer; or accept the answer until now.
 
@@ -492,6 +498,7 @@ class LiveEpisode:
             max_steps: the most steps.
             subtasks: False: every subtask is replaced by the neutral one.
             trailing: False: text that follows the three lists is an error.
+            plays: False: the round ends with the workflow, and no worker is asked.
 
         Raises:
             WorkflowError: it is not a workflow; ``truncated`` if the text was cut at its token
@@ -510,7 +517,7 @@ class LiveEpisode:
             workflow = Workflow(tuple(steps))
         self._round.workflow = workflow
         self._dispatcher.emit(Planned, completion, workflow)
-        if not workflow.steps:
+        if not plays or not workflow.steps:
             self._close_round()
             return
         answer = await self.answer_by(workflow, previous=self.answer)

@@ -195,7 +195,9 @@ def test_an_undecided_verdict_says_what_is_missing_and_one_command_asks_for_it(
     ran = run("report", folder)
     text = " ".join(ran.out.split())
     assert "undecided (n too small)" in text
-    assert "Missing for a verdict: about 30 questions in all (20 were asked)." in text
+    assert (
+        "Missing for a verdict: about 30 questions in all (20 were asked) and its planner" in text
+    )
     command = f"openconductor report {folder} --complete"
     assert re.search(r"To ask for it \(at most about [0-9,]+ calls and \$[0-9.]+\): ", text)
     assert f"): {command}" in text
@@ -221,6 +223,33 @@ def test_a_system_that_the_verdict_lacks_is_evaluated_too(made: Path, tmp_path, 
     assert vote in Results.load(folder).systems
     assert after["lacks"] is None or vote not in after["lacks"]["systems"]
     assert after["effort"]["name"] == vote
+
+
+def test_a_gain_is_tested_by_asking_its_planner_again(tmp_path: Path, run: Any) -> None:
+    folder = evaluated(run, tmp_path / "gain", "best_fixed", "--limit", "40")
+    before = run("report", folder)
+    text = " ".join(before.out.split())
+    assert "planning was not repeated" in text
+    assert "Not asked yet: its planner, asked again for 40 questions." in text
+    assert "To ask for it (at most about 40 calls and $" in text
+    tested = run("report", folder, "--complete")
+    assert re.search(r"asked 40 calls: \$0", tested.err)
+    assert "asked again for 40 questions" in " ".join(tested.out.split())
+    later = read(run, "report", folder)
+    assert (later["verdict"], later["lacks"]) == ("orchestration gain", None)
+    assert later["plays"]["again"]["shape"]["problems"] == 40
+    assert replay_calls(folder) == 40
+
+
+def test_a_planner_that_is_another_one_by_now_is_not_asked_again(tmp_path: Path, run: Any) -> None:
+    folder = evaluated(run, tmp_path / "gain", "best_fixed", "--limit", "40")
+    file = folder / "environment.json"
+    environment = json.loads(file.read_text())
+    environment["inputs"]["planners"]["conductor"] = "tiny elsewhere"
+    file.write_text(json.dumps(environment))
+    ran = run("report", folder, "--complete")
+    assert "planning is not repeated: the planner of conductor is another model now" in ran.err
+    assert "orchestration gain" in ran.out
 
 
 def test_what_is_missing_is_asked_within_a_budget(tmp_path: Path, run: Any) -> None:

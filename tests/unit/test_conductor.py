@@ -64,6 +64,20 @@ def pool_of(*providers: object) -> WorkerPool:
     )
 
 
+# ── the planner alone ─────────────────────────────────────────────────────────────────────────────
+async def test_a_plan_alone_asks_no_worker() -> None:
+    planner = Planner(PLAN, ACCEPT, "no lists")
+    conductor = Conductor(planner, pool=pool_of(broken, broken))
+    first = await conductor.plan("Why?", context=CallContext(sample=3))
+    assert (first.workflow, first.transcript, first.error) == (PLAN, None, None)
+    assert first.usage.input_tokens == 100, "its call is on the bill"
+    played = await Conductor(Planner(PLAN), pool=pool_of()).ask("Why?")
+    second = await conductor.plan("Why?", previous=played.rounds[0])
+    assert second.accepted and "re: Decide." in planner.calls[-1].text
+    third = await conductor.plan("Why?")
+    assert isinstance(third.error, errors.WorkflowError) and third.workflow is None
+
+
 # ── one round ─────────────────────────────────────────────────────────────────────────────────────
 async def test_a_question_is_planned_executed_and_answered() -> None:
     planner = Planner(PLAN)

@@ -30,6 +30,7 @@ from openconductor.report.page import write_report
 from openconductor.report.replays import (
     REPLAYS as REPLAYS_OF_RUN,
     Replays,
+    load_conductor,
     read_replays,
     replay_plans,
     replays_are_free,
@@ -74,7 +75,8 @@ def report(
         int | None, typer.Option("--counterfactual", min=0, help=REPLAYS)
     ] = None,
     complete: Annotated[
-        bool, typer.Option("--complete", help="If the verdict is undecided, ask what is missing.")
+        bool,
+        typer.Option("--complete", help="Ask what is missing for a verdict, or to test a gain."),
     ] = False,
     dollars: Dollars = None,
     out: Annotated[
@@ -193,8 +195,17 @@ class _Case:
                 "--counterfactual N makes them, and pays for no call twice"
             )
 
-    def replay(self) -> None:
-        """Replay plans; if the budget is spent first, take those that the folder keeps."""
+    def replay(self, planning: int = 0) -> None:
+        """Replay plans; if the budget is spent first, take those that the folder keeps.
+
+        The planner is asked again for so many questions, if it can be.
+        """
+        conductor = None
+        if planning:
+            try:
+                conductor = load_conductor(self.results, self.folder, self.system)
+            except ConfigError as error:
+                console.say(f"planning is not repeated: {error}")
         with console.only_results_on_stdout(), console.progress_bar("replaying") as on_progress:
             replaying = replay_plans(
                 self.results,
@@ -204,6 +215,8 @@ class _Case:
                 limit=self.limit,
                 dollars=self.dollars,
                 on_progress=on_progress,
+                conductor=conductor,
+                planned=planning,
             )
             try:
                 self.replays = asyncio.run(replaying)
@@ -217,12 +230,9 @@ class _Case:
         journals = [self.folder / name for name in JOURNALS]
         before = spent_in(journals)
         answers = len(self.results.records)
-        try:
-            self.results = self._extend(missing)
-        except BudgetExceeded as error:
-            self.error = error
-            self.results = Results.load(self.folder)
-        lacks_only_questions = missing == Missing(questions=missing.questions)
+        if missing != Missing(planning=missing.planning):
+            self._extend(missing)
+        lacks_only_questions = replace(missing, planning=0) == Missing(questions=missing.questions)
         if self.error is None and lacks_only_questions and len(self.results.records) == answers:
             sources = [table.path or table.name for table in self.results.config.task]
             raise ConfigError(
@@ -230,15 +240,15 @@ class _Case:
                 "same command"
             )
         if self.error is None and (missing.replays or self.replays is not None):
-            self.replay()
+            self.replay(missing.planning)
         now = spent_in(journals)
         dollars = now.usage.dollars - before.usage.dollars
         unpriced = now.usage.unpriced_calls - before.usage.unpriced_calls
         spent = dollars_text(Usage(dollars=dollars, unpriced_calls=unpriced), zero=True)
         console.say(f"asked {counted(now.calls - before.calls, 'call')}: {spent}")
 
-    def _extend(self, missing: Missing) -> Results:
-        """Extend the evaluation by what its verdict lacks, and return its results."""
+    def _extend(self, missing: Missing) -> None:
+        """Extend the evaluation by what its verdict lacks, as far as the budget allows."""
         results = self.results
         config = results.config
         known = [spec.name for spec in config.specs]
@@ -256,7 +266,13 @@ class _Case:
                 tables.append(table)
         config = replace(config, systems=tuple(systems), task=tuple(tables))
         retry = missing.answers
-        return evaluate(config, self.folder, "completing", retry_failed=retry, extends=True)
+        try:
+            self.results = evaluate(
+                config, self.folder, "completing", retry_failed=retry, extends=True
+            )
+        except BudgetExceeded as error:
+            self.error = error
+            self.results = Results.load(self.folder)
 
 
 def _evaluated_before(results: Results, folder: Path, before: Path) -> Path:

@@ -21,6 +21,8 @@ SAME = 0.05
 """Costs that differ by less than this share are called the same."""
 PLAYS = 16
 """An upper estimate of the price of replays, as a multiple of that of the plans replayed."""
+LOOKS = 2
+"""The same of planning again where second rounds are played; without any it is below 1."""
 
 
 # ── what to deploy ────────────────────────────────────────────────────────────────────────────────
@@ -166,6 +168,11 @@ def say_missing(figures: Orchestration, missing: Missing, sources: Sequence[str]
         lacks.append(f"the answers of {', '.join(missing.systems)}")
     if missing.replays:
         lacks.append("replays of its plans with a part taken away")
+    if missing.planning:
+        planner = f"its planner, asked again for {counted(missing.planning, 'question')}"
+        if missing == Missing(planning=missing.planning):
+            return f"Not asked yet: {planner}."
+        lacks.append(planner)
     if not lacks:
         return "Missing for a verdict: what no further call can give, as its reasons say."
     return f"Missing for a verdict: {' and '.join(lacks)}."
@@ -188,6 +195,9 @@ def price_missing(
         times.append((own, count * questions))
     if missing.replays:
         times.append((own, PLAYS * questions))
+    if missing.planning:
+        calls = own.calls if figures.rounds > 1 else 1.0
+        times.append((own._replace(calls=calls), min(figures.rounds, LOOKS) * missing.planning))
     needed = [(cost, count) for cost, count in times if count]
     calls = sum((cost.calls or 0.0) * count for cost, count in needed)
     if any(cost.dollars is None for cost, _ in needed):

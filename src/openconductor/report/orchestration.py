@@ -170,6 +170,7 @@ class Orchestration:
         system: the system that is reported on.
         tasks: the tasks.
         questions, repeats: the number of different questions, and the most repeats of one.
+        rounds: the most rounds of an answer.
         counts: the number of records of each status, for every system.
         invalid: how often plans of the system were no workflows, by the parser's reason.
         validity: the share of its completions that are workflows; None: no Conductor planned.
@@ -209,6 +210,7 @@ class Orchestration:
     tasks: tuple[str, ...]
     questions: int
     repeats: int
+    rounds: int
     counts: Mapping[str, Mapping[str, int]]
     invalid: Mapping[str, int]
     validity: Estimate | None
@@ -329,6 +331,7 @@ def measure_orchestration(
         tasks=tuple(dict.fromkeys(record.task for record in ours)),
         questions=len(asked),
         repeats=max(asked.values()),
+        rounds=max(len(record.rounds) for record in ours),
         counts={name: _count_statuses(of_system) for name, of_system in by_system.items()},
         invalid=_count_reasons(ours),
         validity=_estimate(validity_by_problem(ours)),

@@ -1,4 +1,7 @@
-"""Replay a system's plans: elsewhere as a whole, and with one thing taken away at a time."""
+"""Replay a system's plans: elsewhere as a whole, and with one thing taken away at a time.
+
+With ``load_conductor`` its planner is asked again, too.
+"""
 
 from __future__ import annotations
 
@@ -9,12 +12,15 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass, replace
 from decimal import Decimal
 from hashlib import blake2b
+from itertools import cycle
 from pathlib import Path
 from typing import Any, NamedTuple, cast
 
 from openconductor.baselines.pools import changed_pool
+from openconductor.calls.budget import RunBudget
 from openconductor.calls.worker import Worker
-from openconductor.errors import ConfigError
+from openconductor.conductor import Conductor
+from openconductor.errors import ConfigError, JournalError
 from openconductor.evaluation.counterfactual import (
     Counterfactuals,
     Watch,
@@ -22,9 +28,16 @@ from openconductor.evaluation.counterfactual import (
     watch_exactly,
     watch_pool,
 )
-from openconductor.evaluation.eval_config import CONDUCTOR, MOST_REPEATS
+from openconductor.evaluation.eval_config import CONDUCTOR, MOST_REPEATS, PLANNER, read_spec
 from openconductor.evaluation.grid import open_run_budget
-from openconductor.evaluation.records import JOURNAL, Record, Results, read_folder, sample_number
+from openconductor.evaluation.records import (
+    JOURNAL,
+    Record,
+    Results,
+    kept_calibrations,
+    read_folder,
+    sample_number,
+)
 from openconductor.evaluation.sheets import (
     load_sheets,
     open_judge,
@@ -32,15 +45,16 @@ from openconductor.evaluation.sheets import (
     settle_sheets,
 )
 from openconductor.evaluation.statistics import Key
-from openconductor.evaluation.systems import load_pool
-from openconductor.protocols import Grader
+from openconductor.evaluation.systems import Workshop, load_pool
+from openconductor.protocols import CallContext, Grader, OnEvent
+from openconductor.report.again import AGAIN, Replan, plan_again
 from openconductor.report.answers import merge_questions
 from openconductor.report.orchestration import NO_SIBLINGS, Siblings
 from openconductor.report.transplants import Plays, play_plans, unread_workers
-from openconductor.store import CompletionStore, open_store, read_store
+from openconductor.store import CompletionStore, StoreReader, open_store, read_store
 from openconductor.store.serialisation import dumps, load, plain
 from openconductor.store.storage import write_whole
-from openconductor.types import Budget, Completion, Problem
+from openconductor.types import Budget, Completion, Problem, Round, StepResult
 
 OnProgress = Callable[[int, int], None]
 """Told how many plays are done, of how many."""
@@ -85,10 +99,13 @@ async def replay_plans(
     limit: int | None = None,
     dollars: Decimal | None = None,
     on_progress: OnProgress | None = None,
+    conductor: Conductor | None = None,
+    planned: int = AGAIN,
 ) -> Replays:
     """Replay a system's plans, whole ones elsewhere and with one thing taken away at a time.
 
-    The results are kept in the run's folder (``read_replays``), unless replays are free.
+    The results are kept in the run's folder (``read_replays``). Planning that was repeated before
+    stays in them.
 
     Args:
         results: the results of the evaluation in ``folder``.
@@ -99,6 +116,8 @@ async def replay_plans(
         limit: the plans of this many questions only, evenly spread.
         dollars: the most that all replays may cost; None: no limit.
         on_progress: called with the number of replays done, and of all.
+        conductor: the system, whose planner is asked again; None: it is not.
+        planned: the number of questions for which it is.
 
     Raises:
         ConfigError: there is no record of the system.
@@ -111,7 +130,9 @@ async def replay_plans(
         "concurrency": results.config.concurrency,
         "on_progress": on_progress,
     }
-    async with _open_stage(results, folder, system, limit, dollars, siblings) as stage:
+    earlier = read_replays(results, folder, system)
+    again = None if earlier is None else earlier.plays.again
+    async with _open_stage(results, folder, system, limit, dollars, siblings, conductor) as stage:
         plays = await play_plans(
             stage.records,
             stage.problems,
@@ -122,12 +143,45 @@ async def replay_plans(
         )
         watch = stage.exact or stage.watch
         edits = await counterfactuals(stage.own, stage.problems, watch, **shared)
+        if stage.replan is not None:
+            again = await plan_again(
+                _select_questions(stage.own, planned),
+                stage.problems,
+                stage.replan,
+                stage.watch,
+                seed=results.config.seed or 0,
+                concurrency=results.config.concurrency,
+            )
+    plays = replace(plays, again=again)
     questions = dict.fromkeys(record.key for record in stage.own)
     replays = Replays(tuple(questions), _digest(stage.own), plays, edits)
-    if not results.config.simulated:
+    if again is not None or not results.config.simulated:
         kept = _read_kept(folder) | {system: replays}
         write_whole(folder / KEPT, json.dumps(plain(kept)) + "\n")
     return replays
+
+
+def load_conductor(results: Results, folder: Path, system: str) -> Conductor:
+    """Load a Conductor of a run, so that its planner can be asked again; close its provider.
+
+    Raises:
+        ConfigError: the system is none, its planner cannot be loaded, or is another model now.
+    """
+    spec = read_spec(system)
+    pool = load_pool(results.config, calibrations=kept_calibrations(folder))
+    made = None
+    if spec.kind in (CONDUCTOR, PLANNER):
+        made = Workshop(results.config, pool).make(spec).orchestrator
+    if not isinstance(made, Conductor):
+        raise ConfigError(f"{system} is no Conductor that writes its own plans")
+    inputs = cast("Mapping[str, Any]", read_folder(folder)[1].get("inputs", {}))
+    known = inputs.get("planners", {}).get(spec.argument or CONDUCTOR)
+    if made.planner.identity != known:
+        raise ConfigError(
+            f"the planner of {system} is another model now: got {made.planner.identity!r}, "
+            f"expected {known!r}"
+        )
+    return made
 
 
 def read_replays(results: Results, folder: Path, system: str) -> Replays | None:
@@ -170,7 +224,7 @@ class _Stage(NamedTuple):
 
     ``own`` are the system's without those of its siblings. ``roomy`` plays as ``watch`` does, with
     twice as many tokens for a worker's answer. ``exact`` computes the chances of simulated workers;
-    None: there are none.
+    None: there are none. ``replan`` asks the planner again; None: it is not there.
     """
 
     records: Sequence[Record]
@@ -179,6 +233,7 @@ class _Stage(NamedTuple):
     watch: Watch
     roomy: Watch
     exact: Watch | None = None
+    replan: Replan | None = None
 
 
 @asynccontextmanager
@@ -189,6 +244,7 @@ async def _open_stage(
     limit: int | None,
     dollars: Decimal | None,
     siblings: Siblings,
+    conductor: Conductor | None,
 ) -> AsyncGenerator[_Stage]:
     """Open what plays plans: the pool, its journals and its budget."""
     systems = (system, *siblings.systems)
@@ -219,9 +275,10 @@ async def _open_stage(
     def grader(problem: Problem) -> Grader:
         return graders[task_of[id(problem)]]
 
-    pool = load_pool(config)
+    ordinals = {name: ordinal for ordinal, name in results.workers.items()}
+    pool = load_pool(config).numbered(ordinals)
     try:
-        if config.simulated:  # free, so nothing is kept
+        if config.simulated and conductor is None:  # free, so nothing is kept
             watch = watch_pool(pool, grader, sample=number)
             yield _Stage(records, own, problems, watch, watch, watch_exactly)
             return
@@ -229,15 +286,66 @@ async def _open_stage(
             paid: dict[str, Any] = {"sample": number, "budget": None, "on_event": journal}
             if dollars is not None:
                 paid["budget"] = open_run_budget(Budget(dollars=dollars), journal.totals().spent)
+            replan = None
+            if conductor is not None:
+                replaying = conductor.replaying(_Replays(journal, run))
+                replan = _ask_again(replaying, run, problems, journal, paid["budget"])
+            if config.simulated:
+                watch = watch_pool(pool, grader, sample=number)
+                yield _Stage(records, own, problems, watch, watch, watch_exactly, replan)
+                return
             workers = pool.replaying(_Replays(journal, run))
             judge = open_judge(config, workers, journal, paid["budget"])
             for sheet in settle_sheets(sheets.values(), config.undecided, judge):
                 graders[sheet.name] = sheet.grader
             watch = watch_pool(workers, grader, **paid)
             roomy = watch_pool(changed_pool(workers, _with_double_room), grader, **paid)
-            yield _Stage(records, own, problems, watch, roomy)
+            yield _Stage(records, own, problems, watch, roomy, replan=replan)
     finally:
         await pool.aclose()
+        if conductor is not None:
+            await conductor.planner.resolved.aclose()
+
+
+def _ask_again(
+    conductor: Conductor,
+    run: StoreReader,
+    problems: Mapping[Key, Problem],
+    on_event: OnEvent,
+    budget: RunBudget | None,
+) -> Replan:
+    """Return what asks a Conductor's planner again, with the answers of the run's journal."""
+
+    async def replan(record: Record, shown: Record | None) -> Round:
+        task, problem = record.key
+        sample = sample_number(f"again:{record.system}", task, problem, record.sample)
+        previous = None
+        if shown is not None:
+            episodes = [run.episode(one.episode) for one in (record, shown)]
+            rounds = [episode.rounds[0] for episode in episodes if episode and episode.rounds]
+            if len(rounds) < len(episodes):
+                return Round(None, error=JournalError(f"{run!r}: an episode is not there any more"))
+            previous = _with_answers(*rounds)
+        return await conductor.plan(
+            problems[record.key].question,
+            previous=previous,
+            on_event=on_event,
+            context=CallContext(sample=sample, budget=budget),
+        )
+
+    return replan
+
+
+def _with_answers(own: Round, other: Round) -> Round:
+    """Return a round with the answers of another one, the last ones first."""
+    if own.transcript is None or other.transcript is None:
+        return own
+    given = cycle(reversed(other.transcript.results))
+    results: list[StepResult] = []
+    for result in reversed(own.transcript.results):
+        results.append(replace(result, completion=next(given).completion))
+    transcript = replace(own.transcript, results=tuple(reversed(results)))
+    return replace(own, transcript=transcript)
 
 
 def _with_double_room(worker: Worker) -> Worker:

@@ -371,6 +371,8 @@ def _plays(plays: PlayFigures) -> Section:
         "own plan over one of its plans for all": plays.constant,
         "other workers over its own": plays.strangers,
     }
+    if plays.again is not None and plays.again.look is not None:
+        leads["second rounds over those shown other answers"] = plays.again.look
     rows: list[Sequence[str]] = []
     for name, lead in leads.items():
         p = NOTHING if lead is None else say.chance(lead.p)
@@ -386,6 +388,13 @@ def _plays(plays: PlayFigures) -> Section:
         lines.append(
             f"Where they err, other workers make the same error by {say.gain(plays.errors)} more "
             "often than its own workers without its words."
+        )
+    if plays.again is not None:
+        again = plays.again
+        lines.append(
+            f"Its planner was asked again for {counted(again.shape.problems, 'question')}: a plan "
+            "is more like the one written again than like those of other questions by "
+            f"{say.gain(again.shape)} in steps, and by {say.gain(again.words)} in words."
         )
     head = ("", "points", INTERVAL, "p")
     return Section("What whole plans are worth", lines, head, rows, drawn=list(leads.values()))

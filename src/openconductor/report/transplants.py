@@ -30,6 +30,7 @@ from openconductor.evaluation.statistics import (
     mean_estimate,
 )
 from openconductor.measures import group_by
+from openconductor.report.again import Again, AgainFigures, measure_again
 from openconductor.report.told import answer_text, plain_words
 from openconductor.tasks.simulated import instructions_for
 from openconductor.types import Problem, Step, Workflow, text_of
@@ -78,6 +79,7 @@ class Plays:
             system, in the planner's most frequent words and with double room.
         errors: of plans whose own answer is wrong, 1 if other workers give the same wrong answer,
             less 1 if the own workers give it without the plan's words.
+        again: the planning that was repeated; None: it was not.
     """
 
     played: int
@@ -90,6 +92,7 @@ class Plays:
     transplants: tuple[Transplant, ...]
     in_form: Mapping[str, Scores] = field(default_factory=dict[str, Scores])
     errors: Mapping[Key, float] = field(default_factory=dict[Key, float])
+    again: Again | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -111,6 +114,7 @@ class PlayFigures:
         constant_lead: that constant's lead over the best worker.
         errors: how much more often other workers make the errors of the own plan than its own
             workers do without its words; None: it makes none.
+        again: what repeated planning shows; None: it was not repeated.
     """
 
     questions: int
@@ -127,6 +131,7 @@ class PlayFigures:
     constant: Difference | None
     constant_lead: Difference | None
     errors: Estimate | None = None
+    again: AgainFigures | None = None
 
 
 # ── what can be read ──────────────────────────────────────────────────────────────────────────────
@@ -479,6 +484,7 @@ def measure_plays(
         constant=difference(plays.own, constant, seed, pooled=True),
         constant_lead=difference(constant, best, seed, pooled=True),
         errors=_estimate(list(plays.errors.values())),
+        again=None if plays.again is None else measure_again(plays.again, seed),
     )
 
 

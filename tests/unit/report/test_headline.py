@@ -161,6 +161,10 @@ def test_the_price_of_what_is_missing_is_that_of_the_answers_so_far(report) -> N
     assert vote == (24, pytest.approx(12 * 0.02))
     replays = price_missing(figures, Missing(replays=True), costs)
     assert replays == (16 * 24, pytest.approx(16 * 12 * 0.02))
+    again = price_missing(figures, Missing(planning=10), costs)
+    assert again == (10, pytest.approx(10 * 0.02)), "a call each"
+    looking = price_missing(replace(figures, rounds=2), Missing(planning=10), costs)
+    assert looking == (40, pytest.approx(20 * 0.02))
     costs["worker:anna"] = Cost(None, 1.0, 1.0)
     unpriced = price_missing(figures, Missing(questions=20), costs)
     assert str(unpriced) == "at most about 24 calls, at an unknown price"

@@ -58,9 +58,9 @@ def test_a_planner_of_no_gain_is_not_certified_and_one_of_ten_points_is() -> Non
 def test_the_script_continues_where_it_was_stopped(tmp_path: Path) -> None:
     file = tmp_path / "labels.jsonl"
     name = "routed at random among equals"
-    first = judge_all([name], 1, file, power=False)
+    first = judge_all([name], 1, file)
     with file.open("a", encoding="utf-8") as lines:
         lines.write('{"case": "cut')
     assert read_lines(file) == first
     file.write_text(file.read_text("utf-8").replace("no gain", "known"), encoding="utf-8")
-    assert judge_all([name], 1, file, power=False) == read_lines(file)
+    assert judge_all([name], 1, file) == read_lines(file)

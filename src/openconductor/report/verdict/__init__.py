@@ -7,9 +7,10 @@ down beforehand. ``docs/report.md`` has the rules and their reasons, ``rules`` t
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from openconductor.evaluation.statistics import averaged_interval
+from openconductor.report.again import AGAIN
 from openconductor.report.orchestration import Orchestration
 from openconductor.report.verdict.plan_questions import (
     BetterThanOwnConstant,
@@ -56,19 +57,21 @@ MOST_PARTS = 4
 
 @dataclass(frozen=True, slots=True)
 class Missing:
-    """What further calls could add to an undecided verdict.
+    """What further calls could add to an undecided verdict, or take from a gain.
 
     Attributes:
         systems: systems to evaluate, too.
         questions: the number of questions to ask in all; 0: as many as were asked.
         answers: True if answers failed, or were not asked, that may decide it.
         replays: True if the plans should be replayed.
+        planning: the number of questions for which the planner should be asked again.
     """
 
     systems: tuple[str, ...] = ()
     questions: int = 0
     answers: bool = False
     replays: bool = False
+    planning: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,7 +83,7 @@ class Judgement:
         line: the label and the main reason, in one line.
         reasons: the reason of each answer, in the order of ``answers``.
         answers: the answer to each question that was asked, by its name.
-        missing: what could decide it; None: it is decided.
+        missing: what could decide it, or test a gain; None: nothing.
     """
 
     label: Label
@@ -103,21 +106,32 @@ def judge(figures: Orchestration) -> Judgement:
         line=f"{label}: {reason}{_idle_steps(figures)}{_uneven_lead(figures)}",
         reasons=tuple(finding.reason for finding in findings.values()),
         answers={name: finding.answer for name, finding in findings.items()},
-        missing=_find_missing(label, findings) if label.startswith("undecided") else None,
+        missing=_find_missing(figures, label, findings),
     )
 
 
-def _find_missing(label: Label, findings: Mapping[str, Finding]) -> Missing:
-    """Return what would answer the questions that are not answered."""
+def _find_missing(
+    figures: Orchestration, label: Label, findings: Mapping[str, Finding]
+) -> Missing | None:
+    """Return what would answer the questions that are not answered, or test a gain."""
+    planning = max(finding.planning for finding in findings.values()) if figures.planner else 0
+    if label == "orchestration gain" and planning:
+        return Missing(planning=planning)
+    if not label.startswith("undecided"):
+        return None
     needed = [finding for name, finding in findings.items() if name != SameForLess.name]
     unanswered = [finding for finding in needed if finding.answer in ("open", "unknown")]
     systems = dict.fromkeys(finding.system for finding in unanswered if finding.system)
-    return Missing(
+    missing = Missing(
         systems=tuple(systems),
         questions=max((finding.questions for finding in unanswered), default=0),
         answers=label == "undecided (too much left out)",
         replays=any(finding.replays for finding in unanswered),
     )
+    is_repeated = figures.plays is not None and figures.plays.again is not None
+    if figures.planner and missing != Missing() and not is_repeated:
+        planning = min(AGAIN, max(figures.questions, missing.questions))
+    return replace(missing, planning=planning)
 
 
 def _conclude(figures: Orchestration, findings: Mapping[str, Finding]) -> tuple[Label, str]:

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import ClassVar
 
 from openconductor.evaluation.statistics import Difference, Estimate
 from openconductor.evaluation.strategies import Dependence
+from openconductor.report.again import AGAIN, AgainFigures
 from openconductor.report.orchestration import Orchestration
 from openconductor.report.told import Told
 from openconductor.report.transplants import PlayFigures
@@ -19,6 +20,7 @@ from openconductor.report.verdict.rules import (
     Label,
     Question,
     compare,
+    excludes,
     is_better,
     is_no_gain,
     leave_open,
@@ -163,7 +165,7 @@ class DependsOnQuestion(Question):
     def ask(self, figures: Orchestration) -> Finding:
         """Look at plays of whole plans, else at information in bits."""
         if figures.plays is not None:
-            return _judge_need(figures.plays)
+            return _judge_need(figures.plays, figures.questions)
         dependence = figures.routing.dependence
         if dependence is None:
             reason = (
@@ -203,8 +205,12 @@ class DependsOnQuestion(Question):
         return Finding("unknown", f"{reason}: {text}")
 
 
-def _judge_need(plays: PlayFigures) -> Finding:
-    """Answer by the loss with another question's shape, and with other words in the own shape."""
+def _judge_need(plays: PlayFigures, questions: int = 0) -> Finding:
+    """Answer by the loss with another question's shape, and with other words in the own shape.
+
+    What is needed must be planned again where the planner is asked again; ``questions`` is the
+    number for which it can be.
+    """
     shape, words, silence = plays.shape, plays.words, plays.silence
     if shape is None or words is None or silence is None:
         return Finding("unknown", "no two questions of a task were played with each other's plans")
@@ -213,12 +219,52 @@ def _judge_need(plays: PlayFigures) -> Finding:
         f"{gain_with_interval(words)} over another question's, and {gain_with_interval(silence)} "
         "over none"
     )
-    if is_better(shape) or (is_better(words) and is_better(silence)):
-        return Finding("yes", f"each question needs its own plan: {text}")
+    by_shape, by_words = is_better(shape), is_better(words) and is_better(silence)
+    if by_shape or by_words:
+        text = f"each question needs its own plan: {text}"
+        if plays.again is None:
+            text += "; planning was not repeated"
+            return Finding("yes", text, planning=min(AGAIN, questions))
+        needed: list[tuple[Estimate, str]] = []
+        if by_shape:
+            needed.append((plays.again.shape, "steps"))
+        if by_words:
+            needed.append((plays.again.words, "words"))
+        finding = _look_at_repeats(needed, questions)
+        return finding._replace(reason=f"{text}; {finding.reason}{_look(plays.again)}")
     if is_no_gain(shape) and (is_no_gain(words) or is_no_gain(silence)):
         return Finding("no", f"no question needs its own plan: {text}")
     closest = max((shape, min((words, silence), key=_value)), key=_value)
     return leave_open(closest, f"whether each question needs its own plan is open: {text}")
+
+
+def _look_at_repeats(needed: Sequence[tuple[Estimate, str]], questions: int) -> Finding:
+    """Answer whether a plan is more like the one written again than like other questions' plans."""
+    by: list[str] = []
+    is_kept = False
+    for excess, name in needed:
+        by.append(f"{gain_with_interval(excess)} in {name}")
+        if excess.problems >= RULES.fewest and _is_above_0(excess, WIDTH_OF_99):
+            is_kept = True
+    asked = needed[0][0].problems
+    text = (
+        f"asked again for {asked} questions, its planner writes plans that are more like the own "
+        f"ones than like those of other questions by {' and '.join(by)}"
+    )
+    if is_kept:
+        return Finding("yes", text)
+    if all(excludes(excess, RULES.again) for excess, _ in needed):
+        return Finding("no", f"{text}: plans are drawn by chance")
+    more = questions if asked < questions else 0
+    return Finding("open", f"{text}: too wide to tell", planning=more)
+
+
+def _look(again: AgainFigures) -> str:
+    """Say what a second round gains by what it sees; "": there is none."""
+    if again.look is None:
+        return ""
+    text = f"; what its second rounds see brings them {gain_with_interval(again.look)}"
+    return f"{text}: the look is no reason" if is_no_gain(again.look, RULES.again) else text
 
 
 def _value(lead: Difference) -> float:

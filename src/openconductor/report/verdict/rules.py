@@ -74,6 +74,8 @@ class Rules:
             errors of enough plans do not show it.
         collapsed: the lower end of one worker's share of the steps from which routing collapsed.
         paired: the fewest questions with valid plans both times on which skill is compared.
+        again: how much more alike a plan and the one that is written again must at least be than
+            plans of two questions; and how much a second round must lose without a look.
     """
 
     alpha: float = 0.05
@@ -95,6 +97,7 @@ class Rules:
     astray: float = 0.15
     collapsed: float = 0.8
     paired: int = 50
+    again: float = 0.05
 
 
 RULES = Rules()
@@ -113,6 +116,7 @@ class Finding(NamedTuple):
         questions: the number of questions that may be enough; 0: more would not help.
         system: a system to evaluate, too; "": none would help.
         replays: True if replays of the plans may answer it.
+        planning: the number of questions for which asking the planner again may change it.
     """
 
     answer: Answer
@@ -120,6 +124,7 @@ class Finding(NamedTuple):
     questions: int = 0
     system: str = ""
     replays: bool = False
+    planning: int = 0
 
 
 class Question(ABC):
