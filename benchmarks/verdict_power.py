@@ -10,7 +10,7 @@ from benchmarks.verdict_world import KINDS, SOLVE_SUBTASK, Item, Planner, World
 from openconductor.evaluation.records import Record
 from openconductor.evaluation.statistics import Key
 from openconductor.report import judge, measure_orchestration
-from openconductor.report.transplants import Plays, Transplant
+from openconductor.report.plays.transplants import Plays, Transplant
 from openconductor.types import Step, Workflow
 
 GAINS = (0.0, 0.025, 0.05, 0.10)

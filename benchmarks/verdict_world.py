@@ -22,10 +22,10 @@ from openconductor.evaluation.sheets import KeptQuestion
 from openconductor.evaluation.statistics import Key
 from openconductor.prompt import SOLVE_SUBTASK
 from openconductor.report import Judgement, judge, measure_orchestration
-from openconductor.report.again import AGAIN, Again, measure_again, plan_again
 from openconductor.report.answers import merge_questions
 from openconductor.report.orchestration import NO_SIBLINGS, Orchestration, Siblings
-from openconductor.report.transplants import Plays, play_plans, unread_workers
+from openconductor.report.plays.again import AGAIN, Again, measure_again, plan_again
+from openconductor.report.plays.transplants import Plays, play_plans, unread_workers
 from openconductor.types import Problem, Round, Step, Usage, Workflow
 
 KINDS = ("algebra", "history", "physics", "law")

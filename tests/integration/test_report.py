@@ -17,8 +17,8 @@ from openconductor.evaluation import counterfactual
 from openconductor.evaluation.records import Results
 from openconductor.gym.bundled import bundled_folder
 from openconductor.report import replays as replays_module
+from openconductor.report.plays.transplants import Plays
 from openconductor.report.replays import read_replays, replay_plans
-from openconductor.report.transplants import Plays
 from openconductor.store import read_store
 
 pytest.importorskip("numpy")

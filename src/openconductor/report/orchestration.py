@@ -51,6 +51,15 @@ from openconductor.evaluation.statistics import (
 )
 from openconductor.evaluation.strategies import Pattern, TimedPlan, first_patterns
 from openconductor.measures import group_by
+from openconductor.report.plays.told import Told, answer_text, find_told
+from openconductor.report.plays.transplants import (
+    UNREAD,
+    PlayFigures,
+    Plays,
+    is_read,
+    measure_plays,
+    unread_share,
+)
 from openconductor.report.rivals import (
     Change,
     Effort,
@@ -61,15 +70,6 @@ from openconductor.report.rivals import (
     validity_by_problem,
 )
 from openconductor.report.routing import Routing, measure_routing
-from openconductor.report.told import Told, answer_text, find_told
-from openconductor.report.transplants import (
-    UNREAD,
-    PlayFigures,
-    Plays,
-    is_read,
-    measure_plays,
-    unread_share,
-)
 
 ORACLES = (ORACLE, HINDSIGHT)
 """The oracles of an evaluation, the better known first."""

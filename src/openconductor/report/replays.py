@@ -47,10 +47,10 @@ from openconductor.evaluation.sheets import (
 from openconductor.evaluation.statistics import Key
 from openconductor.evaluation.systems import Workshop, load_pool
 from openconductor.protocols import CallContext, Grader, OnEvent
-from openconductor.report.again import AGAIN, Replan, plan_again
 from openconductor.report.answers import merge_questions
 from openconductor.report.orchestration import NO_SIBLINGS, Siblings
-from openconductor.report.transplants import Plays, play_plans, unread_workers
+from openconductor.report.plays.again import AGAIN, Replan, plan_again
+from openconductor.report.plays.transplants import Plays, play_plans, unread_workers
 from openconductor.store import CompletionStore, StoreReader, open_store, read_store
 from openconductor.store.serialisation import dumps, load, plain
 from openconductor.store.storage import write_whole

@@ -23,11 +23,11 @@ if TYPE_CHECKING:
     from openconductor.evaluation.counterfactual import Counterfactuals
     from openconductor.evaluation.headroom import Headroom
     from openconductor.evaluation.statistics import Difference
+    from openconductor.report.plays.transplants import PlayFigures
     from openconductor.report.report import Report
     from openconductor.report.rivals import Change, Effort
     from openconductor.report.routing import Routing, RoutingGroup
     from openconductor.report.training import Training
-    from openconductor.report.transplants import PlayFigures
 
 EDITS = {
     "drop": "step dropped",

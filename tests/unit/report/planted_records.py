@@ -16,7 +16,7 @@ from typing import Any
 from openconductor.evaluation.records import Record, RoundRecord, Status
 from openconductor.evaluation.statistics import Key
 from openconductor.report import Judgement, judge, measure_orchestration
-from openconductor.report.transplants import Plays, Transplant
+from openconductor.report.plays.transplants import Plays, Transplant
 from openconductor.types import Step, Usage, Workflow
 
 WORKERS = {0: "anna", 1: "bert", 2: "cora", 3: "dora"}

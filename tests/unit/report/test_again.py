@@ -12,8 +12,8 @@ from openconductor.errors import WorkerError, WorkflowError, WorkflowReason
 from openconductor.evaluation.counterfactual import Rounds, Seen
 from openconductor.evaluation.records import Record
 from openconductor.evaluation.statistics import Estimate
-from openconductor.report.again import Again, AgainFigures, measure_again, plan_again
 from openconductor.report.orchestration import Orchestration
+from openconductor.report.plays.again import Again, AgainFigures, measure_again, plan_again
 from openconductor.report.verdict import Missing, judge
 from openconductor.types import Problem, Round, Step, Workflow
 

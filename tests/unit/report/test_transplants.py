@@ -6,7 +6,7 @@ import pytest
 from planted_records import make_record
 
 from openconductor.evaluation.counterfactual import Rounds, Seen
-from openconductor.report.transplants import (
+from openconductor.report.plays.transplants import (
     Plays,
     Transplant,
     blank_plans,

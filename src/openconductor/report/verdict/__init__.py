@@ -10,8 +10,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from openconductor.evaluation.statistics import averaged_interval
-from openconductor.report.again import AGAIN
 from openconductor.report.orchestration import Orchestration
+from openconductor.report.plays.again import AGAIN
 from openconductor.report.verdict.plan_questions import (
     BetterThanOwnConstant,
     DependsOnQuestion,

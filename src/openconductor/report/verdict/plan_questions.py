@@ -7,10 +7,10 @@ from typing import ClassVar
 
 from openconductor.evaluation.statistics import Difference, Estimate
 from openconductor.evaluation.strategies import Dependence
-from openconductor.report.again import AGAIN, AgainFigures
 from openconductor.report.orchestration import Orchestration
-from openconductor.report.told import Told
-from openconductor.report.transplants import PlayFigures
+from openconductor.report.plays.again import AGAIN, AgainFigures
+from openconductor.report.plays.told import Told
+from openconductor.report.plays.transplants import PlayFigures
 from openconductor.report.verdict.rules import (
     RULES,
     WIDTH_OF_99,

@@ -1,0 +1,5 @@
+"""What becomes of a system's plans elsewhere, and when they are planned again.
+
+``transplants`` plays whole plans otherwise, and ``again`` asks the planner once more. ``told``
+looks for answers in the words of plans.
+"""
