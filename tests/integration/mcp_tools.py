@@ -10,7 +10,7 @@ from contextlib import asynccontextmanager, suppress
 from mcp.server.mcpserver import Image, MCPServer
 from mcp_types import TextContent
 
-LONGEST = 5.0  # seconds
+LONGEST = 20.0  # seconds
 
 server = MCPServer("tools", log_level="CRITICAL")
 

@@ -8,6 +8,7 @@ import pytest
 
 from faults.script import Played
 from faults.server import FaultServer, fault_server
+from integration.clock import skip
 from openconductor import Conductor, Worker, WorkerPool
 from openconductor.errors import BudgetExceeded
 from openconductor.events import Event, StepText
@@ -15,8 +16,11 @@ from openconductor.prompt import render_workflow
 from openconductor.providers.openai_compatible import OpenAICompatibleProvider
 from openconductor.types import Budget, Step, Workflow
 
+pytestmark = pytest.mark.alone
+
 SECONDS = 1.0
 """Within so many every connection must be closed."""
+DEADLINE_S = 20.0
 
 PLAN = render_workflow(
     Workflow(tuple(Step(0, f"Part {i}.", []) for i in range(3)))
@@ -64,14 +68,14 @@ async def test_the_connections_of_an_episode_that_is_stopped_are_closed(
     async with fault_server(Played(parts), {"planner": PLAN}) as server:
         system = conductor(server)
         sink = listen if streams else silent
-        budget = Budget(seconds=0.3 if by == "budget" else 60)
+        budget = Budget(seconds=DEADLINE_S)
         task = asyncio.create_task(system.ask("How many?", budget=budget, on_event=sink))
         texts_before = calls if streams else 0
         await server.until(lambda s: len(s.busy) == calls and len(texts) >= texts_before)
         if by == "cancel":
             task.cancel()
         else:
-            await asyncio.sleep(0.3)
+            skip(DEADLINE_S)
         stopped = asyncio.get_running_loop().time()
         await server.until(lambda s: not s.busy, SECONDS)
         with pytest.raises(asyncio.CancelledError if by == "cancel" else BudgetExceeded):
@@ -102,7 +106,8 @@ async def test_who_waits_for_a_turn_or_for_another_attempt_is_never_sent_once_ca
         await server.until(lambda s: not s.busy, SECONDS)
         await asyncio.wait(tasks)
         assert all(task.cancelled() for task in tasks)
-        await asyncio.sleep(1.6)  # longer than the wait that the server had named, with its jitter
+        skip(1.6)  # longer than the wait that the server had named, with its jitter
+        await asyncio.sleep(0.05)
         assert server.fates == {"hang": 1, "503_wait": 1}
         await close(system)
         await waiting.planner.provider.aclose()  # type: ignore[union-attr]

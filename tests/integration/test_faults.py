@@ -6,6 +6,7 @@ And a storm of them: 60 five-step episodes while more than a tenth of all calls 
 
 from __future__ import annotations
 
+import asyncio
 from collections import Counter
 from pathlib import Path
 
@@ -15,6 +16,7 @@ from faults.plays import FAULTS, HUGE, text_of
 from faults.script import Played
 from faults.server import FaultServer, dead_url, fault_server
 from faults.storm import NAMES, RETRIES, storm, storm_script
+from integration.clock import skip
 from openconductor import Conductor, Worker, WorkerPool, errors
 from openconductor.calls import policies
 from openconductor.calls.dispatcher import FanOut
@@ -25,6 +27,7 @@ from openconductor.providers.openai_compatible import OpenAICompatibleProvider
 from openconductor.store import Journal
 from openconductor.types import Episode, Message, Step, StepResult, Workflow
 
+DEADLINE_S = 20.0
 SILENT = {"hang", "hang_midway", "drip_head", "drip_text", "drip_nothing"}
 SUCCESSES = {"answered", "cut"}
 
@@ -42,13 +45,11 @@ def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(policies, "UNREACHABLE_S", 0.5)
 
 
-def worker(
-    server: FaultServer | str, name: str, *, retries: int = 1, timeout_s: float = 10.0
-) -> Worker:
+def worker(server: FaultServer | str, name: str) -> Worker:
     url = server if isinstance(server, str) else server.url
     price = {"input": 1, "output": 2}
     provider = OpenAICompatibleProvider(name, base_url=url)
-    return Worker(provider, name=name, retries=retries, timeout_s=timeout_s, price=price)  # type: ignore[arg-type]
+    return Worker(provider, name=name, retries=1, timeout_s=DEADLINE_S, price=price)  # type: ignore[arg-type]
 
 
 def plan_one_step(messages: list[Message]) -> str:
@@ -70,9 +71,14 @@ class Listener:
             self.outcomes.append(event.call.outcome)
 
 
-async def ask(pool: WorkerPool, journal: Journal, *, stream: bool) -> tuple[Episode, Listener]:
+async def skip_silence(server: FaultServer, listener: Listener, *, speaks: bool) -> None:
+    """Let the deadline pass once the request has come, and its text, where the fault sends some."""
+    await server.until(lambda s: bool(s.busy and (listener.texts or not speaks)))
+    skip(DEADLINE_S)
+
+
+async def ask(pool: WorkerPool, journal: Journal, listener: Listener) -> Episode:
     """Ask one question, journaled; an error whose fate is *stop* ends in its episode, too."""
-    listener = Listener(wants_text=stream)
     conductor = Conductor(plan_one_step, pool=pool, fallback=False)
     try:
         episode = await conductor.ask("How many?", on_event=FanOut(listener, journal))
@@ -80,7 +86,7 @@ async def ask(pool: WorkerPool, journal: Journal, *, stream: bool) -> tuple[Epis
         episode = error.episode or pytest.fail("an error whose fate is stop, and no episode")
     finally:
         await pool.aclose()
-    return episode, listener
+    return episode
 
 
 def only_step(episode: Episode) -> StepResult:
@@ -96,10 +102,12 @@ async def test_each_fault_is_one_named_outcome_and_heals_where_it_can(
     fault = FAULTS[name]
     wanted = fault.streamed if stream else fault.outcome
     again = wanted not in SUCCESSES and fault.heals and not (stream and fault.speaks)
-    async with fault_server(Played({"w": [name, "ok"]})) as server:
+    listener = Listener(wants_text=stream)
+    async with fault_server(Played({"w": [name, "ok"]})) as server, asyncio.TaskGroup() as group:
+        if name in SILENT:
+            group.create_task(skip_silence(server, listener, speaks=stream and fault.speaks))
         with Journal(tmp_path / "journal.sqlite") as journal:
-            pool = WorkerPool([worker(server, "w", timeout_s=0.4 if name in SILENT else 20.0)])
-            episode, listener = await ask(pool, journal, stream=stream)
+            episode = await ask(WorkerPool([worker(server, "w")]), journal, listener)
             rows = [row for row in journal.calls(episode.id) if row.step is not None]
         await server.until(lambda s: not s.busy)
 
@@ -139,7 +147,8 @@ async def test_a_refused_connection_is_an_outcome_of_its_own_and_costs_nothing(
     tmp_path: Path,
 ) -> None:
     with Journal(tmp_path / "journal.sqlite") as journal:
-        episode, _ = await ask(WorkerPool([worker(dead_url(), "w")]), journal, stream=False)
+        listener = Listener(wants_text=False)
+        episode = await ask(WorkerPool([worker(dead_url(), "w")]), journal, listener)
         rows = [row for row in journal.calls(episode.id) if row.step is not None]
     assert type(episode.error) is errors.Unreachable
     assert {row.outcome for row in rows} == {"unreachable"} and len(rows) >= 2

@@ -12,6 +12,7 @@ from typing import Any
 from urllib.parse import quote, urlsplit
 
 import pytest
+from aiohttp import web
 from chat_server import (
     DONE,
     Answer,
@@ -27,6 +28,7 @@ from chat_server import (
     streams,
 )
 
+from integration.clock import skip
 from openconductor import errors
 from openconductor.protocols import CallContext
 from openconductor.providers import create
@@ -222,14 +224,21 @@ async def test_a_failed_stream_carries_the_usage_that_was_reported(pieces, reset
     assert (type(error), error.usage) == (kind, USED)
 
 
-async def test_a_timeout_carries_the_usage_that_was_reported_before_it() -> None:
-    answer = streams([chunk("x"), BILLED, chunk("y")], pause=0.15)
-    error = await failure(answer, stream=True, timeout_s=0.25)
+@pytest.mark.parametrize("limit", ["timeout_s", "read_timeout_s"])
+@pytest.mark.parametrize(("said", "usage"), [([BILLED], USED), ([], None)])
+async def test_a_timeout_carries_the_usage_that_was_reported_before_it(
+    said: list[bytes], usage: Usage | None, limit: str
+) -> None:
+    async def answer(request: web.Request) -> web.StreamResponse:
+        begun = await streams([chunk("x"), *said])(request)
+        await asyncio.sleep(0.05)  # the client, in this very loop, reads what was written
+        skip(20.0)
+        await asyncio.Event().wait()
+        return begun
+
+    error = await failure(answer, stream=True, **{limit: 20.0})
     assert type(error) is errors.WorkerTimeout
-    assert error.usage == USED
-    error = await failure(streams([chunk("x"), BILLED], pause=1.0), stream=True, read_timeout_s=0.1)
-    assert type(error) is errors.WorkerTimeout
-    assert error.usage is None
+    assert error.usage == usage
 
 
 # ── refusals of the server ────────────────────────────────────────────────────────────────────────

@@ -489,12 +489,12 @@ async def test_a_cancelled_call_hangs_up(vendor: str, *, stream: bool) -> None:
     ):
         call = client.complete(HELLO, Sampling(), call=CallContext(), on_text=on_text)
         task = asyncio.create_task(call)
-        await asyncio.wait_for(server.asked.wait(), 5)
+        await asyncio.wait_for(server.asked.wait(), 20)
         await asyncio.sleep(0.05)
         task.cancel()
         with pytest.raises(asyncio.CancelledError):
             await task
-        await asyncio.wait_for(server.hung_up.wait(), 1)
+        await asyncio.wait_for(server.hung_up.wait(), 20)
 
 
 @each_vendor
