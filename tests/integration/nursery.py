@@ -54,4 +54,4 @@ class Nursery:
         return int(self._answers.readline())
 
     def close(self) -> None:
-        self._process.communicate(timeout=30)
+        self._process.communicate(timeout=200)

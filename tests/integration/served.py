@@ -151,7 +151,13 @@ async def listening(app: Any) -> AsyncIterator[str]:
     uvicorn's ticks.
     """
     config = uvicorn.Config(
-        app, log_level="warning", http=ClientConnection, ws="none", lifespan="off", port=0
+        app,
+        log_level="warning",
+        http=ClientConnection,
+        ws="none",
+        lifespan="off",
+        port=0,
+        timeout_keep_alive=60,  # a client that is late on a busy machine finds its connection
     )
     config.load()
     http = uvicorn.Server(config)

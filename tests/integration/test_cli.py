@@ -406,7 +406,7 @@ def test_a_reader_who_has_seen_enough_is_no_error() -> None:
 def test_a_full_disk_behind_stdout_is_one_message() -> None:
     with Path("/dev/full").open("wb") as stdout:
         command = process("gym", "worker", "--json", stdout=stdout, stderr=subprocess.PIPE)
-        _, err = command.communicate(timeout=60)
+        _, err = command.communicate(timeout=200)
     assert command.returncode == 1
     assert err.startswith(b"error: ") and b"Traceback" not in err
 
@@ -418,11 +418,11 @@ def test_an_interrupted_ask_says_what_was_spent_and_how_to_go_on_and_ends_with_1
     with serving(hangs()) as server:
         pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "cwd": tmp_path}
         command = process("ask", QUESTION, *scripted(server), *journal, **pipes)
-        deadline = time.monotonic() + 60
+        deadline = time.monotonic() + 200
         while not server.bodies and time.monotonic() < deadline:
             time.sleep(0.02)
         command.send_signal(signal.SIGINT)
-        out, err = command.communicate(timeout=60)
+        out, err = command.communicate(timeout=200)
     assert (command.returncode, out) == (130, b"")
     spent, go_on = err.decode().splitlines()
     assert spent.startswith("interrupted after 1 call, price unknown")
@@ -441,7 +441,7 @@ def in_a_terminal(*arguments: str, env: dict[str, str]) -> tuple[int, str]:
         command = process(*arguments, stdout=subprocess.PIPE, stderr=child, env=environment)
         os.close(child)
         shown = b""
-        deadline = time.monotonic() + 60
+        deadline = time.monotonic() + 200
         while time.monotonic() < deadline:
             if select.select([parent], [], [], 0.1)[0]:
                 try:
@@ -450,7 +450,7 @@ def in_a_terminal(*arguments: str, env: dict[str, str]) -> tuple[int, str]:
                     break
             elif command.poll() is not None:
                 break
-        command.communicate(timeout=60)
+        command.communicate(timeout=200)
         return command.returncode, shown.decode()
     finally:
         os.close(parent)

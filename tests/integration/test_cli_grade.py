@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-SECONDS = 60
+SECONDS = 200
 
 
 def start(*options: str, stdin: Any = subprocess.PIPE, bufsize: int = -1) -> Any:

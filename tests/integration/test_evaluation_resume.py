@@ -243,7 +243,7 @@ def test_a_command_that_is_interrupted_goes_on_where_it_was(peace, server, tmp_p
     process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
     server.wait_for(peace.requests.total() // 2)
     process.send_signal(signal.SIGINT)
-    out, err = process.communicate(timeout=60)
+    out, err = process.communicate(timeout=200)
     assert (process.returncode, out) == (130, "")
     told = r"interrupted after \d+ calls, .*; finished calls are not paid for again\n"
     assert re.match(f"(.*\n)*{told}resume with: openconductor eval --out {watch.folder}\n", err)

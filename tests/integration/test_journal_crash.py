@@ -215,12 +215,12 @@ def test_another_process_may_write_only_when_the_first_is_gone(tmp_path: Path) -
 
     first = writer()
     assert first.stdout.readline() == "open\n"
-    second, _ = writer().communicate(timeout=60)
+    second, _ = writer().communicate(timeout=200)
     assert "another writer has it open" in second
     Journal.reading(tmp_path / "journal.sqlite").close()
     first.kill()
-    first.communicate(timeout=60)
-    third, _ = writer().communicate(timeout=60)
+    first.communicate(timeout=200)
+    third, _ = writer().communicate(timeout=200)
     assert third == "open\n"
 
 
@@ -247,7 +247,7 @@ def test_a_forked_copy_of_the_process_is_told_that_the_journal_is_not_its_own(
     tmp_path: Path,
 ) -> None:
     command = [sys.executable, "-c", COPY, str(tmp_path / "journal.sqlite")]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=True)
+    done = subprocess.run(command, capture_output=True, text=True, timeout=200, check=True)
     assert done.stdout == "7\n"
 
 

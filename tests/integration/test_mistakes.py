@@ -88,7 +88,7 @@ def fill_in(text: str, places: dict[str, str]) -> str:
 def run_process(arguments: list[str]) -> tuple[int, str]:
     command = [sys.executable, "-m", "openconductor", *arguments]
     ended = subprocess.run(
-        command, input="", capture_output=True, text=True, timeout=60, check=False
+        command, input="", capture_output=True, text=True, timeout=200, check=False
     )
     return ended.returncode, ended.stdout + ended.stderr
 
