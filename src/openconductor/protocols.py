@@ -99,6 +99,8 @@ class Provider(ABC):
         may_be_blank: blank text is an answer. Otherwise it is an EmptyResponse.
         nests: calls run workers of their own, whose calls are counted instead.
         merges: it only merges the answers that it sees; asked alone it has no answer.
+        repeatable: the same call gets the same answer, for nothing, so a training without a budget
+            keeps no record of its calls.
         phrases: texts that recur in its answers, which a fresh model reads as one token each.
         base_url: address of the server. None: no server, or unknown.
         api_key_env: environment variable that holds the key. None: no key.
@@ -119,6 +121,7 @@ class Provider(ABC):
     may_be_blank: bool = False
     nests: bool = False
     merges: bool = False
+    repeatable: bool = False
     phrases: tuple[str, ...] = ()
     base_url: str | None = None
     api_key_env: str | None = None

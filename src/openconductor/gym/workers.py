@@ -234,6 +234,8 @@ def _compare(view: View, *, spots: float, steady: float) -> list[Likely]:
 class SimulatedWorker(Provider):
     """A worker of the gym as a Provider; ``seed`` keys its draws."""
 
+    repeatable = True
+
     def __init__(self, profile: Profile, seed: int = 0) -> None:
         self.profile = profile
         self.seed = seed

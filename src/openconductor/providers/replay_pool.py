@@ -359,6 +359,8 @@ class ReplayPoolProvider(Provider):
         ConfigError: the table or the model is unknown.
     """
 
+    repeatable = True
+
     def __init__(self, model: str) -> None:
         stem, is_file, self._name = model.rpartition(".csv.gz:")
         path = f"{stem}.csv.gz"

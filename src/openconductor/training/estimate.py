@@ -20,7 +20,7 @@ from openconductor.training.completions import check_room, context_length, write
 from openconductor.training.models import build_model, build_tokenizer, load_tokenizer
 from openconductor.training.run import quiet_libraries
 from openconductor.training.setup import Questions, imitation_problems, training_problems
-from openconductor.training.supervised import fresh_tokenizer
+from openconductor.training.supervised import PLAYED, fresh_tokenizer, plays_first_rounds
 from openconductor.training.train_config import TrainConfig
 from openconductor.types import Step, Usage, Workflow
 
@@ -86,7 +86,8 @@ class ModelNeeds:
 
 def call_needs(config: TrainConfig, pool: WorkerPool, held_out: int) -> CallNeeds:
     """Estimate what a training asks of its workers, with this many held-out questions."""
-    rollouts = _learning_rollouts(config) + config.start.workflows + 2 * held_out
+    rollouts = _learning_rollouts(config) + config.start.workflows
+    rollouts += 2 * held_out * config.rollout.rounds  # sampled and greedy
     recorded = all(worker.recalls for _, worker in pool)
     live_steps = steps_of(config) - 1 if recorded else steps_of(config)
     calls = rollouts * live_steps
@@ -96,8 +97,11 @@ def call_needs(config: TrainConfig, pool: WorkerPool, held_out: int) -> CallNeed
 
 def _learning_rollouts(config: TrainConfig) -> int:
     imitate = config.imitate
-    imitated = imitate.rounds * imitate.questions * imitate.completions
-    return imitated + config.rollout.iterations * config.rollout.batch
+    rollouts = imitate.rounds * imitate.questions * imitate.completions
+    rollouts += config.rollout.iterations * config.rollout.batch
+    if config.cold_start.steps and plays_first_rounds(config):
+        rollouts += PLAYED
+    return rollouts
 
 
 @quiet_libraries()

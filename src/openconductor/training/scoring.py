@@ -26,7 +26,7 @@ from openconductor.errors import ConfigError, TrainingStopped, WorkflowError
 from openconductor.evaluation.grid import open_run_budget
 from openconductor.evaluation.undecided import PoolJudge, settled
 from openconductor.measures import Pace
-from openconductor.pool import WorkerPool, simulated_pool
+from openconductor.pool import WorkerPool
 from openconductor.protocols import CallContext, Grader
 from openconductor.reward import (
     RewardFunction,
@@ -38,7 +38,7 @@ from openconductor.reward import (
 from openconductor.store import Store
 from openconductor.training.completions import draw_pool
 from openconductor.training.curves import Curve, Record, is_undecided, measure
-from openconductor.training.train_config import TrainConfig
+from openconductor.training.train_config import BudgetConfig, TrainConfig
 from openconductor.types import Budget, Completion, Grade, Problem, Round, text_of
 
 if TYPE_CHECKING:
@@ -79,6 +79,12 @@ class Sample(NamedTuple):
     reward: float | None
 
 
+def keeps_calls(config: TrainConfig, pool: WorkerPool) -> bool:
+    """Return True if the workers' calls are worth a record: they have a limit, or differ."""
+    limited = config.budget != BudgetConfig()
+    return limited or not all(worker.resolved.repeatable for _, worker in pool)
+
+
 class Scorer:
     """Plays, grades and rewards completions, under the budget of the whole training.
 
@@ -86,8 +92,7 @@ class Scorer:
         config: the recipe.
         pool: the workers.
         grader: the judge of the final answers.
-        journal: gets a record of each completion, and of the workers' calls where they cost
-            anything.
+        journal: gets a record of each completion, and of the workers' calls (``keeps_calls``).
 
     Raises:
         ConfigError: a price is needed that a worker lacks, or ``reward`` is wrong.
@@ -110,7 +115,6 @@ class Scorer:
                 raise ConfigError(
                     f"reward.dollars: worker {worker.name!r} of the pool has no price"
                 )
-        simulated = simulated_pool(config.pool) is not None
         judge = None
         if config.reward.judge:
             judge = PoolJudge(pool, config.reward.judge, journal, self._context)
@@ -122,7 +126,7 @@ class Scorer:
             max_steps=config.rollout.max_steps,
             trailing=config.reward.trailing_text == "accepted",
             grade_timeout_s=config.reward.grade_timeout_s,
-            on_event=None if simulated else journal,
+            on_event=journal if keeps_calls(config, pool) else None,
             value=reward_value(config),
         )
         # One loop for the whole run, so that connections stay open between iterations.

@@ -14,14 +14,14 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from openconductor.errors import ConfigError, TaskError
-from openconductor.pool import WorkerPool, open_pool, simulated_pool
+from openconductor.pool import WorkerPool, open_pool
 from openconductor.prompt import drop_answer_form
 from openconductor.protocols import Grader, Task
 from openconductor.tasks import Benchmark, load_task
 from openconductor.tasks.paper_mix import MixGrader
 from openconductor.tasks.prompts import ANSWER_FORMS
 from openconductor.tasks.simulated import Simulation, find_simulation
-from openconductor.training.scoring import Scorer, reward_value
+from openconductor.training.scoring import Scorer, keeps_calls, reward_value
 from openconductor.training.train_config import BudgetConfig, TrainConfig
 from openconductor.types import Problem
 
@@ -199,7 +199,7 @@ def open_workers(
         ConfigError: the pool is wrong, or the answers are recorded and live calls have no limit.
     """
     pool = open_pool(config.pool, config.seed)
-    if journal is not None and simulated_pool(config.pool) is None:
+    if journal is not None and keeps_calls(config, pool):
         pool = pool.replaying(journal)
     for task in questions.tasks:
         pool = task.with_records(pool)

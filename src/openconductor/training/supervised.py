@@ -32,7 +32,7 @@ from openconductor.errors import ConfigError, TrainingStopped
 from openconductor.measures import Pace
 from openconductor.pool import WorkerPool
 from openconductor.prompt import count_steps, render_workflow
-from openconductor.tasks.simulated import Plan, simulations
+from openconductor.tasks.simulated import Plan, find_simulation, simulations
 from openconductor.training.checkpoint import WholeCheckpoints, last_checkpoint
 from openconductor.training.completions import check_room, draw_pool, write_prompt
 from openconductor.training.models import build_tokenizer, with_adapters
@@ -91,7 +91,7 @@ def cold_start(setup: Setup, learner: Learner) -> Trainer:
     """Train the model on random workflows, from the last checkpoint on; return the trainer."""
     settings = setup.config.cold_start
     played: Sequence[Played] = ()
-    if setup.config.rollout.rounds > 1 and setup.questions.simulation is None:
+    if plays_first_rounds(setup.config):
         played = on_first(lambda: _play_first_rounds(setup))
     return supervise(
         setup,
@@ -105,6 +105,11 @@ def cold_start(setup: Setup, learner: Learner) -> Trainer:
 COLD_START = Phase(
     "cold_start", cold_start, lambda config: config.cold_start.steps > 0, graded=False
 )
+
+
+def plays_first_rounds(config: TrainConfig) -> bool:
+    """Return True if the cold start's second rounds follow first rounds that workers answered."""
+    return config.rollout.rounds > 1 and find_simulation(config.data.task) is None
 
 
 class Played(NamedTuple):

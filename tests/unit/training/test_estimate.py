@@ -22,6 +22,7 @@ from openconductor.pool import WorkerPool
 from openconductor.prompt import PREVIOUS_LIMIT
 from openconductor.training.checks import Checked, check_training
 from openconductor.training.estimate import CallNeeds, ModelNeeds, call_needs
+from openconductor.training.supervised import PLAYED
 from openconductor.training.train_config import TrainConfig, load_train_config
 
 pytestmark = pytest.mark.train
@@ -192,17 +193,24 @@ def test_calls_and_dollars_follow_from_the_recipe_and_the_pools_prices(
     assert hours[1] > hours[2] > hours[8] > waiting, "more cards do not make workers faster"
 
 
+def test_first_rounds_of_the_cold_start_and_held_out_second_rounds_are_counted(data: Path) -> None:
+    alone = calls(data, "cold_start.steps=5").rollouts
+    both = calls(data, "cold_start.steps=5", "rollout.rounds=2").rollouts
+    assert both == alone + 2 * 400 + PLAYED
+    assert calls(data, "rollout.rounds=2").rollouts == alone + 2 * 400, "no cold start"
+
+
 @pytest.mark.parametrize(
     ("settings", "rollouts"),
     [
-        (["rollout.rounds=2", "rollout.iterations=20"], 20 * 4 * 64),
-        (["imitate.rounds=3", "rollout.iterations=0"], 3 * 256 * 4),
+        (["rollout.rounds=2", "rollout.iterations=20"], 20 * 4 * 64 + 4 * 400),
+        (["imitate.rounds=3", "rollout.iterations=0"], 3 * 256 * 4 + 2 * 400),
     ],
 )
 def test_rounds_and_imitation_have_rollouts_of_their_own(
     data: Path, settings: list[str], rollouts: int
 ) -> None:
-    assert calls(data, *settings).rollouts == rollouts + 64 + 2 * 400
+    assert calls(data, *settings).rollouts == rollouts + 64
     assert (needs(data, "7b", *settings).prompt_tokens or 0) > 1000
 
 

@@ -18,30 +18,40 @@ from openconductor.errors import (
     BudgetExceeded,
     ConfigError,
     GradingError,
+    OpenConductorError,
     TrainingStopped,
     WorkerError,
+    WorkflowError,
+    WorkflowReason,
 )
 from openconductor.graders.freeform import FreeFormAnswer, FreeFormGrader
 from openconductor.protocols import Grader
 from openconductor.reward import Scored
 from openconductor.store import open_store, read_store
+from openconductor.testing import Scripted
 from openconductor.training import run, scoring
 from openconductor.training.completions import why_invalid
-from openconductor.training.curves import Curve
+from openconductor.training.curves import Curve, Record
 from openconductor.training.scoring import Rewards, Sampled, Scorer, check_masked
+from openconductor.training.setup import Setup
 from openconductor.training.train_config import TrainConfig
-from openconductor.types import Completion, Episode, Grade, Problem, Usage
+from openconductor.types import Completion, Episode, Grade, Problem, Round, Usage
 
 pytestmark = pytest.mark.train
 
 PLAN = 'model_id = [0]\nsubtasks = ["Answer."]\naccess_list = [[]]'
 FREE = Problem("1", "What is it?", FreeFormAnswer("a quick automobile", "text"), "rlpr")
 ATTEMPT = Sampled(FREE, Completion(PLAN), 0)
+INVALID = WorkflowError(WorkflowReason.MISSING_LIST, "no plan")
 
 
 def scored_as(reward: float | None, note: str = "") -> Scored:
     grade = Grade(None if reward is None else reward == 1.0, "2", note)
     return Scored(reward, Episode("What?", (), "2", None, Usage(), 0.0), grade)
+
+
+def without_answer(error: OpenConductorError) -> Scored:
+    return Scored(None, replace(scored_as(None).episode, answer=None, error=error), None)
 
 
 # ── rewards ───────────────────────────────────────────────────────────────────────────────────────
@@ -108,6 +118,50 @@ def test_a_start_that_could_not_be_measured_is_not_kept(
     with pytest.raises(TrainingStopped, match=r"64 of 64 rewards are masked.*no connection"):
         run._measure_start(setup, None)
     assert not (tmp_path / "start.json").exists()
+
+
+def play_second_rounds(setup: Setup, second: Scored) -> Record:
+    """Measure held-out first rounds that are right, each followed by the same second round."""
+
+    class TwoRounds:
+        def score(self, sampled: Sequence[Sampled], *, phase: str) -> list[Scored]:
+            played = Round(Completion(PLAN))
+            first = scored_as(1.0)
+            first = replace(first, episode=replace(first.episode, rounds=(played,)))
+            scored = [first] * len(sampled)
+            if phase == "greedy, round 1":
+                scored[0] = second
+            return scored
+
+    setup = replace(setup, scorer=TwoRounds())
+    return run._measure_plans(setup, None, None, "greedy", temperature=None)
+
+
+@pytest.mark.parametrize(
+    ("second", "masked", "accuracy"),
+    [
+        (scored_as(0.5), 0, 0.9),
+        (scored_as(1.0), 0, 1.0),
+        (without_answer(INVALID), 0, 1.0),
+        (without_answer(WorkerError("away")), 1, 1.0),
+    ],
+    ids=["wrong", "right", "invalid", "failed by infrastructure"],
+)
+def test_a_held_out_second_round_that_infrastructure_failed_leaves_its_question_undecided(
+    second: Scored,
+    masked: int,
+    accuracy: float,
+    make_setup: MakeSetup,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    plans = [replace(ATTEMPT, sample=index) for index in range(10)]
+    monkeypatch.setattr(run, "_plan_held_out", lambda *_, **__: plans)
+    monkeypatch.setattr(run, "write_prompt", lambda *_: "")
+    monkeypatch.setattr(run, "complete", lambda *_, **__: [Completion(PLAN)] * 10)
+    record = play_second_rounds(make_setup(rollout={"rounds": 2, "questions": 2}), second)
+    assert (record["masked"], record["accuracy"]) == (0, 1.0)
+    assert record["rounds"]["masked"] == masked
+    assert record["rounds"]["accuracy"] == accuracy
 
 
 def test_what_stops_the_first_process_stops_the_others_in_words(
@@ -296,3 +350,20 @@ def test_every_completion_stands_in_the_journal_with_why_it_is_no_workflow(
     assert (first["training"], first["completion"]) == ("iteration 4", PLAN)
     assert first["invalid"] is first["reward"] is None
     assert (second["invalid"], second["reward"]) == ("missing_list", 0.0)
+
+
+@pytest.mark.parametrize(
+    ("repeatable", "budget", "kept"),
+    [(True, {}, 0), (False, {}, 1), (True, {"calls": 9}, 1)],
+)
+def test_calls_that_repeat_for_nothing_are_not_journalled_unless_a_budget_counts_them(
+    repeatable: bool, budget: dict[str, int], kept: int, tmp_path: Path
+) -> None:
+    worker = oc.Worker(Scripted("42", repeatable=repeatable), name="one")
+    config = TrainConfig.model_validate({"budget": budget})
+    with open_store(tmp_path / "journal.sqlite") as journal:
+        scorer = Scorer(config, oc.WorkerPool([worker]), FreeFormGrader(), journal)
+        scorer.score([ATTEMPT], phase="x")
+        scorer.close()
+        assert len(list(journal.calls())) == kept
+        assert len(list(journal.records())) == 1
