@@ -4,6 +4,11 @@ from __future__ import annotations
 
 import asyncio
 
+from faults.server import FaultServer, Record
+
+SILENT = {"hang", "hang_midway", "drip_head", "drip_text", "drip_nothing"}
+"""The faults that only a deadline ends."""
+
 
 def skip(seconds: float) -> None:
     """Set the loop's clock forward: each timer that is due by then is due now.
@@ -14,3 +19,14 @@ def skip(seconds: float) -> None:
     loop = asyncio.get_running_loop()
     read_clock = loop.time
     loop.time = lambda: read_clock() + seconds  # type: ignore[method-assign]
+
+
+async def skip_silence(server: FaultServer, seconds: float) -> None:
+    """Skip so many seconds whenever all that is under way is silent, until it is cancelled."""
+    before: list[Record] = []
+    while True:
+        await asyncio.sleep(0.05)  # by then the clients, in this very loop, have read what was sent
+        busy = server.busy
+        if busy and busy == before and SILENT.issuperset(record.fate for record in busy):
+            skip(seconds)
+        before = busy

@@ -16,7 +16,7 @@ from faults.plays import FAULTS, HUGE, text_of
 from faults.script import Played
 from faults.server import FaultServer, dead_url, fault_server
 from faults.storm import NAMES, RETRIES, storm, storm_script
-from integration.clock import skip
+from integration.clock import SILENT, skip
 from openconductor import Conductor, Worker, WorkerPool, errors
 from openconductor.calls import policies
 from openconductor.calls.dispatcher import FanOut
@@ -28,7 +28,6 @@ from openconductor.store import Journal
 from openconductor.types import Episode, Message, Step, StepResult, Workflow
 
 DEADLINE_S = 20.0
-SILENT = {"hang", "hang_midway", "drip_head", "drip_text", "drip_nothing"}
 SUCCESSES = {"answered", "cut"}
 
 ERROR_OF = {
@@ -71,7 +70,7 @@ class Listener:
             self.outcomes.append(event.call.outcome)
 
 
-async def skip_silence(server: FaultServer, listener: Listener, *, speaks: bool) -> None:
+async def skip_deadline(server: FaultServer, listener: Listener, *, speaks: bool) -> None:
     """Let the deadline pass once the request has come, and its text, where the fault sends some."""
     await server.until(lambda s: bool(s.busy and (listener.texts or not speaks)))
     skip(DEADLINE_S)
@@ -105,7 +104,7 @@ async def test_each_fault_is_one_named_outcome_and_heals_where_it_can(
     listener = Listener(wants_text=stream)
     async with fault_server(Played({"w": [name, "ok"]})) as server, asyncio.TaskGroup() as group:
         if name in SILENT:
-            group.create_task(skip_silence(server, listener, speaks=stream and fault.speaks))
+            group.create_task(skip_deadline(server, listener, speaks=stream and fault.speaks))
         with Journal(tmp_path / "journal.sqlite") as journal:
             episode = await ask(WorkerPool([worker(server, "w")]), journal, listener)
             rows = [row for row in journal.calls(episode.id) if row.step is not None]

@@ -200,7 +200,7 @@ async def test_closing_ends_the_processes_and_who_waits_gets_a_grading_error(
     await asyncio.to_thread(cold_workers.close)
     ended = await asyncio.gather(*waiting, return_exceptions=True)
     assert pids
-    assert await_end(pids, 5) == []
+    assert await_end(pids, 30) == []
     assert all(isinstance(error, GradingError | asyncio.CancelledError) for error in ended)
     with pytest.raises(GradingError, match="expected an open pool"):
         await grade(cold_workers, "x+1", "1+x")
@@ -261,7 +261,7 @@ def test_nothing_is_left_when_the_interpreter_ends_and_a_forked_child_has_worker
     output, complaints = run_script(body).communicate(timeout=120)
     *verdicts, first, second = output.split()
     assert (verdicts, complaints) == (["True", "True", "0"], "")
-    assert await_end([int(first), int(second)], 5) == []
+    assert await_end([int(first), int(second)], 30) == []
 
 
 @needs_proc

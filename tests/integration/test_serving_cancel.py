@@ -26,7 +26,9 @@ from openconductor.serving.serve_config import KeyTable
 from openconductor.types import Usage
 
 SECONDS = 1.0
-"""Within this time every connection to a worker must be closed."""
+"""Within this time every connection to a worker must be closed on a machine with nothing else to
+do; beside other tests it may take ten times as long.
+"""
 
 KEY = new_key()
 WHERE = {
@@ -63,7 +65,7 @@ async def ask_and_leave(
     if stream and where in ("amid the answer", "a dripping answer"):
         said = b""
         while said.count(b"delta") < 8:
-            said += await asyncio.wait_for(reader.read(65536), 5)
+            said += await asyncio.wait_for(reader.read(65536), 20)
     if stream != (api == "messages"):  # one way or the other
         sock = writer.get_extra_info("socket")
         at_once = struct.pack("ii", 1, 0)
@@ -88,18 +90,33 @@ async def ask_and_leave(
 async def test_who_leaves_is_worked_for_no_more_and_pays_what_was_done(
     tmp_path: Path, api: str, where: str, stream: bool
 ) -> None:
+    await check_leaving(tmp_path, api, where, stream=stream, seconds=10 * SECONDS)
+
+
+@pytest.mark.alone
+@pytest.mark.parametrize("stream", [False, True])
+async def test_who_leaves_is_worked_for_no_more_within_a_second(
+    tmp_path: Path, stream: bool
+) -> None:
+    await check_leaving(tmp_path, "chat", "amid the answer", stream=stream, seconds=SECONDS)
+
+
+async def check_leaving(
+    folder: Path, api: str, where: str, *, stream: bool, seconds: float
+) -> None:
+    """Check that within so many seconds of a client's leaving all work for it has ended."""
     table = KeyTable("ann", KEY[1], dollars=Decimal(1), period="total")
     hanging, fault = WHERE[where]
     script = Played({hanging: [fault, "ok"]})
     async with (
         fault_server(script, {"planner": PLAN}) as faults,
-        served(tmp_path, faults, key=[table]) as server,
+        served(folder, faults, key=[table]) as server,
     ):
         left = await ask_and_leave(server, faults, api, where, stream=stream)
-        await faults.until(lambda one: not one.busy, SECONDS)
+        await faults.until(lambda one: not one.busy, seconds)
         (record,) = [one for one in faults.records if one.ended == "left"]
-        assert record.closed - left <= SECONDS
-        await server.until_idle(SECONDS)
+        assert record.closed - left <= seconds
+        await server.until_idle(seconds)
         (episode,) = server.journal.episodes()
         assert episode.outcome == "unfinished"
         check_bill(server, faults, episode.id)
@@ -139,8 +156,8 @@ async def test_many_that_leave_at_once_leave_no_socket(tmp_path: Path, api: str)
         await faults.until(lambda one: asked_models(one) == ["c"] * 24)
         for task in asking:
             task.cancel()
-        await faults.until(lambda one: not one.busy, 2 * SECONDS)
-        await server.until_idle(SECONDS)
+        await faults.until(lambda one: not one.busy)
+        await server.until_idle()
         assert faults.unreported() == 24
         spent = server.journal.totals().spent
         assert spent.usage.unpriced_calls == 24

@@ -23,6 +23,7 @@ import pytest
 from faults.plays import FAULTS
 from faults.script import Seeded
 from faults.server import FaultServer, counted, exact, fault_server
+from integration.clock import SILENT
 from integration.served import PATHS, PLAN, PRICES, Served, events, failure_of, served, usage_of
 from openconductor.calls import policies
 from openconductor.serving.key_ring import KeyRing, cost_of, new_key
@@ -30,7 +31,6 @@ from openconductor.serving.serve_config import KeyTable
 from openconductor.store import Journal
 from openconductor.types import Call, Usage
 
-SILENT = ("hang", "hang_midway", "drip_head", "drip_text", "drip_nothing")
 WEIGHTS = {name: 1.0 for name in FAULTS if name not in ("ok", "401", "403", "huge", "endless")}
 WEIGHTS |= dict.fromkeys(SILENT, 0.2)  # each takes a whole timeout
 SHARES = {"planner": 0.1, "a": 0.4, "b": 0.4, "c": 0.3}

@@ -35,7 +35,7 @@ PATHS, body = served.PATHS, served.request_body
 ANN, BEN = new_key(), new_key()
 POSTED = b"POST /v1/chat/completions HTTP/1.1\r\nHost: x\r\nContent-Length: %d\r\n\r\n%b"
 NO_KEPT_CONNECTIONS = httpx.Limits(max_keepalive_connections=0)
-HTTP = httpx.Client(timeout=20, limits=NO_KEPT_CONNECTIONS)  # to make one takes long
+HTTP = httpx.Client(timeout=60, limits=NO_KEPT_CONNECTIONS)  # to make one takes long
 
 
 @pytest.fixture(autouse=True)
@@ -212,12 +212,12 @@ def test_no_path_or_host_of_a_client_gets_into_a_header(
 # ── connections ───────────────────────────────────────────────────────────────────────────────────
 def connect(server: Orchestra) -> socket.socket:
     host, port = server.url.removeprefix("http://").split(":")
-    return socket.create_connection((host, int(port)), timeout=10)
+    return socket.create_connection((host, int(port)), timeout=30)
 
 
 def holds(condition: Callable[[], bool]) -> bool:
-    """Return True as soon as the condition holds, False if it does not within ten seconds."""
-    end = time.monotonic() + 10
+    """Return True as soon as the condition holds, False if it does not within half a minute."""
+    end = time.monotonic() + 30
     while not condition():
         if time.monotonic() > end:
             return False
@@ -251,7 +251,7 @@ def test_a_head_without_end_is_cut_off_before_any_key_is_asked_for(
 def test_who_sends_no_head_or_drips_one_is_hung_up_on(
     server: Orchestra, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(connection, "STALLED_S", 0.4)
+    monkeypatch.setattr(connection, "STALLED_S", 1.0)
     with connect(server) as silent, connect(server) as dripping, connect(server) as second:
         second.sendall(b"GET /health/live HTTP/1.1\r\nHost: x\r\n\r\nGET /health/live HT")
         with pytest.raises(ConnectionError):  # noqa: PT012
@@ -265,7 +265,7 @@ def test_who_sends_no_head_or_drips_one_is_hung_up_on(
 def test_who_stops_amid_a_body_is_told_so(
     server: Orchestra, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(connection, "STALLED_S", 0.4)
+    monkeypatch.setattr(connection, "STALLED_S", 1.0)
     with connect(server) as client:
         client.sendall(b"POST /v1/responses HTTP/1.1\r\nHost: x\r\nContent-Length: 100\r\n\r\n{")
         assert client.recv(65536).startswith(b"HTTP/1.1 408")
@@ -275,7 +275,7 @@ def test_who_stops_amid_a_body_is_told_so(
 def test_who_goes_on_with_a_body_after_its_answer_is_hung_up_on(
     server: Orchestra, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(connection, "STALLED_S", 0.4)
+    monkeypatch.setattr(connection, "STALLED_S", 1.0)
     with connect(server) as client:
         client.sendall(b"POST /v1/nowhere HTTP/1.1\r\nHost: x\r\nContent-Length: 999\r\n\r\n{")
         assert client.recv(65536).startswith(b"HTTP/1.1 404")
@@ -298,7 +298,7 @@ def test_a_body_without_end_is_cut_off_at_the_largest_size(server: Orchestra) ->
 def test_who_does_not_read_the_answer_is_hung_up_on_and_its_episode_ends(
     server: Orchestra, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(connection, "STALLED_S", 0.5)
+    monkeypatch.setattr(connection, "STALLED_S", 1.0)
     server.play("thought", ["x" * 20_000, 0.001] * 3000)
     bert = server.workers["bert"]
     with connect(server) as reader:
@@ -312,7 +312,7 @@ def test_who_asks_again_before_the_answer_is_hung_up_on_and_its_episode_ends(
     server: Orchestra, stream: bool
 ) -> None:
     """Else nobody would read from it, and it could leave unseen."""
-    server.play("t", ["x", 5.0])
+    server.play("t", ["x", 60.0])
     bert = server.workers["bert"]
     with connect(server) as client:
         asked = posted(model="direct:bert", stream=stream)

@@ -497,4 +497,4 @@ def test_limits_hold_over_threads_and_survive_a_loop_that_died() -> None:
     task._log_destroy_pending = False  # type: ignore[attr-defined]
     loop.close()
     limits.give_back(held, None)
-    asyncio.run(asyncio.wait_for(one(), 2))
+    asyncio.run(asyncio.wait_for(one(), 20))

@@ -107,7 +107,7 @@ def test_a_function_that_hangs_holds_up_neither_other_calls_nor_the_end_of_the_l
 
     async def many() -> list[object]:
         hung = [Worker(hang, name="hung", timeout_s=0.05) for _ in range(40)]
-        quick = Worker(lambda messages: "42", name="quick", timeout_s=5)
+        quick = Worker(lambda messages: "42", name="quick", timeout_s=20)
         turns = [Message("user", "2 + 2")]
         calls = [worker.complete(turns, call=CallContext()) for worker in (*hung, quick)]
         return list(await asyncio.gather(*calls, return_exceptions=True))
@@ -116,5 +116,5 @@ def test_a_function_that_hangs_holds_up_neither_other_calls_nor_the_end_of_the_l
     *failed, said = asyncio.run(many())
     assert all(isinstance(one, WorkerTimeout) for one in failed)
     assert isinstance(said, Completion) and said.text == "42"
-    assert time.monotonic() - begun < 20
+    assert time.monotonic() - begun < 25
     gate.set()
