@@ -134,7 +134,9 @@ async def served(
         gateway = Gateway(asked.pool, journal, {"conductor": asked})
         keys = KeyRing(config.key, journal)
         app = build_app(gateway, keys, config)
-        async with listening(app) as url, httpx.AsyncClient(timeout=30) as client:
+        # A client that is late, on a busy machine, finds its connection as it was.
+        waiting = listening(app, keep_alive_s=60)
+        async with waiting as url, httpx.AsyncClient(timeout=30) as client:
             yield Served(url, gateway, journal, keys, client)
         await pool.aclose()
         await asked.planner.provider.aclose()  # type: ignore[union-attr]
@@ -146,7 +148,7 @@ def accepting() -> bool:
 
 
 @asynccontextmanager
-async def listening(app: Any) -> AsyncIterator[str]:
+async def listening(app: Any, *, keep_alive_s: int = 5) -> AsyncIterator[str]:
     """The address of an app on a free port; its end waits for who is still asking, but not for
     uvicorn's ticks.
     """
@@ -157,7 +159,7 @@ async def listening(app: Any) -> AsyncIterator[str]:
         ws="none",
         lifespan="off",
         port=0,
-        timeout_keep_alive=60,  # a client that is late on a busy machine finds its connection
+        timeout_keep_alive=keep_alive_s,
     )
     config.load()
     http = uvicorn.Server(config)

@@ -23,7 +23,7 @@ from faults.server import FaultServer, fault_server
 from integration import test_secrets as worker_side
 from integration.served import PATHS, PLAN, Served, request_body, served
 from integration.test_secrets import ECHOES, VARIABLES
-from openconductor.calls import policies
+from openconductor.calls import limits, policies
 from openconductor.serving.key_ring import new_key
 from openconductor.serving.serve_config import KeyTable
 
@@ -41,6 +41,9 @@ def environment(monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixtur
     monkeypatch.setattr(policies, "FIRST_WAIT_S", 0.01)
     monkeypatch.setattr(policies, "UNREACHABLE_S", 0.2)
     monkeypatch.setattr(policies, "PATIENCE_S", 0.1)
+    # A worker that has rejected a call is asked again soon, not once every three seconds.
+    monkeypatch.setattr(limits, "SLOWEST", 1000.0)
+    monkeypatch.setattr(limits, "LONGEST_BACKOFF_S", 0.01)
     # An open circuit would keep a fault from its turn on a slow machine.
     monkeypatch.setattr(policies, "FAILURES", 10_000)
     monkeypatch.setitem(worker_side.CANARIES, "ann's", ANN[0])
@@ -65,7 +68,7 @@ async def server(tmp_path: Path) -> AsyncIterator[tuple[Served, FaultServer]]:
     keys = [KeyTable("ann", ANN[1]), KeyTable("ben", BEN[1])]
     async with (
         fault_server(InTurn(), {"planner": PLAN}) as faults,
-        served(tmp_path, faults, key=keys, variable="CANARY_API_KEY", timeout_s=3.0) as server,
+        served(tmp_path, faults, key=keys, variable="CANARY_API_KEY") as server,
     ):
         yield server, faults
 
