@@ -384,7 +384,7 @@ class World:
         """What becomes of the planner's plans if it is asked again for 100 questions."""
         problems = {item.key: item.problem for item in self.items}
         records = self.conductor[:: max(1, len(self.conductor) // AGAIN)]
-        return asyncio.run(plan_again(records, problems, self.replan, self.watch, seed=self.seed))
+        return asyncio.run(plan_again(records, problems, self.replan, self.watch))
 
     async def replan(self, record: Record, shown: Record | None) -> Round:
         """Ask the planner again, for its second round if it is shown answers."""

@@ -13,6 +13,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+from openconductor.baselines.consensus import answer_key
 from openconductor.evaluation.eval_config import MOST_REPEATS
 from openconductor.evaluation.records import JOURNAL, Record
 from openconductor.evaluation.sheets import KeptQuestion, read_questions
@@ -94,6 +95,30 @@ def read_answers(folder: Path, records: Iterable[Record]) -> list[Answer]:
     return answers
 
 
+# ── answers in plain words ────────────────────────────────────────────────────────────────────────
+def answer_text(record: Record) -> str:
+    """Return a record's answer in plain words; "" if there is none."""
+    if record.extracted is not None:
+        return plain_words(record.extracted)
+    if not record.answer:
+        return ""
+    return plain_words(answer_key(record.answer) or record.answer)
+
+
+def plain_words(text: str) -> str:
+    r"""Return a text's words in one case, between blanks, without markup and punctuation.
+
+    >>> plain_words("It is **\\boxed{1,234.0}**, (B)."), plain_words("_7_ or 4.42")
+    ('it is 1234 b', '7 or 4.42')
+    """
+    text = re.sub(r"\\(boxed|text\w*|mathrm|mathbf)\b", " ", text.casefold())
+    text = re.sub(r"(?<=\d),(?=\d{3})", "", text)
+    text = re.sub(r"[^\w.+\-/^<>%\\]|_", " ", text)
+    words = [word.strip(".") for word in text.split()]
+    return " ".join(re.sub(r"^(-?\d+)\.0+$", r"\1", word) for word in words if word)
+
+
+# ── questions of one text ─────────────────────────────────────────────────────────────────────────
 _CHOICE = re.compile(r"\s*\(?[A-Za-z][).:]\s")
 """The beginning of a line that is a choice."""
 
@@ -143,6 +168,7 @@ def merge_questions(
     return tuple(merged)
 
 
+# ── examples ──────────────────────────────────────────────────────────────────────────────────────
 def read_examples(
     folder: Path, ours: Sequence[Record], best: Sequence[Record]
 ) -> dict[str, Answer]:

@@ -51,7 +51,6 @@ from openconductor.evaluation.statistics import (
 )
 from openconductor.evaluation.strategies import Pattern, TimedPlan, first_patterns
 from openconductor.measures import group_by
-from openconductor.report.plays.told import Told, answer_text, find_told
 from openconductor.report.plays.transplants import (
     UNREAD,
     PlayFigures,
@@ -191,7 +190,6 @@ class Orchestration:
         by_itself: ``planner_alone`` or ``base_alone`` where its answer can be read, else
             ``best_single``, on the kinds of question where that is better; None: neither is better
             than ``best_single``.
-        told: the right answers that the subtasks of its first round say.
         parts: its lead over the best worker by task, or of one task by kind of question.
         others: all further systems; ablations of this one have its name and other options.
         workers: every worker alone, by its name.
@@ -230,7 +228,6 @@ class Orchestration:
     base: str = ""
     base_alone: Level | None = None
     by_itself: Level | None = None
-    told: Told | None = None
     parts: Mapping[str, Difference] = field(default_factory=dict[str, Difference])
     others: tuple[Level, ...]
     workers: Mapping[str, Level]
@@ -375,7 +372,6 @@ def measure_orchestration(
         chosen=chosen,
         captured=_share_of_headroom(lineup.ours, best, oracle_scores),
         by_itself=lineup.bare_level("the planner where it answers, or the best worker", by_itself),
-        told=find_told(ours, _wrong_answers(by_system)),
         parts=_leads_by_group(groups, lineup.ours, best.naive, seed),
         effort=find_effort(by_system, system, best.name, seed),
     )
@@ -553,18 +549,6 @@ def _choose_by_group(groups: Mapping[Key, str], first: Scores, second: Scores) -
         keys = [key for key in shared if groups[key] == group]
         chosen |= cross_fitted((first, second), keys)
     return chosen
-
-
-def _wrong_answers(by_system: Mapping[str, Sequence[Record]]) -> dict[Key, set[str]]:
-    """Return the wrong answers of workers alone to each question."""
-    wrong: dict[Key, set[str]] = {}
-    for name, records in by_system.items():
-        if not name.startswith(ALONE):
-            continue
-        for record in records:
-            if record.correct is False:
-                wrong.setdefault(record.key, set()).add(answer_text(record))
-    return wrong
 
 
 def _share_of_headroom(ours: Scores, best: BestSingle, oracle: Scores) -> Captured | None:

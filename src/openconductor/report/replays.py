@@ -54,7 +54,7 @@ from openconductor.report.plays.transplants import Plays, play_plans, unread_wor
 from openconductor.store import CompletionStore, StoreReader, open_store, read_store
 from openconductor.store.serialisation import dumps, load, plain
 from openconductor.store.storage import write_whole
-from openconductor.types import Budget, Completion, Problem, Round, StepResult
+from openconductor.types import Budget, Completion, Problem, Round
 
 OnProgress = Callable[[int, int], None]
 """Told how many plays are done, of how many."""
@@ -149,7 +149,6 @@ async def replay_plans(
                 stage.problems,
                 stage.replan,
                 stage.watch,
-                seed=results.config.seed or 0,
                 concurrency=results.config.concurrency,
             )
     plays = replace(plays, again=again)
@@ -341,9 +340,10 @@ def _with_answers(own: Round, other: Round) -> Round:
     if own.transcript is None or other.transcript is None:
         return own
     given = cycle(reversed(other.transcript.results))
-    results: list[StepResult] = []
-    for result in reversed(own.transcript.results):
-        results.append(replace(result, completion=next(given).completion))
+    results = [
+        replace(result, completion=next(given).completion)
+        for result in reversed(own.transcript.results)
+    ]
     transcript = replace(own.transcript, results=tuple(reversed(results)))
     return replace(own, transcript=transcript)
 

@@ -205,16 +205,11 @@ def _name_levels(figures: Orchestration, ours: Level) -> dict[str, Level]:
 
 
 def _level_lines(figures: Orchestration) -> list[str]:
-    """Write the share of headroom, told answers, the strict lead and the rival at equal cost."""
+    """Write the share of headroom, the strict lead and the rival at equal cost."""
     lines = _headroom_lines(figures)
     if any(map(is_much_masked, figures.counts.values())):
         lines.append(f"{MARK} More than {100 * MOST_MASKED:.0f} % of the answers are masked.")
-    told, best = figures.told, figures.best_single
-    if told is not None and told.share:
-        lines.append(
-            f"Right answers that stand in the plan's own subtasks: {100 * told.share:.1f} % "
-            f"(other answers: {100 * told.by_chance:.1f} %)."
-        )
+    best = figures.best_single
     if best is not None and best.strict is not None:
         lines.append(
             "With what could not be decided counted as wrong on both sides, "
@@ -390,11 +385,10 @@ def _plays(plays: PlayFigures) -> Section:
             "often than its own workers without its words."
         )
     if plays.again is not None:
-        again = plays.again
+        steps, words = say.gain(plays.again.shape), say.gain(plays.again.words)
         lines.append(
-            f"Its planner was asked again for {counted(again.shape.problems, 'question')}: a plan "
-            "is more like the one written again than like those of other questions by "
-            f"{say.gain(again.shape)} in steps, and by {say.gain(again.words)} in words."
+            "Asked again, its planner writes plans that are more like the own ones than like those "
+            f"of other questions by {steps} in steps, and by {words} in words."
         )
     head = ("", "points", INTERVAL, "p")
     return Section("What whole plans are worth", lines, head, rows, drawn=list(leads.values()))

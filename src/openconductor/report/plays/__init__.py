@@ -1,5 +1,4 @@
 """What becomes of a system's plans elsewhere, and when they are planned again.
 
-``transplants`` plays whole plans otherwise, and ``again`` asks the planner once more. ``told``
-looks for answers in the words of plans.
+``transplants`` plays whole plans otherwise, and ``again`` asks the planner once more.
 """

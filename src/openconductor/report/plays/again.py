@@ -6,14 +6,13 @@
 
 from __future__ import annotations
 
-import random
 import re
 from collections import Counter
-from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from statistics import fmean
 
-from openconductor.errors import WorkflowError, caused_by_plan
+from openconductor.errors import WorkflowError
 from openconductor.evaluation import for_each
 from openconductor.evaluation.counterfactual import Rounds, Watch
 from openconductor.evaluation.records import Record
@@ -83,63 +82,56 @@ async def plan_again(
     replan: Replan,
     watch: Watch,
     *,
-    seed: int = 0,
     concurrency: int = 64,
 ) -> Again:
     """Ask the planner again for each question with a valid plan, and play its second rounds.
 
-    What infrastructure failed is left out.
+    A question whose planner does not answer is left out.
 
     Args:
         records: of one system; of repeats the first one counts.
         problems: by task and id.
         replan: asks the planner.
         watch: plays rounds.
-        seed: of the deal of other questions.
         concurrency: the most questions at once.
 
     Raises:
         OpenConductorError: an error whose fate is *stop*; what runs is cancelled.
     """
-    first: dict[Key, Record] = {}
+    planned: dict[Key, Record] = {}
     for record in records:
         if record.valid and record.workflows and record.key in problems:
-            first.setdefault(record.key, record)
-    shown = dict(_deal([record for record in first.values() if _looks(record)], seed))
-    rewritten: dict[Key, Record] = {}
-    played: list[tuple[Key, float | None, float | None]] = []
+            planned.setdefault(record.key, record)
+    shown = dict(_deal([record for record in planned.values() if _looks(record)]))
+    asked: dict[Key, list[Round]] = {}
+    seconds: list[tuple[Key, float | None, float | None]] = []
+
+    async def play(record: Record, second: Round) -> float | None:
+        rounds = (record.workflows[0], second.workflow)
+        seen = await watch(problems[record.key], _with_steps(rounds), record.sample)
+        return seen.score
 
     async def repeat(record: Record) -> None:
         rounds = [await replan(record, None)]
-        other = shown.get(record.key)
-        if other is not None:
-            rounds.append(await replan(record, record))
-            elsewhere = await replan(record, other)
-            if not _is_undecided(rounds[1]) and not _is_undecided(elsewhere):
-                problem = problems[record.key]
-                scores: list[float | None] = []
-                for second in (rounds[1], elsewhere):
-                    plan = _played_rounds(record.workflows[0], second)
-                    scores.append((await watch(problem, plan, record.sample)).score)
-                played.append((record.key, scores[0], scores[1]))
-        if not any(map(_is_undecided, rounds)):
-            planned = [replace(record.rounds[0], workflow=one.workflow) for one in rounds]
-            rewritten[record.key] = replace(record, rounds=tuple(planned))
+        if record.key in shown:
+            rounds += [await replan(record, record), await replan(record, shown[record.key])]
+        if any(map(_is_undecided, rounds)):
+            return
+        asked[record.key] = rounds[:2]
+        if len(rounds) > 1:
+            looking, elsewhere = await play(record, rounds[1]), await play(record, rounds[2])
+            seconds.append((record.key, looking, elsewhere))
 
-    await for_each(first.values(), repeat, limit=max(1, concurrency))
-    decided = [one for one in played if None not in one]
-    own: list[Record] = []
-    again: list[Record] = []
-    for key, record in first.items():
-        if key in rewritten:
-            count = len(rewritten[key].rounds)
-            own.append(replace(record, rounds=record.rounds[:count]))
-            again.append(rewritten[key])
+    await for_each(planned.values(), repeat, limit=max(1, concurrency))
+    pairs: dict[Key, tuple[Rounds, Rounds]] = {}
+    for key, rounds in asked.items():
+        own = [one.workflow for one in planned[key].rounds[: len(rounds)]]
+        pairs[key] = (_with_steps(own), _with_steps([one.workflow for one in rounds]))
     return Again(
-        shape=_compare(own, again, _steps),
-        words=_compare(own, again, _words),
-        looking=grouped((key, looking) for key, looking, _ in decided),
-        elsewhere=grouped((key, elsewhere) for key, _, elsewhere in decided),
+        shape=_compare(pairs, _steps),
+        words=_compare(pairs, _words),
+        looking=grouped((key, looking) for key, looking, _ in seconds),
+        elsewhere=grouped((key, elsewhere) for key, _, elsewhere in seconds),
     )
 
 
@@ -160,49 +152,41 @@ def _looks(record: Record) -> bool:
 
 
 def _is_undecided(one: Round) -> bool:
-    """Return True if infrastructure failed, so that nothing is known of what would be planned."""
-    error = one.error
-    return not (error is None or isinstance(error, WorkflowError) or caused_by_plan(error))
+    """Return True if the planner wrote nothing, so that it is not known what it would."""
+    return not (one.error is None or isinstance(one.error, WorkflowError))
 
 
-def _played_rounds(first: Workflow, second: Round) -> Rounds:
-    """Return the rounds that are played; one that accepts, or is invalid, is none."""
-    return (first, second.workflow) if second.workflow else (first,)
+def _with_steps(rounds: Iterable[Workflow | None]) -> Rounds:
+    """Return the rounds that have steps, without those that accept or are invalid."""
+    return tuple(workflow for workflow in rounds if workflow)
 
 
-def _deal(records: Sequence[Record], seed: int) -> Iterator[tuple[Key, Record]]:
+def _deal(records: Sequence[Record]) -> Iterator[tuple[Key, Record]]:
     """Yield each question with the record of another one of its task."""
-    rng = random.Random(f"shown/{seed}")
     for of_task in group_by(records, lambda record: record.task).values():
-        order = list(of_task)
-        rng.shuffle(order)
-        if len(order) > 1:
-            for record, other in zip(order, [*order[1:], order[0]], strict=True):
+        if len(of_task) > 1:
+            for record, other in zip(of_task, [*of_task[1:], of_task[0]], strict=True):
                 yield record.key, other
 
 
 # ── how alike two plans are ───────────────────────────────────────────────────────────────────────
-def _steps(record: Record) -> Features:
+def _steps(rounds: Rounds) -> Features:
     """Count the steps of a plan by round, worker, and the number of steps that they see.
 
     Of the last round only what reaches the answer counts.
     """
     steps: Features = Counter()
-    last = len(record.workflows) - 1
-    for number, workflow in enumerate(record.workflows):
-        useful = useful_part(workflow) if number == last else workflow
+    for number, workflow in enumerate(rounds, start=1):
+        useful = useful_part(workflow) if number == len(rounds) else workflow
         for place, step in enumerate(useful):
             steps[number, step.worker, len(useful.visible(place))] += 1
     return steps
 
 
-def _words(record: Record) -> Features:
+def _words(rounds: Rounds) -> Features:
     """Count the words of a plan's subtasks."""
-    words: Features = Counter()
-    for workflow in record.workflows:
-        for step in workflow:
-            words.update((word,) for word in re.findall(r"\w+", step.subtask.casefold()))
-    return words
+    text = "\n".join(step.subtask for workflow in rounds for step in workflow)
+    return Counter((word,) for word in re.findall(r"\w+", text.casefold()))
 
 
 def _likeness(one: Features, other: Features) -> float:
@@ -212,21 +196,20 @@ def _likeness(one: Features, other: Features) -> float:
 
 
 def _compare(
-    own: Sequence[Record], again: Sequence[Record], features: Callable[[Record], Features]
+    pairs: Mapping[Key, tuple[Rounds, Rounds]], features: Callable[[Rounds], Features]
 ) -> dict[Key, float]:
-    """Return by question how much more alike plan and repetition are than plans of two questions.
+    """Return by question how much more alike its plans are than its own one and those of others.
 
     A question that is the only one of its task is left out.
     """
     excess: dict[Key, float] = {}
-    repeated = {record.key: features(record) for record in again}
-    for of_task in group_by(own, lambda record: record.task).values():
-        keys = [record.key for record in of_task]
-        for place, record in enumerate(of_task):
+    again = {key: features(rounds) for key, (_, rounds) in pairs.items()}
+    for keys in group_by(pairs, lambda key: key[0]).values():
+        for place, key in enumerate(keys):
             others = keys[place + 1 :] + keys[:place]
             if others:
-                plan = features(record)
+                own = features(pairs[key][0])
                 sample = others[:: max(1, len(others) // OTHERS)]
-                by_chance = fmean(_likeness(plan, repeated[key]) for key in sample)
-                excess[record.key] = _likeness(plan, repeated[record.key]) - by_chance
+                by_chance = fmean(_likeness(own, again[other]) for other in sample)
+                excess[key] = _likeness(own, again[key]) - by_chance
     return excess

@@ -30,8 +30,8 @@ from openconductor.evaluation.statistics import (
     mean_estimate,
 )
 from openconductor.measures import group_by
+from openconductor.report.answers import answer_text, plain_words
 from openconductor.report.plays.again import Again, AgainFigures, measure_again
-from openconductor.report.plays.told import answer_text, plain_words
 from openconductor.tasks.simulated import instructions_for
 from openconductor.types import Problem, Step, Workflow, text_of
 

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import ClassVar
 
 from openconductor.evaluation.statistics import Difference, Estimate
 from openconductor.evaluation.strategies import Dependence
 from openconductor.report.orchestration import Orchestration
 from openconductor.report.plays.again import AGAIN, AgainFigures
-from openconductor.report.plays.told import Told
 from openconductor.report.plays.transplants import PlayFigures
 from openconductor.report.verdict.rules import (
     RULES,
@@ -78,12 +77,6 @@ class WorkersAnswer(Question):
         plays = figures.plays
         if plays is None:
             reason = "whether the planner answers itself is not known: its plans were not replayed"
-            told = figures.told
-            if told is not None and _tells(told):
-                reason += (
-                    f"; of its right answers {told.share:.0%} stand in its own subtasks "
-                    f"(by chance {told.by_chance:.0%})"
-                )
             return Finding("unknown", reason, replays=True)
         follows = plays.follows
         if follows is None or follows.problems < RULES.transplants:
@@ -150,11 +143,6 @@ def _find_sign_of_key(plays: PlayFigures) -> str:
     if astray.value > limit or astray.high >= 0:
         return ""
     return "other subtasks lead workers astray, and any worker will do where its own stay"
-
-
-def _tells(told: Told) -> bool:
-    """Return True if subtasks certainly say the answers more often than by chance."""
-    return told.beyond.value >= RULES.told and told.beyond.low > 0
 
 
 class DependsOnQuestion(Question):
@@ -225,12 +213,9 @@ def _judge_need(plays: PlayFigures, questions: int = 0) -> Finding:
         if plays.again is None:
             text += "; planning was not repeated"
             return Finding("yes", text, planning=min(AGAIN, questions))
-        needed: list[tuple[Estimate, str]] = []
-        if by_shape:
-            needed.append((plays.again.shape, "steps"))
-        if by_words:
-            needed.append((plays.again.words, "words"))
-        finding = _look_at_repeats(needed, questions)
+        needed = [plays.again.shape] if by_shape else []
+        needed += [plays.again.words] if by_words else []
+        finding = _look_at_repeats(max(needed, key=_lower_end), questions)
         return finding._replace(reason=f"{text}; {finding.reason}{_look(plays.again)}")
     if is_no_gain(shape) and (is_no_gain(words) or is_no_gain(silence)):
         return Finding("no", f"no question needs its own plan: {text}")
@@ -238,22 +223,16 @@ def _judge_need(plays: PlayFigures, questions: int = 0) -> Finding:
     return leave_open(closest, f"whether each question needs its own plan is open: {text}")
 
 
-def _look_at_repeats(needed: Sequence[tuple[Estimate, str]], questions: int) -> Finding:
+def _look_at_repeats(excess: Estimate, questions: int) -> Finding:
     """Answer whether a plan is more like the one written again than like other questions' plans."""
-    by: list[str] = []
-    is_kept = False
-    for excess, name in needed:
-        by.append(f"{gain_with_interval(excess)} in {name}")
-        if excess.problems >= RULES.fewest and _is_above_0(excess, WIDTH_OF_99):
-            is_kept = True
-    asked = needed[0][0].problems
+    asked = excess.problems
     text = (
         f"asked again for {asked} questions, its planner writes plans that are more like the own "
-        f"ones than like those of other questions by {' and '.join(by)}"
+        f"ones than like those of other questions by {gain_with_interval(excess)}"
     )
-    if is_kept:
+    if asked >= RULES.fewest and _is_above_0(excess, WIDTH_OF_99):
         return Finding("yes", text)
-    if all(excludes(excess, RULES.again) for excess, _ in needed):
+    if excludes(excess, RULES.again):
         return Finding("no", f"{text}: plans are drawn by chance")
     more = questions if asked < questions else 0
     return Finding("open", f"{text}: too wide to tell", planning=more)
@@ -269,6 +248,10 @@ def _look(again: AgainFigures) -> str:
 
 def _value(lead: Difference) -> float:
     return lead.value
+
+
+def _lower_end(excess: Estimate) -> float:
+    return excess.low
 
 
 def needs_own_plan(figures: Orchestration) -> bool:

@@ -58,7 +58,7 @@ class Rules:
         form_margin: the same for a learner of form, and for a collapsed system.
         idle: the share of steps without a way to the answer from which the line names it.
         told: the share of answers, beyond chance, from which it matters that they follow the plan
-            to another question, or stand in its own subtasks.
+            to another question.
         same: the most accuracy that may be lost where it is the same for less.
         less: the most that it may cost then, the cost of the others being 1.
         unread: the most unread or declined answers with which the planner alone counts.
