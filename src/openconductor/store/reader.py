@@ -1,4 +1,8 @@
-"""Reading a journal, while it is written or long after."""
+"""Reading a store, while it is written or long after.
+
+``RowReader`` turns rows into values, whatever database they come from. ``JournalReader`` reads a
+SQLite file.
+"""
 
 from __future__ import annotations
 
@@ -56,39 +60,51 @@ _PAGE = 500  # rows read at a time, so that a slow reader does not hold up the w
 
 _LAST = "AND number = (SELECT max(number) FROM outcomes AS later WHERE later.key = outcomes.key)"
 _COUNTS = tuple(field.name for field in fields(Usage) if field.name != "dollars")
-_SUMS = f"""SELECT worker, outcome, json_extract(usage, '$.dollars') AS paid, count(*) AS calls,
-    {", ".join(f"sum(json_extract(usage, '$.{name}')) AS {name}" for name in _COUNTS)}
-    FROM calls WHERE NOT replayed GROUP BY worker, outcome, paid"""  # noqa: S608 - our own names
-_MESSAGES = """SELECT number, message FROM messages
-    WHERE number IN (SELECT value FROM json_each(?))"""
-_TEXTS = "SELECT number, text FROM texts WHERE number IN (SELECT value FROM json_each(?))"
 _EPISODES = """SELECT * FROM episodes
     WHERE number < coalesce((SELECT number FROM episodes WHERE id = :before), 9e18)
     AND outcome = coalesce(:outcome, outcome)
     AND (:text IS NULL OR answer LIKE :text ESCAPE '!' OR EXISTS (
         SELECT 1 FROM json_tree(question)
         WHERE (key IS NULL OR key = 'content') AND atom LIKE :text ESCAPE '!'){})
-    ORDER BY number DESC LIMIT :limit"""
+    ORDER BY number DESC LIMIT coalesce(:limit, -1)"""
 _IN_TURNS = """ OR EXISTS (
         SELECT 1 FROM json_each(question) AS turn JOIN whole_messages AS whole
         ON turn.type = 'integer' AND whole.number = turn.value
         WHERE json_extract(message, '$.content') LIKE :text ESCAPE '!')"""
 
 
-class JournalReader:
-    """A journal that is only read. A context manager; any thread may use it.
+class RowReader:
+    """Reads values from the rows of a store. A context manager.
 
-    Args:
-        path: the journal's file.
+    A store over a database returns the rows (``_rows``), and has the SQL that differs.
 
-    Raises:
-        JournalError: it cannot be opened, is not a journal, or has a newer version.
+    Attributes:
+        title: what and where the store is, as errors say it.
     """
 
-    def __init__(self, path: str | Path) -> None:
-        self.path = Path(path).absolute()
-        self._connection = open_for_reading(self.path)
-        self._reading = threading.Lock()
+    title: str
+    _usage_field: str
+    """SQL for a number in the column ``usage``; ``{}`` is its name."""
+    _number_in: str
+    """The condition that a column is one of the numbers in a JSON list."""
+
+    def _rows(
+        self, query: str, values: Sequence[object] | Mapping[str, object] = ()
+    ) -> list[_Columns]:
+        """Return the rows of a query, with their JSON parsed.
+
+        Raises:
+            JournalError: the store cannot be read.
+        """
+        raise NotImplementedError
+
+    def _episodes_query(self) -> str:
+        """Return the query for ``episodes``, with its arguments by name."""
+        raise NotImplementedError
+
+    def close(self) -> None:
+        """Release what is held; reading later raises JournalError."""
+        raise NotImplementedError
 
     def __enter__(self) -> Self:
         return self
@@ -97,12 +113,7 @@ class JournalReader:
         self.close()
 
     def __repr__(self) -> str:
-        return f"{type(self).__name__}({str(self.path)!r})"
-
-    def close(self) -> None:
-        """Close the file; reading it later raises JournalError."""
-        with self._reading:
-            self._connection.close()
+        return f"<{type(self).__name__} {self.title}>"
 
     # ── completions and records ───────────────────────────────────────────────────────────────────
     def find_completion(self, key: str) -> Completion | None:
@@ -147,11 +158,10 @@ class JournalReader:
             "before": before,
             "outcome": outcome,
             "text": None if text is None else contains_pattern(text),
-            "limit": -1 if limit is None else limit,
+            "limit": limit,
         }
-        has_turns = bool(self._rows("SELECT 1 FROM sqlite_master WHERE name = 'whole_messages'"))
-        query = _EPISODES.format(_IN_TURNS if has_turns else "")
-        return [self._episode(row) for row in self._rows(query, values)]
+        rows = self._rows(self._episodes_query(), values)
+        return [self._episode(row) for row in rows]
 
     def episode(self, identifier: str, *, rounds: bool = True) -> StoredEpisode | None:
         """Return the episode of this id. None: unknown.
@@ -197,21 +207,28 @@ class JournalReader:
         Each comes with its episode's number (from 1, in the order in which they began) and the last
         episode's. Without content there are none.
         """
-        query = """SELECT number, workflow, (SELECT max(number) FROM episodes) AS last
-            FROM rounds JOIN episodes ON id = episode
-            WHERE valid AND NOT accepted AND question IS NOT NULL ORDER BY number, round"""
+        query = """WITH numbered AS (
+                SELECT id, question, row_number() OVER (ORDER BY number) AS place FROM episodes)
+            SELECT place, workflow, (SELECT count(*) FROM episodes) AS last
+            FROM rounds JOIN numbered ON id = episode
+            WHERE valid AND NOT accepted AND question IS NOT NULL ORDER BY place, round"""
         for row in self._rows(query):
             with self._explained():
                 workflow = load(Workflow, row["workflow"])
-            yield row["number"], row["last"], workflow
+            yield row["place"], row["last"], workflow
 
     def totals(self) -> Totals:
         """Add up what was paid for, to the token and to the last digit of a dollar."""
         spent = Spending()
         by_worker: defaultdict[str, Spending] = defaultdict(Spending)
         by_outcome: defaultdict[str, Spending] = defaultdict(Spending)
-        for row in self._rows(_SUMS):
-            counts = {name: row[name] for name in _COUNTS}
+        sums = [f"sum({self._usage_field.format(name)}) AS {name}" for name in _COUNTS]
+        query = f"""SELECT worker, outcome, {self._usage_field.format("dollars")} AS paid,
+            count(*) AS calls, {", ".join(sums)}
+            FROM calls WHERE NOT replayed GROUP BY worker, outcome, paid"""  # noqa: S608 - our names
+        for row in self._rows(query):
+            counts: dict[str, Any] = {name: int(row[name]) for name in _COUNTS}
+            counts["seconds"] = float(row["seconds"])
             dollars = Decimal(row["paid"]) * row["calls"]
             part = Spending(row["calls"], Usage(**counts, dollars=dollars))
             spent += part
@@ -220,17 +237,6 @@ class JournalReader:
         return Totals(spent, MappingProxyType(dict(by_worker)), MappingProxyType(dict(by_outcome)))
 
     # ── rows ──────────────────────────────────────────────────────────────────────────────────────
-    def _rows(
-        self, query: str, values: Sequence[object] | Mapping[str, object] = ()
-    ) -> list[_Columns]:
-        """Return the rows of a query, with their JSON parsed."""
-        with self._explained():
-            with self._reading:
-                rows = [dict(row) for row in self._connection.execute(query, values)]
-            for row in rows:
-                _parse(row)
-            return rows
-
     def _pages(self, query: str, *values: object) -> Iterator[_Columns]:
         """Return the rows of a query whose first condition is ``number > ?``, in that order."""
         last = 0
@@ -254,7 +260,8 @@ class JournalReader:
 
     def _messages(self, numbers: Sequence[int]) -> list[_Columns]:
         """Return messages by their numbers."""
-        rows = self._rows(_MESSAGES, (json.dumps(numbers),))
+        query = f"SELECT number, message FROM messages WHERE {self._number_in}"  # noqa: S608
+        rows = self._rows(query, (json.dumps(numbers),))
         whole = self._whole([row["message"] for row in rows])
         messages = {row["number"]: message for row, message in zip(rows, whole, strict=True)}
         return [messages[number] for number in numbers]
@@ -267,7 +274,8 @@ class JournalReader:
                 numbers.update(piece for piece in document if isinstance(piece, int))
         texts: dict[int, str] = {}
         if numbers:
-            rows = self._rows(_TEXTS, (json.dumps(sorted(numbers)),))
+            query = f"SELECT number, text FROM texts WHERE {self._number_in}"  # noqa: S608
+            rows = self._rows(query, (json.dumps(sorted(numbers)),))
             texts = {row["number"]: row["text"] for row in rows}
         return [join_pieces(document, texts) for document in documents]
 
@@ -286,17 +294,57 @@ class JournalReader:
 
     @contextmanager
     def _explained(self) -> Generator[None]:
-        """Turn the disk's errors, and values of the wrong form, into a JournalError."""
+        """Turn the errors of SQLite, and values of the wrong form, into a JournalError."""
         try:
             yield
         except (sqlite3.Error, ValueError, KeyError) as error:
-            raise JournalError(f"journal {self.path}: cannot be read: {explain(error)}") from error
+            raise JournalError(f"{self.title}: cannot be read: {explain(error)}") from error
 
 
-def _parse(row: _Columns) -> None:
+class JournalReader(RowReader):
+    """A journal that is only read. A context manager; any thread may use it.
+
+    Args:
+        path: the journal's file.
+
+    Raises:
+        JournalError: it cannot be opened, is not a journal, or has a newer version.
+    """
+
+    _usage_field = "json_extract(usage, '$.{}')"
+    _number_in = "number IN (SELECT value FROM json_each(?))"
+
+    def __init__(self, path: str | Path) -> None:
+        self.path = Path(path).absolute()
+        self.title = f"journal {self.path}"
+        self._connection = open_for_reading(self.path)
+        self._reading = threading.Lock()
+
+    def close(self) -> None:
+        """Close the file; reading it later raises JournalError."""
+        with self._reading:
+            self._connection.close()
+
+    def _rows(
+        self, query: str, values: Sequence[object] | Mapping[str, object] = ()
+    ) -> list[_Columns]:
+        """Return the rows of a query, with their JSON parsed."""
+        with self._explained():
+            with self._reading:
+                rows = [dict(row) for row in self._connection.execute(query, values)]
+            for row in rows:
+                parse_json(row)
+            return rows
+
+    def _episodes_query(self) -> str:
+        has_turns = self._rows("SELECT 1 FROM sqlite_master WHERE name = 'whole_messages'")
+        return _EPISODES.format(_IN_TURNS if has_turns else "")
+
+
+def parse_json(row: dict[str, Any]) -> None:
     """Parse the JSON in a row."""
     for name in _JSON_COLUMNS:
         if row.get(name) is not None:
             row[name] = json.loads(row[name])
     if row.get("only_step") is not None:
-        _parse(row["only_step"])
+        parse_json(row["only_step"])

@@ -1,16 +1,13 @@
-"""Batches of events, written to SQLite in one transaction each. For the writer's thread alone.
+"""Batches of events as rows to add: the part of writing that every store shares.
 
-Many rows go into one statement: each statement hands the interpreter to the busy event loop and has
-to wait to get it back, so that a statement for every row would be slower than the disk.
+For the writer's thread alone.
 """
 
 from __future__ import annotations
 
-import functools
-import sqlite3
 from collections import defaultdict
-from collections.abc import Sequence
-from itertools import chain
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from openconductor.events import Answered, Asked, CallEnded, Event, RoundEnded, StepEnded
@@ -18,7 +15,6 @@ from openconductor.privacy import Privacy
 from openconductor.store import rows
 from openconductor.store.rows import Row, SharedText, TextPolicy
 from openconductor.store.serialisation import compact
-from openconductor.store.sqlite_file import last_number
 from openconductor.store.store import StoredRecord
 from openconductor.types import Message
 
@@ -36,88 +32,108 @@ class Removal(NamedTuple):
     records: Sequence[str]
 
 
-Item = Asked | CallEnded | StepEnded | RoundEnded | Answered | StoredRecord | Together | Removal
+class Release(NamedTuple):
+    """The end of the claim of a call."""
 
-_UPDATE = (
+    key: str
+
+
+Item = (
+    Asked
+    | CallEnded
+    | StepEnded
+    | RoundEnded
+    | Answered
+    | StoredRecord
+    | Together
+    | Removal
+    | Release
+)
+
+ADDED = {
+    "episode starts": "episodes",
+    "whole episodes": "episodes",
+    "calls": "calls",
+    "steps": "steps",
+    "rounds": "rounds",
+    "episode ends": "episodes",
+    "texts": "texts",
+    "messages": "messages",
+    "records": "outcomes",
+}
+"""The table that each kind of row is added to, in the order of writing."""
+EPISODE_END = (
     "ON CONFLICT (id) DO UPDATE SET (outcome, seconds, usage, error, answer) = "
     "(excluded.outcome, excluded.seconds, excluded.usage, excluded.error, excluded.answer)"
 )
+"""The clause by which the end of an episode completes the row of its start."""
 KEPT = Asked | CallEnded | StepEnded | RoundEnded | Answered
 """The events that are kept."""
-_STATEMENTS = {
-    "episode starts": "INSERT OR IGNORE INTO episodes {}",
-    "whole episodes": "INSERT OR IGNORE INTO episodes {}",
-    "calls": "INSERT INTO calls {}",
-    "steps": "INSERT OR REPLACE INTO steps {}",
-    "rounds": "INSERT OR REPLACE INTO rounds {}",
-    "episode ends": f"INSERT INTO episodes {{}} {_UPDATE}",
-    "texts": "INSERT INTO texts {}",
-    "messages": "INSERT INTO messages {}",
-    "records": "INSERT INTO outcomes {}",
-}
-"""The statement for each kind of row, in the order of writing; ``{}`` are the columns and rows."""
-_REMOVALS = (
-    "UPDATE episodes SET (question, answer, error) = (NULL, NULL, NULL) WHERE id = ?",
+REMOVALS = (
+    "UPDATE episodes SET question = NULL, answer = NULL, error = NULL WHERE id = ?",
     "UPDATE episodes SET only_step = NULL WHERE id = ?",
-    "UPDATE rounds SET (text, workflow, error) = (NULL, NULL, NULL) WHERE episode = ?",
-    "UPDATE steps SET (subtask, error) = (NULL, NULL) WHERE episode = ?",
-    "UPDATE calls SET (request, response, body_sent) = (NULL, NULL, NULL) WHERE episode = ?",
-    "UPDATE calls SET (replayable, error) = (0, NULL) WHERE episode = ?",
+    "UPDATE rounds SET text = NULL, workflow = NULL, error = NULL WHERE episode = ?",
+    "UPDATE steps SET subtask = NULL, error = NULL WHERE episode = ?",
+    "UPDATE calls SET request = NULL, response = NULL, body_sent = NULL WHERE episode = ?",
+    "UPDATE calls SET replayable = FALSE, error = NULL WHERE episode = ?",
 )
-"""They remove the texts of an episode; its numbers stay."""
-_SIZES = (64, 16, 4, 1)  # rows in a statement
+"""The statements that remove the texts of an episode; its numbers stay."""
 _REMEMBERED = 16_384  # messages whose numbers are kept, until all are forgotten
 _HELD = 50_000_000  # characters of texts that are remembered, until all are forgotten
 
 
-class BatchWriter:
-    """Writes batches of items, each in a transaction of its own.
+@dataclass(slots=True)
+class Batch:
+    """What a batch of items changes in a store.
 
-    Args:
-        connection: the writer's.
-        privacy: cleans every text.
-        content: whether texts are written at all; hashes and numbers always are.
+    Attributes:
+        rows: those to add, by their kind (``ADDED``).
+        removals: what is removed after that.
+        releases: keys of claimed calls that are given back.
     """
 
-    def __init__(self, connection: sqlite3.Connection, privacy: Privacy, *, content: bool) -> None:
-        self._connection = connection
+    rows: defaultdict[str, list[Row]] = field(default_factory=lambda: defaultdict(list[Row]))
+    removals: list[Removal] = field(default_factory=list[Removal])
+    releases: list[str] = field(default_factory=list[str])
+
+
+class RowBuilder:
+    """Turns batches of items into rows. It knows which messages and texts a store holds already.
+
+    Args:
+        privacy: cleans every text.
+        content: whether texts are written at all; hashes and numbers always are.
+        next_number: returns a number that no message and no text in the store has.
+    """
+
+    def __init__(self, privacy: Privacy, *, content: bool, next_number: Callable[[], int]) -> None:
         self._privacy = privacy
         self._texts = TextPolicy(privacy, content)
         self._no_texts = TextPolicy(privacy, content=False)
+        self._next_number = next_number
         self._without_texts: set[str] = set()  # episodes that have not ended
         self._samples: dict[str, int] = {}  # by the id of an episode that has not ended
-        self._numbers: dict[str | Message, int] = {}  # of messages that are in the file
-        self._texts_held: dict[str, SharedText] = {}  # that are in the file
+        self._numbers: dict[str | Message, int] = {}  # of messages that are in the store
+        self._texts_held: dict[str, SharedText] = {}  # that are in the store
         self._characters = 0  # of both
         self._shared: dict[str, list[SharedText]] = {}  # of the question, by the episode's id
-        self._last_message = last_number(connection, "messages")
-        self._last_text = last_number(connection, "texts")
-        self._rows: defaultdict[str, list[Row]] = defaultdict(list)
-        self._removals: list[Removal] = []
+        self._batch = Batch()
+        self._rows = self._batch.rows
 
-    def write(self, batch: Sequence[tuple[Item, float]]) -> None:
-        """Commit items, each with its time (seconds since 1970): then they are on the disk.
+    def build(self, items: Sequence[tuple[Item, float]]) -> Batch:
+        """Return what items change, each of which has its time (seconds since 1970).
 
         Raises:
-            sqlite3.Error: nothing of the batch is committed.
             JournalError: the user's redaction failed.
         """
         is_full = len(self._numbers) > _REMEMBERED or self._characters > _HELD
         if self._privacy.refresh() or is_full:
             self.forget()
-        self._rows.clear()
-        self._removals.clear()
-        for item, now in batch:
+        self._batch = Batch()
+        self._rows = self._batch.rows
+        for item, now in items:
             self._add(item, now)
-        self._connection.execute("BEGIN IMMEDIATE")
-        for kind, statement in _STATEMENTS.items():
-            self._insert(statement, self._rows[kind])
-        for removal in self._removals:
-            for statement in _REMOVALS:
-                self._connection.execute(statement, (removal.episode,))
-            for key in removal.records:
-                self._connection.execute("DELETE FROM outcomes WHERE key = ?", (key,))
-        self._connection.execute("COMMIT")
+        return self._batch
 
     def _add(self, item: Item, now: float) -> None:
         """Add the rows of an item to those of the batch."""
@@ -125,7 +141,10 @@ class BatchWriter:
             self._add_together(item.events, now)
             return
         if isinstance(item, Removal):
-            self._removals.append(item)
+            self._batch.removals.append(item)
+            return
+        if isinstance(item, Release):
+            self._batch.releases.append(item.key)
             return
         texts = self._policy(item)
         if isinstance(item, CallEnded):
@@ -206,8 +225,7 @@ class BatchWriter:
         known_as = compact(message) if message.parts else message  # parts cannot be hashed
         number = self._numbers.get(known_as)
         if number is None:
-            self._last_message += 1
-            self._numbers[known_as] = number = self._last_message
+            self._numbers[known_as] = number = self._next_number()
             self._characters += len(message.content)
             self._rows["messages"].append(rows.message_row(number, message, self._texts, shared))
         return number
@@ -218,33 +236,16 @@ class BatchWriter:
         for text in texts:
             held = self._texts_held.get(text)
             if held is None:
-                self._last_text += 1
-                self._texts_held[text] = held = (text, self._last_text)
+                number = self._next_number()
+                self._texts_held[text] = held = (text, number)
                 self._characters += len(text)
-                self._rows["texts"].append({"number": self._last_text, "text": text})
+                self._rows["texts"].append({"number": number, "text": text})
             shared.append(held)
         return shared
 
     def forget(self) -> None:
-        """Forget which messages and texts are in the file: they are written again."""
+        """Forget which messages and texts are in the store: they are written again."""
         self._numbers.clear()
         self._texts_held.clear()
         self._shared.clear()
         self._characters = 0
-
-    def _insert(self, statement: str, added: Sequence[Row]) -> None:
-        done = 0
-        for size in _SIZES:
-            while len(added) - done >= size:
-                chunk = added[done : done + size]
-                values = chain.from_iterable(row.values() for row in chunk)
-                self._connection.execute(_sql(statement, tuple(chunk[0]), size), tuple(values))
-                done += size
-
-
-@functools.cache
-def _sql(statement: str, columns: Sequence[str], size: int) -> str:
-    """Return the SQL that adds ``size`` rows with these columns."""
-    marks = ", ".join("?" * len(columns))
-    values = ", ".join([f"({marks})"] * size)
-    return statement.format(f"({', '.join(columns)}) VALUES {values}")

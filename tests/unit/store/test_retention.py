@@ -34,7 +34,7 @@ async def fill(path: Path, monkeypatch: pytest.MonkeyPatch, **options: Any) -> t
     now = time.time()
     with Journal(path, **options) as journal:
         with monkeypatch.context() as clock:
-            clock.setattr("openconductor.store.journal.time.time", lambda: now - 40 * DAY_S)
+            clock.setattr("openconductor.store.sink.time.time", lambda: now - 40 * DAY_S)
             old = await ask(journal, SHARED, OLD)
             killed = {"key": "k", "model": "conductor", "began": now - 40 * DAY_S}
             journal.put_record(f"{SERVED}{old}", {**killed, "charged": None}, texts=False)
