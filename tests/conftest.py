@@ -11,10 +11,13 @@ import subprocess
 import sys
 import tempfile
 from collections.abc import Callable, Iterator
+from itertools import count
 from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.places import DatabasePlace, FilePlace, Place
+from tests.postgres_server import UNSAFE, PostgresServer, running
 
 from openconductor import cli
 
@@ -123,3 +126,32 @@ def run(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> 
         return Ran(code, captured.out, captured.err)
 
     return call
+
+
+@pytest.fixture(scope="session")
+def postgres() -> Iterator[PostgresServer]:
+    """A PostgreSQL for this session, or skip the test where it is not installed."""
+    with running(*UNSAFE) as server:
+        yield server
+
+
+@pytest.fixture(params=["sqlite", "postgresql"])
+def new_place(request: pytest.FixtureRequest, tmp_path: Path) -> Callable[[], Place]:
+    """Make places of a store that are still empty; the test runs with files and with databases."""
+    numbers = count()
+
+    def make() -> Place:
+        if request.param == "sqlite":
+            folder = tmp_path / f"place-{next(numbers)}"
+            folder.mkdir()
+            return FilePlace(folder / "journal.sqlite")
+        server: PostgresServer = request.getfixturevalue("postgres")
+        return DatabasePlace(server.new_place())
+
+    return make
+
+
+@pytest.fixture
+def place(new_place: Callable[[], Place]) -> Place:
+    """A place of a store that is still empty; the test runs with a file and with a database."""
+    return new_place()

@@ -19,7 +19,7 @@ from openconductor.protocols import Provider
 from openconductor.serving.key_ring import past_charges
 from openconductor.store import open_store, read_store
 from openconductor.store.episode_json import episode_json
-from openconductor.store.sqlite_file import VERSION
+from openconductor.store.sqlite.sqlite_file import VERSION
 
 FOLDER = Path(__file__).parent / "journals"
 EXPECTED: dict[str, Any] = json.loads((FOLDER / "expected.json").read_text("utf-8"))

@@ -12,7 +12,7 @@ import pytest
 
 from openconductor import cli
 from openconductor.evaluation.records import Results
-from openconductor.store.retention import prune_file
+from openconductor.store.sqlite.retention import prune_file
 
 pytest.importorskip("numpy")
 pytest.importorskip("safetensors")

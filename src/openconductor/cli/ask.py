@@ -220,7 +220,7 @@ def _ask(
         screen.print()
 
 
-def _say_how_to_resume(listener: Listener, journal: Path | None, fresh: bool) -> None:
+def _say_how_to_resume(listener: Listener, journal: str | None, fresh: bool) -> None:
     command = "the same command"
     if fresh:
         command += " without --fresh"

@@ -37,9 +37,7 @@ def mcp(
             help="The most US dollars of all answers together.",
         ),
     ] = None,
-    journal: Annotated[
-        Path | None, typer.Option("--journal", help="A file that keeps all calls.")
-    ] = None,
+    journal: options.Journal = None,
 ) -> None:
     """Offer the pool to coding agents as one MCP tool, over stdio.
 

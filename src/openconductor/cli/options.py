@@ -111,8 +111,12 @@ Offline = Annotated[
     typer.Option("--offline", help="With --dry-run: fetch nothing, exit 0 if nothing is wrong."),
 ]
 Journal = Annotated[
-    Path | None,
-    typer.Option("--journal", help="A file that keeps all calls, so that none is paid twice."),
+    str | None,
+    typer.Option(
+        "--journal",
+        metavar="FILE|URL",
+        help="A file, or a PostgreSQL database, that keeps all calls, so that none is paid twice.",
+    ),
 ]
 JudgeName = Annotated[
     str | None,

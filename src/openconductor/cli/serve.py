@@ -50,7 +50,7 @@ from openconductor.serving.serve_config import (
     make_baseline,
     serve_checks,
 )
-from openconductor.store import open_store, read_store
+from openconductor.store import check_store, database_url, open_store, place_name
 
 _OF_CONDUCTOR = (
     "conductor",
@@ -83,8 +83,12 @@ def serve(  # noqa: PLR0913 - the options of a command
         int | None, typer.Option("--port", min=1, max=65535, help="The port (default: 8080).")
     ] = None,
     journal: Annotated[
-        Path | None,
-        typer.Option("--journal", help="A file that keeps all calls (default: serve.sqlite)."),
+        str | None,
+        typer.Option(
+            "--journal",
+            metavar="FILE|URL",
+            help="A file, or a PostgreSQL database, that keeps all calls (default: serve.sqlite).",
+        ),
     ] = None,
     log_level: Annotated[
         LogLevel | None,
@@ -109,7 +113,7 @@ def serve(  # noqa: PLR0913 - the options of a command
         "log_level": log_level,
         "run": None if run is None else str(run),
         "pool": None if pool is None else str(pool),
-        "journal": None if journal is None else str(journal),
+        "journal": journal,
     }
     given = {name: value for name, value in options.items() if value is not None}
     if new_key is not None:
@@ -207,7 +211,7 @@ def _dry_run(config: ServeConfig, where: str, *, offline: bool) -> None:
     if offer is not None:
         checklist.ready(what, config.run or config.conductor or "the bundled one")
         _check_offer(config, offer, where, checklist)
-    _check_journal(Path(config.journal), checklist)
+    _check_journal(config.journal, checklist)
     _check_port(config, checklist)
     console.show_checks(checklist.checks)
     console.finish_checks(checklist, offline=offline)
@@ -233,17 +237,14 @@ def _check_offer(config: ServeConfig, offer: _Offer, where: str, checklist: Chec
         checklist.ready("clients", names or "anybody on this machine")
 
 
-def _check_journal(path: Path, checklist: Checklist) -> None:
-    """Check that a journal can be read, or that a new one has a folder."""
+def _check_journal(place: str, checklist: Checklist) -> None:
+    """Check that a journal can be read, or that a new one has a place."""
     try:
-        if path.exists():
-            read_store(path).close()
-        elif not path.parent.is_dir():
-            raise oc.JournalError(f"{path}: there is no folder {path.parent}; make it first")
+        check_store(place)
     except oc.OpenConductorError as error:
         checklist.wrong("journal", str(error))
     else:
-        checklist.ready("journal", str(path))
+        checklist.ready("journal", place if database_url(place) is None else place_name(place))
 
 
 def _check_port(config: ServeConfig, checklist: Checklist) -> None:
@@ -333,7 +334,7 @@ def _say_address(config: ServeConfig, models: Sequence[str]) -> None:
     header = ' -H "authorization: Bearer $KEY"' if config.key else ""
     console.say(f"serving at {url}, until Ctrl-C; models: {', '.join(models)}")
     kept = "every call" if config.content == "full" else "every call, without its texts,"
-    console.say(f"{kept} is kept in {Path(config.journal).absolute()}")
+    console.say(f"{kept} is kept in {place_name(config.journal)}")
     console.say(f"  curl {url}/chat/completions{header} -d '{body}'")
 
 

@@ -1,10 +1,9 @@
-"""``openconductor store``: remove what is old from a store."""
+"""``openconductor store``: remove what is old from a store, or copy one."""
 
 from __future__ import annotations
 
 import re
 import time
-from pathlib import Path
 from typing import Annotated
 
 import typer
@@ -13,22 +12,24 @@ import openconductor as oc
 from openconductor.cli import console
 from openconductor.cli.options import AsJson
 from openconductor.serving.key_ring import charge_killed
-from openconductor.store import open_store, read_store
-from openconductor.store.retention import DAY_S, prune_file
+from openconductor.store import open_store, prune_store, read_store
+from openconductor.store.sqlite.retention import DAY_S
 
-store = typer.Typer(no_args_is_help=True, help="Remove what is old from a store.")
+store = typer.Typer(no_args_is_help=True, help="Remove what is old from a store, or copy one.")
 
 _SECONDS = {"h": 3600.0, "d": DAY_S, "w": 7 * DAY_S}
 
 
 @store.callback()
 def _store() -> None:
-    """Remove what is old from a store."""
+    """Remove what is old from a store, or copy one."""
 
 
 @store.command()
 def prune(
-    file: Annotated[Path, typer.Argument(help="A journal that no server writes to.")],
+    place: Annotated[
+        str, typer.Argument(metavar="FILE|URL", help="A file that no server writes to, or a URL.")
+    ],
     older_than: Annotated[
         str, typer.Option("--older-than", help="An age, such as 30d, 12h or 4w.")
     ],
@@ -36,21 +37,23 @@ def prune(
 ) -> None:
     """Remove episodes that began longer ago, and give the disk back.
 
-    What each key was charged stays. What was removed is not replayed any more. Beside a running
-    server it is refused: set keep_days in the server's config.
+    What each key was charged stays. What was removed is not replayed any more. A file beside a
+    running server is refused: set keep_days in the server's config. A database may be in use.
     """
     before = time.time() - _read_age(older_than)
-    read_store(file).close()  # a file that is not there is not created
-    with open_store(file) as journal:
-        charge_killed(journal)
-    pruned = prune_file(file, before)
+    read_store(place).close()  # a file that is not there is not created
+    with open_store(place) as journal:
+        charge_killed(journal, before)
+    pruned = prune_store(place, before)
     if as_json:
         console.show_json(pruned)
         return
     names = ("episode", "call", "message", "text")
     removed = [console.counted(pruned[f"{name}s"], name) for name in names]
-    smaller = f"{pruned['bytes'] / 1e6:.1f} MB"
-    console.show_text(f"removed {', '.join(removed)}; the file is {smaller} smaller")
+    told = f"removed {', '.join(removed)}"
+    if "bytes" in pruned:
+        told += f"; the file is {pruned['bytes'] / 1e6:.1f} MB smaller"
+    console.show_text(told)
 
 
 def _read_age(text: str) -> float:

@@ -104,13 +104,17 @@ def past_charges(
         yield name, began, dollars
 
 
-def charge_killed(store: Store) -> None:
+def charge_killed(store: Store, before: float = math.inf) -> None:
     """Store the charge of each request whose process was killed, before its calls are removed.
 
-    Nothing may be served meanwhile.
+    Args:
+        store: holds the requests.
+        before: requests that began later (seconds since 1970) may be served meanwhile.
     """
     for record in list(store.records()):
-        if record.key.startswith(SERVED) and record.value["charged"] is None:
+        if not record.key.startswith(SERVED) or record.value["began"] >= before:
+            continue
+        if record.value["charged"] is None:
             charged = str(_stored_cost(store, record.key.removeprefix(SERVED)))
             store.put_record(record.key, {**record.value, "charged": charged}, texts=False)
     store.flush()

@@ -101,7 +101,8 @@ class ServeConfig:
             or what the pool file says of the worker that plans.
         direct_below_tokens: shorter conversations go to the default worker without a plan.
         baselines: models beside the Conductor, as evaluations name them (``consensus:gpt-5?n=5``).
-        journal: the file that keeps every call, and the spending of each key.
+        journal: the file, or the URL of the PostgreSQL database (``postgresql://…``), that keeps
+            every call, and the spending of each key.
         content: ``none`` keeps texts out of the journal.
         keep_days: episodes that began longer ago are removed from the journal; what each key was
             charged stays. None: nothing is removed.

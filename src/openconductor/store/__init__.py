@@ -1,21 +1,25 @@
 """The store: everything that is paid for, kept as it happens, and found again.
 
 ``open_store`` opens one to write and read it, ``read_store`` only to read it. ``store.Store`` is
-the protocol that every store conforms to; ``Journal`` is the store in one SQLite file.
+the protocol that every store conforms to; ``Journal`` is the store in one SQLite file, and
+``postgres`` holds the store in a PostgreSQL database.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Generator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Literal
+from urllib.parse import urlsplit
 
-from openconductor.errors import ConfigError
+from openconductor.errors import ConfigError, JournalError
 from openconductor.store.journal import Journal
 from openconductor.store.keys import call_key
 from openconductor.store.overview import EpisodeFilter, EpisodeLine, EpisodeOrder
 from openconductor.store.reader import JournalReader
+from openconductor.store.sqlite.retention import prune_file
 from openconductor.store.store import (
     SERVED,
     SHOWN,
@@ -52,11 +56,15 @@ __all__ = [
     "StoredRecord",
     "Totals",
     "call_key",
+    "check_store",
+    "database_url",
     "open_store",
+    "place_name",
+    "prune_store",
     "read_store",
 ]
 
-# Two letters at least, because `C:/…` is a path. A `Path` has lost one of the slashes.
+# Two letters at least, because `C:/…` is a path.
 _URL = re.compile("([A-Za-z][A-Za-z0-9+.-]+):/")
 
 
@@ -70,32 +78,109 @@ def open_store(
     """Open a store to write and read it; a new one is created.
 
     Args:
-        place: the path of a SQLite file.
+        place: the path of a SQLite file, or the URL of a PostgreSQL database (``postgresql://…``).
         content: ``"none"`` keeps no texts (see ``Journal``).
         redact: changes each text before it is kept (see ``Journal``).
         keep_days: removes older episodes (see ``Journal``).
 
     Raises:
-        ConfigError: the place is a URL, or ``content`` has another value.
+        ConfigError: the place is another URL, or ``content`` has another value.
         JournalError: it cannot be opened.
     """
-    return Journal(_path_of(place), content=content, redact=redact, keep_days=keep_days)
+    url = database_url(place)
+    if url is None:
+        return Journal(place, content=content, redact=redact, keep_days=keep_days)
+    with _needing_psycopg():
+        from openconductor.store.postgres.postgres_store import PostgresStore
+    return PostgresStore(url, content=content, redact=redact, keep_days=keep_days)
 
 
 def read_store(place: str | Path) -> StoreReader:
-    """Open a store that is only read; its writer may continue meanwhile.
+    """Open a store that is only read; its writers may continue meanwhile.
 
     Raises:
-        ConfigError: the place is a URL.
+        ConfigError: the place is a URL that names no PostgreSQL database.
         JournalError: it cannot be opened, or there is none.
     """
-    return JournalReader(_path_of(place))
+    url = database_url(place)
+    if url is None:
+        return JournalReader(place)
+    with _needing_psycopg():
+        from openconductor.store.postgres.database import Database
+        from openconductor.store.postgres.postgres_reader import PostgresReader
+    return PostgresReader(Database(url))
 
 
-def _path_of(place: str | Path) -> Path:
+def prune_store(place: str | Path, before: float) -> dict[str, int]:
+    """Remove the episodes of a store that began before a time (seconds since 1970).
+
+    Returns:
+        How many ``episodes``, ``calls``, ``messages`` and ``texts`` were removed, and of a file the
+        ``bytes`` by which it became smaller.
+
+    Raises:
+        ConfigError: the place is a URL that names no PostgreSQL database.
+        JournalError: it cannot be written, or a file has a writer.
+    """
+    url = database_url(place)
+    if url is None:
+        return prune_file(Path(place), before)
+    with _needing_psycopg():
+        from openconductor.store.postgres.removal import prune_url
+    return prune_url(url, before)
+
+
+def database_url(place: str | Path) -> str | None:
+    """Return the URL of the database that a store is in; None: it is a file.
+
+    Raises:
+        ConfigError: it is the URL of something else, or a ``Path`` made of a URL.
+    """
     url = _URL.match(str(place))
-    if url is not None:  # the rest may hold a password, so it is not shown
+    if url is None:
+        return None
+    if url[1] not in ("postgresql", "postgres"):  # the rest may hold a password: it is not shown
         raise ConfigError(
-            f"store: got a URL ({url[1]}://…); a store is a SQLite file, named by its path"
+            f"store: got a URL ({url[1]}://…); a store is the path of a SQLite file, or "
+            "postgresql://USER@HOST/DATABASE"
         )
-    return Path(place)
+    if isinstance(place, Path):
+        raise ConfigError("store: got a Path made of a URL; pass the URL as a str")
+    return place
+
+
+def place_name(place: str | Path) -> str:
+    """Return a place as it may be shown: a path, or a URL without user, password and settings."""
+    if database_url(place) is None:
+        return str(Path(place).absolute())
+    parts = urlsplit(str(place))
+    return f"{parts.scheme}://{parts.netloc.rpartition('@')[2]}{parts.path}"
+
+
+def check_store(place: str | Path) -> None:
+    """Check that a store can be read, or that a new one can be made; nothing is made or changed.
+
+    Raises:
+        ConfigError: the place is a URL that names no PostgreSQL database.
+        JournalError: it cannot be opened.
+    """
+    url = database_url(place)
+    if url is not None:
+        with _needing_psycopg():
+            from openconductor.store.postgres.database import Database
+        Database(url).check()
+    elif Path(place).exists():
+        read_store(place).close()
+    elif not Path(place).parent.is_dir():
+        folder = Path(place).parent
+        raise JournalError(f"{place}: there is no folder {folder}; make it first")
+
+
+@contextmanager
+def _needing_psycopg() -> Generator[None]:
+    try:
+        yield
+    except ImportError as error:
+        message = "a store in PostgreSQL requires the extra 'postgres'"
+        install = 'pip install "openconductor[postgres]"'
+        raise ConfigError(f"{message} ({error}): {install}") from error

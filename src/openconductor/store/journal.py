@@ -13,13 +13,12 @@ from itertools import chain, count
 from pathlib import Path
 from typing import Literal
 
-from openconductor.errors import JournalError
 from openconductor.privacy import Privacy
 from openconductor.store.reader import JournalReader
-from openconductor.store.retention import prune_for_ever
 from openconductor.store.rows import Row
 from openconductor.store.sink import QueuedSink, check_content
-from openconductor.store.sqlite_file import last_number, lock, open_for_writing
+from openconductor.store.sqlite.retention import prune_for_ever
+from openconductor.store.sqlite.sqlite_file import last_number, lock, open_for_writing
 from openconductor.store.writer import ADDED, EPISODE_END, REMOVALS, Item, RowBuilder
 
 _BEGINNINGS = {
@@ -92,14 +91,6 @@ class Journal(QueuedSink, JournalReader):
         self._stop()
         self._lock.close()
         self._check_end()
-
-    def __exit__(self, kind: object, error: BaseException | None, traceback: object) -> None:
-        try:
-            self.close()
-        except JournalError as failure:
-            if error is None:
-                raise
-            error.add_note(str(failure))  # the first error is the one to raise
 
 
 class _SqliteWriter:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from typing import Any, Literal
 
 from openconductor.ledger import CONDUCTOR
@@ -49,6 +49,15 @@ class EpisodeFilter:
     key: str | None = None
     task: str | None = None
     order: EpisodeOrder = "latest"
+
+    def values(self) -> dict[str, object]:
+        """Return what it chooses by, as the arguments of a query."""
+        values: dict[str, object] = {}
+        for field in fields(self):
+            value = getattr(self, field.name)
+            if value is not None and field.name != "order":
+                values[field.name] = contains_pattern(value) if field.name == "text" else value
+        return values
 
 
 @dataclass(frozen=True, slots=True)
@@ -125,27 +134,18 @@ _LINES = """SELECT episodes.id, started, outcome, seconds, usage, error,
         ORDER BY {order} LIMIT :limit OFFSET :offset) ORDER BY {order}"""
 
 
-def lines_query(
-    chosen: EpisodeFilter, *, offset: int, limit: int, tables: Sequence[str]
-) -> tuple[str, dict[str, object]]:
-    """Return the SQL of a page of a list, and its values.
+def lines_query(chosen: EpisodeFilter, *, tables: Sequence[str]) -> tuple[str, dict[str, object]]:
+    """Return the SQL of a page of a list, and the values of the filter.
 
     Args:
         chosen: the filter.
-        offset: how many episodes come before the page.
-        limit: the most episodes of the page.
         tables: the tables, views and columns of ``episodes`` that the file has; an old one has
             fewer.
     """
     messages = "whole_messages" if "whole_messages" in tables else "messages"
     question = _QUESTION.format(turn=_TURN.format(messages=messages))
-    values: dict[str, object] = {"limit": limit, "offset": offset}
-    conditions = ["1"]
-    for name, condition in _CONDITIONS.items():
-        value = getattr(chosen, name)
-        if value is not None:
-            conditions.append(condition.format(question=question))
-            values[name] = contains_pattern(value) if name == "text" else value
+    values = chosen.values()
+    conditions = ["1", *(_CONDITIONS[name].format(question=question) for name in values)]
     query = _LINES.format(
         excerpt=EXCERPT,
         question=question,

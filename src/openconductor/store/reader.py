@@ -10,10 +10,11 @@ import json
 import sqlite3
 import threading
 from collections import defaultdict
-from collections.abc import Generator, Iterator, Mapping, Sequence
+from collections.abc import Generator, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import fields
 from decimal import Decimal
+from itertools import chain
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any, Self
@@ -27,7 +28,7 @@ from openconductor.store.overview import (
     read_line,
 )
 from openconductor.store.serialisation import load
-from openconductor.store.sqlite_file import explain, open_for_reading
+from openconductor.store.sqlite.sqlite_file import explain, open_for_reading
 from openconductor.store.store import (
     EpisodeOutcome,
     Spending,
@@ -56,6 +57,7 @@ _JSON_COLUMNS = (
     "message",
     "only_step",
 )
+_EPISODES_AT_ONCE = 100
 _PAGE = 500  # rows read at a time, so that a slow reader does not hold up the writer's checkpoints
 
 _LAST = "AND number = (SELECT max(number) FROM outcomes AS later WHERE later.key = outcomes.key)"
@@ -86,7 +88,9 @@ class RowReader:
     _usage_field: str
     """SQL for a number in the column ``usage``; ``{}`` is its name."""
     _number_in: str
-    """The condition that a column is one of the numbers in a JSON list."""
+    """The condition that a row's number is in a JSON list."""
+    _episode_in: str
+    """The condition that a row's episode is in a JSON list."""
 
     def _rows(
         self, query: str, values: Sequence[object] | Mapping[str, object] = ()
@@ -102,6 +106,10 @@ class RowReader:
         """Return the query for ``episodes``, with its arguments by name."""
         raise NotImplementedError
 
+    def _lines_query(self, chosen: EpisodeFilter) -> tuple[str, dict[str, object]]:
+        """Return the query for ``lines``, with its arguments by name, and the filter's values."""
+        raise NotImplementedError
+
     def close(self) -> None:
         """Release what is held; reading later raises JournalError."""
         raise NotImplementedError
@@ -110,7 +118,12 @@ class RowReader:
         return self
 
     def __exit__(self, kind: object, error: BaseException | None, traceback: object) -> None:
-        self.close()
+        try:
+            self.close()
+        except JournalError as failure:
+            if error is None:
+                raise
+            error.add_note(str(failure))  # the first error is the one to raise
 
     def __repr__(self) -> str:
         return f"<{type(self).__name__} {self.title}>"
@@ -123,7 +136,7 @@ class RowReader:
         """
         query = "SELECT * FROM calls WHERE key = ? AND replayable ORDER BY number LIMIT 1"
         rows = self._rows(query, (key,))
-        return self._call(rows[0]).completion if rows else None
+        return self._calls(rows)[0].completion if rows else None
 
     def find_record(self, key: str) -> Mapping[str, Any] | None:
         """Return the last value of this key. None: unknown."""
@@ -134,8 +147,9 @@ class RowReader:
     def records(self, *, history: bool = False) -> Iterator[StoredRecord]:
         """Return the last record of each key, in the order of writing; with ``history`` all."""
         query = "SELECT * FROM outcomes WHERE number > ?"
-        for row in self._pages(query if history else f"{query} {_LAST}"):
-            yield StoredRecord(row["key"], row["record"], row["written"])
+        for rows in self._pages(query if history else f"{query} {_LAST}"):
+            for row in rows:
+                yield StoredRecord(row["key"], row["record"], row["written"])
 
     # ── episodes ──────────────────────────────────────────────────────────────────────────────────
     def episodes(
@@ -161,7 +175,10 @@ class RowReader:
             "limit": limit,
         }
         rows = self._rows(self._episodes_query(), values)
-        return [self._episode(row) for row in rows]
+        episodes: list[StoredEpisode] = []
+        for start in range(0, len(rows), _EPISODES_AT_ONCE):
+            episodes += self._episodes(rows[start : start + _EPISODES_AT_ONCE])
+        return episodes
 
     def episode(self, identifier: str, *, rounds: bool = True) -> StoredEpisode | None:
         """Return the episode of this id. None: unknown.
@@ -169,7 +186,7 @@ class RowReader:
         Without ``rounds`` it has none, which spares reading its steps and calls.
         """
         rows = self._rows("SELECT * FROM episodes WHERE id = ?", (identifier,))
-        return self._episode(rows[0], rounds=rounds) if rows else None
+        return self._episodes(rows, rounds=rounds)[0] if rows else None
 
     def lines(
         self, chosen: EpisodeFilter | None = None, *, offset: int = 0, limit: int = 50
@@ -181,14 +198,8 @@ class RowReader:
             offset: how many episodes come before the page.
             limit: the most lines.
         """
-        named = self._rows(
-            "SELECT name FROM sqlite_master UNION SELECT name FROM pragma_table_info('episodes')"
-        )
-        tables = [row["name"] for row in named]
-        query, values = lines_query(
-            chosen or EpisodeFilter(), offset=offset, limit=limit, tables=tables
-        )
-        rows = self._rows(query, values)
+        query, values = self._lines_query(chosen or EpisodeFilter())
+        rows = self._rows(query, {**values, "offset": offset, "limit": limit})
         with self._explained():
             return [read_line(row) for row in rows]
 
@@ -196,10 +207,11 @@ class RowReader:
         """Return all calls, or those of one episode, in the order in which they ended."""
         query = "SELECT * FROM calls WHERE number > ?"
         if episode is None:
-            rows = self._pages(query)
+            pages = self._pages(query)
         else:
-            rows = self._pages(f"{query} AND episode = ?", episode)
-        return map(self._call, rows)
+            pages = self._pages(f"{query} AND episode = ?", episode)
+        for rows in pages:
+            yield from self._calls(rows)
 
     def workflows(self) -> Iterator[tuple[int, int, Workflow]]:
         """Return the valid workflows that have steps, in the order of their episodes.
@@ -237,60 +249,85 @@ class RowReader:
         return Totals(spent, MappingProxyType(dict(by_worker)), MappingProxyType(dict(by_outcome)))
 
     # ── rows ──────────────────────────────────────────────────────────────────────────────────────
-    def _pages(self, query: str, *values: object) -> Iterator[_Columns]:
-        """Return the rows of a query whose first condition is ``number > ?``, in that order."""
+    def _pages(self, query: str, *values: object) -> Iterator[list[_Columns]]:
+        """Return the rows of a query whose first condition is ``number > ?``, page by page."""
         last = 0
         while True:
             rows = self._rows(f"{query} ORDER BY number LIMIT {_PAGE}", (last, *values))
             if not rows:
                 return
-            yield from rows
+            yield rows
             last = rows[-1]["number"]
 
-    def _call(self, row: _Columns) -> StoredCall:
-        request = row["request"]
-        messages: list[_Columns] = []
+    def _calls(self, rows: Sequence[_Columns]) -> list[StoredCall]:
+        """Return the calls of rows."""
+        calls: list[StoredCall] = []
         with self._explained():
-            if request is not None:
-                messages = self._messages(request["messages"])
-                request["sampling"], row["body_sent"] = self._whole(
-                    [request["sampling"], row["body_sent"]]
-                )
-            return read_call(row, messages)
+            requests = [row["request"] for row in rows if row["request"] is not None]
+            shown = chain.from_iterable(request["messages"] for request in requests)
+            messages = self._messages(shown)
+            samplings = [request["sampling"] for request in requests]
+            texts = self._texts_of([*samplings, *(row["body_sent"] for row in rows)])
+            for row in rows:
+                turns: list[_Columns] = []
+                request = row["request"]
+                if request is not None:
+                    turns = [messages[number] for number in request["messages"]]
+                    request["sampling"] = join_pieces(request["sampling"], texts)
+                    row["body_sent"] = join_pieces(row["body_sent"], texts)
+                calls.append(read_call(row, turns))
+        return calls
 
-    def _messages(self, numbers: Sequence[int]) -> list[_Columns]:
+    def _messages(self, numbers: Iterable[int]) -> dict[int, _Columns]:
         """Return messages by their numbers."""
         query = f"SELECT number, message FROM messages WHERE {self._number_in}"  # noqa: S608
-        rows = self._rows(query, (json.dumps(numbers),))
-        whole = self._whole([row["message"] for row in rows])
-        messages = {row["number"]: message for row, message in zip(rows, whole, strict=True)}
-        return [messages[number] for number in numbers]
+        rows = self._rows(query, (json.dumps(sorted(set(numbers))),))
+        texts = self._texts_of([row["message"] for row in rows])
+        return {row["number"]: join_pieces(row["message"], texts) for row in rows}
 
-    def _whole(self, documents: Sequence[Any]) -> list[Any]:
-        """Return the values of documents, some of which are stored in pieces."""
+    def _texts_of(self, documents: Sequence[Any]) -> dict[int, str]:
+        """Return the texts, by number, that documents are stored with."""
         numbers: set[int] = set()
         for document in documents:
             if is_array(document):
                 numbers.update(piece for piece in document if isinstance(piece, int))
-        texts: dict[int, str] = {}
-        if numbers:
-            query = f"SELECT number, text FROM texts WHERE {self._number_in}"  # noqa: S608
-            rows = self._rows(query, (json.dumps(sorted(numbers)),))
-            texts = {row["number"]: row["text"] for row in rows}
-        return [join_pieces(document, texts) for document in documents]
+        if not numbers:
+            return {}
+        query = f"SELECT number, text FROM texts WHERE {self._number_in}"  # noqa: S608
+        rows = self._rows(query, (json.dumps(sorted(numbers)),))
+        return {row["number"]: row["text"] for row in rows}
 
-    def _episode(self, row: _Columns, *, rounds: bool = True) -> StoredEpisode:
-        question = row["question"]
+    def _episodes(self, rows: Sequence[_Columns], *, rounds: bool = True) -> list[StoredEpisode]:
+        """Return the episodes of rows."""
         with self._explained():
-            if is_array(question) and question and isinstance(question[0], int):
-                row["question"] = self._messages(question)
+            questions = [row["question"] for row in rows if _is_numbered(row["question"])]
+            messages = self._messages(chain.from_iterable(questions)) if questions else {}
+            for row in rows:
+                if _is_numbered(row["question"]):
+                    row["question"] = [messages[number] for number in row["question"]]
             if not rounds:
-                return read_episode(row)
-            by_id = (row["id"],)
-            played = self._rows("SELECT * FROM rounds WHERE episode = ?", by_id)
-            steps = self._rows("SELECT * FROM steps WHERE episode = ?", by_id)
-            calls = list(self.calls(row["id"]))
-            return read_episode(row, played, steps, calls)
+                return [read_episode(row) for row in rows]
+            parts = {table: self._rows_of(table, rows) for table in ("rounds", "steps", "calls")}
+            calls: defaultdict[str, list[StoredCall]] = defaultdict(list)
+            for call in self._calls(list(chain.from_iterable(parts["calls"].values()))):
+                calls[call.episode].append(call)
+            return [
+                read_episode(
+                    row, parts["rounds"][row["id"]], parts["steps"][row["id"]], calls[row["id"]]
+                )
+                for row in rows
+            ]
+
+    def _rows_of(
+        self, table: str, episodes: Sequence[_Columns]
+    ) -> defaultdict[str, list[_Columns]]:
+        """Return the rows of a table, by the episode that they belong to."""
+        order = "number" if table == "calls" else "round"
+        query = f"SELECT * FROM {table} WHERE {self._episode_in} ORDER BY {order}"  # noqa: S608
+        by_episode: defaultdict[str, list[_Columns]] = defaultdict(list)
+        for row in self._rows(query, (json.dumps([row["id"] for row in episodes]),)):
+            by_episode[row["episode"]].append(row)
+        return by_episode
 
     @contextmanager
     def _explained(self) -> Generator[None]:
@@ -313,6 +350,7 @@ class JournalReader(RowReader):
 
     _usage_field = "json_extract(usage, '$.{}')"
     _number_in = "number IN (SELECT value FROM json_each(?))"
+    _episode_in = "episode IN (SELECT value FROM json_each(?))"
 
     def __init__(self, path: str | Path) -> None:
         self.path = Path(path).absolute()
@@ -340,6 +378,12 @@ class JournalReader(RowReader):
         has_turns = self._rows("SELECT 1 FROM sqlite_master WHERE name = 'whole_messages'")
         return _EPISODES.format(_IN_TURNS if has_turns else "")
 
+    def _lines_query(self, chosen: EpisodeFilter) -> tuple[str, dict[str, object]]:
+        named = self._rows(
+            "SELECT name FROM sqlite_master UNION SELECT name FROM pragma_table_info('episodes')"
+        )
+        return lines_query(chosen, tables=[row["name"] for row in named])
+
 
 def parse_json(row: dict[str, Any]) -> None:
     """Parse the JSON in a row."""
@@ -348,3 +392,8 @@ def parse_json(row: dict[str, Any]) -> None:
             row[name] = json.loads(row[name])
     if row.get("only_step") is not None:
         parse_json(row["only_step"])
+
+
+def _is_numbered(question: object) -> bool:
+    """Return True if a question is a list of the numbers of its messages."""
+    return is_array(question) and bool(question) and isinstance(question[0], int)

@@ -22,7 +22,7 @@ from typing import NamedTuple, Protocol
 
 from openconductor.errors import ConfigError, JournalError
 from openconductor.events import Event
-from openconductor.store.sqlite_file import explain
+from openconductor.store.sqlite.sqlite_file import explain
 from openconductor.store.store import StoredRecord
 from openconductor.store.writer import KEPT, Item, Removal, Together
 

@@ -8,12 +8,12 @@ from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from decimal import Decimal
-from pathlib import Path
 from types import MappingProxyType
 from typing import Any
 
 import pytest
-from journaled import ASKED, PLAN, PRICE, ask, key_for, one_call, pool_of, rows, says, talker
+from journaled import ASKED, PLAN, PRICE, ask, key_for, one_call, pool_of, says, talker
+from tests.places import Place
 
 from openconductor import Conductor, Worker
 from openconductor.errors import ConfigError, JournalError, Refused, ServerFailed, WorkerError
@@ -26,8 +26,8 @@ ACCEPT = "model_id = []\nsubtasks = []\naccess_list = []"
 
 
 @pytest.fixture
-def journal(path: Path) -> Iterator[Journal]:
-    with Journal(path) as journal:
+def journal(place: Place) -> Iterator[Journal]:
+    with place.open() as journal:
         yield journal
 
 
@@ -42,10 +42,10 @@ def keep(journal: Journal, *events: CallEnded, sample: int = 0) -> str:
 
 # ── what is written ───────────────────────────────────────────────────────────────────────────────
 async def test_an_answered_episode_stands_in_the_file_when_ask_returns(
-    journal: Journal, path: Path
+    journal: Journal, place: Place
 ) -> None:
     episode = await ask(journal)
-    with Journal.reading(path) as reader:  # another connection: only what is committed
+    with place.read() as reader:  # another connection: only what is committed
         (kept,) = reader.episodes()
         calls = list(reader.calls(episode.id))
     assert (kept.id, kept.outcome, kept.answer) == (episode.id, "answered", "4")
@@ -58,9 +58,9 @@ async def test_an_answered_episode_stands_in_the_file_when_ask_returns(
     ]
     played = Workflow((Step(0, "Think."), Step(1, "Say it.", (0,))))
     assert list(journal.workflows()) == [(1, 1, played)]
-    assert rows(path, "SELECT valid, accepted, text FROM rounds") == [(1, 0, PLAN)]
+    assert place.rows("SELECT valid, accepted, text FROM rounds") == [(1, 0, PLAN)]
     columns = "step, worker, answered_by, outcome, subtask"
-    assert rows(path, f"SELECT {columns} FROM steps ORDER BY step") == [
+    assert place.rows(f"SELECT {columns} FROM steps ORDER BY step") == [
         (0, 0, 0, "answered", "Think."),
         (1, 1, 1, "answered", "Say it."),
     ]
@@ -131,7 +131,7 @@ async def test_a_call_comes_back_from_the_file_as_it_was(journal: Journal) -> No
 
 
 def test_what_many_calls_saw_is_written_once_and_found_in_each(
-    journal: Journal, path: Path
+    journal: Journal, place: Place
 ) -> None:
     turns = [{"role": "user", "content": "What is 2 + 2?"}]
     sent = {"model": "m", "messages": turns, "stream": True}
@@ -139,24 +139,24 @@ def test_what_many_calls_saw_is_written_once_and_found_in_each(
     key = keep(journal, event, replace(event, episode="e2"))
     found = journal.find_completion(key)
     assert found is not None and found.body_sent == sent
-    assert rows(path, "SELECT body_sent FROM calls LIMIT 1") == [
+    assert place.rows("SELECT body_sent FROM calls LIMIT 1") == [
         ('{"model":"m","messages":null,"stream":true}',)
     ]
-    assert rows(path, "SELECT count(*) FROM messages") == [(1,)]
-    assert rows(path, "SELECT call, turn, role, content FROM turns ORDER BY call") == [
+    assert place.rows("SELECT count(*) FROM messages") == [(1,)]
+    assert place.rows("SELECT call, turn, role, content FROM turns ORDER BY call") == [
         (number, 0, "user", "What is 2 + 2?") for number in (1, 2)
     ]
 
 
 def test_messages_that_were_forgotten_are_written_again(
-    path: Path, monkeypatch: pytest.MonkeyPatch
+    place: Place, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("openconductor.store.writer._REMEMBERED", 0)
-    with Journal(path) as journal:
+    with place.open() as journal:
         keep(journal, one_call())
         keep(journal, one_call(episode="e2"))
         assert [call.messages for call in journal.calls()] == [ASKED, ASKED]
-    assert rows(path, "SELECT count(*), count(DISTINCT hash) FROM messages") == [(2, 1)]
+    assert place.rows("SELECT count(*), count(DISTINCT hash) FROM messages") == [(2, 1)]
 
 
 async def test_numbers_and_bodies_that_no_file_can_hold_break_nothing(journal: Journal) -> None:
@@ -172,12 +172,12 @@ async def test_numbers_and_bodies_that_no_file_can_hold_break_nothing(journal: J
     assert journal.totals().spent.usage.input_tokens > 10**15
 
 
-def test_an_id_that_was_heard_before_keeps_its_row(path: Path) -> None:
+def test_an_id_that_was_heard_before_keeps_its_row(place: Place) -> None:
     for _ in range(2):
-        with Journal(path) as journal:
+        with place.open() as journal:
             keep(journal, one_call(), one_call())
-    assert rows(path, "SELECT count(*) FROM episodes") == [(1,)]
-    assert rows(path, "SELECT count(*) FROM calls JOIN episodes ON id = episode") == [(4,)]
+    assert place.rows("SELECT count(*) FROM episodes") == [(1,)]
+    assert place.rows("SELECT count(*) FROM calls JOIN episodes ON id = episode") == [(4,)]
 
 
 def test_reading_a_long_journal_leaves_out_nothing(journal: Journal) -> None:
@@ -188,12 +188,12 @@ def test_reading_a_long_journal_leaves_out_nothing(journal: Journal) -> None:
 
 
 # ── what is found again ───────────────────────────────────────────────────────────────────────────
-def test_a_call_is_found_when_it_is_on_the_disk_and_in_another_process_later(path: Path) -> None:
+def test_a_call_is_found_when_it_is_on_the_disk_and_in_another_process_later(place: Place) -> None:
     event = one_call()
-    with Journal(path) as journal:
+    with place.open() as journal:
         assert journal.find_completion(keep(journal, event, sample=2)) is not None
         assert journal.find_completion(key_for(event, sample=1)) is None
-    with Journal.reading(path) as reader:
+    with place.read() as reader:
         found = reader.find_completion(key_for(event, sample=2, episode="another", attempt=4))
     assert found is not None and found.text == "4"
 
@@ -240,14 +240,14 @@ def test_a_replayed_call_is_written_and_not_counted_as_spent(journal: Journal) -
 
 
 # ── durability, many callers ──────────────────────────────────────────────────────────────────────
-def test_event_loops_in_several_threads_share_a_journal(path: Path) -> None:
+def test_event_loops_in_several_threads_share_a_journal(place: Place) -> None:
     async def ask_five(journal: Journal) -> None:
         await asyncio.gather(*(ask(journal) for _ in range(5)))
 
-    with Journal(path) as journal, ThreadPoolExecutor(4) as threads:
+    with place.open() as journal, ThreadPoolExecutor(4) as threads:
         for _ in range(4):
             threads.submit(asyncio.run, ask_five(journal))
-    counted = rows(path, "SELECT outcome, count(*) FROM episodes GROUP BY outcome")
+    counted = place.rows("SELECT outcome, count(*) FROM episodes GROUP BY outcome")
     assert counted == [("answered", 20)]
 
 
@@ -259,13 +259,15 @@ async def test_a_waiter_that_is_cancelled_holds_up_nobody(journal: Journal) -> N
     assert [type(one) for one in outcomes] == [type(None), asyncio.CancelledError, type(None)]
 
 
-async def test_closing_writes_what_was_handed_over_and_then_all_use_is_an_error(path: Path) -> None:
-    journal = Journal(path)
+async def test_closing_writes_what_was_handed_over_and_then_all_use_is_an_error(
+    place: Place,
+) -> None:
+    journal = place.open()
     for number in range(500):
         journal(one_call(episode=f"e{number}"))
     journal.close()
     journal.close()
-    assert rows(path, "SELECT count(*) FROM calls") == [(500,)]
+    assert place.rows("SELECT count(*) FROM calls") == [(500,)]
     for use in (lambda: journal(one_call()), journal.flush, lambda: journal.put_record("k", {})):
         with pytest.raises(JournalError, match="closed"):
             use()
@@ -277,9 +279,9 @@ async def test_closing_writes_what_was_handed_over_and_then_all_use_is_an_error(
 
 @pytest.mark.filterwarnings("ignore::pytest.PytestUnhandledThreadExceptionWarning")
 async def test_an_error_of_the_writing_itself_reaches_everyone_who_uses_the_journal(
-    path: Path,
+    place: Place,
 ) -> None:
-    journal = Journal(path)
+    journal = place.open()
     journal(one_call(worker=3))  # type: ignore[arg-type] - no such event comes from here
     with pytest.raises(JournalError, match="the writer ended in"):
         await asyncio.wait_for(journal.wait_durable(), 60)
@@ -287,9 +289,9 @@ async def test_an_error_of_the_writing_itself_reaches_everyone_who_uses_the_jour
         journal.close()
 
 
-def test_an_error_on_the_way_out_is_not_hidden_by_the_journals_own(path: Path) -> None:
+def test_an_error_on_the_way_out_is_not_hidden_by_the_journals_own(place: Place) -> None:
     def fail() -> None:
-        with Journal(path, redact=lambda text: str(1 / 0)) as journal:
+        with place.open(redact=lambda text: str(1 / 0)) as journal:
             journal(one_call())
             raise KeyError("mine")
 
@@ -299,7 +301,7 @@ def test_an_error_on_the_way_out_is_not_hidden_by_the_journals_own(path: Path) -
 
 
 # ── outcomes ──────────────────────────────────────────────────────────────────────────────────────
-def test_an_outcome_comes_back_as_it_was_in_another_process_later(path: Path) -> None:
+def test_an_outcome_comes_back_as_it_was_in_another_process_later(place: Place) -> None:
     record = {
         "correct": None,
         "answer": "²\ud800\0",
@@ -307,10 +309,10 @@ def test_an_outcome_comes_back_as_it_was_in_another_process_later(path: Path) ->
         "seconds": 0.25,
     }
     before = time.time()
-    with Journal(path) as journal:
+    with place.open() as journal:
         journal.put_record("gym/1", record)
         journal.put_record("gym/2", {})
-    with Journal.reading(path) as reader:
+    with place.read() as reader:
         first, second = reader.records()
     assert [(one.key, one.value) for one in (first, second)] == [("gym/1", record), ("gym/2", {})]
     assert before <= first.written <= time.time()
@@ -324,6 +326,6 @@ def test_of_several_outcomes_of_one_key_the_last_counts_and_none_is_lost(journal
     assert [one.value["number"] for one in journal.records(history=True)] == list(range(1200))
 
 
-def test_what_content_may_be_is_said(path: Path) -> None:
+def test_what_content_may_be_is_said(place: Place) -> None:
     with pytest.raises(ConfigError, match="'full' or 'none'"):
-        Journal(path, content="some")  # type: ignore[arg-type]
+        place.open(content="some")  # type: ignore[arg-type]

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import json
 from decimal import Decimal
-from pathlib import Path
 
 import pytest
 from journaled import PLAN, ask, one_call, pool_of, says, talker
+from tests.places import Place
 
 from openconductor.errors import Refused
 from openconductor.events import Answered, Asked, RoundEnded, StepEnded
-from openconductor.store import EpisodeFilter, EpisodeOrder, Journal
+from openconductor.store import EpisodeFilter, EpisodeOrder
 from openconductor.store.overview import EXCERPT, line_of
 from openconductor.types import (
     Completion,
@@ -26,16 +26,18 @@ from openconductor.types import (
 )
 
 
-async def test_the_line_of_an_episode_is_the_same_from_the_file_and_from_the_episode(path) -> None:
-    with Journal(path) as journal:
+async def test_the_line_of_an_episode_is_the_same_from_the_store_and_from_the_episode(
+    place: Place,
+) -> None:
+    with place.open() as journal:
         asked = await ask(journal)
         stored = journal.episode(asked.id)
         assert stored is not None
         assert journal.lines() == [line_of(stored)]
 
 
-async def test_an_episode_that_failed_is_found_by_its_error(path: Path) -> None:
-    with Journal(path) as journal:
+async def test_an_episode_that_failed_is_found_by_its_error(place: Place) -> None:
+    with place.open() as journal:
         broken = pool_of(talker(Refused("no", worker="w0")), talker(says("4")))
         failed = await ask(journal, pool=broken)
         await ask(journal)
@@ -43,8 +45,8 @@ async def test_an_episode_that_failed_is_found_by_its_error(path: Path) -> None:
         assert (line.id, line.answer, line.error) == (failed.id, None, "Refused")
 
 
-def test_an_unfinished_episode_shows_what_its_ended_calls_used(path: Path) -> None:
-    with Journal(path) as journal:
+def test_an_unfinished_episode_shows_what_its_ended_calls_used(place: Place) -> None:
+    with place.open() as journal:
         journal(Asked("e1", 0, 0.0, "2 + 2?"))
         journal(one_call(episode="e1"))
         journal.flush()
@@ -57,7 +59,7 @@ def test_an_unfinished_episode_shows_what_its_ended_calls_used(path: Path) -> No
         assert line.workers == ("w0",)
 
 
-def test_a_call_without_a_plan_is_one_step_of_one_round(path: Path) -> None:
+def test_a_call_without_a_plan_is_one_step_of_one_round(place: Place) -> None:
     step = Step(0, "Answer.")
     result = StepResult(step, Completion("4"), worker=0, started=0.0, ended=1.0)
     played = Round(None, Workflow((step,)), Transcript(Workflow((step,)), (result,)))
@@ -68,16 +70,16 @@ def test_a_call_without_a_plan_is_one_step_of_one_round(path: Path) -> None:
         RoundEnded("e1", 0, 1.0, played),
         Answered("e1", 0, 1.0, episode),
     )
-    with Journal(path) as journal:
+    with place.open() as journal:
         journal.put_episode(events)
         journal.flush()
         (line,) = journal.lines()
         assert (line.rounds, line.steps) == (1, 1)
 
 
-async def test_long_texts_are_cut_and_of_a_chat_the_last_turn_is_shown(path: Path) -> None:
+async def test_long_texts_are_cut_and_of_a_chat_the_last_turn_is_shown(place: Place) -> None:
     turns = (Message("user", "first"), Message("assistant", "yes?"), Message("user", "?" * 9999))
-    with Journal(path) as journal:
+    with place.open() as journal:
         journal(Asked("e1", 0, 0.0, turns))
         journal.flush()
         (line,) = journal.lines()
@@ -86,8 +88,8 @@ async def test_long_texts_are_cut_and_of_a_chat_the_last_turn_is_shown(path: Pat
         assert journal.lines(EpisodeFilter(text="%")) == []
 
 
-async def test_without_content_a_line_has_numbers_and_names_only(path: Path) -> None:
-    with Journal(path, content="none") as journal:
+async def test_without_content_a_line_has_numbers_and_names_only(place: Place) -> None:
+    with place.open(content="none") as journal:
         asked = await ask(journal)
         (line,) = journal.lines()
         assert (line.question, line.answer) == (None, None)
@@ -95,8 +97,10 @@ async def test_without_content_a_line_has_numbers_and_names_only(path: Path) -> 
 
 
 @pytest.mark.parametrize("order", ["dollars", "tokens", "seconds"])
-def test_an_order_sorts_all_episodes_before_a_page_is_cut(path: Path, order: EpisodeOrder) -> None:
-    with Journal(path) as journal:
+def test_an_order_sorts_all_episodes_before_a_page_is_cut(
+    place: Place, order: EpisodeOrder
+) -> None:
+    with place.open() as journal:
         for number in (1, 9, 10, 2):
             usage = Usage(output_tokens=number, dollars=Decimal(number) / 1000)
             episode = Episode("?", (), "!", None, usage, float(number), f"e{number}")
@@ -108,8 +112,8 @@ def test_an_order_sorts_all_episodes_before_a_page_is_cut(path: Path, order: Epi
         assert [line.id for line in (*first, *second)] == ["e10", "e9", "e2", "e1"]
 
 
-async def test_episodes_of_an_evaluation_are_found_by_task(path: Path) -> None:
-    with Journal(path) as journal:
+async def test_episodes_of_an_evaluation_are_found_by_task(place: Place) -> None:
+    with place.open() as journal:
         asked = await ask(journal)
         await ask(journal)
         cell = json.dumps(["conductor", "gym", "gym-1", 0])
@@ -118,8 +122,8 @@ async def test_episodes_of_an_evaluation_are_found_by_task(path: Path) -> None:
         assert [line.id for line in journal.lines(EpisodeFilter(task="gym"))] == [asked.id]
 
 
-async def test_only_the_last_record_of_a_request_says_whose_it_is(path: Path) -> None:
-    with Journal(path) as journal:
+async def test_only_the_last_record_of_a_request_says_whose_it_is(place: Place) -> None:
+    with place.open() as journal:
         asked = await ask(journal, plan=PLAN)
         for key in ("ann", "kim"):
             journal.put_record(f"serve/{asked.id}", {"key": key, "model": "m"}, texts=False)

@@ -7,7 +7,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.unit.store.journaled import everything_in, pool_of, rows, says, talker
+from tests.places import Place
+from tests.unit.store.journaled import pool_of, says, talker
 
 from openconductor import Conductor, Journal, JournalError, Message
 from openconductor.cli import main
@@ -15,7 +16,7 @@ from openconductor.config import load_toml
 from openconductor.serving.key_ring import SERVED, past_charges
 from openconductor.serving.serve_config import ServeConfig
 from openconductor.store.episode_json import episode_json
-from openconductor.store.retention import DAY_S, prune_file
+from openconductor.store.sqlite.retention import DAY_S, prune_file
 from openconductor.store.store import SHOWN
 
 PLAN = "model_id = [0, 0]\nsubtasks = ['Think.', 'Say it.']\naccess_list = [[], [0]]"
@@ -29,10 +30,10 @@ async def ask(journal: Journal, *turns: str) -> str:
     return (await conductor.ask(chat, on_event=journal)).id
 
 
-async def fill(path: Path, monkeypatch: pytest.MonkeyPatch, **options: Any) -> tuple[str, str]:
+async def fill(place: Place, monkeypatch: pytest.MonkeyPatch, **options: Any) -> tuple[str, str]:
     """Write an episode of 40 days ago and one of now; return their ids."""
     now = time.time()
-    with Journal(path, **options) as journal:
+    with place.open(**options) as journal:
         with monkeypatch.context() as clock:
             clock.setattr("openconductor.store.sink.time.time", lambda: now - 40 * DAY_S)
             old = await ask(journal, SHARED, OLD)
@@ -45,24 +46,24 @@ async def fill(path: Path, monkeypatch: pytest.MonkeyPatch, **options: Any) -> t
 
 
 async def test_prune_removes_old_episodes_and_gives_the_disk_back(
-    path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    place: Place, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    old, new = await fill(path, monkeypatch)
-    with Journal.reading(path) as journal:
+    old, new = await fill(place, monkeypatch)
+    with place.read() as journal:
         before = journal.episode(new)
         owed = list(past_charges(journal, {"k": 0.0}))
-    assert main(["store", "prune", str(path), "--older-than", "30d"]) == 0
+    assert main(["store", "prune", place.name, "--older-than", "30d"]) == 0
     assert "removed 1 episode, 3 calls, " in capsys.readouterr().out
-    raw = everything_in(path.parent)
+    raw = place.everything()
     assert (OLD.encode() in raw, NEW.encode() in raw, SHARED.encode() in raw) == (False, True, True)
-    with Journal.reading(path) as journal:
+    with place.read() as journal:
         assert journal.episode(old) is None
         assert journal.episode(new) == before is not None
         assert list(past_charges(journal, {"k": 0.0})) == owed != []
     for table in ("rounds", "steps", "calls", "episodes"):
         column = "id" if table == "episodes" else "episode"
-        assert rows(path, f"SELECT DISTINCT {column} FROM {table}") == [(new,)]
-    with Journal(path) as journal:  # numbers of what is left are not used again
+        assert place.rows(f"SELECT DISTINCT {column} FROM {table}") == [(new,)]
+    with place.open() as journal:  # numbers of what is left are not used again
         again = await ask(journal, SHARED, NEW)
         first, second = (journal.episode(each) for each in (new, again))
         assert first is not None and second is not None
@@ -70,16 +71,16 @@ async def test_prune_removes_old_episodes_and_gives_the_disk_back(
 
 
 async def test_a_journal_removes_old_episodes_while_it_is_written(
-    path: Path, monkeypatch: pytest.MonkeyPatch
+    place: Place, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("openconductor.store.retention._PAUSE_S", 0.0)
-    old, new = await fill(path, monkeypatch)
-    with Journal(path, keep_days=30) as journal:
+    monkeypatch.setattr("openconductor.store.sqlite.retention._PAUSE_S", 0.0)
+    old, new = await fill(place, monkeypatch)
+    with place.open(keep_days=30) as journal:
         end = time.monotonic() + 20
         old_texts = "SELECT count(*) FROM texts WHERE text LIKE 'Only in the old%'"
-        while rows(path, old_texts) != [(0,)] and time.monotonic() < end:
+        while place.rows(old_texts) != [(0,)] and time.monotonic() < end:
             await ask(journal, NEW)
-        assert rows(path, old_texts) == [(0,)]
+        assert place.rows(old_texts) == [(0,)]
         later = await ask(journal, SHARED, NEW)
         assert journal.episode(old) is None
         for identifier in (new, later):

@@ -11,13 +11,14 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.unit.store.journaled import everything_in, rows
+from tests.places import OpenPlace, Place
+from tests.unit.store.journaled import rows
 
 import openconductor as oc
 from openconductor import Completion, Episode, Journal, Message, Sampling, Usage
 from openconductor.protocols import CallContext, Provider
 from openconductor.providers.wire.chat import request_body
-from openconductor.store import sqlite_file
+from openconductor.store.sqlite import sqlite_file
 
 PLAN = """model_id = [0, 0, 0]
 subtasks = ["Think about it.", "Check what was thought.", "Answer it."]
@@ -71,17 +72,17 @@ def check_same(stored: Episode | None, episode: Episode) -> None:
             ]
 
 
-def copies(path: Path, text: str) -> int:
+def copies(place: Place, text: str) -> int:
     """Return how often a text is in the file."""
-    journal = everything_in(path.parent)
+    journal = place.everything()
     escaped = text[:MARK].replace('"', '\\"').encode()
     return max(journal.count(text[:MARK].encode()), journal.count(escaped))
 
 
-async def test_a_conversation_that_is_sent_again_each_turn_is_stored_once(path: Path) -> None:
+async def test_a_conversation_that_is_sent_again_each_turn_is_stored_once(place: Place) -> None:
     tool = {"type": "function", "function": {"name": "look", "description": draw_text(30)}}
     chat = [Message("system", draw_text(40))]
-    with Journal(path) as journal:
+    with place.open() as journal:
         for _ in range(8):
             arguments = {"function": {"name": "look", "arguments": draw_text(20)}, "id": "c1"}
             chat += [
@@ -97,47 +98,48 @@ async def test_a_conversation_that_is_sent_again_each_turn_is_stored_once(path: 
         assert len(journal.episodes(text=sought)) == 8
         assert len(journal.episodes(text=draw_text(1))) == 0
     sent = [turn.content for turn in chat if turn.role in ("system", "user", "tool")]
-    assert [copies(path, text) for text in sent] == [1] * len(sent)
-    assert copies(path, tool["function"]["description"]) == 1
-    shown = rows(path, "SELECT content FROM turns WHERE role = 'system'")
+    assert [copies(place, text) for text in sent] == [1] * len(sent)
+    assert copies(place, tool["function"]["description"]) == 1
+    shown = place.rows("SELECT content FROM turns WHERE role = 'system'")
     assert (chat[0].content,) in shown
 
 
-async def test_an_image_is_stored_once_whoever_saw_it(path: Path) -> None:
+async def test_an_image_is_stored_once_whoever_saw_it(place: Place) -> None:
     chat = [Message("user", "What is in this picture?", (IMAGE,))]
-    with Journal(path) as journal:
+    with place.open() as journal:
         for _ in range(2):
             episode = await ask(journal, chat)
             check_same(journal.episode(episode.id), episode)
     slices = [DATA[start : start + MARK] for start in range(0, 4_000, 500)]
-    assert max(copies(path, text) for text in slices) == 1
+    assert max(copies(place, text) for text in slices) == 1
 
 
 async def test_texts_are_written_again_once_they_are_forgotten(
-    path: Path, monkeypatch: pytest.MonkeyPatch
+    place: Place, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("openconductor.store.writer._HELD", 0)
     chat = [Message("user", draw_text(20))]
-    with Journal(path) as journal:
+    with place.open() as journal:
         for _ in range(3):
             episode = await ask(journal, chat)
             check_same(journal.episode(episode.id), episode)
-    assert 1 <= copies(path, chat[0].content) <= 15
+    assert 1 <= copies(place, chat[0].content) <= 15
 
 
-async def test_shared_texts_are_cleaned_or_left_out_as_all_else(tmp_path: Path) -> None:
+async def test_shared_texts_are_cleaned_or_left_out_as_all_else(new_place: OpenPlace) -> None:
     text = draw_text(20)
     secret = text.split()[3]
     chat = [Message("user", text, (IMAGE,))]
-    redacting = Journal(tmp_path / "redacted", redact=lambda text: text.replace(secret, "-"))
-    with redacting as journal:
+    cleaned, empty = new_place(), new_place()
+    with cleaned.open(redact=lambda text: text.replace(secret, "-")) as journal:
         episode = await ask(journal, chat)
         stored = journal.episode(episode.id)
     assert stored is not None and stored.question[0].content == text.replace(secret, "-")
-    with Journal(tmp_path / "none", content="none") as journal:
+    with empty.open(content="none") as journal:
         await ask(journal, chat)
-    assert rows(tmp_path / "none", "SELECT count(*) FROM texts") == [(0,)]
-    assert secret.strip('"').encode() not in everything_in(tmp_path)
+    assert empty.rows("SELECT count(*) FROM texts") == [(0,)]
+    for place in (cleaned, empty):
+        assert secret.strip('"').encode() not in place.everything()
 
 
 def test_a_file_of_each_earlier_version_is_migrated(path: Path) -> None:

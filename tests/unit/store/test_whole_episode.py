@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 import pytest
-from tests.unit.store.journaled import PLAN, pool_of, rows, says, talker
+from tests.places import OpenPlace, Place
+from tests.unit.store.journaled import PLAN, pool_of, says, talker
 
 from openconductor import Conductor, Episode, Journal, Message, Unreachable, WorkerPool
 from openconductor.baselines.single import SingleWorker
@@ -13,7 +12,7 @@ from openconductor.events import Answered, CallEnded, Event
 from openconductor.protocols import Orchestrator
 from openconductor.store.episode_json import episode_json
 
-ROWS = "SELECT (SELECT count(*) FROM {}) FROM (SELECT 1)"
+ROWS = "SELECT count(*) FROM {}"
 
 
 def direct(*said: object) -> SingleWorker:
@@ -45,11 +44,14 @@ def read(journal: Journal) -> Episode:
 
 @pytest.mark.parametrize("case", CASES)
 @pytest.mark.parametrize("content", ["full", "none"])
-async def test_a_whole_episode_reads_as_its_events_do(tmp_path: Path, case: str, content) -> None:
+async def test_a_whole_episode_reads_as_its_events_do(
+    new_place: OpenPlace, case: str, content
+) -> None:
     orchestrator, is_one_row = CASES[case]
     events = await play(orchestrator)
-    whole = Journal(tmp_path / "whole.sqlite", content=content)
-    single = Journal(tmp_path / "single.sqlite", content=content)
+    place = new_place()
+    whole = place.open(content=content)
+    single = new_place().open(content=content)
     with whole, single:
         whole.put_episode(events)
         for event in events:
@@ -61,14 +63,14 @@ async def test_a_whole_episode_reads_as_its_events_do(tmp_path: Path, case: str,
         first, second = ([call.key for call in journal.calls()] for journal in (whole, single))
         assert first == second
     for table in ("steps", "rounds"):
-        (count,) = rows(tmp_path / "whole.sqlite", ROWS.format(table))[0]
+        (count,) = place.rows(ROWS.format(table))[0]
         assert (count == 0) is is_one_row
 
 
-async def test_an_episode_that_was_cut_off_keeps_its_calls(tmp_path: Path) -> None:
+async def test_an_episode_that_was_cut_off_keeps_its_calls(place: Place) -> None:
     events = await play(direct(says("4")))
     kept = [event for event in events if not isinstance(event, Answered)]
-    with Journal(tmp_path / "j.sqlite") as journal:
+    with place.open() as journal:
         journal.put_episode(kept)
         episode = read(journal)
         ended = [event for event in events if isinstance(event, CallEnded)]

@@ -15,7 +15,7 @@ from contextlib import closing
 from pathlib import Path
 
 from openconductor.errors import JournalError
-from openconductor.store.sqlite_file import explain, last_number, lock, open_for_writing
+from openconductor.store.sqlite.sqlite_file import explain, last_number, lock, open_for_writing
 from openconductor.store.store import SHOWN
 
 DAY_S = 86_400.0

@@ -1,0 +1,251 @@
+"""A PostgreSQL database: its tables, its migrations, and the connections of one process.
+
+All statements work behind a pooler such as PgBouncer: nothing is prepared, and what is set is set
+for one transaction.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Generator, Mapping, Sequence
+from contextlib import contextmanager
+from typing import Any, cast
+
+import psycopg
+from psycopg.conninfo import conninfo_to_dict
+from psycopg.rows import DictRow, dict_row
+from psycopg_pool import ConnectionPool
+
+from openconductor.errors import ConfigError, JournalError
+from openconductor.store import place_name
+
+Connection = psycopg.Connection[DictRow]
+
+LOCK = 0x4F434A4C  # "OCJL": the first number of our advisory locks
+MIGRATING, WRITING, PRUNING = 1, 2, 3
+"""The second number: of who changes the tables, adds rows (shared), or removes old ones."""
+
+BLOCK = 1000
+"""Numbers of messages and texts that a process takes at a time."""
+_POOLED = 7  # connections that read; the writer has one more
+_WAIT_S = 10.0  # for a connection
+
+# JSON is text here, because the type refuses some of what a model may say (the character NUL). The
+# tables are those of a SQLite file; a number of `numbers` names a message or a text.
+_TABLES = """
+CREATE TABLE openconductor_store (version integer NOT NULL, generation bigint NOT NULL);
+CREATE TABLE episodes (
+    number bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY, id text NOT NULL UNIQUE, sample bigint,
+    started double precision, outcome text NOT NULL DEFAULT 'unfinished', seconds double precision,
+    usage text, error text, answer text, question text, workers text, only_step text);
+CREATE TABLE rounds (
+    episode text NOT NULL, round integer NOT NULL, ended double precision, valid boolean,
+    accepted boolean, error text, workflow text, text text, rule text,
+    PRIMARY KEY (episode, round));
+CREATE TABLE steps (
+    episode text NOT NULL, round integer NOT NULL, step integer NOT NULL, worker integer,
+    answered_by integer, outcome text, started double precision, ended double precision,
+    usage text, error text, access text, subtask text, PRIMARY KEY (episode, round, step));
+CREATE TABLE calls (
+    number bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY, episode text NOT NULL,
+    round integer NOT NULL, step integer, attempt integer, worker text, identity text,
+    outcome text, nested boolean, replayed boolean, replayable boolean, key text,
+    request_hash text, started double precision, usage text, price text, error text,
+    request text, response text, body_sent text);
+CREATE TABLE messages (number bigint PRIMARY KEY, message text NOT NULL, hash text);
+CREATE TABLE texts (number bigint PRIMARY KEY, text text NOT NULL);
+CREATE TABLE outcomes (
+    number bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY, key text NOT NULL,
+    written double precision, record text NOT NULL);
+CREATE SEQUENCE numbers INCREMENT 1000;
+CREATE INDEX episodes_by_start ON episodes (started);
+CREATE INDEX calls_by_episode ON calls (episode);
+CREATE INDEX calls_by_key ON calls (key) WHERE replayable;
+CREATE INDEX outcomes_by_key ON outcomes (key, number);
+
+-- Who writes: the number of its last batch, and until when it counts as alive.
+CREATE TABLE processes (id text PRIMARY KEY, batch bigint NOT NULL, until timestamptz NOT NULL);
+-- The calls that are being made. A crash of the database forgets them.
+CREATE UNLOGGED TABLE claims (key text PRIMARY KEY, owner text NOT NULL);
+
+-- JSON without the escapes that the type json cannot turn into characters.
+CREATE FUNCTION readable(document text) RETURNS json LANGUAGE sql IMMUTABLE AS $$
+    SELECT regexp_replace(document,
+        '(?<!\\\\)((\\\\\\\\)*)\\\\u(0000|[dD][89a-fA-F][0-9a-fA-F]{2})', '\\1?', 'g')::json
+$$;
+CREATE VIEW whole_messages AS
+    SELECT number, hash, CASE WHEN json_typeof(message::json) = 'object' THEN message ELSE (
+        SELECT string_agg(coalesce(texts.text, piece #>> '{}'), '' ORDER BY place)
+        FROM json_array_elements(message::json) WITH ORDINALITY AS pieces (piece, place)
+        LEFT JOIN texts ON json_typeof(piece) = 'number' AND texts.number::text = piece::text
+        ) END AS message
+    FROM messages;
+CREATE VIEW turns AS
+    SELECT calls.number AS call, place - 1 AS turn, readable(message) ->> 'role' AS role,
+        readable(message) ->> 'content' AS content
+    FROM calls
+    CROSS JOIN json_array_elements_text(request::json -> 'messages')
+        WITH ORDINALITY AS shown (named, place)
+    JOIN whole_messages ON whole_messages.number = named::bigint;
+INSERT INTO openconductor_store VALUES (0, 0);
+"""
+
+_MIGRATIONS = (_TABLES,)
+"""The changes of the tables; a database of version n has had the first n."""
+
+
+class Database:
+    """The connections of this process to one database: at most eight.
+
+    Args:
+        url: as libpq takes it (``postgresql://…``).
+    """
+
+    def __init__(self, url: str) -> None:
+        self.title = f"store {place_name(url)}"
+        self._settings: dict[str, Any] = {
+            "autocommit": True,
+            "prepare_threshold": None,
+            "row_factory": dict_row,
+            "connect_timeout": int(_WAIT_S),
+            "keepalives_idle": 10,
+            "keepalives_interval": 5,
+            "keepalives_count": 3,
+        }
+        self._url = url
+        self._pool = cast(
+            "ConnectionPool[Connection]",
+            ConnectionPool(
+                url,
+                kwargs=self._settings,
+                min_size=0,
+                max_size=_POOLED,
+                timeout=_WAIT_S,
+                num_workers=1,
+                open=False,
+            ),
+        )
+
+    def open(self, *, for_writing: bool) -> None:
+        """Check the tables; for writing, create or migrate them.
+
+        Processes that do so at once wait for each other.
+
+        Raises:
+            ConfigError: the URL cannot be read.
+        JournalError: there is no such database or no store in it, or it has a newer version.
+        """
+        with self._checking() as connection:
+            if for_writing:
+                execute(connection, "SELECT pg_advisory_xact_lock(?, ?)", (LOCK, MIGRATING))
+            version = self._read_version(connection)
+            if version == 0 and not for_writing:
+                raise JournalError(f"{self.title}: the database is empty; expected a store")
+            newest = len(_MIGRATIONS)
+            if for_writing and version < newest:
+                for change in _MIGRATIONS[version:]:
+                    connection.execute(change.encode())
+                execute(connection, "UPDATE openconductor_store SET version = ?", (newest,))
+        self._pool.open()
+
+    def check(self) -> None:
+        """Check that a store is in the database, or could be made there.
+
+        Raises:
+            ConfigError: the URL cannot be read.
+            JournalError: there is no such database, or it has tables of something else.
+        """
+        with self._checking() as connection:
+            self._read_version(connection)
+
+    @contextmanager
+    def _checking(self) -> Generator[Connection]:
+        """Run the block in a transaction of a new connection."""
+        try:
+            conninfo_to_dict(self._url)
+        except psycopg.ProgrammingError:  # it may show a part of the URL, and so of its password
+            raise ConfigError(f"{self.title}: the URL cannot be read") from None
+        with self.explained(), self.connect() as connection, connection.transaction():
+            yield connection
+
+    def _read_version(self, connection: Connection) -> int:
+        """Return the version of the tables; 0: there are none."""
+        query = "SELECT to_regclass(?) IS NOT NULL AS there"
+        if not fetch_one(connection, query, ("openconductor_store",))["there"]:
+            if fetch_one(connection, query, ("episodes",))["there"]:
+                problem = "holds tables of another program; a store needs a database of its own"
+                raise JournalError(f"{self.title}: {problem}")
+            return 0
+        version: int = fetch_one(connection, "SELECT version FROM openconductor_store")["version"]
+        newest = len(_MIGRATIONS)
+        if version > newest:
+            raise JournalError(
+                f"{self.title}: has schema version {version}, and this OpenConductor reads at most "
+                f"{newest}; upgrade OpenConductor, or name another database"
+            )
+        return version
+
+    def connect(self) -> Connection:
+        """Return a new connection, which is the caller's.
+
+        Raises:
+            psycopg.Error: there is no connection.
+        """
+        return cast("Connection", psycopg.connect(self._url, **self._settings))
+
+    def fetch(
+        self, query: str, values: Sequence[object] | Mapping[str, object] = ()
+    ) -> list[DictRow]:
+        """Return the rows of one statement; it is repeated once if the connection was lost.
+
+        Raises:
+            psycopg.Error: it failed.
+        """
+        try:
+            with self._pool.connection() as connection:
+                return execute(connection, query, values).fetchall()
+        except psycopg.OperationalError:
+            self._pool.check()  # after a restart of the database all connections are lost
+            with self._pool.connection() as connection:
+                return execute(connection, query, values).fetchall()
+
+    @contextmanager
+    def transaction(self) -> Generator[Connection]:
+        """Run the block in a transaction.
+
+        Raises:
+            psycopg.Error: it failed.
+        """
+        with self._pool.connection() as connection, connection.transaction():
+            yield connection
+
+    @contextmanager
+    def explained(self) -> Generator[None]:
+        """Turn the database's errors into a JournalError."""
+        try:
+            yield
+        except psycopg.Error as error:
+            raise JournalError(f"{self.title}: {describe(error)}") from error
+
+    def close(self) -> None:
+        """Close all connections of the pool; closing twice is allowed."""
+        self._pool.close()
+
+
+def describe(error: psycopg.Error) -> str:
+    """Return what went wrong, with PostgreSQL's code for it if it has one."""
+    reason = str(error).strip() or type(error).__name__
+    return f"{reason} ({error.sqlstate})" if error.sqlstate else reason
+
+
+def execute(
+    connection: Connection, query: str, values: Sequence[object] | Mapping[str, object] = ()
+) -> psycopg.Cursor[DictRow]:
+    """Run a statement with its arguments, marked ``?`` as in SQLite or by name."""
+    return connection.execute(query.replace("?", "%s").encode(), values)
+
+
+def fetch_one(connection: Connection, query: str, values: Sequence[object] = ()) -> DictRow:
+    """Return the only row of a statement."""
+    row = execute(connection, query, values).fetchone()
+    assert row is not None, query
+    return row

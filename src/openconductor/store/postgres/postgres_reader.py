@@ -1,0 +1,75 @@
+"""Reading a store in PostgreSQL, while it is written or long after."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from openconductor.store.overview import EpisodeFilter
+from openconductor.store.postgres.database import Database
+from openconductor.store.postgres.lists import lines_query
+from openconductor.store.reader import RowReader, parse_json
+from openconductor.types import Completion
+
+_EPISODES = """SELECT * FROM episodes
+    WHERE number < coalesce((SELECT number FROM episodes WHERE id = %(before)s), 9e18)
+    AND outcome = coalesce(%(outcome)s, outcome)
+    AND (%(text)s::text IS NULL OR answer ILIKE %(text)s ESCAPE '!' OR
+        CASE WHEN json_typeof(question::json) = 'string'
+        THEN readable(question) #>> '{}' ILIKE %(text)s ESCAPE '!'
+        ELSE EXISTS (
+            SELECT 1 FROM json_array_elements_text(question::json) AS turns (named)
+            JOIN whole_messages ON whole_messages.number = named::bigint
+            WHERE readable(message) ->> 'content' ILIKE %(text)s ESCAPE '!') END)
+    ORDER BY number DESC LIMIT %(limit)s"""
+_COMPLETIONS = """SELECT DISTINCT ON (key) * FROM calls
+    WHERE key = ANY(?) AND replayable ORDER BY key, number"""
+
+
+class PostgresReader(RowReader):
+    """A store in PostgreSQL that is only read. A context manager; any thread may use it.
+
+    Args:
+        database: holds the store.
+
+    Raises:
+        JournalError: it cannot be opened, there is no store in it, or it has a newer version.
+    """
+
+    _usage_field = "(usage::json ->> '{}')::numeric"
+    _number_in = "number IN (SELECT value::bigint FROM json_array_elements_text(?::json))"
+    _episode_in = "episode IN (SELECT json_array_elements_text(?::json))"
+
+    def __init__(self, database: Database, *, for_writing: bool = False) -> None:
+        self._database = database
+        self.title = database.title
+        database.open(for_writing=for_writing)
+
+    def close(self) -> None:
+        """Close all connections; reading later raises JournalError."""
+        self._database.close()
+
+    def find_completions(self, keys: Sequence[str]) -> dict[str, Completion]:
+        """Return what ``find_completion`` does, by key; unknown keys are left out."""
+        found: dict[str, Completion] = {}
+        for call in self._calls(self._rows(_COMPLETIONS, (list(keys),))):
+            if call.key is not None and call.completion is not None:
+                found[call.key] = call.completion
+        return found
+
+    def _rows(
+        self, query: str, values: Sequence[object] | Mapping[str, object] = ()
+    ) -> list[dict[str, Any]]:
+        """Return the rows of a query, with their JSON parsed."""
+        with self._explained():
+            with self._database.explained():
+                rows = self._database.fetch(query, values)
+            for row in rows:
+                parse_json(row)
+            return rows
+
+    def _episodes_query(self) -> str:
+        return _EPISODES
+
+    def _lines_query(self, chosen: EpisodeFilter) -> tuple[str, dict[str, object]]:
+        return lines_query(chosen)

@@ -1,0 +1,227 @@
+"""Writing batches of items to PostgreSQL, each in a transaction of its own.
+
+A batch has a number, which is kept in the same transaction. So a batch whose commit was not heard
+of, because the connection was lost, is repeated only if it was not committed.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import suppress
+
+import psycopg
+
+from openconductor.errors import JournalError
+from openconductor.privacy import Privacy
+from openconductor.store.postgres.database import (
+    BLOCK,
+    LOCK,
+    WRITING,
+    Connection,
+    Database,
+    describe,
+    execute,
+    fetch_one,
+)
+from openconductor.store.rows import Row
+from openconductor.store.serialisation import compact
+from openconductor.store.writer import ADDED, EPISODE_END, REMOVALS, Batch, Item, RowBuilder
+
+LEASE_S = 30.0
+"""Seconds for which a process that says nothing counts as alive."""
+_PATIENCE_S = 60.0  # for a database that does not answer
+_PAUSE_S = 0.25  # between two attempts
+_DAY_S = 86_400.0
+
+_ALIVE = """INSERT INTO processes (id, batch, until)
+    VALUES (?, ?, clock_timestamp() + make_interval(secs => ?))
+    ON CONFLICT (id) DO UPDATE SET until = excluded.until, batch = excluded.batch
+    WHERE processes.batch < excluded.batch RETURNING batch"""
+# What is acknowledged is on the disk, whatever the server's own setting is. While rows are added,
+# nothing that they may refer to is removed.
+_BEGIN = """SELECT set_config('synchronous_commit', 'on', TRUE),
+    pg_advisory_xact_lock_shared(?, ?)"""
+_FORGET_DEAD = """DELETE FROM processes
+    WHERE until < clock_timestamp() - make_interval(secs => ?)"""
+_RELEASE_DEAD = """DELETE FROM claims WHERE key IN (
+    SELECT key FROM claims WHERE owner NOT IN (SELECT id FROM processes)
+    ORDER BY key FOR UPDATE SKIP LOCKED)"""
+_RELEASE = """DELETE FROM claims WHERE key IN (
+    SELECT key FROM claims WHERE key = ANY(?) AND owner = ? ORDER BY key FOR UPDATE)"""
+
+_REPLACED_BY = {
+    "steps": ("episode", "round", "step"),
+    "rounds": ("episode", "round"),
+    "episode ends": ("id",),
+}
+"""The columns by which a row replaces an earlier one."""
+_KEPT_FIRST = frozenset({"episode starts", "whole episodes"})
+"""Kinds of rows that an earlier row of the same id keeps out."""
+
+
+class PostgresWriter:
+    """Writes batches of items, and says that its process is alive.
+
+    Args:
+        database: where to.
+        privacy: cleans every text.
+        content: whether texts are written at all.
+        owner: names this process.
+    """
+
+    def __init__(self, database: Database, privacy: Privacy, *, content: bool, owner: str) -> None:
+        self._database = database
+        self._owner = owner
+        self._builder = RowBuilder(privacy, content=content, next_number=self._next_number)
+        self._numbers: Iterator[int] = iter(())  # of this process, for messages and texts
+        self._generation: int | None = None  # of the messages and texts that the builder knows
+        self._batch = 0
+        self._built: Batch | None = None
+        self._connection: Connection | None = None
+
+    def open(self) -> None:
+        """Say that this process is alive, and forget those that died long ago.
+
+        Raises:
+            JournalError: the database failed.
+        """
+        with self._database.explained():
+            self._say_alive()
+            connection = self._connected()
+            execute(connection, _FORGET_DEAD, (_DAY_S,))
+            execute(connection, _RELEASE_DEAD)
+
+    def write(self, batch: Sequence[tuple[Item, float]]) -> None:
+        """Commit items, each with its time (seconds since 1970): then they are durable.
+
+        A database that was restarted, or does not answer for a while, is waited for.
+
+        Raises:
+            JournalError: nothing of the batch is committed.
+        """
+        self._batch += 1
+        self._built = None
+        end = time.monotonic() + _PATIENCE_S
+        while True:
+            try:
+                return self._commit(batch)
+            except psycopg.OperationalError as error:
+                self._disconnect()
+                if time.monotonic() > end:
+                    raise _failure(error) from error
+                time.sleep(_PAUSE_S)
+            except psycopg.Error as error:
+                raise _failure(error) from error
+
+    def chores(self) -> Iterator[float]:
+        """Say again and again that this process is alive; yield when it is due."""
+        while True:
+            yield time.monotonic() + LEASE_S / 3
+            try:
+                self._batch += 1
+                self._say_alive()
+            except psycopg.OperationalError:  # the next batch waits for the database
+                self._disconnect()
+
+    def close(self) -> None:
+        """Give back what this process has claimed, and close the connection."""
+        with suppress(psycopg.Error):
+            connection = self._connected()
+            execute(connection, "DELETE FROM processes WHERE id = ?", (self._owner,))
+            execute(connection, _RELEASE_DEAD)
+        self._disconnect()
+
+    # ── a batch ───────────────────────────────────────────────────────────────────────────────────
+    def _commit(self, items: Sequence[tuple[Item, float]]) -> None:
+        connection = self._connected()
+        with connection.transaction():
+            if not self._say_alive():
+                return  # an attempt whose end was not heard of was committed
+            execute(connection, _BEGIN, (LOCK, WRITING))
+            self._check_generation(connection)
+            if self._built is None:
+                self._built = self._builder.build(items)
+            with connection.pipeline():
+                self._add(connection, self._built)
+
+    def _add(self, connection: Connection, batch: Batch) -> None:
+        for kind in ADDED:
+            if batch.rows[kind]:
+                add_rows(connection, kind, batch.rows[kind])
+        for removal in sorted(batch.removals):
+            for statement in REMOVALS:
+                execute(connection, statement, (removal.episode,))
+            execute(connection, "DELETE FROM outcomes WHERE key = ANY(?)", (list(removal.records),))
+        if batch.releases:
+            execute(connection, _RELEASE, (batch.releases, self._owner))
+
+    def _check_generation(self, connection: Connection) -> None:
+        """Forget messages and texts that were removed with old episodes meanwhile."""
+        query = "SELECT generation FROM openconductor_store"
+        generation: int = fetch_one(connection, query)["generation"]
+        if generation == self._generation:
+            return
+        if self._built is not None:
+            raise JournalError("old episodes were removed while the connection was lost")
+        self._generation = generation
+        self._builder.forget()
+        self._numbers = iter(())
+
+    def _next_number(self) -> int:
+        number = next(self._numbers, None)
+        if number is None:
+            query = "SELECT nextval('numbers') AS first"
+            number = fetch_one(self._connected(), query)["first"]
+            self._numbers = iter(range(number + 1, number + BLOCK))
+        return number
+
+    # ── the connection ────────────────────────────────────────────────────────────────────────────
+    def _say_alive(self) -> bool:
+        """Renew the lease of this process. Return False if this batch was committed before."""
+        values = (self._owner, self._batch, LEASE_S)
+        return bool(execute(self._connected(), _ALIVE, values).fetchall())
+
+    def _connected(self) -> Connection:
+        if self._connection is None:
+            self._connection = self._database.connect()
+        return self._connection
+
+    def _disconnect(self) -> None:
+        if self._connection is not None:
+            self._connection.close()
+            self._connection = None
+
+
+def add_rows(connection: Connection, kind: str, rows: Sequence[Row]) -> None:
+    """Add rows of one kind (``ADDED``), in their order."""
+    names = tuple(rows[0])
+    columns = ", ".join(names)
+    ending = "ON CONFLICT (id) DO NOTHING" if kind in _KEPT_FIRST else ""
+    key = _REPLACED_BY.get(kind)
+    if key is not None:
+        last = {tuple(str(row[name]) for name in key): row for row in rows}
+        rows = [last[identity] for identity in sorted(last)]  # so that nobody locks them crosswise
+        changes = ", ".join(f"{name} = excluded.{name}" for name in names)
+        ending = f"ON CONFLICT ({', '.join(key)}) DO UPDATE SET {changes}"
+    if kind == "episode ends":
+        ending = EPISODE_END
+    table = ADDED[kind]
+    # One argument for all rows: the server takes them apart faster than we can.
+    query = f"""INSERT INTO {table} ({columns})
+        SELECT {columns} FROM json_populate_recordset(NULL::{table}, ?::json) {ending}"""  # noqa: S608
+    execute(connection, query, (compact([_storable(row) for row in rows]),))
+
+
+def _storable(row: Row) -> Row:
+    """Return a row without the character NUL, which PostgreSQL cannot hold; it is written out."""
+    return {
+        name: value.replace("\0", "\\x00") if isinstance(value, str) else value
+        for name, value in row.items()
+    }
+
+
+def _failure(error: psycopg.Error) -> JournalError:
+    return JournalError(
+        f"could not be written: {describe(error)}; what was acknowledged before is kept"
+    )

@@ -1,0 +1,124 @@
+"""Retention in PostgreSQL: old episodes go, with the messages and texts that only they refer to.
+
+Records stay, as in a SQLite file. One process at a time removes, in steps that are transactions of
+their own; the others go on writing.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from contextlib import closing, suppress
+
+from openconductor.errors import JournalError
+from openconductor.store.postgres.database import (
+    LOCK,
+    PRUNING,
+    WRITING,
+    Connection,
+    Database,
+    execute,
+    fetch_one,
+)
+from openconductor.store.sqlite.retention import DAY_S, EVERY_S
+from openconductor.store.store import SHOWN
+
+_OLD = """DELETE FROM episodes WHERE number IN (
+    SELECT number FROM episodes WHERE started < ? ORDER BY number LIMIT 200) RETURNING id"""
+_NEXT = """UPDATE openconductor_store SET generation = generation + 1
+    RETURNING nextval('numbers') AS first"""
+_UNUSED_MESSAGES = """DELETE FROM messages WHERE number < ? AND number NOT IN (
+    SELECT named::bigint FROM calls,
+        json_array_elements_text(request::json -> 'messages') AS shown (named)
+    UNION SELECT piece::text::bigint FROM episodes, json_array_elements(CASE
+        WHEN json_typeof(question::json) = 'array' THEN question::json END) AS pieces (piece)
+    WHERE json_typeof(piece) = 'number')"""
+_PIECES = """SELECT piece::text::bigint FROM {}, json_array_elements(CASE
+        WHEN json_typeof({}) = 'array' THEN {} END) AS pieces (piece)
+    WHERE json_typeof(piece) = 'number'"""
+_IN_USE = " UNION ".join(
+    _PIECES.format(table, document, document)
+    for table, document in (
+        ("calls", "request::json -> 'sampling'"),
+        ("calls", "body_sent::json"),
+        ("messages", "message::json"),
+    )
+)
+_UNUSED_TEXTS = f"DELETE FROM texts WHERE number < ? AND number NOT IN ({_IN_USE})"  # noqa: S608
+
+
+def prune_url(url: str, before: float) -> dict[str, int]:
+    """Do as ``prune_database`` with the database of this URL."""
+    with closing(Database(url)) as database:
+        database.open(for_writing=True)
+        return prune_database(database, before)
+
+
+def prune_database(database: Database, before: float) -> dict[str, int]:
+    """Remove the episodes that began before a time. PostgreSQL then uses the space again.
+
+    Returns:
+        How many ``episodes``, ``calls``, ``messages`` and ``texts`` were removed.
+
+    Raises:
+        JournalError: the database failed, or another process removes old episodes now.
+    """
+    removed = {"episodes": 0, "calls": 0}
+    with database.explained():
+        while True:
+            with database.transaction() as connection:
+                _become_the_only_one(database, connection)
+                old = [row["id"] for row in execute(connection, _OLD, (before,)).fetchall()]
+                removed["episodes"] += len(old)
+                removed["calls"] += _remove_rows(connection, old)
+            if not old:
+                break
+        with database.transaction() as connection:
+            # When the last batch under way is committed, the writers begin to number anew.
+            execute(connection, "SELECT pg_advisory_xact_lock(?, ?)", (LOCK, WRITING))
+            first = fetch_one(connection, _NEXT)["first"]
+        for table, query in (("messages", _UNUSED_MESSAGES), ("texts", _UNUSED_TEXTS)):
+            with database.transaction() as connection:
+                _become_the_only_one(database, connection)
+                removed[table] = execute(connection, query, (first,)).rowcount
+    return removed
+
+
+def _become_the_only_one(database: Database, connection: Connection) -> None:
+    query = "SELECT pg_try_advisory_xact_lock(?, ?) AS alone"
+    if not fetch_one(connection, query, (LOCK, PRUNING))["alone"]:
+        raise JournalError(f"{database.title}: another process removes old episodes now")
+
+
+def _remove_rows(connection: Connection, episodes: list[str]) -> int:
+    """Remove what belongs to episodes alone; return how many calls that were."""
+    execute(connection, "DELETE FROM rounds WHERE episode = ANY(?)", (episodes,))
+    execute(connection, "DELETE FROM steps WHERE episode = ANY(?)", (episodes,))
+    shown = [f"{SHOWN}{identifier}" for identifier in episodes]
+    execute(connection, "DELETE FROM outcomes WHERE key = ANY(?)", (shown,))
+    return execute(connection, "DELETE FROM calls WHERE episode = ANY(?)", (episodes,)).rowcount
+
+
+class Remover:
+    """Removes old episodes again and again, on a thread of its own.
+
+    Args:
+        database: where from.
+        keep_days: how long an episode is kept.
+    """
+
+    def __init__(self, database: Database, keep_days: float) -> None:
+        self._database = database
+        self._keep_days = keep_days
+        self._ended = threading.Event()
+        threading.Thread(target=self._run, name="openconductor-removal", daemon=True).start()
+
+    def stop(self) -> None:
+        """End after the statement that runs now."""
+        self._ended.set()
+
+    def _run(self) -> None:
+        while not self._ended.is_set():
+            with suppress(JournalError):  # another process does it; or the database is away
+                prune_database(self._database, time.time() - self._keep_days * DAY_S)
+            self._ended.wait(EVERY_S)

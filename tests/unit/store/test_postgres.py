@@ -1,0 +1,97 @@
+"""The store in PostgreSQL: what it has beside the promises that it shares with a file."""
+
+from __future__ import annotations
+
+from concurrent.futures import ThreadPoolExecutor
+
+import pytest
+from tests.places import DatabasePlace
+from tests.postgres_server import PostgresServer
+from tests.unit.store.journaled import one_call
+
+from openconductor import ConfigError, JournalError
+from openconductor.events import Asked
+from openconductor.store import check_store, open_store, place_name, read_store
+from openconductor.types import Message
+
+
+@pytest.fixture
+def database(postgres: PostgresServer) -> DatabasePlace:
+    return DatabasePlace(postgres.new_place())
+
+
+def test_processes_that_open_an_empty_database_at_once_make_its_tables_once(
+    database: DatabasePlace,
+) -> None:
+    with ThreadPoolExecutor(6) as threads:
+        stores = list(threads.map(lambda _: open_store(database.name), range(6)))
+    for number, store in enumerate(stores):
+        store(one_call(episode=f"e{number}"))
+        store.close()
+    assert database.rows("SELECT version, count(*) FROM openconductor_store GROUP BY 1") == [(1, 1)]
+    assert database.rows("SELECT count(*) FROM calls") == [(6,)]
+    assert database.rows("SELECT count(*) FROM processes") == [(0,)]
+
+
+def test_a_database_without_a_store_is_not_read_and_may_become_one(database: DatabasePlace) -> None:
+    with pytest.raises(JournalError, match="the database is empty"):
+        read_store(database.name)
+    check_store(database.name)
+    assert database.rows("SELECT to_regclass('episodes')") == [(None,)]
+
+
+@pytest.mark.parametrize(
+    ("statement", "expected"),
+    [
+        ("CREATE TABLE episodes (title text)", "tables of another program"),
+        ("UPDATE openconductor_store SET version = 99", "schema version 99, .* at most 1"),
+    ],
+)
+def test_tables_that_are_not_ours_are_refused_and_left_alone(
+    database: DatabasePlace, statement: str, expected: str
+) -> None:
+    if statement.startswith("UPDATE"):
+        database.open().close()
+    database.rows(statement)
+    for opening in (open_store, read_store, check_store):
+        with pytest.raises(JournalError, match=expected):
+            opening(database.name)
+    assert database.rows("SELECT count(*) FROM episodes") == [(0,)]
+
+
+def test_a_database_that_cannot_be_reached_is_named_without_its_password() -> None:
+    url = "postgresql://ann:secret@127.0.0.1:1/oc?connect_timeout=1"
+    assert place_name(url) == "postgresql://127.0.0.1:1/oc"
+    with pytest.raises(JournalError, match=r"store postgresql://127\.0\.0\.1:1/oc: ") as caught:
+        open_store(url)
+    assert "secret" not in str(caught.value)
+    with pytest.raises(ConfigError, match="the URL cannot be read") as unreadable:
+        open_store("postgresql://ann:secret%zz@db/oc")
+    assert "secret" not in str(unreadable.value)
+
+
+def test_two_writers_number_their_messages_and_texts_apart(database: DatabasePlace) -> None:
+    first, second = database.open(), database.open()
+    chats = [[Message("user", f"{number}: " + "w" * 80)] for number in range(6)]
+    for number, chat in enumerate(chats):
+        store = first if number % 2 else second
+        store(Asked(f"e{number}", 0, 0.0, chat))
+        store(one_call(episode=f"e{number}", messages=tuple(chat)))
+        store.flush()
+    with first, second, database.read() as reader:
+        for number, chat in enumerate(chats):
+            assert reader.episode(f"e{number}").question == tuple(chat)
+            assert [call.messages for call in reader.calls(f"e{number}")] == [tuple(chat)]
+    assert database.rows("SELECT count(*), count(DISTINCT number) FROM messages") == [(6, 6)]
+
+
+def test_episodes_are_found_by_texts_that_json_can_hardly_hold(database: DatabasePlace) -> None:
+    odd = 'a \0 b \\u0000 "c" \ud800 d\\'
+    with database.open() as store:
+        store(Asked("chat", 0, 0.0, [Message("user", odd + "w" * 80)]))
+        store(Asked("text", 0, 0.0, odd))
+        store.flush()
+        for sought in ("b \\u0000", '"C"', "d\\"):
+            assert {episode.id for episode in store.episodes(text=sought)} == {"chat", "text"}
+        assert store.episodes(text="user") == []
+        assert store.episode("chat").question[0].content == odd + "w" * 80
