@@ -83,7 +83,7 @@ _HELD = 50_000_000  # characters of texts that are remembered, until all are for
 
 
 @dataclass(slots=True)
-class Batch:
+class RowBatch:
     """What a batch of items changes in a store.
 
     Attributes:
@@ -117,10 +117,10 @@ class RowBuilder:
         self._texts_held: dict[str, SharedText] = {}  # that are in the store
         self._characters = 0  # of both
         self._shared: dict[str, list[SharedText]] = {}  # of the question, by the episode's id
-        self._batch = Batch()
+        self._batch = RowBatch()
         self._rows = self._batch.rows
 
-    def build(self, items: Sequence[tuple[Item, float]]) -> Batch:
+    def build(self, items: Sequence[tuple[Item, float]]) -> RowBatch:
         """Return what items change, each of which has its time (seconds since 1970).
 
         Raises:
@@ -129,7 +129,7 @@ class RowBuilder:
         is_full = len(self._numbers) > _REMEMBERED or self._characters > _HELD
         if self._privacy.refresh() or is_full:
             self.forget()
-        self._batch = Batch()
+        self._batch = RowBatch()
         self._rows = self._batch.rows
         for item, now in items:
             self._add(item, now)

@@ -26,7 +26,7 @@ from openconductor.store.postgres.database import (
 )
 from openconductor.store.rows import Row
 from openconductor.store.serialisation import compact
-from openconductor.store.writer import ADDED, EPISODE_END, REMOVALS, Batch, Item, RowBuilder
+from openconductor.store.writer import ADDED, EPISODE_END, REMOVALS, Item, RowBatch, RowBuilder
 
 LEASE_S = 30.0
 """Seconds for which a process that says nothing counts as alive."""
@@ -77,7 +77,7 @@ class PostgresWriter:
         self._numbers: Iterator[int] = iter(())  # of this process, for messages and texts
         self._generation: int | None = None  # of the messages and texts that the builder knows
         self._batch = 0
-        self._built: Batch | None = None
+        self._built: RowBatch | None = None
         self._connection: Connection | None = None
 
     def open(self) -> None:
@@ -145,7 +145,7 @@ class PostgresWriter:
             with connection.pipeline():
                 self._add(connection, self._built)
 
-    def _add(self, connection: Connection, batch: Batch) -> None:
+    def _add(self, connection: Connection, batch: RowBatch) -> None:
         for kind in ADDED:
             if batch.rows[kind]:
                 add_rows(connection, kind, batch.rows[kind])
