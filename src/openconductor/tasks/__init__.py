@@ -33,6 +33,7 @@ TASKS: dict[str, str] = {
     "paper_mix": "openconductor.tasks.paper_mix:PaperMix",
     "replay": "openconductor.tasks.replay:ReplayTask",
     "rlpr": "openconductor.tasks.rlpr:RLPR",
+    "specialists": "openconductor.tasks.specialists:SpecialistsTask",
 }
 
 _INTEGERS = {"limit", "seed"}

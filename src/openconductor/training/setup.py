@@ -72,6 +72,10 @@ class Questions:
         """
         return drop_answer_form(problem.question, self.answer_forms)
 
+    def draw_subtasks(self, problem: Problem, rng: random.Random) -> Sequence[str]:
+        """Return an instruction for each part of a learnt problem; (): its task knows no parts."""
+        return self.tasks[0].draw_subtasks(problem, rng) if self.tasks else ()
+
 
 @dataclass(frozen=True, slots=True)
 class Setup:

@@ -130,7 +130,9 @@ def _play_first_rounds(setup: Setup) -> list[Played]:
         problem = rng.choice(setup.questions.learnt)
         key = f"cold-start/played/{index}"
         pool = draw_pool(config, setup.pool, key)
-        completion = Completion(render_workflow(*_draw_workflow(rng, pool, config)))
+        parts = setup.questions.draw_subtasks(problem, rng)
+        workflow, thought = _draw_workflow(rng, pool, config, parts=parts)
+        completion = Completion(render_workflow(workflow, thought))
         attempts.append(Sampled(problem, completion, sample=0, key=key))
     played: list[Played] = []
     scored = setup.scorer.score(attempts, phase="cold start")
@@ -145,12 +147,24 @@ def _play_first_rounds(setup: Setup) -> list[Played]:
 
 
 def _draw_workflow(
-    rng: random.Random, pool: WorkerPool, config: TrainConfig, asked: Collection[int] = ()
+    rng: random.Random,
+    pool: WorkerPool,
+    config: TrainConfig,
+    asked: Collection[int] = (),
+    parts: Sequence[str] = (),
 ) -> tuple[Workflow, str]:
-    """Draw a plan as the recipe wants them; ``asked`` have answered in the round before."""
+    """Draw a plan as the recipe wants them.
+
+    Args:
+        rng: the random state.
+        pool: the workers on offer.
+        config: the recipe.
+        asked: the workers that have answered in the round before.
+        parts: an instruction for each part of the question; (): it has none.
+    """
     if config.cold_start.shapes:
         return shaped_plan(rng, pool, config, asked)
-    return random_plan(rng, pool, config)
+    return random_plan(rng, pool, config, parts)
 
 
 def _second_round_row(
@@ -191,9 +205,10 @@ def _draw_plan(config: TrainConfig, questions: Questions, pool: WorkerPool, inde
     """Draw plan number ``index`` of the cold start, over the workers on offer."""
     rng = random.Random(f"cold-start/{config.seed}/{index}")
     if questions.simulation is None:
-        question = questions.planned(rng.choice(questions.learnt))
-        workflow, thought = _draw_workflow(rng, pool, config)
-        return Plan(question, workflow, thought)
+        problem = rng.choice(questions.learnt)
+        parts = questions.draw_subtasks(problem, rng)
+        workflow, thought = _draw_workflow(rng, pool, config, parts=parts)
+        return Plan(questions.planned(problem), workflow, thought)
     return questions.simulation.draw_plan(
         rng,
         index,
@@ -264,13 +279,17 @@ def reading_row(tokenizer: PreTrainedTokenizerBase, setup: Setup, key: str) -> R
     return make_row(tokenizer, prompt, setup.questions.simulation.write_index(pool.cards))
 
 
-def random_plan(rng: random.Random, pool: WorkerPool, config: TrainConfig) -> tuple[Workflow, str]:
+def random_plan(
+    rng: random.Random, pool: WorkerPool, config: TrainConfig, parts: Sequence[str] = ()
+) -> tuple[Workflow, str]:
     """Return a valid workflow for any question, and a thought; all choices are drawn uniformly.
 
     The last of several steps always sees some: else they were for nothing, and a worker that puts
-    answers together would look bad before access is learnt.
+    answers together would look bad before access is learnt. The steps share out the ``parts`` of
+    the question in order; steps that are left over get instructions that fit any question.
     """
     size = rng.randint(1, config.rollout.max_steps)
+    shares = _share_out(parts, size)
     steps: list[Step] = []
     for index in range(size):
         access: Access = ()
@@ -278,10 +297,20 @@ def random_plan(rng: random.Random, pool: WorkerPool, config: TrainConfig) -> tu
             seen = sorted(rng.sample(range(index), rng.randint(1, index)))
             access = "all" if config.prompt.access == "binary" else tuple(seen)
         worker = rng.choice(list(pool.ordinals))
-        subtask = rng.choice(LATER if access else FIRST)
+        if index < len(shares):
+            subtask = shares[index]
+        else:
+            subtask = rng.choice(LATER if access else FIRST)
         steps.append(Step(worker, subtask, access))
     thought = rng.choice(THOUGHTS).format(count_steps(size))
     return Workflow(tuple(steps)), thought
+
+
+def _share_out(parts: Sequence[str], size: int) -> list[str]:
+    """Return the parts for as many steps at most; the last step has all that are left."""
+    if size >= len(parts):
+        return list(parts)
+    return [*parts[: size - 1], ", then ".join(parts[size - 1 :])]
 
 
 def shaped_plan(

@@ -15,7 +15,7 @@ from openconductor.tasks.data.dataset import COMMIT, Dataset
 NAMES = (
     "aime25 bigcodebench_hard gpqa_diamond gsm8k gym humaneval livecodebench_v1 livecodebench_v6"
 )
-NAMES += " math math500 mbpp mmlu paper_mix replay rlpr"
+NAMES += " math math500 mbpp mmlu paper_mix replay rlpr specialists"
 
 
 def test_the_shelf_holds_the_papers_tasks_and_only_rlpr_is_not_pinned() -> None:
@@ -25,7 +25,7 @@ def test_the_shelf_holds_the_papers_tasks_and_only_rlpr_is_not_pinned() -> None:
         dataset = load_task(name).dataset
         if dataset is not None:
             datasets[name] = dataset
-    assert TASKS.keys() - datasets.keys() == {"gym", "paper_mix", "replay"}
+    assert TASKS.keys() - datasets.keys() == {"gym", "paper_mix", "replay", "specialists"}
     assert [name for name in datasets if datasets[name].revision is None] == ["rlpr"]
     for dataset in datasets.values():
         assert dataset.revision is None or COMMIT.fullmatch(dataset.revision)

@@ -17,6 +17,7 @@ from openconductor.pool import WorkerPool
 from openconductor.prompt import count_steps, render_workflow
 from openconductor.store import open_store
 from openconductor.tasks.prompts import boxed_prompt
+from openconductor.tasks.specialists import SKILLS, write_instruction
 from openconductor.testing import Scripted, pool_of
 from openconductor.training import supervised
 from openconductor.training.models import build_tokenizer
@@ -31,6 +32,7 @@ from openconductor.training.setup import (
 from openconductor.training.supervised import (
     ACCEPTED,
     SHAPES,
+    _draw_plan,
     fresh_phrases,
     random_plan,
     shaped_plan,
@@ -69,6 +71,29 @@ def test_a_random_plan_is_valid_for_any_pool_and_favours_no_worker(access: str) 
         assert thought.startswith(f"{len(plan)} step")
         used.update(step.worker for step in plan)
     assert favours_nobody(used, 3)
+
+
+def test_the_steps_of_a_random_plan_share_out_the_parts_of_a_question_in_order() -> None:
+    parts = ["Sort them", "Reverse them"]
+    shares: dict[int, set[tuple[str, ...]]] = {}
+    for seed in range(200):
+        plan, _ = random_plan(random.Random(seed), gym_pool(1), config_of("index"), parts)
+        subtasks = tuple(step.subtask for step in plan)
+        shares.setdefault(len(plan), set()).add(subtasks[:2])
+    assert shares[1] == {("Sort them, then Reverse them",)}
+    assert shares[2] == shares[3] == shares[4] == {tuple(parts)}
+
+
+def test_a_cold_start_names_the_parts_that_the_task_knows() -> None:
+    tables = {"data": {"task": "specialists"}, "pool": "gym"}
+    config = TrainConfig.model_validate(tables)
+    questions = load_questions(config)
+    plans = [_draw_plan(config, questions, gym_pool(1), index) for index in range(60)]
+    wordings = {write_instruction(text) for skill in SKILLS.values() for text in skill.wordings}
+    for plan in plans:
+        subtasks = [step.subtask for step in plan.workflow]
+        first, _, _ = subtasks[0].partition(", then ")
+        assert first in wordings
 
 
 POOL = pool_of(*[Scripted("A")] * 6)

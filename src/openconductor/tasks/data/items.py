@@ -6,6 +6,7 @@ problems can be had again.
 
 from __future__ import annotations
 
+import random
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
@@ -192,6 +193,14 @@ class Benchmark(ABC):
     @property
     def recorded(self) -> Sequence[str]:
         """The names of the workers whose answers the task holds."""
+        return ()
+
+    def draw_subtasks(self, problem: Problem, rng: random.Random) -> Sequence[str]:
+        """Return an instruction for each part of a problem, in order, for random plans.
+
+        (): the task knows no parts.
+        """
+        del problem, rng
         return ()
 
     def with_records(self, pool: WorkerPool) -> WorkerPool:

@@ -1,0 +1,225 @@
+"""Make a pool of small language models with one skill each.
+
+``python recipes/specialists.py FOLDER`` trains an adapter a skill on SmolLM2-135M-Instruct
+(``recipes/smollm2.py`` writes it) and writes FOLDER/pool.toml. A run that was killed goes on from
+its last checkpoint. The rows depend on the seed alone.
+
+A specialist learns from questions as a user asks them, and from steps of workflows as the executor
+shows them: with the question above, the subtask below and earlier steps between. All of it is of
+the train split: no wording, number or pair of skills of the test split is among them.
+"""
+
+from __future__ import annotations
+
+import argparse
+import random
+import time
+from pathlib import Path
+from statistics import fmean
+from typing import Any
+
+import torch
+from peft import LoraConfig, get_peft_model, get_peft_model_state_dict, set_peft_model_state_dict
+from torch.nn.functional import cross_entropy
+from transformers import AutoModelForCausalLM, AutoTokenizer
+
+from openconductor.context import step_context
+from openconductor.tasks.specialists import PAIRS, SKILLS, write_instruction, write_question
+from openconductor.types import Message, Step, Workflow
+
+STEPS = 80  # at most
+ROWS = 8  # a step
+MICRO_ROWS = 4  # a backward pass
+LEARNING_RATE = 1e-3
+WARMUP = 8  # steps
+RANK = 16
+LINEAR = ["q_proj", "k_proj", "v_proj", "o_proj", "gate_proj", "up_proj", "down_proj"]
+LAYERS = tuple(range(12, 30))  # the upper ones: no gradient has to go further down
+SAVE_EVERY = 8  # steps
+LEARNT = 0.02  # the mean loss of the last steps (RECENT) at which a skill is learnt
+RECENT = 16
+CHECKPOINT = "checkpoint.pt"
+WEIGHTS = "adapter_model.safetensors"
+
+Row = tuple[list[int], list[int]]
+"""The tokens of a prompt and of its answer."""
+
+
+# ── what is learnt ────────────────────────────────────────────────────────────────────────────────
+def draw_exercise(skill: str, rng: random.Random) -> tuple[tuple[Message, ...], str]:
+    """Return the turns of an exercise for a specialist, and the right answer.
+
+    Two in five are a question for it alone, as often with a subtask as without. The others are
+    steps of questions of two skills, of which it has the first or the second.
+    """
+    drawn = rng.random()
+    if drawn < 0.4:
+        question = write_question((skill,), "train", rng)
+    else:
+        wanted = 0 if drawn < 0.7 else 1
+        pairs = [pair for pair in PAIRS if pair[wanted] == skill]
+        if not pairs:
+            pairs = [pair for pair in PAIRS if skill in pair]
+        question = write_question(rng.choice(pairs), "train", rng)
+    steps: list[Step] = []
+    for index, name in enumerate(question.skills):
+        wording = question.wordings[index]
+        if rng.random() < 0.5:
+            wording = rng.choice(SKILLS[name].wordings)
+        access = (index - 1,) if index else ()
+        steps.append(Step(0, write_instruction(wording), access))
+    place = question.skills.index(skill)
+    if len(steps) == 1 and rng.random() < 0.5:
+        steps = [Step(0, "")]
+    opening = (Message("user", question.text),)
+    turns = step_context(Workflow(tuple(steps)), place, opening, question.answers)
+    return turns, question.answers[place]
+
+
+def encode(tokenizer: Any, turns: tuple[Message, ...], answer: str) -> Row:
+    """Return an exercise as tokens."""
+    messages = [{"role": turn.role, "content": turn.content} for turn in turns]
+    prompt = tokenizer.apply_chat_template(messages, add_generation_prompt=True, return_dict=False)
+    return prompt, [*tokenizer.encode(answer, add_special_tokens=False), tokenizer.eos_token_id]
+
+
+# ── learning ──────────────────────────────────────────────────────────────────────────────────────
+def loss_of(model: Any, rows: list[Row], filler: int) -> torch.Tensor:
+    """Return the sum over the rows of the mean loss of an answer's tokens.
+
+    Rows are padded on the left, so that logits are needed of the last few places only.
+    """
+    longest = max(len(prompt) + len(answer) for prompt, answer in rows)
+    kept = max(len(answer) for _, answer in rows)
+    ids = torch.full((len(rows), longest), filler)
+    mask = torch.zeros_like(ids)
+    for index, (prompt, answer) in enumerate(rows):
+        tokens = prompt + answer
+        ids[index, -len(tokens) :] = torch.tensor(tokens)
+        mask[index, -len(tokens) :] = 1
+    logits = model(ids, attention_mask=mask, logits_to_keep=kept + 1).logits.float()
+    loss = torch.zeros(())
+    for index, (_, answer) in enumerate(rows):
+        count = len(answer)
+        loss = loss + cross_entropy(logits[index, -count - 1 : -1], ids[index, -count:])
+    return loss
+
+
+def learning_rate(step: int) -> float:
+    """Return the rate of a step: it rises for some steps, then falls in a straight line."""
+    if step < WARMUP:
+        return LEARNING_RATE * (step + 1) / WARMUP
+    return LEARNING_RATE * (STEPS - step) / (STEPS - WARMUP)
+
+
+def train(skill: str, base: Path, folder: Path, seed: int) -> None:
+    """Train one specialist from its last checkpoint on, and write its adapter."""
+    if (folder / WEIGHTS).is_file():
+        return
+    folder.mkdir(parents=True, exist_ok=True)
+    tokenizer = AutoTokenizer.from_pretrained(base)
+    torch.manual_seed(seed)
+    settings = LoraConfig(
+        r=RANK,
+        lora_alpha=2 * RANK,
+        target_modules=LINEAR,
+        layers_to_transform=LAYERS,
+        task_type="CAUSAL_LM",
+    )
+    model: Any = get_peft_model(
+        AutoModelForCausalLM.from_pretrained(base, dtype=torch.bfloat16), settings
+    )
+    learnt = [weight for weight in model.parameters() if weight.requires_grad]
+    optimizer = torch.optim.AdamW(learnt, lr=LEARNING_RATE, weight_decay=0.0)
+    losses: list[float] = []
+    checkpoint = folder / CHECKPOINT
+    if checkpoint.is_file():
+        saved = torch.load(checkpoint)
+        set_peft_model_state_dict(model, saved["adapter"])
+        optimizer.load_state_dict(saved["optimizer"])
+        losses = saved["losses"]
+    model.train()
+    for step in range(len(losses), STEPS):
+        if len(losses) >= RECENT and fmean(losses[-RECENT:]) < LEARNT:
+            break
+        began = time.process_time()
+        rng = random.Random(f"{seed}/{skill}/{step}")
+        rows = [encode(tokenizer, *draw_exercise(skill, rng)) for _ in range(ROWS)]
+        rows.sort(key=lambda row: len(row[0]) + len(row[1]))
+        losses.append(0.0)
+        for start in range(0, ROWS, MICRO_ROWS):
+            loss = loss_of(model, rows[start : start + MICRO_ROWS], tokenizer.eos_token_id) / ROWS
+            loss.backward()
+            losses[-1] += loss.item()
+        torch.nn.utils.clip_grad_norm_(learnt, 1.0)
+        for group in optimizer.param_groups:
+            group["lr"] = learning_rate(step)
+        optimizer.step()
+        optimizer.zero_grad()
+        seconds = time.process_time() - began
+        print(
+            f"{skill}: step {step} of {STEPS}, loss {losses[-1]:.3f}, {seconds:.1f} CPU s",
+            flush=True,
+        )
+        if (step + 1) % SAVE_EVERY == 0:
+            save_checkpoint(checkpoint, model, optimizer, losses)
+    model.save_pretrained(folder)
+    checkpoint.unlink(missing_ok=True)
+
+
+def save_checkpoint(
+    path: Path, model: Any, optimizer: torch.optim.Optimizer, losses: list[float]
+) -> None:
+    """Write a checkpoint under another name first: a kill leaves the one before."""
+    state = {
+        "adapter": get_peft_model_state_dict(model),
+        "optimizer": optimizer.state_dict(),
+        "losses": losses,
+    }
+    written = path.with_suffix(".tmp")
+    torch.save(state, written)
+    written.replace(path)
+
+
+# ── the pool ──────────────────────────────────────────────────────────────────────────────────────
+def write_pool(base: Path, folder: Path) -> None:
+    """Write the pool of all specialists and of the base alone.
+
+    The workers stand in an order that says nothing about their skills, under names that say as
+    little.
+    """
+    skills: list[str | None] = [*SKILLS, None]
+    random.Random("order of the specialists").shuffle(skills)
+    lines: list[str] = []
+    for ordinal, skill in enumerate(skills):
+        lines += [
+            "[[worker]]",
+            f'name = "worker-{ordinal}"',
+            'provider = "transformers"',
+            f'model = "{base}"',
+            "sampling = { temperature = 0.0, max_tokens = 48 }",
+        ]
+        lines += ["[worker.options]", 'dtype = "bfloat16"']
+        if skill is not None:
+            lines += [f'adapter = "{folder / skill}"']
+        lines += [""]
+    (folder / "pool.toml").write_text("\n".join(lines), encoding="utf-8")
+
+
+def main() -> None:
+    """Train what is not trained yet, and write the pool."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("folder", type=Path)
+    parser.add_argument("--base", type=Path, default=Path("models/smollm2"))
+    parser.add_argument("--skill", choices=list(SKILLS), action="append", help="default: all")
+    parser.add_argument("--seed", type=int, default=0)
+    options = parser.parse_args()
+    torch.set_num_threads(1)
+    options.folder.mkdir(parents=True, exist_ok=True)
+    write_pool(options.base, options.folder)
+    for skill in options.skill or SKILLS:
+        train(skill, options.base, options.folder / skill, options.seed)
+
+
+if __name__ == "__main__":
+    main()
