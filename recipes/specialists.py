@@ -27,7 +27,7 @@ from openconductor.context import step_context
 from openconductor.tasks.specialists import PAIRS, SKILLS, write_instruction, write_question
 from openconductor.types import Message, Step, Workflow
 
-STEPS = 80  # at most
+STEPS = dict.fromkeys(SKILLS, 80) | {"sort": 160}  # at most
 ROWS = 8  # a step
 MICRO_ROWS = 4  # a backward pass
 LEARNING_RATE = 1e-3
@@ -105,11 +105,11 @@ def loss_of(model: Any, rows: list[Row], filler: int) -> torch.Tensor:
     return loss
 
 
-def learning_rate(step: int) -> float:
+def learning_rate(step: int, steps: int) -> float:
     """Return the rate of a step: it rises for some steps, then falls in a straight line."""
     if step < WARMUP:
         return LEARNING_RATE * (step + 1) / WARMUP
-    return LEARNING_RATE * (STEPS - step) / (STEPS - WARMUP)
+    return LEARNING_RATE * (steps - step) / (steps - WARMUP)
 
 
 def train(skill: str, base: Path, folder: Path, seed: int) -> None:
@@ -139,7 +139,8 @@ def train(skill: str, base: Path, folder: Path, seed: int) -> None:
         optimizer.load_state_dict(saved["optimizer"])
         losses = saved["losses"]
     model.train()
-    for step in range(len(losses), STEPS):
+    steps = STEPS[skill]
+    for step in range(len(losses), steps):
         if len(losses) >= RECENT and fmean(losses[-RECENT:]) < LEARNT:
             break
         began = time.process_time()
@@ -153,12 +154,12 @@ def train(skill: str, base: Path, folder: Path, seed: int) -> None:
             losses[-1] += loss.item()
         torch.nn.utils.clip_grad_norm_(learnt, 1.0)
         for group in optimizer.param_groups:
-            group["lr"] = learning_rate(step)
+            group["lr"] = learning_rate(step, steps)
         optimizer.step()
         optimizer.zero_grad()
         seconds = time.process_time() - began
         print(
-            f"{skill}: step {step} of {STEPS}, loss {losses[-1]:.3f}, {seconds:.1f} CPU s",
+            f"{skill}: step {step} of {steps}, loss {losses[-1]:.3f}, {seconds:.1f} CPU s",
             flush=True,
         )
         if (step + 1) % SAVE_EVERY == 0:

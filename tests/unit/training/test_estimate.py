@@ -314,6 +314,8 @@ def test_the_command_prints_the_checks_and_the_estimate_and_the_same_as_json(
 
 RECIPES = sorted(path for path in (ROOT / "recipes").glob("*.toml") if is_training(path))
 RECIPES.remove(ROOT / "recipes" / "mine.toml")  # over files of the user's: tests/learning/test_mine
+MADE_POOL = ROOT / "recipes" / "specialists.toml"  # recipes/specialists.py makes its pool
+RECIPES.remove(MADE_POOL)
 
 
 @pytest.mark.parametrize("recipe", RECIPES, ids=lambda path: path.stem)
@@ -337,6 +339,16 @@ def test_each_shipped_recipe_starts_but_for_what_this_machine_lacks(
     lacking = [check["text"] for check in values["checks"] if check["state"] == "absent"]
     remedies = ("network", "GPU", "not set in the environment", "the recipe says what makes it")
     assert [text for text in lacking if not any(word in text for word in remedies)] == []
+
+
+def test_the_recipe_of_specialists_lacks_its_pool_alone(run) -> None:
+    printed = run("train", MADE_POOL, "--dry-run", "--offline", "--json")
+    wrong = [check for check in printed.json()["checks"] if check["state"] == "wrong"]
+    assert {check["name"] for check in wrong} == {"pool"}
+    printed = run("train", MADE_POOL, 'pool="gym"', "--dry-run", "--offline", "--json")
+    states = {check["name"]: check["state"] for check in printed.json()["checks"]}
+    assert "wrong" not in states.values()
+    assert states["data"] == states["held out"] == states["settings"] == "ready"
 
 
 def test_a_hub_that_cannot_be_reached_is_named_as_a_missing_network(
