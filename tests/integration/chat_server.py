@@ -22,7 +22,7 @@ from aiohttp import web
 
 Answer = Callable[[web.Request], Awaitable[web.StreamResponse]]
 
-LONGEST = 5.0  # seconds; no scripted pause lasts longer, whatever a client does
+LONGEST = 30.0  # seconds; no scripted pause lasts longer, whatever a client does
 
 
 @dataclass

@@ -129,7 +129,7 @@ def test_each_worker_is_reported_with_its_faults_their_fixes_and_what_its_check_
     with serving(*[houses] * 80) as server:
         path = Path(write_pool(Path(), server.url, *HOUSE, more=more))
         path.write_text(path.read_text("utf-8") + OTHERS.replace("URL", server.url), "utf-8")
-        command = ("pool", "check", path, "--timeout", "5")
+        command = ("pool", "check", path, "--timeout", "30")
         ran, shown = run(*command, "--json"), run(*command)
         assert {body.get("max_tokens") for body in server.bodies} == {64}
     assert (ran.code, ran.err, shown.code) == (1, "", 1)

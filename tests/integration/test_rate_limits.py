@@ -44,7 +44,7 @@ async def test_pool_check_shows_the_limits_that_a_server_tells(
     async with chat_server(*[says(completion(), headers=LIMITS)] * 4) as server:
         path = tmp_path / "pool.toml"
         write_pool(tmp_path, server.url, "m", more=f"price = {{ input = 1, output = 1 }}\n{own}")
-        [report] = await check_pool(path, 5.0)
+        [report] = await check_pool(path, 20.0)
     assert (report.rpm, report.tpm) == (60, 10_000)
     fixes = [fault.fix for fault in report.faults if fault.what == "limits"]
     assert fixes == ([] if fix is None else [fix])
@@ -68,7 +68,7 @@ async def test_pool_check_tries_once_more_after_a_short_wait_that_a_server_names
     rejected = says({"error": {"message": "slow down"}}, status=429, headers=headers)
     async with chat_server(*[rejected] * rejections, *[says(completion())] * 4) as server:
         write_pool(tmp_path, server.url, "m", more="price = { input = 1, output = 1 }")
-        [report] = await check_pool(tmp_path / "pool.toml", 5.0)
+        [report] = await check_pool(tmp_path / "pool.toml", 20.0)
     assert (report.usable, len(server.paths)) == (usable, requests)
     [fault] = [fault for fault in report.faults if fault.what in {"answer", "rate"}]
     assert message in fault.message and fault.fatal is not usable
