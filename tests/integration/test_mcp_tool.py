@@ -51,6 +51,12 @@ async def once(
         return await ask(provider, text, body=body)
 
 
+async def over_http(name: str, text: str = "hi", **options: Any) -> Completion:
+    """One call of a tool of a server in this process, which begins much sooner than another."""
+    async with serving() as url:
+        return await once(name, text, command=None, url=url, **options)
+
+
 def lives(pid: str) -> bool:
     try:
         os.kill(int(pid), 0)
@@ -96,9 +102,11 @@ async def test_a_tool_may_be_sent_the_subtask_alone(tmp_path: Path) -> None:
 
 
 async def test_further_arguments_come_from_the_body_and_the_argument_may_be_named() -> None:
-    assert (await once("shout", body={"marks": 3})).text == "HI!!!"
-    assert (await once("join", "hi", body={"left": "oh "})).text == "oh hi"
-    assert (await once("join", "hi", argument="left", body={"right": " there"})).text == "hi there"
+    assert (await over_http("shout", body={"marks": 3})).text == "HI!!!"
+    assert (await over_http("join", "hi", body={"left": "oh "})).text == "oh hi"
+    assert (
+        await over_http("join", "hi", argument="left", body={"right": " there"})
+    ).text == "hi there"
 
 
 @pytest.mark.parametrize(
@@ -114,25 +122,25 @@ async def test_a_tool_or_an_argument_that_is_not_there_is_a_config_error(
     name, options, said
 ) -> None:
     with pytest.raises(errors.ConfigError, match=said):
-        await once(name, **options)
+        await over_http(name, **options)
 
 
 async def test_media_in_an_answer_are_noted_and_texts_are_joined() -> None:
-    assert (await once("draw")).text == "hi\n[image/png]\ndone"
+    assert (await over_http("draw")).text == "hi\n[image/png]\ndone"
 
 
 # ── failures ──────────────────────────────────────────────────────────────────────────────────────
 async def test_an_error_of_the_tool_is_a_worker_error_that_is_not_repeated() -> None:
     said = r"tool 'fail' of .* reported an error: Error executing tool fail"
     with pytest.raises(errors.WorkerError, match=said) as caught:
-        await once("fail")
+        await over_http("fail")
     assert type(caught.value) is errors.WorkerError
     assert not caught.value.retryable
 
 
 async def test_a_blank_answer_is_an_empty_response() -> None:
     with pytest.raises(errors.EmptyResponse):
-        await once("nothing")
+        await over_http("nothing")
 
 
 async def test_a_turn_with_an_image_is_rejected() -> None:
