@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from hypothesis import HealthCheck, settings
 from tests.places import DatabasePlace, FilePlace, Place
 from tests.postgres_server import UNSAFE, PostgresServer, running
 
@@ -34,6 +35,10 @@ os.environ.pop("OPENAI_BASE_URL", None)  # no test may ask the developer's own s
 # would inherit it.
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
+
+# Hypothesis would fail an example that takes over 200 ms, as each may on a busy machine.
+settings.register_profile("calm", deadline=None, suppress_health_check=[HealthCheck.too_slow])
+settings.load_profile("calm")
 
 ROOT = Path(__file__).resolve().parent.parent
 

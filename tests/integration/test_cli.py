@@ -399,7 +399,7 @@ def test_a_reader_who_has_seen_enough_is_no_error() -> None:
         command.stdout.readline()
         command.stdout.close()
         assert command.stderr.read() == b""
-        assert command.wait(60) == 0
+        assert command.wait(200) == 0
 
 
 @pytest.mark.skipif(not Path("/dev/full").exists(), reason="needs /dev/full")

@@ -52,7 +52,7 @@ def test_a_request_of_the_readme_is_answered_by_its_pool(tmp_path, monkeypatch, 
                 ["bash", "-c", command.replace("http://127.0.0.1:8080", server.url)],
                 capture_output=True,
                 text=True,
-                timeout=30,
+                timeout=200,
                 check=True,
             )
     lines = [line.removeprefix("data: ") for line in sent.stdout.splitlines() if line]

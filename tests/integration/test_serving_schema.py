@@ -47,7 +47,6 @@ ANY = st.recursive(
 )
 FEW = settings(
     max_examples=150,
-    deadline=None,
     database=None,
     derandomize=True,
     suppress_health_check=list(HealthCheck),

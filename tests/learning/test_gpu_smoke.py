@@ -30,7 +30,7 @@ def test_without_a_gpu_it_says_so_and_fails_at_once(tmp_path: Path) -> None:
     command = [sys.executable, "-m", "benchmarks.gpu_smoke", "--folder", str(tmp_path / "out")]
     environment = {"PATH": str(tmp_path), "PYTHONPATH": str(ROOT / "src")}
     ended = subprocess.run(
-        command, cwd=ROOT, env=environment, capture_output=True, text=True, timeout=20, check=False
+        command, cwd=ROOT, env=environment, capture_output=True, text=True, timeout=200, check=False
     )
     assert (ended.returncode, ended.stdout) == (1, "")
     assert "no NVIDIA GPU here" in ended.stderr

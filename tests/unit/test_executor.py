@@ -111,7 +111,7 @@ def accesses_of(size: int) -> st.SearchStrategy[tuple[object, ...]]:
     return st.tuples(*(st.just("all") | seen for seen in lists))
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(st.integers(1, 7).flatmap(accesses_of), st.randoms(use_true_random=False))
 def test_whatever_the_timing_each_step_gets_what_a_serial_execution_gives_it(
     accesses: tuple, random

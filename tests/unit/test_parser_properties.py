@@ -52,7 +52,7 @@ def read(text: str) -> Workflow | None:
 
 
 @given(PROSE)
-@settings(max_examples=400, deadline=None)
+@settings(max_examples=400)
 def test_any_text_is_a_valid_workflow_or_a_workflow_error(text: str) -> None:
     workflow = read(text)
     if workflow is not None and workflow.steps:
@@ -60,7 +60,7 @@ def test_any_text_is_a_valid_workflow_or_a_workflow_error(text: str) -> None:
 
 
 @given(workflows(), st.integers(0, 10_000), st.integers(0, 5), FRAGMENTS)
-@settings(max_examples=400, deadline=None)
+@settings(max_examples=400)
 def test_a_damaged_workflow_is_a_valid_workflow_or_a_workflow_error(
     workflow: Workflow, where: int, cut: int, insert: str
 ) -> None:
@@ -72,7 +72,7 @@ def test_a_damaged_workflow_is_a_valid_workflow_or_a_workflow_error(
 
 
 @given(workflows(), st.one_of(st.just(""), PROSE))
-@settings(max_examples=600, deadline=None)
+@settings(max_examples=600)
 @example(Workflow((Step(0, "'''"),)), "model_id = ['''")
 @example(Workflow((Step(0, "''''''"),)), "subtasks = ['''")
 @example(Workflow((Step(0, '"""'),)), 'subtasks = ["""')
@@ -90,7 +90,7 @@ LITERAL_PIECES = st.sampled_from(CASES["literal pieces"])
 
 
 @given(st.lists(LITERAL_PIECES, max_size=8).map("".join))
-@settings(max_examples=1500, deadline=None)
+@settings(max_examples=1500)
 @example("-1e-5-2e-3j")
 def test_every_list_that_python_reads_is_read_to_the_same_value(body: str) -> None:
     source = f"[{body}]"

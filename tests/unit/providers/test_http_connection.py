@@ -143,7 +143,7 @@ def cut(wire: bytes, cuts: Sequence[int]) -> list[bytes]:
     return [wire[a:b] for a, b in itertools.pairwise(edges) if a < b]
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=300)
 @given(responses(), st.booleans())
 def test_a_response_is_the_same_however_its_bytes_are_cut(
     response: tuple[bytes, bytes, list[int]], read_along: bool
@@ -164,7 +164,7 @@ def test_a_response_is_the_same_however_its_bytes_are_cut(
     asyncio.run(play())
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=300)
 @given(responses(), st.data())
 def test_a_response_that_breaks_off_is_never_taken_for_a_whole_one(
     response: tuple[bytes, bytes, list[int]], data: st.DataObject
@@ -186,7 +186,7 @@ def test_a_response_that_breaks_off_is_never_taken_for_a_whole_one(
     asyncio.run(play())
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=300)
 @given(st.binary(max_size=200), st.binary(max_size=200))
 def test_whatever_comes_ends_in_a_response_or_a_typed_error(head: bytes, tail: bytes) -> None:
     async def play() -> None:

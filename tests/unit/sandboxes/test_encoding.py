@@ -11,7 +11,7 @@ from enum import IntEnum
 from typing import Any
 
 import pytest
-from hypothesis import HealthCheck, given, settings, strategies as st
+from hypothesis import given, strategies as st
 
 from openconductor.sandboxes.encoding import MAX_HASHED, NotPlain, canonical, decode, encode
 
@@ -41,7 +41,6 @@ def same(value: object, other: object, **rules: bool) -> bool:
     return canonical(encode(value), **rules) == canonical(encode(other), **rules)
 
 
-@settings(suppress_health_check=[HealthCheck.too_slow])  # on a busy machine
 @given(values)
 def test_a_plain_value_is_one_line_of_json_and_comes_back_as_it_was(value: object) -> None:
     text = encode(value)
@@ -54,7 +53,6 @@ def test_a_plain_value_is_one_line_of_json_and_comes_back_as_it_was(value: objec
     assert same(value, value)
 
 
-@settings(suppress_health_check=[HealthCheck.too_slow])
 @given(values, values)
 def test_by_value_the_normal_forms_are_equal_exactly_where_python_says_so(
     value: object, other: object

@@ -480,6 +480,4 @@ class Money(RuleBasedStateMachine):
 
 
 def test_the_money_is_right_whatever_happens() -> None:
-    run_state_machine_as_test(
-        Money, settings=settings(max_examples=40, stateful_step_count=40, deadline=None)
-    )
+    run_state_machine_as_test(Money, settings=settings(max_examples=40, stateful_step_count=40))
