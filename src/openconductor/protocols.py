@@ -162,6 +162,10 @@ class Provider(ABC):
             WorkerError: it cannot be reached.
         """
 
+    def weights(self) -> str:
+        """Return a digest of the model's weights, or the hub's name of them; "": unknown."""
+        return ""
+
     async def aclose(self) -> None:  # noqa: B027 - a provider without connections has nothing to close
         """Close the running event loop's connections; a later call opens new ones."""
 

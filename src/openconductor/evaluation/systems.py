@@ -344,7 +344,8 @@ class Workshop:
     def described(self, specs: Sequence[Spec]) -> Plain:
         """Describe everything that an answer, or its cost, depends on; call it after ``check``.
 
-        These are the workers, the models behind the planners by name, the cards that prompted ones
+        These are the workers, the models behind the planners by name, the weights of those that are
+        asked alone, the cards that prompted ones
         are shown, and a digest of each file of a trained baseline by its path. Descriptions of
         workers count only where somebody reads them.
         """
@@ -358,6 +359,10 @@ class Workshop:
         planned = [spec for spec in specs if spec.kind in _PLANNED]
         planners = {spec.argument or CONDUCTOR: self._planner(spec).identity for spec in planned}
         described: dict[str, object] = {"workers": workers, "planners": planners}
+        alone = [spec for spec in planned if spec.kind == PLANNER_ALONE and spec.argument]
+        weights = {spec.argument: _provider_of(self._planner(spec)).weights() for spec in alone}
+        if any(weights.values()):
+            described["weights"] = weights
         writers = [self._planner(spec) for spec in planned if spec.kind != PLANNER_ALONE]
         if any(_provider_of(writer).prompt_options is None for writer in writers):
             described["cards"] = {str(key): card for key, card in self.pool.full_cards.items()}

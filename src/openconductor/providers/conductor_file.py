@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from dataclasses import dataclass, field
-from hashlib import blake2b
+from hashlib import blake2b, file_digest
 from pathlib import Path
 from typing import Literal
 
@@ -56,6 +56,16 @@ class ConductorFile:
 def question_digest(question: Question) -> str:
     """Return a digest of a question, whatever its id and task are called."""
     return blake2b(dumps(question).encode(), digest_size=8).hexdigest()
+
+
+def weights_digest(folder: Path) -> str:
+    """Return a digest of the weights in a model's folder; "": it has none."""
+    files = sorted(folder.glob("*.safetensors"))
+    digest = blake2b(digest_size=16)
+    for file in files:
+        with file.open("rb") as weights:
+            digest.update(file_digest(weights, blake2b).digest())
+    return digest.hexdigest() if files else ""
 
 
 def find_checkpoint(folder: Path) -> Path:

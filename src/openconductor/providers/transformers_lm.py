@@ -30,7 +30,11 @@ from openconductor.config import needing, one_of
 from openconductor.errors import ConfigError, Rejected
 from openconductor.providers.batching import BatchingProvider, BatchRow, pad_prompts, thread_of
 from openconductor.providers.chat_template import NO_OPTIONS, prepare_template
-from openconductor.providers.conductor_file import NAME as CONDUCTOR_FILE, read_conductor_file
+from openconductor.providers.conductor_file import (
+    NAME as CONDUCTOR_FILE,
+    read_conductor_file,
+    weights_digest,
+)
 from openconductor.types import Sampling
 
 MAX_BATCH = 16  # the most calls generated together
@@ -83,8 +87,8 @@ class TransformersProvider(BatchingProvider):
         self._device = self._lm.device
         thread = f"transformers-{self.model}-{self._device}"
         config = self._lm.config
-        commit = getattr(config, "_commit_hash", None) or ""
-        self.identity = f"transformers {self.model} {self._lm.dtype} {commit}".strip()
+        self._commit: str = getattr(config, "_commit_hash", None) or ""
+        self.identity = f"transformers {self.model} {self._lm.dtype} {self._commit}".strip()
         digest = ""
         if adapter is not None:
             digest = _digest_adapter(Path(adapter))
@@ -111,6 +115,10 @@ class TransformersProvider(BatchingProvider):
 
     def __repr__(self) -> str:
         return f"{type(self).__name__}({self.model!r}, device={str(self._device)!r})"
+
+    def weights(self) -> str:
+        """Return the commit of a model of the hub, and a digest of a folder's weights."""
+        return self._commit or weights_digest(Path(self.model))
 
     def _end_tokens(self) -> list[int]:
         """Return the tokens that end a completion: the model's, or else the tokenizer's."""

@@ -8,6 +8,7 @@ folders must say the same of their inputs.
 
 from __future__ import annotations
 
+import json
 import shlex
 import tomllib
 from collections.abc import Mapping, Sequence
@@ -163,6 +164,8 @@ def make_report(
         questions = read_questions(folder)
         records = merge_questions(records, questions)
         earlier = merge_questions(earlier, questions)
+    siblings = find_siblings(results, system)
+    base = find_base(results, system, {} if folder is None else _read_inputs(folder))
     figures = measure_orchestration(
         records,
         system=system,
@@ -170,7 +173,7 @@ def make_report(
         workers=results.workers,
         counterfactuals=None if replays is None else replays.edits,
         plays=None if replays is None else replays.plays,
-        siblings=replace(find_siblings(results, system), base=find_base(results, system)),
+        siblings=replace(siblings, base=base),
         aggregators=_find_aggregators(folder),
         lessons=_count_lessons(results),
         seed=seed,
@@ -221,17 +224,47 @@ def find_siblings(results: Results, system: str) -> Siblings:
     return Siblings(tuple(siblings), tuple(absent))
 
 
-def find_base(results: Results, system: str) -> str:
+def find_base(results: Results, system: str, inputs: Mapping[str, Any]) -> str:
     """Return the system that is the model which a Conductor was trained from, asked alone.
 
-    A model that was itself trained to plan has a base of its own. "": unknown, or fresh weights.
+    It is known by its weights, whatever it is called, where the training and the evaluation say
+    them in ``environment.json``; else by its name. A model that was itself trained to plan has a
+    base of its own. "": unknown, or fresh weights.
+
+    Args:
+        results: of the evaluation.
+        system: the Conductor.
+        inputs: of the evaluation, by its folder; empty: unknown.
+
+    Raises:
+        ConfigError: other weights were asked under the model's name.
     """
-    base, recipe = "", _find_recipe(results, system)
+    base, weights, recipe = "", "", _find_recipe(results, system)
     while recipe is not None:
-        model = cast("Plain", recipe[1].get("model", {}))
-        base = str(model.get("base", ""))
+        run, values = recipe
+        base = str(cast("Plain", values.get("model", {})).get("base", ""))
+        weights = _read_weights(run)
         recipe = _read_recipe(base)
-    return f"{PLANNER_ALONE}:transformers:{base}" if base else ""
+    if not base:
+        return ""
+    name = f"transformers:{base}"
+    asked = cast("Mapping[str, str]", inputs.get("weights", {}))
+    for model, known in asked.items():
+        if weights and known == weights:
+            return f"{PLANNER_ALONE}:{model}"
+    if weights and asked.get(name):
+        raise ConfigError(
+            f"{PLANNER_ALONE}:{name}: got weights {asked[name]!r}, expected {weights!r}, from "
+            f"which {system} was trained; ask that model in another evaluation"
+        )
+    return f"{PLANNER_ALONE}:{name}"
+
+
+def _read_weights(run: Path) -> str:
+    """Return the digest of the weights that a training began from; "": unknown."""
+    with suppress(OSError, ValueError):
+        return str(json.loads((run / "environment.json").read_text("utf-8")).get("base", ""))
+    return ""
 
 
 def _find_recipe(results: Results, system: str) -> tuple[Path, Plain] | None:

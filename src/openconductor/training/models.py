@@ -35,6 +35,7 @@ from openconductor.providers.chat_template import (
     TemplateOptions,
     prepare_template,
 )
+from openconductor.providers.conductor_file import weights_digest
 from openconductor.providers.tiny import PLAIN_CHAT
 from openconductor.providers.transformers_lm import tokenizer_class
 from openconductor.training.train_config import ModelConfig
@@ -127,8 +128,11 @@ def is_folder_name(name: str) -> bool:
     return name.startswith((".", "/", "~")) or name.count("/") > 1
 
 
-def check_base(name: str) -> None:
+def check_base(name: str) -> str:
     """Check that a base model exists, before anything is written or loaded.
+
+    Returns:
+        A digest of its weights, as ``Provider.weights``.
 
     Raises:
         ConfigError: it does not; the message has the name and the cause.
@@ -136,9 +140,11 @@ def check_base(name: str) -> None:
     if is_folder_name(name) and not Path(name).is_dir():
         raise _not_loaded(name, FileNotFoundError("no such folder"))
     try:
-        AutoConfig.from_pretrained(name)
+        config = AutoConfig.from_pretrained(name)
     except (OSError, ValueError) as error:
         raise _not_loaded(name, error) from error
+    commit: str | None = getattr(config, "_commit_hash", None)
+    return commit or weights_digest(Path(name))
 
 
 def load_model(

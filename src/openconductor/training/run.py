@@ -142,10 +142,9 @@ def train(
         torch.set_num_threads(1)  # a tiny model is up to four times slower on several threads
     with quiet_libraries(), ExitStack() as stack:
         _check_installed(config)
-        if config.model.base:
-            check_base(config.model.base)
+        weights = check_base(config.model.base) if config.model.base else ""
         if state.is_main_process:
-            changed = _open_folder(config, folder, resume=resume)
+            changed = _open_folder(config, folder, weights, resume=resume)
             say(f"run folder: {folder}")
             if changed:
                 say(changed)
@@ -498,28 +497,29 @@ def quiet_libraries() -> Generator[None]:
                 logging.enable_progress_bar()
 
 
-def _open_folder(config: TrainConfig, folder: Path, *, resume: bool) -> str:
+def _open_folder(config: TrainConfig, folder: Path, weights: str, *, resume: bool) -> str:
     """Make the run's folder, or check that its run may be resumed.
 
     Returns what is different from the machine that began the run, for people; "" if nothing is.
+    ``weights`` is a digest of those of the base.
     """
     stored = folder / CONFIG
     before = check_folder(config, folder, resume=resume)
     if before is None:
         folder.mkdir(parents=True, exist_ok=True)
-        write_record(folder / ENVIRONMENT, _environment())
+        write_record(folder / ENVIRONMENT, _environment(weights))
     if before != config:
         write_whole(stored, dump_train_config(config))
-    return "" if before is None else _note_environment(folder / ENVIRONMENT)
+    return "" if before is None else _note_environment(folder / ENVIRONMENT, weights)
 
 
-def _note_environment(path: Path) -> str:
+def _note_environment(path: Path, weights: str) -> str:
     """Note in a resumed run's file with what it goes on; return what is different, for people."""
     begun = read_record(path)
-    now = _environment()
+    now = _environment(weights)
     earlier = begun.get("resumed", [])
     latest = earlier[-1] if earlier else begun
-    changed = [name for name in now if latest.get(name) != now[name]]
+    changed = [name for name in now if latest.get(name, "") != now[name]]
     if not changed:
         return ""
     write_record(path, {**begun, "resumed": [*earlier, now]})
@@ -529,8 +529,8 @@ def _note_environment(path: Path) -> str:
     )
 
 
-def _environment() -> Record:
-    """Return the versions and the machine that a run is made with."""
+def _environment(weights: str) -> Record:
+    """Return the versions, the machine and the base's weights that a run is made with."""
     installed = [package for package in distributions() if package.name in _PACKAGES]
     return {
         "python": platform.python_version(),
@@ -538,6 +538,7 @@ def _environment() -> Record:
         "device": "cuda" if torch.cuda.is_available() else "cpu",
         "versions": {package.name: package.version for package in installed},
         "source": source_hash(),
+        "base": weights,
     }
 
 

@@ -37,6 +37,7 @@ from openconductor.pool import Worker, WorkerPool
 from openconductor.prompt import PromptOptions, render_prompt
 from openconductor.protocols import CallContext
 from openconductor.providers import resolve
+from openconductor.providers.conductor_file import weights_digest
 from openconductor.providers.tiny import MAX_BATCH, Architecture, Checkpoint, TinyProvider
 from openconductor.types import Completion, Message, Sampling
 
@@ -464,3 +465,14 @@ def test_running_a_checkpoint_takes_no_torch_and_leaves_no_warning(folder: Path)
     )
     assert done.stdout.strip() == alone("abc")[0]
     assert done.stderr == ""
+
+
+def test_weights_are_known_by_their_bytes_wherever_they_lie(tmp_path: Path) -> None:
+    folder = bundled_folder()
+    copy = shutil.copytree(folder, tmp_path / "copy")
+    digest = weights_digest(folder)
+    assert len(digest) == 32 and weights_digest(copy) == digest
+    weights = copy / "model.safetensors"
+    weights.write_bytes(weights.read_bytes()[:-1] + b"?")
+    assert weights_digest(copy) not in ("", digest)
+    assert weights_digest(tmp_path) == "", "there are none"

@@ -26,6 +26,7 @@ from planted_records import (
     play,
 )
 
+from openconductor.errors import ConfigError
 from openconductor.evaluation.eval_config import EvalConfig, TaskTable
 from openconductor.evaluation.records import Record, Results
 from openconductor.evaluation.sheets import KeptQuestion
@@ -475,8 +476,17 @@ def test_the_base_of_a_training_is_that_of_the_first_one(tmp_path: Path) -> None
     system = f"planner:{second}/conductor"
     config = EvalConfig(systems=(system,), task=(TaskTable("gym"),))
     results = Results.of_records(config, (), workers={})
-    assert find_base(results, system) == "planner_alone:transformers:hub/small"
-    assert find_base(results, "worker:jack") == ""
+    assert find_base(results, system, {}) == "planner_alone:transformers:hub/small"
+    assert find_base(results, "worker:jack", {}) == ""
+    (first / "environment.json").write_text('{"base": "ab12"}')
+    elsewhere = {"weights": {"transformers:copies/model": "ab12", "transformers:hub/small": ""}}
+    known = find_base(results, system, elsewhere)
+    assert known == "planner_alone:transformers:copies/model", "by its weights, whatever its name"
+    unasked = find_base(results, system, {"weights": {"transformers:other": "cd34"}})
+    assert unasked == "planner_alone:transformers:hub/small"
+    swapped = {"weights": {"transformers:hub/small": "cd34"}}
+    with pytest.raises(ConfigError, match="got weights 'cd34', expected 'ab12'"):
+        find_base(results, system, swapped)
 
 
 def test_plans_whose_errors_any_worker_makes_are_no_gain_however_the_code_is_hidden() -> None:
