@@ -53,6 +53,7 @@ FOLDERS = (
     "unit/store",
     "unit/report",
     "unit/tasks",
+    "unit/ui",
 )
 sys.path[:0] = [str(ROOT / "tests" / folder) for folder in FOLDERS]
 

@@ -30,6 +30,7 @@ VERBS = {
     "train": "Train a Conductor by a recipe (needs the extra train).",
     "eval": "Evaluate systems on tasks, with intervals and costs; resumable.",
     "show": "Look at the answers of an evaluation: plan, steps, verdict, reason.",
+    "view": "Look at episodes in a browser: workflow, steps, times, costs.",
     "report": "Say whether orchestrating gained anything, with a page and plots.",
     "export": "Write a trained Conductor as a folder that vLLM and transformers serve.",
     "serve": "Serve a Conductor behind the OpenAI and Anthropic APIs.",

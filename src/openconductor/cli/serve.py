@@ -12,6 +12,7 @@ from functools import partial
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Annotated, NamedTuple
+from urllib.parse import urlsplit
 
 import typer
 
@@ -32,6 +33,7 @@ from openconductor.cli.options import (
     spread,
 )
 from openconductor.cli.runs import require_evaluation
+from openconductor.cli.view import open_door
 from openconductor.config import dump_toml, load_toml, needing
 from openconductor.evaluation.dry_run import check_keys, check_pool
 from openconductor.evaluation.eval_config import CONDUCTOR, GYM, find_planner
@@ -47,10 +49,13 @@ from openconductor.serving.serve_config import (
     ServeConfig,
     check_serve_config,
     direct_names,
+    is_loopback,
     make_baseline,
     serve_checks,
 )
 from openconductor.store import check_store, database_url, open_store, place_name
+from openconductor.ui.door import LOOPBACK, Door
+from openconductor.ui.pages import PREFIX
 
 _OF_CONDUCTOR = (
     "conductor",
@@ -90,6 +95,9 @@ def serve(  # noqa: PLR0913 - the options of a command
             help="A file, or a PostgreSQL database, that keeps all calls (default: serve.sqlite).",
         ),
     ] = None,
+    ui: Annotated[
+        bool, typer.Option("--ui", help="Show the episodes in a browser, at /ui.")
+    ] = False,
     log_level: Annotated[
         LogLevel | None,
         typer.Option("--log-level", help="The log on stderr (default: info, a line a request)."),
@@ -111,6 +119,7 @@ def serve(  # noqa: PLR0913 - the options of a command
         "host": host,
         "port": port,
         "log_level": log_level,
+        "ui": ui or None,
         "run": None if run is None else str(run),
         "pool": None if pool is None else str(pool),
         "journal": journal,
@@ -190,6 +199,8 @@ def _serve(config: ServeConfig, where: str) -> None:
             check=check_readable if simulated else check_question,
         )
         config = replace(config, port=listeners[0].getsockname()[1])
+        ring = key_ring.KeyRing(config.key, journal)
+        door = _make_door(config, ring) if config.ui else None
         _say_address(config, [*systems, *direct_names(pool).values()])
         hint = pool_file_hint()
         if simulated and hint and not config.run:
@@ -197,7 +208,23 @@ def _serve(config: ServeConfig, where: str) -> None:
         has_budget = any(key.dollars is not None for key in config.key)
         if has_budget and not simulated:
             _warn_of_unlimited(pool)
-        run(config, gateway, key_ring.KeyRing(config.key, journal), listeners)
+        run(config, gateway, ring, listeners, door)
+
+
+def _make_door(config: ServeConfig, ring: key_ring.KeyRing) -> Door:
+    """Return the door of the page, and say where the page is.
+
+    Without keys everybody on this machine may ask, so whoever sees the terminal may look.
+    """
+    address = f"{_address(config)}{PREFIX}/episodes"
+    hosts = None
+    if is_loopback(config.host):
+        names = (urlsplit(origin).hostname for origin in config.origins)
+        hosts = LOOPBACK.union(name for name in names if name)
+    if config.key:
+        console.say(f"the page is at {address}; each key sees its own episodes")
+        return Door(config.port, hosts=hosts, find_key=lambda headers: ring.find(headers).name)
+    return open_door(config.port, address, key="", hosts=hosts)
 
 
 def _dry_run(config: ServeConfig, where: str, *, offline: bool) -> None:
@@ -327,8 +354,7 @@ def _listen(config: ServeConfig) -> list[ListeningSocket]:
 
 def _say_address(config: ServeConfig, models: Sequence[str]) -> None:
     """Print the address, an example of a request, and where the calls are kept."""
-    host = f"[{config.host}]" if ":" in config.host else config.host
-    url = f"http://{host}:{config.port}/v1"
+    url = f"{_address(config)}/v1"
     question = EXAMPLE if config.pool == GYM else QUESTION
     body = f'{{"model": "{models[0]}", "messages": [{{"role": "user", "content": "{question}"}}]}}'
     header = ' -H "authorization: Bearer $KEY"' if config.key else ""
@@ -336,6 +362,11 @@ def _say_address(config: ServeConfig, models: Sequence[str]) -> None:
     kept = "every call" if config.content == "full" else "every call, without its texts,"
     console.say(f"{kept} is kept in {place_name(config.journal)}")
     console.say(f"  curl {url}/chat/completions{header} -d '{body}'")
+
+
+def _address(config: ServeConfig) -> str:
+    host = f"[{config.host}]" if ":" in config.host else config.host
+    return f"http://{host}:{config.port}"
 
 
 def _warn_of_unlimited(pool: oc.WorkerPool) -> None:

@@ -14,6 +14,7 @@ import time
 import uuid
 from collections.abc import Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from types import FrameType
 from typing import Any, cast
 
@@ -24,10 +25,11 @@ from starlette.middleware import Middleware
 from starlette.middleware.cors import CORSMiddleware
 from starlette.requests import Request
 from starlette.responses import Response
-from starlette.routing import BaseRoute, Route
+from starlette.routing import BaseRoute, Mount, Route
 from starlette.types import Receive, Scope, Send
 
 import openconductor
+from openconductor.config import needing
 from openconductor.errors import JournalError, OpenConductorError
 from openconductor.serving.access_log import PageLog, configure_log, log_request
 from openconductor.serving.apis.chat import CHAT
@@ -47,6 +49,7 @@ from openconductor.serving.listening import ListeningSocket, OutOfFiles
 from openconductor.serving.response_pages import JsonPage, ResponsePages
 from openconductor.serving.serve_config import ServeConfig
 from openconductor.serving.turn import ANSWER
+from openconductor.ui.door import Door
 
 APIS: tuple[Api, ...] = (CHAT, RESPONSES, MESSAGES)
 
@@ -286,11 +289,22 @@ class _Pages:
         return model
 
 
-def build_app(gateway: Gateway, keys: KeyRing, config: ServeConfig) -> Starlette:
-    """Return the ASGI app."""
+def build_app(
+    gateway: Gateway, keys: KeyRing, config: ServeConfig, door: Door | None = None
+) -> Starlette:
+    """Return the ASGI app.
+
+    Args:
+        gateway: answers.
+        keys: who may ask.
+        config: the server's.
+        door: lets visitors into the page; None: there is no page.
+    """
     pages = _Pages(gateway, keys, config)
     endpoints = {api.path: Endpoint(api, gateway, keys, config) for api in APIS}
-    routes = [Route(path, endpoint, methods=["POST"]) for path, endpoint in endpoints.items()]
+    routes: list[BaseRoute] = [
+        Route(path, endpoint, methods=["POST"]) for path, endpoint in endpoints.items()
+    ]
     routes += [
         Route("/v1/messages/count_tokens", pages.count, methods=["POST"]),
         Route("/v1/models", pages.models),
@@ -304,6 +318,8 @@ def build_app(gateway: Gateway, keys: KeyRing, config: ServeConfig) -> Starlette
         Route("/metrics", pages.metrics),
         Route("/openapi.json", pages.openapi),
     ]
+    if door is not None:
+        routes.append(_page(gateway, config, door))
     middleware: list[Middleware] = []
     if config.origins:
         cors = Middleware(
@@ -326,6 +342,16 @@ def build_app(gateway: Gateway, keys: KeyRing, config: ServeConfig) -> Starlette
     # A redirect would go to the address in the client's Host header.
     app.router.redirect_slashes = False
     return app
+
+
+def _page(gateway: Gateway, config: ServeConfig, door: Door) -> Mount:
+    """Return the page over the server's own store."""
+    with needing("serve --ui", "ui"):
+        from openconductor.ui.pages import PREFIX
+        from openconductor.ui.site import Site
+    name = Path(config.journal).name
+    site = Site(gateway.store, door, name=name, serves=True, stopping=lambda: gateway.draining)
+    return Mount(PREFIX, app=site)
 
 
 def _endpoints(routes: Sequence[BaseRoute]) -> list[str]:
@@ -397,14 +423,18 @@ class _Server(uvicorn.Server):
 
 
 def run(
-    config: ServeConfig, gateway: Gateway, keys: KeyRing, listeners: Sequence[ListeningSocket]
+    config: ServeConfig,
+    gateway: Gateway,
+    keys: KeyRing,
+    listeners: Sequence[ListeningSocket],
+    door: Door | None = None,
 ) -> None:
     """Serve until SIGTERM, SIGINT or SIGHUP, and until the running answers have ended."""
     configure_log(config.log_level)
     gc.freeze()  # the collector need not look again and again at what exists now,
     gc.set_threshold(10_000)  # nor at the objects of a request before they are gone
     settings = uvicorn.Config(
-        build_app(gateway, keys, config),
+        build_app(gateway, keys, config, door),
         http=ClientConnection,
         ws="none",
         access_log=False,

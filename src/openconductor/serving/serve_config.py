@@ -112,6 +112,7 @@ class ServeConfig:
         log_level: how much is logged on stderr; a line a request at ``info``.
         origins: web pages whose scripts may send requests (CORS).
         body_mb: the largest body of a request, in million bytes.
+        ui: whether there is a page at ``/ui`` that shows the episodes, to each key its own.
         key: who may ask; without one anybody may.
     """
 
@@ -140,6 +141,7 @@ class ServeConfig:
     log_level: LogLevel = "info"
     origins: tuple[str, ...] = ()
     body_mb: Positive = 20
+    ui: bool = False
     key: tuple[KeyTable, ...] = ()
 
 
@@ -185,7 +187,7 @@ def _check_host(config: ServeConfig, where: str) -> None:
         raise ConfigError(
             f"{where}: host: got {config.host!r}, expected it without http:// and path"
         )
-    if not config.key and not _is_loopback(config.host):
+    if not config.key and not is_loopback(config.host):
         raise ConfigError(
             f"{where}: host: got {config.host!r} without a [[key]], so that anyone could spend; "
             "use 127.0.0.1, or make a key with `openconductor serve --new-key NAME`"
@@ -265,7 +267,8 @@ def _check_key(
             raise ConfigError(f"{where}: {error}") from error
 
 
-def _is_loopback(host: str) -> bool:
+def is_loopback(host: str) -> bool:
+    """Return True if only this machine can reach an address."""
     with suppress(ValueError):
         return ipaddress.ip_address(host).is_loopback
     return host == "localhost"

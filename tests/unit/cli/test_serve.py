@@ -51,10 +51,10 @@ def served(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> list[SimpleNamesp
     def gateway(pool, journal, systems, **options) -> SimpleNamespace:
         return SimpleNamespace(pool=pool, journal=journal, systems=systems, **options)
 
-    def run(config, gateway, keys, listeners) -> None:
+    def run(config, gateway, keys, listeners, door) -> None:
         for listener in listeners:
             listener.close()
-        gateways.append(SimpleNamespace(config=config, keys=keys, **vars(gateway)))
+        gateways.append(SimpleNamespace(config=config, keys=keys, door=door, **vars(gateway)))
 
     for name, module in (
         ("app", SimpleNamespace(run=run)),
@@ -114,6 +114,25 @@ def test_without_options_the_gym_is_served_to_anyone_on_loopback(run, served) ->
     assert "pool.toml" not in said
     Path("pool.toml").write_text(POOL, "utf-8")
     assert "pool.toml is here: add --pool pool.toml" in run("serve").err
+
+
+def test_the_page_is_opened_by_a_link_or_where_there_are_keys_by_a_key(
+    run, served, tmp_path: Path
+) -> None:
+    (tmp_path / "pool.toml").write_text(POOL, "utf-8")
+    (tmp_path / "serve.toml").write_text(CONFIG, "utf-8")
+    words = ["serve", "--pool", "pool.toml", "--conductor", "worker:a", "--port", "1"]
+    assert run(*words).code == 0 and served[0].door is None
+    ran = run(*words, "--ui")
+    assert "look at http://127.0.0.1:1/ui/episodes#token=" in ran.err
+    token = ran.err.partition("#token=")[2].split()[0]
+    assert served[1].door.exchange(token=token) and not served[1].door.exchange(token=token)
+    ran = run("serve", "--config", "serve.toml", "ui=true", 'origins=["https://ai.example"]')
+    assert "each key sees its own episodes" in ran.err and "#token=" not in ran.err
+    door = served[2].door
+    assert door.holder({"authorization": "Bearer oc-ann"}).key == "ann"
+    assert door.exchange(key="oc-eve") is None
+    assert door.is_known_host("ai.example") and not door.is_known_host("evil.example")
 
 
 def test_rounds_and_steps_are_chosen_as_in_ask(run, served, tmp_path: Path) -> None:

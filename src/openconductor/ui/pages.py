@@ -1,0 +1,154 @@
+"""Rendering: the templates, what they may use, and the limits that keep every page small.
+
+Jinja escapes all text, so that what a model wrote is never markup. Texts are cut so that a page
+stays below 200 kB whatever was said; the exported file holds them whole.
+"""
+
+from __future__ import annotations
+
+import functools
+import re
+from base64 import b64encode
+from collections.abc import Iterable
+from hashlib import sha256
+from importlib.resources import files
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from openconductor.config import needing
+from openconductor.ui import amounts
+from openconductor.ui.graph import NODE_HEIGHT
+from openconductor.ui.parts import RoundParts
+
+if TYPE_CHECKING:
+    from jinja2 import Environment
+
+PREFIX = "/ui"
+"""Where the pages are."""
+POLICY = (
+    "default-src 'self'; base-uri 'none'; form-action 'self'; frame-ancestors 'none'; "
+    "object-src 'none'"
+)
+"""The content security policy of every page: nothing from elsewhere, nothing inline."""
+COLOURS = 8
+"""The colours of workers, by ordinal; the ninth worker has the first one's."""
+
+_TEXTS = 90_000  # bytes of all cut texts of a page
+_LEAST = 300  # bytes that each of them may have
+_INVISIBLE = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\ud800-\udfff]")  # no HTML may hold them
+_STATIC = {"style.css": "text/css", "script.js": "text/javascript"}
+
+
+class Excerpt(NamedTuple):
+    """The beginning of a text, and how many characters are left out."""
+
+    text: str
+    left_out: int
+
+
+def excerpt(text: str, most: int) -> Excerpt:
+    """Return the beginning of a text that takes at most so many bytes of a page."""
+    from markupsafe import escape
+
+    kept = text[:most]
+    while len(str(escape(kept)).encode("utf-8", "replace")) > most:
+        kept = kept[: len(kept) // 2]
+    return Excerpt(kept, len(text) - len(kept))
+
+
+class Texts:
+    """Cuts the texts of a page, so that together they stay within a limit.
+
+    Args:
+        count: how many there are.
+        whole: True to leave them whole.
+    """
+
+    def __init__(self, count: int, *, whole: bool = False) -> None:
+        self._most = max(_LEAST, _TEXTS // max(1, count))
+        self._whole = whole
+
+    def __call__(self, text: str | None, most: int = _TEXTS) -> Excerpt:
+        """Return a text, cut; ``most`` bytes of it at most."""
+        if text is None:
+            return Excerpt("", 0)
+        if self._whole:
+            return Excerpt(text, 0)
+        return excerpt(text, min(most, self._most))
+
+
+def count_texts(rounds: Iterable[RoundParts]) -> int:
+    """Return how many texts the page of an episode shows: those of its parts, and a few more."""
+    return 4 + sum(2 * len(played.parts) for played in rounds)
+
+
+def render(template: str, **values: object) -> str:
+    """Return the text of a page.
+
+    Raises:
+        ConfigError: Jinja2 is not installed; the message says the command that installs it.
+    """
+    text = _environment().get_template(f"{template}.html.j2").render(values)
+    return _INVISIBLE.sub("\ufffd", text.lstrip())
+
+
+def colour_class(ordinal: int | None) -> str:
+    """Return the style class of a worker; that of the planner is ``conductor``."""
+    return "conductor" if ordinal is None else f"w{ordinal % COLOURS}"
+
+
+def clipped(text: str, most: int) -> str:
+    """Return a name that fits into a box."""
+    return text if len(text) <= most else f"{text[: most - 1]}…"
+
+
+@functools.cache
+def static_file(name: str) -> tuple[bytes, str, str] | None:
+    """Return a static file's bytes, its media type and its digest; None: there is none."""
+    if name not in _STATIC:
+        return None
+    content = files("openconductor.ui").joinpath("static", name).read_bytes()
+    return content, _STATIC[name], sha256(content).hexdigest()[:12]
+
+
+def style_and_hash() -> tuple[str, str]:
+    """Return the style sheet and its hash, as a policy of an exported file names it."""
+    found = static_file("style.css")
+    assert found is not None
+    content = found[0]
+    return content.decode(), b64encode(sha256(content).digest()).decode()
+
+
+def _address(name: str) -> str:
+    """Return the address of a static file, which changes with its content."""
+    found = static_file(name)
+    assert found is not None
+    return f"{PREFIX}/{name}?v={found[2]}"
+
+
+_FILTERS: dict[str, Any] = {
+    "dollars": amounts.dollars_label,
+    "seconds": amounts.seconds_label,
+    "moment": amounts.moment_label,
+    "counted": amounts.counted,
+    "colour": colour_class,
+    "clipped": clipped,
+}
+
+_GLOBALS: dict[str, Any] = {"prefix": PREFIX, "address": _address, "node_height": NODE_HEIGHT}
+
+
+@functools.cache
+def _environment() -> Environment:
+    with needing("view", "ui"):
+        from jinja2 import Environment, PackageLoader, StrictUndefined
+
+    environment = Environment(
+        loader=PackageLoader("openconductor.ui"),
+        autoescape=True,
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+    )
+    environment.filters.update(_FILTERS)
+    environment.globals.update(_GLOBALS)
+    return environment

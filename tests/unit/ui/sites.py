@@ -1,0 +1,94 @@
+"""A site over a store, and a browser without a screen: a client with cookies that reads pages."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Mapping
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
+from html.parser import HTMLParser
+
+import httpx
+from starlette.applications import Starlette
+from starlette.routing import Mount
+
+from openconductor.errors import AuthFailed
+from openconductor.store import StoreReader
+from openconductor.ui.door import Door
+from openconductor.ui.site import Site
+
+PORT = 8321
+ORIGIN = f"http://127.0.0.1:{PORT}"
+
+
+@dataclass
+class Visit:
+    """A client of a site, and its door."""
+
+    client: httpx.AsyncClient
+    door: Door
+
+    async def enter(self, token: str | None = None, **fields: str) -> httpx.Response:
+        """Enter as the page's own script does."""
+        if token is not None:
+            fields["token"] = token
+        return await self.client.post(
+            "/ui/session",
+            data=fields,
+            headers={"origin": ORIGIN, "sec-fetch-site": "same-origin"},
+        )
+
+
+@asynccontextmanager
+async def visited(
+    store: StoreReader, *, keys: Mapping[str, str] | None = None, key: str | None = None
+) -> AsyncIterator[Visit]:
+    """Visit a site: as a stranger where it has keys, else by a link.
+
+    Args:
+        store: the store.
+        keys: the names of the server's keys, by key.
+        key: whose episodes the link shows.
+    """
+
+    def find_key(headers: Mapping[str, str]) -> str:
+        name = (keys or {}).get(headers.get("authorization", "").removeprefix("Bearer "))
+        if name is None:
+            raise AuthFailed("unknown key", worker="server")
+        return name
+
+    door = Door(PORT, find_key=None if keys is None else find_key)
+    site = Site(store, door, name="test.sqlite")
+    app = Starlette(routes=[Mount("/ui", app=site)])
+    transport = httpx.ASGITransport(app, raise_app_exceptions=True)
+    async with httpx.AsyncClient(transport=transport, base_url=ORIGIN) as client:
+        visit = Visit(client, door)
+        if keys is None:
+            assert (await visit.enter(door.new_token(key))).status_code == 303
+        yield visit
+
+
+@dataclass
+class Markup(HTMLParser):
+    """The tags and attributes of a page, and its text."""
+
+    page: str
+    tags: list[str] = field(default_factory=list)
+    attributes: list[tuple[str, str, str]] = field(default_factory=list)
+    text: str = ""
+
+    def __post_init__(self) -> None:
+        super().__init__(convert_charrefs=True)
+        self.feed(self.page)
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.tags.append(tag)
+        self.attributes += [(tag, name, value or "") for name, value in attrs]
+
+    def handle_data(self, data: str) -> None:
+        self.text += data
+
+    @property
+    def addresses(self) -> list[str]:
+        """All addresses that the page leads to, or loads."""
+        named = ("href", "src", "action", "data-live", "data-copy-address", "data-session")
+        return [value for _, name, value in self.attributes if name in named]

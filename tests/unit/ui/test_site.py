@@ -1,0 +1,194 @@
+"""The pages: what they show, as HTML and as data, and that they stay small."""
+
+from __future__ import annotations
+
+import ast
+import csv
+import io
+import json
+import shlex
+from pathlib import Path
+
+import httpx
+import pytest
+from episodes_of import FLOW, HOSTILE, ask, fill, pool
+from sites import Markup, visited
+
+from openconductor.store import Journal, Store
+from openconductor.types import Message
+
+LIMIT = 200_000  # bytes of a page
+
+
+@pytest.fixture
+def store(tmp_path: Path):
+    with Journal(tmp_path / "journal.sqlite") as journal:
+        yield journal
+
+
+async def pages_of(client: httpx.AsyncClient, kinds: dict[str, str]) -> dict[str, httpx.Response]:
+    """Return the pages of a store, by address."""
+    addresses = ["/ui/episodes", f"/ui/compare?id={kinds['plain']}&id={kinds['rounds']}"]
+    for identifier in kinds.values():
+        episode = f"/ui/episodes/{identifier}"
+        data = (await client.get(f"{episode}.json")).json()
+        addresses.append(episode)
+        for played in data["rounds"]:
+            if played["planning"]["attempts"]:
+                addresses.append(f"{episode}/parts/{played['round']}")
+            for step in played["steps"]:
+                addresses.append(f"{episode}/parts/{played['round']}-{step['step']}")
+    return {address: await client.get(address) for address in addresses}
+
+
+async def test_every_page_of_every_kind_of_episode_is_there_small_and_also_data(store) -> None:
+    kinds = await fill(store)
+    async with visited(store) as visit:
+        pages = await pages_of(visit.client, kinds)
+        assert len(pages) > 40
+        for address, page in pages.items():
+            assert page.status_code == 200, address
+            assert len(page.content) < LIMIT, address
+            path, _, query = address.partition("?")
+            data = await visit.client.get(f"{path}.json?{query}")
+            assert data.status_code == 200, address
+            assert isinstance(data.json(), dict), address
+
+
+async def test_an_episode_shows_its_plan_steps_answer_and_bill(store: Store) -> None:
+    kinds = await fill(store)
+    async with visited(store) as visit:
+        address = f"/ui/episodes/{kinds['rounds']}"
+        text = Markup((await visit.client.get(address)).text).text
+        for shown in ("In two rounds?", "Check the answer.", "the answer of round 1", "planner"):
+            assert shown in text or shown == "planner", shown
+        part = Markup((await visit.client.get(f"{address}/parts/1-0")).text).text
+        assert "Check the answer." in part
+        assert "In two rounds?" in part, "the messages that were sent"
+        invalid = Markup((await visit.client.get(f"/ui/episodes/{kinds['invalid']}")).text).text
+        assert "forward_access" in invalid
+        retried = await visit.client.get(f"/ui/episodes/{kinds['retried']}/parts/0-1")
+        assert "server_failed" in Markup(retried.text).text
+
+
+async def test_the_data_of_an_episode_are_those_of_the_server_with_its_code(store: Store) -> None:
+    asked = await ask(store, "What's 6 * 7?")
+    store.flush()
+    async with visited(store) as visit:
+        data = (await visit.client.get(f"/ui/episodes/{asked.id}.json")).json()
+    assert data["answer"] == "42"
+    assert data["outcome"] == "answered"
+    assert [step["worker_name"] for step in data["rounds"][0]["steps"]] == [
+        "anna",
+        "bert",
+        "carl",
+        "anna",
+    ]
+    words = shlex.split(data["curl"])
+    body = json.loads(words[words.index("-d") + 1])
+    assert body["messages"] == [{"role": "user", "content": "What's 6 * 7?"}]
+    module = ast.parse(data["python"])
+    calls = [node for node in ast.walk(module) if isinstance(node, ast.Call)]
+    steps = [call for call in calls if ast.unparse(call.func) == "oc.Step"]
+    written = [tuple(ast.literal_eval(value) for value in step.args) for step in steps]
+    assert written == [(step.worker, step.subtask, step.access) for step in FLOW]
+
+
+async def test_the_list_is_filtered_sorted_and_paged_by_the_server(store: Store) -> None:
+    kinds = await fill(store)
+    async with visited(store) as visit:
+
+        async def listed(query: str) -> list[str]:
+            answer = await visit.client.get(f"/ui/episodes.json?{query}")
+            return [episode["id"] for episode in answer.json()["episodes"]]
+
+        assert set(await listed("")) == set(kinds.values())
+        assert await listed("outcome=failed&error=WorkflowError") == [kinds["invalid"]]
+        assert await listed("text=two+rounds") == [kinds["rounds"]]
+        assert await listed("worker=nobody") == []
+        assert (await listed("order=dollars"))[0] == kinds["rounds"]
+        assert await listed("since=2999-01-01") == []
+        assert len(await listed("since=1h")) == len(kinds)
+        assert await listed("page=2") == []
+        wrong = (await visit.client.get("/ui/episodes.json?since=soon&outcome=ok")).json()
+        assert len(wrong["problems"]) == 2
+        page = Markup((await visit.client.get("/ui/episodes?text=zzz")).text)
+        assert "No episode matches." in page.text
+
+
+async def test_csv_has_a_row_for_each_episode_and_nothing_that_a_spreadsheet_runs(store) -> None:
+    await fill(store)
+    await ask(store, "=HYPERLINK(1)")
+    store.flush()
+    async with visited(store) as visit:
+        answer = await visit.client.get("/ui/episodes.csv?text=HYPERLINK")
+    (row,) = csv.DictReader(io.StringIO(answer.text))
+    assert row["question"] == "'=HYPERLINK(1)"
+    assert (row["outcome"], row["steps"], row["workers"]) == ("answered", "4", "anna bert carl")
+
+
+async def test_the_exported_file_holds_every_text_and_needs_nothing_else(store: Store) -> None:
+    asked = await ask(store, "What is it? " + "x" * 200_000, workers=pool("y" * 150_000))
+    store.flush()
+    async with visited(store) as visit:
+        answer = await visit.client.get(f"/ui/episodes/{asked.id}/export")
+    assert "attachment" in answer.headers["content-disposition"]
+    page = Markup(answer.text)
+    assert "x" * 200_000 in page.text
+    assert page.text.count("y" * 150_000) >= 4
+    assert "script" not in page.tags
+    assert all(address.startswith("#part-") for address in page.addresses), page.addresses
+    targets = {value for _, name, value in page.attributes if name == "id"}
+    assert {address.removeprefix("#") for address in page.addresses} <= targets
+    assert "default-src 'none'" in answer.text
+
+
+@pytest.mark.parametrize("megabytes", [1, pytest.param(10, marks=pytest.mark.slow)])
+async def test_texts_of_megabytes_do_not_make_a_page_large(store: Store, megabytes) -> None:
+    chat = [Message("user", "<&>" * 3_000), Message("assistant", "é" * 9_000)]
+    chat = [*chat * 40, Message("user", HOSTILE * 1000)]
+    asked = await ask(store, chat, workers=pool("<b>é" * 250_000 * megabytes))
+    store.flush()
+    async with visited(store) as visit:
+        kinds = {"plain": asked.id, "rounds": asked.id}
+        for address, page in (await pages_of(visit.client, kinds)).items():
+            assert page.status_code == 200, address
+            assert len(page.content) < LIMIT, (address, len(page.content))
+
+
+async def test_a_store_without_content_says_so_and_shows_the_rest(tmp_path: Path) -> None:
+    with Journal(tmp_path / "none.sqlite", content="none") as journal:
+        kinds = await fill(journal)
+        async with visited(journal) as visit:
+            pages = await pages_of(visit.client, kinds)
+            assert {page.status_code for page in pages.values()} == {200}
+            episode = Markup(pages[f"/ui/episodes/{kinds['plain']}"].text)
+            assert "keeps no texts" in episode.text
+            assert "anna" in episode.text
+            assert "6 * 7" not in "".join(page.text for page in pages.values())
+
+
+async def test_an_empty_store_says_what_to_do_next(store: Store) -> None:
+    async with visited(store) as visit:
+        page = Markup((await visit.client.get("/ui/episodes")).text)
+        assert "openconductor ask" in page.text
+        assert "Two episodes are needed" in (await visit.client.get("/ui/compare")).text
+        for missing in ("/ui/episodes/nobody", "/ui/episodes/nobody/parts/0", "/ui/nothing"):
+            answer = await visit.client.get(missing)
+            assert answer.status_code == 404, missing
+            assert "html" in answer.headers["content-type"]
+
+
+async def test_a_change_of_an_episode_is_told_until_it_has_ended(store: Store) -> None:
+    asked = await ask(store, "?")
+    store.flush()
+    async with visited(store) as visit:
+        answer = await visit.client.get(f"/ui/episodes/{asked.id}/changes?seen=before")
+        assert answer.headers["content-type"].startswith("text/event-stream")
+        events = [line for line in answer.text.splitlines() if line and line[0] != ":"]
+        assert events[0].startswith("data: ")
+        assert events[1:] == ["event: end", "data: end"]
+        seen = events[0].removeprefix("data: ")
+        again = await visit.client.get(f"/ui/episodes/{asked.id}/changes?seen={seen}")
+        assert "data: end" in again.text
+        assert f"data: {seen}" not in again.text
