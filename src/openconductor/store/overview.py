@@ -74,6 +74,7 @@ class EpisodeLine:
         usage: everything; of an unfinished episode that of the calls that have ended.
         workers: the names of the workers that were called, without the planner.
         rounds, steps: how many there are; of an unfinished episode those that have ended.
+        calls: attempts at calls that have ended.
         key: the name of the key that it was served to; None: it was not served.
         model: the model that the client asked for.
     """
@@ -89,6 +90,7 @@ class EpisodeLine:
     workers: tuple[str, ...]
     rounds: int
     steps: int
+    calls: int
     key: str | None = None
     model: str | None = None
 
@@ -127,6 +129,7 @@ _LINES = """SELECT episodes.id, started, outcome, seconds, usage, error,
         WHERE calls.episode = episodes.id) END AS spent,
     (SELECT json_group_array(DISTINCT worker) FROM calls
         WHERE calls.episode = episodes.id AND step IS NOT NULL) AS called,
+    (SELECT count(*) FROM calls WHERE calls.episode = episodes.id) AS calls,
     (SELECT count(*) FROM rounds WHERE rounds.episode = episodes.id) AS rounds,
     (SELECT count(*) FROM steps WHERE steps.episode = episodes.id) AS steps,
     {only_step} AS was_only_step, {record} AS served
@@ -187,6 +190,7 @@ def read_line(row: Mapping[str, Any]) -> EpisodeLine:
         workers=tuple(json.loads(row["called"])),
         rounds=row["rounds"] + only_step,
         steps=row["steps"] + only_step,
+        calls=row["calls"],
         key=served.get("key"),
         model=served.get("model"),
     )
@@ -223,6 +227,7 @@ def line_of(episode: StoredEpisode, record: Mapping[str, Any] | None = None) -> 
         workers=tuple(dict.fromkeys(name for name in called if name != CONDUCTOR)),
         rounds=len(episode.rounds),
         steps=len(results),
+        calls=len(episode.calls),
         key=served.get("key"),
         model=served.get("model"),
     )

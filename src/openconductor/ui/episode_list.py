@@ -41,6 +41,7 @@ _COLUMNS = (
     "workers",
     "rounds",
     "steps",
+    "calls",
     "input_tokens",
     "output_tokens",
     "dollars",

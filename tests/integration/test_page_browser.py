@@ -1,0 +1,276 @@
+"""The page in a real browser: Debian's Chromium without a screen, driven by Playwright.
+
+``openconductor view`` runs as a process of its own beside a store that the test writes. Skipped
+where Chromium or Playwright is absent.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import re
+import shutil
+import subprocess
+import sys
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+from episodes_of import FLOW, HOSTILE, REVISION, fill
+
+from openconductor.events import Answered, Asked, CallEnded, RoundEnded, StepEnded
+from openconductor.store import Journal
+from openconductor.types import (
+    Call,
+    Completion,
+    Episode,
+    Message,
+    Round,
+    Sampling,
+    Step,
+    StepResult,
+    Transcript,
+    Usage,
+    Workflow,
+)
+
+sync_api = pytest.importorskip("playwright.sync_api", reason="needs playwright (extra 'dev')")
+pytest.importorskip("jinja2", reason="needs the extra 'ui'")
+
+CHROMIUM = next(filter(None, map(shutil.which, ("chromium", "chromium-browser"))), None)
+pytestmark = pytest.mark.skipif(CHROMIUM is None, reason="needs Chromium")
+SIZES = [(1280, "light"), (1280, "dark"), (360, "light"), (2560, "dark")]
+
+
+@contextmanager
+def viewed(journal: Path) -> Iterator[str]:
+    """Run ``openconductor view`` over a journal; give its link."""
+    command = [sys.executable, "-m", "openconductor", "view", str(journal)]
+    with subprocess.Popen(command, stderr=subprocess.PIPE, text=True) as process:
+        assert process.stderr is not None
+        try:
+            for line in process.stderr:
+                found = re.search(r"http://\S+#token=\S+", line)
+                if found:
+                    yield found.group()
+                    break
+        finally:
+            process.terminate()
+
+
+class Visit:
+    """A browser that has entered, what it asked for, and what its console said."""
+
+    def __init__(self, browser: Any, link: str) -> None:
+        self.requested: list[str] = []
+        self.said: list[str] = []
+        self.origin = link.partition("/ui")[0]
+        self.context = browser.new_context(viewport={"width": 1280, "height": 900})
+        self.page = self.open()
+        self.page.goto(link)
+        self.page.wait_for_selector("h1:has-text('Episodes')")
+        self.said.clear()  # a stranger is answered with 401 before the link is used
+
+    def open(self) -> Any:
+        page = self.context.new_page()
+        page.on("request", lambda request: self.requested.append(request.url))
+        page.on("console", lambda message: self.said.append(message.text))
+        page.on("pageerror", lambda error: self.said.append(str(error)))
+        page.on("dialog", lambda dialog: (self.said.append(dialog.message), dialog.dismiss()))
+        return page
+
+    def goto(self, path: str) -> Any:
+        self.page.goto(f"{self.origin}/ui{path}")
+        return self.page
+
+
+@pytest.fixture(scope="module")
+def browser() -> Iterator[Any]:
+    with sync_api.sync_playwright() as playwright:
+        started = playwright.chromium.launch(executable_path=CHROMIUM, args=["--no-sandbox"])
+        yield started
+        started.close()
+
+
+@pytest.fixture(scope="module")
+def kinds(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, str]]:
+    path = tmp_path_factory.mktemp("page") / "journal.sqlite"
+    # Playwright has an event loop in this thread.
+    with Journal(path) as journal, ThreadPoolExecutor() as elsewhere:
+        kinds = elsewhere.submit(lambda: asyncio.run(fill(journal))).result()
+        yield {**kinds, "path": str(path)}
+
+
+@pytest.fixture(scope="module")
+def visit(browser: Any, kinds: dict[str, str]) -> Iterator[Visit]:
+    with viewed(Path(kinds["path"])) as link:
+        visit = Visit(browser, link)
+        yield visit
+        visit.context.close()
+    outside = [url for url in visit.requested if not url.startswith((visit.origin, "file:"))]
+    assert outside == []
+
+
+def graph_of(page: Any) -> tuple[list[str], set[tuple[str, str]]]:
+    """Return the nodes and the edges that are drawn."""
+    nodes = page.eval_on_selector_all(
+        ".wide a.node", "all => all.map(one => one.dataset.part + ' ' + one.textContent)"
+    )
+    edges = page.eval_on_selector_all(
+        ".wide .edge", "all => all.map(one => [one.dataset.from, one.dataset.to])"
+    )
+    return nodes, {(source, target) for source, target in edges}
+
+
+def test_a_newcomer_finds_an_episode_and_reads_what_was_sent(visit, kinds) -> None:
+    page = visit.goto("/episodes?text=two+rounds")
+    page.click(".go")
+    page.wait_for_selector("svg.graph")
+    nodes, edges = graph_of(page)
+    assert [node.split()[0] for node in nodes] == [
+        "0",
+        *(f"0-{step}" for step in range(len(FLOW))),
+        "1",
+        *(f"1-{step}" for step in range(len(REVISION))),
+    ]
+    expected = {(f"0-{seen}", f"0-{i}") for i in range(len(FLOW)) for seen in FLOW.visible(i)}
+    expected |= {("0-3", "1-0"), ("1-0", "1-1")}
+    assert edges == expected
+    page.click(".wide [data-part='0-1'] .box")
+    page.wait_for_selector("#panel article")
+    shown = page.inner_text("#panel")
+    assert "Solve it." in shown
+    assert "In two rounds?" in shown
+    assert page.url.endswith("#part-0-1")
+    page.keyboard.press("ArrowRight")
+    page.wait_for_selector("#panel #part-0-2")
+    page.keyboard.press("Escape")
+    assert page.is_hidden("#panel")
+    assert visit.said == []
+
+
+def test_a_permalink_opens_its_part(visit, kinds) -> None:
+    page = visit.open()
+    page.goto(f"{visit.origin}/ui/episodes/{kinds['plain']}#part-0-2")
+    page.wait_for_selector("#panel #part-0-2")
+    page.close()
+
+
+@pytest.mark.slow
+def test_everything_can_be_done_by_keys(visit, kinds) -> None:
+    page = visit.goto("/episodes")
+    page.keyboard.press("/")
+    page.keyboard.type("two rounds")
+    page.keyboard.press("Enter")
+    page.wait_for_url("**text=two+rounds**")
+    page.keyboard.press("j")
+    page.keyboard.press("Enter")
+    page.wait_for_selector("svg.graph")
+    page.keyboard.press("j")
+    page.keyboard.press("j")
+    page.keyboard.press("Enter")
+    page.wait_for_selector("#panel #part-0-0")
+    page.keyboard.press("Escape")
+    assert page.evaluate("document.activeElement.dataset.part") == "0-0", "focus comes back"
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("width", "scheme"), SIZES)
+def test_no_page_is_wider_than_the_screen_and_no_text_too_small(
+    visit, kinds, width: int, scheme: str
+) -> None:
+    page = visit.open()
+    page.set_viewport_size({"width": width, "height": 800})
+    page.emulate_media(color_scheme=scheme)
+    paths = [f"/episodes/{one}" for name, one in kinds.items() if name != "path"]
+    paths += ["/episodes", f"/compare?id={kinds['plain']}&id={kinds['rounds']}", "/nothing"]
+    paths += [f"/episodes/{kinds['hostile']}/parts/0-1"]
+    for path in paths:
+        page.goto(f"{visit.origin}/ui{path}")
+        assert page.evaluate("document.documentElement.scrollWidth") <= width, path
+        small = page.evaluate(
+            "[...document.querySelectorAll('body *')].filter(one => one.getClientRects().length"
+            " && parseFloat(getComputedStyle(one).fontSize) < 12).map(one => one.outerHTML)"
+        )
+        assert small == [], path
+    page.close()
+
+
+@pytest.mark.slow
+def test_hostile_text_does_nothing_in_a_browser(visit, kinds) -> None:
+    visit.said.clear()
+    for path in ("", "/parts/0", "/parts/0-1"):
+        page = visit.goto(f"/episodes/{kinds['hostile']}{path}")
+        page.wait_for_timeout(200)
+        assert "<script>alert(1)</script>" in page.text_content("main")
+        assert page.locator("main img, main svg svg").count() == 0
+    assert visit.said == []
+    assert "alert(1)" in HOSTILE
+
+
+@pytest.mark.slow
+def test_the_exported_file_opens_from_a_disk(visit, kinds, tmp_path: Path, browser) -> None:
+    page = visit.goto(f"/episodes/{kinds['rounds']}")
+    with page.expect_download() as waiting:
+        page.click("text=Save as a file")
+    path = tmp_path / waiting.value.suggested_filename
+    waiting.value.save_as(path)
+    said: list[str] = []
+    context = browser.new_context(offline=True)
+    alone = context.new_page()
+    alone.on("console", lambda message: said.append(message.text))
+    alone.goto(path.as_uri())
+    nodes, edges = graph_of(alone)
+    assert len(nodes) == 2 + len(FLOW) + len(REVISION)
+    assert len(edges) == 7
+    alone.click(".wide [data-part='1-0'] .box")
+    assert alone.url.endswith("#part-1-0")
+    assert alone.evaluate("getComputedStyle(document.body).marginTop") == "0px", "it is styled"
+    assert said == []
+    context.close()
+
+
+def test_an_episode_fills_in_while_it_runs(browser, tmp_path: Path) -> None:
+    plan = "model_id = [0, 1]\nsubtasks = ['A', 'B']\naccess_list = [[], [0]]"
+    flow = Workflow((Step(0, "A"), Step(1, "B", (0,))))
+    request = (Message("user", "?"),)
+
+    def call(worker: str, text: str) -> Call:
+        return Call(worker, "answered", request, Sampling(), Completion(text))
+
+    with Journal(tmp_path / "live.sqlite") as journal:
+        journal(Asked("e1", 0, 0.0, "Live?", workers={0: "anna", 1: "bert"}))
+        journal.flush()
+        with viewed(tmp_path / "live.sqlite") as link:
+            visit = Visit(browser, link)
+            page = visit.goto("/episodes/e1")
+            page.wait_for_selector("text=The Conductor is writing a workflow.")
+            journal(CallEnded("e1", 0, 1.0, None, call("conductor", plan)))
+            page.wait_for_selector(".wide .node.is-running:has-text('anna')")
+            assert page.locator(".wide .node.is-waiting:has-text('bert')").count() == 1
+            results: list[StepResult] = []
+            for step, (name, text) in enumerate((("anna", "4"), ("bert", "42"))):
+                ended = call(name, text)
+                journal(CallEnded("e1", 0, 2.0 + step, step, ended))
+                results.append(
+                    StepResult(
+                        flow.steps[step],
+                        ended.completion,
+                        worker=step,
+                        started=float(step),
+                        ended=2.0 + step,
+                        calls=(ended,),
+                    )
+                )
+                journal(StepEnded("e1", 0, 2.0 + step, step, results[-1]))
+                page.wait_for_selector(f".wide .node.is-answered:has-text('{name}')")
+            played = Round(Completion(plan), flow, Transcript(flow, tuple(results)))
+            journal(RoundEnded("e1", 0, 4.0, played))
+            episode = Episode("Live?", (played,), "42", None, Usage(), 4.0, "e1")
+            journal(Answered("e1", 0, 4.0, episode))
+            page.wait_for_selector(".facts .badge.is-answered")
+            assert page.locator("[data-live]").count() == 0
+            assert visit.said == []
+            visit.context.close()
