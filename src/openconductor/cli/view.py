@@ -18,7 +18,7 @@ from openconductor.config import needing
 from openconductor.errors import ConfigError
 from openconductor.evaluation.records import JOURNAL
 from openconductor.serving.listening import ListeningSocket, listen
-from openconductor.store import read_store
+from openconductor.store import place_name, read_store
 from openconductor.ui.door import LOOPBACK, Door
 from openconductor.ui.pages import PREFIX
 
@@ -60,10 +60,11 @@ def view(
         door = open_door(used, address, key=None)
         if open_it:
             webbrowser.open(f"{address}#token={door.new_token(None)}")
-        console.say(f"{place} is only read; Ctrl-C ends this")
+        name = place_name(place)
+        console.say(f"{name} is only read; Ctrl-C ends this")
         server: uvicorn.Server
         to_page = RedirectResponse(f"{PREFIX}/episodes")
-        site = Site(store, door, name=str(place), stopping=lambda: server.should_exit)
+        site = Site(store, door, name=name, stopping=lambda: server.should_exit)
         app = Starlette(routes=[Mount(PREFIX, app=site), Mount("/", app=to_page)])
         settings = uvicorn.Config(
             app,

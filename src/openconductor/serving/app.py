@@ -49,6 +49,7 @@ from openconductor.serving.listening import ListeningSocket, OutOfFiles
 from openconductor.serving.response_pages import JsonPage, ResponsePages
 from openconductor.serving.serve_config import ServeConfig
 from openconductor.serving.turn import ANSWER
+from openconductor.store import place_name
 from openconductor.ui.door import Door
 
 APIS: tuple[Api, ...] = (CHAT, RESPONSES, MESSAGES)
@@ -349,7 +350,7 @@ def _page(gateway: Gateway, config: ServeConfig, door: Door) -> Mount:
     with needing("serve --ui", "ui"):
         from openconductor.ui.pages import PREFIX
         from openconductor.ui.site import Site
-    name = Path(config.journal).name
+    name = Path(place_name(config.journal)).name
     site = Site(gateway.store, door, name=name, serves=True, stopping=lambda: gateway.draining)
     return Mount(PREFIX, app=site)
 

@@ -44,6 +44,7 @@ _LINES = f"""SELECT episodes.id, started, outcome, seconds, usage, error,
         SELECT worker, min(number) AS first FROM calls
         WHERE calls.episode = episodes.id AND step IS NOT NULL GROUP BY worker) AS workers), '[]')
         AS called,
+    (SELECT count(*) FROM calls WHERE calls.episode = episodes.id) AS calls,
     (SELECT count(*) FROM rounds WHERE rounds.episode = episodes.id) AS rounds,
     (SELECT count(*) FROM steps WHERE steps.episode = episodes.id) AS steps,
     only_step IS NOT NULL AS was_only_step, {_RECORD} AS served
