@@ -12,6 +12,7 @@ import shutil
 import signal
 import subprocess
 import tempfile
+import time
 import uuid
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -64,26 +65,31 @@ class PostgresServer:
 
     def start(self) -> subprocess.Popen[bytes]:
         """Start the server, again after a kill; return when it answers."""
-        log = (self._folder / "log").open("ab")
-        command = [str(self._programs / "bin/postgres"), "-D", str(self.data)]
-        command += ["-k", str(self._folder), "-c", "listen_addresses=", *self._settings]
-        self.process = subprocess.Popen(
-            command,
-            user=self._user,
-            cwd="/",
-            stdout=log,
-            stderr=log,
-            preexec_fn=_end_with_parent,  # noqa: PLW1509 - it calls nothing but prctl
-        )
-        log.close()
-        while True:
+        end = time.monotonic() + 60
+        self.process = self._launch()
+        while time.monotonic() < end:
             try:
                 self._run("pg_isready", "-h", str(self._folder), "-q")
             except subprocess.CalledProcessError:
-                if self.process.poll() is not None:
-                    raise
+                time.sleep(0.05)
+                if self.process.poll() is not None:  # the memory of one that was killed is in use
+                    self.process = self._launch()
             else:
                 return self.process
+        raise TimeoutError((self._folder / "log").read_text())
+
+    def _launch(self) -> subprocess.Popen[bytes]:
+        command = [str(self._programs / "bin/postgres"), "-D", str(self.data)]
+        command += ["-k", str(self._folder), "-c", "listen_addresses=", *self._settings]
+        with (self._folder / "log").open("ab") as log:
+            return subprocess.Popen(
+                command,
+                user=self._user,
+                cwd="/",
+                stdout=log,
+                stderr=log,
+                preexec_fn=_end_with_parent,  # noqa: PLW1509 - it calls nothing but prctl
+            )
 
     def kill(self) -> None:
         """Kill the server and all that it started, as a crash does."""

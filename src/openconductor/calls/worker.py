@@ -23,14 +23,14 @@ from openconductor.calls.limits import CallLimits, Throttle
 from openconductor.calls.meter import Meter, outcome_of
 from openconductor.calls.options import guess_tokens, with_options
 from openconductor.calls.policies import Circuit, Policies
-from openconductor.errors import ConfigError, WorkerError
+from openconductor.errors import ConfigError, WorkerError, WorkerTimeout
 from openconductor.events import CallEnded
 from openconductor.protocols import CallContext, OnText, Provider, SupportsComplete
 from openconductor.providers import ProviderLike, resolve
 from openconductor.types import Call, Completion, Message, Price, Question, Sampling, Usage
 
 if TYPE_CHECKING:
-    from openconductor.store import CompletionStore
+    from openconductor.store import CallClaims, CompletionStore
 
 REMOTE_RETRIES = 2
 
@@ -278,13 +278,20 @@ class Worker:
 
         The key of a call is its messages and sampling, its worker, and its place in the question
         with the sample number, so repeats of a question stay different calls. A call of a worker
-        that is an orchestrator is replayed as a whole. If it had not ended, it is made again.
+        that is an orchestrator is replayed as a whole. If it had not ended, it is made again. Where
+        several processes share the journal, a call that another one makes is waited for.
         """
-        return self.recalling(partial(_find_completion, journal, self))
+        recall = partial(_find_completion, journal, self)
+        return self.recalling(recall, _claims_of(journal, self))
 
-    def recalling(self, recall: Recall) -> Worker:
-        """Return the worker with these answers to calls that were paid for before."""
-        wrap = partial(Replay, recall=recall, worker=self)
+    def recalling(self, recall: Recall, claims: CallClaims | None = None) -> Worker:
+        """Return the worker with these answers to calls that were paid for before.
+
+        Args:
+            recall: returns an answer.
+            claims: answers in place of ``recall``, and claims the calls that are made.
+        """
+        wrap = partial(Replay, recall=recall, worker=self, claims=claims)
         return replace(self, wrappers=(*self.wrappers, wrap), recalls=(*self.recalls, recall))
 
     def knows(self, messages: Sequence[Message], call: CallContext) -> bool:
@@ -301,14 +308,16 @@ class Worker:
 class Replay:
     """Answers what was paid for before, and calls a worker's wrappers for the rest.
 
-    Two equal calls at the same time are both made, because each is a sample of its own. A replayed
-    call is reported (``CallEnded``) with what it cost when it was made, marked as replayed.
-    ``on_text`` gets its text in one piece.
+    Two equal calls at the same time are both made, because each is a sample of its own; with
+    ``claims`` one is made, and the other waits for its answer. A replayed call is reported
+    (``CallEnded``) with what it cost when it was made, marked as replayed. ``on_text`` gets its
+    text in one piece.
     """
 
     provider: SupportsComplete
     recall: Recall
     worker: Worker
+    claims: CallClaims | None = None
 
     async def complete(
         self,
@@ -322,12 +331,36 @@ class Replay:
 
         Raises:
             JournalError: the journal cannot be read.
-            WorkerError: as the worker raises it.
+            WorkerError: as the worker raises it, or the deadline passed while another process made
+                this call.
         """
+        make = partial(self.provider.complete, messages, sampling, call=call, on_text=on_text)
+        if self.claims is None:
+            completion = self.recall(messages, sampling, call)
+            if completion is None:
+                return await make()
+        else:
+            key = _key_of(self.worker, messages, sampling, call)
+            completion = await _claim(self.claims, key, call)
+            if completion is None:
+                try:
+                    return await make()
+                finally:
+                    self.claims.release(key)
+        self._report(completion, messages, sampling, call)
+        if on_text is not None and completion.text:
+            on_text(completion.text)
+        return completion
+
+    def _report(
+        self,
+        completion: Completion,
+        messages: Sequence[Message],
+        sampling: Sampling,
+        call: CallContext,
+    ) -> None:
+        """Charge a replayed call, and send its event."""
         worker = self.worker
-        completion = self.recall(messages, sampling, call)
-        if completion is None:
-            return await self.provider.complete(messages, sampling, call=call, on_text=on_text)
         if call.budget is not None:
             call.budget.charge(completion.usage)
         if call.on_event is not None:
@@ -347,9 +380,35 @@ class Replay:
                 replayed=True,
             )
             call.on_event(CallEnded(call.episode, call.round, now, call.step, record))
-        if on_text is not None and completion.text:
-            on_text(completion.text)
-        return completion
+
+
+async def _claim(claims: CallClaims, key: str, call: CallContext) -> Completion | None:
+    """Claim a call until its deadline; return its completion if it was made before."""
+    try:
+        async with asyncio.timeout_at(call.deadline):
+            return await claims.claim(key)
+    except TimeoutError:
+        message = "the deadline passed while the same call was being made elsewhere"
+        raise WorkerTimeout(message) from None
+
+
+def _claims_of(journal: CompletionStore, worker: Worker) -> CallClaims | None:
+    """Return the journal if calls are to be claimed in it.
+
+    The calls of an orchestrator are claimed one by one instead.
+    """
+    from openconductor.store import CallClaims
+
+    claims = isinstance(journal, CallClaims) and not worker.resolved.nests
+    return cast("CallClaims", journal) if claims else None
+
+
+def _key_of(
+    worker: Worker, messages: Sequence[Message], sampling: Sampling, call: CallContext
+) -> str:
+    from openconductor.store import call_key
+
+    return call_key(worker.name, worker.identity, messages, sampling, call)
 
 
 def _find_completion(
@@ -359,9 +418,7 @@ def _find_completion(
     sampling: Sampling,
     call: CallContext,
 ) -> Completion | None:
-    from openconductor.store import call_key
-
-    return journal.find_completion(call_key(worker.name, worker.identity, messages, sampling, call))
+    return journal.find_completion(_key_of(worker, messages, sampling, call))
 
 
 _shared: WeakValueDictionary[tuple[object, ...], object] = WeakValueDictionary()

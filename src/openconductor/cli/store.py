@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import time
+from pathlib import Path
 from typing import Annotated
 
 import typer
@@ -12,7 +13,7 @@ import openconductor as oc
 from openconductor.cli import console
 from openconductor.cli.options import AsJson
 from openconductor.serving.key_ring import charge_killed
-from openconductor.store import open_store, prune_store, read_store
+from openconductor.store import copy_store, open_store, prune_store, read_store
 from openconductor.store.sqlite.retention import DAY_S
 
 store = typer.Typer(no_args_is_help=True, help="Remove what is old from a store, or copy one.")
@@ -54,6 +55,29 @@ def prune(
     if "bytes" in pruned:
         told += f"; the file is {pruned['bytes'] / 1e6:.1f} MB smaller"
     console.show_text(told)
+
+
+@store.command()
+def copy(
+    file: Annotated[Path, typer.Argument(help="A journal that no server writes to.")],
+    url: Annotated[
+        str, typer.Argument(metavar="URL", help="A database: postgresql://USER@HOST/DATABASE.")
+    ],
+    as_json: AsJson = False,
+) -> None:
+    """Copy a journal from a file into a PostgreSQL database.
+
+    Nothing in it is paid for again. What the database has already is left as it is.
+    """
+    copied = copy_store(file, url)
+    if as_json:
+        console.show_json(copied)
+        return
+    names = ("episode", "call", "record")
+    told = ", ".join(console.counted(copied[f"{name}s"], name) for name in names)
+    if copied["known"]:
+        told += f"; {console.counted(copied['known'], 'episode')} were there already"
+    console.show_text(f"copied {told}")
 
 
 def _read_age(text: str) -> float:

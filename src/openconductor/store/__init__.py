@@ -24,6 +24,7 @@ from openconductor.store.store import (
     SERVED,
     SHOWN,
     SUCCESSES,
+    CallClaims,
     CompletionStore,
     EpisodeOutcome,
     EventSink,
@@ -40,6 +41,7 @@ __all__ = [
     "SERVED",
     "SHOWN",
     "SUCCESSES",
+    "CallClaims",
     "CompletionStore",
     "EpisodeFilter",
     "EpisodeLine",
@@ -57,6 +59,7 @@ __all__ = [
     "Totals",
     "call_key",
     "check_store",
+    "copy_store",
     "database_url",
     "open_store",
     "place_name",
@@ -147,6 +150,26 @@ def database_url(place: str | Path) -> str | None:
     if isinstance(place, Path):
         raise ConfigError("store: got a Path made of a URL; pass the URL as a str")
     return place
+
+
+def copy_store(file: Path, url: str) -> dict[str, int]:
+    """Copy the journal in a file into a PostgreSQL database; nothing in it is paid for again.
+
+    What the database has already stays as it is, so that a copy can be repeated.
+
+    Returns:
+        How many ``episodes``, ``calls`` and ``records`` were copied, and how many ``known``
+        episodes the database had before.
+
+    Raises:
+        ConfigError: the URL names no PostgreSQL database.
+        JournalError: the file is no journal or has a writer, or the database failed.
+    """
+    if database_url(url) is None:
+        raise ConfigError("store: a journal is copied to a URL: postgresql://USER@HOST/DATABASE")
+    with _needing_psycopg():
+        from openconductor.store.postgres.copying import copy_file
+    return copy_file(file, url)
 
 
 def place_name(place: str | Path) -> str:

@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import KW_ONLY, dataclass, field
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Any, Literal, Protocol, Self
+from typing import TYPE_CHECKING, Any, Literal, Protocol, Self, runtime_checkable
 
 from openconductor.errors import RateLimited
 from openconductor.events import Event
@@ -157,6 +157,25 @@ class CompletionStore(Protocol):
         Only a completion that is kept exactly as it came is returned, and none that was itself
         replayed.
         """
+        ...
+
+
+@runtime_checkable
+class CallClaims(Protocol):
+    """Gives each call to one caller at a time; a store that several processes share has it."""
+
+    async def claim(self, key: str) -> Completion | None:
+        """Return the completion of this key, or None: the caller makes the call, then releases it.
+
+        While another caller makes the call, it waits for the answer.
+
+        Raises:
+            JournalError: the store has failed, or is closed.
+        """
+        ...
+
+    def release(self, key: str) -> None:
+        """Give a claimed call back, once what was handed over before is durable."""
         ...
 
 

@@ -75,7 +75,12 @@ class Claims:
         loop = asyncio.get_running_loop()
         future: asyncio.Future[Completion | None] = loop.create_future()
         self._queue.put(_Request(key, loop, future))
-        return await future
+        try:
+            return await future
+        except asyncio.CancelledError:
+            if not future.cancelled() and future.exception() is None and future.result() is None:
+                self._release(key)  # it was claimed in the moment of the cancellation
+            raise
 
     def close(self) -> None:
         """End the thread; who still waits gets a JournalError. Closing twice is allowed."""

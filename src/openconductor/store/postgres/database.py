@@ -76,7 +76,8 @@ CREATE VIEW whole_messages AS
     SELECT number, hash, CASE WHEN json_typeof(message::json) = 'object' THEN message ELSE (
         SELECT string_agg(coalesce(texts.text, piece #>> '{}'), '' ORDER BY place)
         FROM json_array_elements(message::json) WITH ORDINALITY AS pieces (piece, place)
-        LEFT JOIN texts ON json_typeof(piece) = 'number' AND texts.number::text = piece::text
+        LEFT JOIN texts ON texts.number = CASE WHEN json_typeof(piece) = 'number'
+            THEN piece::text::bigint END
         ) END AS message
     FROM messages;
 CREATE VIEW turns AS

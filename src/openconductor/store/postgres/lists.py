@@ -11,7 +11,8 @@ _RECORD = f"""(SELECT record FROM outcomes WHERE outcomes.key = '{SERVED}' || ep
     ORDER BY outcomes.number DESC LIMIT 1)"""  # noqa: S608 - our own prefix
 _QUESTION = """CASE WHEN json_typeof(question::json) = 'array' THEN
     (SELECT readable(message) ->> 'content' FROM whole_messages
-        WHERE whole_messages.number::text = question::json ->> -1)
+        WHERE whole_messages.number = CASE WHEN json_typeof(question::json -> -1) = 'number'
+            THEN (question::json ->> -1)::bigint END)
     ELSE readable(question) #>> '{}' END"""
 
 _CONDITIONS = {

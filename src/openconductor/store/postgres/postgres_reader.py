@@ -18,8 +18,9 @@ _EPISODES = """SELECT * FROM episodes
         CASE WHEN json_typeof(question::json) = 'string'
         THEN readable(question) #>> '{}' ILIKE %(text)s ESCAPE '!'
         ELSE EXISTS (
-            SELECT 1 FROM json_array_elements_text(question::json) AS turns (named)
-            JOIN whole_messages ON whole_messages.number = named::bigint
+            SELECT 1 FROM json_array_elements(question::json) AS turns (named)
+            JOIN whole_messages ON whole_messages.number = CASE WHEN json_typeof(named) = 'number'
+                THEN named::text::bigint END
             WHERE readable(message) ->> 'content' ILIKE %(text)s ESCAPE '!') END)
     ORDER BY number DESC LIMIT %(limit)s"""
 _COMPLETIONS = """SELECT DISTINCT ON (key) * FROM calls

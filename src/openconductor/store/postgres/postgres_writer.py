@@ -40,8 +40,9 @@ _ALIVE = """INSERT INTO processes (id, batch, until)
     WHERE processes.batch < excluded.batch RETURNING batch"""
 # What is acknowledged is on the disk, whatever the server's own setting is. While rows are added,
 # nothing that they may refer to is removed.
-_BEGIN = """SELECT set_config('synchronous_commit', 'on', TRUE),
+BEGIN = """SELECT set_config('synchronous_commit', 'on', TRUE),
     pg_advisory_xact_lock_shared(?, ?)"""
+"""The beginning of a transaction that adds rows; its values are the lock's two numbers."""
 _FORGET_DEAD = """DELETE FROM processes
     WHERE until < clock_timestamp() - make_interval(secs => ?)"""
 _RELEASE_DEAD = """DELETE FROM claims WHERE key IN (
@@ -138,7 +139,7 @@ class PostgresWriter:
         with connection.transaction():
             if not self._say_alive():
                 return  # an attempt whose end was not heard of was committed
-            execute(connection, _BEGIN, (LOCK, WRITING))
+            execute(connection, BEGIN, (LOCK, WRITING))
             self._check_generation(connection)
             if self._built is None:
                 self._built = self._builder.build(items)

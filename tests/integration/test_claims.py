@@ -1,0 +1,171 @@
+"""Calls that several processes want: one makes each, and the others wait for its answer."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterator
+from contextlib import ExitStack
+from typing import Any
+
+import pytest
+from tests.places import DatabasePlace
+from tests.postgres_server import PostgresServer
+
+from openconductor import Conductor, ServerFailed, Worker, WorkerPool, WorkerTimeout
+from openconductor.events import Asked, CallEnded, Event
+from openconductor.protocols import CallContext
+from openconductor.types import Completion, Message
+
+PLAN = "model_id = [0]\nsubtasks = ['Answer.']\naccess_list = [[]]"
+HELLO = (Message("user", "hello"),)
+
+
+class Desk:
+    """A server whose answers are numbered, and take as long as the test wants."""
+
+    def __init__(self) -> None:
+        self.made: list[str] = []
+        self.began = asyncio.Event()
+        self.may_answer = asyncio.Event()
+        self.failures = 0
+
+    async def answer(self, messages: list[Message]) -> str:
+        self.made.append(messages[-1].content)
+        self.began.set()
+        await self.may_answer.wait()
+        if self.failures:
+            self.failures -= 1
+            raise ServerFailed("down", status=503)
+        return f"answer {len(self.made)}"
+
+    def worker(self, store: Any) -> Worker:
+        """Return the worker as another process would make it."""
+        return Worker(self.answer, name="w", retries=0).replaying(store)
+
+
+@pytest.fixture
+def stores(postgres: PostgresServer) -> Iterator[list[Any]]:
+    """Two stores in one database, as two processes have them."""
+    place = DatabasePlace(postgres.new_place())
+    with ExitStack() as stack:
+        yield [stack.enter_context(place.open()) for _ in range(2)]
+
+
+async def ask(desk: Desk, store: Any, **context: Any) -> Completion:
+    """Make a call of an episode that begins with it."""
+    call = CallContext(f"e{id(store)}", step=0, **context)
+    store(Asked(call.episode, 0, 0.0, "hello", call.sample))
+    call = CallContext(call.episode, step=0, on_event=store, **context)
+    return await desk.worker(store).complete(HELLO, call=call)
+
+
+async def test_a_call_that_two_processes_want_at_once_is_made_by_one(stores: list[Any]) -> None:
+    desk = Desk()
+    asked = [asyncio.create_task(ask(desk, stores[number % 2])) for number in range(6)]
+    await desk.began.wait()
+    await asyncio.sleep(0.3)
+    assert len(desk.made) == 1
+    desk.may_answer.set()
+    assert {(await task).text for task in asked} == {"answer 1"}
+    assert len(desk.made) == 1
+    for store in stores:
+        store.flush()
+    assert stores[0].totals().spent.calls == 1
+    assert sum(call.replayed for call in stores[0].calls()) == 5
+
+
+async def test_other_samples_are_other_calls(stores: list[Any]) -> None:
+    desk = Desk()
+    desk.may_answer.set()
+    await asyncio.gather(*(ask(desk, stores[0], sample=number) for number in range(3)))
+    assert len(desk.made) == 3
+
+
+async def test_a_call_that_failed_is_made_by_the_next_who_waits(stores: list[Any]) -> None:
+    desk = Desk()
+    desk.failures = 1
+    asked = [asyncio.create_task(ask(desk, store)) for store in stores]
+    await desk.began.wait()
+    desk.may_answer.set()
+    outcomes = await asyncio.gather(*asked, return_exceptions=True)
+    assert sorted(type(outcome).__name__ for outcome in outcomes) == ["Completion", "ServerFailed"]
+    assert len(desk.made) == 2
+
+
+async def test_a_call_that_was_cancelled_is_made_by_the_next_who_waits(stores: list[Any]) -> None:
+    desk = Desk()
+    holder = asyncio.create_task(ask(desk, stores[0]))
+    await desk.began.wait()
+    waiters = [asyncio.create_task(ask(desk, store)) for store in stores]
+    await asyncio.sleep(0.2)
+    waiters[0].cancel()
+    holder.cancel()
+    desk.may_answer.set()
+    assert (await waiters[1]).text == "answer 2"
+
+
+async def test_a_deadline_ends_the_wait_for_another_process(stores: list[Any]) -> None:
+    desk = Desk()
+    holder = asyncio.create_task(ask(desk, stores[0]))
+    await desk.began.wait()
+    deadline = asyncio.get_running_loop().time() + 0.2
+    with pytest.raises(WorkerTimeout, match="being made elsewhere"):
+        await ask(desk, stores[1], deadline=deadline)
+    holder.cancel()
+
+
+async def test_the_claims_of_a_dead_process_are_taken_over(stores: list[Any]) -> None:
+    first, second = stores
+    assert await first.claim("k") is None
+    waiting = asyncio.create_task(second.claim("k"))
+    await asyncio.sleep(0.3)
+    assert not waiting.done()
+    first._database.fetch(
+        "UPDATE processes SET until = clock_timestamp() WHERE id = ? RETURNING id",
+        (first._claims._owner,),
+    )
+    assert await asyncio.wait_for(waiting, 30) is None
+
+
+async def test_closing_a_store_gives_its_claims_back(stores: list[Any]) -> None:
+    first, second = stores
+    assert await first.claim("k") is None
+    first.close()
+    assert await asyncio.wait_for(second.claim("k"), 30) is None
+
+
+async def test_where_no_texts_are_kept_nothing_is_claimed(postgres: PostgresServer) -> None:
+    place = DatabasePlace(postgres.new_place())
+    desk = Desk()
+    desk.may_answer.set()
+    with place.open(content="none") as store:
+        await asyncio.gather(*(ask(desk, store) for _ in range(3)))
+    assert len(desk.made) == 3
+    assert place.rows("SELECT count(*) FROM claims") == [(0,)]
+
+
+async def test_a_conductor_in_two_processes_asks_every_worker_once(stores: list[Any]) -> None:
+    desk = Desk()
+    desk.may_answer.set()
+
+    async def play(store: Any, number: int) -> list[Event]:
+        events: list[Event] = []
+
+        def on_event(event: Event) -> None:
+            events.append(event)
+            store(event)
+
+        pool = WorkerPool([Worker(desk.answer, name="w")])
+        conductor = Conductor(lambda messages: PLAN, pool=pool).replaying(store)
+        episode = await conductor.ask(f"What is {number} + 2?", on_event=on_event)
+        assert episode.answer is not None
+        return events
+
+    numbers = [number % 5 for number in range(20)]
+    played = await asyncio.gather(
+        *(play(stores[place % 2], number) for place, number in enumerate(numbers))
+    )
+    calls = [event.call for events in played for event in events if isinstance(event, CallEnded)]
+    assert len(desk.made) == 5
+    assert sum(not call.replayed for call in calls if call.worker == "w") == 5
+    assert stores[0].totals().by_worker["w"].calls == 5
