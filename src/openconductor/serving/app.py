@@ -55,6 +55,7 @@ from openconductor.ui.door import Door
 APIS: tuple[Api, ...] = (CHAT, RESPONSES, MESSAGES)
 
 _RETRIED = frozenset({429, 503})  # nothing was done, so a client may repeat the request
+_PROBE_S = 5.0  # a store that is not durable after this long is not ready
 _CANCEL_S = 5.0  # a cancelled turn has this long to end
 
 log = logging.getLogger("openconductor.serving")
@@ -251,8 +252,9 @@ class _Pages:
     async def ready(self, request: Request) -> Response:
         """Answer ``GET /health/ready``: requests are accepted, and can be stored."""
         try:
-            await self._gateway.store.wait_durable()
-        except JournalError:
+            # It asks the store's own thread: a probe opens no connection to a database.
+            await asyncio.wait_for(self._gateway.store.wait_durable(), _PROBE_S)
+        except (JournalError, TimeoutError):
             return JsonPage({"status": "the journal cannot be written"}, 503)
         if self._gateway.draining:
             return JsonPage({"status": "shutting down"}, 503)
