@@ -428,6 +428,8 @@ class LiveEpisode:
             self._close_round(raised)
             raised.episode = self._outcome(raised)
             raise
+        finally:
+            dispatcher.end_trace()
         if stop is not None:
             raise stop
 

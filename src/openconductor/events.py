@@ -16,6 +16,7 @@ from openconductor.types import (
     Round,
     Rule,
     StepResult,
+    TraceSpan,
     Workflow,
 )
 
@@ -48,10 +49,14 @@ class Asked(Moment):
 
 @dataclass(frozen=True, slots=True)
 class CallEnded(Moment):
-    """One attempt at a call ended; ``step`` is None for the Conductor's own call."""
+    """One attempt at a call ended; ``step`` is None for the Conductor's own call.
+
+    ``span`` is the attempt's own in a distributed trace; None: the worker was not told of one.
+    """
 
     step: int | None
     call: Call
+    span: TraceSpan | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -19,6 +19,7 @@ from openconductor.types import (
     Problem,
     Question,
     Sampling,
+    TraceSpan,
     TrainedWorker,
 )
 
@@ -32,7 +33,20 @@ OnEvent = Callable[[Event], None]
 
 - ``wants_text`` (bool, default True): whether steps are streamed for it, and StepText sent to it.
 - ``wait_durable`` (async, no arguments): awaited after Answered, before ``ask`` returns.
+- ``tracer`` (a Tracer, or None): places each episode in a distributed trace.
 """
+
+
+class Tracer(Protocol):
+    """Places episodes in distributed traces."""
+
+    def begin(self, episode: str) -> TraceSpan:
+        """Return the span of an episode, before its first event."""
+        ...
+
+    def end(self, episode: str) -> None:
+        """Take note that an episode has ended: answered, failed or cancelled."""
+        ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,6 +78,8 @@ class CallContext:
         unreachable_s: how long a worker that cannot be reached, or is loading, is retried, in
             seconds since it went down; None: 10 seconds.
         keep_texts: False: a store keeps no texts of the episode.
+        trace: the span that the call belongs to; a provider that sends a request names it in the
+            header ``traceparent``. None: nothing is traced.
     """
 
     episode: str = ""
@@ -81,6 +97,16 @@ class CallContext:
     options: Sampling | None = None
     unreachable_s: float | None = None
     keep_texts: bool = True
+    trace: TraceSpan | None = None
+
+    def new_span(self) -> TraceSpan | None:
+        """Return the span of a new attempt.
+
+        The calls of a nested episode are not reported, so they belong to the span above it.
+        """
+        if self.trace is None or self.depth > 0:
+            return self.trace
+        return self.trace.child()
 
 
 class Provider(ABC):

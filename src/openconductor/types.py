@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from decimal import Decimal
+from random import Random
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Literal, TypeGuard, cast
 
@@ -24,6 +26,9 @@ Rule = Literal["default_worker", "direct"]
 """Chooses a workflow in place of a plan: ``default_worker`` where no plan could be had, ``direct``
 for a question that is too short to be planned. Both ask the pool's default worker alone."""
 
+_ids = Random()  # draws nothing from the generators that results depend on
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_ids.seed)
 _NOTHING: Mapping[str, object] = MappingProxyType({})
 
 
@@ -444,6 +449,39 @@ class Budget:
     tokens: int | None = None
     dollars: Decimal | None = None
     seconds: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class TraceSpan:
+    """A span of a distributed trace.
+
+    Attributes:
+        trace: the id of the trace, 128 bits.
+        span: the id of the span, 64 bits.
+        sampled: False: nothing of this trace is recorded.
+    """
+
+    trace: int
+    span: int
+    sampled: bool = True
+
+    @property
+    def traceparent(self) -> str:
+        """The header of W3C Trace Context that makes this span the parent of a request.
+
+        >>> TraceSpan(1, 2).traceparent
+        '00-00000000000000000000000000000001-0000000000000002-01'
+        """
+        return f"00-{self.trace:032x}-{self.span:016x}-{int(self.sampled):02x}"
+
+    def child(self) -> TraceSpan:
+        """Return a new span of the same trace."""
+        return TraceSpan(self.trace, new_trace_id(64), self.sampled)
+
+
+def new_trace_id(bits: int) -> int:
+    """Return a random id of a trace (128 bits) or of a span (64)."""
+    return _ids.getrandbits(bits)
 
 
 @dataclass(frozen=True, slots=True)

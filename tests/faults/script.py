@@ -27,6 +27,7 @@ class Request:
         seen: how often this very body came before.
         stream: whether an event stream is wanted.
         key: what stood in the Authorization header.
+        traceparent: what stood in that header.
     """
 
     model: str
@@ -35,6 +36,7 @@ class Request:
     seen: int = 0
     stream: bool = False
     key: str = ""
+    traceparent: str = ""
 
 
 class Script(Protocol):

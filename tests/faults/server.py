@@ -223,7 +223,10 @@ class Connection(asyncio.Protocol):
             self._wanted = len(head) + 4 + length
             return
         self._buffer, self._wanted = bytearray(rest[length:]), 0
-        request = read_request(rest[:length], headers.get(b"authorization", b"").decode("latin-1"))
+        key, traceparent = (
+            headers.get(name, b"").decode("latin-1") for name in (b"authorization", b"traceparent")
+        )
+        request = replace(read_request(rest[:length], key), traceparent=traceparent)
         self._record = record = self._server.open(request)
         text = self._server.texts.get(request.model) or text_of(request)
         playing = FAULTS[record.fate].play(Exchange(self, record, text))

@@ -12,7 +12,7 @@ from openconductor.calls.budget import BudgetMeter, open_meter
 from openconductor.calls.worker import Worker
 from openconductor.errors import WorkerError
 from openconductor.events import CallEnded, Event, StepStarted, StepText
-from openconductor.protocols import CallContext, OnEvent
+from openconductor.protocols import CallContext, OnEvent, Tracer
 from openconductor.types import Budget, Call, Completion, Message
 
 
@@ -57,16 +57,25 @@ class Dispatcher:
         self.failure: BaseException | None = None
         self.on_event = on_event
         self._wants_text = on_event is not None and wants_text(on_event)
+        self._tracer = find_tracer(on_event)
         self._clock = asyncio.get_running_loop().time
+        episode = uuid.uuid4().hex
+        trace = context.trace if self._tracer is None else self._tracer.begin(episode)
         self.context = CallContext(
-            uuid.uuid4().hex,
+            episode,
             sample=context.sample,
             depth=context.depth,
             origin=self._clock(),
             options=context.options,
             unreachable_s=context.unreachable_s,
             keep_texts=context.keep_texts,
+            trace=trace,
         )
+
+    def end_trace(self) -> None:
+        """Tell the sink's tracer, if it has one, that the episode has ended."""
+        if self._tracer is not None:
+            self._tracer.end(self.context.episode)
 
     def open_meter(self, budget: Budget | None, context: CallContext) -> None:
         """Set the budget of the episode, which ``context.budget`` pays for.
@@ -104,6 +113,7 @@ class Dispatcher:
             step=assignment.step,
             subtask=assignment.subtask,
             last=assignment.last,
+            trace=self.context.new_span(),
             on_event=partial(self._hear, assignment.calls),
             unreachable_s=0.0 if replaceable else self.context.unreachable_s,
             deadline=self.context.deadline if deadline is None else deadline,
@@ -191,6 +201,8 @@ class FanOut:
     def __init__(self, *sinks: OnEvent) -> None:
         self._sinks = [(sink, wants_text(sink)) for sink in sinks]
         self.wants_text = any(text for _, text in self._sinks)
+        tracers = [find_tracer(sink) for sink in sinks]
+        self.tracer = next((tracer for tracer in tracers if tracer is not None), None)
 
     def __call__(self, event: Event) -> None:
         """Hand one event to each sink that wants its kind."""
@@ -207,6 +219,11 @@ class FanOut:
 def wants_text(sink: OnEvent) -> bool:
     """Return True if a sink wants what steps stream."""
     return bool(getattr(sink, "wants_text", True))
+
+
+def find_tracer(sink: OnEvent | None) -> Tracer | None:
+    """Return the tracer of a sink. None: it does not trace."""
+    return getattr(sink, "tracer", None)
 
 
 async def settle(sink: OnEvent | None) -> None:

@@ -123,7 +123,10 @@ class Meter:
                         nested=self._provider.nests,
                     )
                     ended = started + seconds
-                    call.on_event(CallEnded(call.episode, call.round, ended, call.step, record))
+                    event = CallEnded(
+                        call.episode, call.round, ended, call.step, record, call.trace
+                    )
+                    call.on_event(event)
 
     async def _complete_in_time(
         self,

@@ -195,7 +195,7 @@ class Policies:
             await asyncio.sleep(wait)
             if not was_sent:
                 continue
-            call = replace(call, attempt=call.attempt + 1)
+            call = replace(call, attempt=call.attempt + 1, trace=call.new_span())
             if self._is_limited(failure) and latest == math.inf:
                 continue
             retries += 1

@@ -30,13 +30,14 @@ from openconductor.prompt import QUESTION_LIMIT, check_question, find_answer_for
 from openconductor.protocols import OnEvent, Orchestrator
 from openconductor.store import CompletionStore, open_store
 from openconductor.store.episode_json import episode_json
+from openconductor.traces import TracesTable, open_traces
 
 CIRCUIT_OPEN = "it failed too often recently; nothing was sent"
 REASON_CHARACTERS = 120  # shown of why a worker failed
 
 
 @options.spread
-def ask(
+def ask(  # noqa: PLR0913 - the options of a command
     question: Annotated[
         str, typer.Argument(help="The question; - reads it from stdin.", show_default=False)
     ],
@@ -57,6 +58,7 @@ def ask(
         bool,
         typer.Option("--fresh", help="With --journal: make all calls again, and keep them too."),
     ] = False,
+    traces: options.Traced = False,
     as_json: options.AsJson = False,
 ) -> None:
     """Ask one question: a Conductor plans, workers answer."""
@@ -80,13 +82,31 @@ def ask(
         source = _open_run(run, pool, system, how)
         if source.simulated:
             _check_readable(text)
+    with open_traces(TracesTable() if traces else None) as tracing:
+        episode = _ask_once(
+            source, text, how.budget, journal, tracing, fresh=fresh, as_json=as_json
+        )
+        _show_answer(episode, source.pool.names, as_json=as_json)
+
+
+def _ask_once(
+    source: _Source,
+    question: str,
+    budget: oc.Budget,
+    journal: str | None,
+    tracing: OnEvent | None,
+    *,
+    fresh: bool,
+    as_json: bool,
+) -> oc.Episode:
+    """Ask, and keep and trace the calls; an error shows the episode that it ended."""
     names = source.pool.names
     listener = Listener(names, verbose=not console.messages().is_interactive)
     try:
         with nullcontext() if journal is None else open_store(journal) as sink:
             orchestrator = source.open(None if fresh else sink)
-            on_event = listener if sink is None else FanOut(sink, listener)
-            episode = _ask(orchestrator, source, text, how.budget, on_event)
+            sinks = [each for each in (sink, tracing, listener) if each is not None]
+            return _ask(orchestrator, source, question, budget, FanOut(*sinks))
     except KeyboardInterrupt:
         _say_how_to_resume(listener, journal, fresh)
         raise
@@ -94,6 +114,10 @@ def ask(
         if as_json and error.episode is not None and error.episode.rounds:
             console.show_json(episode_json(error.episode, names))
         raise
+
+
+def _show_answer(episode: oc.Episode, names: Mapping[int, str], *, as_json: bool) -> None:
+    """Print an episode that has ended, or fail with its error."""
     if as_json:
         console.show_json(episode_json(episode, names))
     if isinstance(episode.error, oc.WorkflowError):

@@ -65,6 +65,10 @@ def read_dollars(text: str, option: str = "--budget-dollars") -> Decimal:
     return amount
 
 
+Traced = Annotated[
+    bool,
+    typer.Option("--traces", help="Send traces by OpenTelemetry, as its variables OTEL_… say."),
+]
 AsJson = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 BaseUrl = Annotated[
     str | None,

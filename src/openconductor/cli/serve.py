@@ -27,6 +27,7 @@ from openconductor.cli.options import (
     PlanOptions,
     PoolFile,
     Run,
+    Traced,
     check_measured,
     make_conductor,
     pool_file_hint,
@@ -54,6 +55,7 @@ from openconductor.serving.serve_config import (
     serve_checks,
 )
 from openconductor.store import check_store, database_url, open_store, place_name
+from openconductor.traces import TracesTable, open_traces
 from openconductor.ui.door import LOOPBACK, Door
 from openconductor.ui.pages import PREFIX
 
@@ -102,6 +104,7 @@ def serve(  # noqa: PLR0913 - the options of a command
         LogLevel | None,
         typer.Option("--log-level", help="The log on stderr (default: info, a line a request)."),
     ] = None,
+    traces: Traced = False,
     new_key: Annotated[
         str | None, typer.Option("--new-key", help="Print a key for NAME, and do not serve.")
     ] = None,
@@ -126,7 +129,7 @@ def serve(  # noqa: PLR0913 - the options of a command
     }
     given = {name: value for name, value in options.items() if value is not None}
     if new_key is not None:
-        if given or config or overrides or dry_run or offline:
+        if given or config or overrides or dry_run or offline or traces:
             raise oc.ConfigError("--new-key allows no other option")
         _show_new_key(new_key)
         return
@@ -136,6 +139,8 @@ def serve(  # noqa: PLR0913 - the options of a command
         loaded, where = ServeConfig(), "command line"
     else:
         loaded, where = load_toml(config, ServeConfig, overrides or ()), str(config)
+    if traces and loaded.traces is None:
+        given["traces"] = TracesTable()
     if dry_run:
         _dry_run(replace(loaded, **given), where, offline=offline)
         return
@@ -187,7 +192,10 @@ def _serve(config: ServeConfig, where: str) -> None:
     simulated = config.pool == GYM
     listeners = _listen(config)
     keep_days = config.keep_days
-    with open_store(config.journal, content=config.content, keep_days=keep_days) as journal:
+    with (
+        open_traces(config.traces) as traces,
+        open_store(config.journal, content=config.content, keep_days=keep_days) as journal,
+    ):
         if keep_days is not None:
             key_ring.charge_killed(journal)
         gateway = Gateway(
@@ -196,6 +204,7 @@ def _serve(config: ServeConfig, where: str) -> None:
             systems,
             evidence=offer.evidence,
             reasoning=config.reasoning,
+            traces=traces,
             check=check_readable if simulated else check_question,
         )
         config = replace(config, port=listeners[0].getsockname()[1])

@@ -226,15 +226,21 @@ class McpToolProvider(http.Closing, Provider):
         async with http.attempt(where, self._timeout_s, call.deadline):
             if turn.parts:
                 raise errors.Rejected("got a turn with parts (images), expected text alone")
-            arguments, answer = await self._call(turn.content, plain(sampling.body))
+            meta = None if call.trace is None else {"traceparent": call.trace.traceparent}
+            arguments, answer = await self._call(turn.content, plain(sampling.body), meta)
         if on_text is not None:
             on_text(answer)
         usage = Usage(seconds=time.perf_counter() - started)
         sent = {"name": self.tool, "arguments": arguments}
         return Completion(answer, usage=usage, body_sent=sent)
 
-    async def _call(self, text: str, arguments: dict[str, object]) -> tuple[dict[str, object], str]:
-        """Call the tool; return all its arguments, and its answer."""
+    async def _call(
+        self, text: str, arguments: dict[str, object], meta: dict[str, str] | None
+    ) -> tuple[dict[str, object], str]:
+        """Call the tool; return all its arguments, and its answer.
+
+        ``meta`` goes into the request's ``_meta``, where MCP servers look for a trace.
+        """
         session = await self._held.get()
         if session.ended:
             await self.aclose()
@@ -243,7 +249,8 @@ class McpToolProvider(http.Closing, Provider):
         arguments[self._choose_argument(session.schema, arguments)] = text
         session.status = 0
         try:
-            result = await client.call_tool(self.tool, arguments)
+            request_meta = cast("mcp_types.RequestParamsMeta | None", meta)
+            result = await client.call_tool(self.tool, arguments, meta=request_meta)
         except _BROKEN as error:
             failed = _failure(error, session.status)
         else:

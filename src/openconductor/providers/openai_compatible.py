@@ -20,7 +20,7 @@ from openconductor.providers.wire.chat import EventStream, Reply, encode, reques
 from openconductor.providers.wire.failures import excerpt, failure, key_of
 from openconductor.providers.wire.http_connection import Connection
 from openconductor.providers.wire.http_settings import HttpSettings
-from openconductor.types import Completion, Message, Sampling, Usage
+from openconductor.types import Completion, Message, Sampling, TraceSpan, Usage
 
 OPENAI_URL = "https://api.openai.com/v1"
 OPENAI_KEY = "OPENAI_API_KEY"
@@ -144,7 +144,7 @@ class OpenAICompatibleProvider(http.Closing, Provider):
                 # Nothing is sent without the keys; no frame that may raise holds them.
                 self._check_keys()
                 with await self._http.connect() as response:
-                    await self._exchange(response, payload, reply)
+                    await self._exchange(response, payload, reply, call)
                 return reply.completion(seconds=perf_counter() - started, body_sent=body)
         except WorkerError as error:
             if error.usage is None:
@@ -168,10 +168,12 @@ class OpenAICompatibleProvider(http.Closing, Provider):
             with await self._http.connect():
                 pass
 
-    async def _exchange(self, response: Connection, payload: bytes, reply: Reply) -> None:
+    async def _exchange(
+        self, response: Connection, payload: bytes, reply: Reply, call: CallContext
+    ) -> None:
         """Send the request and read the answer into ``reply``."""
         reply.usage = None
-        response.send(self._head(payload), payload)
+        response.send(self._head(payload, call.trace), payload)
         await response.answered()
         self.response_headers = response.headers
         status = response.status
@@ -188,9 +190,11 @@ class OpenAICompatibleProvider(http.Closing, Provider):
             words = f"status {status}, content type {excerpt(kind)!r}, expected JSON: {start!r}"
             raise WrongContentType(words, status=status)
 
-    def _head(self, payload: bytes) -> bytes:
-        """Return the head of a request."""
+    def _head(self, payload: bytes, trace: TraceSpan | None) -> bytes:
+        """Return the head of a request that belongs to a span."""
         headers = {"Content-Type": "application/json", "User-Agent": "openconductor"}
+        if trace is not None:
+            headers["Traceparent"] = trace.traceparent
         key = key_of(self.api_key_env)
         if key:
             headers["Authorization"] = f"Bearer {key}"

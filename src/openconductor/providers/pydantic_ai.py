@@ -184,7 +184,10 @@ class PydanticAIProvider(http.Closing, Provider):
             model, _ = await self._held.get()
             settings, tools = self._settings(sampling, model)
             response = None
-            answer = _ask(model, messages, settings, tools, stream=on_text is not None)
+            options = settings
+            if call.trace is not None and "extra_headers" not in model.unsupported_settings:
+                options = {"extra_headers": {"traceparent": call.trace.traceparent}, **settings}
+            answer = _ask(model, messages, options, tools, stream=on_text is not None)
             async with aclosing(answer) as pieces:
                 async for piece in pieces:
                     if isinstance(piece, form.ModelResponse):

@@ -86,7 +86,7 @@ class Endpoint:
             request = self.api.read(await receive_json(receive, self.config.body_mb))
             if request.model in self.gateway.systems:
                 model = request.model
-            turn = await self.gateway.open(request, tenant)
+            turn = await self.gateway.open(request, tenant, headers)
             connection = connection_of(scope)
             if connection is not None:
                 connection.when_lost(turn.cancel)

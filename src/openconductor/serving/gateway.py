@@ -34,6 +34,7 @@ if TYPE_CHECKING:
     from openconductor.protocols import Orchestrator
     from openconductor.serving.key_ring import Tenant
     from openconductor.store import Store
+    from openconductor.traces.tracer import Traces
 
 CheckQuestion = Callable[[Sequence[Message]], tuple[Message, ...]]
 
@@ -64,6 +65,7 @@ class Gateway:
         systems: answer as models, by name.
         evidence: what was measured of systems, by the names of their models.
         reasoning: how much is shown, unless a request says.
+        traces: records the spans of episodes. None: nothing is traced.
         check: returns the turns of a question, or raises ConfigError.
     """
 
@@ -75,6 +77,7 @@ class Gateway:
         *,
         evidence: Mapping[str, Json] | None = None,
         reasoning: Reasoning = "summary",
+        traces: Traces | None = None,
         check: CheckQuestion = check_question,
     ) -> None:
         self.pool = pool
@@ -86,14 +89,19 @@ class Gateway:
             self.systems[model] = SingleWorker(pool, ordinal)
         self.evidence = dict(evidence or {})
         self.reasoning: Reasoning = reasoning
+        self.traces = traces
         self.check = check
         self.names = pool.names
         self.draining = False
         self._turns: set[Turn] = set()
         self._collection: asyncio.TimerHandle | None = None
 
-    async def open(self, request: ClientRequest, tenant: Tenant) -> Turn:
+    async def open(
+        self, request: ClientRequest, tenant: Tenant, headers: Mapping[str, str] | None = None
+    ) -> Turn:
         """Begin the episode of a request; of a stream its id is known when this returns.
+
+        ``headers`` may name the span that the request belongs to.
 
         Raises:
             RequestFailed: the request is rejected, or failed at once.
@@ -127,6 +135,7 @@ class Gateway:
                 live=way.live and request.stream,
                 reasoning=control.reasoning or self.reasoning,
                 remember=self.history.remember,
+                traces=self._traces_of(request, tenant, headers or {}),
             )
             self._turns.add(turn)
             place.callback(self._turns.discard, turn)
@@ -137,6 +146,13 @@ class Gateway:
         if request.stream:
             await turn.begun()
         return turn
+
+    def _traces_of(
+        self, request: ClientRequest, tenant: Tenant, headers: Mapping[str, str]
+    ) -> Traces | None:
+        if self.traces is None:
+            return None
+        return self.traces.named(request.model, key=tenant.name, headers=headers)
 
     def offered(self, tenant: Tenant) -> list[str]:
         """Return the models that a tenant may ask."""

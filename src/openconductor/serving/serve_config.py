@@ -29,6 +29,7 @@ from openconductor.prompt import ExampleName, Template
 from openconductor.protocols import Orchestrator
 from openconductor.serving.apis.wire import Reasoning
 from openconductor.serving.measured import planner_of
+from openconductor.traces import TracesTable
 from openconductor.types import Budget, OnNoPlan
 
 DIRECT = "direct:"
@@ -113,6 +114,7 @@ class ServeConfig:
         origins: web pages whose scripts may send requests (CORS).
         body_mb: the largest body of a request, in million bytes.
         ui: whether there is a page at ``/ui`` that shows the episodes, to each key its own.
+        traces: spans are sent by OpenTelemetry. None: none are.
         key: who may ask; without one anybody may.
     """
 
@@ -142,6 +144,7 @@ class ServeConfig:
     origins: tuple[str, ...] = ()
     body_mb: Positive = 20
     ui: bool = False
+    traces: TracesTable | None = None
     key: tuple[KeyTable, ...] = ()
 
 

@@ -9,7 +9,9 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequenc
 from contextlib import ExitStack
 from dataclasses import dataclass
 from decimal import Decimal
+from typing import TYPE_CHECKING
 
+from openconductor.calls.dispatcher import FanOut
 from openconductor.calls.options import bound_usage, offered_calls
 from openconductor.errors import OpenConductorError, TruncatedResponse
 from openconductor.events import (
@@ -23,7 +25,7 @@ from openconductor.events import (
     StepStarted,
     StepText,
 )
-from openconductor.protocols import CallContext
+from openconductor.protocols import CallContext, OnEvent
 from openconductor.serving.apis.wire import (
     ClientRequest,
     Json,
@@ -42,6 +44,9 @@ from openconductor.serving.metrics import Metrics
 from openconductor.serving.narration import Narration
 from openconductor.store import SERVED, SHOWN, Store
 from openconductor.types import Call, Episode, FinishReason, Message, Sampling
+
+if TYPE_CHECKING:
+    from openconductor.traces.tracer import Traces
 
 ANSWER = -1
 """In place of the index of a part of the reasoning: the answer's text."""
@@ -75,6 +80,7 @@ class Turn:
         live: True if the text of the last step is the answer for sure, so that it can be streamed.
         reasoning: how much of the orchestration is shown.
         remember: keeps an answer that called tools, with the key's name and the episode's id.
+        traces: records the spans of the episode. None: nothing is traced.
 
     Attributes:
         id: the episode's; "" before it has begun.
@@ -94,6 +100,7 @@ class Turn:
         live: bool,
         reasoning: Reasoning,
         remember: Callable[[str, str, ToolTurn], None],
+        traces: Traces | None,
     ) -> None:
         self.id = ""
         self.created = int(bill.began)
@@ -106,6 +113,7 @@ class Turn:
         self._metrics = metrics
         self._names = names
         self._remember = remember
+        self._traces = traces
         self._events: list[Event] | None = [] if direct else None
         self._narration = Narration(names, reasoning, self._show)
         self._last_step = 0  # its text is the answer
@@ -138,7 +146,8 @@ class Turn:
             context = CallContext(
                 options=options, budget=self._bill.budget, keep_texts=self.request.store
             )
-            return await ask(on_event=self, context=context)
+            sink: OnEvent = self if self._traces is None else FanOut(self, self._traces)
+            return await ask(on_event=sink, context=context)
         finally:
             if self.id and not self._settled:  # cancelled, or stopped without an Answered
                 self._settle(None)
