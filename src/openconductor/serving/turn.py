@@ -11,7 +11,6 @@ from dataclasses import dataclass
 from decimal import Decimal
 from typing import TYPE_CHECKING
 
-from openconductor.calls.dispatcher import FanOut
 from openconductor.calls.options import bound_usage, offered_calls
 from openconductor.errors import OpenConductorError, TruncatedResponse
 from openconductor.events import (
@@ -25,7 +24,7 @@ from openconductor.events import (
     StepStarted,
     StepText,
 )
-from openconductor.protocols import CallContext, OnEvent
+from openconductor.protocols import CallContext
 from openconductor.serving.apis.wire import (
     ClientRequest,
     Json,
@@ -86,6 +85,7 @@ class Turn:
         id: the episode's; "" before it has begun.
         created: seconds since 1970.
         steps, tokens: what its calls have come to until now.
+        tracer: places the episode in a trace. None: nothing is traced.
     """
 
     def __init__(
@@ -113,7 +113,7 @@ class Turn:
         self._metrics = metrics
         self._names = names
         self._remember = remember
-        self._traces = traces
+        self.tracer = traces
         self._events: list[Event] | None = [] if direct else None
         self._narration = Narration(names, reasoning, self._show)
         self._last_step = 0  # its text is the answer
@@ -146,8 +146,7 @@ class Turn:
             context = CallContext(
                 options=options, budget=self._bill.budget, keep_texts=self.request.store
             )
-            sink: OnEvent = self if self._traces is None else FanOut(self, self._traces)
-            return await ask(on_event=sink, context=context)
+            return await ask(on_event=self, context=context)
         finally:
             if self.id and not self._settled:  # cancelled, or stopped without an Answered
                 self._settle(None)
@@ -291,7 +290,9 @@ class Turn:
         )
 
     def _hand_on(self, event: Event) -> None:
-        """Hand an event to the store: at once, or with the whole episode."""
+        """Hand an event to the tracer, and to the store: at once, or with the whole episode."""
+        if self.tracer is not None:
+            self.tracer(event)
         if self._events is None:
             self._store(event)
         else:
