@@ -127,6 +127,20 @@ async def test_the_claims_of_a_dead_process_are_taken_over(stores: list[Any]) ->
     assert await asyncio.wait_for(waiting, 30) is None
 
 
+async def test_keys_that_others_hold_keep_no_other_key_waiting(
+    stores: list[Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("openconductor.store.postgres.claims._BATCH", 4)
+    first, second = stores
+    held = [f"a{number}" for number in range(9)]
+    assert await asyncio.gather(*map(first.claim, held)) == [None] * 9
+    waiting = [asyncio.create_task(second.claim(key)) for key in held]
+    assert await asyncio.wait_for(second.claim("z"), 30) is None
+    for key in held:
+        first.release(key)
+    assert await asyncio.wait_for(asyncio.gather(*waiting), 30) == [None] * 9
+
+
 async def test_closing_a_store_gives_its_claims_back(stores: list[Any]) -> None:
     first, second = stores
     assert await first.claim("k") is None

@@ -280,8 +280,11 @@ class RowReader:
 
     def _messages(self, numbers: Iterable[int]) -> dict[int, _Columns]:
         """Return messages by their numbers."""
+        wanted = sorted(set(numbers))
+        if not wanted:
+            return {}
         query = f"SELECT number, message FROM messages WHERE {self._number_in}"  # noqa: S608
-        rows = self._rows(query, (json.dumps(sorted(set(numbers))),))
+        rows = self._rows(query, (json.dumps(wanted),))
         texts = self._texts_of([row["message"] for row in rows])
         return {row["number"]: join_pieces(row["message"], texts) for row in rows}
 

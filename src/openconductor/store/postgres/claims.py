@@ -92,7 +92,9 @@ class Claims:
     def _run(self) -> None:
         while self._receive():
             try:
-                self._answer(sorted(self._waiting)[:_BATCH])
+                keys = sorted(self._waiting)
+                for start in range(0, len(keys), _BATCH):
+                    self._answer(keys[start : start + _BATCH])
                 self._failing_since = None
             except JournalError as error:
                 self._failed(error)
