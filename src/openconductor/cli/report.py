@@ -232,7 +232,9 @@ class _Case:
         answers = len(self.results.records)
         if missing != Missing(planning=missing.planning):
             self._extend(missing)
-        lacks_only_questions = replace(missing, planning=0) == Missing(questions=missing.questions)
+        lacks_only_questions = bool(missing.questions) and (
+            replace(missing, planning=0) == Missing(questions=missing.questions)
+        )
         if self.error is None and lacks_only_questions and len(self.results.records) == answers:
             sources = [table.path or table.name for table in self.results.config.task]
             raise ConfigError(
