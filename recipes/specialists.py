@@ -5,8 +5,10 @@
 its last checkpoint. The rows depend on the seed alone.
 
 A specialist learns from questions as a user asks them, and from steps of workflows as the executor
-shows them: with the question above, the subtask below and earlier steps between. All of it is of
-the train split: no wording, number or pair of skills of the test split is among them.
+shows them: with the question above, the subtask below and earlier steps between. It declines what
+is not its skill, and what does not say which of two skills is wanted; so the words of a subtask
+matter. All of it is of the train split: no wording, number or pair of skills of the test split is
+among them.
 """
 
 from __future__ import annotations
@@ -24,7 +26,14 @@ from torch.nn.functional import cross_entropy
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
 from openconductor.context import step_context
-from openconductor.tasks.specialists import PAIRS, SKILLS, write_instruction, write_question
+from openconductor.prompt import SOLVE_SUBTASK
+from openconductor.tasks.specialists import (
+    PAIRS,
+    SKILLS,
+    SkillQuestion,
+    write_instruction,
+    write_question,
+)
 from openconductor.types import Message, Step, Workflow
 
 STEPS = dict.fromkeys(SKILLS, 80) | {"sort": 160}  # at most
@@ -38,6 +47,18 @@ LAYERS = tuple(range(12, 30))  # the upper ones: no gradient has to go further d
 SAVE_EVERY = 8  # steps
 LEARNT = 0.02  # the mean loss of the last steps (RECENT) at which a skill is learnt
 RECENT = 16
+REFUSAL = "That is not my task."
+VAGUE = (
+    SOLVE_SUBTASK,
+    "Solve the question",
+    "Answer the question",
+    "Do your part",
+    "Do what is asked",
+    "Go on",
+    "Give the final answer",
+    "Check the work so far and state the final answer",
+)
+"""Subtasks that do not say which skill they want."""
 CHECKPOINT = "checkpoint.pt"
 WEIGHTS = "adapter_model.safetensors"
 
@@ -49,31 +70,61 @@ Row = tuple[list[int], list[int]]
 def draw_exercise(skill: str, rng: random.Random) -> tuple[tuple[Message, ...], str]:
     """Return the turns of an exercise for a specialist, and the right answer.
 
-    Two in five are a question for it alone, as often with a subtask as without. The others are
-    steps of questions of two skills, of which it has the first or the second.
+    One in five asks for something else, and has to be declined. Three in ten are a question for it
+    alone. The others are steps of questions of two skills, of which it has the first or the second.
     """
     drawn = rng.random()
-    if drawn < 0.4:
+    if drawn < 0.2:
+        return draw_refusal(skill, rng), REFUSAL
+    if drawn < 0.5:
         question = write_question((skill,), "train", rng)
-    else:
-        wanted = 0 if drawn < 0.7 else 1
-        pairs = [pair for pair in PAIRS if pair[wanted] == skill]
-        if not pairs:
-            pairs = [pair for pair in PAIRS if skill in pair]
-        question = write_question(rng.choice(pairs), "train", rng)
-    steps: list[Step] = []
-    for index, name in enumerate(question.skills):
-        wording = question.wordings[index]
         if rng.random() < 0.5:
-            wording = rng.choice(SKILLS[name].wordings)
-        access = (index - 1,) if index else ()
-        steps.append(Step(0, write_instruction(wording), access))
+            return (Message("user", question.text),), question.answers[0]
+    else:
+        wanted = 0 if drawn < 0.75 else 1
+        pairs = [pair for pair in PAIRS if pair[wanted] == skill]
+        question = write_question(rng.choice(pairs or pairs_with(skill)), "train", rng)
     place = question.skills.index(skill)
-    if len(steps) == 1 and rng.random() < 0.5:
-        steps = [Step(0, "")]
+    subtask = draw_subtask(question, place, rng)
+    if len(question.skills) == 1 and rng.random() < 0.3:
+        subtask = rng.choice(VAGUE)
+    return show_step(question, place, subtask, rng), question.answers[place]
+
+
+def draw_refusal(skill: str, rng: random.Random) -> tuple[Message, ...]:
+    """Return the turns of an exercise that asks for another skill, or does not say for which."""
+    if rng.random() < 0.3:
+        other = rng.choice([name for name in SKILLS if name != skill])
+        return (Message("user", write_question((other,), "train", rng).text),)
+    question = write_question(rng.choice(pairs_with(skill)), "train", rng)
+    place = rng.randrange(2)
+    subtask = rng.choice(VAGUE)
+    if question.skills[place] != skill and rng.random() < 0.5:
+        subtask = draw_subtask(question, place, rng)
+    return show_step(question, place, subtask, rng)
+
+
+def pairs_with(skill: str) -> list[tuple[str, str]]:
+    """Return the pairs that a skill is in."""
+    return [pair for pair in PAIRS if skill in pair]
+
+
+def draw_subtask(question: SkillQuestion, place: int, rng: random.Random) -> str:
+    """Return an instruction for one skill of a question, as often in its words as in others."""
+    wording = question.wordings[place]
+    if rng.random() < 0.5:
+        wording = rng.choice(SKILLS[question.skills[place]].wordings)
+    return write_instruction(wording)
+
+
+def show_step(
+    question: SkillQuestion, place: int, subtask: str, rng: random.Random
+) -> tuple[Message, ...]:
+    """Return what the executor shows a step: a second one sees the right answer of the first."""
+    steps = [Step(0, draw_subtask(question, index, rng)) for index in range(place)]
+    steps.append(Step(0, subtask, tuple(range(place))))
     opening = (Message("user", question.text),)
-    turns = step_context(Workflow(tuple(steps)), place, opening, question.answers)
-    return turns, question.answers[place]
+    return step_context(Workflow(tuple(steps)), place, opening, question.answers)
 
 
 def encode(tokenizer: Any, turns: tuple[Message, ...], answer: str) -> Row:

@@ -24,10 +24,9 @@ Pair = tuple[str, str]
 
 LENGTH = 4
 """The number of items in a question's list."""
-LARGEST = 99
-NEW_NUMBERS = tuple(str(number) for number in range(4, LARGEST, 11))
+NUMBERS = tuple(str(number) for number in range(10, 100))
+NEW_NUMBERS = NUMBERS[5::11]
 """The numbers that only the test split has, one of them at least in each of its lists."""
-NUMBERS = tuple(str(number) for number in range(1, LARGEST + 1))
 KNOWN_NUMBERS = tuple(number for number in NUMBERS if number not in NEW_NUMBERS)
 KINDS: Mapping[Split, tuple[str, ...]] = {
     "train": ("single", "pair"),
@@ -37,9 +36,10 @@ KINDS: Mapping[Split, tuple[str, ...]] = {
 COUNTS: Mapping[Split, int] = {"train": 2400, "test": 240}
 """The number of questions of a split, if none is asked for."""
 
-_UNITS = (
-    *("one", "two", "three", "four", "five", "six", "seven", "eight", "nine", "ten", "eleven"),
-    *("twelve", "thirteen", "fourteen", "fifteen", "sixteen", "seventeen", "eighteen", "nineteen"),
+_UNITS = ("one", "two", "three", "four", "five", "six", "seven", "eight", "nine")
+_TEENS = (
+    *("ten", "eleven", "twelve", "thirteen", "fourteen", "fifteen"),
+    *("sixteen", "seventeen", "eighteen", "nineteen"),
 )
 _TENS = ("twenty", "thirty", "forty", "fifty", "sixty", "seventy", "eighty", "ninety")
 _WORDS: dict[str, Any] = tomllib.loads(
@@ -49,9 +49,9 @@ _PLURALS: Mapping[str, str] = _WORDS["plurals"]
 
 
 def _name_number(number: int) -> str:
-    """Return a number below 100 in words."""
+    """Return a number of two digits in words."""
     if number < 20:
-        return _UNITS[number - 1]
+        return _TEENS[number - 10]
     tens, unit = divmod(number, 10)
     name = _TENS[tens - 2]
     return f"{name}-{_UNITS[unit - 1]}" if unit else name

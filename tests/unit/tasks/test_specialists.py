@@ -29,13 +29,13 @@ from openconductor.types import Message, Step, Workflow
 LEARNT = [draw_question("train", index) for index in range(600)]
 TESTED = [draw_question("test", index) for index in range(600)]
 CASES = {
-    "digits": ("forty-two, seven, ninety, thirteen", "42, 7, 90, 13"),
-    "sort": ("40, 7, 90, 13", "7, 13, 40, 90"),
+    "digits": ("forty-two, seventy, ninety, thirteen", "42, 70, 90, 13"),
+    "sort": ("40, 75, 90, 13", "13, 40, 75, 90"),
     "reverse": ("box, wolf, city, child", "child, city, wolf, box"),
     "plural": ("box, wolf, city, child", "boxes, wolves, cities, children"),
     "capitals": ("box, forty-two, city, child", "BOX, FORTY-TWO, CITY, CHILD"),
-    "words": ("42, 7, 90, 13", "forty-two, seven, ninety, thirteen"),
-    "largest": ("40, 7, 90, 13", "90"),
+    "words": ("42, 70, 90, 13", "forty-two, seventy, ninety, thirteen"),
+    "largest": ("40, 75, 90, 13", "90"),
 }
 
 
