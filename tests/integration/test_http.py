@@ -286,6 +286,7 @@ async def test_a_proxy_that_refuses_leaves_no_connection(
         monkeypatch.setenv("HTTPS_PROXY", f"http://user:{PASSWORD}@127.0.0.1:{proxy.port}")
         error = await fail("https://api.example/v1")
     assert (type(error), error.retryable, error.unbilled) == (Unreachable, True, True)
+    assert "no connection within" not in str(error), "it was told at once"
 
 
 # ── names ─────────────────────────────────────────────────────────────────────────────────────────

@@ -120,7 +120,8 @@ class Connection(asyncio.BufferedProtocol):
         self._reset(busy=True)
         if usable and self.transport is not None:
             self._sent = True
-            self.transport.writelines((head, payload))
+            # From Python 3.12 on a transport would try for ever to send a piece without bytes.
+            self.transport.writelines(filter(None, (head, payload)))
 
     async def answered(self) -> None:
         """Wait for the response's head.
