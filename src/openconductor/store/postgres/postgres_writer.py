@@ -11,6 +11,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import suppress
 
 import psycopg
+from psycopg.rows import DictRow
 
 from openconductor.errors import JournalError
 from openconductor.privacy import Privacy
@@ -136,15 +137,17 @@ class PostgresWriter:
     # ── a batch ───────────────────────────────────────────────────────────────────────────────────
     def _commit(self, items: Sequence[tuple[Item, float]]) -> None:
         connection = self._connected()
-        with connection.transaction():
-            if not self._say_alive():
-                return  # an attempt whose end was not heard of was committed
+        # In a pipeline only what is fetched is waited for: a batch takes two round trips.
+        with connection.pipeline(), connection.transaction():
+            alive = self._say_alive()
             execute(connection, BEGIN, (LOCK, WRITING))
-            self._check_generation(connection)
+            generation = execute(connection, "SELECT generation FROM openconductor_store")
+            if not alive.fetchall():
+                return  # an attempt whose end was not heard of was committed
+            self._check_generation(generation.fetchall()[0]["generation"])
             if self._built is None:
                 self._built = self._builder.build(items)
-            with connection.pipeline():
-                self._add(connection, self._built)
+            self._add(connection, self._built)
 
     def _add(self, connection: Connection, batch: RowBatch) -> None:
         for kind in ADDED:
@@ -157,10 +160,8 @@ class PostgresWriter:
         if batch.releases:
             execute(connection, _RELEASE, (batch.releases, self._owner))
 
-    def _check_generation(self, connection: Connection) -> None:
+    def _check_generation(self, generation: int) -> None:
         """Forget messages and texts that were removed with old episodes meanwhile."""
-        query = "SELECT generation FROM openconductor_store"
-        generation: int = fetch_one(connection, query)["generation"]
         if generation == self._generation:
             return
         if self._built is not None:
@@ -178,10 +179,9 @@ class PostgresWriter:
         return number
 
     # ── the connection ────────────────────────────────────────────────────────────────────────────
-    def _say_alive(self) -> bool:
-        """Renew the lease of this process. Return False if this batch was committed before."""
-        values = (self._owner, self._batch, LEASE_S)
-        return bool(execute(self._connected(), _ALIVE, values).fetchall())
+    def _say_alive(self) -> psycopg.Cursor[DictRow]:
+        """Renew the lease of this process. No row comes if this batch was committed before."""
+        return execute(self._connected(), _ALIVE, (self._owner, self._batch, LEASE_S))
 
     def _connected(self) -> Connection:
         if self._connection is None:
